@@ -1,10 +1,12 @@
 //! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>`.
 
 mod clients;
+mod reading;
 mod record;
+mod variables;
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::config::{self, ConfigError, EngineConfig, hide_user_info};
+use crate::config::{self, ConfigError, EngineConfig, Mistakes};
 use trtllm_gpu::GpuMode;
 use trtllm_http::listen::Address;
 use trtllm_http::router::TelemetryPath;
@@ -38,6 +40,10 @@ const MIN_RECORDING: u64 = 4 << 20;
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
+
+    /// What is wrong with the command line.
+    #[arg(skip)]
+    pub mistakes: Mistakes,
 
     /// Source of engine statistics (repeatable): sim:[?rate=…&in_flight=…&speed=…&seed=…], executor:DIR,
     /// trtllm-serve:http://HOST:PORT, trtllm-disagg:http://HOST:PORT (orchestrator), perf-metrics:DIR, socket:PATH, replay:FILE,
@@ -112,7 +118,7 @@ pub struct Cli {
     pub systemd_socket: bool,
 
     /// Maximum number of concurrent requests; further ones get 503. 0 means no limit
-    #[arg(long = "web.max-requests", value_name = "N", env = "TRTLLM_EXPORTER_WEB_MAX_REQUESTS", default_value = "40")]
+    #[arg(long = "web.max-requests", value_name = "N", env = "TRTLLM_EXPORTER_WEB_MAX_REQUESTS", default_value = "40", value_parser = whole::<usize>)]
     pub max_requests: usize,
 
     /// Listen address for /healthz and /readyz only, without TLS and passwords (repeatable)
@@ -178,6 +184,7 @@ pub struct Cli {
         long = "ingest.allow-uid",
         value_name = "UID",
         env = "TRTLLM_EXPORTER_INGEST_ALLOW_UID",
+        value_parser = whole::<u32>,
         value_delimiter = ','
     )]
     pub allow_uid: Vec<u32>,
@@ -195,7 +202,7 @@ pub struct Cli {
     pub record_max_size: u64,
 
     /// Log level: error, warn, info, debug or trace
-    #[arg(long = "log.level", value_name = "LEVEL", env = "TRTLLM_EXPORTER_LOG_LEVEL", default_value = "info")]
+    #[arg(long = "log.level", value_name = "LEVEL", env = "TRTLLM_EXPORTER_LOG_LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: tracing::Level,
 
     /// Log format: logfmt or json
@@ -229,15 +236,6 @@ pub enum Command {
     Completions { shell: Shell },
 }
 
-/// clap repeats an argument that it does not expect, which may be a URL.
-fn without_secrets(error: clap::Error) -> clap::Error {
-    let text = error.to_string();
-    match hide_user_info(text.trim_start_matches("error: ")) {
-        Cow::Owned(hidden) if error.use_stderr() => clap::Error::raw(error.kind(), hidden),
-        _ => error,
-    }
-}
-
 /// One of `--metrics.compat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CompatSet {
@@ -255,16 +253,28 @@ pub enum CatalogFormat {
 }
 
 impl Cli {
-    /// Reads the command line and the environment. Ends the process for `--help` and if it is invalid.
-    #[must_use]
-    pub fn read() -> Self {
-        let matches = Self::command().try_get_matches().unwrap_or_else(|error| without_secrets(error).exit());
-        let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    /// Reads the command line and the environment. Ends the process for `--help`. What is wrong is left out and said in
+    /// [`Self::mistakes`], so that the rest can be checked too.
+    ///
+    /// # Errors
+    /// If too much is wrong to go on.
+    pub fn read() -> Result<Self, Mistakes> {
+        let mut mistakes = Mistakes::default();
+        let Some(matches) = reading::matches(Self::command(), std::env::args_os().collect(), &mut mistakes) else {
+            return Err(mistakes);
+        };
+        let mut cli = match Self::from_arg_matches(&matches) {
+            Ok(cli) => cli,
+            Err(error) => {
+                mistakes.add(error);
+                return Err(mistakes);
+            }
+        };
         // A variable can hold several values. URLs have no spaces; names may have some.
         for (flag, values, separator) in [
             ("source", &mut cli.source, char::is_whitespace as fn(char) -> bool),
-            ("model", &mut cli.model, |letter| letter == '\n'),
-            ("model_version", &mut cli.model_version, |letter| letter == '\n'),
+            ("model", &mut cli.model, between_names),
+            ("model_version", &mut cli.model_version, between_names),
         ] {
             if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
                 split(values, separator);
@@ -275,18 +285,34 @@ impl Cli {
         {
             split(&mut arguments.source, char::is_whitespace);
         }
+        for (id, flag) in [("model", "--model"), ("model_version", "--model-version")] {
+            if matches.value_source(id) == Some(ValueSource::CommandLine)
+                && cli.source.is_empty()
+                && mistakes.is_empty()
+            {
+                mistakes.add(format!(
+                    "{flag} names the engine of a --source, but there is none; add --source or remove the flag"
+                ));
+            }
+        }
         // So that the file is checked as for a start with it.
         if let Some(Command::CheckConfig { file }) = &cli.command {
             cli.config_file = Some(file.clone());
         }
-        cli
+        if matches!(cli.command, None | Some(Command::CheckConfig { .. })) {
+            variables::check(&Self::command(), &mut mistakes);
+        } else if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        cli.mistakes = mistakes;
+        Ok(cli)
     }
 
     /// The configured engines; `None` if neither --source nor --config.file is given.
     ///
     /// # Errors
-    /// When a source or the file is invalid.
-    pub fn engines(&self) -> Result<Option<Vec<EngineConfig>>, ConfigError> {
+    /// Every mistake of the sources or the file.
+    pub fn engines(&self) -> Result<Option<Vec<EngineConfig>>, Mistakes> {
         match &self.config_file {
             Some(path) => config::read_file(path).map(Some),
             None if self.source.is_empty() => Ok(None),
@@ -326,12 +352,15 @@ impl Cli {
     /// The addresses of --web.health-address.
     ///
     /// # Errors
-    /// When one is invalid.
-    pub fn health_addresses(&self) -> Result<Vec<Address>, ConfigError> {
+    /// Each that is invalid.
+    pub fn health_addresses(&self) -> Result<Vec<Address>, Mistakes> {
+        let mut mistakes = Mistakes::default();
         // Helm charts pass an empty value.
         let given = self.health_address.iter().filter(|text| !text.is_empty());
         let invalid = |text: &str, why| ConfigError::Flag { flag: "--web.health-address", value: text.to_owned(), why };
-        given.map(|text| text.parse().map_err(|why| invalid(text, why))).collect()
+        let addresses =
+            given.filter_map(|text| mistakes.take(text.parse().map_err(|why| invalid(text, why)))).collect();
+        mistakes.unless_any(addresses)
     }
 
     /// Where to record, if at all.
@@ -343,10 +372,10 @@ impl Cli {
     }
 
     /// Checks limits and combinations of flags.
-    ///
-    /// # Errors
-    /// When a flag is out of range.
-    pub fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self, mistakes: &mut Mistakes) {
+        // A flag that was left out has its default, with which others may not fit.
+        let is_complete = mistakes.is_empty();
+        let mut wrong = |flag, value: String, why: String| mistakes.add(ConfigError::Flag { flag, value, why });
         let bounds = [
             ("--poll.interval", self.poll_interval, Duration::from_millis(1), Duration::from_secs(3600)),
             ("--poll.timeout", self.poll_timeout, Duration::from_millis(1), Duration::from_secs(3600)),
@@ -356,43 +385,53 @@ impl Cli {
         ];
         for (flag, value, least, most) in bounds {
             if value < least || value > most {
-                let why = format!("must be between {least:?} and {most:?}");
-                return Err(ConfigError::Flag { flag, value: format!("{value:?}"), why });
+                wrong(flag, format!("{value:?}"), format!("must be between {least:?} and {most:?}; correct it"));
             }
         }
         if self.record_max_size < MIN_RECORDING {
-            let why = format!("must be at least {}MiB", MIN_RECORDING >> 20);
-            let value = self.record_max_size.to_string();
-            return Err(ConfigError::Flag { flag: "--record.max-size", value, why });
+            let why = format!("must be at least {}MiB; raise it", MIN_RECORDING >> 20);
+            wrong("--record.max-size", self.record_max_size.to_string(), why);
         }
         if self.objectives.any() && self.config_file.is_some() {
             let why = "is for --source; in a --config.file, give each engine the key objectives".to_owned();
-            return Err(ConfigError::Flag { flag: "--objectives", value: self.objectives.to_string(), why });
+            wrong("--objectives", self.objectives.to_string(), why);
         }
         if let (Some(report), Some(_)) = (self.bench_report_file(), &self.config_file) {
             let why = "is for --source; in a --config.file, give each engine the key bench_report".to_owned();
-            let value = report.display().to_string();
-            return Err(ConfigError::Flag { flag: "--bench-report", value, why });
+            wrong("--bench-report", report.display().to_string(), why);
         }
-        let health = self.health_addresses()?.into_iter().map(|address| ("--web.health-address", address));
+        if let Some(folder) =
+            self.port_file.as_deref().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty())
+            && let Err(error) = std::fs::read_dir(folder)
+        {
+            let value = folder.display().to_string();
+            wrong(
+                "--web.port-file",
+                value,
+                format!("cannot use this directory: {error}; choose a path in a writable directory"),
+            );
+        }
+        let health = self.health_addresses().unwrap_or_default();
+        let health = health.into_iter().map(|address| ("--web.health-address", address));
         let pages = self.listen_address.iter().cloned().map(|address| ("--web.listen-address", address));
-        let mut taken = Vec::new();
+        let mut taken: Vec<Address> = Vec::new();
         for (flag, address) in pages.filter(|_| !self.systemd_socket).chain(health) {
-            if address.is_any_port() {
-                continue;
-            }
-            if taken.contains(&address) {
+            if taken.iter().any(|other| other.overlaps(&address)) {
                 let why = "this address is given twice; remove one or choose another".to_owned();
-                return Err(ConfigError::Flag { flag, value: address.to_string(), why });
+                wrong(flag, address.to_string(), why);
             }
             taken.push(address);
         }
-        if self.stale_after <= self.poll_interval {
+        if is_complete && self.stale_after <= self.poll_interval {
             let why = format!("must be longer than --poll.interval ({:?})", self.poll_interval);
-            return Err(ConfigError::Flag { flag: "--stale-after", value: format!("{:?}", self.stale_after), why });
+            wrong("--stale-after", format!("{:?}", self.stale_after), why);
         }
-        Ok(())
     }
+}
+
+/// Between the names in a variable.
+fn between_names(letter: char) -> bool {
+    matches!(letter, '\n' | ',')
 }
 
 /// Splits the value of a variable.
@@ -408,5 +447,13 @@ fn objectives(text: &str) -> Result<Objectives, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write 100ms, 5s or 1m"))
+    humantime::parse_duration(text).map_err(|_| "this is not a duration; write 100ms, 5s or 1m".to_owned())
+}
+
+fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "this is not a whole number; write a number such as 1000".to_owned())
+}
+
+fn log_level(text: &str) -> Result<tracing::Level, String> {
+    text.parse().map_err(|_| "unknown level; use one of error, warn, info, debug, trace".to_owned())
 }

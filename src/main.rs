@@ -11,12 +11,30 @@ use trtllm_service::{log, printable, process};
 fn main() -> ExitCode {
     process::tune_allocator();
     process::ignore_file_size_signal();
-    let cli = Cli::read();
-    let result = match &cli.command {
-        Some(Command::CheckConfig { file }) => start::prepare(&cli).map(|prepared| {
-            tools::check_config::print_engines(file, &prepared.engines);
-            0
-        }),
+    let code = match Cli::read().map_err(|mistakes| StartError::Config(mistakes.into())).and_then(|cli| run(&cli)) {
+        Ok(code) => code,
+        Err(error) => {
+            let code = error.exit_code();
+            // A file or a source may have its words in it.
+            log::last_words(printable::lines(&format!("trtllm-exporter: {error}")).into_owned());
+            code
+        }
+    };
+    // An engine that still loads its model cannot be stopped. Exit handlers would destroy the library that it runs in.
+    #[cfg(feature = "executor")]
+    if trtllm_sources::executor::is_any_running() {
+        trtllm_sources::executor::exit_now(code);
+    }
+    ExitCode::from(code)
+}
+
+/// Runs the daemon or a command. Returns the exit code.
+fn run(cli: &Cli) -> Result<u8, StartError> {
+    match &cli.command {
+        Some(Command::CheckConfig { file }) => {
+            tools::check_config::print_engines(file, &start::prepare(cli)?.engines);
+            Ok(0)
+        }
         Some(Command::Catalog { format }) => {
             tools::catalog::run(*format);
             Ok(0)
@@ -32,21 +50,6 @@ fn main() -> ExitCode {
             tools::completions::run(*shell);
             Ok(0)
         }
-        None => start::run(&cli).map(|()| 0),
-    };
-    let code = match result {
-        Ok(code) => code,
-        Err(error) => {
-            let code = error.exit_code();
-            // A file or a source may have its words in it.
-            log::last_words(printable::lines(&format!("trtllm-exporter: {error}")).into_owned());
-            code
-        }
-    };
-    // An engine that still loads its model cannot be stopped. Exit handlers would destroy the library that it runs in.
-    #[cfg(feature = "executor")]
-    if trtllm_sources::executor::is_any_running() {
-        trtllm_sources::executor::exit_now(code);
+        None => start::run(cli).map(|()| 0),
     }
-    ExitCode::from(code)
 }

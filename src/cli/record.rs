@@ -34,9 +34,9 @@ fn since(text: &str) -> Result<SystemTime, String> {
         return Ok(time);
     }
     let before: Option<Duration> = humantime::parse_duration(text).ok();
-    before
-        .and_then(|before| SystemTime::now().checked_sub(before))
-        .ok_or_else(|| "write a duration before now such as 10m, or a time such as 2026-11-23T04:00:00Z".to_owned())
+    before.and_then(|before| SystemTime::now().checked_sub(before)).ok_or_else(|| {
+        "this is not a time; write a duration before now such as 10m, or a time such as 2026-11-23T04:00:00Z".to_owned()
+    })
 }
 
 /// Bytes: a whole number and a unit.
@@ -59,7 +59,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     };
     let number: Option<u64> = digits.trim().parse().ok();
     let bytes = number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
-    bytes.ok_or_else(|| "write a number and a unit such as 256MiB or 1GB".to_owned())
+    bytes.ok_or_else(|| "this is not a size; write a number and a unit such as 256MiB or 1GB".to_owned())
 }
 
 #[cfg(test)]

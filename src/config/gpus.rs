@@ -4,25 +4,34 @@ use std::collections::HashMap;
 
 use trtllm_model::EngineName;
 
-/// Checks the UUIDs of one engine and writes them as NVML does.
-pub(super) fn parse(gpus: &[String], names_its_engines: bool) -> Result<Vec<String>, String> {
+use super::entry::Given;
+
+/// Checks the UUIDs of one engine and writes them as NVML does. `wrong` gets the line and the text of each mistake.
+pub(super) fn parse(
+    line: usize,
+    gpus: &[Given],
+    names_its_engines: bool,
+    wrong: &mut impl FnMut(usize, String),
+) -> Vec<String> {
     if names_its_engines {
-        return Err("gpus needs one engine, but the engines of this source have names of their own; \
-                    give the entry a model (a socket), or remove gpus"
-            .to_owned());
+        let why = "gpus needs one engine, but the engines of this source have names of their own; \
+                   give the entry a model (a socket), or remove gpus";
+        wrong(line, why.to_owned());
     }
     if gpus.is_empty() {
-        return Err("gpus is empty; list the UUIDs that nvidia-smi -L prints, or remove gpus".to_owned());
+        wrong(line, "gpus is empty; list the UUIDs that nvidia-smi -L prints, or remove gpus".to_owned());
     }
     let mut found = Vec::new();
     for gpu in gpus {
-        let uuid = uuid(gpu)?;
-        if found.contains(&uuid) {
-            return Err(format!("gpus lists {uuid} twice; remove one of them"));
+        match uuid(&gpu.text) {
+            Ok(uuid) if found.contains(&uuid) => {
+                wrong(gpu.line, format!("gpus lists {uuid} twice; remove one of them"))
+            }
+            Ok(uuid) => found.push(uuid),
+            Err(why) => wrong(gpu.line, why),
         }
-        found.push(uuid);
     }
-    Ok(found)
+    found
 }
 
 /// Model and version of the engine that has a GPU, by UUID.
@@ -65,19 +74,26 @@ mod tests {
 
     const UUID: &str = "GPU-0a1b2c3d-0000-4000-8000-00000000000f";
 
+    fn parsed(gpus: &[&str]) -> (Vec<String>, Vec<String>) {
+        let gpus: Vec<Given> = gpus.iter().map(|gpu| Given { text: (*gpu).to_owned(), line: 1 }).collect();
+        let mut whys = Vec::new();
+        (parse(1, &gpus, false, &mut |_, why| whys.push(why)), whys)
+    }
+
     #[test]
     fn uuids_are_written_as_nvml_does() {
-        let given = [UUID.to_owned(), UUID.to_uppercase().replace("000F", "000E")];
-        assert_eq!(parse(&given, false).unwrap(), [UUID, &UUID.replace("000f", "000e")]);
+        let given = [UUID, &UUID.to_uppercase().replace("000F", "000E")];
+        let expected = vec![UUID.to_owned(), UUID.replace("000f", "000e")];
+        assert_eq!(parsed(&given), (expected, Vec::new()));
     }
 
     #[test]
     fn a_uuid_that_no_gpu_can_have_is_refused_with_the_form() {
         for wrong in ["0", "", "GPU-", "GPU-0a1b2c3d", &UUID[4..], &UUID.replace('f', "g"), &UUID[..UUID.len() - 1]] {
-            let error = parse(&[wrong.to_owned()], false).unwrap_err();
-            assert!(error.contains(&format!("{wrong:?}")) && error.contains("nvidia-smi -L"), "{error}");
+            let why = parsed(&[wrong]).1.remove(0);
+            assert!(why.contains(&format!("{wrong:?}")) && why.contains("nvidia-smi -L"), "{why}");
         }
-        let error = parse(&["MIG-0a1b2c3d-0000-4000-8000-00000000000f".to_owned()], false).unwrap_err();
-        assert!(error.contains("whole GPUs"), "{error}");
+        let why = parsed(&["MIG-0a1b2c3d-0000-4000-8000-00000000000f"]).1.remove(0);
+        assert!(why.contains("whole GPUs"), "{why}");
     }
 }

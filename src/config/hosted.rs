@@ -9,18 +9,18 @@ use trtllm_sources::executor::hosting::{Hosting, LoadPlan, Recorded, STATISTICS}
 use super::options::SourceOptions;
 
 /// Parses `executor:`. The caller refuses the keys that are left in `options`.
-pub(super) fn hosting(engine: &str, options: &mut SourceOptions) -> Result<Hosting, String> {
+pub(super) fn hosting(engine: &str, options: &mut SourceOptions) -> Hosting {
     if engine.is_empty() {
-        return Err("executor: has no engine directory; use executor:DIR".to_owned());
+        options.wrong("executor: has no engine directory; use executor:DIR");
     }
     let statistics = ExecutorOptions {
-        iter_stats_max_iterations: whole(options, "iter_stats_max_iterations")?
+        iter_stats_max_iterations: whole(options, "iter_stats_max_iterations")
             .unwrap_or(STATISTICS.iter_stats_max_iterations),
-        request_stats_max_iterations: whole(options, "request_stats_max_iterations")?
+        request_stats_max_iterations: whole(options, "request_stats_max_iterations")
             .unwrap_or(STATISTICS.request_stats_max_iterations),
     };
     if statistics.iter_stats_max_iterations == 0 {
-        return Err("iter_stats_max_iterations=0 turns off all statistics; use at least 1".to_owned());
+        options.wrong("iter_stats_max_iterations=0 turns off all statistics; use at least 1");
     }
     let fraction = |text: &str| text.parse().ok().filter(|value: &f32| *value > 0.0 && *value < 1.0);
     let models = [
@@ -32,65 +32,67 @@ pub(super) fn hosting(engine: &str, options: &mut SourceOptions) -> Result<Hosti
     let modes = [("leader", CommMode::Leader), ("orchestrator", CommMode::Orchestrator)];
     let host = HostOptions {
         statistics,
-        model_type: word(options, "model_type", &models)?.unwrap_or_default(),
-        batching_type: word(options, "batching_type", &batching)?,
-        max_batch_size: whole(options, "max_batch_size")?,
-        max_num_tokens: whole(options, "max_num_tokens")?,
-        max_queue_size: whole(options, "max_queue_size")?,
-        enable_chunked_context: options.boolean("enable_chunked_context")?,
-        enable_block_reuse: options.boolean("enable_block_reuse")?,
-        free_gpu_memory_fraction: options.read("free_gpu_memory_fraction", "above 0 and below 1", fraction)?,
-        max_tokens: whole(options, "max_tokens")?,
-        event_buffer_max_size: whole(options, "event_buffer_max_size")?,
-        comm_mode: word(options, "comm_mode", &modes)?,
-        participant_ids: numbers(options, "participant_ids")?,
-        device_ids: numbers(options, "device_ids")?,
-        is_orchestrator: options.boolean("is_orchestrator")?,
+        model_type: word(options, "model_type", &models).unwrap_or_default(),
+        batching_type: word(options, "batching_type", &batching),
+        max_batch_size: whole(options, "max_batch_size"),
+        max_num_tokens: whole(options, "max_num_tokens"),
+        max_queue_size: whole(options, "max_queue_size"),
+        enable_chunked_context: options.boolean("enable_chunked_context"),
+        enable_block_reuse: options.boolean("enable_block_reuse"),
+        free_gpu_memory_fraction: options.read("free_gpu_memory_fraction", "above 0 and below 1", fraction),
+        max_tokens: whole(options, "max_tokens"),
+        event_buffer_max_size: whole(options, "event_buffer_max_size"),
+        comm_mode: word(options, "comm_mode", &modes),
+        participant_ids: numbers(options, "participant_ids"),
+        device_ids: numbers(options, "device_ids"),
+        is_orchestrator: options.boolean("is_orchestrator"),
         worker_executable: options.take("worker_executable"),
-        spawn_processes: options.boolean("spawn_processes")?,
+        spawn_processes: options.boolean("spawn_processes"),
     };
-    Ok(Hosting { engine: engine.to_owned(), options: host, load: load(options)? })
+    Hosting { engine: engine.to_owned(), options: host, load: load(options) }
 }
 
-fn load(options: &mut SourceOptions) -> Result<Option<LoadPlan>, String> {
-    let Some(load) = options.take("load") else { return Ok(None) };
-    let in_flight = whole(options, "in_flight")?;
+fn load(options: &mut SourceOptions) -> Option<LoadPlan> {
+    let load = options.take("load")?;
+    let in_flight = whole(options, "in_flight");
     if in_flight == Some(0) {
-        return Err("in_flight=0 sends no request; remove load for an engine without requests".to_owned());
+        options.wrong("in_flight=0 sends no request; remove load for an engine without requests");
     }
     if load != "synthetic" {
         if load.is_empty() {
-            return Err("load must be synthetic or the path of a file with recorded requests".to_owned());
+            options.wrong("load is empty; write synthetic or the path of a file with recorded requests");
         }
-        let speed = options.speed()?.unwrap_or(1.0);
-        return Ok(Some(LoadPlan::Recorded(Recorded { path: PathBuf::from(load), in_flight, speed })));
+        let speed = options.speed().unwrap_or(1.0);
+        return Some(LoadPlan::Recorded(Recorded { path: PathBuf::from(load), in_flight, speed }));
     }
     let above_zero = |text: &str| text.parse().ok().filter(|count| *count > 0);
     let tokens = |options: &mut SourceOptions, key| options.read(key, "a whole number above 0", above_zero);
     let plan = Load {
         in_flight: in_flight.unwrap_or(8),
-        prompt_tokens: tokens(options, "prompt_tokens")?.unwrap_or(512),
-        shared_prefix_tokens: whole(options, "shared_prefix_tokens")?.unwrap_or(0),
-        output_tokens: tokens(options, "output_tokens")?.unwrap_or(128),
-        requests: whole(options, "requests")?.map(u64::from),
+        prompt_tokens: tokens(options, "prompt_tokens").unwrap_or(512),
+        shared_prefix_tokens: whole(options, "shared_prefix_tokens").unwrap_or(0),
+        output_tokens: tokens(options, "output_tokens").unwrap_or(128),
+        requests: whole(options, "requests").map(u64::from),
     };
     if plan.shared_prefix_tokens > plan.prompt_tokens {
         let Load { prompt_tokens, shared_prefix_tokens, .. } = plan;
-        return Err(format!("shared_prefix_tokens={shared_prefix_tokens} is more than prompt_tokens={prompt_tokens}"));
+        options.wrong(format!(
+            "shared_prefix_tokens={shared_prefix_tokens} is more than prompt_tokens={prompt_tokens}; lower it"
+        ));
     }
-    Ok(Some(LoadPlan::Synthetic(plan)))
+    Some(LoadPlan::Synthetic(plan))
 }
 
-fn whole(options: &mut SourceOptions, key: &str) -> Result<Option<u32>, String> {
+fn whole(options: &mut SourceOptions, key: &str) -> Option<u32> {
     options.read(key, "a whole number", |text| text.parse().ok())
 }
 
-fn numbers(options: &mut SourceOptions, key: &str) -> Result<Vec<u32>, String> {
+fn numbers(options: &mut SourceOptions, key: &str) -> Vec<u32> {
     let list = |text: &str| text.split(',').map(|number| number.parse().ok()).collect();
-    Ok(options.read(key, "a list such as 0,1", list)?.unwrap_or_default())
+    options.read(key, "a list such as 0,1", list).unwrap_or_default()
 }
 
-fn word<T: Copy>(options: &mut SourceOptions, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
+fn word<T: Copy>(options: &mut SourceOptions, key: &str, words: &[(&str, T)]) -> Option<T> {
     let expected = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
     options.read(key, &expected, |text| words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value))
 }

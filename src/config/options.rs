@@ -1,22 +1,36 @@
 //! The options of a source, `KEY=VALUE&…`. An error names the key, the expected value and the given one.
 
-use std::collections::HashSet;
+use std::path::PathBuf;
 
-/// The options that were not read yet, and the keys that were asked for.
+/// The options that were not read yet, the keys that were asked for, and what is wrong.
 pub(super) struct SourceOptions {
     unread: Vec<(String, String)>,
     known: Vec<String>,
+    mistakes: Vec<String>,
 }
 
 impl SourceOptions {
     /// Refuses an option that is given twice: which of them counts would be a guess.
-    pub(super) fn parse(query: &str) -> Result<Self, String> {
-        let unread: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-        let mut names = HashSet::new();
-        match unread.iter().find(|(name, _)| !names.insert(name)) {
-            Some((name, _)) => Err(format!("option {name:?} is given twice; remove one")),
-            None => Ok(Self { unread, known: Vec::new() }),
+    pub(super) fn parse(query: &str) -> Self {
+        let all = form_urlencoded::parse(query.as_bytes()).into_owned();
+        let mut options = Self { unread: Vec::new(), known: Vec::new(), mistakes: Vec::new() };
+        for (name, value) in all {
+            if options.unread.iter().any(|(other, _)| *other == name) {
+                options.wrong(format!("option {name:?} is given twice; remove one"));
+            } else {
+                options.unread.push((name, value));
+            }
         }
+        options
+    }
+
+    pub(super) fn wrong(&mut self, why: impl Into<String>) {
+        self.mistakes.push(why.into());
+    }
+
+    /// Keeps the error, returns the value.
+    pub(super) fn keep<T>(&mut self, result: Result<T, String>) -> Option<T> {
+        result.map_err(|why| self.wrong(why)).ok()
     }
 
     /// Removes an option and returns its value.
@@ -26,33 +40,43 @@ impl SourceOptions {
         Some(self.unread.remove(at).1)
     }
 
-    /// Removes an option and parses its value. `parse` returns None for anything but an `expected` value.
-    pub(super) fn read<T>(
-        &mut self,
-        key: &str,
-        expected: &str,
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>, String> {
-        let Some(text) = self.take(key) else { return Ok(None) };
-        parse(&text).map(Some).ok_or_else(|| format!("{key} must be {expected}, not {text:?}"))
+    /// Another parser reads them.
+    pub(super) fn take_all(&mut self) {
+        self.unread.clear();
     }
 
-    pub(super) fn boolean(&mut self, key: &str) -> Result<Option<bool>, String> {
+    /// Removes an option that names a file or a directory.
+    pub(super) fn path(&mut self, key: &str) -> Option<PathBuf> {
+        self.read(key, "a path", |text| (!text.is_empty()).then(|| text.into()))
+    }
+
+    /// Removes an option and parses its value. `parse` returns None for anything but an `expected` value.
+    pub(super) fn read<T>(&mut self, key: &str, expected: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let text = self.take(key)?;
+        let value = parse(&text);
+        if value.is_none() {
+            self.wrong(format!("{key} must be {expected}, not {text:?}; correct it or remove the option"));
+        }
+        value
+    }
+
+    pub(super) fn boolean(&mut self, key: &str) -> Option<bool> {
         self.read(key, "true or false", |text| text.parse().ok())
     }
 
-    pub(super) fn above_zero(&mut self, key: &str) -> Result<Option<f64>, String> {
+    pub(super) fn above_zero(&mut self, key: &str) -> Option<f64> {
         self.read(key, "a number above 0", above_zero)
     }
 
     /// Numbers of ports, separated by commas.
-    pub(super) fn ports(&mut self) -> Result<Option<Vec<u16>>, String> {
+    pub(super) fn ports(&mut self) -> Option<Vec<u16>> {
         let port = |text: &str| text.parse().ok().filter(|port| *port > 0);
-        self.read("ports", "numbers of ports with commas between them", |text| text.split(',').map(port).collect())
+        let ports = |text: &str| text.split(',').map(port).collect();
+        self.read("ports", "numbers from 1 to 65535 with commas between them", ports)
     }
 
     /// How many times as fast as recorded; `max` is infinite.
-    pub(super) fn speed(&mut self) -> Result<Option<f64>, String> {
+    pub(super) fn speed(&mut self) -> Option<f64> {
         self.read("speed", "recorded, max or a number above 0", |text| match text {
             "recorded" => Some(1.0),
             "max" => Some(f64::INFINITY),
@@ -60,15 +84,17 @@ impl SourceOptions {
         })
     }
 
-    /// Refuses the options that were not read.
-    pub(super) fn finish(self) -> Result<(), String> {
-        match self.unread.first() {
-            Some((name, _)) if self.known.is_empty() => {
-                Err(format!("unknown option {name:?}; this source has no options"))
-            }
-            Some((name, _)) => Err(format!("unknown option {name:?}; use one of {}", self.known.join(", "))),
-            None => Ok(()),
+    /// `value`, if nothing is wrong and each option was read.
+    pub(super) fn finish<T>(mut self, value: Option<T>) -> Result<T, Vec<String>> {
+        for (name, _) in std::mem::take(&mut self.unread) {
+            let known: Vec<&str> = self.known.iter().map(String::as_str).collect();
+            let why = match known.as_slice() {
+                [] => format!("unknown option {name:?}; this source has no options"),
+                known => format!("unknown option {name:?}; use one of {}", known.join(", ")),
+            };
+            self.mistakes.push(why);
         }
+        value.filter(|_| self.mistakes.is_empty()).ok_or(self.mistakes)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use super::entry::unrendered;
 use super::options::SourceOptions;
 use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_sources::discovery::USUAL_PORT;
@@ -10,7 +11,7 @@ use trtllm_sources::discovery::USUAL_PORT;
 use trtllm_sources::executor::hosting::Hosting;
 use trtllm_sources::perf_metrics_dir::LinesDir;
 use trtllm_sources::replay::Pace;
-use trtllm_sources::server::{Access, port_of};
+use trtllm_sources::server::{Access, check_host, port_of};
 use trtllm_sources::trtllm_serve::Extras;
 
 /// A parsed `--source`.
@@ -67,102 +68,120 @@ impl FromStr for SourceSpec {
     type Err = String;
 
     fn from_str(url: &str) -> Result<Self, String> {
+        Self::read(url).map_err(|mistakes| mistakes.join(". Also: "))
+    }
+}
+
+impl SourceSpec {
+    /// Parses a source.
+    ///
+    /// # Errors
+    /// Every mistake, each with its remedy.
+    pub fn read(url: &str) -> Result<Self, Vec<String>> {
         let url = if url == "auto" { "auto:" } else { url };
-        let (scheme, rest) = url.split_once(':').ok_or_else(|| format!("no scheme; {SOURCES}"))?;
+        if let Some(why) = unrendered(url) {
+            return Err(vec![format!("this {why}")]);
+        }
+        let Some((scheme, rest)) = url.split_once(':') else { return Err(vec![format!("no scheme; {SOURCES}")]) };
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut options = SourceOptions::parse(query)?;
+        let mut options = SourceOptions::parse(query);
         let spec = match scheme {
             // The simulated SDK checks the other mistakes in its options itself.
-            "sim" if body.is_empty() => return Ok(Self::Simulated(url.to_owned())),
-            "sim" => return Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
-            "trtllm-disagg" => Self::Orchestrator(access(scheme, rest, body, &mut options)?),
-            "trtllm-serve" => Self::TrtllmServe {
-                access: access(scheme, rest, body, &mut options)?,
-                extras: Extras {
-                    perf_metrics: options.boolean("perf_metrics")?.unwrap_or(true),
-                    lines: lines(&mut options)?,
-                    kv_cache_events: options.boolean("kv_cache_events")?.unwrap_or(false),
-                    prometheus_metrics: options.boolean("prometheus_metrics")?.unwrap_or(true),
-                },
-            },
-            "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![USUAL_PORT]) },
-            "auto" => return Err(format!("unexpected {body:?} after auto:; use auto or auto:?ports=8000,8001")),
-            "socket" | "replay" | "perf-metrics" if body.is_empty() => {
-                return Err(format!("{scheme}: has no path; use {scheme}:PATH"));
+            "sim" if body.is_empty() => {
+                options.take_all();
+                Ok(Self::Simulated(url.to_owned()))
             }
-            "perf-metrics" => Self::PerfMetrics(LinesDir {
-                path: PathBuf::from(body),
-                from_start: options.boolean("from_start")?.unwrap_or(false),
-            }),
-            "socket" => Self::Socket(PathBuf::from(body)),
-            "replay" => {
-                let pace = match (options.above_zero("rate")?, options.speed()?) {
-                    (Some(_), Some(_)) => {
-                        return Err("rate and speed cannot be combined; remove one of them".to_owned());
-                    }
-                    (Some(rate), None) => Pace::Rate(rate),
-                    (None, speed) => Pace::Recorded(speed.unwrap_or(1.0)),
+            "sim" => Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
+            "trtllm-disagg" => access(scheme, body, &mut options).map(Self::Orchestrator),
+            "trtllm-serve" => {
+                let access = access(scheme, body, &mut options);
+                let extras = Extras {
+                    perf_metrics: options.boolean("perf_metrics").unwrap_or(true),
+                    lines: lines(&mut options),
+                    kv_cache_events: options.boolean("kv_cache_events").unwrap_or(false),
+                    prometheus_metrics: options.boolean("prometheus_metrics").unwrap_or(true),
                 };
-                Self::Replay { path: PathBuf::from(body), engine: options.take("engine"), pace }
+                access.map(|access| Self::TrtllmServe { access, extras })
+            }
+            "auto" if body.is_empty() => Ok(Self::Auto { ports: options.ports().unwrap_or_else(|| vec![USUAL_PORT]) }),
+            "auto" => Err(format!("unexpected {body:?} after auto:; use auto or auto:?ports=8000,8001")),
+            "socket" | "replay" | "perf-metrics" if body.is_empty() => {
+                return Err(vec![format!("{scheme}: has no path; use {scheme}:PATH")]);
+            }
+            "perf-metrics" => Ok(Self::PerfMetrics(LinesDir {
+                path: PathBuf::from(body),
+                from_start: options.boolean("from_start").unwrap_or(false),
+            })),
+            "socket" => Ok(Self::Socket(PathBuf::from(body))),
+            "replay" => {
+                let pace = match (options.above_zero("rate"), options.speed()) {
+                    (Some(_), Some(_)) => Err("rate and speed cannot be combined; remove one of them".to_owned()),
+                    (Some(rate), None) => Ok(Pace::Rate(rate)),
+                    (None, speed) => Ok(Pace::Recorded(speed.unwrap_or(1.0))),
+                };
+                let engine = options.take("engine");
+                pace.map(|pace| Self::Replay { path: PathBuf::from(body), engine, pace })
             }
             #[cfg(feature = "executor")]
-            "executor" => Self::Executor(Box::new(super::hosted::hosting(body, &mut options)?)),
+            "executor" => Ok(Self::Executor(Box::new(super::hosted::hosting(body, &mut options)))),
             #[cfg(not(feature = "executor"))]
-            "executor" => return Err("this build has no Executor; build it with the feature \"executor\"".to_owned()),
-            "triton" => return Err(format!("a Triton server's page is not a source; {SOURCES}")),
-            _ => return Err(format!("unknown scheme; {SOURCES}")),
+            "executor" => {
+                return Err(vec!["this build has no Executor; build it with the feature \"executor\"".to_owned()]);
+            }
+            "triton" => return Err(vec![format!("a Triton server's page is not a source; {SOURCES}")]),
+            "http" | "https" => {
+                return Err(vec![format!(
+                    "unknown scheme; write trtllm-serve: before the URL of an engine, or {SOURCES}"
+                )]);
+            }
+            _ => return Err(vec![format!("unknown scheme; {SOURCES}")]),
         };
-        options.finish()?;
-        if let Self::TrtllmServe { access, .. } | Self::Orchestrator(access) = &spec
-            && let Access { target, ca_file: Some(_), .. } = access
-            && target.starts_with("http:")
-        {
-            return Err("ca_file is for https; remove it or use https".to_owned());
+        // Errors quote parts of the URL, and a password may contain any character.
+        if spec.is_err() && ["trtllm-serve", "trtllm-disagg"].contains(&scheme) && rest.contains('@') {
+            return Err(vec![USER_INFO.to_owned()]);
         }
-        Ok(spec)
+        let spec = options.keep(spec);
+        options.finish(spec)
     }
 }
 
 /// `perf_metrics_dir` and what belongs to it.
-fn lines(options: &mut SourceOptions) -> Result<Option<LinesDir>, String> {
-    let path = options.take("perf_metrics_dir").map(PathBuf::from);
-    let from_start = options.boolean("perf_metrics_from_start")?;
-    match path {
-        Some(path) if path.as_os_str().is_empty() => Err("perf_metrics_dir is empty; name a directory".to_owned()),
-        Some(path) => Ok(Some(LinesDir { path, from_start: from_start.unwrap_or(false) })),
-        None if from_start.is_some() => {
-            Err("perf_metrics_from_start needs perf_metrics_dir; add it or remove the option".to_owned())
-        }
-        None => Ok(None),
+fn lines(options: &mut SourceOptions) -> Option<LinesDir> {
+    let path = options.path("perf_metrics_dir");
+    let from_start = options.boolean("perf_metrics_from_start");
+    if path.is_none() && from_start.is_some() {
+        options.wrong("perf_metrics_from_start needs perf_metrics_dir; add it or remove the option");
     }
+    Some(LinesDir { path: path?, from_start: from_start.unwrap_or(false) })
 }
 
-/// The server of `SCHEME:REST`, where `rest` is `url` with its options.
-fn access(scheme: &str, rest: &str, url: &str, options: &mut SourceOptions) -> Result<Access, String> {
-    // Errors quote parts of the URL, and a password may contain any character.
-    let hidden = |why| if rest.contains('@') { USER_INFO.to_owned() } else { why };
-    Ok(Access {
-        target: http_target(scheme, url).map_err(hidden)?,
-        ca_file: options.take("ca_file").map(PathBuf::from),
-        bearer_token_file: options.take("bearer_token_file").map(PathBuf::from),
-    })
+/// The server at `url`.
+fn access(scheme: &str, url: &str, options: &mut SourceOptions) -> Result<Access, String> {
+    let ca_file = options.path("ca_file");
+    let bearer_token_file = options.path("bearer_token_file");
+    let target = http_target(scheme, url)?;
+    if ca_file.is_some() && target.starts_with("http:") {
+        options.wrong("ca_file is for https; remove it or use https");
+    }
+    Ok(Access { target, ca_file, bearer_token_file })
 }
 
 fn http_target(scheme: &str, url: &str) -> Result<String, String> {
     let form = format!("{scheme}:http://HOST:PORT or https");
-    let uri: http::Uri = url.parse().map_err(|error| format!("{error}; expected {form}"))?;
+    let uri: http::Uri = url.parse().map_err(|_| format!("{url:?} is not a URL; write {form}"))?;
     let (scheme, default_port) = match uri.scheme_str() {
         Some("http") => ("http", 80),
         Some("https") => ("https", 443),
-        _ => return Err(format!("expected {form}")),
+        _ => return Err(format!("expected {form}, not {url:?}; correct the URL")),
     };
-    let authority = uri.authority().ok_or_else(|| format!("expected {form}"))?;
+    let authority = uri.authority().ok_or_else(|| format!("the host is missing; write {form}"))?;
     if authority.as_str().contains('@') {
         return Err(USER_INFO.to_owned());
     }
     if authority.host().is_empty() {
-        return Err(format!("the host is missing; expected {form}"));
+        return Err(format!("the host is missing; write {form}"));
     }
+    check_host(authority.host())?;
     // The paths of the server's own API. What follows it is added by the exporter.
     let last = uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     if ["v1", "metrics", "perf_metrics", "kv_cache_events", "health", "version", "completions", "cluster_info"]

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::config::server_key;
 use trtllm_page::state::{EngineSlot, State};
 use trtllm_service::shutdown::{Shutdown, Trigger};
 use trtllm_sources::discovery::{self, FoundServer, Verdict};
@@ -85,8 +86,8 @@ pub(super) async fn search(
 }
 
 impl Engines {
-    /// Starts engines that are new and ends those that were replaced or not seen for `forget_after`. `taken` are the servers
-    /// that other sources read; `start` starts the driver of a new engine.
+    /// Starts engines that are new and ends those that were replaced or not seen for `forget_after`. `taken` are the [keys](server_key) of
+    /// the servers that other sources read; `start` starts the driver of a new engine.
     pub(super) fn update(
         &mut self,
         findings: Vec<FoundServer>,
@@ -106,7 +107,7 @@ impl Engines {
             };
             let what = match kind {
                 Err(what) => what,
-                Ok(_) if taken.contains(&target) => "read by another source".to_owned(),
+                Ok(_) if taken.contains(&server_key(&target)) => "read by another source".to_owned(),
                 Ok(kind) => {
                     // Another model at the same address is another engine.
                     self.end(state, names, |engine| engine.target == target && engine.what != kind);

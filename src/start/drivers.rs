@@ -1,18 +1,17 @@
 //! Opens the sources and runs one poll driver per engine. Engines that publishers name join while the daemon runs.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::cli::{Cli, DEFAULT_SOCKET};
-use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port};
+use crate::cli::Cli;
+use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_key};
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
-use trtllm_model::{BenchReport, EngineName, Objectives};
+use trtllm_model::{BenchReport, EngineName};
 use trtllm_page::state::{EngineOrigin, EngineSlot, Place, State};
 use trtllm_recording::recorder::Recorder;
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
@@ -92,6 +91,9 @@ impl Drivers {
         state: &Arc<State>,
         heartbeats: &Arc<Heartbeats>,
     ) -> Self {
+        for engine in engines.iter().filter(|engine| engine.is_default) {
+            create_folder(&engine.source);
+        }
         let schedule =
             Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after };
         let (sender, events) = mpsc::unbounded_channel();
@@ -140,7 +142,7 @@ impl Drivers {
     pub(super) fn reload(&mut self, engines: Vec<EngineConfig>) -> Result<(), NameTaken> {
         let read = servers(engines.iter());
         let has_auto = self.sources.iter().any(|running| running.is_auto() && running.stays(&engines));
-        let superseded = |engine: &Discovered| !has_auto || read.contains(&engine.target);
+        let superseded = |engine: &Discovered| !has_auto || read.contains(&server_key(&engine.target));
         let sockets = self.sources.iter().filter(|running| !running.stays(&engines));
         let ending = Ending {
             sockets: sockets.filter_map(|running| running.socket).collect(),
@@ -377,14 +379,13 @@ impl Drivers {
     }
 }
 
-/// The servers that these engines are read from, in each way in which a search may write them.
+/// The servers that these engines are read from, however their addresses are written.
 fn servers<'a>(engines: impl Iterator<Item = &'a EngineConfig>) -> HashSet<String> {
     let targets = engines.filter_map(|engine| match &engine.source {
         SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => Some(&access.target),
         _ => None,
     });
-    let local = |target: &String| target.replace("//localhost:", "//127.0.0.1:").replace("//[::1]:", "//127.0.0.1:");
-    targets.flat_map(|target| [target.clone(), local(target)]).collect()
+    targets.map(|target| server_key(target)).collect()
 }
 
 /// Names that no publisher can have.
@@ -393,13 +394,12 @@ fn configured(engines: &[EngineConfig]) -> HashSet<(String, String)> {
     named.map(|engine| (engine.name.model.clone(), engine.name.version.clone())).collect()
 }
 
-/// Without a configured source, engines can still publish to the default ingest socket.
-pub(super) fn default_engine(objectives: Objectives) -> EngineConfig {
-    let path = Path::new(DEFAULT_SOCKET);
-    if let Some(folder) = path.parent()
+/// Nobody has created the folder of the default ingest socket for the exporter.
+fn create_folder(source: &SourceSpec) {
+    if let SourceSpec::Socket(path) = source
+        && let Some(folder) = path.parent()
         && let Err(error) = std::fs::create_dir_all(folder)
     {
         tracing::debug!(%error, folder = %folder.display(), "cannot create the folder of the default ingest socket");
     }
-    EngineConfig::default_socket(path, objectives)
 }

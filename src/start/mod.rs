@@ -18,8 +18,8 @@ use sd_notify::NotifyState;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use crate::cli::Cli;
-use crate::config::{self, ConfigError, EngineConfig, SourceSpec};
+use crate::cli::{Cli, DEFAULT_SOCKET};
+use crate::config::{self, ConfigError, EngineConfig, Mistakes, SourceSpec};
 use trtllm_gpu::usage::knows_processes;
 use trtllm_gpu::{self as gpu, GpuConfig, GpuError, GpuHandle, GpuMode};
 use trtllm_http::listen::{self, Listener};
@@ -98,27 +98,31 @@ pub struct Prepared {
     web: Option<WebConfig>,
 }
 
-/// Reads and checks the configuration. The first step of [`run`], and all that check-config does.
+/// Reads and checks the configuration. The first step of [`run`], and all that check-config and --dry-run do.
 ///
 /// # Errors
-/// When a flag or a file is invalid.
-pub fn prepare(cli: &Cli) -> Result<Prepared, StartError> {
-    cli.check()?;
+/// Every mistake of the command line, the environment and the files.
+pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
+    let mut mistakes = cli.mistakes.clone();
+    cli.check(&mut mistakes);
     // Without a source, engines can still publish to the default ingest socket.
-    let mut engines = cli.engines()?.unwrap_or_else(|| vec![drivers::default_engine(cli.objectives)]);
-    if let Some(report) = cli.bench_report()? {
+    let default = || vec![EngineConfig::default_socket(Path::new(DEFAULT_SOCKET), cli.objectives)];
+    let mut engines = mistakes.take_all(cli.engines()).flatten().unwrap_or_else(default);
+    if let Some(report) = mistakes.take(cli.bench_report()).flatten() {
         engines.iter_mut().for_each(|engine| engine.bench_report = Some(Arc::clone(&report)));
     }
     let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-    let web = web_file.map(WebConfig::load).transpose()?;
+    let web = web_file.and_then(|file| mistakes.take(WebConfig::load(file).map_err(StartError::from)));
     if !cli.systemd_socket {
-        listen::check(&cli.listen_address, "--web.listen-address")?;
+        mistakes.take(listen::check(&cli.listen_address, "--web.listen-address"));
     }
-    listen::check(&cli.health_addresses()?, "--web.health-address")?;
+    if let Some(addresses) = mistakes.take_all(cli.health_addresses()) {
+        mistakes.take(listen::check(&addresses, "--web.health-address"));
+    }
     if let Some(recorder) = cli.recorder() {
-        recorder.check()?;
+        mistakes.take(recorder.check());
     }
-    Ok(Prepared { engines, web })
+    Ok(mistakes.unless_any(Prepared { engines, web })?)
 }
 
 /// Runs the daemon until a signal stops it.
@@ -191,7 +195,7 @@ async fn serve(
 
 /// A reload of the configuration that SIGHUP has asked for. The file is read by another thread, because a file system may hang.
 #[derive(Default)]
-struct Reload(Option<JoinHandle<Result<Vec<EngineConfig>, ConfigError>>>);
+struct Reload(Option<JoinHandle<Result<Vec<EngineConfig>, Mistakes>>>);
 
 impl Reload {
     fn start(&mut self, file: Option<&Path>) {
@@ -204,7 +208,7 @@ impl Reload {
     }
 
     /// Cancel-safe.
-    async fn finished(&mut self) -> Result<Vec<EngineConfig>, ConfigError> {
+    async fn finished(&mut self) -> Result<Vec<EngineConfig>, Mistakes> {
         loop {
             match &mut self.0 {
                 None => std::future::pending().await,
@@ -232,7 +236,7 @@ struct Daemon {
 
 impl Daemon {
     /// Applies a configuration that was read again. A broken one changes nothing.
-    fn reload(&mut self, engines: Result<Vec<EngineConfig>, ConfigError>) {
+    fn reload(&mut self, engines: Result<Vec<EngineConfig>, Mistakes>) {
         let applied = match engines {
             Ok(engines) => self.drivers.reload(engines).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
@@ -268,7 +272,8 @@ async fn start(
         }
         listen::bind(&cli.listen_address, "--web.listen-address").await?
     };
-    let health_listeners = listen::bind(&cli.health_addresses()?, "--web.health-address").await?;
+    let health_listeners =
+        listen::bind(&cli.health_addresses().map_err(ConfigError::from)?, "--web.health-address").await?;
     let addresses = |of: &[Listener]| -> Vec<String> {
         of.iter().filter_map(Listener::address).map(|address| address.to_string()).collect()
     };

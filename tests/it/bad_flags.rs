@@ -49,7 +49,7 @@ flags! {
     a_source_with_an_unknown_scheme_is_named: 2 ["--source", "http://h:1"] => ["--source", "http://h:1", "trtllm-serve:http://HOST:PORT"];
     a_source_of_an_unknown_protocol_is_named: 2 ["--source", "trtllm-serve:ftp://h:1"] => ["--source", "expected", "https"];
     a_ca_file_without_https_is_named: 2 ["--source", "trtllm-serve:http://h:1?ca_file=/x"] => ["--source", "ca_file", "https"];
-    a_missing_ca_file_is_fatal: 1 ["--source", "trtllm-serve:https://h:1?ca_file=/nowhere/ca.pem", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["/nowhere/ca.pem", "ca_file"];
+    a_missing_ca_file_is_named: 2 ["--source", "trtllm-serve:https://h:1?ca_file=/nowhere/ca.pem", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["/nowhere/ca.pem", "ca_file"];
     a_source_without_a_host_is_named: 2 ["--source", "trtllm-serve:"] => ["--source", "trtllm-serve:http://HOST:PORT"];
     a_password_in_a_source_is_refused: 2 ["--source", "trtllm-serve:http://u:p@h:1"] => ["--source", "password"];
     a_port_above_65535_in_a_source_is_named: 2 ["--source", "trtllm-serve:http://127.0.0.1:65536"] => ["--source", "port \"65536\"", "1 to 65535"];
@@ -80,8 +80,8 @@ flags! {
     a_replay_with_a_bad_speed_is_named: 2 ["--source", "replay:x?speed=-1"] => ["--source", "speed", "above 0"];
     a_replay_with_a_bad_rate_is_named: 2 ["--source", "replay:x?rate=fast"] => ["--source", "rate", "above 0"];
     a_replay_with_rate_and_speed_is_named: 2 ["--source", "replay:x?rate=1&speed=2"] => ["--source", "rate", "speed"];
-    a_replay_of_a_missing_file_is_fatal: 1 ["--source", "replay:/nowhere/records.json", "--web.listen-address", "127.0.0.1:0"] => ["--source replay", "/nowhere/records.json"];
-    an_ingest_socket_in_a_missing_folder_is_fatal: 1 ["--source", "socket:/nowhere/x.sock", "--web.listen-address", "127.0.0.1:0"] => ["--source socket:PATH", "/nowhere/x.sock"];
+    a_replay_of_a_missing_file_is_named: 2 ["--source", "replay:/nowhere/records.json", "--web.listen-address", "127.0.0.1:0"] => ["--source replay", "/nowhere/records.json"];
+    an_ingest_socket_in_a_missing_folder_is_named: 2 ["--source", "socket:/nowhere/x.sock", "--web.listen-address", "127.0.0.1:0"] => ["--source socket:PATH", "/nowhere/x.sock"];
     a_bad_poll_interval_is_named: 2 ["--poll.interval", "soon"] => ["--poll.interval", "soon", "100ms"];
     a_poll_interval_without_a_unit_is_named: 2 ["--poll.interval", "100"] => ["--poll.interval", "100ms"];
     a_poll_interval_of_0_is_named: 2 ["--poll.interval", "0s"] => ["--poll.interval", "between"];
@@ -114,7 +114,7 @@ flags! {
     a_wrong_number_of_versions_is_named: 2 ["--source", "socket:a", "--model-version", "1", "--model-version", "2"] => ["--model-version", "--source"];
     an_empty_model_is_named: 2 ["--source", "socket:a", "--model", ""] => ["--source", "model", "empty"];
     a_required_gpu_without_a_library_is_fatal: 1 ["--gpu", "required", "--gpu.library", "/nowhere/libnvidia-ml.so.1", "--web.listen-address", "127.0.0.1:0"] => ["--gpu required", "/nowhere/libnvidia-ml.so.1", "--gpu auto"];
-    a_port_file_that_cannot_be_written_is_fatal: 1 ["--web.port-file", "/nowhere/port", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["--web.port-file", "/nowhere/port"];
+    a_port_file_that_cannot_be_written_is_named: 2 ["--web.port-file", "/nowhere/port", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["--web.port-file", "/nowhere", "writable"];
 }
 
 #[cfg(feature = "executor")]
@@ -135,12 +135,12 @@ macro_rules! keys {
 }
 
 keys! {
-    a_config_that_is_not_yaml_is_refused: "engines: [" => ["--config.file"];
-    an_empty_config_is_refused: "" => ["--config.file", "end of input"];
-    an_unknown_key_of_the_config_is_named: "engines: []\nengnies: []\n" => ["--config.file", "engnies"];
-    an_unknown_key_of_an_engine_is_named: "engines:\n- source: socket:a\n  modle: x\n" => ["--config.file", "modle", "model"];
-    a_missing_source_is_named: "engines:\n- model: x\n" => ["--config.file", "source"];
-    a_key_of_the_wrong_type_is_named: "engines:\n- source: [a]\n" => ["--config.file", "line 2"];
+    a_config_that_is_not_yaml_is_refused: "engines: [" => ["line 1", "bracket [ is not closed"];
+    an_empty_config_is_refused: "" => ["line 1", "empty"];
+    an_unknown_key_of_the_config_is_named: "engines: [{source: \"socket:a\"}]\nengnies: []\n" => ["line 2", "engnies", "engines"];
+    an_unknown_key_of_an_engine_is_named: "engines:\n- source: socket:a\n  modle: x\n" => ["line 3", "engines[0]", "modle", "model"];
+    a_missing_source_is_named: "engines:\n- model: x\n" => ["line 2", "engines[0]", "source"];
+    a_key_of_the_wrong_type_is_named: "engines:\n- source: [a]\n" => ["line 2", "engines[0].source", "list"];
     a_bad_source_in_the_config_is_named: "engines:\n- source: socket:a\n- source: nowhere\n  model: y\n" => ["engines[1]", "nowhere", "trtllm-serve:http://HOST:PORT"];
     an_empty_version_in_the_config_is_named: "engines:\n- source: socket:a\n  version: ''\n" => ["engines[0]", "version", "empty"];
     two_engines_with_one_name_in_the_config_are_refused: "engines:\n- source: replay:a\n- source: replay:b\n" => ["engines[1]", "model", "version"];
@@ -183,7 +183,7 @@ fn a_regular_file_at_the_path_of_the_ingest_socket_is_kept() {
     std::fs::write(&path, "data").unwrap();
     let source = format!("socket:{}", path.display());
     let arguments = ["--source", &source, "--web.listen-address", "127.0.0.1:0", "--gpu", "off"];
-    refused(1, &arguments, &["--source socket:PATH", path.to_str().unwrap()]);
+    refused(2, &arguments, &["--source socket:PATH", path.to_str().unwrap()]);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
 }
 
@@ -192,7 +192,7 @@ fn a_start_that_fails_writes_no_port_file() {
     let folder = tempfile::tempdir().unwrap();
     let port = folder.path().join("port");
     let listen = ["--web.listen-address", "127.0.0.1:0", "--gpu", "off", "--web.port-file", port.to_str().unwrap()];
-    refused(1, &[&["--source", "socket:/nowhere/x.sock"], &listen[..]].concat(), &["/nowhere/x.sock"]);
+    refused(2, &[&["--source", "socket:/nowhere/x.sock"], &listen[..]].concat(), &["/nowhere/x.sock"]);
     assert!(!port.exists(), "a script that waits for the file would take the exporter for started");
 }
 
@@ -280,9 +280,9 @@ fn check_config_checks_the_flags_too() {
     refused(2, &["--poll.interval", "0s", "check-config", file], &["--poll.interval", "between"]);
     refused(2, &["--objectives", "ttft=1s", "check-config", file], &["--objectives", "key objectives"]);
     refused(2, &["--bench-report", "Cargo.toml", "check-config", file], &["--bench-report", "key bench_report"]);
-    refused(1, &["--record.dir", "Cargo.toml", "check-config", file], &["--record.dir", "Cargo.toml"]);
+    refused(2, &["--record.dir", "Cargo.toml", "check-config", file], &["--record.dir", "Cargo.toml"]);
     let page = ["--web.listen-address", "unix:/nowhere/x.sock", "check-config", file];
-    refused(1, &page, &["--web.listen-address", "/nowhere/x.sock"]);
+    refused(2, &page, &["--web.listen-address", "/nowhere/x.sock"]);
     assert_eq!(run(&["check-config", file]).status.code(), Some(0));
 }
 

@@ -37,6 +37,7 @@ mod live_page;
 mod log_pipe;
 mod lookalike;
 mod memory;
+mod mistakes;
 mod naming;
 mod objectives;
 mod opentelemetry;

@@ -103,7 +103,7 @@ fn a_broken_file_changes_nothing_and_is_logged() {
     send(&mut stream, 1..=5);
     until_engines(&daemon, &[("stays", 5)]);
     let broken = [
-        (replay("x") + "  speed: 5\n", "unknown field"),
+        (replay("x") + "  speed: 5\n", "unknown key"),
         (replay("x") + &replay("x"), "line 4, engines[1]"),
         ("- source: trtllm-serve:http://a:1/v1\n".to_owned(), "ends in /v1"),
         ("- source: \"sim:?bogus=1\"\n".to_owned(), "bogus"),

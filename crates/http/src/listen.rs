@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -34,6 +34,36 @@ impl Address {
             Self::Unix(_) => false,
         }
     }
+
+    /// Whether both cannot be bound at once, however they are written.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        if self.is_any_port() || other.is_any_port() {
+            return false;
+        }
+        match (self, other) {
+            (Self::Unix(one), Self::Unix(other)) => one == other,
+            (Self::Tcp(_) | Self::AnyHost(_), Self::Tcp(_) | Self::AnyHost(_)) => {
+                let ((one, port), (other, other_port)) = (self.host_and_port(), other.host_and_port());
+                let covers = |all: &str, host: &str| all == "::" || (all == "0.0.0.0" && !host.contains(':'));
+                port == other_port && (one == other || covers(&one, &other) || covers(&other, &one))
+            }
+            _ => false,
+        }
+    }
+
+    fn host_and_port(&self) -> (String, u16) {
+        match self {
+            Self::Tcp(text) => {
+                let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+                let host = host.trim_matches(['[', ']']).to_lowercase();
+                let canonical = host.parse().map(|address: IpAddr| address.to_string());
+                (canonical.unwrap_or(host), port.parse().unwrap_or_default())
+            }
+            Self::AnyHost(port) => ("::".to_owned(), *port),
+            Self::Unix(_) => (String::new(), 0),
+        }
+    }
 }
 
 impl fmt::Display for Address {
@@ -59,9 +89,22 @@ impl FromStr for Address {
             Err(_) => invalid("the port is not a number from 0 to 65535"),
             Ok(port) if host.is_empty() => Ok(Self::AnyHost(port)),
             Ok(_) if host.contains(['/', '@']) => invalid("it is a URL or a path"),
+            Ok(_) if host.contains(char::is_whitespace) => invalid("the host contains a space"),
+            Ok(_) if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) => {
+                invalid("an IPv6 address needs brackets")
+            }
+            Ok(_) if host.starts_with('[') && host[1..].trim_end_matches(']').parse::<Ipv6Addr>().is_err() => {
+                invalid("the brackets contain no IPv6 address")
+            }
+            Ok(_) if is_incomplete_ipv4(host) => invalid("the host is not a complete IPv4 address"),
             Ok(_) => Ok(Self::Tcp(text.to_owned())),
         }
     }
+}
+
+/// It would be looked up as a name, or would mean another address.
+fn is_incomplete_ipv4(host: &str) -> bool {
+    host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && host.parse::<Ipv4Addr>().is_err()
 }
 
 /// Why a server cannot listen.
@@ -252,6 +295,34 @@ impl Drop for Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_that_cannot_be_bound_at_once_overlap() {
+        let address = |text: &str| text.parse::<Address>().unwrap();
+        for (one, other) in [
+            (":1", ":1"),
+            (":1", "127.0.0.1:1"),
+            ("0.0.0.0:1", "10.0.0.1:1"),
+            ("[::1]:1", "[0::1]:1"),
+            ("H:1", "h:1"),
+            ("unix:/run/a", "unix:/run//a"),
+        ] {
+            assert!(address(one).overlaps(&address(other)) && address(other).overlaps(&address(one)), "{one} {other}");
+        }
+        for (one, other) in [
+            (":0", ":0"),
+            (":1", ":2"),
+            ("a:1", "b:1"),
+            ("0.0.0.0:1", "[::1]:1"),
+            ("127.0.0.1:1", "127.0.0.2:1"),
+            ("unix:/a", ":1"),
+        ] {
+            assert!(!address(one).overlaps(&address(other)), "{one} {other}");
+        }
+        for wrong in ["300.0.0.1:1", "127.1:1", "::1:8002", "[::g]:1", "a b:1", "[::1:1"] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
 
     #[tokio::test]
     async fn a_port_alone_takes_clients_of_both_families() {

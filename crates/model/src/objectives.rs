@@ -1,6 +1,5 @@
 //! What is promised to the users of an engine.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -33,27 +32,24 @@ impl Objectives {
         [("ttft", self.ttft), ("tpot", self.tpot), ("e2e", self.e2e)]
     }
 
-    /// Of names and times as people write them.
+    /// Sets one of them by its name, to a time as people write it.
     ///
     /// # Errors
-    /// If a name is unknown or a time is invalid. The text says what to write.
-    pub fn from_times(times: &BTreeMap<String, String>) -> Result<Self, String> {
-        let mut objectives = Self::default();
-        for (name, time) in times {
-            let limit = match name.as_str() {
-                "ttft" => &mut objectives.ttft,
-                "tpot" => &mut objectives.tpot,
-                "e2e" => &mut objectives.e2e,
-                _ => return Err(format!("unknown objective {name:?}; use ttft, tpot or e2e")),
-            };
-            let parsed = humantime::parse_duration(time)
-                .map_err(|error| format!("objective {name} {time:?}: {error}; write 50ms, 0.5s or 10s"))?;
-            if parsed < Duration::from_micros(1) || parsed > MOST {
-                return Err(format!("objective {name} {time:?} must be between 1us and {MOST:?}"));
-            }
-            *limit = Some(parsed);
+    /// If the name is unknown or the time is invalid. The text says what to write.
+    pub fn set(&mut self, name: &str, time: &str) -> Result<(), String> {
+        let limit = match name {
+            "ttft" => &mut self.ttft,
+            "tpot" => &mut self.tpot,
+            "e2e" => &mut self.e2e,
+            _ => return Err(format!("unknown objective {name:?}; use ttft, tpot or e2e")),
+        };
+        let parsed = humantime::parse_duration(time)
+            .map_err(|_| format!("objective {name} {time:?} is not a time; write 50ms, 0.5s or 10s"))?;
+        if parsed < Duration::from_micros(1) || parsed > MOST {
+            return Err(format!("objective {name} {time:?} must be between 1us and {MOST:?}; correct it"));
         }
-        Ok(objectives)
+        *limit = Some(parsed);
+        Ok(())
     }
 }
 
@@ -62,16 +58,18 @@ impl FromStr for Objectives {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut times = BTreeMap::new();
+        let (mut objectives, mut names) = (Self::default(), Vec::new());
         for part in text.split(',') {
             let (name, time) = part
                 .split_once('=')
                 .ok_or_else(|| format!("{part:?} has no time; write ttft=500ms,tpot=50ms,e2e=10s"))?;
-            if times.insert(name.trim().to_owned(), time.trim().to_owned()).is_some() {
+            if names.contains(&name.trim()) {
                 return Err(format!("{name} is given twice; remove one of them"));
             }
+            names.push(name.trim());
+            objectives.set(name.trim(), time.trim())?;
         }
-        Self::from_times(&times)
+        Ok(objectives)
     }
 }
 

@@ -57,6 +57,19 @@ pub fn port_of(authority: &Authority) -> Result<Option<u16>, String> {
     number.map(Some).ok_or_else(|| format!("port {port:?} is not a number from 1 to 65535; correct it"))
 }
 
+/// Checks the host of a URL or a listen address: an address that is not complete would be looked up as a name, or would mean
+/// another one.
+///
+/// # Errors
+/// If it looks like an IPv4 address and is none.
+pub fn check_host(host: &str) -> Result<(), String> {
+    let looks_like_ipv4 = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    match looks_like_ipv4 && host.parse::<std::net::Ipv4Addr>().is_err() {
+        true => Err(format!("{host:?} is not an IPv4 address; write four numbers from 0 to 255, as in 127.0.0.1")),
+        false => Ok(()),
+    }
+}
+
 /// A server that can be connected to. A clone shares what was read from files.
 #[derive(Debug, Clone)]
 pub struct TargetServer {

@@ -1,0 +1,206 @@
+//! Parses the command line and the environment. clap ends at the first mistake: this leaves out what is wrong and parses again,
+//! so that every mistake is found.
+
+use std::error::Error as _;
+use std::ffi::{OsStr, OsString};
+
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ErrorKind};
+use clap::{ArgMatches, Command};
+
+use crate::config::{Mistakes, hide_user_info};
+
+/// A command line has no more arguments than this, so that leaving out one after the other ends.
+const MAX_MISTAKES: usize = 100;
+
+/// The command line without what is wrong with it. `None` if it cannot be understood. Ends the process for `--help`.
+pub(super) fn matches(
+    mut command: Command,
+    mut arguments: Vec<OsString>,
+    mistakes: &mut Mistakes,
+) -> Option<ArgMatches> {
+    for _ in 0..MAX_MISTAKES {
+        match command.clone().try_get_matches_from(&arguments) {
+            Ok(matches) => return Some(matches),
+            Err(error) if !error.use_stderr() => error.exit(),
+            Err(error) => {
+                let mistake = Mistake::of(&error, &arguments, &command);
+                mistakes.add(mistake.text(&error, &command));
+                if !mistake.leave_out(error.kind(), &mut arguments, &mut command) {
+                    return None;
+                }
+            }
+        }
+    }
+    None
+}
+
+/// An argument that clap does not accept.
+struct Mistake {
+    /// `--flag`, or the argument itself.
+    name: String,
+    value: Option<String>,
+    /// The variable that has the value.
+    variable: Option<String>,
+}
+
+impl Mistake {
+    fn of(error: &clap::Error, arguments: &[OsString], command: &Command) -> Self {
+        let context = |kind| error.get(kind).map(ToString::to_string);
+        let name =
+            context(ContextKind::InvalidArg).or_else(|| context(ContextKind::InvalidSubcommand)).unwrap_or_default();
+        // clap adds the form: `--flag <VALUE>`.
+        let name = match name.starts_with("--") {
+            true => name.split(' ').next().unwrap_or_default().to_owned(),
+            false => name,
+        };
+        let is_given = arguments.iter().any(|argument| is_flag(argument, &name));
+        let variable = if is_given { None } else { variable_of(command, &name) };
+        Self { name, value: context(ContextKind::InvalidValue), variable }
+    }
+
+    /// In one line, with the remedy.
+    fn text(&self, error: &clap::Error, command: &Command) -> String {
+        let flag = match &self.variable {
+            Some(variable) => format!("{variable} ({})", self.name),
+            None => self.name.clone(),
+        };
+        let value = hide_user_info(self.value.as_deref().unwrap_or_default());
+        let list = |kind| error.get(kind).map(ToString::to_string);
+        let name = hide_user_info(&self.name);
+        match error.kind() {
+            ErrorKind::ValueValidation => {
+                let why = error.source().map(ToString::to_string).unwrap_or_default();
+                format!("{flag} {value:?}: {}", hide_user_info(&why))
+            }
+            ErrorKind::InvalidValue if value.is_empty() => {
+                format!("{flag}: the value is missing; write {} VALUE", self.name)
+            }
+            ErrorKind::InvalidValue => {
+                format!(
+                    "{flag} {value:?}: unknown value; use one of {}",
+                    list(ContextKind::ValidValue).unwrap_or_default()
+                )
+            }
+            ErrorKind::UnknownArgument
+                if command.get_arguments().any(|argument| long(argument.get_long()) == self.name) =>
+            {
+                format!("{name}: this flag is the exporter's; write it before the command")
+            }
+            ErrorKind::UnknownArgument if self.name.starts_with('-') => match list(ContextKind::SuggestedArg) {
+                Some(other) => format!("{name}: unknown flag; did you mean {other}? (see --help)"),
+                None => format!("{name}: unknown flag; trtllm-exporter help lists all, --help the usual ones"),
+            },
+            ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => match list(ContextKind::SuggestedSubcommand) {
+                Some(other) => format!("{name:?}: unknown command; did you mean {other}? (see --help)"),
+                None => format!("{name:?}: not a command; a flag begins with -- (see --help)"),
+            },
+            ErrorKind::ArgumentConflict => match list(ContextKind::PriorArg) {
+                Some(other) if !other.starts_with(&self.name) => {
+                    format!(
+                        "{flag} cannot be combined with {}; remove one of them",
+                        other.split(' ').next().unwrap_or_default()
+                    )
+                }
+                _ => format!("{flag} is given twice; remove one of them"),
+            },
+            _ => {
+                let text = error.to_string();
+                let lines = text.trim_start_matches("error: ").lines().map(str::trim);
+                let lines: Vec<&str> =
+                    lines.take_while(|line| !line.starts_with("Usage:")).filter(|line| !line.is_empty()).collect();
+                format!("{}; see --help", hide_user_info(&lines.join(" ")))
+            }
+        }
+    }
+
+    /// Removes it from what is parsed next. False if that is not possible.
+    fn leave_out(&self, kind: ErrorKind, arguments: &mut Vec<OsString>, command: &mut Command) -> bool {
+        if let Some(variable) = &self.variable {
+            let text = std::env::var(variable).unwrap_or_default();
+            let rest: Vec<&str> = text.split(',').filter(|part| Some(*part) != self.value.as_deref()).collect();
+            let Some(id) = command
+                .get_arguments()
+                .find(|argument| long(argument.get_long()) == self.name)
+                .map(|argument| argument.get_id().clone())
+            else {
+                return false;
+            };
+            *command = command.clone().mut_arg(id, |argument| argument.env(Resettable::<clap::builder::OsStr>::Reset));
+            if text.contains(',') && !rest.is_empty() {
+                arguments.insert(1, format!("{}={}", self.name, rest.join(",")).into());
+            }
+            return true;
+        }
+        match kind {
+            ErrorKind::ValueValidation | ErrorKind::InvalidValue if self.name.starts_with('-') => {
+                self.leave_out_value(arguments)
+            }
+            ErrorKind::UnknownArgument | ErrorKind::ArgumentConflict | ErrorKind::InvalidSubcommand => {
+                let Some(at) = arguments.iter().skip(1).position(|argument| is_flag(argument, &self.name)) else {
+                    return false;
+                };
+                if kind == ErrorKind::InvalidSubcommand {
+                    // What follows are its arguments.
+                    arguments.truncate(at + 1);
+                    return true;
+                }
+                let removed = arguments.remove(at + 1);
+                let is_pair = self.name.starts_with('-') && removed == *self.name;
+                let is_value = |next: &OsString| {
+                    let text = next.to_string_lossy();
+                    !text.starts_with('-') && command.get_subcommands().all(|command| command.get_name() != text)
+                };
+                if is_pair && arguments.get(at + 1).is_some_and(is_value) {
+                    arguments.remove(at + 1);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Of a list, only the part that is wrong.
+    fn leave_out_value(&self, arguments: &mut Vec<OsString>) -> bool {
+        let value = self.value.clone().unwrap_or_default();
+        let without = |text: &str| {
+            let parts: Vec<&str> = text.split(',').filter(|part| *part != value).collect();
+            (text == value || parts.len() < text.split(',').count())
+                .then(|| if text == value { String::new() } else { parts.join(",") })
+        };
+        for at in 1..arguments.len() {
+            let text = arguments[at].to_string_lossy().into_owned();
+            let next = arguments.get(at + 1).map(|next| next.to_string_lossy().into_owned());
+            let (count, given) = match text.strip_prefix(&self.name) {
+                Some("") => (2, next.unwrap_or_default()),
+                Some(rest) if rest.starts_with('=') => (1, rest[1..].to_owned()),
+                _ => continue,
+            };
+            if let Some(rest) = without(&given) {
+                arguments.drain(at..arguments.len().min(at + count));
+                if !rest.is_empty() {
+                    arguments.insert(at, format!("{}={rest}", self.name).into());
+                }
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn long(name: Option<&str>) -> String {
+    name.map(|name| format!("--{name}")).unwrap_or_default()
+}
+
+/// `--flag` or `--flag=VALUE`, or the argument itself.
+fn is_flag(argument: &OsStr, name: &str) -> bool {
+    let text = argument.to_string_lossy();
+    text.strip_prefix(name).is_some_and(|rest| rest.is_empty() || (name.starts_with("--") && rest.starts_with('=')))
+}
+
+/// The variable that has a value for this flag.
+fn variable_of(command: &Command, name: &str) -> Option<String> {
+    let argument = command.get_arguments().find(|argument| long(argument.get_long()) == name)?;
+    let variable = argument.get_env()?.to_str()?;
+    std::env::var_os(variable).map(|_| variable.to_owned())
+}

@@ -1,0 +1,99 @@
+//! Finds misspelt variables: `TRTLLM_EXPORTER_SORCE` would be ignored in silence.
+
+use clap::Command;
+
+use crate::config::Mistakes;
+use crate::config::mistakes::nearest;
+
+const PREFIX: &str = "TRTLLM_EXPORTER_";
+
+/// Variables of other parts: the preload library, the Python package, and a build by cargo.
+const OF_OTHERS: [&str; 6] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "REVISION", "COMMIT_DATE", "RUSTC"];
+
+/// Names each variable that looks like one of a flag and is none.
+pub(super) fn check(command: &Command, mistakes: &mut Mistakes) {
+    let all = std::iter::once(command).chain(command.get_subcommands()).flat_map(Command::get_arguments);
+    let known: Vec<&str> = all.filter_map(|argument| argument.get_env()?.to_str()).collect();
+    let mut set: Vec<(String, String)> = std::env::vars_os()
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+        .collect();
+    set.sort();
+    for (name, value) in set {
+        if let Some(mistake) = mistake(&name, &value, &known) {
+            mistakes.add(mistake);
+        }
+    }
+}
+
+fn mistake(name: &str, value: &str, known: &[&str]) -> Option<String> {
+    let has_prefix = name.strip_prefix(PREFIX);
+    let looks_like_ours = has_prefix.is_some() || (name.starts_with("TRT") && name.contains("EXPORTER"));
+    let of_others = has_prefix.is_some_and(|rest| OF_OTHERS.contains(&rest)) || is_of_kubernetes(name, value);
+    if !looks_like_ours || known.contains(&name) || of_others {
+        return None;
+    }
+    let part = has_prefix.unwrap_or(name);
+    // The prefix would make all names alike.
+    let names = known
+        .iter()
+        .map(|known| if has_prefix.is_some() { known.strip_prefix(PREFIX).unwrap_or(known) } else { known });
+    Some(match (nearest(part, names), has_prefix) {
+        (Some(meant), Some(_)) => format!("{name}: unknown variable; did you mean {PREFIX}{meant}?"),
+        (Some(meant), None) => format!("{name}: unknown variable; did you mean {meant}?"),
+        (None, _) => {
+            format!(
+                "{name}: unknown variable; the variable of --some.flag is {PREFIX}SOME_FLAG. Correct it or remove it"
+            )
+        }
+    })
+}
+
+/// Kubernetes sets such variables in each container for a Service that is called trtllm-exporter.
+fn is_of_kubernetes(name: &str, value: &str) -> bool {
+    let protocol = ["tcp://", "udp://", "sctp://"].iter().any(|protocol| value.starts_with(protocol));
+    let port =
+        name.rsplit_once("_PORT_").is_some_and(|(_, rest)| rest.starts_with(|letter: char| letter.is_ascii_digit()));
+    name.contains("_SERVICE_HOST") || name.contains("_SERVICE_PORT") || (protocol && name.ends_with("_PORT")) || port
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 3] =
+        ["TRTLLM_EXPORTER_SOURCE", "TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS", "TRTLLM_EXPORTER_POLL_INTERVAL"];
+
+    #[test]
+    fn the_nearest_right_variable_is_named() {
+        for (name, meant) in [
+            ("TRTLLM_EXPORTER_SORCE", "TRTLLM_EXPORTER_SOURCE"),
+            ("TRTLLM_EXPORTER_SOURCES", "TRTLLM_EXPORTER_SOURCE"),
+            ("TRTLLM_EXPORTER_POLL_INTERVALL", "TRTLLM_EXPORTER_POLL_INTERVAL"),
+            ("TRTLLM_EXPORTER_WEB_LISTEN_ADRESS", "TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS"),
+            ("TRTLLM_EXPORTER_WEB_LISTENADDRESS", "TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS"),
+            ("TRT_LLM_EXPORTER_SOURCE", "TRTLLM_EXPORTER_SOURCE"),
+        ] {
+            let mistake = mistake(name, "x", &KNOWN).unwrap();
+            assert!(mistake.starts_with(name) && mistake.ends_with(&format!("did you mean {meant}?")), "{mistake}");
+        }
+        let far = mistake("TRTLLM_EXPORTER_ZZZ", "x", &KNOWN).unwrap();
+        assert!(far.contains("SOME_FLAG"), "{far}");
+    }
+
+    #[test]
+    fn variables_of_others_are_no_mistakes() {
+        for (name, value) in [
+            ("TRTLLM_EXPORTER_SOURCE", "auto"),
+            ("TRTLLM_EXPORTER_SOCKET", "/run/x"),
+            ("TRTLLM_EXPORTER_SERVICE_HOST", "10.0.0.1"),
+            ("TRTLLM_EXPORTER_SERVICE_PORT_METRICS", "8002"),
+            ("TRTLLM_EXPORTER_PORT", "tcp://10.0.0.1:8002"),
+            ("TRTLLM_EXPORTER_PORT_8002_TCP_ADDR", "10.0.0.1"),
+            ("TRTLLM_EXPORTER_NODE_SERVICE_HOST", "10.0.0.1"),
+            ("PATH", "/bin"),
+            ("TRTLLM_MODEL", "x"),
+        ] {
+            assert_eq!(mistake(name, value, &KNOWN), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What must differ between engines: their names, servers, sockets and GPUs. And the last check of each source: that it can be
+//! opened, as far as that can be found out without a server, a model or a GPU.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+
+#[cfg(feature = "executor")]
+use trtllm_sources::executor::{self, hosting::Hosting};
+use trtllm_sources::perf_metrics_dir::LinesDir;
+use trtllm_sources::replay::Replay;
+use trtllm_sources::{OpenError, socket};
+
+use super::entry::{Entry, Place};
+use super::mistakes::Mistakes;
+use super::{ConfigError, EngineConfig, SourceSpec, gpus};
+
+/// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` says how to give names.
+pub(super) fn check(entries: Vec<Entry>, remedy: &str, mistakes: &mut Mistakes) -> Vec<EngineConfig> {
+    let (mut names, mut sockets, mut servers, mut auto) = (Taken::new(), Taken::new(), Taken::new(), Taken::new());
+    let (mut engines, mut gpus) = (Vec::new(), gpus::Taken::new());
+    for entry in entries {
+        let (place, at) = (entry.place.clone(), entry.at(entry.place.line()));
+        let (source, engine) = entry.check(mistakes);
+        let mut wrong = |why| mistakes.add_at(place.line(), ConfigError::Engine { at: at.clone(), why });
+        if let Some(source) = &source {
+            let shared = match source {
+                SourceSpec::Socket(path) => taken(&mut sockets, path.clone(), &place).map(|other| {
+                    format!("this ingest socket is used by another engine{other}; give each engine its own path")
+                }),
+                SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => {
+                    let why = match source {
+                        SourceSpec::Orchestrator(_) => "an address is that of one server",
+                        _ => "two readers would take each other's records",
+                    };
+                    taken(&mut servers, server_key(&access.target), &place)
+                        .map(|other| format!("this server is read by another engine{other}; {why}. Remove one of them"))
+                }
+                SourceSpec::Auto { .. } => {
+                    taken(&mut auto, (), &place).map(|other| format!("auto is given twice{other}; remove one of them"))
+                }
+                _ => None,
+            };
+            shared.into_iter().chain(can_be_opened(source).err()).for_each(&mut wrong);
+        }
+        let Some(engine) = engine else { continue };
+        let (model, version) = (&engine.name.model, &engine.name.version);
+        if !engine.names_its_engines
+            && let Some(other) = taken(&mut names, (model.clone(), version.clone()), &place)
+        {
+            wrong(format!(
+                "duplicate engine with model {model:?} and version {version:?}{other}; \
+                 give each engine its own model or version ({remedy})"
+            ));
+        }
+        if let Err(why) = gpus::take(&engine.gpus, &engine.name, &mut gpus) {
+            wrong(why);
+        }
+        engines.push(engine);
+    }
+    engines
+}
+
+/// The line of the entry that has it, by what only one may have.
+type Taken<T> = HashMap<T, usize>;
+
+/// Where another entry has it, if one does.
+fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, place: &Place) -> Option<String> {
+    match taken.get(&key) {
+        Some(0) => Some(String::new()),
+        Some(line) => Some(format!(" (line {line})")),
+        None => {
+            taken.insert(key, place.line());
+            None
+        }
+    }
+}
+
+/// The same for each way to write the address of one server: `http://LOCALHOST:80/` and `https://[::1]:80` are one.
+#[must_use]
+pub fn server_key(target: &str) -> String {
+    let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
+    let host = host.trim_end_matches('.').to_lowercase();
+    let host = match host.trim_matches(['[', ']']).parse::<IpAddr>().map(|address| address.to_canonical()) {
+        // A client that connects to the unspecified address reaches its own host.
+        Ok(address) if address.is_loopback() || address.is_unspecified() => "localhost".to_owned(),
+        Ok(address) => address.to_string(),
+        Err(_) => host,
+    };
+    format!("{host}:{port}/{path}")
+}
+
+/// Checks what opening the source would find out.
+fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
+    let checked = match source {
+        #[cfg(feature = "executor")]
+        SourceSpec::Simulated(engine) => executor::check(&Hosting::plain(engine.clone())),
+        #[cfg(feature = "executor")]
+        SourceSpec::Executor(hosting) => executor::check(hosting),
+        #[cfg(not(feature = "executor"))]
+        SourceSpec::Simulated(engine) => Err(OpenError::no_executor(engine.clone())),
+        SourceSpec::TrtllmServe { access, extras } => {
+            access.check().and_then(|()| extras.lines.as_ref().map_or(Ok(()), LinesDir::check))
+        }
+        SourceSpec::Orchestrator(access) => access.check(),
+        SourceSpec::PerfMetrics(dir) => dir.check(),
+        SourceSpec::Socket(path) => socket::check(path),
+        SourceSpec::Replay { path, engine, pace } => Replay::check(path, engine.as_deref(), *pace),
+        SourceSpec::Auto { .. } => Ok(()),
+    };
+    checked.map_err(|error| match error {
+        // The place names the engine.
+        OpenError::Engine { cause, .. } => cause,
+        error => error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_spelling_of_a_server_is_the_same_server() {
+        for other in [
+            "http://LOCALHOST:8000",
+            "https://127.0.0.1:8000",
+            "http://[::1]:8000",
+            "http://127.9.9.9:8000",
+            "http://[::ffff:127.0.0.1]:8000",
+            "http://0.0.0.0:8000",
+            "http://localhost.:8000",
+        ] {
+            assert_eq!(server_key(other), server_key("http://localhost:8000"), "{other}");
+        }
+        assert_eq!(server_key("http://[2001:DB8:0::1]:1"), server_key("http://[2001:db8::1]:1"));
+        for other in ["http://localhost:8001", "http://localhost:8000/a", "http://llama-0:8000", "http://10.0.0.1:8000"]
+        {
+            assert_ne!(server_key(other), server_key("http://localhost:8000"), "{other}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! One engine as configured, and how it becomes one that is checked. Collects every mistake of the entry.
+
+use std::path::PathBuf;
+
+use trtllm_model::{EngineName, Objectives};
+use trtllm_page::metrics::catalog::{CATALOG, Metric};
+
+use super::mistakes::Mistakes;
+use super::{
+    ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec, gpus, hide_user_info, read_bench_report,
+};
+
+/// A value and its line.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Given {
+    pub(super) text: String,
+    pub(super) line: usize,
+}
+
+/// Where an entry was given.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Flag,
+    File { path: String, index: usize, line: usize },
+}
+
+impl Place {
+    /// The line of the entry; 0 for a flag.
+    pub(super) fn line(&self) -> usize {
+        if let Self::File { line, .. } = self { *line } else { 0 }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) place: Place,
+    /// `None` if it cannot be read. That was said.
+    pub(super) source: Option<Given>,
+    pub(super) model: Option<Given>,
+    pub(super) version: Option<Given>,
+    pub(super) labels: Vec<(String, Given)>,
+    pub(super) objectives: Vec<(String, Given)>,
+    pub(super) gpus: Option<(usize, Vec<Given>)>,
+    pub(super) bench_report: Option<Given>,
+    /// Nothing was wrong until now.
+    pub(super) is_complete: bool,
+}
+
+impl Entry {
+    pub(super) fn new(place: Place) -> Self {
+        Self {
+            place,
+            source: None,
+            model: None,
+            version: None,
+            labels: Vec::new(),
+            objectives: Vec::new(),
+            gpus: None,
+            bench_report: None,
+            is_complete: true,
+        }
+    }
+
+    /// `line` of the file, of this entry.
+    pub(super) fn at(&self, line: usize) -> String {
+        let source =
+            self.source.as_ref().map(|source| format!(" {:?}", hide_user_info(&source.text))).unwrap_or_default();
+        match &self.place {
+            Place::Flag => format!("--source{source}"),
+            Place::File { path, index, .. } => format!("{path} line {line}, engines[{index}]{source}"),
+        }
+    }
+
+    /// The source if it is valid, and the engine if nothing is wrong with it.
+    pub(super) fn check(self, mistakes: &mut Mistakes) -> (Option<SourceSpec>, Option<EngineConfig>) {
+        let before = mistakes.count();
+        let mut wrong =
+            |line: usize, why: String| mistakes.add_at(line, ConfigError::Engine { at: self.at(line), why });
+        let source = self.source.as_ref().and_then(|given| {
+            SourceSpec::read(&given.text).map_err(|whys| whys.into_iter().for_each(|why| wrong(given.line, why))).ok()
+        });
+        let has_name = self.model.is_some() || self.version.is_some();
+        let names_its_engines = match source {
+            Some(SourceSpec::Auto { .. }) => {
+                if has_name {
+                    let line = self.model.as_ref().or(self.version.as_ref()).map_or(0, |given| given.line);
+                    wrong(line, "auto finds the models and their names itself; remove model and version".to_owned());
+                }
+                true
+            }
+            Some(SourceSpec::Socket(_)) => !has_name,
+            _ => false,
+        };
+        let mut name = |key: &str, given: &Option<Given>, default: &str| {
+            let Some(Given { text, line }) = given else { return default.to_owned() };
+            if text.is_empty() {
+                wrong(*line, format!("{key} must not be empty; remove it to use the default"));
+            } else if let Some(why) = unrendered(text) {
+                wrong(*line, format!("{key} {text:?} {why}"));
+            }
+            text.clone()
+        };
+        let (model, version) =
+            (name("model", &self.model, DEFAULT_MODEL), name("version", &self.version, DEFAULT_VERSION));
+        for (label, value) in &self.labels {
+            if let Err(why) = check_label(label) {
+                wrong(value.line, why);
+            }
+        }
+        let mut objectives = Objectives::default();
+        for (objective, time) in &self.objectives {
+            if let Err(why) = objectives.set(objective, &time.text) {
+                wrong(time.line, why);
+            }
+        }
+        let gpus = match &self.gpus {
+            Some((line, list)) => gpus::parse(*line, list, names_its_engines && self.is_complete, &mut wrong),
+            None => Vec::new(),
+        };
+        let report = self.bench_report.as_ref().map(|report| (report.line, PathBuf::from(&report.text)));
+        let bench_report = report.and_then(|(line, path)| {
+            let read = read_bench_report(&path);
+            read.map_err(|why| wrong(line, format!("bench_report {}: {why}", path.display()))).ok()
+        });
+        let is_complete = self.is_complete && mistakes.count() == before;
+        let labels = self.labels.into_iter().map(|(name, value)| (name, value.text)).collect();
+        let engine = source.clone().filter(|_| is_complete).map(|source| {
+            let name = EngineName { model, version, labels, source: source.kind(), objectives };
+            EngineConfig { name, source, names_its_engines, is_default: false, gpus, bench_report }
+        });
+        (source, engine)
+    }
+}
+
+/// What a template engine should have replaced.
+pub(super) fn unrendered(text: &str) -> Option<&'static str> {
+    let is_template = (text.contains("{{") && text.contains("}}")) || text.contains("${") || text.contains("$(");
+    is_template.then_some("is a template that was not rendered; render it, or write the value itself")
+}
+
+fn check_label(name: &str) -> Result<(), String> {
+    let valid =
+        |(index, byte): (usize, u8)| byte == b'_' || byte.is_ascii_alphabetic() || (index > 0 && byte.is_ascii_digit());
+    if name.is_empty() || !name.bytes().enumerate().all(valid) {
+        return Err(format!(
+            "label {name:?} is not a valid label name; use letters, digits and _, and no digit at the beginning"
+        ));
+    }
+    if ["job", "instance"].contains(&name) {
+        return Err(format!(
+            "label {name:?} is set by Prometheus, which would rename this one to exported_{name}; choose another name"
+        ));
+    }
+    // Labels of GPU series are free: an engine may have the labels pod and namespace.
+    let of_gpus = |metric: &&Metric| metric.labels.contains(&"gpu_uuid") || metric.labels.contains(&"UUID");
+    let ours = CATALOG
+        .iter()
+        .filter(|metric| !of_gpus(metric))
+        .any(|metric| metric.labels.contains(&name) || metric.variant.is_some_and(|variant| variant.label == name));
+    if ours || name.starts_with("__") || ["le", "quantile", "gpu", "gpu_uuid", "UUID"].contains(&name) {
+        return Err(format!("label {name:?} is reserved; choose another name"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserved_label_cannot_be_a_static_label() {
+        for name in ["model", "le", "request_type", "gpu_uuid", "gpu", "__x", "job", "instance", "a-b", "1a", ""] {
+            assert!(check_label(name).is_err(), "{name}");
+        }
+        for name in ["team", "pod", "namespace"] {
+            check_label(name).unwrap();
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The engines of `--config.file`, as text: what its keys are and of which kind their values are. Reads on after a mistake.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::ConfigError;
+use super::entry::{Entry, Given, Place, unrendered};
+use super::mistakes::{Mistakes, remedy};
+use super::yaml::{self, Node, SyntaxError, Value};
+
+const KEYS: [&str; 7] = ["source", "model", "version", "labels", "objectives", "gpus", "bench_report"];
+
+/// The entries of the file at `path`, without those that cannot be understood.
+pub(super) fn entries(path: &Path, text: &str, mistakes: &mut Mistakes) -> Vec<Entry> {
+    let mut file = Reader { path: path.display().to_string(), mistakes, explained: BTreeSet::new(), is_complete: true };
+    for (index, line) in text.lines().enumerate() {
+        let content = line.split(" #").next().unwrap_or_default();
+        if let Some(why) = unrendered(content).filter(|_| !content.trim_start().starts_with('#')) {
+            file.wrong(index + 1, "", format!("{:?} {why}", content.trim().trim_start_matches("- ")));
+            file.explained.insert(index + 1);
+        }
+    }
+    let document = file.document(text);
+    document.map(|document| file.engines(document)).unwrap_or_default()
+}
+
+struct Reader<'a> {
+    path: String,
+    mistakes: &'a mut Mistakes,
+    /// Lines with a mistake that explains all others on them.
+    explained: BTreeSet<usize>,
+    /// Whether nothing of the current entry was left out because of its line.
+    is_complete: bool,
+}
+
+impl Reader<'_> {
+    /// `key` is the path of the key, or empty for the file as a whole.
+    fn wrong(&mut self, line: usize, key: &str, why: impl Into<String>) {
+        if self.explained.contains(&line) {
+            return;
+        }
+        let separator = if key.is_empty() { "" } else { ", " };
+        let at = format!("{} line {line}{separator}{key}", self.path);
+        self.mistakes.add_at(line, ConfigError::Engine { at, why: why.into() });
+    }
+
+    /// The text as YAML. An entry with a syntax error is replaced by nothing, so that the others are checked too.
+    fn document(&mut self, text: &str) -> Option<Node> {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let mut tabs = BTreeSet::new();
+        loop {
+            let SyntaxError { line, why, is_tab } = match yaml::parse(&lines.join("\n")) {
+                Ok(document) => return Some(document),
+                Err(error) => error,
+            };
+            if is_tab && tabs.is_empty() {
+                for (index, line) in lines.iter_mut().enumerate() {
+                    let content = line.trim_start();
+                    let indentation = &line[..line.len() - content.len()];
+                    if indentation.contains('\t') && !content.is_empty() {
+                        tabs.insert(index);
+                        self.wrong(index + 1, "", why.clone());
+                        // Usually a level each.
+                        *line = indentation.replace('\t', "  ") + content;
+                    }
+                }
+                if !tabs.is_empty() {
+                    continue;
+                }
+            }
+            if lines.get(line.saturating_sub(1)).is_some_and(|text| text.starts_with("---")) {
+                self.wrong(line, "", why);
+                lines.truncate(line - 1);
+                continue;
+            }
+            let entry = entry_around(&lines, line);
+            let around = entry.clone().unwrap_or(line.saturating_sub(1)..line);
+            // The error follows from what was said about the entry.
+            if !around.clone().any(|index| tabs.contains(&index) || self.explained.contains(&(index + 1))) {
+                self.wrong(line, "", why);
+            }
+            let entry = entry.filter(|entry| lines[entry.start].trim() != "-")?;
+            self.explained.extend(entry.clone().map(|index| index + 1));
+            let dash = lines[entry.start].find('-').unwrap_or(0);
+            lines[entry.start].truncate(dash + 1);
+            lines[entry.start + 1..entry.end].iter_mut().for_each(String::clear);
+        }
+    }
+
+    fn engines(&mut self, document: Node) -> Vec<Entry> {
+        const FORM: &str = "write the key engines: and below it one entry per engine, as in - source: auto";
+        // What was said before explains the rest.
+        let before = self.mistakes.count();
+        let map = match document.value {
+            Value::Map(map) => map,
+            _ if before > 0 => return Vec::new(),
+            Value::Nothing => {
+                self.wrong(document.line, "", format!("the file is empty; {FORM}"));
+                return Vec::new();
+            }
+            Value::List(_) => {
+                self.wrong(document.line, "", format!("the file is a list; {FORM}"));
+                return Vec::new();
+            }
+            Value::Text(_) => {
+                self.wrong(document.line, "", format!("the file is a text without keys; {FORM}"));
+                return Vec::new();
+            }
+        };
+        let first = document.line;
+        let mut engines = None;
+        for (key, line, value) in self.keys(map, "", &["engines"]) {
+            if key == "engines" {
+                engines = Some((line, value));
+            }
+        }
+        let list = match engines {
+            Some((_, Node { value: Value::List(list), .. })) if !list.is_empty() => list,
+            _ if self.mistakes.count() > before => return Vec::new(),
+            Some((line, Node { value: Value::List(_), .. })) => {
+                self.wrong(line, "engines", "is empty; remove --config.file to serve GPU metrics only");
+                return Vec::new();
+            }
+            Some((line, Node { value: Value::Map(_), .. })) => {
+                self.wrong(
+                    line,
+                    "engines",
+                    "is a map where a list belongs; begin each engine with \"- \", as in - source: auto",
+                );
+                return Vec::new();
+            }
+            Some((line, _)) => {
+                self.wrong(line, "engines", format!("has no entries; {FORM}"));
+                return Vec::new();
+            }
+            None => {
+                self.wrong(first, "", format!("the key engines is missing; {FORM}"));
+                return Vec::new();
+            }
+        };
+        list.into_iter().enumerate().filter_map(|(index, entry)| self.entry(index, entry)).collect()
+    }
+
+    fn entry(&mut self, index: usize, entry: Node) -> Option<Entry> {
+        let place = format!("engines[{index}]");
+        let line = entry.line;
+        let map = match entry.value {
+            Value::Map(map) => map,
+            Value::Nothing => {
+                self.wrong(line, &place, "is empty; write source: and the source, or remove the line");
+                return None;
+            }
+            Value::List(_) => {
+                self.wrong(line, &place, "is a list where the keys of an engine belong; write \"- \" once per engine");
+                return None;
+            }
+            Value::Text(text) => {
+                self.wrong(
+                    line,
+                    &place,
+                    format!("is the text {text:?}; write source: {text}, with a space after the colon"),
+                );
+                return None;
+            }
+        };
+        let before = self.mistakes.count();
+        self.is_complete = true;
+        let mut read = Entry::new(Place::File { path: self.path.clone(), index, line });
+        let mut has_source = false;
+        for (key, line, value) in self.keys(map, &place, &KEYS) {
+            let path = format!("{place}.{key}");
+            match key.as_str() {
+                "source" => {
+                    has_source = true;
+                    read.source = self.text(&path, line, value, true);
+                }
+                "model" => read.model = self.text(&path, line, value, false),
+                "version" => read.version = self.text(&path, line, value, false),
+                "labels" => read.labels = self.map(&path, line, value, "team: search"),
+                "objectives" => read.objectives = self.map(&path, line, value, "ttft: 500ms"),
+                "gpus" => read.gpus = self.list(&path, line, value).map(|list| (line, list)),
+                _ => read.bench_report = self.text(&path, line, value, false),
+            }
+        }
+        if !has_source {
+            self.wrong(line, &place, "has no source; add source: and the source, or remove the entry");
+        }
+        read.is_complete = self.is_complete && self.mistakes.count() == before;
+        Some(read)
+    }
+
+    /// The entries of a map with known keys, each once.
+    fn keys(&mut self, map: Vec<(Node, Node)>, place: &str, known: &[&str]) -> Vec<(String, usize, Node)> {
+        let mut found: Vec<(String, usize, Node)> = Vec::new();
+        for (key, value) in map {
+            let line = key.line;
+            let Value::Text(key) = key.value else {
+                self.wrong(line, place, format!("a key is not a text; use {}", known.join(", ")));
+                continue;
+            };
+            if let Some((_, first, _)) = found.iter().find(|(name, ..)| *name == key) {
+                let why = format!("{key} is given twice, first on line {first}; remove one of them");
+                self.wrong(line, place, why);
+            } else if known.contains(&key.as_str()) {
+                found.push((key, line, value));
+            } else if place.is_empty() && KEYS.contains(&key.as_str()) {
+                self.wrong(
+                    line,
+                    place,
+                    format!(
+                        "{key} is a key of an engine; write it below engines:, in an entry that begins with \"- \""
+                    ),
+                );
+            } else if let Some(name) = key.strip_prefix('-') {
+                self.wrong(line, place, format!("unknown key {key:?}; write - {name}, with a space after the dash"));
+            } else {
+                self.wrong(line, place, format!("unknown key {key:?}; {}", remedy(&key, known)));
+            }
+        }
+        found
+    }
+
+    /// A text. Without a value, the key counts as not given, unless it is `required`.
+    fn text(&mut self, key: &str, line: usize, node: Node, required: bool) -> Option<Given> {
+        if self.explained.contains(&node.line) {
+            self.is_complete = false;
+            return None;
+        }
+        match node.value {
+            Value::Text(text) if text.is_empty() && required => {
+                self.wrong(line, key, "is empty; write a value, or remove the entry")
+            }
+            Value::Text(text) => return Some(Given { text, line: node.line }),
+            Value::Nothing if required => self.wrong(line, key, "has no value; write one, or remove the entry"),
+            Value::Nothing => {}
+            Value::List(_) => {
+                self.wrong(line, key, "is a list where one value belongs; write the value without \"- \" and brackets")
+            }
+            Value::Map(_) => {
+                self.wrong(line, key, "is a map where one value belongs; write the value in quotes on the same line")
+            }
+        }
+        None
+    }
+
+    /// Names and texts. `example` is one of them.
+    fn map(&mut self, key: &str, line: usize, node: Node, example: &str) -> Vec<(String, Given)> {
+        let map = match node.value {
+            Value::Map(map) => map,
+            Value::Nothing => return Vec::new(),
+            Value::List(_) => {
+                self.wrong(
+                    line,
+                    key,
+                    format!("is a list where a map belongs; write {example} without \"- \" and square brackets"),
+                );
+                return Vec::new();
+            }
+            Value::Text(text) => {
+                self.wrong(
+                    line,
+                    key,
+                    format!("is the text {text:?} where a map belongs; write names and values, as in {example}"),
+                );
+                return Vec::new();
+            }
+        };
+        let mut found: Vec<(String, Given)> = Vec::new();
+        for (name, value) in map {
+            let line = name.line;
+            let Value::Text(name) = name.value else {
+                self.wrong(line, key, format!("a name is not a text; write a name, as in {example}"));
+                continue;
+            };
+            if let Some((_, first)) = found.iter().find(|(other, _)| *other == name) {
+                let why = format!("{name} is given twice, first on line {}; remove one of them", first.line);
+                self.wrong(line, key, why);
+            } else if let Some(value) = self.text(&format!("{key}.{name}"), line, Node { line, ..value }, false) {
+                found.push((name, value));
+            }
+        }
+        found
+    }
+
+    /// Texts.
+    fn list(&mut self, key: &str, line: usize, node: Node) -> Option<Vec<Given>> {
+        match node.value {
+            Value::List(list) => {
+                let texts = list.into_iter().enumerate().map(|(index, node)| {
+                    let line = node.line;
+                    self.text(&format!("{key}[{index}]"), line, node, true)
+                });
+                texts.collect::<Vec<_>>().into_iter().collect()
+            }
+            Value::Nothing => None,
+            Value::Text(text) => {
+                self.wrong(
+                    line,
+                    key,
+                    format!("is the text {text:?} where a list belongs; write it in brackets, as in [{text}]"),
+                );
+                None
+            }
+            Value::Map(_) => {
+                self.wrong(line, key, "is a map where a list belongs; write one value per line, each after \"- \"");
+                None
+            }
+        }
+    }
+}
+
+/// The lines of the entry of `engines:` that contains this line, from 0.
+fn entry_around(lines: &[String], line: usize) -> Option<std::ops::Range<usize>> {
+    let dash = |text: &str| {
+        let begins = text.trim_start().starts_with("- ") || text.trim() == "-" || text.trim_start().starts_with("-\t");
+        begins.then(|| text.len() - text.trim_start().len())
+    };
+    let column = lines.iter().filter_map(|text| dash(text)).min()?;
+    let at = line.clamp(1, lines.len()) - 1;
+    let is_entry = |text: &String| dash(text) == Some(column);
+    // The line may be the first that does not fit, at the wrong column.
+    let start = lines[..=at].iter().rposition(|text| is_entry(text))?;
+    let ends = |text: &String| is_entry(text) || text.starts_with(|letter: char| letter.is_alphabetic());
+    let length = lines[start + 1..].iter().position(ends).unwrap_or(lines.len() - start - 1);
+    Some(start..start + 1 + length)
+}

@@ -1,0 +1,150 @@
+//! Mistakes in a file, on the command line and in the environment, and what is said about each: once, with the place, the key and
+//! the remedy, in the words of the task. `cargo test --test it mistakes:: -- --nocapture` prints the table.
+
+mod table;
+
+use crate::support::daemon::Launch;
+use table::{COMMAND_LINES, ENVIRONMENT, FILES};
+
+/// Words of YAML's grammar and of the libraries. Nobody who configures an exporter needs to know them.
+const FOREIGN: [&str; 16] = [
+    "sequence",
+    "mapping",
+    "scalar",
+    "flow ",
+    "block ",
+    "token",
+    "DuplicateKeyPolicy",
+    "serde",
+    "deserialize",
+    "struct",
+    "invalid type",
+    "missing field",
+    "unknown field",
+    "ParseIntError",
+    "invalid digit",
+    "expected number",
+];
+
+/// Exit code and message of a start or a check.
+fn said(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let launch = variables.iter().fold(Launch::new(), |launch, (name, value)| launch.variable(name, value));
+    let output = launch.run(arguments);
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// Judges what is said: one message with all these words, and no other mistake. Prints a row of the table.
+fn judge(given: &str, (code, message): (Option<i32>, String), words: &[&str]) -> Vec<String> {
+    let shown = given.replace('\n', "⏎").replace('\t', "⇥");
+    println!("| `{shown}` | {} |", message.trim().trim_start_matches("trtllm-exporter: "));
+    let mut wrong: Vec<String> = Vec::new();
+    wrong.extend((code != Some(2)).then(|| format!("exit code {code:?}")));
+    wrong.extend((message.trim().lines().count() != 1).then(|| "not one mistake".to_owned()));
+    wrong.extend((!message.contains("; ") && !message.contains("did you mean")).then(|| "no remedy".to_owned()));
+    wrong.extend(words.iter().filter(|word| !message.contains(**word)).map(|word| format!("{word:?} is not said")));
+    let foreign = FOREIGN.iter().filter(|word| message.contains(**word) && !given.contains(**word));
+    wrong.extend(foreign.map(|word| format!("{word:?} is said")));
+    wrong.iter().map(|wrong| format!("{given:?}: {wrong}: {message}")).collect()
+}
+
+#[test]
+fn each_mistake_of_a_file_is_named_with_its_line_and_its_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.yaml");
+    let file = path.to_str().unwrap();
+    let mut wrong = Vec::new();
+    for (text, line, words) in FILES {
+        std::fs::write(&path, text).unwrap();
+        let said = |arguments: &[&str]| {
+            let (code, message) = said(arguments, &[]);
+            (code, message.replace(file, "x.yaml"))
+        };
+        let checked = said(&["check-config", file]);
+        assert_eq!(said(&["--config.file", file]), checked, "a start says the same");
+        let place = format!("x.yaml line {line}");
+        wrong.extend(judge(text, checked, &[&[place.as_str()], *words].concat()));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn each_mistake_on_the_command_line_is_named_with_its_flag_and_its_remedy() {
+    let judged =
+        COMMAND_LINES.iter().flat_map(|(arguments, words)| judge(&arguments.join(" "), said(arguments, &[]), words));
+    let wrong: Vec<String> = judged.collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn each_mistake_in_the_environment_is_named_with_its_variable_and_its_remedy() {
+    let judged = ENVIRONMENT.iter().flat_map(|(name, value, words)| {
+        judge(&format!("{name}={value}"), said(&["--gpu", "off"], &[(name, value)]), &[&[*name], *words].concat())
+    });
+    let wrong: Vec<String> = judged.collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn there_are_many_mistakes_of_each_kind() {
+    assert!(FILES.len() + COMMAND_LINES.len() + ENVIRONMENT.len() >= 120);
+}
+
+#[test]
+fn one_run_says_every_mistake_of_the_file_the_command_line_and_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.yaml");
+    let text = "engines:\n\
+        - source: sim:\n\
+        - source: trtllm-serve:http://h:99999?sped=2&perf_metrics=yes\n\
+        \x20 modle: x\n\
+        \x20 labels: {a-b: x, job: y}\n\
+        \x20 objectives: {ttft: fast, itl: 5ms}\n\
+        - source: {{ .Values.url }}\n\
+        \x20 model: a\n\
+        - source: trtllm-serve:http://localhost:8000\n\
+        - source: trtllm-serve:http://[::1]:8000\n\
+        \x20 model: q\n\
+        \x20 version: [1]\n\
+        - replay:x\n\
+        engnies: 3\n";
+    std::fs::write(&path, text).unwrap();
+    let file = path.to_str().unwrap();
+    let arguments = [
+        "--poll.interval",
+        "soon",
+        "--sauce",
+        "x",
+        "--stale-after=5ms",
+        "--web.listen-address",
+        ":1,foo",
+        "--config.file",
+        file,
+    ];
+    let (code, message) = said(&arguments, &[("TRTLLM_EXPORTER_GPU", "maybe"), ("TRTLLM_EXPORTER_LOG_LEVLE", "info")]);
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.starts_with("trtllm-exporter: 20 mistakes:\n"), "{message}");
+    for words in [
+        "--poll.interval \"soon\"",
+        "--sauce",
+        "--stale-after 5ms",
+        "--web.listen-address \"foo\"",
+        "TRTLLM_EXPORTER_GPU (--gpu)",
+        "TRTLLM_EXPORTER_LOG_LEVLE",
+        "line 2: a colon",
+        "line 3, engines[1] \"trtllm-serve:http://h:99999?sped=2&perf_metrics=yes\": port",
+        "unknown option \"sped\"",
+        "perf_metrics must be",
+        "\"modle\"",
+        "\"a-b\"",
+        "\"job\"",
+        "objective ttft",
+        "objective \"itl\"",
+        "line 7: \"source: {{",
+        "line 10, engines[4] \"trtllm-serve:http://[::1]:8000\": this server is read by another engine (line 9)",
+        "line 12, engines[4].version",
+        "line 13, engines[5]",
+        "line 14: unknown key \"engnies\"",
+    ] {
+        assert_eq!(message.matches(words).count(), 1, "{words:?} in {message}");
+    }
+}
