@@ -1,6 +1,7 @@
 //! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>`.
 
 mod clients;
+mod overview;
 mod reading;
 mod record;
 mod variables;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::parser::ValueSource;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::{self, ConfigError, EngineConfig, Mistakes};
@@ -205,6 +206,10 @@ pub struct Cli {
     #[arg(long = "log.level", value_name = "LEVEL", env = "TRTLLM_EXPORTER_LOG_LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: tracing::Level,
 
+    /// Print the sources, the listen addresses and the files that would be used, and exit. Checks as check-config does
+    #[arg(long = "dry-run")]
+    pub dry_run: bool,
+
     /// Log format: logfmt or json
     #[arg(long = "log.format", value_name = "FORMAT", env = "TRTLLM_EXPORTER_LOG_FORMAT", default_value = "logfmt")]
     pub log_format: LogFormat,
@@ -215,6 +220,8 @@ pub struct Cli {
 pub enum Command {
     /// Check a --config.file and the files it names, as a start with it does, and print its engines
     CheckConfig { file: PathBuf },
+    /// Write a commented configuration with the engines that are found now, as --source auto finds them
+    Init(InitArgs),
     /// Print all metrics with type, unit, labels, help and origin
     Catalog {
         #[arg(long, value_name = "FORMAT", default_value = "markdown")]
@@ -234,6 +241,18 @@ pub enum Command {
     Man,
     /// Print the completions of a shell
     Completions { shell: Shell },
+}
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// File to write. It must not exist. Default: the configuration is printed
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+
+    /// Ports of this host to ask for a trtllm-serve (repeatable), beside those that its processes name
+    #[arg(long, value_name = "PORT", value_delimiter = ',', default_value = "8000")]
+    pub ports: Vec<u16>,
 }
 
 /// One of `--metrics.compat`.
@@ -259,8 +278,12 @@ impl Cli {
     /// # Errors
     /// If too much is wrong to go on.
     pub fn read() -> Result<Self, Mistakes> {
+        let (command, arguments) = (Self::command(), std::env::args_os().collect::<Vec<_>>());
+        if overview::is_asked_for(&arguments, &command) {
+            overview::print(command.clone());
+        }
         let mut mistakes = Mistakes::default();
-        let Some(matches) = reading::matches(Self::command(), std::env::args_os().collect(), &mut mistakes) else {
+        let Some(matches) = reading::matches(command, arguments, &mut mistakes) else {
             return Err(mistakes);
         };
         let mut cli = match Self::from_arg_matches(&matches) {

@@ -50,6 +50,11 @@ fn run(cli: &Cli) -> Result<u8, StartError> {
             tools::completions::run(*shell);
             Ok(0)
         }
+        Some(Command::Init(arguments)) => tools::init::run(arguments).map(|()| 0).map_err(StartError::from),
+        None if cli.dry_run => {
+            tools::dry_run::run(cli, &start::prepare(cli)?.engines);
+            Ok(0)
+        }
         None => start::run(cli).map(|()| 0),
     }
 }

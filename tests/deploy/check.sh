@@ -85,7 +85,7 @@ fi
 start "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
 check "no machine paths, no registry names" no_private_names
 promql=(); ! have "$promtool" || promql=(--promtool "$promtool")
-check "docs: links, metric names, queries" python3 tests/judges/docs.py "${promql[@]}"
+check "docs: links, metric names, queries, command lines" python3 tests/judges/docs.py "${promql[@]}" ${binary:+--binary "$binary"}
 if have "$promtool"; then
   version=$("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
   check "alerts: rules (promtool $version)" alerts "$promtool" check rules recording.yml alerts.yml alerts-gpu.yml
@@ -120,7 +120,7 @@ if [ -n "$binary" ]; then
   check "examples/config.yaml by check-config" "$binary" check-config examples/config.yaml
   arguments_are_known() { # the flags in the manifest and the defaults, without those of trtllm-serve and systemctl
     local flag help missing=0
-    help=$("$binary" --help) || return 1
+    help=$("$binary" help) || return 1
     for flag in $(grep -ohE -- '--[a-z]+(\.[a-z-]+)?[= ]' deploy/kubernetes/sidecar-trtllm-serve.yaml deploy/systemd/trtllm-exporter.default |
       tr -d '= ' | sort -u | grep -vxE -- '--(host|port|extra|help|now)'); do
       grep -q -- "$flag" <<<"$help" || { echo "$flag is not a flag of the binary"; missing=1; }

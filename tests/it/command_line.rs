@@ -105,6 +105,112 @@ fn bash_completes_a_flag_a_command_and_a_value() {
     assert_eq!(complete(&["trtllm-exporter", "catalog", "--format", ""]), "markdown json");
 }
 
+#[test]
+fn the_help_fits_a_screen_and_names_each_flag_and_command() {
+    let help = printed(&["--help"]);
+    assert_eq!(printed(&["-h"]), help);
+    assert!(help.lines().count() <= 48 && help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    for name in names() {
+        assert!(help.contains(&name), "{name} is missing");
+    }
+    let first = help.split("Most used:").nth(1).unwrap().trim_start();
+    assert!(first.starts_with("--source"), "{help}");
+    assert!(!help.contains("a-secret-name"), "{help}");
+    // The commands have their own, and `help` explains all flags.
+    assert!(printed(&["doctor", "--help"]).contains("--bundle"));
+    assert!(printed(&["help"]).contains("[env: TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS="));
+}
+
+#[test]
+fn a_dry_run_prints_what_a_start_would_use_and_starts_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("a.sock");
+    let sources = format!("trtllm-serve:http://gpu-7:8000?bearer_token_file=/run/token socket:{}", socket.display());
+    // Several engines by the environment alone.
+    let launch = Launch::new()
+        .variable("TRTLLM_EXPORTER_SOURCE", &sources)
+        .variable("TRTLLM_EXPORTER_MODEL", "llama,qwen")
+        .variable("TRTLLM_EXPORTER_MODEL_VERSION", "2");
+    let port_file = folder.path().join("port");
+    let arguments = ["--dry-run", "--web.health-address", ":8003", "--web.port-file", port_file.to_str().unwrap()];
+    let output = launch.run(&arguments);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{text}");
+    for line in [
+        "  \"llama\" version \"2\", from trtllm-serve:http://gpu-7:8000",
+        &format!("  \"qwen\" version \"2\", from socket:{}", socket.display()),
+        "  :8002: the metrics, at /metrics",
+        "  :8003: health checks",
+        "  reads /run/token (bearer_token_file)",
+        &format!("  writes {} (--web.port-file)", port_file.display()),
+        &format!("  listens on {} (socket:)", socket.display()),
+        "GPU metrics: auto",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+    }
+    assert!(!socket.exists() && !port_file.exists());
+    assert_eq!(Launch::new().run(&["--dry-run", "--source", "nothing"]).status.code(), Some(2));
+}
+
+/// Before, nothing said that an engine directory was not loaded.
+#[cfg(feature = "executor")]
+#[test]
+fn a_build_without_tensorrt_llm_says_that_executor_is_simulated() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("simulated.engine"), "sim:?rate=8\n").unwrap();
+    let source = format!("executor:{}", folder.path().display());
+    let text = printed(&["--dry-run", "--source", &source]);
+    assert!(text.contains("simulated") && text.contains("TENSORRT_LLM_ROOT"), "{text}");
+    let daemon = crate::support::daemon::Daemon::start(&["--source", &source]);
+    daemon.until_logged(&["executor: is simulated", "TENSORRT_LLM_ROOT"]);
+}
+
+#[test]
+fn init_writes_a_configuration_with_the_engines_that_run() {
+    let engine = crate::support::lookalike::Lookalike::start(&["--model", "init-test"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("engines.yaml");
+    let (port, file) = (engine.port().to_string(), path.to_str().unwrap());
+    let said = printed(&["init", "--ports", &port, file]);
+    assert!(said.contains(&format!("check-config {file}")), "{said}");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let entry = format!("- source: \"trtllm-serve:http://127.0.0.1:{port}\"\n    model: \"init-test\"\n");
+    assert!(text.contains(&entry) && text.lines().filter(|line| line.contains('#')).count() > 5, "{text}");
+    assert!(printed(&["check-config", file]).contains("\"init-test\""));
+    // A file that somebody has edited is kept.
+    let again = Launch::new().run(&["init", file]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(String::from_utf8(again.stderr).unwrap().contains("where no file is"));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}
+
+/// Each command line of each document is parsed, and each section with measured figures names the benchmark.
+#[test]
+fn the_command_lines_of_the_documentation_work() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let judge = |folder: &std::path::Path| {
+        let mut command = Command::new(crate::support::program("python3"));
+        command.arg(root.join("tests/judges/docs.py")).args(["--binary", crate::support::daemon::BINARY]);
+        let output = command.current_dir(folder).output().unwrap();
+        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let (valid, findings) = judge(root);
+    assert!(valid, "{findings}");
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("docs")).unwrap();
+    std::fs::copy(root.join("docs/METRICS.md"), folder.path().join("docs/METRICS.md")).unwrap();
+    let wrong = "# A\n\n## Costs\n\nMeasured: 5 ms.\n\n## Commands\n\n```sh\ntrtllm-exporter --sorce auto\n\
+                 cargo run -- --poll.interval soon\ntests/rnu\nif then\n```\n\n\
+                 `trtllm-exporter doctor --fro 5s` and `.ci/full speed`.\n";
+    std::fs::write(folder.path().join("README.md"), wrong).unwrap();
+    let (valid, findings) = judge(folder.path());
+    assert!(!valid, "{findings}");
+    for finding in ["--sorce: unknown flag", "\"soon\"", "tests/rnu does not exist", "bash: ", "--fro", "no step speed", "\"Costs\""] {
+        assert!(findings.contains(finding), "{finding} is not in {findings}");
+    }
+}
+
 /// Flags such as `--poll.interval`. Other programs' flags in these pages have no dot.
 fn dotted_flags(text: &str) -> Vec<&str> {
     let flags = text.match_indices("--").map(|(at, _)| {

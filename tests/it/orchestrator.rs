@@ -175,7 +175,7 @@ fn a_server_that_is_no_orchestrator_is_named_with_the_remedy() {
 #[test]
 fn a_source_that_cannot_be_meant_is_refused_with_the_remedy() {
     for (source, expected) in [
-        ("trtllm-disagg:", "expected trtllm-disagg:http://HOST:PORT"),
+        ("trtllm-disagg:", "write trtllm-disagg:http://HOST:PORT"),
         ("trtllm-disagg:h:8000", "expected trtllm-disagg:http://HOST:PORT"),
         ("trtllm-disagg:http://h:8000/cluster_info", "give only the address of the server"),
         ("trtllm-disagg:http://h:99999", "correct it"),

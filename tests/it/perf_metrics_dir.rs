@@ -62,14 +62,14 @@ fn a_directory_that_cannot_be_read_is_named_with_the_remedy() {
     ] {
         let output = run(&["--source", &source]);
         let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains("cannot read the directory") && text.contains("--source"), "{text}");
     }
     for (source, expected) in [
         ("perf-metrics:", "use perf-metrics:PATH"),
         ("perf-metrics:/d?from=start", "use one of from_start"),
         ("trtllm-serve:http://h:1?perf_metrics_from_start=true", "needs perf_metrics_dir"),
-        ("trtllm-serve:http://h:1?perf_metrics_dir=", "perf_metrics_dir is empty"),
+        ("trtllm-serve:http://h:1?perf_metrics_dir=", "perf_metrics_dir must be a path"),
     ] {
         let output = run(&["--source", source]);
         let text = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,8 @@
-"""Checks all documents: relative links and their sections, metric names, and the syntax of the examples of PromQL and prometheus.yml.
+"""Checks all documents: relative links and their sections, metric names, command lines, the sources of measured figures, and the syntax of
+the examples of PromQL and prometheus.yml.
 
-usage: docs.py [--promtool PATH]     (run in the repository root)
+usage: docs.py [--promtool PATH] [--binary PATH]     (run in the repository root)
+--binary is the exporter, which parses its own command lines.
 Prints one line per finding. Exit code 1 if there is one.
 """
 import glob
@@ -11,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 
+from command_lines import command_findings, commands_of, figure_findings
 from expressions import OURS, queries_of, syntax_findings, table_queries_of
 
 REFERENCE = "docs/METRICS.md"
@@ -58,18 +61,21 @@ def configuration_findings(path, text, promtool):
 
 
 def main():
-    promtool = sys.argv[sys.argv.index("--promtool") + 1] if "--promtool" in sys.argv else None
+    promtool, binary = (sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else None for flag in ("--promtool", "--binary"))
     if not os.path.exists(REFERENCE):
         sys.exit(f"{REFERENCE} is missing; create it with: trtllm-exporter catalog >{REFERENCE}")
     with open(REFERENCE) as file:
         families = set(re.findall(r"^\| `(\w+)` \|", file.read(), re.M))
     patterns = ("*.md", "docs/**/*.md", "deploy/**/*.md")
     paths = sorted({path for pattern in patterns for path in glob.glob(pattern, recursive=True)} - {REFERENCE})
-    findings, queries, examples = [], [], 0
+    findings, queries, examples, commands = [], [], 0, 0
     for path in paths:
         with open(path) as file:
             text = file.read()
         findings += findings_of(path, text, families)
+        findings += command_findings(path, text, binary)
+        findings += figure_findings(path, text)
+        commands += len(list(commands_of(text)))
         queries += queries_of(text)
         for query in table_queries_of(text):
             for name in sorted(set(OURS.findall(query))):
@@ -82,7 +88,7 @@ def main():
         findings += syntax_findings(queries, promtool)
     for finding in findings:
         print(finding)
-    print(f"{len(paths)} documents, {len(queries)} queries, {examples} configurations, {len(families)} families")
+    print(f"{len(paths)} documents, {commands} command lines, {len(queries)} queries, {examples} configurations, {len(families)} families")
     sys.exit(bool(findings))
 
 

@@ -82,7 +82,7 @@ def measure(program, sources, gpus, published):
         assert gzip.decompress(packed)
         series = sum(1 for line in page.splitlines() if line and not line.startswith(b"#"))
         native = len(fetch(url, headers={"Accept": PROTOBUF}))
-        return series, len(page), len(packed), native, idle * 1000, max(0, scrape) * 1000, exporter.status("VmRSS") / 1024
+        return series, len(page), len(packed), native, idle * 1000, max(0, scrape) * 1000, exporter.status("VmRSS") * 1024 / 1e6
 
 
 def main():
@@ -90,7 +90,7 @@ def main():
         sys.exit(__doc__)
     exporter = os.path.abspath(sys.argv[1])
     print(subprocess.check_output([exporter, "--version"], text=True).splitlines()[0])
-    print("| engines | GPUs | series | text, KB | gzip, KB | protobuf, KB | CPU without scrapes, ms a second | CPU per scrape, ms | resident, MiB |")
+    print("| engines | GPUs | series | text, KB | gzip, KB | protobuf, KB | CPU without scrapes, ms a second | CPU per scrape, ms | resident, MB |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, sources, published in (
         ("none", [], 0),

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use trtllm_bridge::{BridgeError, Executor, KvEventRow, is_simulated};
+use trtllm_bridge::{BridgeError, Executor, KvEventRow};
 use trtllm_recording::Item;
 
 use trtllm_model::{EngineAbout, EngineSettings};
@@ -24,7 +24,7 @@ use hosting::{Hosting, LoadPlan};
 use super::engine_settings::parse_engine_config;
 use super::{Batch, OpenError, Presence, SourceError, cpp_rows};
 
-pub use trtllm_bridge::exit_now;
+pub use trtllm_bridge::{exit_now, is_simulated};
 
 /// Rows of KV cache events drained at a time.
 const EVENT_ROWS: usize = 128;

@@ -1,0 +1,126 @@
+//! `--dry-run`: what a start would use. Nothing is opened for writing, and no server is asked.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use clap::ValueEnum as _;
+use clap::builder::PossibleValue;
+
+use crate::cli::Cli;
+use crate::config::{EngineConfig, SourceSpec};
+#[cfg(feature = "executor")]
+use trtllm_sources::executor::{self, hosting::LoadPlan};
+use trtllm_sources::server::Access;
+
+use super::print;
+
+/// Prints the sources, the listen addresses and the files.
+pub fn run(cli: &Cli, engines: &[EngineConfig]) {
+    print(&report(cli, engines));
+}
+
+fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
+    let mut text = "sources:\n".to_owned();
+    for engine in engines {
+        let _ = writeln!(text, "  {}, from {}", names(engine), address(&engine.source));
+    }
+    text += "listen addresses:\n";
+    if cli.systemd_socket {
+        text += "  the sockets that systemd passes: the metrics, at ";
+        let _ = writeln!(text, "{}", cli.telemetry_path);
+    }
+    for address in cli.listen_address.iter().filter(|_| !cli.systemd_socket) {
+        let _ = writeln!(text, "  {address}: the metrics, at {}", cli.telemetry_path);
+    }
+    for address in cli.health_addresses().unwrap_or_default() {
+        let _ = writeln!(text, "  {address}: health checks");
+    }
+    let mut files = Vec::new();
+    let mut file = |does: &str, path: &Path, flag: &str| {
+        if !path.as_os_str().is_empty() {
+            files.push(format!("  {does} {} ({flag})", path.display()));
+        }
+    };
+    let flags = [
+        ("reads", &cli.config_file, "--config.file"),
+        ("reads", &cli.web_config_file, "--web.config.file"),
+        ("reads", &cli.bench_report, "--bench-report"),
+        ("loads", &cli.gpu_library, "--gpu.library"),
+        ("writes", &cli.port_file, "--web.port-file"),
+        ("writes below", &cli.record_dir, "--record.dir"),
+    ];
+    for (does, path, flag) in flags {
+        path.iter().for_each(|path| file(does, path, flag));
+    }
+    engines.iter().for_each(|engine| files_of(&engine.source, &mut file));
+    text += "files:\n";
+    files.iter().for_each(|file| text += &format!("{file}\n"));
+    if files.is_empty() {
+        text += "  none\n";
+    }
+    let gpus = cli.gpu.to_possible_value();
+    let _ = writeln!(text, "GPU metrics: {}", gpus.as_ref().map_or("auto", PossibleValue::get_name));
+    text
+}
+
+/// The labels of an engine, and what is special about it.
+pub(super) fn names(engine: &EngineConfig) -> String {
+    let name = &engine.name;
+    let mut text = match engine.names_its_engines {
+        true => "engines that name themselves".to_owned(),
+        false => format!("{:?} version {:?}", name.model, name.version),
+    };
+    for (label, value) in &name.labels {
+        let _ = write!(text, " {label}={value:?}");
+    }
+    if name.objectives.any() {
+        let _ = write!(text, " objectives {}", name.objectives);
+    }
+    #[cfg(feature = "executor")]
+    if matches!(engine.source, SourceSpec::Executor(_)) && executor::is_simulated() {
+        text += " (simulated: this build has no TensorRT-LLM, build it with TENSORRT_LLM_ROOT)";
+    }
+    text
+}
+
+fn address(source: &SourceSpec) -> String {
+    match source {
+        SourceSpec::Simulated(engine) => engine.clone(),
+        #[cfg(feature = "executor")]
+        SourceSpec::Executor(hosting) => format!("executor:{}", hosting.engine),
+        SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => {
+            format!("{}:{}", source.kind(), access.target)
+        }
+        SourceSpec::Socket(path) | SourceSpec::Replay { path, .. } => format!("{}:{}", source.kind(), path.display()),
+        SourceSpec::PerfMetrics(dir) => format!("{}:{}", source.kind(), dir.path.display()),
+        SourceSpec::Auto { ports } => {
+            let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+            format!("auto, at the ports {} and where processes of trtllm-serve listen", ports.join(", "))
+        }
+    }
+}
+
+fn files_of(source: &SourceSpec, file: &mut impl FnMut(&str, &Path, &str)) {
+    let mut of_access = |access: &Access| {
+        access.ca_file.iter().for_each(|path| file("reads", path, "ca_file"));
+        access.bearer_token_file.iter().for_each(|path| file("reads", path, "bearer_token_file"));
+    };
+    match source {
+        SourceSpec::TrtllmServe { access, extras } => {
+            of_access(access);
+            extras.lines.iter().for_each(|dir| file("reads below", &dir.path, "perf_metrics_dir"));
+        }
+        SourceSpec::Orchestrator(access) => of_access(access),
+        SourceSpec::Socket(path) => file("listens on", path, "socket:"),
+        SourceSpec::Replay { path, .. } => file("reads", path, "replay:"),
+        SourceSpec::PerfMetrics(dir) => file("reads below", &dir.path, "perf-metrics:"),
+        #[cfg(feature = "executor")]
+        SourceSpec::Executor(hosting) => {
+            file("loads", Path::new(&hosting.engine), "executor:");
+            if let Some(LoadPlan::Recorded(requests)) = &hosting.load {
+                file("reads", &requests.path, "load");
+            }
+        }
+        SourceSpec::Simulated(_) | SourceSpec::Auto { .. } => {}
+    }
+}

@@ -1,0 +1,138 @@
+//! `init`: writes a configuration with the engines that `auto` finds now, and comments for the rest.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+
+use crate::cli::InitArgs;
+use crate::config::ConfigError;
+use trtllm_sources::discovery::{FoundServer, Verdict, search};
+
+use super::print;
+
+/// The model of an orchestrator, which has none.
+const ORCHESTRATOR: &str = "disaggregated";
+
+const HEAD: &str = "\
+# Engines for trtllm-exporter, written by `trtllm-exporter init`.
+# Check it:           trtllm-exporter check-config FILE
+# Use it:             trtllm-exporter --config.file=FILE
+# After a change:     send SIGHUP to the exporter. Engines that stay the same keep their totals.
+
+engines:
+";
+
+const OPTIONAL: &str = "
+    # version: \"1\"                                  # engines of one model need different versions
+    # labels: {team: search}                        # more labels on every series of this engine
+    # objectives: {ttft: 500ms, tpot: 50ms, e2e: 30s}  # times that are promised to users
+    # gpus: [GPU-...]                               # UUIDs of its GPUs (nvidia-smi -L), for its energy
+    # bench_report: report.json                     # a report of trtllm-bench to compare it with
+";
+
+const NOTHING_FOUND: &str = "
+  # No trtllm-serve was found. This finds each that starts later on this host or in this pod.
+  - source: auto
+";
+
+const TAIL: &str = "
+  # Engines of other kinds. A process that writes JSON lines (the Python package, the C++ library):
+  # - source: socket:/run/trtllm-exporter/ingest.sock
+  # A trtllm-serve on another host, with TLS:
+  # - source: trtllm-serve:https://gpu-7:8000?ca_file=/etc/ssl/own-ca.pem
+  #   model: llama-3-8b
+";
+
+/// Writes the file, or prints it if none is named.
+///
+/// # Errors
+/// If the file exists or cannot be written.
+pub fn run(arguments: &InitArgs) -> Result<(), ConfigError> {
+    let failed = |error: std::io::Error| {
+        let value = arguments.file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        let why = format!("cannot write the file: {error}; choose a path in a writable directory where no file is");
+        ConfigError::Flag { flag: "FILE", value, why }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let text = configuration(&runtime.block_on(search(arguments.ports.clone(), Vec::new())));
+    let Some(path) = &arguments.file else {
+        print(&text);
+        return Ok(());
+    };
+    // A file that somebody has edited is kept.
+    std::fs::File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed)?;
+    print(&format!("wrote {}; check it with: trtllm-exporter check-config {0}\n", path.display()));
+    Ok(())
+}
+
+fn configuration(found: &[FoundServer]) -> String {
+    let (mut text, mut versions, mut notes) = (HEAD.to_owned(), HashMap::<&str, usize>::new(), String::new());
+    for FoundServer { target, verdict, .. } in found {
+        let (scheme, model) = match verdict {
+            Verdict::Engine(model) => ("trtllm-serve", model.as_str()),
+            Verdict::Orchestrator => ("trtllm-disagg", ORCHESTRATOR),
+            Verdict::NotReady(why) => {
+                notes +=
+                    &comment(&format!("{target} is a trtllm-serve that was not ready ({why}). Add it when it is."));
+                continue;
+            }
+            Verdict::Other(what) => {
+                notes += &comment(&format!("{target} is no trtllm-serve: {what}"));
+                continue;
+            }
+        };
+        let version = versions.entry(model).or_default();
+        *version += 1;
+        // A string of JSON is one of YAML, whatever a server is called.
+        let quoted = |text: String| serde_json::Value::String(text).to_string();
+        text +=
+            &format!("  - source: {}\n    model: {}", quoted(format!("{scheme}:{target}")), quoted(model.to_owned()));
+        text += &match version {
+            1 => OPTIONAL.to_owned(),
+            version => OPTIONAL.replacen("# version: \"1\" ", &format!("version: \"{version}\"   "), 1),
+        };
+    }
+    if versions.is_empty() {
+        text += NOTHING_FOUND;
+    }
+    text + &notes + TAIL
+}
+
+/// One line, whatever a server answered.
+fn comment(text: &str) -> String {
+    format!("\n  # {}\n", text.replace(char::is_control, " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::read_file;
+
+    fn server(port: u16, verdict: Verdict) -> FoundServer {
+        FoundServer { target: format!("http://127.0.0.1:{port}"), configured: true, verdict }
+    }
+
+    #[test]
+    fn what_is_written_is_a_valid_configuration() {
+        let model = "a \"b\": {{x}}\n- c".replace("{{x}}", "#");
+        let found = [
+            server(1, Verdict::Engine("llama".to_owned())),
+            server(2, Verdict::Engine("llama".to_owned())),
+            server(3, Verdict::Engine(model.clone())),
+            server(4, Verdict::Orchestrator),
+            server(5, Verdict::NotReady("status 503\n- source: sim:".to_owned())),
+            server(6, Verdict::Other("something".to_owned())),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.yaml");
+        for (found, expected) in [
+            (&found[..], vec![("llama", "1"), ("llama", "2"), (model.as_str(), "1"), ("disaggregated", "1")]),
+            (&found[4..], vec![("tensorrt_llm", "1")]),
+        ] {
+            std::fs::write(&path, configuration(found)).unwrap();
+            let engines = read_file(&path).unwrap();
+            let names: Vec<(&str, &str)> =
+                engines.iter().map(|engine| (engine.name.model.as_str(), engine.name.version.as_str())).collect();
+            assert_eq!(names, expected, "{}", configuration(found));
+        }
+    }
+}

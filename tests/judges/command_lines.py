@@ -1,0 +1,105 @@
+"""The command lines of a document, tried as far as that changes nothing: docs.py calls this.
+
+The exporter's own are run with --dry-run, its commands with --help, so that each flag and value is parsed. Of others, the syntax is
+checked by bash, and programs, steps and files of this repository must exist. A section with measured figures must name what measures.
+"""
+import glob
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+
+FENCE = re.compile(r"(?ms)^( *)```(\w*)\n(.*?)^ *```$")
+INLINE = re.compile(r"`((?:trtllm-exporter|\.ci/full|cargo bench|benches/\S+\.(?:py|sh)|tests/\S+\.(?:py|sh)) [^`]+)`")
+# Of a file that only exists where the document is followed.
+MISSING = re.compile(r"No such file|cannot read the (file|certificates)|Permission denied")
+MEASURED = re.compile(r"(?i)\bmeasured\b")
+FIGURE = re.compile(r"\d ?(ms|µs|ns|KB|MB|MiB|GB|GiB|×|%|bytes per)(?!\w)")
+BENCHMARK = re.compile(r"\.ci/full [\w-]+|cargo bench|benches/[\w.-]+|cpp-bridge/benches/[\w.-]+|tests/[\w./-]+")
+OURS = ("tests/", ".ci/", "benches/", "deploy/", "cpp-bridge/", "examples/")
+
+
+def shell_blocks(text):
+    """The lines of each block of a shell, without what a program printed."""
+    for indent, language, block in FENCE.findall(text):
+        lines = [line.removeprefix(indent) for line in block.splitlines()]
+        if language == "console":
+            yield "\n".join(line[2:] for line in lines if line.startswith("$ "))
+        elif language == "sh":
+            yield "\n".join(lines)
+        else:
+            yield "\n".join(line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?trtllm-exporter ", line))
+
+
+def commands_of(text):
+    for block in shell_blocks(text):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|\|\||[;|]| & ?$", line):
+                yield part.strip()
+    for inline in INLINE.findall(FENCE.sub("", text)):
+        yield inline
+
+
+def words_of(command):
+    try:
+        words = shlex.split(command, comments=True)
+    except ValueError:
+        return []
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        del words[0]
+    return words
+
+
+def exporter_finding(words, binary):
+    """What the exporter says about these arguments."""
+    own = not words or words[0].startswith("-")
+    arguments = ["--dry-run", *words] if own and words not in (["--help"], ["--version"]) else [*words, "--help"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRTLLM_EXPORTER_")}
+    tried = subprocess.run([binary, *arguments], capture_output=True, text=True, env=environment, timeout=60)
+    lines = tried.stderr.strip().removeprefix("trtllm-exporter: ").splitlines()
+    wrong = [line for line in lines if not MISSING.search(line) and not re.fullmatch(r"\d+ mistakes:", line)]
+    return "; ".join(wrong) if tried.returncode and wrong else None
+
+
+def repository_finding(words):
+    if words[0] == ".ci/full":
+        step = words[1] if len(words) > 1 else None
+        return f"no step {step}" if step and not os.path.exists(f".ci/steps/{step}") else None
+    if words[:2] == ["cargo", "bench"]:
+        names = [words[at + 1] for at, word in enumerate(words) if word == "--bench" and at + 1 < len(words)]
+        missing = [name for name in names if not glob.glob(f"**/benches/{name}.rs", recursive=True)]
+        return f"no benchmark {', '.join(missing)}" if missing else None
+    program = words[1] if words[0] in ("python3", "bash", "sh") and len(words) > 1 else words[0]
+    ours = program.startswith(OURS) and not re.search(r"[$*{]", program)
+    return f"{program} does not exist" if ours and not os.path.exists(program) else None
+
+
+def command_findings(path, text, binary):
+    for block in shell_blocks(text):
+        checked = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
+        if checked.returncode:
+            yield f"{path}: bash: {checked.stderr.strip()} in:\n{block}"
+    for command in commands_of(text):
+        words = words_of(command)
+        if not words:
+            continue
+        if words[0] == "trtllm-exporter":
+            finding = exporter_finding(words[1:], binary) if binary else None
+        elif words[:2] == ["cargo", "run"] and "--" in words:
+            finding = exporter_finding(words[words.index("--") + 1:], binary) if binary else None
+        else:
+            finding = repository_finding(words)
+        if finding:
+            yield f"{path}: {command}: {finding}"
+
+
+def figure_findings(path, text):
+    """A section inherits the benchmark of the text before the first section, and of the section that contains it."""
+    named = [bool(BENCHMARK.search(re.split(r"(?m)^## ", text)[0]))]
+    for hashes, title, body in re.findall(r"(?ms)^(##+) (.+?)$(.*?)(?=^##+ |\Z)", FENCE.sub("", text)):
+        depth = len(hashes) - 1
+        del named[depth:]
+        named.append(any(named) or bool(BENCHMARK.search(body)))
+        if MEASURED.search(body) and FIGURE.search(body) and not named[-1]:
+            yield f"{path}: section \"{title}\" has measured figures and names no benchmark"
