@@ -1,6 +1,7 @@
 //! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>`.
 
 mod clients;
+mod limits;
 mod overview;
 mod reading;
 mod record;
@@ -12,8 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use clap::parser::ValueSource;
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::{self, ConfigError, EngineConfig, Mistakes};
@@ -31,9 +31,6 @@ pub use record::{ExportArgs, RecordCommand};
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
-
-/// Smaller recordings would consist of the totals with which each file begins.
-const MIN_RECORDING: u64 = 4 << 20;
 
 /// Prometheus exporter for NVIDIA TensorRT-LLM engines and their GPUs.
 #[derive(Debug, Parser)]
@@ -272,65 +269,6 @@ pub enum CatalogFormat {
 }
 
 impl Cli {
-    /// Reads the command line and the environment. Ends the process for `--help`. What is wrong is left out and said in
-    /// [`Self::mistakes`], so that the rest can be checked too.
-    ///
-    /// # Errors
-    /// If too much is wrong to go on.
-    pub fn read() -> Result<Self, Mistakes> {
-        let (command, arguments) = (Self::command(), std::env::args_os().collect::<Vec<_>>());
-        if overview::is_asked_for(&arguments, &command) {
-            overview::print(command.clone());
-        }
-        let mut mistakes = Mistakes::default();
-        let Some(matches) = reading::matches(command, arguments, &mut mistakes) else {
-            return Err(mistakes);
-        };
-        let mut cli = match Self::from_arg_matches(&matches) {
-            Ok(cli) => cli,
-            Err(error) => {
-                mistakes.add(error);
-                return Err(mistakes);
-            }
-        };
-        // A variable can hold several values. URLs have no spaces; names may have some.
-        for (flag, values, separator) in [
-            ("source", &mut cli.source, char::is_whitespace as fn(char) -> bool),
-            ("model", &mut cli.model, between_names),
-            ("model_version", &mut cli.model_version, between_names),
-        ] {
-            if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
-                split(values, separator);
-            }
-        }
-        if let (Some(Command::Doctor(arguments)), Some((_, matches))) = (&mut cli.command, matches.subcommand())
-            && matches.value_source("source") == Some(ValueSource::EnvVariable)
-        {
-            split(&mut arguments.source, char::is_whitespace);
-        }
-        for (id, flag) in [("model", "--model"), ("model_version", "--model-version")] {
-            if matches.value_source(id) == Some(ValueSource::CommandLine)
-                && cli.source.is_empty()
-                && mistakes.is_empty()
-            {
-                mistakes.add(format!(
-                    "{flag} names the engine of a --source, but there is none; add --source or remove the flag"
-                ));
-            }
-        }
-        // So that the file is checked as for a start with it.
-        if let Some(Command::CheckConfig { file }) = &cli.command {
-            cli.config_file = Some(file.clone());
-        }
-        if matches!(cli.command, None | Some(Command::CheckConfig { .. })) {
-            variables::check(&Self::command(), &mut mistakes);
-        } else if !mistakes.is_empty() {
-            return Err(mistakes);
-        }
-        cli.mistakes = mistakes;
-        Ok(cli)
-    }
-
     /// The configured engines; `None` if neither --source nor --config.file is given.
     ///
     /// # Errors
@@ -393,75 +331,6 @@ impl Cli {
         let directory = self.record_dir.clone().filter(|path| !path.as_os_str().is_empty())?;
         Some(RecorderConfig { directory, max_size: self.record_max_size })
     }
-
-    /// Checks limits and combinations of flags.
-    pub fn check(&self, mistakes: &mut Mistakes) {
-        // A flag that was left out has its default, with which others may not fit.
-        let is_complete = mistakes.is_empty();
-        let mut wrong = |flag, value: String, why: String| mistakes.add(ConfigError::Flag { flag, value, why });
-        let bounds = [
-            ("--poll.interval", self.poll_interval, Duration::from_millis(1), Duration::from_secs(3600)),
-            ("--poll.timeout", self.poll_timeout, Duration::from_millis(1), Duration::from_secs(3600)),
-            ("--stale-after", self.stale_after, Duration::from_millis(100), Duration::from_secs(86_400)),
-            ("--engine.forget-after", self.forget_after, Duration::from_secs(1), Duration::from_secs(30 * 86_400)),
-            ("--gpu.interval", self.gpu_interval, Duration::from_millis(100), Duration::from_secs(3600)),
-        ];
-        for (flag, value, least, most) in bounds {
-            if value < least || value > most {
-                wrong(flag, format!("{value:?}"), format!("must be between {least:?} and {most:?}; correct it"));
-            }
-        }
-        if self.record_max_size < MIN_RECORDING {
-            let why = format!("must be at least {}MiB; raise it", MIN_RECORDING >> 20);
-            wrong("--record.max-size", self.record_max_size.to_string(), why);
-        }
-        if self.objectives.any() && self.config_file.is_some() {
-            let why = "is for --source; in a --config.file, give each engine the key objectives".to_owned();
-            wrong("--objectives", self.objectives.to_string(), why);
-        }
-        if let (Some(report), Some(_)) = (self.bench_report_file(), &self.config_file) {
-            let why = "is for --source; in a --config.file, give each engine the key bench_report".to_owned();
-            wrong("--bench-report", report.display().to_string(), why);
-        }
-        if let Some(folder) =
-            self.port_file.as_deref().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty())
-            && let Err(error) = std::fs::read_dir(folder)
-        {
-            let value = folder.display().to_string();
-            wrong(
-                "--web.port-file",
-                value,
-                format!("cannot use this directory: {error}; choose a path in a writable directory"),
-            );
-        }
-        let health = self.health_addresses().unwrap_or_default();
-        let health = health.into_iter().map(|address| ("--web.health-address", address));
-        let pages = self.listen_address.iter().cloned().map(|address| ("--web.listen-address", address));
-        let mut taken: Vec<Address> = Vec::new();
-        for (flag, address) in pages.filter(|_| !self.systemd_socket).chain(health) {
-            if taken.iter().any(|other| other.overlaps(&address)) {
-                let why = "this address is given twice; remove one or choose another".to_owned();
-                wrong(flag, address.to_string(), why);
-            }
-            taken.push(address);
-        }
-        if is_complete && self.stale_after <= self.poll_interval {
-            let why = format!("must be longer than --poll.interval ({:?})", self.poll_interval);
-            wrong("--stale-after", format!("{:?}", self.stale_after), why);
-        }
-    }
-}
-
-/// Between the names in a variable.
-fn between_names(letter: char) -> bool {
-    matches!(letter, '\n' | ',')
-}
-
-/// Splits the value of a variable.
-fn split(values: &mut Vec<String>, separator: fn(char) -> bool) {
-    let all = std::mem::take(values);
-    let all = all.iter().flat_map(|value| value.split(separator)).filter(|value| !value.trim().is_empty());
-    *values = all.map(str::to_owned).collect();
 }
 
 /// Helm charts pass an empty value.

@@ -6,19 +6,90 @@ use std::ffi::{OsStr, OsString};
 
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ErrorKind};
-use clap::{ArgMatches, Command};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 
+use super::{Cli, overview, variables};
 use crate::config::{Mistakes, hide_user_info};
+
+impl Cli {
+    /// Reads the command line and the environment. Ends the process for `--help`. What is wrong is left out and said in
+    /// [`Self::mistakes`], so that the rest can be checked too.
+    ///
+    /// # Errors
+    /// If too much is wrong to go on.
+    pub fn read() -> Result<Self, Mistakes> {
+        let (command, arguments) = (Self::command(), std::env::args_os().collect::<Vec<_>>());
+        if overview::is_asked_for(&arguments, &command) {
+            overview::print(command.clone());
+        }
+        let mut mistakes = Mistakes::default();
+        let Some(matches) = matches(command, arguments, &mut mistakes) else {
+            return Err(mistakes);
+        };
+        let mut cli = match Self::from_arg_matches(&matches) {
+            Ok(cli) => cli,
+            Err(error) => {
+                mistakes.add(error);
+                return Err(mistakes);
+            }
+        };
+        // A variable can hold several values. URLs have no spaces; names may have some.
+        for (flag, values, separator) in [
+            ("source", &mut cli.source, char::is_whitespace as fn(char) -> bool),
+            ("model", &mut cli.model, between_names),
+            ("model_version", &mut cli.model_version, between_names),
+        ] {
+            if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
+                split(values, separator);
+            }
+        }
+        if let (Some(super::Command::Doctor(arguments)), Some((_, matches))) = (&mut cli.command, matches.subcommand())
+            && matches.value_source("source") == Some(ValueSource::EnvVariable)
+        {
+            split(&mut arguments.source, char::is_whitespace);
+        }
+        for (id, flag) in [("model", "--model"), ("model_version", "--model-version")] {
+            if matches.value_source(id) == Some(ValueSource::CommandLine)
+                && cli.source.is_empty()
+                && mistakes.is_empty()
+            {
+                mistakes.add(format!(
+                    "{flag} names the engine of a --source, but there is none; add --source or remove the flag"
+                ));
+            }
+        }
+        // So that the file is checked as for a start with it.
+        if let Some(super::Command::CheckConfig { file }) = &cli.command {
+            cli.config_file = Some(file.clone());
+        }
+        if matches!(cli.command, None | Some(super::Command::CheckConfig { .. })) {
+            variables::check(&Self::command(), &mut mistakes);
+        } else if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        cli.mistakes = mistakes;
+        Ok(cli)
+    }
+}
+
+/// Between the names in a variable.
+fn between_names(letter: char) -> bool {
+    matches!(letter, '\n' | ',')
+}
+
+/// Splits the value of a variable.
+fn split(values: &mut Vec<String>, separator: fn(char) -> bool) {
+    let all = std::mem::take(values);
+    let all = all.iter().flat_map(|value| value.split(separator)).filter(|value| !value.trim().is_empty());
+    *values = all.map(str::to_owned).collect();
+}
 
 /// A command line has no more arguments than this, so that leaving out one after the other ends.
 const MAX_MISTAKES: usize = 100;
 
 /// The command line without what is wrong with it. `None` if it cannot be understood. Ends the process for `--help`.
-pub(super) fn matches(
-    mut command: Command,
-    mut arguments: Vec<OsString>,
-    mistakes: &mut Mistakes,
-) -> Option<ArgMatches> {
+fn matches(mut command: Command, mut arguments: Vec<OsString>, mistakes: &mut Mistakes) -> Option<ArgMatches> {
     for _ in 0..MAX_MISTAKES {
         match command.clone().try_get_matches_from(&arguments) {
             Ok(matches) => return Some(matches),

@@ -5,6 +5,7 @@ mod discovered;
 mod drivers;
 mod engine_gpus;
 mod opening;
+mod prepare;
 mod systemd;
 
 use std::io::Write as _;
@@ -18,10 +19,10 @@ use sd_notify::NotifyState;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use crate::cli::{Cli, DEFAULT_SOCKET};
+use crate::cli::Cli;
 use crate::config::{self, ConfigError, EngineConfig, Mistakes, SourceSpec};
 use trtllm_gpu::usage::knows_processes;
-use trtllm_gpu::{self as gpu, GpuConfig, GpuError, GpuHandle, GpuMode};
+use trtllm_gpu::{self as gpu, GpuConfig, GpuHandle, GpuMode};
 use trtllm_http::listen::{self, Listener};
 use trtllm_http::router::{self, RouterOptions};
 use trtllm_http::server::{HttpServer, MAX_CONNECTIONS};
@@ -34,13 +35,14 @@ use trtllm_service::log;
 use trtllm_service::process::{self, FilePages};
 use trtllm_service::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
 use trtllm_service::supervise::Heartbeats;
-use trtllm_sources::OpenError;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor;
 use trtllm_sources::socket::Admission;
 
 use drivers::Drivers;
 use opening::IngestSockets;
+
+pub use prepare::{Prepared, StartError, prepare};
 
 /// Publishers of one ingest socket, and of all: enough for 64 engines whose processes are being replaced.
 const MAX_PUBLISHERS: usize = 128;
@@ -55,77 +57,6 @@ const DRIVERS_STOP: Duration = Duration::from_secs(10);
 const RECORDER_STOP: Duration = Duration::from_secs(2);
 /// How long NVML may take to shut down. A driver update waits for it.
 const GPU_STOP: Duration = Duration::from_secs(1);
-
-/// Why the daemon did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    Source(#[from] OpenError),
-    #[error(transparent)]
-    Bind(#[from] listen::BindError),
-    #[error("--web.config.file {0}")]
-    WebConfig(#[from] exporter_web_config::Error),
-    #[error(transparent)]
-    Gpu(#[from] GpuError),
-    #[error(transparent)]
-    Recorder(#[from] RecorderError),
-    #[error("--web.port-file {}: {cause}; choose a path in a writable directory", path.display())]
-    PortFile { path: PathBuf, cause: std::io::Error },
-    #[error(
-        "cannot start {THREADS} threads: {0}; raise the limit of processes (ulimit -u, TasksMax= of systemd, pids.max)"
-    )]
-    Threads(std::io::Error),
-    #[error("system error: {0}; check the limits of open files, processes and memory (ulimit -a)")]
-    System(#[from] std::io::Error),
-}
-
-impl StartError {
-    /// 2 for a usage or configuration error, 1 for anything else.
-    #[must_use]
-    pub const fn exit_code(&self) -> u8 {
-        match self {
-            // The simulated engine fails only because of its options.
-            Self::Config(_) | Self::WebConfig(_) | Self::Source(OpenError::Engine { .. } | OpenError::Load { .. }) => 2,
-            _ => 1,
-        }
-    }
-}
-
-/// What was read and checked before the start.
-#[derive(Debug)]
-pub struct Prepared {
-    pub engines: Vec<EngineConfig>,
-    web: Option<WebConfig>,
-}
-
-/// Reads and checks the configuration. The first step of [`run`], and all that check-config and --dry-run do.
-///
-/// # Errors
-/// Every mistake of the command line, the environment and the files.
-pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
-    let mut mistakes = cli.mistakes.clone();
-    cli.check(&mut mistakes);
-    // Without a source, engines can still publish to the default ingest socket.
-    let default = || vec![EngineConfig::default_socket(Path::new(DEFAULT_SOCKET), cli.objectives)];
-    let mut engines = mistakes.take_all(cli.engines()).flatten().unwrap_or_else(default);
-    if let Some(report) = mistakes.take(cli.bench_report()).flatten() {
-        engines.iter_mut().for_each(|engine| engine.bench_report = Some(Arc::clone(&report)));
-    }
-    let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-    let web = web_file.and_then(|file| mistakes.take(WebConfig::load(file).map_err(StartError::from)));
-    if !cli.systemd_socket {
-        mistakes.take(listen::check(&cli.listen_address, "--web.listen-address"));
-    }
-    if let Some(addresses) = mistakes.take_all(cli.health_addresses()) {
-        mistakes.take(listen::check(&addresses, "--web.health-address"));
-    }
-    if let Some(recorder) = cli.recorder() {
-        mistakes.take(recorder.check());
-    }
-    Ok(mistakes.unless_any(Prepared { engines, web })?)
-}
 
 /// Runs the daemon until a signal stops it.
 ///

@@ -206,7 +206,15 @@ fn the_command_lines_of_the_documentation_work() {
     std::fs::write(folder.path().join("README.md"), wrong).unwrap();
     let (valid, findings) = judge(folder.path());
     assert!(!valid, "{findings}");
-    for finding in ["--sorce: unknown flag", "\"soon\"", "tests/rnu does not exist", "bash: ", "--fro", "no step speed", "\"Costs\""] {
+    for finding in [
+        "--sorce: unknown flag",
+        "\"soon\"",
+        "tests/rnu does not exist",
+        "bash: ",
+        "--fro",
+        "no step speed",
+        "\"Costs\"",
+    ] {
         assert!(findings.contains(finding), "{finding} is not in {findings}");
     }
 }

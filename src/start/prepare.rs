@@ -1,0 +1,85 @@
+//! What is read and checked before the start, and why there is none.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use exporter_web_config::WebConfig;
+
+use super::THREADS;
+use crate::cli::{Cli, DEFAULT_SOCKET};
+use crate::config::{ConfigError, EngineConfig};
+use trtllm_gpu::GpuError;
+use trtllm_http::listen;
+use trtllm_recording::recorder::RecorderError;
+use trtllm_sources::OpenError;
+
+/// Why the daemon did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Source(#[from] OpenError),
+    #[error(transparent)]
+    Bind(#[from] listen::BindError),
+    #[error("--web.config.file {0}")]
+    WebConfig(#[from] exporter_web_config::Error),
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    #[error(transparent)]
+    Recorder(#[from] RecorderError),
+    #[error("--web.port-file {}: {cause}; choose a path in a writable directory", path.display())]
+    PortFile { path: PathBuf, cause: std::io::Error },
+    #[error(
+        "cannot start {THREADS} threads: {0}; raise the limit of processes (ulimit -u, TasksMax= of systemd, pids.max)"
+    )]
+    Threads(std::io::Error),
+    #[error("system error: {0}; check the limits of open files, processes and memory (ulimit -a)")]
+    System(#[from] std::io::Error),
+}
+
+impl StartError {
+    /// 2 for a usage or configuration error, 1 for anything else.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            // The simulated engine fails only because of its options.
+            Self::Config(_) | Self::WebConfig(_) | Self::Source(OpenError::Engine { .. } | OpenError::Load { .. }) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// What was read and checked before the start.
+#[derive(Debug)]
+pub struct Prepared {
+    pub engines: Vec<EngineConfig>,
+    pub(super) web: Option<WebConfig>,
+}
+
+/// Reads and checks the configuration. The first step of [`run`], and all that check-config and --dry-run do.
+///
+/// # Errors
+/// Every mistake of the command line, the environment and the files.
+pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
+    let mut mistakes = cli.mistakes.clone();
+    cli.check(&mut mistakes);
+    // Without a source, engines can still publish to the default ingest socket.
+    let default = || vec![EngineConfig::default_socket(Path::new(DEFAULT_SOCKET), cli.objectives)];
+    let mut engines = mistakes.take_all(cli.engines()).flatten().unwrap_or_else(default);
+    if let Some(report) = mistakes.take(cli.bench_report()).flatten() {
+        engines.iter_mut().for_each(|engine| engine.bench_report = Some(Arc::clone(&report)));
+    }
+    let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
+    let web = web_file.and_then(|file| mistakes.take(WebConfig::load(file).map_err(StartError::from)));
+    if !cli.systemd_socket {
+        mistakes.take(listen::check(&cli.listen_address, "--web.listen-address"));
+    }
+    if let Some(addresses) = mistakes.take_all(cli.health_addresses()) {
+        mistakes.take(listen::check(&addresses, "--web.health-address"));
+    }
+    if let Some(recorder) = cli.recorder() {
+        mistakes.take(recorder.check());
+    }
+    Ok(mistakes.unless_any(Prepared { engines, web })?)
+}
