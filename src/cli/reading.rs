@@ -93,7 +93,11 @@ fn matches(mut command: Command, mut arguments: Vec<OsString>, mistakes: &mut Mi
     for _ in 0..MAX_MISTAKES {
         match command.clone().try_get_matches_from(&arguments) {
             Ok(matches) => return Some(matches),
-            Err(error) if !error.use_stderr() => error.exit(),
+            // --help after a mistake would hide it.
+            Err(error) if !error.use_stderr() => match mistakes.is_empty() {
+                true => error.exit(),
+                false => return None,
+            },
             Err(error) => {
                 let mistake = Mistake::of(&error, &arguments, &command);
                 mistakes.add(mistake.text(&error, &command));

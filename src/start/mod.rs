@@ -35,8 +35,6 @@ use trtllm_service::log;
 use trtllm_service::process::{self, FilePages};
 use trtllm_service::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
 use trtllm_service::supervise::Heartbeats;
-#[cfg(feature = "executor")]
-use trtllm_sources::executor;
 use trtllm_sources::socket::Admission;
 
 use drivers::Drivers;
@@ -221,12 +219,6 @@ async fn start(
     let admission = Admission { uids: cli.allow_uid.clone(), limit: limits.publishers, refused };
     let sockets = IngestSockets { admission, activated };
     let recorder = start_recorder(cli, &state)?;
-    #[cfg(feature = "executor")]
-    if engines.iter().any(|engine| matches!(engine.source, SourceSpec::Executor(_))) && executor::is_simulated() {
-        tracing::warn!(
-            "executor: is simulated, because this build has no TensorRT-LLM; build it with TENSORRT_LLM_ROOT"
-        );
-    }
     let mut drivers = Drivers::start(cli, engines, (sockets, recorder.clone()), &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
     tokio::spawn(Arc::clone(&state).keep_judging(stop.clone()));

@@ -53,8 +53,9 @@ def words_of(command):
 
 def exporter_finding(words, binary):
     """What the exporter says about these arguments."""
-    own = not words or words[0].startswith("-")
-    arguments = ["--dry-run", *words] if own and words not in (["--help"], ["--version"]) else [*words, "--help"]
+    own = not words or words[0].startswith("-") or words[0] == "help"
+    starts = own and not {"help", "--help", "--version", "--dry-run"} & set(words)
+    arguments = ["--dry-run", *words] if starts else words if own else [*words, "--help"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRTLLM_EXPORTER_")}
     tried = subprocess.run([binary, *arguments], capture_output=True, text=True, env=environment, timeout=60)
     lines = tried.stderr.strip().removeprefix("trtllm-exporter: ").splitlines()

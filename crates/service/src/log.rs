@@ -119,10 +119,13 @@ fn within(time: Duration, work: impl FnOnce() + Send + 'static) {
     let (done, finished) = mpsc::channel();
     let started = std::thread::Builder::new().spawn(move || {
         let taken = waiting.lock().take();
+        let _ = done.send(());
         taken.into_iter().for_each(|work| work());
         let _ = done.send(());
     });
     if started.is_ok() {
+        // The time begins when the thread runs: on a busy machine, that may be late.
+        let _ = finished.recv();
         let _ = finished.recv_timeout(time);
     } else {
         let taken = work.lock().take();
