@@ -319,7 +319,7 @@ fn entry_around(lines: &[String], line: usize) -> Option<std::ops::Range<usize>>
     let at = line.clamp(1, lines.len()) - 1;
     let is_entry = |text: &String| dash(text) == Some(column);
     // The line may be the first that does not fit, at the wrong column.
-    let start = lines[..=at].iter().rposition(|text| is_entry(text))?;
+    let start = lines[..=at].iter().rposition(&is_entry)?;
     let ends = |text: &String| is_entry(text) || text.starts_with(|letter: char| letter.is_alphabetic());
     let length = lines[start + 1..].iter().position(ends).unwrap_or(lines.len() - start - 1);
     Some(start..start + 1 + length)
