@@ -70,6 +70,8 @@ pub enum Destination {
 /// Families of engines that no field of these structs feeds.
 static OTHERS: &[(Switch, &[Id])] = &[
     (Switch::Any, &[Id::EngineState, Id::EngineInfo]),
+    (Switch::Any, &[Id::LimitedBy, Id::LimitedBySince]),
+    (Switch::Iterations, &[Id::IterationSlowdown]),
     (Switch::Any, &[Id::EngineGpuInfo, Id::EngineGpuEnergy, Id::EngineGpuSeconds]),
     (
         Switch::Rows,
