@@ -1,13 +1,20 @@
 # shellcheck shell=bash disable=SC2154  # the variables of kubernetes.sh
-# The checks of the Helm chart: lint, templates of each mode for three versions of Kubernetes, the schema of the values, and the
-# sidecar's patches. Sourced by kubernetes.sh.
+# The checks of the Helm chart: lint, templates of each mode for three versions of Kubernetes, the schema of the values, the sidecar's
+# patches, OpenShift's constraint and GKE's values. Sourced by kubernetes.sh.
 versions=(1.28.0 1.32.0 1.35.0)
+image=(--set image.repository=example/trtllm-exporter)
 operator=(--api-versions monitoring.coreos.com/v1)
 engines=(--set standalone.enabled=true --set 'standalone.engines[0].source=trtllm-serve:http://llama-0.llama:8000'
   --set 'standalone.engines[0].model=llama' --set 'standalone.engines[0].labels.team=search')
 everything=("${engines[@]}" --set networkPolicy.enabled=true --set 'metricsCompat={vllm,dcgm}' --set logFormat=json
   --set 'monitoring.podTargetLabels={llm-d.ai/variant}' --set 'monitoring.sidecarNamespaces={default}' --set 'sidecar.extraArgs={--poll.interval=50ms}'
-  --set 'imagePullSecrets[0].name=pull' --set podLabels.team=search --set podAnnotations.note=x)
+  --set 'imagePullSecrets[0].name=pull' --set podLabels.team=search --set podAnnotations.note=x
+  --set gpuNodes.updateStrategy.rollingUpdate.maxUnavailable=10% --set gpuNodes.priorityClassName=system-node-critical)
+for mode in gpuNodes sidecar standalone; do
+  everything+=(--set "$mode.extraEnv[0].name=TRTLLM_EXPORTER_LOG_LEVEL" --set "$mode.extraEnv[0].value=debug"
+    --set "$mode.extraVolumes[0].name=ca" --set "$mode.extraVolumes[0].configMap.name=ca"
+    --set "$mode.extraVolumeMounts[0].name=ca" --set "$mode.extraVolumeMounts[0].mountPath=/etc/ca")
+done
 mode() { # NAME: sets values
   case $1 in
     gpu-nodes) values=(--set sidecar.enabled=false) ;;
@@ -24,7 +31,7 @@ mode() { # NAME: sets values
 modes=(gpu-nodes gpu-nodes-pods sidecar standalone all all-tls all-web-config)
 template() { # VERSION OUT ARGUMENT...
   local version=$1 out=$2; shift 2
-  "$helm" template trtllm-exporter "$chart" --namespace monitoring --kube-version "$version" "$@" >"$out" 2>"$work/helm.err" ||
+  "$helm" template trtllm-exporter "$chart" --namespace monitoring --kube-version "$version" "${image[@]}" "$@" >"$out" 2>"$work/helm.err" ||
     { grep -v 'symbolic link' "$work/helm.err"; return 1; }
 }
 
@@ -32,7 +39,7 @@ lint() {
   for mode in "${modes[@]}"; do
     mode "$mode"
     for version in "${versions[@]}"; do
-      "$helm" lint --strict --kube-version "$version" "$chart" "${values[@]}" || return 1
+      "$helm" lint --strict --kube-version "$version" "$chart" "${image[@]}" "${values[@]}" || return 1
     done
   done
 }
@@ -58,7 +65,7 @@ for name in "${modes[@]}"; do check "chart: mode $name" render_mode "$name"; don
 
 values_are_checked() { # each wrong value is refused with a message that names it
   local wrong=0
-  no() { refused "$1" "$helm" template t "$chart" --kube-version 1.32.0 --set "$2" || wrong=1; }
+  no() { refused "$1" "$helm" template t "$chart" --kube-version 1.32.0 "${image[@]}" --set "$2" || wrong=1; }
   no "additional properties 'gpuNode' not allowed" gpuNode.enabled=true
   no "additional properties 'runtimeClass' not allowed" gpuNodes.runtimeClass=nvidia
   no "at '/gpuNodes/enabled': got string, want boolean" gpuNodes.enabled=yes
@@ -72,9 +79,17 @@ values_are_checked() { # each wrong value is refused with a message that names i
   no "web.clientCertificates needs web.tlsSecret" web.clientCertificates=true
   no "web.tlsSecret and web.configSecret exclude each other" web.tlsSecret=a,web.configSecret=b
   no "sidecar.patches.socket.container is missing" sidecar.patches.socket.container=
+  no "at '/image/digest'" image.digest=latest
+  no "at '/gpuNodes/updateStrategy/type'" gpuNodes.updateStrategy.type=Recreate
+  no "at '/openshift': value must be one of 'auto', 'always', 'never'" openshift=yes
+  no "gpuNodes.driverPath needs gpuNodes.privileged: true" gpuNodes.driverPath=/home/kubernetes/bin/nvidia
+  no "image.repository is \"\", which is no image" image.repository=
   no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.basicAuth.username.name=scrape
   no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.authorization.credentials.name=token
   refused "chart requires kubeVersion" "$helm" template t "$chart" --kube-version 1.26.0 || wrong=1
+  # What a user forgets first. The command of docs/kubernetes.md, copied as it is, has the same placeholder.
+  refused 'image.repository is "YOUR-REGISTRY/trtllm-exporter", which is no image; build the image and push it' \
+    "$helm" template t "$chart" --kube-version 1.32.0 || wrong=1
   return $wrong
 }
 check "chart: wrong values are refused with a message" values_are_checked
@@ -88,6 +103,56 @@ password_stays_in_its_namespaces() {
   if grep -q 'any: true' "$work/auth.yaml"; then echo "a monitor of any namespace has a password"; return 1; fi
 }
 check "chart: no password for pods of other namespaces" password_stays_in_its_namespaces
+
+image_is_that_of_the_values() {
+  local digest
+  digest=sha256:$(printf '%064d' 7)
+  template 1.32.0 "$work/image.yaml" --set image.tag=1.2.3 && grep -q 'image: example/trtllm-exporter:1.2.3$' "$work/image.yaml" &&
+    template 1.32.0 "$work/image.yaml" --set image.tag=1.2.3 --set "image.digest=$digest" &&
+    grep -q "image: example/trtllm-exporter@$digest\$" "$work/image.yaml" && ! grep -q 'image: .*1\.2\.3' "$work/image.yaml"
+}
+check "chart: the image by tag and by digest" image_is_that_of_the_values
+
+# The constraint refuses what names a user. With OpenShift's API, the chart names none; without it, the same values must be refused,
+# or the judge would accept everything.
+openshift_admits_the_pods() {
+  local name as
+  for name in gpu-nodes standalone all all-tls all-web-config; do
+    mode "$name"
+    for as in "--api-versions security.openshift.io/v1" "--set openshift=always"; do
+      # shellcheck disable=SC2086  # a flag and its value
+      template 1.32.0 "$work/openshift.yaml" "${operator[@]}" $as "${values[@]}" || return 1
+      "$manifests" decode "$work/openshift.yaml" && "$manifests" openshift "$work/openshift.yaml" && "$manifests" restricted "$work/openshift.yaml" || return 1
+    done
+    refused "runAsUser is not in the range of the namespace" "$manifests" openshift "$work/$name-1.32.0.yaml" || return 1
+  done
+  refused "privileged is not allowed" "$manifests" openshift "$work/gpu-nodes-pods-1.32.0.yaml" || return 1
+  refused "volume pod-resources: this kind is not allowed" "$manifests" openshift "$work/gpu-nodes-pods-1.32.0.yaml" || return 1
+  # A patched server that names no user of its own.
+  sed '/runAsUser\|runAsGroup\|fsGroup/d' "$bases/example/server.yaml" >"$work/server.yaml"
+  template 1.32.0 "$work/openshift.yaml" --set openshift=always --set sidecar.patches.socket.container=trtllm-serve || return 1
+  for name in trtllm-serve socket; do
+    "$manifests" data trtllm-exporter-sidecar $name.yaml "$work/openshift.yaml" >"$work/patch.yaml" &&
+      "$manifests" patch "$work/server.yaml" "$work/patch.yaml" >"$work/patched.yaml" && "$manifests" openshift "$work/patched.yaml" || return 1
+    if grep -q 'runAsUser\|runAsGroup' "$work/patch.yaml"; then echo "the patch $name names a user"; return 1; fi
+  done
+}
+check "chart: OpenShift's constraint restricted-v2" openshift_admits_the_pods
+
+gke_finds_the_driver() {
+  template 1.32.0 "$work/gke.yaml" --values deploy/helm/values-gke.yaml && "$manifests" decode "$work/gke.yaml" || return 1
+  "$manifests" json "$work/gke.yaml" | python3 -c '
+import json, sys
+(pod,) = [o["spec"]["template"]["spec"] for o in map(json.loads, sys.stdin) if o["kind"] == "DaemonSet"]
+(container,) = pod["containers"]
+(driver,) = [v for v in pod["volumes"] if v["name"] == "driver"]
+(mount,) = [m for m in container["volumeMounts"] if m["name"] == "driver"]
+assert driver["hostPath"]["path"] == "/home/kubernetes/bin/nvidia" and mount["readOnly"], (driver, mount)
+library = mount["mountPath"] + "/lib64/libnvidia-ml.so.1"
+assert library in open("crates/gpu/src/nvml.rs").read(), library + " is not where the exporter looks"
+assert container["securityContext"]["privileged"] and "runtimeClassName" not in pod and "nodeSelector" not in pod, pod'
+}
+check "chart: the driver of GKE" gke_finds_the_driver
 
 rules_are_the_file() { "$manifests" rules "$work/all-1.32.0.yaml" deploy/prometheus/{recording,alerts,alerts-gpu}.yml; }
 check "chart: the rules are those of deploy/prometheus" rules_are_the_file
@@ -163,7 +228,8 @@ spec:
         - name: server
           image: server:1
 YAML
-  "$helm" template t "$work/user" --kube-version 1.32.0 --set trtllm-exporter.gpuNodes.enabled=false >"$work/user.yaml" || return 1
+  "$helm" template t "$work/user" --kube-version 1.32.0 --set trtllm-exporter.gpuNodes.enabled=false \
+    --set trtllm-exporter.image.repository=example/trtllm-exporter >"$work/user.yaml" || return 1
   "$manifests" decode "$work/user.yaml" || return 1
   has_args "$work/user.yaml" $'--source=auto\t--model=llama\t--gpu=off'
 }

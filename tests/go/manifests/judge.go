@@ -107,12 +107,14 @@ func sameRules(documents []document, paths []string) error {
 	return nil
 }
 
+// The standard of the oldest version of Kubernetes that the chart allows, of one between, and of the newest.
+var standards = []securityapi.Version{securityapi.MajorMinorVersion(1, 27), securityapi.MajorMinorVersion(1, 32), securityapi.LatestVersion()}
+
 func restricted(documents []document) error {
 	evaluator, err := security.NewEvaluator(security.DefaultChecks(), nil)
 	if err != nil {
 		return err
 	}
-	level := securityapi.LevelVersion{Level: securityapi.LevelRestricted, Version: securityapi.LatestVersion()}
 	var problems []error
 	pods := 0
 	for _, d := range documents {
@@ -121,9 +123,12 @@ func restricted(documents []document) error {
 			continue
 		}
 		pods++
-		for _, result := range evaluator.EvaluatePod(level, &meta.ObjectMeta{}, spec) {
-			if !result.Allowed {
-				problems = append(problems, fmt.Errorf("%s: %s: %s", d.kind, result.ForbiddenReason, result.ForbiddenDetail))
+		for _, version := range standards {
+			level := securityapi.LevelVersion{Level: securityapi.LevelRestricted, Version: version}
+			for _, result := range evaluator.EvaluatePod(level, &meta.ObjectMeta{}, spec) {
+				if !result.Allowed {
+					problems = append(problems, fmt.Errorf("%s, Kubernetes %s: %s: %s", d.kind, version, result.ForbiddenReason, result.ForbiddenDetail))
+				}
 			}
 		}
 	}

@@ -7,6 +7,7 @@
 //	manifests json FILE...              prints a line of JSON for each object
 //	manifests rules FILE RULES...       compares the PrometheusRules of FILE with the groups of files of Prometheus
 //	manifests restricted FILE...        judges each pod by the Pod Security Standard "restricted", with the code of the API server
+//	manifests openshift FILE...         judges each pod by OpenShift's constraint restricted-v2
 //	manifests args FILE...              prints a line for each container called trtllm-exporter: its arguments, with a tab between two
 package main
 
@@ -55,6 +56,9 @@ func run(arguments []string) error {
 	case len(arguments) > 1 && arguments[0] == "restricted":
 		documents, err := decodeFiles(arguments[1:])
 		return errors.Join(err, restricted(documents))
+	case len(arguments) > 1 && arguments[0] == "openshift":
+		documents, err := decodeFiles(arguments[1:])
+		return errors.Join(err, openshift(documents))
 	case len(arguments) > 1 && arguments[0] == "args":
 		documents, err := decodeFiles(arguments[1:])
 		for _, d := range documents {
@@ -68,7 +72,7 @@ func run(arguments []string) error {
 		}
 		return err
 	}
-	return errors.New("usage: manifests decode FILE... | json FILE... | restricted FILE... | rules FILE RULES... | patch OBJECT PATCH | data NAME KEY FILE | args FILE...")
+	return errors.New("usage: manifests decode FILE... | json FILE... | restricted FILE... | openshift FILE... | rules FILE RULES... | patch OBJECT PATCH | data NAME KEY FILE | args FILE...")
 }
 
 func main() {

@@ -36,7 +36,15 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "trtllm-exporter.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $image := .Values.image }}
+{{- if or (not $image.repository) (hasPrefix "YOUR-REGISTRY" $image.repository) }}
+{{- fail (printf "image.repository is %q, which is no image; build the image and push it (docs/install.md, \"Build the image\"), then set image.repository to where you pushed it" $image.repository) }}
+{{- end }}
+{{- if $image.digest }}
+{{- $image.repository }}@{{ $image.digest }}
+{{- else }}
+{{- $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end }}
 {{- end }}
 
 {{/* "true" if the exporter has TLS or passwords. */}}
@@ -96,12 +104,29 @@ livenessProbe:
   timeoutSeconds: 2
 {{- end }}
 
-{{/* What Pod Security "restricted" wants of a container. The pod sets the seccomp profile, too; a sidecar cannot rely on that. */}}
-{{- define "trtllm-exporter.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- define "trtllm-exporter.onOpenshift" -}}
+{{- $found := .Capabilities.APIVersions.Has "security.openshift.io/v1" }}
+{{- if or (eq .Values.openshift "always") (and (eq .Values.openshift "auto") $found) }}true{{ end }}
+{{- end }}
+
+{{/* The security context of a pod: dict "root" "asRoot". */}}
+{{- define "trtllm-exporter.podSecurity" -}}
+{{- $context := deepCopy .root.Values.podSecurityContext }}
+{{- if .asRoot }}
+{{- $context = merge (dict "runAsUser" 0 "runAsGroup" 0) (omit $context "runAsNonRoot" "runAsUser" "runAsGroup" "fsGroup") }}
+{{- else if include "trtllm-exporter.onOpenshift" .root }}
+{{- $context = omit $context "runAsUser" "runAsGroup" "fsGroup" }}
+{{- end }}
+{{- toYaml $context }}
+{{- end }}
+
+{{/* The security context of a sidecar. It cannot rely on that of the server's pod, so it has the user and the seccomp profile, too. */}}
+{{- define "trtllm-exporter.sidecarSecurity" -}}
+{{- $pod := pick .root.Values.podSecurityContext "runAsNonRoot" "runAsUser" "runAsGroup" "seccompProfile" }}
+{{- $context := merge (deepCopy .root.Values.securityContext) (deepCopy $pod) }}
+{{- if hasKey . "group" }}{{ $_ := set $context "runAsGroup" (int .group) }}{{ end }}
+{{- if include "trtllm-exporter.onOpenshift" .root }}{{ $context = omit $context "runAsUser" "runAsGroup" }}{{ end }}
+{{- toYaml $context }}
 {{- end }}
 
 {{- define "trtllm-exporter.webMount" -}}

@@ -34,17 +34,16 @@ Keys: initContainers or containers (the exporter), volumes, serverMounts (for th
       {{- range $root.Values.sidecar.extraArgs }}
       - {{ . | quote }}
       {{- end }}
+    {{- with $root.Values.sidecar.extraEnv }}
+    env:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     {{- include "trtllm-exporter.portsAndProbes" (dict "root" $root "port" .port) | nindent 4 }}
     resources:
       {{- toYaml $root.Values.sidecar.resources | nindent 6 }}
     securityContext:
-      runAsNonRoot: true
-      runAsUser: 65532
-      runAsGroup: {{ if hasKey . "group" }}{{ int .group }}{{ else }}65532{{ end }}
-      {{- include "trtllm-exporter.containerSecurity" $root | nindent 6 }}
-      seccompProfile:
-        type: RuntimeDefault
-    {{- if or $socket $secured }}
+      {{- include "trtllm-exporter.sidecarSecurity" . | nindent 6 }}
+    {{- if or $socket $secured $root.Values.sidecar.extraVolumeMounts }}
     volumeMounts:
       {{- if $socket }}
       - name: trtllm-exporter
@@ -53,8 +52,11 @@ Keys: initContainers or containers (the exporter), volumes, serverMounts (for th
       {{- if $secured }}
       {{- include "trtllm-exporter.webMount" $root | nindent 6 }}
       {{- end }}
+      {{- with $root.Values.sidecar.extraVolumeMounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
     {{- end }}
-{{- if or $socket $secured }}
+{{- if or $socket $secured $root.Values.sidecar.extraVolumes }}
 volumes:
   {{- if $socket }}
   - name: trtllm-exporter
@@ -64,6 +66,9 @@ volumes:
   {{- end }}
   {{- if $secured }}
   {{- include "trtllm-exporter.webVolume" (dict "root" $root) | nindent 2 }}
+  {{- end }}
+  {{- with $root.Values.sidecar.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
 {{- if $socket }}
