@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs a built exporter: a tarball, a .deb and an .rpm. deploy/release/build.sh calls it.
+# Packs a built exporter: a tarball, a .deb, an .rpm, and a tarball of the C++ library. deploy/release/build.sh calls it.
 # usage: build.sh BUILT FOLDER amd64|arm64      BUILT holds the output of deploy/release/binary.sh
 # SOURCE_DATE_EPOCH is the time of all files. Files belong to root without root's rights.
 set -euo pipefail
@@ -34,6 +34,16 @@ install -D -m 0644 -t "$common/usr/share/$name/grafana" deploy/grafana/*.json
 mkdir -p "$common/usr/share/doc/$name"
 gzip -9n <"$built/third-party-licenses.txt" >"$common/usr/share/doc/$name/third-party-licenses.txt.gz"
 
+pack() { # FOLDER-IN-WORK: the same files give the same tarball
+  tar --create --directory "$work" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu --mtime="@$SOURCE_DATE_EPOCH" "$1" |
+    gzip -9n >"$folder/$1.tar.gz"
+}
+library() {
+  local top=libtrtllm_exporter-$version.linux-$architecture
+  cp -a "$built/library" "$work/$top"
+  cp LICENSE "$built/third-party-licenses.txt" docs/embedding-library.md "$work/$top/"
+  pack "$top"
+}
 tarball() { # as Prometheus's own: one folder with the program, its licence and what belongs to it
   local top=$name-$version.linux-$architecture
   mkdir -p "$work/$top"/{completions,systemd}
@@ -42,8 +52,7 @@ tarball() { # as Prometheus's own: one folder with the program, its licence and 
   cp deploy/systemd/* "$work/$top/systemd/"
   cp "$common/usr/share/bash-completion/completions/$name" "$work/$top/completions/$name.bash"
   cp "$common/usr/share/fish/vendor_completions.d/$name.fish" "$work/_$name" "$work/$top/completions/"
-  tar --create --directory "$work" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu --mtime="@$SOURCE_DATE_EPOCH" "$top" |
-    gzip -9n >"$folder/$top.tar.gz"
+  pack "$top"
   cp "$built/$name.cdx.json" "$folder/$top.cdx.json"
 }
 
@@ -99,6 +108,7 @@ rpm() {
 tarball
 deb
 rpm
+library
 
 # What was packed must have the licence of each crate, whatever was copied above.
 (

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the exporter of one architecture, with its list of crates inside (cargo-auditable), its software bill of materials in
-# CycloneDX (cargo-cyclonedx), and the licences of its crates. Checks that all name the same crates, and that glibc 2.34 has each
-# symbol that the exporter needs.
+# CycloneDX (cargo-cyclonedx), the licences of its crates, and the C++ library with its headers (FOLDER/library). Checks that all name
+# the same crates, and that glibc 2.34 has each symbol that exporter and library need.
 # usage: binary.sh FOLDER [amd64|arm64]      this machine's architecture by default
 # Installs the two tools if they are missing. If g++-11 is installed (for arm64: g++-11-aarch64-linux-gnu), it compiles the C++ code:
 # the runtime library of later releases needs glibc 2.35.
@@ -52,6 +52,7 @@ if [ -z "${!compiler:-}" ] && [ "$architecture" != "$(dpkg --print-architecture)
 fi
 
 cargo auditable build --release --locked --target "$target" --bin trtllm-exporter
+cargo auditable build --release --locked --target "$target" --package trtllm-embed
 
 # Both lists include the crates that only the build runs, such as procedural macros: they decide what the program contains, too.
 # cargo-cyclonedx writes one file beside the Cargo.toml of each crate of the workspace.
@@ -64,3 +65,7 @@ sed "s#file://$PWD#file:///source#g" release-sbom.json >"$folder/trtllm-exporter
 python3 deploy/release/check.py "$folder/trtllm-exporter" "$folder/trtllm-exporter.cdx.json"
 python3 deploy/release/licenses.py write "$folder/trtllm-exporter" "$target" "$folder/third-party-licenses.txt"
 deploy/release/glibc.sh "$folder/trtllm-exporter" "${GLIBC:-2.34}"
+rm -rf "$folder/library"
+LD=${target%%-*}-linux-gnu-ld OBJCOPY=${target%%-*}-linux-gnu-objcopy AR=${target%%-*}-linux-gnu-ar \
+  cpp-bridge/library/packaging/install.sh "$folder/library" "$built/$target"
+deploy/release/glibc.sh "$folder/library/lib/libtrtllm_exporter.so.0" "${GLIBC:-2.34}"

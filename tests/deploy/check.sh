@@ -114,6 +114,12 @@ else
 fi
 # The parts of cpp-bridge/tests/hosts/run.sh are read with it.
 shell_scripts() { git ls-files '*.sh' .ci tests/run deploy/package/{postinst,prerm,postrm} ':!cpp-bridge/tests/hosts/[!r]*' | xargs shellcheck -x -P SCRIPTDIR; }
+actionlint=$repo/target/tools/actionlint
+[ -x "$actionlint" ] || actionlint=actionlint
+workflows() { "$actionlint" .github/workflows/*.yml; }
+if have "$actionlint"; then check "workflows: actionlint" workflows
+else skip "workflows" "actionlint is not built (tests/run builds it with Go)"; fi
+check "release: versions agree" deploy/release/version.sh
 if have shellcheck; then check "shell scripts" shell_scripts; else skip "shell scripts" "shellcheck is not installed"; fi
 
 if [ -n "$binary" ]; then

@@ -10,9 +10,10 @@ need() { # TOOL...: skips the script if one is missing
   done
 }
 
-work=$(mktemp -d) container="" checked=""
+work=$(mktemp -d) container="" checked="" registry_process=""
 trap clean_up EXIT
 clean_up() {
+  [ -z "$registry_process" ] || kill "$registry_process" 2>/dev/null || true
   if [ -n "$container" ]; then
     runc --root "$work/runc" kill "$container" KILL >/dev/null 2>&1 || true
     runc --root "$work/runc" delete -f "$container" >/dev/null 2>&1 || true
@@ -28,6 +29,60 @@ use_own_storage() {
   printf '[storage]\ndriver = "vfs"\ngraphroot = "%s"\nrunroot = "%s"\n' "$work/store" "$work/run" >"$CONTAINERS_STORAGE_CONF"
 }
 
+# A registry on this machine. Sets registry. Its certificate is trusted by this script only: without TLS, buildah needs other flags
+# than for a public registry.
+start_registry() {
+  registry=127.0.0.1:$(python3 "$repo/tests/judges/free_port.py")
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=registry -addext subjectAltName=IP:127.0.0.1 -days 1 \
+    -keyout "$work/tls.key" -out "$work/tls.crt" 2>/dev/null
+  cat "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" "$work/tls.crt" >"$work/authorities.crt"
+  export SSL_CERT_FILE=$work/authorities.crt
+  cat >"$work/registry.yml" <<CONFIGURATION
+version: 0.1
+log: {level: error}
+storage: {filesystem: {rootdirectory: $work/registry}}
+http: {addr: "$registry", tls: {certificate: $work/tls.crt, key: $work/tls.key}}
+CONFIGURATION
+  docker-registry serve "$work/registry.yml" >"$work/registry.log" 2>&1 & registry_process=$!
+  for _ in $(seq 50); do curl -fsS --cacert "$work/tls.crt" "https://$registry/v2/" >/dev/null 2>&1 && return; sleep 0.1; done
+  cat "$work/registry.log"; return 1
+}
+
+# Pushes a stand-in for distroless's cc-debian12:nonroot to the registry, which this machine may not reach, and sets BASE. It has the
+# same packages of Debian, from the mirror of this machine, and the same user. BASE=IMAGE in the environment is used instead.
+provide_base() { # ARCHITECTURE...
+  [ -z "${BASE:-}" ] || return 0
+  local architecture mirror root options=() package
+  local packages=(base-files ca-certificates gcc-12-base libc6 libgcc-s1 libgomp1 libssl3 libstdc++6 media-types netbase tzdata)
+  # shellcheck disable=SC2016 # a placeholder of apt, not of the shell
+  mirror=$(apt-get indextargets --format '$(SITE)' | head -n 1)
+  export BASE=$registry/stand-in/cc-debian12:nonroot
+  buildah manifest create base >/dev/null
+  for architecture in "$@"; do
+    root=$work/base-$architecture
+    mkdir -p "$root"/{lists/partial,archives/partial,debs} "$root/root"/{etc/ssl/certs,run,proc,sys,dev,var}
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bookworm main" >"$root/sources.list"
+    options=(-q -o Acquire::Retries=5 -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture" -o Dir::State::Status=/dev/null
+      -o "Dir::Etc::SourceList=$root/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$root/lists"
+      -o "Dir::Cache::Archives=$root/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=)
+    if ! apt-get "${options[@]}" update >"$work/log" 2>&1 || ! (cd "$root/debs" && apt-get "${options[@]}" download "${packages[@]}") >>"$work/log" 2>&1; then
+      cat "$work/log"; return 1
+    fi
+    for package in "$root"/debs/*.deb; do dpkg-deb --extract "$package" "$root/root"; done
+    # As ca-certificates does when it is installed. The rest is what distroless leaves out.
+    find "$root/root/usr/share/ca-certificates" -name '*.crt' -print0 | LC_ALL=C sort -z | xargs -0 cat >"$root/root/etc/ssl/certs/ca-certificates.crt"
+    rm -rf "$root/root"/usr/{sbin,bin} "$root/root"/usr/share/{ca-certificates,lintian,perl5,man} "$root/root"/usr/lib/*-linux-gnu/{gconv,engines-3,ossl-modules} "$root/root/usr/share/doc"/*/changelog*
+    ln -sfn /run "$root/root/var/run"
+    install -d -m 1777 "$root/root/tmp"
+    printf 'root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n' >"$root/root/etc/passwd"
+    printf 'root:x:0:\nnonroot:x:65532:\n' >"$root/root/etc/group"
+    printf 'FROM scratch\nCOPY root/ /\nUSER 65532\n' >"$root/Containerfile"
+    buildah bud -q --timestamp 0 --platform "linux/$architecture" --manifest base -f "$root/Containerfile" "$root" >/dev/null
+    rm -rf "$root"
+  done
+  buildah manifest push -q --all base "docker://$BASE" >/dev/null
+}
+
 architecture_of() { # BINARY: the machine of an ELF file is the number in its bytes 18 and 19
   case $(od -An -tu2 -j18 -N2 "$1" | tr -d ' ') in
     62) echo amd64 ;;
@@ -37,10 +92,10 @@ architecture_of() { # BINARY: the machine of an ELF file is the number in its by
 }
 
 # Runs an image with a read-only root, no capability and uid 65532. Scrapes it, and stops it with SIGTERM. Leaves the page in
-# $work/page and the architecture in $checked. The image must name the architecture of its program. An emulator runs the program of
+# $work/page, the architecture in $checked and the unpacked image in $bundle/rootfs. The image must name the architecture of its program. An emulator runs the program of
 # another architecture.
 check_image() { # FOLDER:TAG [ARGUMENT...]      FOLDER is an OCI layout; the arguments are those of the exporter
-  local image=$1 bundle size architecture named cpu emulator="" port runner code began took packed
+  local image=$1 shells size architecture named cpu emulator="" port runner code began took packed
   shift
   [ $# -gt 0 ] || set -- --gpu=auto --source=sim:
   bundle=$(mktemp -d "$work/bundle.XXXX")
@@ -50,8 +105,16 @@ check_image() { # FOLDER:TAG [ARGUMENT...]      FOLDER is an OCI layout; the arg
   [ "$named" = "linux $architecture" ] || { echo "the image is for \"$named\", but its program for \"linux $architecture\""; return 1; }
   packed=$(skopeo inspect --raw "oci:$image" | python3 -c 'import json, sys; print(sum(layer["size"] for layer in json.load(sys.stdin)["layers"]) // 1024)')
   size=$(du -sk "$bundle/rootfs" | cut -f1)
-  # More than this is more than the program, glibc, the authorities and the licences.
-  [ "$size" -le $((30 * 1024)) ] || { echo "the image has $((size / 1024)) MiB instead of at most 30 MiB; look for files that do not belong there"; return 1; }
+  [ "$packed" -le $((25 * 1024)) ] || { echo "the image has $((packed / 1024)) MiB to download instead of at most 25 MiB"; return 1; }
+  shells=$(find "$bundle/rootfs" \( -name sh -o -name bash -o -name dash -o -name busybox -o -name apt -o -name dpkg \) ! -type d -printf '/%P ')
+  [ -z "$shells" ] || { echo "the image has a shell or a package manager: $shells"; return 1; }
+  skopeo inspect --config "oci:$image" | python3 -c '
+import json, sys
+config = json.load(sys.stdin)["config"]
+missing = [key for key in ("title", "description", "source", "licenses", "version", "revision", "base.name")
+           if not config["Labels"].get("org.opencontainers.image." + key)]
+assert not missing, "labels are missing: %s" % missing
+assert config["User"].split(":")[0] == "65532", "the user of the image is " + config["User"]' || return 1
   if [ "$architecture" != "$(dpkg --print-architecture)" ]; then
     cpu=x86_64; [ "$architecture" = amd64 ] || cpu=aarch64
     need "qemu-$cpu-static"

@@ -2,13 +2,15 @@
 # Builds deploy/image/Containerfile, which compiles the exporter, and runs the image (check_image in image_checks.sh).
 # Its base image, rust:VERSION-bookworm, is not pulled. A stand-in with this name is built here: a small Debian with the compiler
 # and the tools that the build uses, and Rust by rustup in the same folders. It has fewer packages than the original.
-# Needs root, and buildah, skopeo, umoci, runc, curl, debootstrap (apt) and rustup, but no container engine. Takes 12 minutes on 2 cores,
+# Needs root, and buildah, skopeo, umoci, runc, curl, openssl, docker-registry, debootstrap (apt) and rustup, but no container engine. Takes 12 minutes on 2 cores,
 # and 6 GiB in the folder of temporary files.      usage: run_image_source.sh [ARGUMENT...]      the arguments are those of the exporter
 set -euo pipefail
 # shellcheck source=tests/deploy/image_checks.sh
 . "$(dirname "$0")/image_checks.sh"
-need buildah skopeo umoci runc curl debootstrap rustup
+need buildah skopeo umoci runc curl openssl docker-registry debootstrap rustup
 use_own_storage
+start_registry
+provide_base "$(dpkg --print-architecture)"
 cd "$repo"
 containerfile=deploy/image/Containerfile
 RUST_VERSION=$(sed -n 's/^ARG RUST_VERSION=//p' $containerfile)
@@ -39,7 +41,7 @@ rm -rf "$root"
 echo "stand-in for $base: built in $SECONDS s"
 
 revision=$(git rev-parse HEAD)
-buildah bud --pull=never --timestamp 0 --ignorefile $containerfile.dockerignore -f $containerfile -t source:test --build-arg "REVISION=$revision" \
+buildah bud --pull=missing --timestamp 0 --ignorefile $containerfile.dockerignore -f $containerfile -t source:test --build-arg "BASE=$BASE" --build-arg "REVISION=$revision" \
   --build-arg "COMMIT_DATE=$(git log -1 --format=%cs)" --build-arg "SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)" . >"$work/log" 2>&1 ||
   { tail -n 40 "$work/log"; exit 1; }
 buildah push -q source:test "oci:$work/oci:test"

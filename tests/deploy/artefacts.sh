@@ -1,0 +1,99 @@
+# shellcheck shell=bash disable=SC2154  # the variables of dry-run.sh and image_checks.sh
+# How each artefact of a release is installed, scraped and removed. Sourced by deploy/release/dry-run.sh.
+
+stop() { # PROCESS: with SIGTERM, and it must end with code 0
+  local code=0
+  kill "$1" 2>/dev/null || true
+  wait "$1" || code=$?
+  [ $code = 0 ] || { echo "exit code $code after SIGTERM"; return 1; }
+}
+# Starts a program, waits until its page has iterations of the engine, and stops it.
+scraped() { # MODEL COMMAND...
+  local model=$1 port process iterations
+  shift
+  port=$(python3 "$repo/tests/judges/free_port.py")
+  TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS=127.0.0.1:$port "$@" >"$work/log" 2>&1 & process=$!
+  for _ in $(seq 150); do
+    curl -fsS -o "$work/page" "http://127.0.0.1:$port/metrics" 2>/dev/null || true
+    iterations=$(grep -oE "^nv_trt_llm_iterations_total\{.*model=\"$model\".*\} [1-9][0-9]*" "$work/page" 2>/dev/null || true)
+    [ -z "$iterations" ] || break
+    kill -0 $process 2>/dev/null || break
+    sleep 0.1
+  done
+  [ -n "$iterations" ] || { echo "no iterations of $model on the page:"; cat "$work/log"; kill $process; return 1; }
+  stop $process && echo "scraped $(grep -vc '^#' "$work/page") series, ${iterations##* } iterations"
+}
+files_of() { find "$1" -xdev ! -path '*/proc/*' ! -path '*/dev/*' ! -path '*/sys/*' | LC_ALL=C sort; }
+
+# A root without a package manager's database of ours: the stand-in of the base image. It has glibc and nothing that builds.
+bare_root() {
+  [ -d "$work/bare" ] || {
+    skopeo copy -q --override-arch "$architecture" "docker://$BASE" "oci:$work/base:bare" && umoci unpack --image "$work/base:bare" "$work/bare" >/dev/null 2>&1
+  }
+}
+tarball() {
+  local root=$work/bare/rootfs
+  bare_root || return 1
+  files_of "$root" >"$work/before"
+  tar -xzf "$1" -C "$root" || return 1
+  scraped sim chroot "$root" "/$(basename "$1" .tar.gz)/trtllm-exporter" --source=sim: --model=sim --gpu=off || return 1
+  rm -r "${root:?}/$(basename "$1" .tar.gz)"
+  rm -f "$root"/run/trtllm-exporter/*
+  files_of "$root" | diff "$work/before" - && echo "removed without a trace"
+}
+package() { # in a booted systemd, with upgrade and removal
+  LIMIT=600 PAGE=$work/page "$repo/tests/deploy/run_systemd.sh" "$1" "$work/debian" >"$work/systemd" || { cat "$work/systemd"; return 1; }
+  grep -E '^(after-install|exposure|remove|left)' "$work/systemd"
+  echo "scraped $(grep -vc '^#' "$work/page") series"
+}
+library() { # the example servers are built against it, and one serves its own page
+  local prefix=$work/library/${1##*/}
+  mkdir "$work/library" && tar -xzf "$1" -C "$work/library" || return 1
+  prefix=${prefix%.tar.gz}
+  if ! cmake -S "$repo/examples/cpp-server" -B "$work/examples" -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" ||
+    ! cmake --build "$work/examples" --target attached attached_static >>"$work/log"; then
+    cat "$work/log"; return 1
+  fi
+  local program
+  for program in attached attached_static; do
+    scraped llama "$repo/tests/deploy/attached.sh" "$work/examples/$program" || return 1
+  done
+  rm -r "$work/library" "$work/examples"
+}
+wheel() { # publishes to the exporter of the release
+  local socket=$work/wheel.sock publisher code=0
+  python3 -m venv --without-pip "$work/venv" && files_of "$work/venv" >"$work/before" || return 1
+  python3 -m pip --python "$work/venv" install --quiet --disable-pip-version-check --no-index --no-compile "$1" || return 1
+  PYTHONDONTWRITEBYTECODE=1 "$work/venv/bin/python" -m trtllm_exporter_publisher.demo --socket "$socket" --model demo >/dev/null 2>&1 & publisher=$!
+  scraped demo "$folder/$architecture/trtllm-exporter" --source="socket:$socket" --gpu=off || code=1
+  kill $publisher; wait $publisher 2>/dev/null || true
+  [ $code = 0 ] || return 1
+  python3 -m pip --python "$work/venv" uninstall --quiet --yes trtllm-exporter-publisher || return 1
+  files_of "$work/venv" | diff "$work/before" - && echo "removed without a trace"
+}
+image() { # pushed, pulled, run without root and without write access
+  local reference
+  "$repo/deploy/release/image.sh" "$folder" "$registry/trtllm-exporter" || return 1
+  for architecture in $architectures; do
+    reference=docker://$registry/trtllm-exporter:$version
+    skopeo copy -q --override-arch "$architecture" "$reference" "oci:$work/oci:$architecture" && check_image "$work/oci:$architecture" || return 1
+  done
+}
+chart() { # pushed, pulled by its name, rendered with the digest of the image
+  local digest
+  digest=$(cat "$folder/image-digest")
+  "$repo/deploy/release/push-chart.sh" "$folder" "$registry/charts" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
+  "$HELM" template trtllm-exporter "oci://$registry/charts/trtllm-exporter" --version "$version" --kube-version 1.35.0 \
+    --set "image.repository=$registry/trtllm-exporter" --set "image.digest=$digest" >"$work/manifests.yaml" 2>"$work/log" || { cat "$work/log"; return 1; }
+  grep -q "image: $registry/trtllm-exporter@$digest\$" "$work/manifests.yaml" || { echo "the pods do not use the pushed image"; return 1; }
+  skopeo inspect "docker://$registry/trtllm-exporter@$digest" >/dev/null || return 1
+  "$repo/target/tools/manifests" decode "$work/manifests.yaml"
+}
+monitoring() {
+  local top
+  tar -xzf "$1" -C "$work" || return 1
+  top=$work/$(basename "$1" .tar.gz)
+  (cd "$top/prometheus" && promtool check rules recording.yml alerts.yml alerts-gpu.yml && promtool check config scrape.yaml) >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
+  python3 -c 'import json, sys; print(*[json.load(open(file))["title"] for file in sys.argv[1:]], sep=", ")' "$top"/grafana/*.json
+  rm -r "$top"
+}
