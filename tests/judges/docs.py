@@ -1,5 +1,5 @@
-"""Checks all documents: relative links and their sections, metric names, command lines, the sources of measured figures, and the syntax of
-the examples of PromQL and prometheus.yml.
+"""Checks all documents: relative links and their sections, names of metrics and of code, command lines, the sources of measured
+figures, and the syntax of the examples of PromQL and prometheus.yml.
 
 usage: docs.py [--promtool PATH] [--binary PATH]     (run in the repository root)
 --binary is the exporter, which parses its own command lines.
@@ -42,6 +42,21 @@ def findings_of(path, text, families):
             yield f"{path}: {name} is not a metric of the exporter"
 
 
+NAMED = re.compile(r"`(\w+)`(?: in|)\s*\(?\[`([\w.]+)`\]\(([^)#]+)\)")
+
+
+def names_of_code(path, text):
+    """`name` in [`file`](path), or `name` ([`file`](path)): the file defines a function or a type of that name."""
+    for name, file, target in NAMED.findall(re.sub(r"\s+", " ", text)):
+        source = os.path.join(os.path.dirname(path), target)
+        if os.path.basename(target) != file:
+            yield f"{path}: the link `{file}` leads to {target}"
+        elif os.path.isfile(source):
+            with open(source) as code:
+                if not re.search(rf"\b(?:fn|struct|enum|type|trait) {name}\b", code.read()):
+                    yield f"{path}: {target} has no function and no type {name}"
+
+
 def configurations_of(text):
     """The examples of prometheus.yml, also those that are indented as a part of a list."""
     for block in re.findall(r"(?ms)^( *```yaml\n.*?)^ *```$", text):
@@ -76,6 +91,7 @@ def main():
         findings += command_findings(path, text, binary)
         findings += figure_findings(path, text)
         commands += len(list(commands_of(text)))
+        findings += names_of_code(path, text)
         queries += queries_of(text)
         for query in table_queries_of(text):
             for name in sorted(set(OURS.findall(query))):
