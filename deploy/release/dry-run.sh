@@ -3,6 +3,8 @@
 # machine, and installs each artefact on a bare root, scrapes it and removes it. Prints a line per step and the sizes of the files.
 # usage: dry-run.sh [--built FOLDER] [amd64|arm64]...
 #   --built FOLDER    uses the output of an earlier deploy/release/build.sh
+# DEBIAN=FOLDER keeps the Debian in which the packages are installed for the next run. BASE=IMAGE uses another base image than the
+# stand-in of tests/deploy/image_checks.sh.
 # Needs root, what build.sh needs, and: buildah skopeo umoci runc docker-registry curl openssl cmake prometheus debootstrap
 # systemd-container (apt), and target/tools/{helm,manifests} (tests/deploy/kubernetes.sh --build-tools). The packages of another
 # architecture than this machine's are not installed; its image runs in an emulator.

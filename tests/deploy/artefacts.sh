@@ -42,7 +42,7 @@ tarball() {
   files_of "$root" | diff "$work/before" - && echo "removed without a trace"
 }
 package() { # in a booted systemd, with upgrade and removal
-  LIMIT=600 PAGE=$work/page "$repo/tests/deploy/run_systemd.sh" "$1" "$work/debian" >"$work/systemd" || { cat "$work/systemd"; return 1; }
+  LIMIT=600 PAGE=$work/page "$repo/tests/deploy/run_systemd.sh" "$1" "${DEBIAN:-$work/debian}" >"$work/systemd" || { cat "$work/systemd"; return 1; }
   grep -E '^(after-install|exposure|remove|left)' "$work/systemd"
   echo "scraped $(grep -vc '^#' "$work/page") series"
 }
