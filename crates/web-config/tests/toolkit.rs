@@ -1,5 +1,6 @@
 //! Compares this crate with exporter-toolkit itself, by exporter-toolkit's own configuration files. `tests/run` builds the Go
 //! program `tests/go/toolkit`, whose module has these files; none is copied here. Both examples are tried as servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
 use std::fs;
