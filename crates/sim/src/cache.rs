@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use crate::config::CacheConfig;
 use crate::events::CacheEvent;
@@ -79,8 +80,9 @@ struct Block {
 }
 
 /// The tokens of a sequence as keys of its blocks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Keys {
+    known: Option<Arc<[u64]>>,
     prefix: Option<(u64, u32)>,
     own: u64,
     tokens_per_block: u32,
@@ -90,11 +92,14 @@ impl Keys {
     pub(crate) fn new(arrival: &Arrival, tokens_per_block: u32) -> Self {
         // Mixed first, so that blocks of neighbouring names do not have the same key.
         let prefix = arrival.prefix.map(|(name, tokens)| (mix(!name), tokens));
-        Self { prefix, own: mix(arrival.conversation), tokens_per_block }
+        Self { known: arrival.keys.clone(), prefix, own: mix(arrival.conversation), tokens_per_block }
     }
 
     /// The key of block `index`: that of its prefix as long as all its tokens are shared.
     fn block(&self, index: u32) -> u64 {
+        if let Some(key) = self.known.as_ref().and_then(|keys| keys.get(index as usize)) {
+            return *key;
+        }
         match self.prefix {
             Some((prefix, tokens)) if (index + 1) * self.tokens_per_block <= tokens => mix(prefix ^ u64::from(index)),
             _ => mix(self.own ^ u64::from(index)),

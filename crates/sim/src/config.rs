@@ -21,6 +21,10 @@ pub struct Config {
     pub faults: Vec<Fault>,
     pub statistics: Statistics,
     pub load: Load,
+    /// The id of the first request.
+    pub first_id: u64,
+    /// Keep the truth about each ended request: memory grows with them.
+    pub keeps_requests: bool,
 }
 
 /// Who writes the records.
@@ -252,6 +256,8 @@ impl Default for Config {
             faults: Vec::new(),
             statistics: Statistics { enabled: true, interval: 1, rows: true, entries: true, events: false },
             load: Load::default(),
+            first_id: 1,
+            keeps_requests: true,
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct Costs {
     /// Batch sizes with a CUDA graph, ascending. A batch between two costs as much as the larger.
     pub graphs: Vec<u32>,
     pub experts: Option<Experts>,
+    /// Relative standard deviation of an iteration's time on the GPU.
+    pub jitter: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -56,6 +58,7 @@ impl Default for Costs {
             per_kv_token: 40e-9,
             graphs: vec![1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256],
             experts: None,
+            jitter: 0.0,
         }
     }
 }

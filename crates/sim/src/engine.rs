@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::adapters::AdapterPool;
-use crate::config::{Config, Role};
+use crate::config::Config;
 use crate::events::NumberedEvent;
 use crate::faults::Faults;
 use crate::frontend::FrontendState;
@@ -11,8 +11,8 @@ use crate::gpu::{Gpu, GpuState};
 use crate::load::{Arrival, Generator};
 use crate::random::{Random, mix};
 use crate::record::{Entry, Record, Row};
-use crate::request::Request;
-use crate::scheduler::{Batch, Pass, Rank, transfer_seconds};
+use crate::request::{End, Request};
+use crate::scheduler::{Batch, Pass, Rank};
 use crate::truth::{Felt, Truth};
 
 /// What happened in a step.
@@ -23,8 +23,18 @@ pub struct Step {
     pub rows: Vec<(u64, Vec<Row>)>,
     pub entries: Vec<Entry>,
     pub events: Vec<NumberedEvent>,
+    /// Of watched requests.
+    pub progress: Vec<Progress>,
     /// When to call next. Absent if nothing happens until something is submitted.
     pub next: Option<f64>,
+}
+
+/// Tokens that a watched request got, or its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    pub id: u64,
+    pub tokens: u32,
+    pub end: Option<End>,
 }
 
 /// The iteration that runs.
@@ -67,8 +77,11 @@ pub struct Engine {
     pub(crate) iter: u64,
     pub(crate) next_id: u64,
     micro_batch: usize,
-    link_free_at: f64,
+    pub(crate) link_free_at: f64,
     pub(crate) has_deadlines: bool,
+    /// A request is due that may not be sent yet.
+    pub(crate) load_waits: bool,
+    pub(crate) progress: Vec<Progress>,
     pub(crate) writer: crate::report::Writer,
     gpu: GpuState,
     truth: Truth,
@@ -91,10 +104,12 @@ impl Engine {
             running: None,
             up_at: config.startup.iter().map(|(_, seconds)| seconds).sum(),
             iter: u64::from(!config.release.is_cpp()),
-            next_id: 1,
+            next_id: config.first_id,
             micro_batch: 0,
             link_free_at: 0.0,
             has_deadlines: config.load.cancelled_share > 0.0 || config.load.timeout.is_some(),
+            load_waits: false,
+            progress: Vec::new(),
             writer: crate::report::Writer::new(mix(seed) ^ 3),
             gpu: GpuState::default(),
             truth: Truth::default(),
@@ -126,6 +141,29 @@ impl Engine {
     #[must_use]
     pub fn is_up(&self, now: f64) -> bool {
         now >= self.up_at
+    }
+
+    /// The client of a request gives up on it. It ends with the iteration that runs.
+    pub fn cancel(&mut self, id: u64, now: f64) {
+        self.cancel_at(id, now);
+    }
+
+    /// Whether no request is open.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.in_flight() == 0
+    }
+
+    /// Whether an iteration runs.
+    #[must_use]
+    pub fn is_iterating(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Requests that wait in the engine's queue.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queue.len()
     }
 
     /// What the GPU's driver says at `now`. Utilization is that since the last call.
@@ -191,10 +229,14 @@ impl Engine {
         if let Some(running) = finished {
             self.report_finished(&running, now, &mut step);
         }
+        if self.load_waits {
+            self.take_arrivals(now);
+        }
         self.enter_queue(now);
         let intake = self.fetch(now);
         self.launch(now, intake, &mut step);
         self.collect_events(&mut step);
+        step.progress = std::mem::take(&mut self.progress);
         step.next = match &self.running {
             Some(running) => Some(running.end),
             None => self.next_change(now),
@@ -238,7 +280,11 @@ impl Engine {
         let drafts = self.draft_seconds(&batches);
         let longest = batches.iter().map(|batch| costs.gpu_seconds(&batch.work)).fold(0.0, f64::max);
         let skew = if stages > 1 { (1.0 + self.config.ranks.imbalance) / stages as f64 } else { 1.0 };
-        let gpu = (longest * skew + drafts) * slow;
+        let spread = match costs.jitter {
+            0.0 => 1.0,
+            jitter => (1.0 + jitter * self.random.normal()).clamp(0.3, 3.0),
+        };
+        let gpu = (longest * skew * spread + drafts) * slow;
         let host = batches.iter().map(|batch| costs.host_seconds(&batch.work)).fold(0.0, f64::max);
         let loading: f64 = batches.iter().map(|batch| batch.loading).sum();
         let seconds = costs.together(host, gpu) + loading;
@@ -268,77 +314,6 @@ impl Engine {
             self.truth.drafted += batch.drafted;
             self.truth.accepted += batch.decoded - u64::from(batch.work.generation_requests);
             self.truth.pauses += u64::from(batch.work.paused);
-        }
-    }
-
-    /// Gives the requests of a batch their tokens, and ends those that have all.
-    fn finish(&mut self, running: &Running, now: f64) {
-        let iter = self.iter;
-        let tokens: u64 = running.batches.iter().map(|b| b.decoded + u64::from(b.work.context_requests)).sum();
-        let seen = self.frontend.send(now, tokens);
-        for index in 0..self.ranks.len() {
-            let rank = &mut self.ranks[index];
-            for request in rank.active.iter_mut().filter(|request| request.is_scheduled()) {
-                let made = if request.step > 0 {
-                    request.filled += request.step;
-                    request.steps += 1;
-                    request.step
-                } else {
-                    request.filled += request.chunk;
-                    let done = request.filled >= request.context;
-                    if done {
-                        rank.cache.store(&request.keys, &request.blocks, request.context);
-                    }
-                    u32::from(done)
-                };
-                request.first_iter.get_or_insert(iter);
-                if made > 0 {
-                    request.generated += made;
-                    request.last_iter = iter;
-                    if request.first_token_at.is_some() {
-                        request.longest_gap = request.longest_gap.max(now - request.last_token_at);
-                    }
-                    request.last_token_at = now;
-                    if request.first_token_at.is_none() {
-                        (request.first_token_at, request.first_seen_at) = (Some(now), Some(seen));
-                        if self.config.role == Role::ContextOnly {
-                            let start = self.link_free_at.max(now);
-                            self.link_free_at = start + transfer_seconds(&self.config, request.arrival.prompt);
-                            request.transfer = Some((start, self.link_free_at));
-                        }
-                    }
-                }
-                (request.was_scheduled, request.chunk, request.step) = (true, 0, 0);
-            }
-            self.end_finished(index, now, seen);
-        }
-        self.iter += 1;
-    }
-
-    /// Ends the requests of a rank that have all their tokens and whose transfer is over.
-    fn end_finished(&mut self, index: usize, now: f64, seen: f64) {
-        let mut position = 0;
-        while position < self.ranks[index].active.len() {
-            let request = &self.ranks[index].active[position];
-            match request.end().filter(|_| !request.is_receiving(now)) {
-                Some(end) => {
-                    let request = self.ranks[index].remove(position);
-                    self.end(request, end, index, seen);
-                }
-                None => position += 1,
-            }
-        }
-    }
-
-    /// Ends requests that wait for no iteration: transfers, cancellations, time-outs.
-    fn end_others(&mut self, now: f64) {
-        if self.config.role == Role::ContextOnly {
-            for index in 0..self.ranks.len() {
-                self.end_finished(index, now, now);
-            }
-        }
-        if self.has_deadlines {
-            self.end_late(now);
         }
     }
 

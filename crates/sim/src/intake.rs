@@ -1,7 +1,7 @@
 //! How requests come into the engine and leave it.
 
 use crate::config::Role;
-use crate::engine::{Ended, Engine, Intake};
+use crate::engine::{Ended, Engine, Intake, Progress};
 use crate::load::Arrival;
 use crate::record::{Entry, Row};
 use crate::request::{End, Request, Stage};
@@ -11,6 +11,7 @@ use crate::truth::RequestTruth;
 impl Engine {
     /// Takes all arrivals until `now` into the frontend.
     pub(crate) fn take_arrivals(&mut self, now: f64) {
+        let waited = std::mem::take(&mut self.load_waits);
         loop {
             let coming = self.coming.first_key_value().map(|((bits, _), _)| f64::from_bits(*bits));
             let generated = self.generator.next_at();
@@ -19,18 +20,28 @@ impl Engine {
             if at.is_none_or(|at| at > now) {
                 return;
             }
+            if self.config.load.in_flight.is_some_and(|most| self.in_flight() >= most) {
+                self.load_waits = true;
+                return;
+            }
             let arrival =
                 if is_follower { self.coming.pop_first().map(|(_, arrival)| arrival) } else { self.generator.take() };
             if let Some(arrival) = arrival {
-                self.arrive(arrival);
+                let at = if waited { arrival.at.max(now) } else { arrival.at };
+                self.arrive(Arrival { at, ..arrival });
             }
         }
     }
 
+    /// Requests between their clients and their end.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.entering.len() + self.queue.len() + self.ranks.iter().map(|rank| rank.active.len()).sum::<usize>()
+    }
+
     /// A client sends a request.
     pub(crate) fn arrive(&mut self, mut arrival: Arrival) -> u64 {
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = arrival.id.unwrap_or(self.next_id);
+        self.next_id += u64::from(arrival.id.is_none());
         arrival.prompt = arrival.prompt.max(1);
         if self.config.role == Role::ContextOnly {
             (arrival.output, arrival.max_new_tokens) = (1, 1);
@@ -157,6 +168,12 @@ impl Engine {
     }
 
     fn tell_truth(&mut self, request: &Request, end: End, seen: f64) {
+        if request.arrival.is_watched {
+            self.progress.push(Progress { id: request.id, tokens: 0, end: Some(end) });
+        }
+        if !self.config.keeps_requests {
+            return;
+        }
         self.truth_mut().requests.push(RequestTruth {
             id: request.id,
             end,
@@ -173,22 +190,36 @@ impl Engine {
         });
     }
 
+    /// A client gives up on a request. An unknown one has ended.
+    pub(crate) fn cancel_at(&mut self, id: u64, now: f64) {
+        let active = self.ranks.iter_mut().flat_map(|rank| &mut rank.active);
+        let open = active.chain(&mut self.queue).chain(self.entering.values_mut());
+        for request in open.filter(|request| request.id == id) {
+            request.arrival.cancelled_after = Some(now - request.arrival.at);
+        }
+        self.has_deadlines = true;
+    }
+
     /// Upstream writes entries of requests that have ended with an answer.
     fn entry(&self, request: &Request, end: End) -> Option<Entry> {
         let transfer = request
             .transfer
             .map(|(start, over)| (start, over, u64::from(request.arrival.prompt) * self.config.cache.bytes_per_token));
-        matches!(end, End::Stop | End::Length).then_some(())?;
+        let answered = matches!(end, End::Stop | End::Length);
+        // The C++ Executor's host gets one for each request. What did not happen has the time 0.
+        if !answered && !request.arrival.is_watched {
+            return None;
+        }
         Some(Entry {
             id: request.id,
             end,
             server_arrival: request.arrival.at,
             server_first_token: request.first_seen_at,
             arrival: request.queued_at,
-            first_scheduled: request.scheduled_at?,
-            first_token: request.first_token_at?,
+            first_scheduled: request.scheduled_at.unwrap_or_default(),
+            first_token: request.first_token_at.unwrap_or_default(),
             last_token: request.last_token_at,
-            first_iter: request.first_iter?,
+            first_iter: request.first_iter.unwrap_or_default(),
             last_iter: request.last_iter,
             transfer,
             counts: request.counts,

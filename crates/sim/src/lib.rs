@@ -5,6 +5,7 @@
 
 mod adapters;
 pub mod cache;
+mod completion;
 pub mod config;
 pub mod cost;
 mod engine;
@@ -14,6 +15,7 @@ mod frontend;
 mod gpu;
 mod intake;
 pub mod load;
+pub mod options;
 pub mod random;
 pub mod record;
 mod report;
@@ -25,7 +27,7 @@ pub mod truth;
 pub mod write;
 
 pub use config::Config;
-pub use engine::{Engine, Step};
+pub use engine::{Engine, Progress, Step};
 pub use gpu::Gpu;
 pub use load::Arrival;
 pub use request::{End, Stage};

@@ -1,5 +1,7 @@
 //! The load: when requests arrive and how long they are.
 
+use std::sync::Arc;
+
 use crate::random::{Random, mix};
 
 #[derive(Debug, Clone)]
@@ -7,8 +9,10 @@ pub struct Load {
     pub arrivals: Arrivals,
     pub prompt: Length,
     pub output: Length,
-    /// Prompts begin with one of these prefixes.
+    /// Prompts begin with one of these prefixes: this share of them, and the length of a prompt includes its prefix or not.
     pub prefixes: Option<Prefixes>,
+    pub prefix_share: f64,
+    pub prefix_is_part: bool,
     /// The `max_tokens` that clients ask for; the answer's own length if absent.
     pub max_new_tokens: Option<u32>,
     pub cancelled_share: f64,
@@ -20,6 +24,13 @@ pub struct Load {
     pub turns: u32,
     /// Seconds between the turns, and before the next request of a closed loop.
     pub think: f64,
+    /// The load ends after this many requests.
+    pub requests: Option<u64>,
+    /// Requests in the engine at most. Others wait outside, and their time begins when they are sent.
+    pub in_flight: Option<usize>,
+    /// Longer prompts, and longer sums of prompt and output, are cut.
+    pub max_prompt: u32,
+    pub max_sequence: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -58,6 +69,8 @@ pub enum Arrivals {
     Offline {
         requests: u32,
     },
+    /// These, by time.
+    Recorded(Vec<Arrival>),
 }
 
 #[derive(Debug, Clone)]
@@ -100,12 +113,18 @@ impl Default for Load {
             prompt: Length::Lognormal { median: 300.0, sigma: 0.6, max: 4000 },
             output: Length::Lognormal { median: 100.0, sigma: 0.5, max: 1000 },
             prefixes: None,
+            prefix_share: 1.0,
+            prefix_is_part: false,
             max_new_tokens: None,
             cancelled_share: 0.0,
             cancelled_after: 1.0,
             timeout: None,
             turns: 1,
             think: 1.0,
+            requests: None,
+            in_flight: None,
+            max_prompt: u32::MAX,
+            max_sequence: u32::MAX,
         }
     }
 }
@@ -114,6 +133,12 @@ impl Default for Load {
 #[derive(Debug, Clone, Default)]
 pub struct Arrival {
     pub at: f64,
+    /// Chosen by who submits it; the next free one if absent.
+    pub id: Option<u64>,
+    /// The keys of its full blocks, where its tokens are known.
+    pub keys: Option<Arc<[u64]>>,
+    /// Whether [`Step::progress`](crate::Step) tells its tokens and its end.
+    pub is_watched: bool,
     pub prompt: u32,
     /// Tokens after which the answer ends.
     pub output: u32,
@@ -138,6 +163,7 @@ pub(crate) struct Generator {
     next_at: Option<f64>,
     left_at_once: u32,
     conversations: u64,
+    taken: u64,
 }
 
 impl Generator {
@@ -149,21 +175,29 @@ impl Generator {
             next_at: Some(0.0),
             left_at_once: 0,
             conversations: mix(seed),
+            taken: 0,
         };
         match generator.load.arrivals {
             Arrivals::Submitted => generator.next_at = None,
+            Arrivals::Recorded(ref arrivals) => generator.next_at = arrivals.first().map(|arrival| arrival.at),
             Arrivals::Closed { concurrency } => generator.left_at_once = concurrency,
             Arrivals::Offline { requests } => generator.left_at_once = requests,
             _ => generator.advance(),
         }
-        if generator.left_at_once == 0 && !generator.is_open() {
+        let is_empty = generator.left_at_once == 0 && !generator.is_open();
+        if is_empty && !matches!(generator.load.arrivals, Arrivals::Recorded(_)) || generator.is_exhausted() {
             generator.next_at = None;
         }
         generator
     }
 
     fn is_open(&self) -> bool {
-        !matches!(self.load.arrivals, Arrivals::Submitted | Arrivals::Closed { .. } | Arrivals::Offline { .. })
+        use Arrivals::{Closed, Offline, Recorded, Submitted};
+        !matches!(self.load.arrivals, Submitted | Closed { .. } | Offline { .. } | Recorded(_))
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.load.requests.is_some_and(|most| self.taken >= most)
     }
 
     /// When the next request arrives.
@@ -173,12 +207,29 @@ impl Generator {
 
     pub(crate) fn take(&mut self) -> Option<Arrival> {
         let at = self.next_at?;
+        self.taken += 1;
+        if let Arrivals::Recorded(arrivals) = &self.load.arrivals {
+            let index = self.taken as usize;
+            self.next_at = arrivals.get(index).map(|arrival| arrival.at).filter(|_| !self.is_exhausted());
+            self.conversations = mix(self.conversations);
+            let mut arrival = arrivals[index - 1].clone();
+            arrival.conversation = self.conversations;
+            self.cut(&mut arrival);
+            return Some(arrival);
+        }
         let arrival = self.first_turn(at);
         self.left_at_once = self.left_at_once.saturating_sub(1);
         if self.left_at_once == 0 {
             if self.is_open() { self.advance() } else { self.next_at = None }
         }
+        self.next_at = self.next_at.filter(|_| !self.is_exhausted());
         Some(arrival)
+    }
+
+    fn cut(&self, arrival: &mut Arrival) {
+        arrival.prompt = arrival.prompt.min(self.load.max_prompt);
+        arrival.output = arrival.output.min(self.load.max_sequence.saturating_sub(arrival.prompt)).max(1);
+        arrival.max_new_tokens = arrival.max_new_tokens.min(self.load.max_sequence - arrival.prompt).max(arrival.output);
     }
 
     /// Sets the next arrival of an open load.
@@ -194,21 +245,23 @@ impl Generator {
             Arrivals::Day { mean, swing, period } => {
                 mean * (1.0 + swing * (std::f64::consts::TAU * now / period).sin())
             }
-            Arrivals::Submitted | Arrivals::Closed { .. } | Arrivals::Offline { .. } => return,
+            Arrivals::Submitted | Arrivals::Closed { .. } | Arrivals::Offline { .. } | Arrivals::Recorded(_) => return,
         };
         self.next_at = Some(now + self.random.exponential(1.0 / rate.max(1e-6)));
     }
 
     fn first_turn(&mut self, at: f64) -> Arrival {
         self.conversations = mix(self.conversations);
-        let prefix = self.load.prefixes.as_ref().map(|prefixes| {
+        let has_prefix = self.load.prefix_share >= 1.0 || self.random.chance(self.load.prefix_share);
+        let prefix = self.load.prefixes.as_ref().filter(|_| has_prefix).map(|prefixes| {
             let family = self.random.below(u64::from(prefixes.families));
-            (mix(family ^ 0x5eed), prefixes.tokens)
+            (prefix_name(family), prefixes.tokens)
         });
         let own = self.load.prompt.draw(&mut self.random);
         let adapter = (self.adapters > 0).then(|| self.random.below(u64::from(self.adapters)) as u32);
         let first = Arrival { at, prefix, conversation: self.conversations, adapter, ..Arrival::default() };
-        self.finish_drawing(first, prefix.map_or(0, |(_, tokens)| tokens) + own)
+        let before = prefix.map_or(0, |(_, tokens)| if self.load.prefix_is_part { 0 } else { tokens });
+        self.finish_drawing(first, before + own)
     }
 
     fn finish_drawing(&mut self, mut arrival: Arrival, prompt: u32) -> Arrival {
@@ -218,6 +271,7 @@ impl Generator {
         let cancels = self.random.chance(self.load.cancelled_share);
         arrival.cancelled_after = cancels.then(|| self.random.exponential(self.load.cancelled_after));
         arrival.timeout = self.load.timeout;
+        self.cut(&mut arrival);
         arrival
     }
 
@@ -231,4 +285,9 @@ impl Generator {
         }
         matches!(self.load.arrivals, Arrivals::Closed { .. }).then(|| self.first_turn(at))
     }
+}
+
+/// The name of a shared prefix.
+pub(crate) fn prefix_name(family: u64) -> u64 {
+    mix(family ^ 0x5eed)
 }

@@ -96,6 +96,7 @@ impl Engine {
                 self.writer.pass_seconds = 0.0;
                 let record =
                     Record { new_active: self.writer.new_active, ..self.base_record(now, 0, &Batch::default()) };
+                self.truth_mut().flushes += 1;
                 self.push_cpp(record, step);
             }
             self.writer.pass_start = now;

@@ -102,9 +102,11 @@ impl Rank {
             if request.blocks.len() as u32 * size >= request.filled + 1 + draft {
                 return true;
             }
+            let blank = self.cache.counts.alloc_new;
             if let Some(block) = self.cache.take_generation() {
                 request.blocks.push(block);
                 request.counts.alloc_total += 1;
+                request.counts.alloc_new += self.cache.counts.alloc_new - blank;
                 if request.promised > 0 {
                     request.promised -= 1;
                     self.promised -= 1;
@@ -163,7 +165,9 @@ impl Rank {
                 if !limits.chunked_context {
                     return;
                 }
-                chunk -= chunk % pass.config.cache.tokens_per_block;
+                let size = pass.config.cache.tokens_per_block;
+                // A budget below one block is used up to its end.
+                chunk -= if limits.max_num_tokens < size { 0 } else { chunk % size };
             }
             if chunk == 0 {
                 return;
@@ -185,7 +189,11 @@ impl Rank {
         let held = self.cache.held_by_others(&request.keys, request.context);
         let fits = match pass.config.limits.policy {
             Policy::GuaranteedNoEvict | Policy::Static => self.cache.available() + held >= self.promised + at_end,
-            Policy::MaxUtilization => self.cache.available() + held > needed,
+            // One block is for the next token, unless the request is alone.
+            Policy::MaxUtilization => {
+                let is_alone = !self.active.iter().any(Request::is_admitted);
+                self.cache.available() + held >= needed + usize::from(!is_alone)
+            }
         };
         if !fits {
             return false;

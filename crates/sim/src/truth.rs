@@ -33,10 +33,14 @@ pub struct Truth {
     pub context_tokens: u64,
     /// Tokens of decoding steps: an answer's first token comes from its context.
     pub decoded_tokens: u64,
+    /// Tokens that contexts made.
+    pub first_tokens: u64,
     pub drafted: u64,
     pub accepted: u64,
     pub pauses: u64,
     pub restarts: u64,
+    /// Flush records of the C++ Executor.
+    pub flushes: u64,
     pub records: u64,
     pub records_lost: u64,
     pub busy_seconds: f64,
