@@ -59,7 +59,7 @@ compile() {
 
 link_and_run() {
     # shellcheck disable=SC2086
-    "${CXX:-c++}" $2 -o "$1/$3" "$1/tests_cpp_$3.o" "$1"/cpp_*.o "$1"/sim_*.o
+    "${CXX:-c++}" $2 -o "$1/$3" "$1/tests_cpp_$3.o" "$1"/cpp_*.o "$1"/sim_*.o "$base/debug/libtrtllm_sim_c.a"
     ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         TSAN_OPTIONS=halt_on_error=1 timeout 300 "$1/$3"
 }
@@ -75,6 +75,7 @@ rust() {
 for what in "$@"; do
     case $what in
     address | thread)
+        cargo build --quiet --package trtllm-sim-c --target-dir "$base"
         headers=$(generated)/cxxbridge
         [ -d "$headers" ] || { echo "sanitize.sh: the bridge did not build, so the headers that cxx generates are missing; see the errors above" >&2; exit 1; }
         if [ "$what" = address ]; then

@@ -38,12 +38,14 @@ standin=$CARGO_TARGET_DIR/standin
 rm -rf "$standin"
 out=$(CARGO_TARGET_DIR=$base cargo check --quiet --package trtllm-bridge --message-format=json \
     | sed -n 's/.*"reason":"build-script-executed".*trtllm-bridge.*"out_dir":"\([^"]*\)".*/\1/p' | tail -1)
+cargo build --quiet --package trtllm-sim-c --target-dir "$base"
 for kind in whole gone; do
     mkdir -p "$standin/$kind/lib" "$standin/$kind/objects"
     ln -s "$PWD/sim/include" "$standin/$kind/include"
     (cd "$standin/$kind/objects" && ar x "$out/libtensorrt_llm_simulated.a")
     [ $kind = whole ] || rm "$standin/$kind"/objects/*-executor.o
-    "${CXX:-c++}" -shared -o "$standin/$kind/lib/libtensorrt_llm.so" "$standin/$kind"/objects/*.o
+    "${CXX:-c++}" -shared -o "$standin/$kind/lib/libtensorrt_llm.so" "$standin/$kind"/objects/*.o \
+        "$base/debug/libtrtllm_sim_c.a" -Wl,--exclude-libs,ALL
     "${CXX:-c++}" -shared -o "$standin/$kind/lib/libnvinfer_plugin_tensorrt_llm.so" -x c++ /dev/null
 done
 # The exporter must find the library without LD_LIBRARY_PATH, and report the library's error for an invalid engine

@@ -19,6 +19,10 @@ fn main() {
 }
 
 #[cfg(simulated_sdk)]
+#[path = "../tests/engines/archive.rs"]
+mod archive;
+
+#[cfg(simulated_sdk)]
 mod measure {
     use std::ffi::{CStr, CString, c_char, c_int, c_void};
     use std::fmt;
@@ -236,7 +240,6 @@ mod measure {
         /// Compiles the library with the bridge's flags and loads it.
         fn load() -> Yardsticks {
             let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libyardsticks.so");
-            let archive = Path::new(env!("OUT_DIR")).join("libtensorrt_llm_simulated.a");
             let compiled = Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned()))
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", "-Isim/include"])
@@ -245,7 +248,7 @@ mod measure {
                 .args(["-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL", "-o"])
                 .arg(&library)
                 .arg("benches/cpp/yardsticks.cc")
-                .arg(archive)
+                .args(crate::archive::simulated_sdk())
                 .status()
                 .unwrap();
             assert!(compiled.success(), "benches/cpp/yardsticks.cc does not compile");

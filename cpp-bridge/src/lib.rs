@@ -10,6 +10,10 @@ mod ffi;
 mod load;
 mod options;
 
+// Its C functions are called by the simulated SDK only.
+#[cfg(simulated_sdk)]
+use trtllm_sim_c as _;
+
 pub use error::BridgeError;
 pub use executor::{Executor, exit_now, is_simulated};
 pub use ffi::{KvEventKind, KvEventRow, LoadProgress, Truth};

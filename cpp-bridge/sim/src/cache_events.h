@@ -2,10 +2,13 @@
 
 // The events of the KV cache, numbered from 0. A full buffer drops the oldest event, which leaves a gap in the numbers.
 
+#include "step.h"
+
 #include "tensorrt_llm/executor/executor.h"
 
 #if TRTLLM_SIM_SINCE(1, 1)
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -19,27 +22,34 @@ namespace tensorrt_llm::sim
 class CacheEvents
 {
 public:
-    /// The engine started with this many blocks in GPU memory and none elsewhere.
-    CacheEvents(std::size_t capacity, std::int32_t blocks)
+    explicit CacheEvents(std::size_t capacity)
         : mCapacity(capacity)
     {
-        push(executor::KVCacheCreatedData{{blocks, 0}});
     }
 
-    /// Blocks were stored, and requests can reuse them. Each block continues the previous one.
-    void stored(std::vector<std::uint64_t> const& keys)
+    void push(trtllm_sim_event const& event)
     {
-        executor::KVCacheStoredData data;
-        for (auto const key : keys)
+        executor::KVCacheEventData data;
+        auto const* const end = event.numbers + event.count;
+        switch (event.kind)
         {
-            data.blocks.push_back({key, 0, 35});
+        case 0: data = executor::KVCacheCreatedData{{event.numbers, end}}; break;
+        case 1:
+        {
+            executor::KVCacheStoredData stored;
+            std::for_each(
+                event.numbers, end, [&stored](std::uint64_t hash) { stored.blocks.push_back({hash, 0, 35}); });
+            data = std::move(stored);
+            break;
         }
-        push(std::move(data));
-    }
-
-    void removed(std::uint64_t key)
-    {
-        push(executor::KVCacheRemovedData{{key}});
+        default: data = executor::KVCacheRemovedData{{event.numbers, end}};
+        }
+        std::lock_guard const lock(mMutex);
+        if (mEvents.size() >= mCapacity)
+        {
+            mEvents.pop_front();
+        }
+        mEvents.emplace_back(event.id, std::move(data), kWholeContext);
     }
 
     [[nodiscard]] std::deque<executor::KVCacheEvent> take()
@@ -49,21 +59,10 @@ public:
     }
 
 private:
-    void push(executor::KVCacheEventData data)
-    {
-        std::lock_guard const lock(mMutex);
-        if (mEvents.size() >= mCapacity)
-        {
-            mEvents.pop_front();
-        }
-        mEvents.emplace_back(mNext++, std::move(data), kWholeContext);
-    }
-
     static constexpr executor::SizeType32 kWholeContext = 1 << 20;
 
     std::mutex mMutex;
     std::size_t mCapacity;
-    executor::IdType mNext{0};
     std::deque<executor::KVCacheEvent> mEvents;
 };
 

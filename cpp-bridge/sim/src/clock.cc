@@ -2,7 +2,6 @@
 
 #include "clock.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <mutex>
@@ -32,7 +31,7 @@ std::tm localTime(std::time_t second)
 
 } // namespace
 
-using Milliseconds = std::chrono::duration<double, std::milli>;
+using Seconds = std::chrono::duration<double>;
 
 Clock::Clock(double speed)
     : mSpeed(speed)
@@ -45,29 +44,19 @@ bool Clock::paced() const
     return mSpeed > 0.0;
 }
 
-double Clock::now() const
-{
-    return mNow;
-}
-
 double Clock::wallNow() const
 {
-    return paced() ? std::max(mNow, Milliseconds(Steady::now() - mStart).count() * mSpeed) : mNow;
+    return paced() ? Seconds(Steady::now() - mStart).count() * mSpeed : 0.0;
 }
 
-void Clock::moveTo(double timeMs)
+Clock::Steady::time_point Clock::wallOf(double seconds) const
 {
-    mNow = std::max(mNow, timeMs);
+    return mStart + std::chrono::duration_cast<Steady::duration>(Seconds(seconds / mSpeed));
 }
 
-Clock::Steady::time_point Clock::wallOf(double timeMs) const
+Clock::Steady::time_point Clock::stamp(double seconds) const
 {
-    return mStart + std::chrono::duration_cast<Steady::duration>(Milliseconds(timeMs / mSpeed));
-}
-
-Clock::Steady::time_point Clock::stamp(double timeMs) const
-{
-    return mStart + std::chrono::duration_cast<Steady::duration>(Milliseconds(timeMs));
+    return mStart + std::chrono::duration_cast<Steady::duration>(Seconds(seconds));
 }
 
 std::string WallTimestamp::now()

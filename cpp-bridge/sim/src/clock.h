@@ -19,21 +19,16 @@ public:
     explicit Clock(double speed);
 
     [[nodiscard]] bool paced() const;
-    /// Simulated time in milliseconds since construction.
-    [[nodiscard]] double now() const;
-    /// Simulated time that corresponds to the real time. Without pacing, the same as `now()`.
+    /// Simulated seconds that correspond to the real time. 0 without pacing.
     [[nodiscard]] double wallNow() const;
-    /// Sets the time. Ignores times in the past.
-    void moveTo(double timeMs);
     /// The real time at which a paced engine reaches this simulated time.
-    [[nodiscard]] Steady::time_point wallOf(double timeMs) const;
+    [[nodiscard]] Steady::time_point wallOf(double seconds) const;
     /// Simulated time as a time point of the steady clock, for RequestPerfMetrics.
-    [[nodiscard]] Steady::time_point stamp(double timeMs) const;
+    [[nodiscard]] Steady::time_point stamp(double seconds) const;
 
 private:
     double mSpeed;
     Steady::time_point mStart;
-    double mNow{0.0};
 };
 
 /// Formats the real time as TensorRT-LLM does: local time, "%m-%d-%Y %H:%M:%S.uuuuuu".

@@ -1,5 +1,6 @@
 // The Executor: checks roles and shutdown, then calls the engine.
 
+#include "cache_events.h"
 #include "engine.h"
 
 #include "tensorrt_llm/common/assert.h"
@@ -28,8 +29,6 @@ class Executor::Impl
 public:
     Impl(std::string const& enginePath, ExecutorConfig const& config)
     {
-        auto const options = sim::parseOptions(enginePath);
-        mThrows = options.throws;
         auto const parallel = config.getParallelConfig().value_or(ParallelConfig());
         auto orchestrator = true;
 #if TRTLLM_SIM_SINCE(0, 10)
@@ -39,15 +38,16 @@ public:
             orchestrator = orchestration->getIsOrchestrator();
         }
 #endif
-        mOrchestrated = options.orchestrated.value_or(mOrchestrated);
         auto const participants = parallel.getParticipantIds().value_or(std::vector<SizeType32>{0});
         TLLM_CHECK_WITH_INFO(!participants.empty(), "the list of participants is empty");
+        auto const opened = sim::openEngine(enginePath, config);
+        mThrows = opened.throws;
+        mOrchestrated = opened.orchestrated < 0 ? mOrchestrated : opened.orchestrated == 1;
         auto const first = mOrchestrated ? 0 : participants.front();
-        mResponsible = options.rank == first && (!mOrchestrated || orchestrator);
-        auto const settings = sim::effectiveSettings(options, config);
+        mResponsible = static_cast<SizeType32>(opened.rank) == first && (!mOrchestrated || orchestrator);
         // A real engine reads its weights here too: in the constructor, after its options are checked.
-        std::this_thread::sleep_for(std::chrono::duration<double>(options.loadSeconds));
-        mEngine = std::make_unique<sim::Engine>(settings);
+        std::this_thread::sleep_for(std::chrono::duration<double>(opened.load_seconds));
+        mEngine = std::make_unique<sim::Engine>(opened, config);
     }
 
     /// Returns the engine. Throws if this is a worker rank, or after a shutdown.
@@ -94,13 +94,13 @@ private:
     {
         switch (mThrows)
         {
-        case sim::Throws::kStandard: TLLM_THROW("sim: throws=standard");
-        case sim::Throws::kForeign: throw 42;
-        case sim::Throws::kNever: break;
+        case 1: TLLM_THROW("sim: throws=standard");
+        case 2: throw 42;
+        default: break;
         }
     }
 
-    sim::Throws mThrows{sim::Throws::kNever};
+    std::int32_t mThrows{0}; ///< see trtllm_sim_opened
     std::atomic<bool> mShutdownCalled{false};
     bool mOrchestrated{false};
     bool mResponsible{true};

@@ -28,17 +28,12 @@ public:
     {
     }
 
-    [[nodiscard]] bool enabled() const
-    {
-        return mCapacity > 0;
-    }
-
-    Counts push(Record&& record)
+    void push(Record&& record)
     {
         std::lock_guard const lock(mMutex);
         if (mCapacity == 0)
         {
-            return mCounts;
+            return;
         }
         if (mRecords.size() >= mCapacity)
         {
@@ -47,6 +42,11 @@ public:
         }
         mRecords.push_back(std::move(record));
         ++mCounts.pushed;
+    }
+
+    [[nodiscard]] Counts counts() const
+    {
+        std::lock_guard const lock(mMutex);
         return mCounts;
     }
 
@@ -58,7 +58,7 @@ public:
 
 private:
     std::size_t const mCapacity;
-    std::mutex mMutex;
+    mutable std::mutex mMutex;
     std::deque<Record> mRecords;
     Counts mCounts{};
 };

@@ -13,12 +13,13 @@ sdk() {
     # One translation unit without optimization compiles in a few seconds.
     cat "$bridge"/sim/src/*.cc >"$out/sdk.cc"
     local compile=("${CXX:-g++}" -std=c++17 -pthread -w "-D_GLIBCXX_USE_CXX11_ABI=$abi" -fPIC -isystem "$out/include" -I"$bridge/sim/src")
+    local step=("$artifacts/libtrtllm_sim_c.a" -Wl,--exclude-libs,ALL)
     local link=(-L"$out" -ltensorrt_llm "-Wl,-rpath,$out")
     "${compile[@]}" -c "$out/sdk.cc" -o "$out/sdk.o" &&
-        "${compile[@]}" -shared "$out/sdk.o" -o "$out/libtensorrt_llm.so" &&
+        "${compile[@]}" -shared "$out/sdk.o" "${step[@]}" -o "$out/libtensorrt_llm.so" &&
         "${compile[@]}" -c -DHOST_IS_A_PLUGIN "$here/host.cc" -o "$out/plugin.o" &&
         "${compile[@]}" -shared "$out/plugin.o" -o "$out/plugin.so" "${link[@]}" &&
-        "${compile[@]}" -shared "$out/plugin.o" "$out/sdk.o" -o "$out/static-plugin.so" &&
+        "${compile[@]}" -shared "$out/plugin.o" "$out/sdk.o" "${step[@]}" -o "$out/static-plugin.so" &&
         "${compile[@]}" "$here/host.cc" -o "$out/host" "${link[@]}" || return 1
     # Releases before 0.12 have no version.
     case $release in 0.9 | 0.11) rm "$out/include/tensorrt_llm/executor/version.h" ;; esac
@@ -26,7 +27,7 @@ sdk() {
 }
 
 sdks() { # sdks NAME…: installs several, two at a time
-    export bridge here work
+    export artifacts bridge here work
     export -f sdk
     printf '%s\n' "$@" | xargs -P2 -I{} bash -c 'sdk {}' || return 1
     built_sdks=("$@")

@@ -1,14 +1,15 @@
 # Tests what install.sh installs. Sourced by run.sh.
 
 library() {
-    (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-embed) || return 1
+    (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-embed -p trtllm-sim-c) || return 1
     # Separately, because the library has no C++ Executor and both together would get the same features.
     [ -n "${TRTLLM_EMBED_EXPORTER:-}" ] || (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-exporter) || return 1
     PROFILE=${artifacts##*/} "$bridge/library/packaging/install.sh" "$work/prefix" "$target"
 }
 
 examples() {
-    cmake -S "$root/examples/cpp-server" -B "$work/examples" -DCMAKE_PREFIX_PATH="$work/prefix" &&
+    cmake -S "$root/examples/cpp-server" -B "$work/examples" -DCMAKE_PREFIX_PATH="$work/prefix" \
+        -DSIMULATED_STEP="$artifacts/libtrtllm_sim_c.a" &&
         cmake --build "$work/examples" -j2
 }
 

@@ -60,6 +60,8 @@ retried() {
 
 flags=(-std=c++17 -O2 -g -Wall -Wextra -Wpedantic -Werror -pthread)
 sim=(-isystem "$bridge/sim/include")
+# The simulated engine's step function, and the option that keeps its symbols inside of a library.
+step=("$artifacts/libtrtllm_sim_c.a" -Wl,--exclude-libs,ALL)
 
 # build FOLDER FLAG…: builds the SDK, the tests and the preload with these flags, on all cores.
 build() {
@@ -73,7 +75,7 @@ build() {
         "-DHOST_IS_A_PLUGIN -c $here/host.cc -o $out/plugin.o" "$here/loader.cc -o $out/loader -ldl" |
         xargs -P "$(nproc)" -L 1 "${compile[@]}" || return 1
     compile+=(-L"$out" "-Wl,-rpath,$out")
-    "${compile[@]}" -shared "$out/sdk.o" -o "$out/libtensorrt_llm.so" &&
+    "${compile[@]}" -shared "$out/sdk.o" "${step[@]}" -o "$out/libtensorrt_llm.so" &&
         "${compile[@]}" -shared "$out/plugin.o" -o "$out/plugin.so" -ltensorrt_llm || return 1
     for name in publisher host; do
         "${compile[@]}" "$out/$name.o" -o "$out/$name" -ltensorrt_llm -ldl || return 1

@@ -154,6 +154,12 @@ impl Engine {
         self.in_flight() == 0
     }
 
+    /// Whether the engine serves. It does not while it starts or restarts.
+    #[must_use]
+    pub fn is_up(&self, now: f64) -> bool {
+        now >= self.up_at
+    }
+
     /// Whether an iteration runs.
     #[must_use]
     pub fn is_iterating(&self) -> bool {

@@ -14,6 +14,7 @@ mod faults;
 mod frontend;
 mod gpu;
 mod intake;
+mod keys;
 pub mod load;
 pub mod options;
 pub mod random;

@@ -229,7 +229,8 @@ impl Generator {
     fn cut(&self, arrival: &mut Arrival) {
         arrival.prompt = arrival.prompt.min(self.load.max_prompt);
         arrival.output = arrival.output.min(self.load.max_sequence.saturating_sub(arrival.prompt)).max(1);
-        arrival.max_new_tokens = arrival.max_new_tokens.min(self.load.max_sequence - arrival.prompt).max(arrival.output);
+        arrival.max_new_tokens =
+            arrival.max_new_tokens.min(self.load.max_sequence - arrival.prompt).max(arrival.output);
     }
 
     /// Sets the next arrival of an open load.

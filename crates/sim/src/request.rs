@@ -1,6 +1,7 @@
 //! A request inside the engine.
 
-use crate::cache::{CacheCounts, Keys};
+use crate::cache::CacheCounts;
+use crate::keys::Keys;
 use crate::load::Arrival;
 
 /// Where a request is, by TensorRT-LLM's names.

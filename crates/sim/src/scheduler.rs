@@ -63,6 +63,9 @@ impl Rank {
         let mut index = 0;
         while index < self.active.len() {
             let request = &self.active[index];
+            // The C++ Executor drafts no tokens after the last one.
+            let left = request.arrival.output.saturating_sub(request.generated + 1);
+            let draft = if pass.config.release.is_cpp() { draft.min(left) } else { draft };
             let tokens = u64::from(1 + draft);
             let eligible = request.micro_batch == pass.micro_batch
                 && request.is_decoding()

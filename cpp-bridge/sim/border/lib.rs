@@ -1,0 +1,219 @@
+//! The simulated engine behind C functions. The structs are those of `../src/step.h`, which says what they mean.
+// C functions have unsafe arguments by nature. Each block names what its caller promises.
+#![allow(unsafe_code)]
+
+mod structs;
+
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+
+use structs::{Entry, Event, Host, Opened, Record, Row, State};
+use trtllm_sim::config::{Policy, Release};
+use trtllm_sim::events::CacheEvent;
+use trtllm_sim::load::Arrival;
+use trtllm_sim::options::{self, Options};
+use trtllm_sim::random::{Random, mix};
+use trtllm_sim::{End, Engine, Progress};
+
+/// An engine and what its front needs.
+#[derive(Debug)]
+pub struct Handle {
+    engine: Engine,
+    random: Random,
+    output_mean: f64,
+    tokens_per_block: usize,
+}
+
+/// Functions that a step calls.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Sink {
+    context: *mut c_void,
+    record: extern "C" fn(*mut c_void, *const Record),
+    rows: extern "C" fn(*mut c_void, u64, *const Row, usize),
+    entry: extern "C" fn(*mut c_void, *const Entry),
+    event: extern "C" fn(*mut c_void, *const Event),
+    progress: extern "C" fn(*mut c_void, u64, u32, i32),
+}
+
+/// # Safety
+/// `text` has `length` bytes, `error` has `error_size`, and the other pointers are valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trtllm_sim_open(
+    text: *const c_char,
+    length: usize,
+    host: *const Host,
+    opened: *mut Opened,
+    error: *mut c_char,
+    error_size: usize,
+) -> bool {
+    // SAFETY: the caller's promise.
+    let (text, host) = unsafe { (std::slice::from_raw_parts(text.cast::<u8>(), length), &*host) };
+    match open(&String::from_utf8_lossy(text), host) {
+        Ok(made) => {
+            // SAFETY: the caller's promise.
+            unsafe { *opened = made };
+            true
+        }
+        Err(message) => {
+            let bytes = &message.as_bytes()[..message.len().min(error_size.saturating_sub(1))];
+            // SAFETY: the buffer has room for the bytes and the zero after them.
+            unsafe {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), error.cast::<u8>(), bytes.len());
+                *error.add(bytes.len()) = 0;
+            }
+            false
+        }
+    }
+}
+
+fn open(text: &str, host: &Host) -> Result<Opened, String> {
+    let options = Options::parse(text)?;
+    let set = |number: u32| Some(number).filter(|number| *number > 0);
+    let config = options.config(&options::Host {
+        release: Release::Cpp { major: host.release / 100, minor: host.release % 100 },
+        max_batch_size: set(host.max_batch_size),
+        max_num_tokens: set(host.max_num_tokens),
+        max_utilization: host.max_utilization,
+        is_static: host.is_static,
+        chunked_context: host.chunked_context,
+        reuse: host.reuse,
+        max_tokens: set(host.max_tokens),
+        memory_fraction: Some(host.memory_fraction).filter(|fraction| *fraction > 0.0),
+        rows: host.rows,
+        events: host.events,
+    });
+    if !config.release.is_cpp() {
+        return Err("sim: this scenario is one of the PyTorch backend, which the C++ Executor does not have".to_owned());
+    }
+    let load = &config.load;
+    let max_sequence = match config.cache.blocks.checked_mul(config.cache.tokens_per_block) {
+        Some(tokens) => tokens.min(load.max_sequence),
+        None => load.max_sequence,
+    };
+    let opened = Opened {
+        engine: std::ptr::null_mut(),
+        speed: if options.speed.is_finite() { options.speed } else { 0.0 },
+        load_seconds: options.load_seconds,
+        iterations: options.iterations.unwrap_or(u64::MAX),
+        rank: options.rank,
+        max_prompt: load.max_prompt.min(max_sequence),
+        max_sequence,
+        orchestrated: options.is_orchestrated.map_or(-1, i32::from),
+        throws: match options.throws.as_deref() {
+            None => 0,
+            Some("standard") => 1,
+            Some(_) => 2,
+        },
+        request_stats: options.request_stats,
+    };
+    let handle = Handle {
+        random: Random::new(mix(options.seed) ^ 4),
+        output_mean: f64::from(options.output_mean()),
+        tokens_per_block: config.cache.tokens_per_block as usize,
+        // The host numbers its requests from 1.
+        engine: Engine::new(trtllm_sim::Config { first_id: 1 << 32, ..config }, options.seed),
+    };
+    Ok(Opened { engine: Box::into_raw(Box::new(handle)), ..opened })
+}
+
+/// # Safety
+/// `engine` is one that was opened and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trtllm_sim_close(engine: *mut Handle) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(engine) });
+}
+
+/// # Safety
+/// `engine` is one that was opened and not closed, and `tokens` has `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trtllm_sim_submit(
+    engine: *mut Handle,
+    now: f64,
+    id: u64,
+    tokens: *const i32,
+    count: usize,
+    max_tokens: u32,
+    may_end: bool,
+) {
+    // SAFETY: the caller's promise.
+    let (engine, tokens) = unsafe { (&mut *engine, std::slice::from_raw_parts(tokens, count)) };
+    let drawn = engine.output_mean * (0.6 * engine.random.normal() - 0.18).exp();
+    let ends_early = may_end && drawn < f64::from(max_tokens);
+    let mut key = 0;
+    let mut keys = Vec::new();
+    for block in tokens.chunks_exact(engine.tokens_per_block) {
+        key = block.iter().fold(key, |key, token| mix(key ^ mix(*token as u64))).max(1);
+        keys.push(key);
+    }
+    engine.engine.submit(Arrival {
+        at: now,
+        id: Some(id),
+        keys: Some(Arc::from(keys)),
+        is_watched: true,
+        prompt: count as u32,
+        output: if ends_early { (drawn as u32).max(1) } else { max_tokens },
+        max_new_tokens: max_tokens,
+        conversation: mix(!id),
+        ..Arrival::default()
+    });
+}
+
+/// # Safety
+/// `engine` is one that was opened and not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trtllm_sim_cancel(engine: *mut Handle, now: f64, id: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *engine }.engine.cancel(id, now);
+}
+
+/// # Safety
+/// `engine` is one that was opened and not closed, and the other pointers are valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *const Sink, state: *mut State) {
+    // SAFETY: the caller's promise.
+    let (engine, sink) = unsafe { (&mut (*engine).engine, &*sink) };
+    let step = engine.step(now);
+    let is_static = engine.config().limits.policy == Policy::Static;
+    for (iter, rows) in &step.rows {
+        let rows: Vec<_> = rows.iter().map(Row::from).collect();
+        (sink.rows)(sink.context, *iter, rows.as_ptr(), rows.len());
+    }
+    for record in &step.records {
+        (sink.record)(sink.context, &Record::of(record, is_static));
+    }
+    for entry in &step.entries {
+        (sink.entry)(sink.context, &Entry::from(entry));
+    }
+    for event in &step.events {
+        let (kind, numbers) = match &event.event {
+            CacheEvent::Created { levels } => (0, levels.iter().map(|blocks| u64::from(*blocks)).collect()),
+            CacheEvent::Stored { hashes, .. } => (1, hashes.clone()),
+            CacheEvent::Removed { hashes } => (2, hashes.clone()),
+            CacheEvent::Moved { .. } => continue,
+        };
+        (sink.event)(sink.context, &Event { id: event.id, kind, numbers: numbers.as_ptr(), count: numbers.len() });
+    }
+    // The end of a request comes with its last tokens.
+    let mut merged: Vec<Progress> = Vec::new();
+    for progress in step.progress {
+        match merged.iter_mut().rfind(|before| before.id == progress.id) {
+            Some(before) => before.end = progress.end,
+            None => merged.push(progress),
+        }
+    }
+    for progress in merged {
+        let end = match progress.end {
+            None => -1,
+            Some(End::Stop) => 0,
+            Some(End::Length) => 1,
+            Some(End::TimedOut) => 2,
+            Some(End::Cancelled) => 3,
+            Some(End::Error) => 4,
+        };
+        (sink.progress)(sink.context, progress.id, progress.tokens, end);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *state = State::of(engine, step.next) };
+}

@@ -1,0 +1,368 @@
+// The thread of the engine: waits until the next step is due, hands it the host's requests, and passes on its results.
+
+#include "engine.h"
+
+#include "cache_events.h"
+
+#include "tensorrt_llm/common/assert.h"
+#include "tensorrt_llm/common/tllmException.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <string>
+#include <utility>
+
+namespace tensorrt_llm::sim
+{
+namespace
+{
+
+constexpr std::size_t kDefaultRing = 1000;
+constexpr std::uint64_t kVocabulary = 32000;
+#if TRTLLM_SIM_SINCE(1, 0)
+constexpr auto kCancelled = executor::FinishReason::kCANCELLED;
+#else
+constexpr auto kCancelled = executor::FinishReason::kNOT_FINISHED;
+#endif
+
+/// Reads the options in the file simulated.engine of an engine directory.
+std::string described(std::string const& directory)
+{
+    std::ifstream file(directory + "/simulated.engine");
+    std::string line;
+    if (!std::getline(file, line) || line.substr(0, 4) != "sim:")
+    {
+        TLLM_THROW("the simulated TensorRT-LLM cannot load the engine directory " + directory
+            + "; use sim:?rate=8 as the engine, write such a line to its file simulated.engine, or build with"
+              " TENSORRT_LLM_ROOT set to a real TensorRT-LLM");
+    }
+    return line;
+}
+
+std::size_t requestRing(trtllm_sim_opened const& opened, executor::ExecutorConfig const& config)
+{
+    auto const size = static_cast<std::size_t>(config.getRequestStatsMaxIterations());
+    return opened.request_stats && size == 0 ? kDefaultRing : size;
+}
+
+executor::TokenIdType tokenAt(executor::IdType id, std::int32_t position)
+{
+    auto hash = (id << 32 ^ static_cast<std::uint64_t>(position)) * 0x9e3779b97f4a7c15ULL;
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    return static_cast<executor::TokenIdType>((hash >> 32) % kVocabulary);
+}
+
+executor::FinishReason reasonOf(std::int32_t end)
+{
+    switch (end)
+    {
+    case 0: return executor::FinishReason::kEND_ID;
+    case 1: return executor::FinishReason::kLENGTH;
+    default: return kCancelled;
+    }
+}
+
+} // namespace
+
+trtllm_sim_opened openEngine(std::string const& enginePath, executor::ExecutorConfig const& config)
+{
+    auto const options = enginePath.substr(0, 4) == "sim:" ? enginePath : described(enginePath);
+    auto const cache = config.getKvCacheConfig();
+    trtllm_sim_host host{};
+    host.release = TRTLLM_SIM_RELEASE;
+    host.max_batch_size = static_cast<std::uint32_t>(config.getMaxBatchSize().value_or(0));
+    host.max_num_tokens = static_cast<std::uint32_t>(config.getMaxNumTokens().value_or(0));
+    host.max_tokens = static_cast<std::uint32_t>(std::max(cache.getMaxTokens().value_or(0), 0));
+    host.memory_fraction = static_cast<double>(cache.getFreeGpuMemoryFraction().value_or(0.0F));
+    host.max_utilization = config.getSchedulerConfig().getCapacitySchedulerPolicy()
+        == executor::CapacitySchedulerPolicy::kMAX_UTILIZATION;
+    host.is_static = config.getBatchingType() == executor::BatchingType::kSTATIC;
+    host.chunked_context = config.getEnableChunkedContext();
+    host.reuse = cache.getEnableBlockReuse();
+    host.rows = config.getRequestStatsMaxIterations() > 0;
+    host.events = cache.getEventBufferMaxSize() > 0;
+    trtllm_sim_opened opened{};
+    std::array<char, 2048> error{};
+    if (!trtllm_sim_open(options.data(), options.size(), &host, &opened, error.data(), error.size()))
+    {
+        TLLM_THROW(std::string(error.data()));
+    }
+    return opened;
+}
+
+Engine::Engine(trtllm_sim_opened const& opened, executor::ExecutorConfig const& config)
+    : mOpened(opened)
+    , mMaxQueueSize(config.getMaxQueueSize())
+    , mClock(opened.speed)
+    , mIterations(static_cast<std::size_t>(config.getIterStatsMaxIterations()))
+    , mRequests(requestRing(opened, config))
+#if TRTLLM_SIM_SINCE(1, 1)
+    , mCacheEvents(config.getKvCacheConfig().getEventBufferMaxSize() > 0
+              ? std::make_shared<CacheEvents>(config.getKvCacheConfig().getEventBufferMaxSize())
+              : nullptr)
+#endif
+    , mThread([this] { run(); })
+{
+}
+
+Engine::~Engine()
+{
+    stop();
+    trtllm_sim_close(mOpened.engine);
+}
+
+void Engine::stop()
+{
+    {
+        std::lock_guard const lock(mMutex);
+        mStopped = true;
+    }
+    mWake.notify_all();
+    mMailbox.close();
+    if (mThread.joinable())
+    {
+        mThread.join();
+    }
+}
+
+Mailbox& Engine::mailbox()
+{
+    return mMailbox;
+}
+
+std::deque<executor::IterationStats> Engine::drainIterations()
+{
+    return mIterations.drain();
+}
+
+std::deque<executor::RequestStatsPerIteration> Engine::drainRequests()
+{
+    return mRequests.drain();
+}
+
+#if TRTLLM_SIM_SINCE(1, 1)
+std::shared_ptr<CacheEvents> Engine::cacheEvents() const
+{
+    return mCacheEvents;
+}
+#endif
+
+Truth Engine::truth() const
+{
+    std::lock_guard const lock(mMutex);
+    auto const records = mIterations.counts();
+    auto const requests = mRequests.counts();
+    return Truth{mState.iterations, mState.flushes, mState.arrived, mState.started, mState.completed,
+        mState.context_tokens, mState.first_tokens, mState.decoded_tokens, mState.drafted, mState.accepted,
+        mState.pauses, records.pushed, records.lost, requests.pushed, requests.lost, mRecordedAt * 1e3,
+        mState.is_idle};
+}
+
+executor::IdType Engine::enqueue(executor::Request const& request)
+{
+    auto const tokens = static_cast<std::int64_t>(request.getInputTokenIds().size());
+    std::unique_lock lock(mMutex);
+    auto const id = mNextHostId++;
+    if (mMaxQueueSize)
+    {
+        TLLM_CHECK_WITH_INFO(mState.queued + mInbox.size() < static_cast<std::size_t>(*mMaxQueueSize),
+            "the queue is full; it already has its maximum of " + std::to_string(*mMaxQueueSize) + " requests");
+    }
+    if (tokens > mOpened.max_prompt || tokens + request.getMaxTokens() > mOpened.max_sequence)
+    {
+        lock.unlock();
+        mMailbox.put(executor::Response(id,
+            "the prompt of " + std::to_string(tokens) + " tokens and " + std::to_string(request.getMaxTokens())
+                + " output tokens exceed the limit of " + std::to_string(mOpened.max_prompt) + " and together "
+                + std::to_string(mOpened.max_sequence),
+            request.getClientId()));
+        return id;
+    }
+    mInbox.push_back({id, request});
+    lock.unlock();
+    mWake.notify_all();
+    return id;
+}
+
+void Engine::cancel(executor::IdType id)
+{
+    {
+        std::lock_guard const lock(mMutex);
+        mCancelled.push_back(id);
+    }
+    mWake.notify_all();
+}
+
+void Engine::run()
+{
+    while (waitForNext())
+    {
+        step();
+    }
+}
+
+/// Waits until the next step is due, or until the host calls while no iteration runs. False at the end.
+bool Engine::waitForNext()
+{
+    std::vector<Incoming> inbox;
+    std::vector<executor::IdType> cancelled;
+    {
+        std::unique_lock lock(mMutex);
+        auto const hangs = mState.iterations >= mOpened.iterations;
+        auto const next = mState.next;
+        auto const called = [this, hangs]
+        { return mStopped || (!hangs && !mState.is_iterating && !(mInbox.empty() && mCancelled.empty())); };
+        if (hangs || next < 0.0)
+        {
+            mWake.wait(lock, called);
+        }
+        else if (mClock.paced() && !called())
+        {
+            mWake.wait_until(lock, mClock.wallOf(next), called);
+        }
+        if (mStopped)
+        {
+            return false;
+        }
+        auto const early = next < 0.0 || (mClock.paced() && mClock.wallNow() < next);
+        mNow = std::max(mNow, early ? mClock.wallNow() : next);
+        inbox.swap(mInbox);
+        cancelled.swap(mCancelled);
+    }
+    send(inbox, cancelled);
+    return true;
+}
+
+void Engine::send(std::vector<Incoming> const& inbox, std::vector<executor::IdType> const& cancelled)
+{
+    for (auto const& [id, request] : inbox)
+    {
+        auto const tokens = request.getInputTokenIds();
+        mHosted.emplace(id, Hosted{request});
+        trtllm_sim_submit(mOpened.engine, mNow, id, tokens.data(), tokens.size(),
+            static_cast<std::uint32_t>(request.getMaxTokens()), request.getEndId().has_value());
+    }
+    for (auto const id : cancelled)
+    {
+        trtllm_sim_cancel(mOpened.engine, mNow, id);
+    }
+}
+
+void Engine::step()
+{
+    trtllm_sim_sink sink{};
+    sink.context = this;
+    sink.record = [](void* context, trtllm_sim_record const* record)
+    {
+        auto& engine = *static_cast<Engine*>(context);
+        auto stats = iterationStats(*record);
+        stats.timestamp = engine.mTimestamp.now();
+        engine.mIterations.push(std::move(stats));
+    };
+    sink.rows = [](void* context, std::uint64_t iter, trtllm_sim_row const* rows, std::size_t count)
+    {
+        executor::RequestStatsPerIteration stats{};
+        stats.iter = iter;
+        stats.requestStats.reserve(count);
+        std::transform(rows, rows + count, std::back_inserter(stats.requestStats), requestStats);
+        static_cast<Engine*>(context)->mRequests.push(std::move(stats));
+    };
+    sink.entry = [](void* context, trtllm_sim_entry const* entry)
+    {
+        auto& engine = *static_cast<Engine*>(context);
+        if (engine.mHosted.count(entry->id) != 0)
+        {
+            engine.mEntries.emplace(entry->id, *entry);
+        }
+    };
+    sink.event = [](void* context, trtllm_sim_event const* event)
+    {
+#if TRTLLM_SIM_SINCE(1, 1)
+        if (auto const& events = static_cast<Engine*>(context)->mCacheEvents)
+        {
+            events->push(*event);
+        }
+#else
+        static_cast<void>(context);
+        static_cast<void>(event);
+#endif
+    };
+    sink.progress = [](void* context, std::uint64_t id, std::uint32_t tokens, std::int32_t end)
+    { static_cast<Engine*>(context)->respond(id, static_cast<std::int32_t>(tokens), end); };
+    trtllm_sim_state state{};
+    auto const pushed = mIterations.counts().pushed;
+    trtllm_sim_step(mOpened.engine, mNow, &sink, &state);
+    mEntries.clear();
+    std::lock_guard const lock(mMutex);
+    mState = state;
+    if (mIterations.counts().pushed > pushed)
+    {
+        mRecordedAt = mNow;
+    }
+}
+
+/// Passes on tokens of a host's request, or its end.
+void Engine::respond(executor::IdType id, std::int32_t newTokens, std::int32_t end)
+{
+    auto const found = mHosted.find(id);
+    if (found == mHosted.end())
+    {
+        return;
+    }
+    auto& hosted = found->second;
+    auto const& request = hosted.request;
+    auto const final = end >= 0;
+    hosted.generated += newTokens;
+    hosted.steps += newTokens > 0 ? 1 : 0;
+    auto const streaming = request.getStreaming();
+    // A stream has a response for each step.
+    if (!final && !streaming)
+    {
+        return;
+    }
+    executor::Result result{};
+    result.isFinal = final;
+#if TRTLLM_SIM_SINCE(0, 14)
+    result.isSequenceFinal = final;
+#endif
+#if TRTLLM_SIM_SINCE(0, 13)
+    result.decodingIter = hosted.steps;
+#endif
+#if TRTLLM_SIM_SINCE(1, 0)
+    result.avgDecodedTokensPerIter
+        = hosted.steps == 0 ? 0.0F : static_cast<float>(hosted.generated) / static_cast<float>(hosted.steps);
+#endif
+    executor::VecTokens tokens;
+    if (!streaming && !request.getOutputConfig().excludeInputFromOutput)
+    {
+        tokens = request.getInputTokenIds();
+    }
+    for (auto position = streaming ? hosted.sent : 0; position < hosted.generated; ++position)
+    {
+        tokens.push_back(tokenAt(id, position));
+    }
+    hosted.sent = hosted.generated;
+    auto const reason = final ? reasonOf(end) : executor::FinishReason::kNOT_FINISHED;
+    if (reason == executor::FinishReason::kEND_ID && !tokens.empty())
+    {
+        tokens.back() = request.getEndId().value_or(tokens.back());
+    }
+    result.outputTokenIds = {std::move(tokens)};
+#if TRTLLM_SIM_SINCE(0, 13)
+    result.finishReasons = {reason};
+#endif
+#if TRTLLM_SIM_SINCE(1, 0)
+    if (auto const entry = mEntries.find(id); entry != mEntries.end() && request.getOutputConfig().returnPerfMetrics)
+    {
+        result.requestPerfMetrics = perfMetrics(entry->second);
+    }
+#endif
+    mMailbox.put(executor::Response(id, std::move(result), request.getClientId()));
+    if (final)
+    {
+        mHosted.erase(found);
+    }
+}
+
+} // namespace tensorrt_llm::sim

@@ -1,0 +1,122 @@
+#pragma once
+
+// The step function of the simulated engine, which is written in Rust (crates/sim), as C functions. The structs are those
+// of ../border/lib.rs. Times are seconds of virtual time.
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C"
+{
+
+struct trtllm_sim_engine;
+
+/// The host's configuration. 0: not set.
+struct trtllm_sim_host
+{
+    std::uint32_t release; ///< 100 × major + minor
+    std::uint32_t max_batch_size;
+    std::uint32_t max_num_tokens;
+    std::uint32_t max_tokens;
+    double memory_fraction;
+    bool max_utilization;
+    bool is_static;
+    bool chunked_context;
+    bool reuse;
+    bool rows;
+    bool events;
+};
+
+/// What the SDK itself does with the options.
+struct trtllm_sim_opened
+{
+    trtllm_sim_engine* engine;
+    double speed; ///< 0: as fast as possible
+    double load_seconds;
+    std::uint64_t iterations; ///< the engine hangs after this many
+    std::uint32_t rank;
+    std::uint32_t max_prompt;
+    std::uint32_t max_sequence;
+    std::int32_t orchestrated; ///< -1: as the host says
+    std::int32_t throws;       ///< 1: TllmException, 2: an exception that is not a std::exception
+    bool request_stats;
+};
+
+struct trtllm_sim_record
+{
+    std::uint64_t iter;
+    double latency, queue_latency;
+    std::uint32_t new_active, active, queued, completed, max_active;
+    std::uint32_t batch_limit, batch_limit_runtime, token_limit;
+    std::uint64_t gpu_memory, cpu_memory;
+    std::uint32_t cache_max, cache_free, tokens_per_block;
+    std::uint64_t alloc_total, alloc_new, reused, missed;
+    float hit_rate;
+    std::uint32_t scheduled, context_requests, generation_requests, paused, micro_batch;
+    std::uint64_t context_tokens, decoded;
+    bool is_static, has_speculation;
+    std::uint64_t drafted, accepted, drafting;
+    double draft_seconds, draft_overhead;
+};
+
+struct trtllm_sim_row
+{
+    std::uint64_t id;
+    std::int32_t stage; ///< 0 queued, 1 context, 2 generation, 3 complete
+    std::uint32_t prefill_position, generated, steps;
+    bool scheduled, paused, has_transfer;
+    std::uint64_t alloc_total, alloc_new, reused, missed;
+    double transfer_ms;
+    std::uint64_t transfer_bytes;
+};
+
+struct trtllm_sim_entry
+{
+    std::uint64_t id, first_iter, last_iter;
+    double arrival, first_scheduled, first_token, last_token, transfer_start, transfer_end;
+    std::uint64_t transfer_bytes, alloc_total, alloc_new, reused, missed;
+    std::uint32_t drafted, accepted;
+};
+
+/// Kinds: 0 created (numbers: blocks of each level), 1 stored, 2 removed (numbers: hashes).
+struct trtllm_sim_event
+{
+    std::uint64_t id;
+    std::int32_t kind;
+    std::uint64_t const* numbers;
+    std::size_t count;
+};
+
+/// Functions that a step calls with what happened.
+struct trtllm_sim_sink
+{
+    void* context;
+    void (*record)(void*, trtllm_sim_record const*);
+    void (*rows)(void*, std::uint64_t iter, trtllm_sim_row const*, std::size_t);
+    void (*entry)(void*, trtllm_sim_entry const*);
+    void (*event)(void*, trtllm_sim_event const*);
+    /// New tokens of a submitted request, or its end: -1 none, 0 end token, 1 length, 2 time-out, 3 cancelled, 4 error.
+    void (*progress)(void*, std::uint64_t id, std::uint32_t tokens, std::int32_t end);
+};
+
+/// The state after a step, with what really happened until then.
+struct trtllm_sim_state
+{
+    double next; ///< when to call next; negative: after a submission
+    bool is_iterating, is_idle;
+    std::uint64_t queued;
+    std::uint64_t iterations, flushes, arrived, started, completed, context_tokens, first_tokens, decoded_tokens, drafted,
+        accepted, pauses;
+};
+
+/// Parses the options and makes the engine. False, and a message, if an option is wrong.
+bool trtllm_sim_open(char const* options, std::size_t length, trtllm_sim_host const* host, trtllm_sim_opened* opened,
+    char* error, std::size_t error_size);
+void trtllm_sim_close(trtllm_sim_engine* engine);
+/// Sends a request at `now`, before the step of that time. With `may_end`, its answer may end before `max_tokens`.
+void trtllm_sim_submit(trtllm_sim_engine* engine, double now, std::uint64_t id, std::int32_t const* tokens,
+    std::size_t count, std::uint32_t max_tokens, bool may_end);
+void trtllm_sim_cancel(trtllm_sim_engine* engine, double now, std::uint64_t id);
+void trtllm_sim_step(trtllm_sim_engine* engine, double now, trtllm_sim_sink const* sink, trtllm_sim_state* state);
+
+} // extern "C"

@@ -1,0 +1,15 @@
+//! The archives that C++ programs link for the simulated SDK.
+
+use std::path::{Path, PathBuf};
+
+/// The SDK, and the step function that it calls. Cargo builds the latter beside this program; its name has a hash.
+pub(crate) fn simulated_sdk() -> [PathBuf; 2] {
+    let program = std::env::current_exe().unwrap();
+    let beside = std::fs::read_dir(program.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+    let archives = beside.filter(|path| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("libtrtllm_sim_c") && name.ends_with(".a")
+    });
+    let newest = archives.max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    [Path::new(env!("OUT_DIR")).join("libtensorrt_llm_simulated.a"), newest.unwrap()]
+}
