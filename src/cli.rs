@@ -223,6 +223,9 @@ pub enum Command {
     Catalog {
         #[arg(long, value_name = "FORMAT", default_value = "markdown")]
         format: CatalogFormat,
+        /// Print the scenarios of the simulated engine instead, for --source sim:?scenario=NAME
+        #[arg(long)]
+        scenarios: bool,
     },
     /// Watch exporters, then say what limits each engine. Exit code: 0, or 3 after a warning, 4 after something critical
     Doctor(DoctorArgs),

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use trtllm_exporter::cli::{Cli, Command};
+use trtllm_exporter::cli::{CatalogFormat, Cli, Command};
 use trtllm_exporter::start::{self, StartError};
 use trtllm_exporter::tools;
 use trtllm_service::{log, printable, process};
@@ -35,7 +35,11 @@ fn run(cli: &Cli) -> Result<u8, StartError> {
             tools::check_config::print_engines(file, &start::prepare(cli)?.engines);
             Ok(0)
         }
-        Some(Command::Catalog { format }) => {
+        Some(Command::Catalog { scenarios: true, format }) => {
+            tools::scenarios::run(*format);
+            Ok(0)
+        }
+        Some(Command::Catalog { scenarios: false, format }) => {
             tools::catalog::run(*format);
             Ok(0)
         }
@@ -51,6 +55,10 @@ fn run(cli: &Cli) -> Result<u8, StartError> {
             Ok(0)
         }
         Some(Command::Init(arguments)) => tools::init::run(arguments).map(|()| 0).map_err(StartError::from),
+        None if cli.source.iter().any(|source| source == tools::scenarios::SOURCE) => {
+            tools::scenarios::run(CatalogFormat::Markdown);
+            Ok(0)
+        }
         None if cli.dry_run => {
             tools::dry_run::run(cli, &start::prepare(cli)?.engines);
             Ok(0)

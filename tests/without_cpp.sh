@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the exporter with --no-default-features on a machine that seems to have no C++ compiler. It must serve a recording, and refuse
-# sim: and executor: with a message that names the remedy. Its tests must compile, too.      usage: tests/without_cpp.sh
+# Builds the exporter with --no-default-features on a machine that seems to have no C++ compiler. It must serve a recording and
+# a simulated engine, and refuse executor: with a message that names the remedy. Its tests must compile, too.      usage: tests/without_cpp.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "$*" >&2; exit 1; }
@@ -13,20 +13,21 @@ binary=$CARGO_TARGET_DIR/debug/trtllm-exporter
 
 work=$(mktemp -d); process=""
 trap '[ -z "$process" ] || kill -KILL "$process" 2>/dev/null || true; rm -rf "$work"' EXIT
-for source in sim: executor:"$work"; do
-  timeout 20 "$binary" --source="$source" --gpu=off --web.listen-address=127.0.0.1:0 2>"$work/refused" && code=0 || code=$?
-  [ "$code" = 2 ] || fail "exit code $code instead of 2 with --source=$source"
-  grep -q 'feature "executor"' "$work/refused" || { cat "$work/refused"; fail "the message for --source=$source does not name the feature"; }
+timeout 20 "$binary" --source="executor:$work" --gpu=off --web.listen-address=127.0.0.1:0 2>"$work/refused" && code=0 || code=$?
+[ "$code" = 2 ] || fail "exit code $code instead of 2 with --source=executor:"
+grep -q 'feature "executor"' "$work/refused" || { cat "$work/refused"; fail "the message for --source=executor: does not name the feature"; }
+for source in 'replay:tests/fixtures/session.ndjson?speed=max' 'sim:?rate=20' 'sim:?scenario=kv-capacity-cpp'; do
+  rm -f "$work/port" "$work/page"
+  "$binary" --source="$source" --gpu=off --web.listen-address=127.0.0.1:0 --web.port-file="$work/port" 2>"$work/log" &
+  process=$!
+  for _ in $(seq 100); do
+    if [ -s "$work/port" ]; then curl -fsS -o "$work/page" "http://$(cat "$work/port")/metrics" 2>/dev/null || true; fi
+    ! grep -q '^nv_trt_llm_iterations_total{.*} [1-9]' "$work/page" 2>/dev/null || break
+    sleep 0.1
+  done
+  grep -q '^nv_trt_llm_iterations_total{.*} [1-9]' "$work/page" || { cat "$work/log"; fail "$source has no iterations on the page"; }
+  kill -TERM "$process"; wait "$process" && code=0 || code=$?
+  process=""
+  [ "$code" = 0 ] || { cat "$work/log"; fail "exit code $code after SIGTERM instead of 0"; }
 done
-"$binary" --source=replay:tests/fixtures/session.ndjson?speed=max --gpu=off --web.listen-address=127.0.0.1:0 --web.port-file="$work/port" 2>"$work/log" &
-process=$!
-for _ in $(seq 100); do
-  if [ -s "$work/port" ]; then curl -fsS -o "$work/page" "http://$(cat "$work/port")/metrics" 2>/dev/null || true; fi
-  ! grep -q '^nv_trt_llm_iterations_total{.*} [1-9]' "$work/page" 2>/dev/null || break
-  sleep 0.1
-done
-grep -q '^nv_trt_llm_iterations_total{.*} [1-9]' "$work/page" || { cat "$work/log"; fail "the recording has no iterations on the page"; }
-kill -TERM "$process"; wait "$process" && code=0 || code=$?
-process=""
-[ "$code" = 0 ] || { cat "$work/log"; fail "exit code $code after SIGTERM instead of 0"; }
-echo "without C++: built, refused sim: and executor:, $(grep -vc '^#' "$work/page") series, exit code 0 after SIGTERM"
+echo "without C++: built, served sim:, refused executor:, $(grep -vc '^#' "$work/page") series, exit code 0 after SIGTERM"

@@ -9,6 +9,9 @@ use std::net::IpAddr;
 use trtllm_sources::executor::{self, hosting::Hosting};
 use trtllm_sources::perf_metrics_dir::LinesDir;
 use trtllm_sources::replay::Replay;
+use trtllm_sources::simulated::Simulated;
+#[cfg(feature = "executor")]
+use trtllm_sources::simulated::is_in_process;
 use trtllm_sources::{OpenError, socket};
 
 use super::entry::{Entry, Place};
@@ -96,11 +99,13 @@ pub fn server_key(target: &str) -> String {
 fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
     let checked = match source {
         #[cfg(feature = "executor")]
+        SourceSpec::Simulated(engine) if is_in_process(engine) => Simulated::open(engine).map(drop),
+        #[cfg(feature = "executor")]
         SourceSpec::Simulated(engine) => executor::check(&Hosting::plain(engine.clone())),
         #[cfg(feature = "executor")]
         SourceSpec::Executor(hosting) => executor::check(hosting),
         #[cfg(not(feature = "executor"))]
-        SourceSpec::Simulated(engine) => Err(OpenError::no_executor(engine.clone())),
+        SourceSpec::Simulated(engine) => Simulated::open(engine).map(drop),
         SourceSpec::TrtllmServe { access, extras } => {
             access.check().and_then(|()| extras.lines.as_ref().map_or(Ok(()), LinesDir::check))
         }

@@ -20,6 +20,8 @@ use trtllm_sources::discovery::FoundServer;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::hosting::Hosting;
 use trtllm_sources::server::Access;
+#[cfg(feature = "executor")]
+use trtllm_sources::simulated::is_in_process;
 use trtllm_sources::socket::{Ending, Ingest, IngestListener, Joined, NameTaken, Names, Naming};
 use trtllm_sources::trtllm_serve::Extras;
 use trtllm_sources::{OpenError, Source};
@@ -220,11 +222,13 @@ impl Drivers {
             SourceSpec::PerfMetrics(dir) => opening::perf_metrics(dir),
             SourceSpec::Replay { path, engine, pace } => opening::replay(path, engine, pace),
             #[cfg(feature = "executor")]
+            SourceSpec::Simulated(engine) if is_in_process(&engine) => opening::simulated(engine),
+            #[cfg(feature = "executor")]
             SourceSpec::Simulated(engine) => opening::executor(Hosting::plain(engine)),
             #[cfg(feature = "executor")]
             SourceSpec::Executor(hosting) => opening::executor(*hosting),
             #[cfg(not(feature = "executor"))]
-            SourceSpec::Simulated(engine) => opening::no_executor(engine),
+            SourceSpec::Simulated(engine) => opening::simulated(engine),
         };
         let slot = self.common.state.add(&running.place, running.config.name.clone());
         slot.set_origin(running.config.origin());

@@ -12,6 +12,7 @@ use trtllm_sources::orchestrator::Orchestrator;
 use trtllm_sources::perf_metrics_dir::{LinesDir, PerfMetricsDir};
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::server::Access;
+use trtllm_sources::simulated::Simulated;
 use trtllm_sources::socket::{Admission, Ingest, IngestListener, Naming};
 use trtllm_sources::trtllm_serve::{Extras, TrtllmServe};
 use trtllm_sources::{OpenError, Source};
@@ -78,7 +79,6 @@ pub(super) fn executor(hosting: Hosting) -> Opening {
     Box::pin(async move { Ok(Source::Executor(ExecutorThread::start(hosting)?)) })
 }
 
-#[cfg(not(feature = "executor"))]
-pub(super) fn no_executor(engine: String) -> Opening {
-    Box::pin(std::future::ready(Err(OpenError::no_executor(engine))))
+pub(super) fn simulated(url: String) -> Opening {
+    Box::pin(async move { Ok(Source::Simulated(Box::new(Simulated::open(&url)?))) })
 }

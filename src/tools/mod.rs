@@ -13,6 +13,7 @@ pub mod exporters;
 pub mod init;
 pub mod man;
 pub mod record;
+pub mod scenarios;
 pub mod top;
 
 /// Prints to stdout. Text of others may be in it. A reader that stops early, such as `head`, is not an error.

@@ -121,6 +121,8 @@ flags! {
 flags! {
     text_between_sim_and_its_options_is_named: 2 ["--source", "sim:fast", "--web.listen-address", "127.0.0.1:0"] => ["--source", "sim:", "fast"];
     an_unknown_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?sped=2", "--web.listen-address", "127.0.0.1:0"] => ["--source", "sped"];
+    an_unknown_scenario_is_named: 2 ["--source", "sim:?scenario=nothing", "--web.listen-address", "127.0.0.1:0"] => ["--source", "nothing", "scenario=list"];
+    an_option_beside_a_scenario_is_named: 2 ["--source", "sim:?scenario=kv-thrash&rate=3", "--web.listen-address", "127.0.0.1:0"] => ["--source", "kv-thrash", "rate"];
     a_bad_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?rate=-1", "--web.listen-address", "127.0.0.1:0"] => ["--source", "rate"];
 }
 

@@ -1,6 +1,6 @@
 //! The simulated Executor through the real bridge and the real binary, as in a first run.
 
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, Launch};
 use crate::support::ensure;
 use crate::support::page::Page;
 
@@ -81,4 +81,46 @@ fn the_page_the_log_and_the_api_call_the_engine_simulated() {
     daemon.until_logged(&["simulated", "level=info"]);
     assert!(daemon.text("/api/v1/engines").contains("\"simulated\":true"));
     assert_eq!(daemon.get("/readyz").status, 200);
+}
+
+#[test]
+fn a_scenario_runs_for_each_backend() {
+    for (name, backend) in [("context-work", "pytorch"), ("context-work-cpp", "tensorrt")] {
+        let source = format!("sim:?scenario={name}&seed=2&speed=5");
+        let daemon = Daemon::start(&["--source", &source, "--model", name]);
+        let page = daemon.until(|page| {
+            let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
+            ensure(completed >= 20, || format!("{completed} of 20 requests completed"))
+        });
+        let labels = [format!("backend={backend}"), "simulated=true".to_owned(), "source=sim".to_owned()];
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        assert_eq!(page.get("nv_trt_llm_engine_info", &labels), 1.0, "{name}");
+        // Long prompts and short answers.
+        let context = page.count("nv_trt_llm_context_tokens_total", &[]);
+        assert!(context > 20 * page.count("nv_trt_llm_generation_tokens_total", &[]), "{name}: {context}");
+        assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0, "{name}");
+    }
+}
+
+#[test]
+fn the_scenarios_are_listed_with_the_cause_that_is_expected_of_the_verdict() {
+    let printed = |arguments: &[&str]| {
+        let output = Launch::new().run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let list = printed(&["--source", "sim:?scenario=list"]);
+    assert_eq!(list, printed(&["catalog", "--scenarios"]));
+    let json: serde_json::Value =
+        serde_json::from_str(&printed(&["catalog", "--scenarios", "--format", "json"])).unwrap();
+    let scenarios = json.as_array().unwrap();
+    assert!(scenarios.iter().filter(|scenario| scenario["cause"] != "none").count() >= 60);
+    assert!(scenarios.iter().filter(|scenario| scenario["cause"] == "none").count() >= 24);
+    for scenario in scenarios {
+        let [name, backend, cause, description] =
+            ["name", "backend", "cause", "description"].map(|key| scenario[key].as_str().unwrap());
+        assert!(list.contains(&format!("| `{name}` | {backend} | `{cause}` | {description} |\n")), "{name}");
+    }
+    // Two head rows.
+    assert_eq!(list.lines().count(), scenarios.len() + 2);
 }

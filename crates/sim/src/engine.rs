@@ -137,7 +137,7 @@ impl Engine {
         self.arrive(arrival)
     }
 
-    /// Whether the server answers: not while its model loads.
+    /// Whether the server answers: not while its model loads, and not while it restarts.
     #[must_use]
     pub fn is_up(&self, now: f64) -> bool {
         now >= self.up_at
@@ -152,12 +152,6 @@ impl Engine {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.in_flight() == 0
-    }
-
-    /// Whether the engine serves. It does not while it starts or restarts.
-    #[must_use]
-    pub fn is_up(&self, now: f64) -> bool {
-        now >= self.up_at
     }
 
     /// Whether an iteration runs.

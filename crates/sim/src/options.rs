@@ -135,6 +135,9 @@ const KEYS: &[Key] = keys![
     "request_stats", "0 or 1", o, v => o.request_stats = word(v, "0", "1")?;
 ];
 
+/// Requests beside a full batch: enough for a queue, few enough for rows of requests.
+const WAITING: usize = 256;
+
 /// Keys that a scenario does not decide.
 const BESIDE_A_SCENARIO: [&str; 5] = ["scenario", "seed", "speed", "load_seconds", "request_stats"];
 
@@ -210,6 +213,9 @@ impl Options {
         if let Some(scenario) = self.scenario.as_deref().and_then(scenario::find) {
             let mut config = Config { keeps_requests: false, ..scenario.config };
             config.statistics.rows = host.rows || self.request_stats;
+            // Neither the queue nor rows of it may grow without end.
+            let waiting = if config.statistics.rows { WAITING } else { 2000 };
+            config.load.in_flight.get_or_insert(config.limits.max_batch_size as usize + waiting);
             return config;
         }
         let limits = self.limits(host);
@@ -291,8 +297,6 @@ impl Options {
     }
 
     fn load(&self, limits: &Limits, cache: &CacheConfig) -> Load {
-        /// Requests beside a full batch: enough for a queue, few enough for rows of requests.
-        const WAITING: usize = 256;
         // A log-normal length with this mean, limited so that one request cannot fill the cache.
         let length = |mean: u32, sigma: f64| Length::Lognormal {
             median: f64::from(mean) * (-0.5 * sigma * sigma).exp(),

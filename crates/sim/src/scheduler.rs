@@ -176,6 +176,7 @@ impl Rank {
                 return;
             }
             request.chunk = chunk;
+            request.scheduled_at.get_or_insert(pass.now);
             batch.work.scheduled += 1;
             batch.work.context_requests += 1;
             batch.work.context_tokens += u64::from(chunk);
@@ -226,13 +227,13 @@ impl Rank {
         request.counts.missed += counts.missed;
         batch.resumed += u32::from(request.paused);
         request.paused = false;
-        request.scheduled_at.get_or_insert(pass.now);
         if pass.config.role == Role::GenerationOnly && request.transfer.is_none() {
             let start = pass.link_free_at.max(pass.now);
             let end = start + transfer_seconds(pass.config, request.arrival.prompt);
             *pass.link_free_at = end;
             request.transfer = Some((start, end));
             request.filled = request.context;
+            request.scheduled_at = Some(pass.now);
         }
         true
     }

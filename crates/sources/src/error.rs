@@ -101,12 +101,3 @@ pub enum OpenError {
     #[error("cannot start the engine {engine} of --source: {cause}")]
     Engine { engine: String, cause: String },
 }
-
-#[cfg(not(feature = "executor"))]
-impl OpenError {
-    /// The engine needs a part that this build lacks.
-    pub fn no_executor(engine: String) -> Self {
-        let cause = "this build has no Executor; build it with the feature \"executor\"".to_owned();
-        Self::Engine { engine, cause }
-    }
-}

@@ -20,6 +20,7 @@ pub mod python_text;
 pub mod replay;
 pub mod server;
 mod server_page;
+pub mod simulated;
 pub mod socket;
 pub mod startup_times;
 pub mod trtllm_json;
@@ -46,6 +47,7 @@ pub enum Source {
     Socket(socket::Ingest),
     Replay(replay::Replay),
     PerfMetrics(perf_metrics_dir::PerfMetricsDir),
+    Simulated(Box<simulated::Simulated>),
     #[cfg(feature = "executor")]
     Executor(executor::ExecutorThread),
     /// For tests of the poll driver.
@@ -64,6 +66,7 @@ impl Source {
             Self::Orchestrator(source) => source.poll(batch).await,
             Self::Socket(source) => Ok(source.poll(batch)),
             Self::PerfMetrics(source) => source.poll_alone(batch),
+            Self::Simulated(source) => source.poll(batch),
             // A read from a pipe or a network file system may hang. Other tasks move to another thread then.
             Self::Replay(source) => tokio::task::block_in_place(|| source.poll(batch)),
             #[cfg(feature = "executor")]
@@ -95,11 +98,12 @@ impl Source {
     /// Whether the source is an engine of this process that still loads its model.
     #[must_use]
     pub fn is_loading(&self) -> bool {
-        #[cfg(feature = "executor")]
-        if let Self::Executor(source) = self {
-            return source.loading.is_some();
+        match self {
+            #[cfg(feature = "executor")]
+            Self::Executor(source) => source.loading.is_some(),
+            Self::Simulated(source) => source.is_loading(),
+            _ => false,
         }
-        false
     }
 
     /// Stops the source. An engine of this process gets a few seconds to finish its current work.
@@ -119,6 +123,7 @@ impl Source {
             Self::Socket(source) => source.target.clone(),
             Self::Replay(source) => source.target.clone(),
             Self::PerfMetrics(source) => source.target(),
+            Self::Simulated(source) => source.target.clone(),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.target.clone(),
             Self::Test(_) => "test".to_owned(),

@@ -1,0 +1,173 @@
+//! A simulated engine in this process. Its records are text as TensorRT-LLM writes it, for the readers of the other sources.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use trtllm_model::{EngineAbout, EngineSettings};
+use trtllm_sim::config::{Config, Release};
+use trtllm_sim::options::{Host, Options};
+use trtllm_sim::write::{self, Version};
+use trtllm_sim::{Engine, Step};
+
+use super::trtllm_json::{PublisherLine, parse_kv_cache_events, parse_line, parse_perf_metrics, parse_records};
+use super::{Batch, OpenError, Presence, SourceError};
+
+/// Steps of one poll: an engine without pace must not fill the memory.
+const MAX_STEPS: usize = 2048;
+/// Time of one poll. An engine that is faster than this machine falls behind its speed.
+const MAX_TIME: Duration = Duration::from_millis(50);
+
+/// Whether this `sim:` URL needs the engine of this file also beside a C++ Executor, which has no PyTorch backend.
+#[must_use]
+pub fn is_in_process(url: &str) -> bool {
+    let options = Options::parse(url).ok().filter(|options| options.scenario.is_some());
+    options.is_some_and(|options| !options.config(&Host::default()).release.is_cpp())
+}
+
+/// A running engine.
+#[derive(Debug)]
+pub struct Simulated {
+    pub(super) target: String,
+    options: Options,
+    engine: Engine,
+    started: Option<(Instant, i64)>,
+    /// When the engine is to be called next. Absent if nothing will happen.
+    next: Option<f64>,
+}
+
+impl Simulated {
+    /// # Errors
+    /// If an option is invalid.
+    pub fn open(url: &str) -> Result<Self, OpenError> {
+        let failed = |cause| OpenError::Engine { engine: url.to_owned(), cause };
+        let options = Options::parse(url).map_err(failed)?;
+        if options.throws.is_some() || options.is_orchestrated.is_some() || options.rank > 0 {
+            return Err(failed("sim: throws, comm_mode and rank are for the C++ Executor; remove them".to_owned()));
+        }
+        let engine = Engine::new(options.config(&Host { rows: false, ..Host::default() }), options.seed);
+        Ok(Self { target: url.to_owned(), options, engine, started: None, next: Some(0.0) })
+    }
+
+    pub(super) fn is_loading(&self) -> bool {
+        self.started.is_none_or(|(started, _)| started.elapsed().as_secs_f64() < self.options.load_seconds)
+    }
+
+    pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        if self.started.is_none() {
+            tracing::info!(engine = self.target, "this engine is simulated; its numbers describe no real model");
+            batch.about = Some(about(self.engine.config()));
+            let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+            self.started = Some((Instant::now(), wall.as_micros() as i64));
+        }
+        let (started, wall) = self.started.unwrap_or_else(|| (Instant::now(), 0));
+        let Some(elapsed) = started.elapsed().checked_sub(Duration::from_secs_f64(self.options.load_seconds)) else {
+            return Ok(Presence::Loading);
+        };
+        // At no time, an infinite speed would give no number.
+        let until = elapsed.as_secs_f64().max(f64::MIN_POSITIVE) * self.options.speed;
+        let began = Instant::now();
+        for _ in 0..MAX_STEPS {
+            if began.elapsed() > MAX_TIME {
+                break;
+            }
+            let hangs = self.options.iterations.is_some_and(|most| self.engine.truth().iterations >= most);
+            let Some(at) = self.next.filter(|at| *at <= until && !hangs) else { break };
+            let step = self.engine.step(at);
+            self.next = step.next;
+            self.read(&step, wall, batch).map_err(|cause| SourceError::Engine { cause })?;
+        }
+        match self.engine.is_up(until) {
+            true => Ok(Presence::Present),
+            false if self.engine.truth().restarts == 0 => Ok(Presence::Loading),
+            false => Err(SourceError::Connect { target: self.target.clone(), cause: "the engine restarts".to_owned() }),
+        }
+    }
+
+    fn read(&self, step: &Step, epoch_us: i64, batch: &mut Batch) -> Result<(), String> {
+        let release = self.engine.config().release;
+        // Timestamps are real time: with a speed, records come closer together.
+        let timed = step.records.iter().map(|record| {
+            let mut record = record.clone();
+            record.at /= self.options.speed;
+            write::record(&record, release, epoch_us)
+        });
+        let text = |values: Vec<Value>| Value::from(values).to_string();
+        let entries = step.entries.iter().map(|entry| write::entry(entry, Version::V2)).collect();
+        let events = step.events.iter().map(write::event).collect();
+        for (iter, rows) in &step.rows {
+            match parse_line(write::rows(*iter, rows, release).to_string().as_bytes()) {
+                Ok(PublisherLine::Item(item)) => batch.push(item),
+                Ok(PublisherLine::Hello(_)) => {}
+                Err(reason) => batch.reject(reason),
+            }
+        }
+        parse_records(text(timed.collect()).as_bytes(), batch).map_err(|error| error.to_string())?;
+        parse_perf_metrics(text(entries).as_bytes(), batch).map_err(|error| error.to_string())?;
+        parse_kv_cache_events(text(events).as_bytes(), batch).map_err(|error| error.to_string())
+    }
+}
+
+fn about(config: &Config) -> EngineAbout {
+    let (backend, version) = match config.release {
+        Release::Cpp { major, minor } => ("tensorrt", format!("{major}.{minor}.0+simulated")),
+        Release::PyTorch { .. } => ("pytorch", "1.3.0+simulated".to_owned()),
+    };
+    let mut settings = EngineSettings::default();
+    settings.set("max_batch_size", &config.limits.max_batch_size.to_string());
+    settings.set("max_num_tokens", &config.limits.max_num_tokens.to_string());
+    settings.set("tokens_per_block", &config.cache.tokens_per_block.to_string());
+    EngineAbout {
+        backend: Some(backend.to_owned()),
+        version: Some(version),
+        simulated: true,
+        settings,
+        ..EngineAbout::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trtllm_recording::Item;
+
+    /// Polls until there are so many records. A slow machine needs several polls.
+    fn records(url: &str, enough: usize) -> usize {
+        let mut source = Simulated::open(url).unwrap();
+        let mut batch = Batch::default();
+        let mut count = 0;
+        for _ in 0..100 {
+            batch.clear();
+            source.poll(&mut batch).unwrap();
+            count += batch.items.iter().filter(|item| matches!(item, Item::Record(_))).count();
+            if count >= enough || source.next.is_none() {
+                break;
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn each_scenario_gives_records_that_are_read() {
+        for scenario in trtllm_sim::scenario::all() {
+            if scenario.config.statistics.enabled && scenario.name != "healthy-idle" {
+                let count = records(&format!("sim:?scenario={}&speed=max", scenario.name), 10);
+                assert!(count >= 10, "{}: {count} records", scenario.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_engine_of_options_gives_records_and_a_wrong_option_is_named() {
+        assert!(records("sim:?speed=max&requests=20", 101) > 100);
+        let error = Simulated::open("sim:?rate=-1").unwrap_err().to_string();
+        assert!(error.contains("sim: invalid option rate=-1"), "{error}");
+    }
+
+    #[test]
+    fn only_pytorch_needs_this_engine_beside_an_executor() {
+        assert!(is_in_process("sim:?scenario=context-work"));
+        assert!(
+            !is_in_process("sim:?scenario=context-work-cpp") && !is_in_process("sim:?rate=3") && !is_in_process("sim:")
+        );
+    }
+}
