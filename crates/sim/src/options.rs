@@ -224,7 +224,7 @@ impl Options {
         Config {
             release: host.release,
             costs: self.costs(),
-            speculation: (self.draft_len > 0).then(|| Speculation {
+            speculation: (self.draft_len > 0).then_some(Speculation {
                 draft_len: self.draft_len,
                 acceptance: self.acceptance,
                 // A draft token costs this share of an iteration of the target model.
