@@ -268,7 +268,8 @@ void engineIsNamedAfterItsFolder()
     using trtllm_exporter::EngineName;
     for (auto const& [path, model] : std::vector<std::pair<std::string, std::string>>{{"/models/llama/1", "llama"},
              {"/engines/llama-3-8b/fp8/tp2pp2/4-gpu/", "llama-3-8b"}, {"/srv/llama/trt_engines/bf16/1-gpu", "llama"},
-             {"llama//engine/", "llama"}, {"./gpt2", "gpt2"}, {"7B", "7B"}, {"/1/2", "tensorrt_llm"},
+             {"llama//engine/", "llama"}, {"./gpt2", "gpt2"}, {"/tmp/llama/7B/trt_engines/fp16/1-gpu", "llama"},
+             {"/models/mixtral/8x7b", "mixtral"}, {"7B", "tensorrt_llm"}, {"/1/2", "tensorrt_llm"},
              {"", "tensorrt_llm"}, {"/", "tensorrt_llm"}, {"..", "tensorrt_llm"},
              {"/models/" + std::string(100, 'x'), std::string(64, 'x')}})
     {

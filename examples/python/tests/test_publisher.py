@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -14,11 +15,14 @@ import time
 import types
 import unittest
 import unittest.mock
+from pathlib import Path
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))  # after an installed package
 sys.dont_write_bytecode = True
 from trtllm_exporter_publisher import Publisher, engine_name, publishing  # noqa: E402
 from trtllm_exporter_publisher.demo import DemoLLM  # noqa: E402
+from trtllm_exporter_publisher.publisher import _BUILD  # noqa: E402
+from trtllm_exporter_publisher.records import iteration  # noqa: E402
 from trtllm_exporter_publisher.settings import engine_settings  # noqa: E402
 
 logging.getLogger("trtllm_exporter_publisher").addHandler(logging.NullHandler())  # only the tests read the log
@@ -297,9 +301,41 @@ class Publishing(unittest.TestCase):
 
     def test_names_come_from_folders(self):
         for path, name in (("/models/llama/1", "llama"), ("/engines/llama-3-8b/fp8/tp2pp2/4-gpu/", "llama-3-8b"),
-                           ("meta-llama/Llama-3.1-8B", "Llama-3.1-8B"), ("7B", "7B"), ("/1/2", "tensorrt_llm"),
+                           ("meta-llama/Llama-3.1-8B", "Llama-3.1-8B"), ("7B", "tensorrt_llm"),
+                           ("/tmp/llama/7B/trt_engines/fp16/1-gpu", "llama"), ("/models/mixtral/8x7b", "mixtral"), ("/1/2", "tensorrt_llm"),
                            ("", "tensorrt_llm"), ("..", "tensorrt_llm"), ("x" * 100, "x" * 64)):
             self.assertEqual(engine_name(path), name)
+
+    def test_a_number_that_is_not_finite_leaves_out_its_field_only(self):
+        nan, infinite = float("nan"), float("inf")
+        record = {"iter": 1, "iterLatencyMS": nan, "kvCacheStats": {"usedNumBlocks": 2, "cacheHitRate": infinite}, "x": [nan, 3]}
+        finite = {"iter": 1, "kvCacheStats": {"usedNumBlocks": 2}, "x": [3]}
+        for form in (record, json.dumps(record)):
+            self.assertEqual(json.loads(iteration(form)), finite)
+        self.assertEqual(iteration('{"iter": 1}'), '{"iter": 1}')
+
+    def test_statistics_that_are_off_are_told_at_once(self):
+        llm = LookAlikeLLM()
+        for is_on in (True, False):
+            llm.args.enable_iter_perf_stats = is_on
+            with self.assertLogs("trtllm_exporter_publisher") as logs:
+                logging.getLogger("trtllm_exporter_publisher").info("begin")
+                publishing(llm, self.path)
+            self.assertEqual([line for line in logs.output if "enable_iter_perf_stats=True" in line] == [], is_on)
+
+    def test_start_and_stop_replace_the_context(self):
+        listener, llm = self.listen(), LookAlikeLLM()
+        publishes = publishing(llm, self.path)
+        self.assertIs(publishes.start(), publishes.publisher)
+        llm.generate([[1]])
+        publishes.stop()
+        until(lambda: listener.ended == 1)
+        self.assertEqual(len(listener.records()), 4)
+
+    def test_the_cpp_publisher_skips_the_same_folders(self):
+        header = Path(__file__).parents[3] / "cpp-bridge/library/include/trtllm_exporter/detail/options.h"
+        words = re.search(r"const\* word : \{(.*?)\}\)", header.read_text(), re.DOTALL).group(1)
+        self.assertEqual(set(re.findall(r'"(\w*)"', words)), _BUILD)
 
     def test_without_an_exporter_records_wait_in_the_buffer(self):
         publisher, llm = Publisher(self.path, "m", retry=0.01), DemoLLM()

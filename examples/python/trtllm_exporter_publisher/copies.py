@@ -21,6 +21,14 @@ class copying:  # noqa: N801: used like a function
         self.publisher = publisher_of(llm, path, model, version, config=config, retry=retry, buffer_bytes=buffer_bytes)
         self._llm, self._failing = llm, False
 
+    def start(self):
+        """Starts to copy, for a server without a `with` block, and returns the Publisher."""
+        return self.__enter__()
+
+    def stop(self):
+        """Ends what `start` started."""
+        self.__exit__()
+
     def __enter__(self):
         for name, copied in (("get_stats", self._all), ("get_stats_async", self._each), ("generate_async", self._request)):
             original = getattr(self._llm, name, None)

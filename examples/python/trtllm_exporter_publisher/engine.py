@@ -13,7 +13,10 @@ _log = logging.getLogger(__name__)
 
 def publisher_of(engine, path, model, version, *, config, retry, buffer_bytes):
     """A Publisher with the name and the settings of this engine."""
-    folder = getattr(getattr(engine, "args", None), "model", "")
+    arguments = getattr(engine, "args", None)
+    folder = getattr(arguments, "model", "")
+    if getattr(arguments, "enable_iter_perf_stats", None) is False:
+        _log.warning("the engine has no iteration statistics; create it with LLM(..., enable_iter_perf_stats=True)")
     config = {**engine_settings(engine), **(config or {})}
     return Publisher(path, model, version, derived_model=engine_name(folder), config=config, retry=retry,
                      buffer_bytes=buffer_bytes)
@@ -34,6 +37,14 @@ class publishing:  # noqa: N801: used like a function
         self.publisher = publisher_of(engine, path, model, version, config=config, retry=retry, buffer_bytes=buffer_bytes)
         self._engine, self._failing = engine, False
         self._ended, self._thread, self._task = threading.Event(), None, None
+
+    def start(self):
+        """Starts to publish, for a server without a `with` block, and returns the Publisher."""
+        return self.__enter__()
+
+    def stop(self):
+        """Ends what `start` started."""
+        self.__exit__()
 
     def __enter__(self):
         self._thread = threading.Thread(target=self._run, name="trtllm-publish", daemon=True)

@@ -13,8 +13,9 @@ from .sender import Sender
 DEFAULT_SOCKET = "/run/trtllm-exporter/ingest.sock"
 DEFAULT_MODEL = "tensorrt_llm"
 DEFAULT_BUFFER = 4 << 20  # bytes; a record of an iteration takes about 900
-# Folders that say how an engine was built: 1, 2-gpu, tp2pp2, fp8, engines. As in detail/options.h of the C++ publisher.
-_BUILD = {"", "gpu", "gpus", "tp", "pp", "tppp", "engine", "engines", "trtengine", "trtengines", "fp", "bf", "nvfp", "int"}
+# Folders that say how an engine was built: 1, 2-gpu, tp2pp2, fp8, 7B, engines. As in detail/options.h of the C++ publisher.
+_BUILD = {"", "gpu", "gpus", "tp", "pp", "tppp", "engine", "engines", "trtengine", "trtengines", "fp", "bf", "nvfp", "int",
+          "b", "B", "xb", "xB"}
 
 
 def engine_name(path: object) -> str:

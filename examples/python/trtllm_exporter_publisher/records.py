@@ -1,5 +1,6 @@
 """Turns TensorRT-LLM's objects into lines for the exporter. Reads attributes only, so it works with every release."""
 import json
+import math
 
 _TIMES = ("arrival_time", "first_scheduled_time", "first_token_time", "last_token_time", "kv_cache_transfer_start",
           "kv_cache_transfer_end")
@@ -13,8 +14,24 @@ def iteration(record):
     if hasattr(record, "to_json_str"):
         record = record.to_json_str()
     if isinstance(record, str):
-        return record if "\n" not in record else json.dumps(json.loads(record), separators=(",", ":"))
-    return json.dumps(record, separators=(",", ":"))
+        if not any(text in record for text in ("\n", "NaN", "Infinity")):
+            return record
+        record = json.loads(record)
+    try:
+        return json.dumps(record, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # JSON has no NaN, so the exporter would reject the record
+        return json.dumps(_finite(record), separators=(",", ":"))
+
+
+def _finite(value):
+    """Without numbers that are not finite."""
+    def keep(member):
+        return not isinstance(member, float) or math.isfinite(member)
+    if isinstance(value, dict):
+        return {name: _finite(member) for name, member in value.items() if keep(member)}
+    if isinstance(value, (list, tuple)):
+        return [_finite(member) for member in value if keep(member)]
+    return value
 
 
 request_rows = iteration  # a RequestStatsPerIteration has the same forms

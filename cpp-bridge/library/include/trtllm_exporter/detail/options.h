@@ -12,6 +12,15 @@
 
 #include <unistd.h>
 
+#if !defined(__cpp_exceptions)
+#error "trtllm_exporter needs exceptions, as TensorRT-LLM does; remove -fno-exceptions"
+#endif
+
+// install.sh writes the version. In the sources it is 0.0.0.
+#define TRTLLM_EXPORTER_VERSION_MAJOR 0
+#define TRTLLM_EXPORTER_VERSION_MINOR 0
+#define TRTLLM_EXPORTER_VERSION_PATCH 0
+
 namespace trtllm_exporter
 {
 // install.sh replaces this name with the version. A program can then contain two versions of this header, for example
@@ -77,7 +86,8 @@ struct EngineName
     bool derived = true;
 
 private:
-    /// "1", "2-gpu", "tp2pp2", "fp8", "engines": the rest without digits and punctuation is one of these words.
+    /// "1", "2-gpu", "tp2pp2", "fp8", "7B", "engines": the rest without digits and punctuation is one of these words. The
+    /// Python package has the same list.
     static bool saysHowItWasBuilt(std::string_view folder)
     {
         std::string letters;
@@ -89,7 +99,7 @@ private:
             }
         }
         for (auto const* word : {"", "gpu", "gpus", "tp", "pp", "tppp", "engine", "engines", "trtengine", "trtengines",
-                 "fp", "bf", "nvfp", "int"})
+                 "fp", "bf", "nvfp", "int", "b", "B", "xb", "xB"})
         {
             if (letters == word)
             {
