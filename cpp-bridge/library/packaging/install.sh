@@ -11,8 +11,8 @@ only_publisher=
 [ "${1:-}" != --publisher ] || { only_publisher=1; shift; }
 prefix=${1:?usage: install.sh PREFIX [TARGET_DIR], or install.sh --publisher PREFIX}
 built=${2:-${CARGO_TARGET_DIR:-$root/target}}/${PROFILE:-release}
-[ -n "$only_publisher" ] || [ -f "$built/libtrtllm_exporter.so" ] || {
-    echo "install.sh: $built/libtrtllm_exporter.so does not exist; run cargo build --release -p trtllm-embed first" >&2
+[ -n "$only_publisher" ] || [ -f "$built/libtrtllm_exporter.a" ] || {
+    echo "install.sh: $built/libtrtllm_exporter.a does not exist; run cargo build --release -p trtllm-embed first" >&2
     exit 1
 }
 version=$(sed -n 's/^version = "\([^"]*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)
@@ -22,7 +22,10 @@ mkdir -p "$prefix/include/trtllm_exporter"
 
 # install_text FILE TARGET: fills in the version.
 install_text() {
-    sed "s/@VERSION@/$version/g; s/\(namespace\) development/\1 v${version//[^0-9a-zA-Z]/_}/" "$1" >"$work/text"
+    local major minor patch
+    IFS=. read -r major minor patch <<<"${version%%-*}"
+    sed "s/@VERSION@/$version/g; s/\(namespace\) development/\1 v${version//[^0-9a-zA-Z]/_}/
+        s/\(VERSION_MAJOR\) 0$/\1 $major/; s/\(VERSION_MINOR\) 0$/\1 $minor/; s/\(VERSION_PATCH\) 0$/\1 $patch/" "$1" >"$work/text"
     install -m 644 "$work/text" "$2"
 }
 # part FILE: prints a header with the parts that it includes in their place, each once and after those that it needs.
@@ -58,9 +61,6 @@ for file in "$packaging"/cmake/*.cmake; do
     install_text "$file" "$prefix/lib/cmake/trtllm_exporter/${file##*/}"
 done
 
-install -m 755 "$built/libtrtllm_exporter.so" "$prefix/lib/libtrtllm_exporter.so.0"
-ln -sf libtrtllm_exporter.so.0 "$prefix/lib/libtrtllm_exporter.so"
-
 # Cargo's archive contains the whole of Rust's standard library and of zstd with global symbols, so it cannot be linked
 # beside another Rust archive or the system's zstd. One object with only the needed code and local symbols can. Groups
 # are dissolved, because a linker would discard a group that the other archive has too.
@@ -74,3 +74,10 @@ functions=$(sed -n 's/.*extern "C" fn \(trtllm_exporter_\w*\).*/\1/p' "$library/
 rm -f "$work/libtrtllm_exporter.a"
 "${AR:-ar}" rcs "$work/libtrtllm_exporter.a" "$work/trtllm_exporter.o"
 install -m 644 "$work/libtrtllm_exporter.a" "$prefix/lib/"
+
+# The functions have a version, so that a program never calls those of a library with another major number.
+echo "TRTLLM_EXPORTER_0 { global: ${functions//$'\n'/; }; local: *; };" >"$work/exports.map"
+"${CC:-cc}" -shared -Wl,-soname,libtrtllm_exporter.so.0 -Wl,--version-script="$work/exports.map" -Wl,-z,defs \
+    "$work/trtllm_exporter.o" -o "$work/libtrtllm_exporter.so.0" -lgcc_s -ldl -lm -pthread
+install -m 755 "$work/libtrtllm_exporter.so.0" "$prefix/lib/"
+ln -sf libtrtllm_exporter.so.0 "$prefix/lib/libtrtllm_exporter.so"

@@ -1,5 +1,6 @@
 //! The C functions that `trtllm_exporter/exporter.h` calls. They accept null pointers, and they catch every panic,
-//! because a panic that unwinds into C++ would end the host's process.
+//! because a panic that unwinds into C++ would end the host's process. No struct crosses the border: options and records are
+//! JSON. `detail/abi.h` says what stays the same for all versions with the same major number.
 
 // A C interface needs raw pointers. This is the only module of the crate with unsafe code.
 #![allow(unsafe_code)]
@@ -8,74 +9,24 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use trtllm_sources::engine_settings::parse_settings;
+use crate::engine::Engine;
 
-use crate::server::{EmbeddedServer, ServerOptions};
-
-/// `trtllm_exporter_options` of the header. New members go to the end. `size` is that of the host's header: an older header
-/// lacks members, so its host is refused.
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct Options {
-    size: usize,
-    listen: *const c_char,
-    telemetry_path: *const c_char,
-    model: *const c_char,
-    version: *const c_char,
-    engine_version: *const c_char,
-    stale_after_ms: u64,
-    config: *const c_char,
-}
-
-/// The options behind `options`.
+/// Adds an engine to the page of its options. Returns null on failure and writes the reason to `error`, as a C string of at
+/// most `error_size` bytes.
 ///
 /// # Safety
-/// `options` is null or points to a struct that begins with its own size in bytes, and that is an [`Options`] if that size is
-/// not below an [`Options`]'.
-unsafe fn checked<'a>(options: *const Options) -> Result<&'a Options, &'static str> {
-    if options.is_null() {
-        return Err("trtllm_exporter_start: options is null; pass a struct");
-    }
-    // Read through the pointer: a reference to a struct that is shorter than the type would be undefined behavior.
-    // SAFETY: not null, so the caller guarantees a size at its beginning.
-    let size = unsafe { (&raw const (*options).size).read() };
-    if size < size_of::<Options>() {
-        return Err("trtllm_exporter/exporter.h is older than libtrtllm_exporter; compile with the header that was \
-                    installed with the library");
-    }
-    // SAFETY: the struct is as long as the type.
-    Ok(unsafe { &*options })
-}
-
-/// Starts the server. Returns null on failure and writes the reason to `error`, as a C string of at most `error_size`
-/// bytes.
-///
-/// # Safety
-/// `options` is as for [`checked`], and its strings are C strings or null. `error` is null or points to
-/// `error_size` writable bytes.
+/// `options` points to `length` readable bytes, or is null. `error` is null or points to `error_size` writable bytes.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trtllm_exporter_start(
-    options: *const Options,
+pub(crate) unsafe extern "C" fn trtllm_exporter_open(
+    options: *const c_char,
+    length: usize,
     error: *mut c_char,
     error_size: usize,
-) -> *mut EmbeddedServer {
-    let started = catch_unwind(|| {
-        // SAFETY: the caller guarantees the same.
-        let options = unsafe { checked(options) }?;
-        // SAFETY: the caller guarantees that the strings are C strings or null.
-        let text = |from| unsafe { text(from) };
-        EmbeddedServer::start(ServerOptions {
-            listen: text(options.listen).ok_or("listen is null; set it to HOST:PORT")?,
-            telemetry_path: text(options.telemetry_path).unwrap_or_else(|| "/metrics".to_owned()),
-            model: text(options.model).unwrap_or_else(|| "tensorrt_llm".to_owned()),
-            version: text(options.version).unwrap_or_else(|| "1".to_owned()),
-            engine_version: text(options.engine_version).filter(|version| !version.is_empty()),
-            stale_after: Duration::from_millis(options.stale_after_ms),
-            settings: text(options.config).map(|config| parse_settings(&config)).unwrap_or_default(),
-        })
-    });
-    match started.unwrap_or_else(|_| Err("the exporter panicked at start; please report this as a bug".to_owned())) {
-        Ok(server) => Box::into_raw(Box::new(server)),
+) -> *mut Engine {
+    // SAFETY: the caller guarantees `length` readable bytes or null.
+    let opened = catch_unwind(|| Engine::open(unsafe { bytes(options, length) }));
+    match opened.unwrap_or_else(|_| Err("the exporter panicked at start; please report this as a bug".to_owned())) {
+        Ok(engine) => Box::into_raw(Box::new(engine)),
         Err(message) => {
             // SAFETY: the caller guarantees `error_size` writable bytes.
             unsafe { write_text(&message, error, error_size) };
@@ -84,81 +35,82 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_start(
     }
 }
 
-/// Takes the result of one poll: its records as rows of numbers, its duration, and its error message (null on success).
-/// Any thread may call it.
+/// Takes one line of the ingest socket's protocol, without its line feed. Returns 0 if it is counted, and 1 if not: it is no
+/// record, longer than 1 MiB, or there is no engine. Any thread may call it.
 ///
 /// # Safety
-/// `server` was returned by [`trtllm_exporter_start`] and is not stopped, or is null. `records` points to `size`
-/// readable bytes, or is null. `failure` is a C string or null.
+/// `engine` was returned by [`trtllm_exporter_open`] and is not closed, or is null. `line` points to `length` readable
+/// bytes, or is null.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trtllm_exporter_absorb(
-    server: *mut EmbeddedServer,
-    records: *const u8,
-    size: usize,
-    took_us: u64,
-    failure: *const c_char,
-) {
+pub(crate) unsafe extern "C" fn trtllm_exporter_publish(
+    engine: *const Engine,
+    line: *const c_char,
+    length: usize,
+) -> c_int {
+    let counted = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: the caller guarantees an open engine or null, and `length` readable bytes or null.
+        unsafe { engine.as_ref() }.is_some_and(|engine| engine.publish(unsafe { bytes(line, length) }).is_ok())
+    }));
+    c_int::from(!counted.unwrap_or(false))
+}
+
+/// Ends one poll of the engine: how long it took, and why it failed (null on success). The page then shows the lines since
+/// the last poll. Any thread may call it.
+///
+/// # Safety
+/// `engine` as for [`trtllm_exporter_publish`]. `failure` is a C string or null.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn trtllm_exporter_end_poll(engine: *const Engine, took_us: u64, failure: *const c_char) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: the caller guarantees a running server or null.
-        let Some(server) = (unsafe { server.as_ref() }) else { return };
-        let records = if records.is_null() || size == 0 {
-            &[]
-        } else {
-            // SAFETY: the caller guarantees `size` readable bytes.
-            unsafe { std::slice::from_raw_parts(records, size) }
-        };
-        // SAFETY: the caller guarantees a C string or null.
-        let failure = unsafe { text(failure) };
-        server.fold().absorb(records, Duration::from_micros(took_us), failure);
+        // SAFETY: the caller guarantees an open engine or null.
+        let Some(engine) = (unsafe { engine.as_ref() }) else { return };
+        // SAFETY: not null, so the caller guarantees a C string.
+        let failure = (!failure.is_null()).then(|| unsafe { CStr::from_ptr(failure) }.to_string_lossy().into_owned());
+        engine.end_poll(Duration::from_micros(took_us), failure);
     }));
 }
 
-/// Writes the address that the server listens on, `HOST:PORT`, to `address`.
+/// Writes the address that the page is served on, `HOST:PORT`, to `address`. Returns the file descriptor of the listening
+/// socket, or -1. The child of a fork must close it, because otherwise the port stays in use after the parent stops.
 ///
 /// # Safety
-/// `server` as for [`trtllm_exporter_absorb`]. `address` is null or points to `size` writable bytes.
+/// `engine` as for [`trtllm_exporter_publish`]. `address` is null or points to `size` writable bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn trtllm_exporter_address(
-    server: *const EmbeddedServer,
+    engine: *const Engine,
     address: *mut c_char,
     size: usize,
-) {
-    // SAFETY: the caller guarantees a running server or null.
-    let text = unsafe { server.as_ref() }.map_or("", |server| server.address.as_str());
+) -> c_int {
+    // SAFETY: the caller guarantees an open engine or null.
+    let (text, listener) =
+        unsafe { engine.as_ref() }.map_or(("", -1), |engine| (engine.page.address.as_str(), engine.page.listener));
     // SAFETY: the caller guarantees `size` writable bytes.
     unsafe { write_text(text, address, size) };
+    listener
 }
 
-/// Returns the file descriptor of the listening socket, or -1. The child of a fork must close it, because otherwise the
-/// port stays in use after the parent stops.
+/// Removes the engine from its page, and frees it. The page stops with its last engine.
 ///
 /// # Safety
-/// `server` as for [`trtllm_exporter_absorb`].
+/// `engine` as for [`trtllm_exporter_publish`]. The caller does not use it afterwards.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trtllm_exporter_listener(server: *const EmbeddedServer) -> c_int {
-    // SAFETY: the caller guarantees a running server or null.
-    unsafe { server.as_ref() }.map_or(-1, |server| server.listener)
-}
-
-/// Stops the server's thread and frees the server.
-///
-/// # Safety
-/// `server` as for [`trtllm_exporter_absorb`]. The caller does not use it afterwards.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trtllm_exporter_stop(server: *mut EmbeddedServer) {
-    if !server.is_null() {
+pub(crate) unsafe extern "C" fn trtllm_exporter_close(engine: *mut Engine) {
+    if !engine.is_null() {
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: `start` created it with Box::into_raw, and the caller stops it only once.
-            unsafe { Box::from_raw(server) }.stop();
+            // SAFETY: `open` created it with Box::into_raw, and the caller closes it only once.
+            unsafe { Box::from_raw(engine) }.close();
         }));
     }
 }
 
 /// # Safety
-/// `from` is a C string or null.
-unsafe fn text(from: *const c_char) -> Option<String> {
-    // SAFETY: not null, so the caller guarantees a C string.
-    (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned())
+/// `from` points to `length` readable bytes for as long as the result is used, or is null.
+unsafe fn bytes<'a>(from: *const c_char, length: usize) -> &'a [u8] {
+    if from.is_null() || length == 0 {
+        return &[];
+    }
+    // SAFETY: the caller guarantees `length` readable bytes.
+    unsafe { std::slice::from_raw_parts(from.cast(), length) }
 }
 
 /// # Safety
@@ -179,16 +131,95 @@ unsafe fn write_text(text: &str, to: *mut c_char, size: usize) {
 mod tests {
     use super::*;
 
-    /// Only the memory of the size exists, so Miri or valgrind would report a reference to the whole struct.
+    fn open(options: &str) -> Result<*mut Engine, String> {
+        let mut error = [0; 256];
+        // SAFETY: both pointers are valid for their lengths.
+        let engine =
+            unsafe { trtllm_exporter_open(options.as_ptr().cast(), options.len(), error.as_mut_ptr(), error.len()) };
+        // SAFETY: the function writes a C string.
+        let error = unsafe { CStr::from_ptr(error.as_ptr()) }.to_string_lossy().into_owned();
+        if engine.is_null() { Err(error) } else { Ok(engine) }
+    }
+
+    fn publish(engine: *const Engine, line: &str) -> c_int {
+        // SAFETY: the engine is open or null, and the line is valid for its length.
+        unsafe { trtllm_exporter_publish(engine, line.as_ptr().cast(), line.len()) }
+    }
+
+    fn address(engine: *const Engine) -> String {
+        let mut text = [0; 64];
+        // SAFETY: the engine is open or null, and the text is valid for its length.
+        unsafe { trtllm_exporter_address(engine, text.as_mut_ptr(), text.len()) };
+        // SAFETY: the function writes a C string.
+        unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned()
+    }
+
+    fn named(listen: &str, model: &str) -> String {
+        format!("{{\"listen\": \"{listen}\", \"hello\": {{\"model\": \"{model}\"}}, \"key_of_a_newer_header\": [1]}}")
+    }
+
     #[test]
-    fn options_of_an_older_header_are_refused_after_nothing_but_their_size_was_read() {
-        for size in [0, size_of::<usize>(), size_of::<Options>() - 1] {
-            let older = Box::new(size);
-            // SAFETY: points to a size that is below that of the type.
-            let refused = unsafe { checked((&raw const *older).cast()) };
-            assert!(refused.is_err_and(|why| why.contains("older than libtrtllm_exporter")), "{size}");
+    fn lines_are_counted_or_rejected_with_a_status() {
+        let engine = open(&named("127.0.0.1:0", "a")).unwrap();
+        assert_eq!(publish(engine, "{\"iter\": 1, \"numActiveRequests\": 1, \"memberOfANewerHeader\": {}}"), 0);
+        for line in ["", "[]", "{\"hello\": {}}", &" ".repeat(2 << 20)] {
+            assert_eq!(publish(engine, line), 1);
         }
-        // SAFETY: null is allowed.
-        assert!(unsafe { checked(std::ptr::null()) }.is_err_and(|why| why.contains("null")));
+        assert_eq!(publish(std::ptr::null(), "{\"iter\": 1, \"numActiveRequests\": 1}"), 1);
+        // SAFETY: the engine is open, and closed once.
+        unsafe { trtllm_exporter_close(engine) };
+    }
+
+    #[test]
+    fn engines_with_one_address_share_its_page_until_the_last_one_is_closed() {
+        let first = open(&named("127.0.0.1:0", "a")).unwrap();
+        let listen = address(first);
+        let taken = open(&named(&listen, "a")).unwrap_err();
+        assert!(taken.contains("\"a\" version \"1\" is on the page") && taken.contains(&listen), "{taken}");
+        let second = open(&named(&listen, "b")).unwrap();
+        assert_eq!(address(second), listen);
+        let elsewhere = open(&named("127.0.0.1:0", "a")).unwrap();
+        assert_ne!(address(elsewhere), listen);
+        // SAFETY: the engines are open, and closed once.
+        unsafe {
+            trtllm_exporter_close(first);
+            trtllm_exporter_close(elsewhere);
+        }
+        assert!(std::net::TcpStream::connect(&listen).is_ok(), "the second engine keeps the page");
+        // SAFETY: as above.
+        unsafe { trtllm_exporter_close(second) };
+        assert!(std::net::TcpStream::connect(&listen).is_err(), "the page stops with its last engine");
+        let again = open(&named(&listen, "a")).unwrap();
+        // SAFETY: as above.
+        unsafe { trtllm_exporter_close(again) };
+    }
+
+    #[test]
+    fn derived_names_get_the_lowest_free_version() {
+        let derived = |listen: &str| {
+            open(&format!("{{\"listen\": \"{listen}\", \"hello\": {{\"model\": \"m\", \"derived\": true}}}}")).unwrap()
+        };
+        let first = derived("127.0.0.1:0");
+        let second = derived(&address(first));
+        // SAFETY: the engines are open.
+        let versions = [first, second].map(|engine| unsafe { &*engine }.slot.name.version.clone());
+        assert_eq!(versions, ["1", "2"]);
+        for engine in [first, second] {
+            // SAFETY: the engines are open, and closed once.
+            unsafe { trtllm_exporter_close(engine) };
+        }
+    }
+
+    #[test]
+    fn an_error_names_what_to_change() {
+        for (options, text) in [
+            ("", "not valid JSON"),
+            ("{\"listen\": 7}", "not valid JSON"),
+            ("{}", "cannot listen on \"\""),
+            ("{\"listen\": \"127.0.0.1:0\", \"telemetry_path\": \"metrics\"}", "telemetry path \"metrics\""),
+        ] {
+            let error = open(options).unwrap_err();
+            assert!(error.contains(text), "{options}: {error}");
+        }
     }
 }

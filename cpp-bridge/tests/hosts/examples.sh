@@ -24,10 +24,7 @@ untouched() {
     return $result
 }
 
-# Excludes the sum of single-precision numbers, because JSON rounds them and the embedded exporter does not.
-engine_lines() {
-    page "$1" | grep -E '^nv_(trt_)?llm_' | grep -v -e nv_trt_llm_engine_info -e request_decoded_tokens_per_iteration_sum | sort
-}
+engine_lines() { page "$1" | grep -E '^nv_(trt_)?llm_' | grep -v nv_trt_llm_engine_info | sort; }
 
 # on_page ADDRESS PATTERN. Not a pipe: grep ends at the first match, and a page that cannot be written to its end fails.
 on_page() { grep -q "$2" <<<"$(page "$1")"; }
@@ -62,7 +59,7 @@ PY
     return $result
 }
 
-same_page() { # the embedded exporter's page, made of rows of numbers, must equal the sidecar's page, made of JSON
+same_page() { # the embedded exporter's page must equal the sidecar's page
     start_sidecar "$socket" || return 1
     : >"$work/host"
     "$work/plain/exporter" "$socket" >>"$work/host" 2>"$work/log" &

@@ -257,18 +257,81 @@ void portInUseIsLoggedAndPublishingStillWorks()
 {
     CapturedLog const log;
     Listener listener(kPath);
+    auto const taken = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(own);
+    CHECK(::bind(taken, reinterpret_cast<sockaddr*>(&own), size) == 0 && ::listen(taken, 1) == 0);
+    CHECK(::getsockname(taken, reinterpret_cast<sockaddr*>(&own), &size) == 0);
+    auto const address = "127.0.0.1:" + std::to_string(ntohs(own.sin_port));
     auto const executor = engine();
-    auto first = Exporter::attach(executor, CapturedLog().options("127.0.0.1:0"));
-    auto const other = engine();
-    auto second = Exporter::attach(other, log.options(first.address(), kPath));
-    CHECK(contains(log.all(), "cannot listen on " + first.address()) && second.address().empty());
-    work(*other, 20);
+    auto exporter = Exporter::attach(executor, log.options(address, kPath));
+    CHECK(contains(log.all(), "cannot listen on " + address) && exporter.address().empty());
+    CHECK(contains(exporter.status().pageError, "cannot listen on " + address));
+    work(*executor, 20);
     CHECK(until([&] { return count(listener.text(), "\"iterLatencyMS\":") == 21; }));
+    CHECK(exporter.status().connected && exporter.status().socketError.empty());
+    exporter.stop();
+    ::close(taken);
     for (auto const* listen : {"nonsense", "127.0.0.1:99999", ":", "[::1"})
     {
         auto wrong = Exporter::attach(executor, log.options(listen));
-        CHECK(wrong.address().empty());
+        CHECK(wrong.address().empty() && !wrong.status().pageError.empty());
     }
+}
+
+void statusSaysWhyTheSidecarIsNotReached()
+{
+    auto const executor = engine();
+    auto exporter = Exporter::attach(executor, CapturedLog().options("", "/nonexistent/x.sock"));
+    CHECK(exporter.status().socketError.empty()); // before the first record
+    work(*executor, 5);
+    CHECK(until([&] { return contains(exporter.status().socketError, "cannot publish to /nonexistent/x.sock: "); }));
+    CHECK(!exporter.status().connected && exporter.status().address.empty() && exporter.status().pageError.empty());
+}
+
+void executorsWithOneAddressShareAPage()
+{
+    CapturedLog const log;
+    auto const llama = engine();
+    auto const qwen = engine();
+    auto options = log.options("127.0.0.1:0");
+    options.name = trtllm_exporter::EngineName("llama");
+    auto first = Exporter::attach(llama, options);
+    options.listen = first.address();
+    options.name = trtllm_exporter::EngineName("qwen");
+    auto second = Exporter::attach(qwen, options);
+    CHECK(!first.address().empty() && second.address() == first.address());
+    work(*llama, 10);
+    work(*qwen, 20);
+    auto const iterations = [](char const* model, int number)
+    {
+        return "\nnv_trt_llm_iterations_total{model=\"" + std::string(model) + "\",version=\"1\"} "
+            + std::to_string(number) + "\n";
+    };
+    CHECK(until([&] { return contains(page(first), iterations("llama", 10)) && contains(page(first), iterations("qwen", 20)); }));
+    options.name = trtllm_exporter::EngineName("qwen");
+    auto const third = engine();
+    auto refused = Exporter::attach(third, options);
+    CHECK(refused.address().empty() && contains(refused.status().pageError, "model \"qwen\" version \"1\" is on the page"));
+    first.stop();
+    CHECK(until([&] { return contains(page(second), iterations("qwen", 20)) && !contains(page(second), "llama"); }));
+}
+
+void secondAttachToAnExecutorWarns()
+{
+    CapturedLog const log;
+    auto const executor = engine();
+    auto first = Exporter::attach(executor, log.options("127.0.0.1:0"));
+    CHECK(!contains(log.all(), "another Exporter"));
+    {
+        auto second = Exporter::attach(executor, log.options("127.0.0.1:0"));
+        CHECK(count(log.all(), "another Exporter reads this executor already") == 1);
+    }
+    first.stop();
+    auto third = Exporter::attach(executor, log.options("127.0.0.1:0"));
+    CHECK(count(log.all(), "another Exporter") == 1);
 }
 
 void stopIsFastWithAnOpenConnection()
@@ -502,6 +565,9 @@ int main(int count, char** arguments)
     executorMayBeShutDownAndExporterMayBeDestroyedFirst();
     throwingExecutorIsLoggedOnceAndCounted();
     portInUseIsLoggedAndPublishingStillWorks();
+    statusSaysWhyTheSidecarIsNotReached();
+    executorsWithOneAddressShareAPage();
+    secondAttachToAnExecutorWarns();
     stopIsFastWithAnOpenConnection();
     stopLeavesABlockedCallOfASharedExecutorBehind();
     stopWaitsForARunningCallOfAReferencedExecutor();

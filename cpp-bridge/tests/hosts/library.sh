@@ -45,12 +45,40 @@ static_is_small() { # only the functions of exporter.h are global
         { [ "$profile" != release ] || [ "$(stat -c %s "$work/prefix/lib/libtrtllm_exporter.a")" -le 15000000 ]; }
 }
 
+functions_have_versions() { # of the shared library; those of the static one stay inside a plugin
+    export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
+    [ "$(nm -D --defined-only "$work/prefix/lib/libtrtllm_exporter.so" | grep -c ' T trtllm_exporter_.*@@TRTLLM_EXPORTER_0$')" = 5 ] || return 1
+    # shellcheck disable=SC2046
+    ${CXX:-g++} "${flags[@]}" -fPIC -shared $(pkg-config --cflags trtllm_exporter-static) "${sim[@]}" "$here/other_header.cc" \
+        -o "$work/plugin-with-exporter.so" $(pkg-config --static --libs trtllm_exporter-static) &&
+        ! nm -D "$work/plugin-with-exporter.so" | grep trtllm_exporter_
+}
+
+# other_header NAME SED: compiles a host against the installed headers after this change, and runs it with the library.
+other_header() {
+    local folder=$work/header-$1 file
+    mkdir -p "$folder/trtllm_exporter"
+    for file in publisher exporter; do
+        sed "$2" "$work/prefix/include/trtllm_exporter/$file.h" >"$folder/trtllm_exporter/$file.h"
+    done
+    ! diff -r "$folder/trtllm_exporter" "$work/prefix/include/trtllm_exporter" >"$folder/changes" &&
+        ${CXX:-g++} "${flags[@]}" -I"$folder" "${sim[@]}" "$here/other_header.cc" -o "$folder/host" -L"$work/plain" -ltensorrt_llm \
+            -L"$work/prefix/lib" -ltrtllm_exporter -Wl,-rpath,"$work/plain:$work/prefix/lib" && timeout 60 "$folder/host"
+}
+
+other_headers() { # an older header does not know the last options and members; a newer one has some that the library does not know
+    other_header older '/engine_version\\":/d; /escaped(mOptions.engineVersion)/d; s/V(pinnedMemUsage, pinned_mem_usage)//' &&
+        other_header newer 's/{\\"listen\\"/{\\"newer_option\\":[1],\\"listen\\"/; s/{\\"iter\\":/{\\"newer_member\\":[{}],\\"iter\\":/'
+}
+
 one_version() { # the packages have the version of Cargo.toml, and so has every name of the headers
     local version unversioned
     version=$(sed -n 's/^version = "\([^"]*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)
     export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
     [ "$(pkg-config --modversion trtllm_exporter)" = "$version" ] && [ "$(pkg-config --modversion trtllm_exporter-static)" = "$version" ] &&
         grep -q "PACKAGE_VERSION $version)" "$work/prefix/lib/cmake/trtllm_exporter/trtllm_exporterConfigVersion.cmake" || return 1
+    printf '%s\n' '#include "trtllm_exporter/publisher.h"' 'TRTLLM_EXPORTER_VERSION_MAJOR.TRTLLM_EXPORTER_VERSION_MINOR.TRTLLM_EXPORTER_VERSION_PATCH' |
+        "${CXX:-g++}" -x c++ -std=c++17 -I"$work/prefix/include" -E -P - | tail -n 1 | tr -d ' ' | grep -qx "$version" || return 1
     # Two plugins with two versions of the headers must not share functions or static variables.
     unversioned=$(globals "$work/plain/exporter" | c++filt | grep 'trtllm_exporter::' | grep -v "trtllm_exporter::v${version//./_}::")
     echo "$unversioned" | head

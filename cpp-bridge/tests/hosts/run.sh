@@ -105,6 +105,8 @@ check "exporter: tests of exporter.h, built with pkg-config" by_pkg_config plain
 check "exporter: the embedded page equals the sidecar's page" same_page
 check "library: the static library has only its own symbols and, if optimized, at most 15 MB" static_is_small
 check "library: the static library beside another Rust archive and the system's zstd" beside
+check "library: functions have versions, and stay inside a plugin with the static library" functions_have_versions
+check "library: an older and a newer header with this library" other_headers
 check "library: one version in all packages and names" one_version
 for mode in late errors moved churn leaking "polling 100000"; do
     # shellcheck disable=SC2086

@@ -4,7 +4,7 @@
 // exporter, or both.
 //
 //     trtllm_exporter::Options options;
-//     options.listen = "0.0.0.0:8002";
+//     options.listen = "127.0.0.1:8002";
 //     auto exporter = trtllm_exporter::Exporter::attach(executor, options);
 //     for (auto const& response : executor->awaitResponses()) { exporter.observe(response); ... }
 //
@@ -24,7 +24,6 @@
 
 // install.sh replaces the includes of detail/ with the files.
 #include "trtllm_exporter/detail/attachment.h"
-#include "trtllm_exporter/detail/rows.h"
 #include "trtllm_exporter/publisher.h"
 
 #include <cstdint>
@@ -57,7 +56,7 @@ public:
                 auto const alive = held.lock();
                 return alive == nullptr ? "the executor has been destroyed" : poll(*alive, to);
             },
-            std::move(options), true);
+            executor.get(), std::move(options), true);
     }
 
     /// Like above, without ownership: stop() must be called before the Executor is destroyed.
@@ -74,7 +73,7 @@ public:
                 }
                 return error;
             },
-            std::move(options), false);
+            &executor, std::move(options), false);
     }
 
     /// A temporary Executor would be destroyed before the Exporter.
@@ -141,6 +140,12 @@ public:
         return alive() ? (*mAttachment)->address() : std::string();
     }
 
+    /// What the exporter reaches, and why not. Default-constructed after stop().
+    [[nodiscard]] Status status() const
+    {
+        return alive() ? (*mAttachment)->status() : Status();
+    }
+
     /// Number of records dropped because the sidecar did not read them, or because a buffer was full.
     [[nodiscard]] std::uint64_t dropped() const noexcept
     {
@@ -156,12 +161,14 @@ private:
     static constexpr char const* kShutDown
         = "the executor has been shut down, or this process is not the leader; attach in the leader";
 
-    static Exporter attachTo(detail::Attachment::Poll poll, Options options, bool shared) noexcept
+    static Exporter attachTo(
+        detail::Attachment::Poll poll, void const* executor, Options options, bool shared) noexcept
     {
         Exporter exporter;
         try
         {
-            auto const attachment = std::make_shared<detail::Attachment>(std::move(poll), std::move(options), shared);
+            auto const attachment
+                = std::make_shared<detail::Attachment>(std::move(poll), executor, std::move(options), shared);
             if (detail::Attachment::start(attachment))
             {
                 exporter.mAttachment = new std::shared_ptr<detail::Attachment>(attachment);

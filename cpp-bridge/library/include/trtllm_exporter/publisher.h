@@ -15,6 +15,7 @@
 // install.sh replaces the includes of detail/ with the files.
 #include "trtllm_exporter/detail/json.h"
 #include "trtllm_exporter/detail/line_ring.h"
+#include "trtllm_exporter/detail/lines.h"
 #include "trtllm_exporter/detail/members.h"
 #include "trtllm_exporter/detail/options.h"
 #include "trtllm_exporter/detail/process.h"
@@ -48,24 +49,8 @@ public:
     {
         try
         {
-            detail::Json hello;
-            hello.raw("{\"hello\":{\"model\":\"");
-            hello.escaped(name.model);
-            hello.raw("\",\"version\":\"");
-            hello.escaped(name.version);
-            // A different pid tells the exporter that the engine restarted.
-            hello.raw("\",\"pid\":" + std::to_string(::getpid()));
-            if (auto const rank = detail::mpiRank(); !rank.empty())
-            {
-                hello.raw(",\"rank\":" + rank);
-            }
-            if (!options.config.empty())
-            {
-                hello.raw(",\"config\":");
-                hello.texts(options.config);
-            }
-            hello.raw(name.derived ? ",\"derived\":true}}\n" : "}}\n");
-            mSender = new detail::Sender(path, std::string(hello.text()), std::move(options));
+            auto const hello = "{" + detail::helloOf(name, options.config) + "}\n";
+            mSender = new detail::Sender(path, hello, std::move(options));
         }
         catch (...) // NOLINT(bugprone-empty-catch): out of memory; the server runs without a publisher
         {
@@ -99,7 +84,12 @@ public:
     {
         try
         {
-            return alive() && write(record);
+            if (!alive())
+            {
+                return false;
+            }
+            detail::writeLines(record, [this](std::string_view line) { mSender->push(line); });
+            return true;
         }
         catch (...)
         {
@@ -158,111 +148,16 @@ public:
         return alive() && mSender->failing.load(std::memory_order_relaxed);
     }
 
-private:
-    /// The exporter accepts lines of up to 1 MiB. The row of an active request takes about 300 bytes.
-    static constexpr std::size_t kLine = std::size_t{1000} << 10;
+    /// Why the exporter is not reached, or does not accept the records. Empty if it does, and before the first record.
+    [[nodiscard]] std::string error() const
+    {
+        return alive() ? mSender->error() : std::string();
+    }
 
+private:
     [[nodiscard]] bool alive() const noexcept
     {
         return mSender != nullptr && mGeneration == detail::Forks::generation();
-    }
-
-    template <class Record>
-    bool write(Record const& record)
-    {
-        detail::Json line;
-        if constexpr (detail::Has_getResult<Record>::value)
-        {
-            return record.hasError()
-                || writeResult(record.getResult(), ",\"requestId\":" + std::to_string(record.getRequestId()), line);
-        }
-        else if constexpr (detail::Has_isFinal<Record>::value)
-        {
-            return writeResult(record, {}, line);
-        }
-        else if constexpr (detail::Has_timingMetrics<Record>::value)
-        {
-            line.raw("{\"perfMetrics\":");
-            line.object<detail::RequestPerfMetrics>(record);
-            line.raw("}");
-            mSender->push(line.text());
-        }
-        else if constexpr (detail::Has_requestStats<Record>::value)
-        {
-            writeRows(record, line);
-        }
-        else
-        {
-            static_assert(detail::Has_iter<Record>::value && detail::Has_numActiveRequests<Record>::value,
-                "publish() takes IterationStats, RequestStatsPerIteration, RequestPerfMetrics, Response or Result");
-            line.object<detail::IterationStats>(record);
-            mSender->push(line.text());
-        }
-        return true;
-    }
-
-    /// Writes the rows of one iteration in one line. A queued request has no other values, so its row is short.
-    template <class Record>
-    void writeRows(Record const& record, detail::Json& line)
-    {
-        auto const start = "{\"iter\":" + std::to_string(record.iter) + ",\"requestStats\":[";
-        std::string_view before = start;
-        for (auto const& row : record.requestStats)
-        {
-            using Stage = std::decay_t<decltype(row.stage)>;
-            if (line.text().size() >= kLine)
-            {
-                // The line is full, so further rows are left out. The end of a request is reported only once, so those
-                // rows go into another line.
-                if (row.stage != Stage::kGENERATION_COMPLETE)
-                {
-                    continue;
-                }
-                line.raw("]}");
-                mSender->push(line.text());
-                line.clear();
-                before = start;
-            }
-            line.raw(before);
-            if (row.stage == Stage::kQUEUED)
-            {
-                line.raw("{\"id\":" + std::to_string(row.id) + ",\"stage\":\"QUEUED\"}");
-            }
-            else
-            {
-                line.object<detail::RequestStats>(row);
-            }
-            before = ",";
-        }
-        if (!line.text().empty())
-        {
-            line.raw("]}");
-            mSender->push(line.text());
-        }
-    }
-
-    template <class Result>
-    bool writeResult([[maybe_unused]] Result const& result, [[maybe_unused]] std::string const& id,
-        [[maybe_unused]] detail::Json& line)
-    {
-        if constexpr (detail::Has_requestPerfMetrics<Result>::value)
-        {
-            if (result.isFinal && result.requestPerfMetrics)
-            {
-                line.raw("{\"perfMetrics\":");
-                line.object<detail::RequestPerfMetrics>(*result.requestPerfMetrics);
-                line.raw(id);
-                if (auto const* const reason = detail::finishReason(result))
-                {
-                    line.raw(",\"finishReason\":\"");
-                    line.raw(reason);
-                    line.raw("\"");
-                }
-                line.raw("}");
-                mSender->push(line.text());
-            }
-        }
-        return true;
     }
 
     unsigned mGeneration{detail::Forks::generation()};

@@ -21,6 +21,7 @@ if(NOT TARGET trtllm_exporter::publisher)
   add_library(trtllm_exporter::static STATIC IMPORTED)
   set_target_properties(trtllm_exporter::static PROPERTIES
     IMPORTED_LOCATION "${_trtllm_exporter_prefix}/lib/libtrtllm_exporter.a"
+    INTERFACE_COMPILE_DEFINITIONS TRTLLM_EXPORTER_STATIC
     INTERFACE_LINK_LIBRARIES "trtllm_exporter::publisher;gcc_s;m;${CMAKE_DL_LIBS}")
 endif()
 set(trtllm_exporter_FOUND TRUE)

@@ -2,7 +2,8 @@
 
 // The options of an Exporter, and the thread that polls its Executor.
 
-#include "trtllm_exporter/detail/rows.h"
+#include "trtllm_exporter/detail/abi.h"
+#include "trtllm_exporter/detail/lines.h"
 #include "trtllm_exporter/publisher.h"
 
 #include <algorithm>
@@ -23,29 +24,6 @@
 
 #include <pthread.h>
 
-extern "C"
-{
-    // The C interface of libtrtllm_exporter. Only this header calls it.
-    struct trtllm_exporter_server;
-    struct trtllm_exporter_options
-    {
-        std::size_t size;
-        char const* listen;
-        char const* telemetry_path;
-        char const* model;
-        char const* version;
-        char const* engine_version;
-        std::uint64_t stale_after_ms;
-        char const* config;
-    };
-    trtllm_exporter_server* trtllm_exporter_start(trtllm_exporter_options const*, char* error, std::size_t size);
-    void trtllm_exporter_absorb(trtllm_exporter_server*, unsigned char const* records, std::size_t size,
-        std::uint64_t took_us, char const* failure);
-    void trtllm_exporter_address(trtllm_exporter_server const*, char* address, std::size_t size);
-    int trtllm_exporter_listener(trtllm_exporter_server const*);
-    void trtllm_exporter_stop(trtllm_exporter_server*);
-}
-
 namespace trtllm_exporter
 {
 inline namespace development
@@ -55,7 +33,8 @@ struct Options
 {
     /// The labels of this engine. EngineName::ofEngine(directory) derives them from the engine's folder.
     EngineName name;
-    /// HOST:PORT to serve the page on. Port 0 picks a free port. Empty: no page.
+    /// HOST:PORT to serve the page on. Port 0 picks a free port. Empty: no page. Exporters with the same address share one
+    /// page, with a model each.
     std::string listen;
     std::string telemetryPath = "/metrics";
     /// Path of the sidecar's ingest socket. Empty: do not publish. If `listen` is empty too, the sidecar's default
@@ -75,6 +54,19 @@ struct Options
     std::chrono::milliseconds stopTimeout{300};
     /// The publisher's buffer and timeouts. Its log callback and `config` serve the whole library.
     PublisherOptions publisher;
+};
+
+/// What an Exporter reaches.
+struct Status
+{
+    /// HOST:PORT of the page. Empty if there is none.
+    std::string address;
+    /// Why there is no page although Options::listen asks for one. Empty otherwise.
+    std::string pageError;
+    /// The sidecar reads the records.
+    bool connected = false;
+    /// Why the sidecar is not reached, or refuses the records. Empty otherwise, and before the first record.
+    std::string socketError;
 };
 
 namespace detail
@@ -98,11 +90,16 @@ public:
     using Poll = std::function<std::string(Attachment&)>;
 
     /// `shared`: the Executor stays valid during a poll, so stop() may leave a poll behind.
-    Attachment(Poll poll, Options options, bool shared)
+    Attachment(Poll poll, void const* executor, Options options, bool shared)
         : mPoll(std::move(poll))
+        , mExecutor(executor)
         , mOptions(std::move(options))
         , mShared(shared)
     {
+        if (Attached::add(mExecutor))
+        {
+            log("another Exporter reads this executor already, and each record reaches only one of them; attach once");
+        }
         if (mOptions.listen.empty() && mOptions.socket.empty())
         {
             mOptions.socket = "/run/trtllm-exporter/ingest.sock";
@@ -140,12 +137,13 @@ public:
         {
             stopThread();
         }
-        if (mServer != nullptr)
+        if (mPage != nullptr)
         {
-            Forks::forget(trtllm_exporter_listener(mServer));
-            trtllm_exporter_stop(mServer);
+            Forks::forget(trtllm_exporter_address(mPage, nullptr, 0));
+            trtllm_exporter_close(mPage);
         }
         mPublisher.reset();
+        Attached::remove(mExecutor);
     }
 
     /// Takes records that the Executor returned. Only the polling thread calls this.
@@ -160,21 +158,7 @@ public:
         mDrained += records.size();
         for (auto const& record : records)
         {
-            if (mPublisher)
-            {
-                mPublisher->publish(record);
-            }
-            if (mServer != nullptr)
-            {
-                if constexpr (Has_requestStats<std::decay_t<decltype(record)>>::value)
-                {
-                    mRows.requests(record);
-                }
-                else
-                {
-                    mRows.record(record);
-                }
-            }
+            writeLines(record, [this](std::string_view line) { pass(line); });
         }
     }
 
@@ -182,31 +166,23 @@ public:
     template <class Response>
     void observe(Response const& response)
     {
-        if (response.hasError())
-        {
-            return;
-        }
-        auto const& result = response.getResult();
-        if constexpr (Has_requestPerfMetrics<std::decay_t<decltype(result)>>::value)
-        {
-            if (result.isFinal && result.requestPerfMetrics)
+        writeLines(response,
+            [this](std::string_view line)
             {
                 if (mPublisher)
                 {
-                    mPublisher->publish(response);
+                    mPublisher->publishLine(line);
                 }
-                if (mServer != nullptr)
+                if (mPage != nullptr)
                 {
+                    // The polling thread passes them on, so that the host's thread does not fold them.
                     std::lock_guard const lock(mMutex);
-                    if (mFinished.bytes().size() < kMaxFinishedBytes)
+                    if (auto const full = mFinished.push(line); full > 0)
                     {
-                        mFinished.finished(response.getRequestId(), result);
-                        return;
+                        lost.fetch_add(full, std::memory_order_relaxed);
                     }
-                    lost.fetch_add(1, std::memory_order_relaxed);
                 }
-            }
-        }
+            });
     }
 
     [[nodiscard]] std::uint64_t dropped() const noexcept
@@ -219,6 +195,19 @@ public:
         return mAddress;
     }
 
+    [[nodiscard]] Status status() const
+    {
+        Status status;
+        status.address = mAddress;
+        status.pageError = mPageError;
+        if (mPublisher)
+        {
+            status.connected = mPublisher->connected();
+            status.socketError = mPublisher->error();
+        }
+        return status;
+    }
+
     [[nodiscard]] bool drainsRequests() const noexcept
     {
         return mOptions.drainRequests;
@@ -227,41 +216,39 @@ public:
     std::atomic<std::uint64_t> lost{0};
 
 private:
-    /// Enough for about 12,000 finished requests between two polls.
+    /// Enough for about 4,000 finished requests between two polls.
     static constexpr std::size_t kMaxFinishedBytes = std::size_t{2} << 20;
     /// TensorRT-LLM's default ring size. A poll that finds a quarter of it full halves the interval.
     static constexpr std::size_t kRing = 1000;
 
     void serve()
     {
-        trtllm_exporter_options options{};
-        options.size = sizeof(options);
-        options.listen = mOptions.listen.c_str();
-        options.telemetry_path = mOptions.telemetryPath.c_str();
-        options.model = mOptions.name.model.c_str();
-        options.version = mOptions.name.version.c_str();
-        options.engine_version = mOptions.engineVersion.c_str();
-        options.stale_after_ms = static_cast<std::uint64_t>(mOptions.staleAfter.count());
-        Json settings;
-        settings.texts(mOptions.publisher.config);
-        std::string const config(settings.text());
-        options.config = config.c_str();
-        char text[512] = "";
+        Json text;
+        text.raw("{\"listen\":\"");
+        text.escaped(mOptions.listen);
+        text.raw("\",\"telemetry_path\":\"");
+        text.escaped(mOptions.telemetryPath);
+        text.raw("\",\"engine_version\":\"");
+        text.escaped(mOptions.engineVersion);
+        text.raw("\",\"stale_after_ms\":" + std::to_string(std::max<std::int64_t>(mOptions.staleAfter.count(), 0)) + ",");
+        text.raw(helloOf(mOptions.name, mOptions.publisher.config) + "}");
+        auto const options = text.text();
+        char answer[512] = "";
         // The server's thread must not handle the host's signals.
         sigset_t all;
         sigset_t before;
         ::sigfillset(&all);
         ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        mServer = trtllm_exporter_start(&options, text, sizeof(text));
+        mPage = trtllm_exporter_open(options.data(), options.size(), answer, sizeof(answer));
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        if (mServer == nullptr)
+        if (mPage == nullptr)
         {
-            log(text);
+            mPageError = answer;
+            log(mPageError);
             return;
         }
-        Forks::opened(trtllm_exporter_listener(mServer));
-        trtllm_exporter_address(mServer, text, sizeof(text));
-        mAddress = text;
+        Forks::opened(trtllm_exporter_address(mPage, answer, sizeof(answer)));
+        mAddress = answer;
         log("serving http://" + mAddress + mOptions.telemetryPath);
     }
 
@@ -324,10 +311,22 @@ private:
         mWake.notify_all();
     }
 
+    /// Only the polling thread calls this.
+    void pass(std::string_view line)
+    {
+        if (mPublisher)
+        {
+            mPublisher->publishLine(line);
+        }
+        if (mPage != nullptr && trtllm_exporter_publish(mPage, line.data(), line.size()) != 0)
+        {
+            lost.fetch_add(1, std::memory_order_relaxed);
+        }
+    }
+
     void poll(bool last)
     {
         mDrained = 0;
-        mRows.clear();
         auto const begun = std::chrono::steady_clock::now();
         auto const failure = mPoll(*this);
         std::lock_guard const outputs(mOutputs);
@@ -335,15 +334,19 @@ private:
         {
             return;
         }
-        if (mServer != nullptr)
+        if (mPage != nullptr)
         {
+            std::string finished;
             {
                 std::lock_guard const lock(mMutex);
-                mRows.append(mFinished);
-                mFinished.clear();
+                mFinished.take(finished, mFinished.used());
+            }
+            for (std::string_view rest = finished; !rest.empty(); rest.remove_prefix(rest.find('\n') + 1))
+            {
+                trtllm_exporter_publish(mPage, rest.data(), rest.find('\n'));
             }
             auto const took = std::chrono::steady_clock::now() - begun;
-            trtllm_exporter_absorb(mServer, mRows.bytes().data(), mRows.bytes().size(),
+            trtllm_exporter_end_poll(mPage,
                 static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count()),
                 failure.empty() ? nullptr : failure.c_str());
         }
@@ -365,21 +368,22 @@ private:
     }
 
     Poll mPoll;
+    void const* mExecutor;
     Options mOptions;
     bool mShared;
     std::optional<Publisher> mPublisher;
-    trtllm_exporter_server* mServer{nullptr};
+    trtllm_exporter_engine* mPage{nullptr};
     std::string mAddress;
+    std::string mPageError;
     pthread_t mThread{};
     bool mStarted{false};
     std::mutex mMutex;
     std::condition_variable mWake;
     bool mStopped{false};    // guarded by mMutex
     bool mEnded{false};      // the thread has ended; guarded by mMutex
-    Rows mFinished;          // guarded by mMutex
+    LineRing mFinished{kMaxFinishedBytes}; // guarded by mMutex
     std::mutex mOutputs;     // held while the thread uses the server and the publisher; taken before mMutex
     bool mClosed{false};     // guarded by mOutputs
-    Rows mRows;              // used by mThread only
     std::size_t mDrained{0}; // used by mThread only
     bool mFailing{false};    // used by mThread only
 };

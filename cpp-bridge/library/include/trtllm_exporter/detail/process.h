@@ -53,7 +53,10 @@ public:
         for (auto& slot : sDescriptors)
         {
             int mine = descriptor;
-            slot.compare_exchange_strong(mine, 0);
+            if (slot.compare_exchange_strong(mine, 0))
+            {
+                return; // another Exporter may have the same page
+            }
         }
     }
 
@@ -75,6 +78,45 @@ private:
     // Registered when the program or library is loaded. A static local variable would deadlock in a child if another
     // thread was initializing it during the fork.
     static inline int const sRegistered = ::pthread_atfork(nullptr, nullptr, &inChild);
+};
+
+/// The Executors that have an Exporter, without locks like Forks.
+class Attached
+{
+public:
+    /// True if the Executor had an Exporter already.
+    static bool add(void const* executor) noexcept
+    {
+        auto found = false;
+        for (auto const& slot : sExecutors)
+        {
+            found = found || (executor != nullptr && slot.load() == executor);
+        }
+        for (auto& slot : sExecutors)
+        {
+            void const* empty = nullptr;
+            if (slot.compare_exchange_strong(empty, executor))
+            {
+                break;
+            }
+        }
+        return found;
+    }
+
+    static void remove(void const* executor) noexcept
+    {
+        for (auto& slot : sExecutors)
+        {
+            void const* mine = executor;
+            if (slot.compare_exchange_strong(mine, nullptr))
+            {
+                return;
+            }
+        }
+    }
+
+private:
+    static inline std::atomic<void const*> sExecutors[64]{};
 };
 
 /// The rank of this process as mpirun or srun set it. Empty if there is none.

@@ -97,6 +97,13 @@ public:
         return done;
     }
 
+    /// Why the exporter is not reached. Empty if it is.
+    [[nodiscard]] std::string error()
+    {
+        std::lock_guard const lock(mMutex);
+        return failing ? mError : std::string();
+    }
+
     std::atomic<std::uint64_t> dropped{0};
     std::atomic<bool> connected{false};
     std::atomic<bool> failing{false}; ///< the last attempt to connect failed
@@ -247,12 +254,10 @@ private:
             {
                 lock.unlock();
                 disconnect();
-                failing = true;
-                log(State::kRefused,
+                fail(State::kRefused,
                     "the exporter at " + mPath
                         + " closes the connection; either another process publishes with the same model and version, "
-                          "or "
-                          "--ingest.allow-uid excludes this user; retrying");
+                          "or --ingest.allow-uid excludes this user; retrying");
                 return false;
             }
         }
@@ -268,8 +273,7 @@ private:
 
     bool failed(int error)
     {
-        failing = true;
-        log(State::kFailing,
+        fail(State::kFailing,
             "cannot publish to " + mPath + ": " + std::generic_category().message(error)
                 + "; check that trtllm-exporter runs with --source socket:" + mPath + "; retrying, and buffering "
                 + std::to_string(mRing.size() >> 10) + " KiB of records before the oldest are dropped");
@@ -339,6 +343,16 @@ private:
         mSocket = -1;
     }
 
+    void fail(State now, std::string const& text)
+    {
+        {
+            std::lock_guard const lock(mMutex);
+            mError = text;
+            failing = true;
+        }
+        log(now, text);
+    }
+
     /// Logs `text` if the state changed.
     void log(State now, std::string const& text) noexcept
     {
@@ -366,6 +380,7 @@ private:
     bool mStarted{false}; // guarded by mMutex
     bool mStopped{false}; // guarded by mMutex
     int mFlushes{0};      // guarded by mMutex
+    std::string mError;   // guarded by mMutex
     Clock::time_point mDeadline;
     Clock::time_point mConnectedAt;
     bool mClosedSoon{false}; // the exporter closed the last connection soon after it was opened

@@ -1,0 +1,153 @@
+#pragma once
+
+// The lines of JSON of records, as the exporter's ingest socket and libtrtllm_exporter take them.
+
+#include "trtllm_exporter/detail/json.h"
+#include "trtllm_exporter/detail/options.h"
+#include "trtllm_exporter/detail/process.h"
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <unistd.h>
+
+namespace trtllm_exporter
+{
+inline namespace development
+{
+namespace detail
+{
+
+/// `"hello":{…}`: who publishes.
+inline std::string helloOf(EngineName const& name, std::map<std::string, std::string> const& config)
+{
+    Json hello;
+    hello.raw("\"hello\":{\"model\":\"");
+    hello.escaped(name.model);
+    hello.raw("\",\"version\":\"");
+    hello.escaped(name.version);
+    // A different pid tells the exporter that the engine restarted.
+    hello.raw("\",\"pid\":" + std::to_string(::getpid()));
+    if (auto const rank = mpiRank(); !rank.empty())
+    {
+        hello.raw(",\"rank\":" + rank);
+    }
+    if (!config.empty())
+    {
+        hello.raw(",\"config\":");
+        hello.texts(config);
+    }
+    hello.raw(name.derived ? ",\"derived\":true}" : "}");
+    return std::string(hello.text());
+}
+
+/// The exporter accepts lines of up to 1 MiB. The row of an active request takes about 300 bytes.
+constexpr std::size_t kLine = std::size_t{1000} << 10;
+
+/// Writes the rows of one iteration in one line. A queued request has no other values, so its row is short.
+template <class Record, class Push>
+void writeRows(Record const& record, Json& line, Push const& push)
+{
+    auto const start = "{\"iter\":" + std::to_string(record.iter) + ",\"requestStats\":[";
+    std::string_view before = start;
+    for (auto const& row : record.requestStats)
+    {
+        using Stage = std::decay_t<decltype(row.stage)>;
+        if (line.text().size() >= kLine)
+        {
+            // The line is full, so further rows are left out. The end of a request is reported only once, so those
+            // rows go into another line.
+            if (row.stage != Stage::kGENERATION_COMPLETE)
+            {
+                continue;
+            }
+            line.raw("]}");
+            push(line.text());
+            line.clear();
+            before = start;
+        }
+        line.raw(before);
+        if (row.stage == Stage::kQUEUED)
+        {
+            line.raw("{\"id\":" + std::to_string(row.id) + ",\"stage\":\"QUEUED\"}");
+        }
+        else
+        {
+            line.object<RequestStats>(row);
+        }
+        before = ",";
+    }
+    if (!line.text().empty())
+    {
+        line.raw("]}");
+        push(line.text());
+    }
+}
+
+template <class Result, class Push>
+void writeResult([[maybe_unused]] Result const& result, [[maybe_unused]] std::string const& id,
+    [[maybe_unused]] Json& line, [[maybe_unused]] Push const& push)
+{
+    if constexpr (Has_requestPerfMetrics<Result>::value)
+    {
+        if (result.isFinal && result.requestPerfMetrics)
+        {
+            line.raw("{\"perfMetrics\":");
+            line.object<RequestPerfMetrics>(*result.requestPerfMetrics);
+            line.raw(id);
+            if (auto const* const reason = finishReason(result))
+            {
+                line.raw(",\"finishReason\":\"");
+                line.raw(reason);
+                line.raw("\"");
+            }
+            line.raw("}");
+            push(line.text());
+        }
+    }
+}
+
+/// Calls push() with the line of an IterationStats, a RequestStatsPerIteration, a RequestPerfMetrics, a Response or a
+/// Result. Request rows may take several lines. A Response or Result has a line only if it is final and has
+/// RequestPerfMetrics.
+template <class Record, class Push>
+void writeLines(Record const& record, Push const& push)
+{
+    Json line;
+    if constexpr (Has_getResult<Record>::value)
+    {
+        if (!record.hasError())
+        {
+            writeResult(record.getResult(), ",\"requestId\":" + std::to_string(record.getRequestId()), line, push);
+        }
+    }
+    else if constexpr (Has_isFinal<Record>::value)
+    {
+        writeResult(record, {}, line, push);
+    }
+    else if constexpr (Has_timingMetrics<Record>::value)
+    {
+        line.raw("{\"perfMetrics\":");
+        line.object<RequestPerfMetrics>(record);
+        line.raw("}");
+        push(line.text());
+    }
+    else if constexpr (Has_requestStats<Record>::value)
+    {
+        writeRows(record, line, push);
+    }
+    else
+    {
+        static_assert(Has_iter<Record>::value && Has_numActiveRequests<Record>::value,
+            "publish() takes IterationStats, RequestStatsPerIteration, RequestPerfMetrics, Response or Result");
+        line.object<IterationStats>(record);
+        push(line.text());
+    }
+}
+
+} // namespace detail
+} // namespace development
+} // namespace trtllm_exporter

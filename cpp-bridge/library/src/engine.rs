@@ -1,0 +1,118 @@
+//! One engine of the host: its lines, its polls, and its place on the page.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use trtllm_intake::{Intake, Moment};
+use trtllm_model::{EngineAbout, RejectReason};
+use trtllm_page::state::EngineSlot;
+use trtllm_sources::trtllm_json::{Hello, PublisherLine, parse_line};
+use trtllm_sources::{Batch, Presence, SourceError};
+
+use crate::page::Page;
+
+/// Longest line, in bytes: as on the ingest socket.
+const MAX_LINE: usize = 1 << 20;
+
+/// The options of the host: one JSON text, so that every header fits every library. Unknown keys are ignored, and a missing
+/// one has its default.
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+pub(crate) struct EngineOptions {
+    pub(crate) listen: String,
+    pub(crate) telemetry_path: String,
+    /// The same object as in the first line of a connection to the ingest socket.
+    pub(crate) hello: Hello,
+    pub(crate) engine_version: String,
+    pub(crate) stale_after_ms: u64,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            listen: String::new(),
+            telemetry_path: "/metrics".to_owned(),
+            hello: Hello::default(),
+            engine_version: String::new(),
+            stale_after_ms: 15_000,
+        }
+    }
+}
+
+/// The fold of one engine.
+#[derive(Debug)]
+pub(crate) struct Fold {
+    intake: Intake,
+    batch: Batch,
+}
+
+impl Fold {
+    pub(crate) fn new(slot: Arc<EngineSlot>, stale_after: Duration, about: EngineAbout) -> Self {
+        let now = Instant::now();
+        let mut intake = Intake::new(slot, stale_after);
+        intake.publish_running(about, now);
+        Self { intake, batch: Batch::default() }
+    }
+
+    fn absorb(&mut self, line: &[u8]) -> Result<(), RejectReason> {
+        let parsed = if line.len() <= MAX_LINE { parse_line(line) } else { Err(RejectReason::TooLong) };
+        let result = match parsed {
+            Ok(PublisherLine::Item(item)) => {
+                self.intake.absorb(item, Moment::now());
+                Ok(())
+            }
+            // The options have the hello.
+            Ok(PublisherLine::Hello(_)) => Err(RejectReason::NotARecord),
+            Err(reason) => Err(reason),
+        };
+        result.inspect_err(|reason| self.batch.reject(*reason))
+    }
+
+    fn end_poll(&mut self, duration: Duration, failure: Option<String>) {
+        let failure = failure.map(|cause| SourceError::Engine { cause });
+        let result = failure.as_ref().map_or(Ok(Presence::Present), Err);
+        self.intake.end_poll(&mut self.batch, duration, result, Moment::now());
+    }
+
+    /// Called between polls: an engine that hangs must not keep its old numbers on the page.
+    pub(crate) fn check_health(&mut self) {
+        self.intake.check_health(Instant::now());
+    }
+}
+
+/// What a host holds for each engine.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) fold: Arc<Mutex<Fold>>,
+    pub(crate) slot: Arc<EngineSlot>,
+    pub(crate) page: Arc<Page>,
+}
+
+impl Engine {
+    /// The error names the option to change.
+    pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
+        let options: EngineOptions =
+            serde_json::from_slice(options).map_err(|error| format!("the options are not valid JSON: {error}"))?;
+        if !options.hello.is_short() {
+            return Err("the model's name or version has more than 64 characters; choose a shorter one".to_owned());
+        }
+        Page::open(options)
+    }
+
+    /// Takes one line. The error says why it is not counted.
+    pub(crate) fn publish(&self, line: &[u8]) -> Result<(), RejectReason> {
+        self.fold.lock().absorb(line)
+    }
+
+    /// The numbers of the lines since the last poll appear on the page.
+    pub(crate) fn end_poll(&self, duration: Duration, failure: Option<String>) {
+        self.fold.lock().end_poll(duration, failure);
+    }
+
+    pub(crate) fn close(self) {
+        Page::close(self);
+    }
+}
