@@ -42,9 +42,9 @@ cpp() {
     flags="-std=c++17 -O1 -g1 -pthread -fno-omit-frame-pointer -DTRTLLM_BRIDGE_SIMULATED -DTRTLLM_SIM_RELEASE=101 $flags"
     mkdir -p "$out"
     # Excludes the two files that need symbols of the Rust library. The Rust run below covers them.
-    sources=$(printf '%s\n' cpp/*.cc sim/src/*.cc tests/cpp/{borders,executor_api,release_rows}.cc | grep -v -e executor_handle -e version.cc)
+    sources=$(printf '%s\n' cpp/*.cc sim/src/*.cc tests/cpp/{borders,executor_api,release_records}.cc | grep -v -e executor_handle -e version.cc)
     run "$kind: compile" compile "$out" "$flags $includes" "$sources"
-    for program in borders executor_api release_rows; do
+    for program in borders executor_api release_records; do
         [ -f "$out/tests_cpp_$program.o" ] || continue
         run "$kind: $program" link_and_run "$out" "$flags" "$program"
     done

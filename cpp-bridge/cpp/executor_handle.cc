@@ -3,6 +3,7 @@
 #include "trtllm_bridge/bridge.h"
 
 #include "hosted_executor.h"
+#include "records.h"
 
 #include <string>
 #include <utility>
@@ -10,16 +11,6 @@
 
 namespace trtllm_bridge
 {
-namespace
-{
-
-rust::Slice<std::uint8_t const> bytes(Rows const& rows)
-{
-    return {rows.bytes().data(), rows.bytes().size()};
-}
-
-} // namespace
-
 ExecutorHandle::ExecutorHandle(std::unique_ptr<HostedExecutor> hosted)
     : mHosted(std::move(hosted))
 {
@@ -32,14 +23,26 @@ bool ExecutorHandle::canEnqueueRequests() const
     return mHosted->canEnqueueRequests();
 }
 
-rust::Slice<std::uint8_t const> ExecutorHandle::drainIterations()
+std::size_t ExecutorHandle::drainIterations(rust::Slice<IterationStats> records)
 {
-    return bytes(mHosted->drainIterations());
+    return mHosted->drainIterations(records.data(), records.size());
 }
 
-rust::Slice<std::uint8_t const> ExecutorHandle::drainRequests()
+bool ExecutorHandle::nextRequests(RequestStatsPerIteration& record)
 {
-    return bytes(mHosted->drainRequests());
+    return mHosted->nextRequests(
+        [&record](auto const& from)
+        {
+            record.iter = from.iter;
+            record.request_stats.clear();
+            record.request_stats.reserve(from.requestStats.size());
+            for (auto const& request : from.requestStats)
+            {
+                RequestStats row;
+                fill(row, request);
+                record.request_stats.push_back(row);
+            }
+        });
 }
 
 void ExecutorHandle::shutdown()
@@ -91,9 +94,9 @@ std::size_t ExecutorHandle::drainKvEvents(rust::Slice<KvEventRow> rows)
     return mHosted->drainKvEvents(rows.data(), rows.size());
 }
 
-rust::Slice<std::uint8_t const> ExecutorHandle::drainPerfMetrics()
+std::size_t ExecutorHandle::drainFinished(rust::Slice<FinishedRequest> requests)
 {
-    return bytes(mHosted->drainPerfMetrics());
+    return mHosted->load().drain(requests.data(), requests.size());
 }
 
 std::unique_ptr<ExecutorHandle> openExecutor(rust::Str engine, HostConfig const& config,

@@ -1,6 +1,7 @@
 #include "hosted_executor.h"
 
 #include "kv_events.h"
+#include "records.h"
 
 #if defined(TRTLLM_BRIDGE_SIMULATED)
 #include "tensorrt_llm/sim/truth.h"
@@ -20,9 +21,6 @@ namespace tle = tensorrt_llm::executor;
 
 namespace
 {
-
-/// A drain returns rows until they are this long.
-constexpr std::size_t kBytes = 64 << 10;
 
 tle::ExecutorConfig configAfterPlugins(HostConfig const& config, Placement const& placement)
 {
@@ -78,9 +76,8 @@ bool HostedExecutor::canEnqueueRequests() const
     return mExecutor.canEnqueueRequests();
 }
 
-Rows const& HostedExecutor::drainIterations()
+std::size_t HostedExecutor::drainIterations(IterationStats* records, std::size_t count)
 {
-    mRows.clear();
     // A drain that has not ended does not fetch new records. Otherwise it would never end if the engine writes faster
     // than the caller reads.
     if (!mIterationsLeft)
@@ -88,40 +85,18 @@ Rows const& HostedExecutor::drainIterations()
         mIterations = mExecutor.getLatestIterationStats();
         mNextIteration = 0;
     }
-    for (; mNextIteration < mIterations.size() && mRows.bytes().size() < kBytes; ++mNextIteration)
+    std::size_t written = 0;
+    for (; written < count && mNextIteration < mIterations.size(); ++mNextIteration)
     {
         prefetch(mIterations, mNextIteration);
-        mRows.record(mIterations[mNextIteration]);
+        fill(records[written++], mIterations[mNextIteration]);
     }
-    mIterationsLeft = !mRows.bytes().empty();
+    mIterationsLeft = written == count;
     if (!mIterationsLeft)
     {
         mIterations.clear();
     }
-    return mRows;
-}
-
-Rows const& HostedExecutor::drainRequests()
-{
-    mRows.clear();
-    if (!mRequestsLeft)
-    {
-        mRequests = mExecutor.getLatestRequestStats();
-    }
-    // Each record is freed as soon as it is written, because it has a row for every queued request.
-    for (; !mRequests.empty() && mRows.bytes().size() < kBytes; mRequests.pop_front())
-    {
-        mRows.requests(mRequests.front());
-    }
-    mRequestsLeft = !mRows.bytes().empty();
-    return mRows;
-}
-
-Rows const& HostedExecutor::drainPerfMetrics()
-{
-    mRows.clear();
-    mLoad.drain(mRows, kBytes);
-    return mRows;
+    return written;
 }
 
 std::size_t HostedExecutor::drainKvEvents(KvEventRow* rows, std::size_t count)

@@ -26,11 +26,25 @@ public:
     HostedExecutor& operator=(HostedExecutor const&) = delete;
 
     [[nodiscard]] bool canEnqueueRequests() const;
-    /// The next records, some 64 KiB at a time. Empty rows mean that the drain has ended: the next call begins another one.
-    /// A drain returns only records that existed when it began. The rows are valid until the next call of any of these.
-    [[nodiscard]] Rows const& drainIterations();
-    [[nodiscard]] Rows const& drainRequests();
-    [[nodiscard]] Rows const& drainPerfMetrics();
+    /// Writes up to `count` records and returns how many. Fewer than `count` means that the drain has ended: the next
+    /// call begins another one. A drain returns only records that existed when it began.
+    [[nodiscard]] std::size_t drainIterations(IterationStats* records, std::size_t count);
+    /// Calls use() with the requests of the next iteration. Returns false at the end of the drain.
+    template <class Use>
+    [[nodiscard]] bool nextRequests(Use const& use)
+    {
+        if (!mRequestsLeft)
+        {
+            mRequests = mExecutor.getLatestRequestStats();
+        }
+        mRequestsLeft = !mRequests.empty();
+        if (mRequestsLeft)
+        {
+            use(mRequests.front());
+            mRequests.pop_front();
+        }
+        return mRequestsLeft;
+    }
     /// Writes up to `count` rows and returns how many.
     [[nodiscard]] std::size_t drainKvEvents(KvEventRow* rows, std::size_t count);
     /// Stops the load, then shuts the Executor down.
@@ -42,7 +56,6 @@ public:
 
 private:
     tensorrt_llm::executor::Executor mExecutor;
-    Rows mRows; ///< what the last drain returned
     // Records that were taken from the Executor and not returned yet. mNextIteration is an index of mIterations.
     std::deque<tensorrt_llm::executor::IterationStats> mIterations;
     std::size_t mNextIteration{0};

@@ -1,5 +1,7 @@
 #include "load.h"
 
+#include "records.h"
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -204,13 +206,13 @@ Load::Counts Load::counts() const
     return mCounts;
 }
 
-void Load::drain(Rows& rows, std::size_t bytes)
+std::size_t Load::drain(FinishedRequest* requests, std::size_t count)
 {
     std::lock_guard const lock(mMutex);
-    for (; !mRows.empty() && rows.bytes().size() < bytes; mRows.pop_front())
-    {
-        rows.append(mRows.front());
-    }
+    auto const written = std::min(count, mRows.size());
+    std::copy_n(mRows.begin(), written, requests);
+    mRows.erase(mRows.begin(), mRows.begin() + static_cast<std::ptrdiff_t>(written));
+    return written;
 }
 
 void Load::run()
@@ -290,24 +292,26 @@ void Load::take(tle::Response const& response)
     }
     auto const id = response.getRequestId();
     auto const sent = mPromptTokens.find(id);
-    Rows row;
+    FinishedRequest row{};
+    row.request_id = id;
+    clear(row.prompt_tokens);
+    clear(row.output_tokens);
     ++mCounts.finished;
     if (response.hasError())
     {
-        row.failed(id);
+        row.finish_reason = FinishReason::Other;
         ++mCounts.failed;
         mCounts.lastError = response.getErrorMsg();
     }
     else
     {
         auto const& result = response.getResult();
-        trtllm_exporter::detail::Lengths lengths;
-        lengths.output = result.outputTokenIds.empty() ? 0 : result.outputTokenIds.front().size();
+        fillResult(row, result);
+        put(row.output_tokens, result.outputTokenIds.empty() ? 0 : result.outputTokenIds.front().size());
         if (sent != mPromptTokens.end())
         {
-            lengths.prompt = static_cast<std::uint64_t>(sent->second);
+            put(row.prompt_tokens, sent->second);
         }
-        row.finished(id, result, lengths);
     }
     if (sent != mPromptTokens.end())
     {
@@ -318,7 +322,7 @@ void Load::take(tle::Response const& response)
         mRows.pop_front();
         ++mCounts.rowsLost;
     }
-    mRows.push_back(std::move(row));
+    mRows.push_back(row);
 }
 
 } // namespace trtllm_bridge

@@ -6,8 +6,6 @@
 
 #include "trtllm-bridge/src/ffi.rs.h"
 
-#include "trtllm_exporter/detail/rows.h"
-
 #include "tensorrt_llm/executor/executor.h"
 
 #include <condition_variable>
@@ -21,8 +19,6 @@
 
 namespace trtllm_bridge
 {
-
-using trtllm_exporter::detail::Rows;
 
 class Load
 {
@@ -53,8 +49,8 @@ public:
     [[nodiscard]] std::uint64_t enqueue(std::int32_t const* prompt, std::size_t count, std::int32_t outputTokens);
 
     [[nodiscard]] Counts counts() const;
-    /// Appends the finished requests in the order in which they finished, until the rows have this many bytes.
-    void drain(Rows& rows, std::size_t bytes);
+    /// Writes up to `count` finished requests, in the order in which they finished, and returns how many.
+    [[nodiscard]] std::size_t drain(FinishedRequest* requests, std::size_t count);
 
 private:
     void run();
@@ -75,7 +71,7 @@ private:
     std::uint64_t mPrompts{0}; ///< how many prompts were generated
     Counts mCounts;
     std::unordered_map<std::uint64_t, std::int32_t> mPromptTokens; ///< prompt lengths of the requests in flight, by id
-    std::deque<Rows> mRows;                                        ///< one row each
+    std::deque<FinishedRequest> mRows;
     std::thread mThread; ///< used by start, stop and enqueue only; callers never run these in parallel
 };
 

@@ -1,7 +1,7 @@
 //! Opens an Executor in this process and drains its statistics. Knows nothing about metrics.
 
 use crate::error::BridgeError;
-use crate::ffi::{self, KvEventRow, Truth};
+use crate::ffi::{self, IterationStats, KvEventRow, RequestStatsPerIteration, Truth};
 use crate::options::{ExecutorOptions, FfiOptions, HostOptions};
 use cxx::UniquePtr;
 use std::fmt;
@@ -67,24 +67,23 @@ impl Executor {
         ffi::library_version()
     }
 
-    /// Returns the records since the last drain as rows of the kind `Iteration`, oldest first, some 64 KiB at a time. Call it
-    /// until it returns an empty slice: then the drain has ended. A drain returns only records that existed when it began,
-    /// so it ends even if the engine writes faster than the caller reads. Never blocks.
+    /// Writes the records since the last drain into `records`, oldest first, and returns how many. Fewer than `records.len()`
+    /// means that the drain has ended. A drain returns only records that existed when it began, so it ends even if the
+    /// engine writes faster than the caller reads. Never blocks.
     ///
     /// # Errors
     /// [`BridgeError::ShutDown`], [`BridgeError::NotLeader`] or [`BridgeError::Failed`].
-    pub fn drain_iterations(&mut self) -> Result<&[u8], BridgeError> {
-        self.handle.pin_mut().drain_iterations().map_err(|error| BridgeError::from_what(error.what()))
+    pub fn drain_iterations(&mut self, records: &mut [IterationStats]) -> Result<usize, BridgeError> {
+        self.handle.pin_mut().drain_iterations(records).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Returns the request statistics since the last drain, oldest iteration first: a row of the kind `Requests` for each
-    /// iteration, with its rows of the kind `Request`. Works like [`drain_iterations`](Self::drain_iterations); an
-    /// iteration is never divided.
+    /// Writes the requests of the oldest iteration that was not returned yet into `record`. False means that the drain has
+    /// ended: `record` is unchanged, and the next call begins another drain.
     ///
     /// # Errors
     /// Like [`drain_iterations`](Self::drain_iterations).
-    pub fn drain_requests(&mut self) -> Result<&[u8], BridgeError> {
-        self.handle.pin_mut().drain_requests().map_err(|error| BridgeError::from_what(error.what()))
+    pub fn next_requests(&mut self, record: &mut RequestStatsPerIteration) -> Result<bool, BridgeError> {
+        self.handle.pin_mut().next_requests(record).map_err(|error| BridgeError::from_what(error.what()))
     }
 
     /// Writes the KV cache events since the last call into `out`, oldest first, one row per block, and returns how many it

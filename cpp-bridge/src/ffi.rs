@@ -1,13 +1,214 @@
 //! The cxx interface: plain structs that Rust and C++ share, and the C++ functions. Private to this crate;
 //! `executor.rs` wraps it in plain Rust types.
 
-// cxx generates unsafe code. The only hand-written unsafe code here is one impl, with its reason.
-#![allow(unsafe_code)]
-// cxx makes every item of the bridge `pub`; the module is private.
-#![allow(unreachable_pub)]
+// cxx generates unsafe code and makes every item `pub`. The only hand-written unsafe code here is one impl.
+#![allow(unsafe_code, unreachable_pub)]
 
 #[cxx::bridge(namespace = "trtllm_bridge")]
 mod bridge {
+    // TensorRT-LLM's structs. An absent number is `ABSENT` or NaN, and a nested struct that is not `present` has no meaning.
+    // Every member has eight bytes, so that cpp/records.h can compare the sizes with its list.
+
+    #[derive(Clone, Copy, Debug, Default)]
+    struct KvCacheStats {
+        present: bool,
+        max_num_blocks: i64,
+        free_num_blocks: i64,
+        used_num_blocks: i64,
+        tokens_per_block: i64,
+        alloc_total_blocks: i64,
+        alloc_new_blocks: i64,
+        reused_blocks: i64,
+        missed_blocks: i64,
+        cache_hit_rate: f64,
+    }
+
+    #[derive(Clone, Copy, Debug, Default)]
+    struct InflightBatchingStats {
+        present: bool,
+        num_scheduled_requests: i64,
+        num_context_requests: i64,
+        num_gen_requests: i64,
+        num_paused_requests: i64,
+        num_ctx_tokens: i64,
+        micro_batch_id: i64,
+        avg_num_decoded_tokens_per_iter: f64,
+        num_ctx_kv_tokens: i64,
+        num_gen_kv_tokens: i64,
+        num_queued_context_requests: i64,
+        num_queued_ctx_tokens: i64,
+        num_queued_gen_requests: i64,
+        num_queued_gen_kv_tokens: i64,
+        num_paused_kv_tokens: i64,
+    }
+
+    #[derive(Clone, Copy, Debug, Default)]
+    struct StaticBatchingStats {
+        present: bool,
+        num_scheduled_requests: i64,
+        num_context_requests: i64,
+        num_ctx_tokens: i64,
+        num_gen_tokens: i64,
+        empty_gen_slots: i64,
+    }
+
+    #[derive(Clone, Copy, Debug, Default)]
+    struct SpecDecodingStats {
+        present: bool,
+        num_draft_tokens: i64,
+        num_accepted_tokens: i64,
+        num_requests_with_draft_tokens: i64,
+        acceptance_length: f64,
+        /// Milliseconds.
+        iter_latency_ms: f64,
+        draft_overhead: f64,
+    }
+
+    /// One record of the engine.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct IterationStats {
+        /// Text in UTF-8, padded with zeros. Empty if the engine wrote none.
+        timestamp: [u8; 32],
+        iter: i64,
+        /// Milliseconds.
+        iter_latency_ms: f64,
+        /// Milliseconds, summed over the requests that this iteration activated.
+        new_active_requests_queue_latency_ms: f64,
+        num_new_active_requests: i64,
+        num_active_requests: i64,
+        num_queued_requests: i64,
+        num_completed_requests: i64,
+        max_num_active_requests: i64,
+        max_batch_size_static: i64,
+        max_batch_size_tuner_recommended: i64,
+        max_batch_size_runtime: i64,
+        max_num_tokens_static: i64,
+        max_num_tokens_tuner_recommended: i64,
+        max_num_tokens_runtime: i64,
+        /// The memory usages are in bytes.
+        gpu_mem_usage: i64,
+        cpu_mem_usage: i64,
+        pinned_mem_usage: i64,
+        kv_cache_stats: KvCacheStats,
+        cross_kv_cache_stats: KvCacheStats,
+        inflight_batching_stats: InflightBatchingStats,
+        static_batching_stats: StaticBatchingStats,
+        spec_decoding_stats: SpecDecodingStats,
+    }
+
+    #[derive(Clone, Copy, Debug, Default)]
+    struct DisServingRequestStats {
+        present: bool,
+        kv_cache_transfer_ms: f64,
+        kv_cache_size: i64,
+    }
+
+    /// One request in one iteration.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct RequestStats {
+        id: i64,
+        stage: RequestStage,
+        context_prefill_position: i64,
+        num_generated_tokens: i64,
+        avg_num_decoded_tokens_per_iter: f64,
+        scheduled: i64,
+        paused: i64,
+        alloc_total_blocks_per_request: i64,
+        alloc_new_blocks_per_request: i64,
+        reused_blocks_per_request: i64,
+        missed_blocks_per_request: i64,
+        kv_cache_hit_rate_per_request: f64,
+        dis_serving_stats: DisServingRequestStats,
+    }
+
+    /// Seconds on the steady clock of this machine. A time that did not happen is absent.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct TimingMetrics {
+        present: bool,
+        arrival_time: f64,
+        first_scheduled_time: f64,
+        first_token_time: f64,
+        last_token_time: f64,
+        kv_cache_transfer_start: f64,
+        kv_cache_transfer_end: f64,
+        kv_cache_size: i64,
+    }
+
+    #[derive(Clone, Copy, Debug, Default)]
+    struct RequestKvCacheMetrics {
+        present: bool,
+        num_total_allocated_blocks: i64,
+        num_new_allocated_blocks: i64,
+        num_reused_blocks: i64,
+        num_missed_blocks: i64,
+        kv_cache_hit_rate: f64,
+    }
+
+    #[derive(Clone, Copy, Debug, Default)]
+    struct SpeculativeDecodingMetrics {
+        present: bool,
+        acceptance_rate: f64,
+        total_accepted_draft_tokens: i64,
+        total_draft_tokens: i64,
+    }
+
+    /// The times and costs of a finished request.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct RequestPerfMetrics {
+        present: bool,
+        first_iter: i64,
+        last_iter: i64,
+        timing_metrics: TimingMetrics,
+        kv_cache_metrics: RequestKvCacheMetrics,
+        speculative_decoding: SpeculativeDecodingMetrics,
+        iter: i64,
+    }
+
+    /// All requests of one iteration.
+    #[derive(Clone, Debug, Default)]
+    struct RequestStatsPerIteration {
+        iter: u64,
+        request_stats: Vec<RequestStats>,
+    }
+
+    /// The numbers of TensorRT-LLM's stages differ between releases. These do not.
+    #[repr(u64)]
+    #[derive(Debug, Default)]
+    enum RequestStage {
+        #[default]
+        Unknown,
+        Queued,
+        EncoderInProgress,
+        ContextInProgress,
+        GenerationInProgress,
+        GenerationComplete,
+    }
+
+    /// A request of the load that ended.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct FinishedRequest {
+        request_id: u64,
+        finish_reason: FinishReason,
+        prompt_tokens: i64,
+        output_tokens: i64,
+        perf_metrics: RequestPerfMetrics,
+    }
+
+    #[repr(u8)]
+    #[derive(Debug, Default)]
+    enum FinishReason {
+        /// The release or the engine does not report it.
+        #[default]
+        Absent,
+        EndId,
+        StopWords,
+        Length,
+        TimedOut,
+        Cancelled,
+        /// Another reason, or an error.
+        Other,
+    }
+
     /// The kind of a KV cache event.
     #[repr(u8)]
     #[derive(Debug)]
@@ -162,9 +363,9 @@ mod bridge {
         #[rust_name = "can_enqueue_requests"]
         fn canEnqueueRequests(self: &ExecutorHandle) -> Result<bool>;
         #[rust_name = "drain_iterations"]
-        fn drainIterations(self: Pin<&mut ExecutorHandle>) -> Result<&[u8]>;
-        #[rust_name = "drain_requests"]
-        fn drainRequests(self: Pin<&mut ExecutorHandle>) -> Result<&[u8]>;
+        fn drainIterations(self: Pin<&mut ExecutorHandle>, records: &mut [IterationStats]) -> Result<usize>;
+        #[rust_name = "next_requests"]
+        fn nextRequests(self: Pin<&mut ExecutorHandle>, record: &mut RequestStatsPerIteration) -> Result<bool>;
         fn shutdown(self: Pin<&mut ExecutorHandle>) -> Result<()>;
         fn truth(self: &ExecutorHandle) -> Result<Truth>;
 
@@ -179,31 +380,19 @@ mod bridge {
         fn enqueue(self: Pin<&mut ExecutorHandle>, prompt: &[i32], output_tokens: i32) -> Result<u64>;
         #[rust_name = "drain_kv_events"]
         fn drainKvEvents(self: Pin<&mut ExecutorHandle>, rows: &mut [KvEventRow]) -> Result<usize>;
-        #[rust_name = "drain_perf_metrics"]
-        fn drainPerfMetrics(self: Pin<&mut ExecutorHandle>) -> Result<&[u8]>;
+        #[rust_name = "drain_finished"]
+        fn drainFinished(self: Pin<&mut ExecutorHandle>, requests: &mut [FinishedRequest]) -> Result<usize>;
     }
 }
 
+pub use bridge::{
+    DisServingRequestStats, FinishReason, FinishedRequest, InflightBatchingStats, IterationStats, KvCacheStats,
+    KvEventKind, KvEventRow, LoadProgress, RequestKvCacheMetrics, RequestPerfMetrics, RequestStage, RequestStats,
+    RequestStatsPerIteration, SpecDecodingStats, SpeculativeDecodingMetrics, StaticBatchingStats, TimingMetrics, Truth,
+};
 pub(crate) use bridge::{
     ExecutorHandle, HostConfig, HostSet, LoadConfig, exit_now, is_simulated, library_version, open_executor,
 };
-pub use bridge::{KvEventKind, KvEventRow, LoadProgress, Truth};
-
-/// An empty row for [`drain_kv_events`](crate::Executor::drain_kv_events) to fill.
-impl Default for KvEventRow {
-    fn default() -> Self {
-        KvEventRow {
-            event_id: 0,
-            kind: KvEventKind::Unknown,
-            empty: false,
-            has_rank: false,
-            rank: 0,
-            has_level: false,
-            level: 0,
-            value: 0,
-        }
-    }
-}
 
 // SAFETY: the handle owns everything it points to. Any thread may call the Executor's methods: TensorRT-LLM guards its
 // rings with mutexes, and its execution thread shares nothing else with callers. The handle's buffers are only used

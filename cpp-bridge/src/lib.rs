@@ -1,4 +1,4 @@
-//! Drains the statistics of a TensorRT-LLM C++ Executor as rows of numbers, which the crate `trtllm-rows` reads.
+//! Drains the statistics of a TensorRT-LLM C++ Executor into structs that Rust and C++ share.
 //!
 //! The Executor is a real one (built with `TENSORRT_LLM_ROOT`) or that of the simulated SDK under `sim/`, which has the
 //! same class and headers. This crate returns records unchanged, including the engine's quirks. It does not correct,
@@ -9,6 +9,7 @@ mod executor;
 mod ffi;
 mod load;
 mod options;
+mod records;
 
 // Its C functions are called by the simulated SDK only.
 #[cfg(simulated_sdk)]
@@ -16,6 +17,11 @@ use trtllm_sim_c as _;
 
 pub use error::BridgeError;
 pub use executor::{Executor, exit_now, is_simulated};
-pub use ffi::{KvEventKind, KvEventRow, LoadProgress, Truth};
+pub use ffi::{
+    DisServingRequestStats, FinishReason, FinishedRequest, InflightBatchingStats, IterationStats, KvCacheStats,
+    KvEventKind, KvEventRow, LoadProgress, RequestKvCacheMetrics, RequestPerfMetrics, RequestStage, RequestStats,
+    RequestStatsPerIteration, SpecDecodingStats, SpeculativeDecodingMetrics, StaticBatchingStats, TimingMetrics, Truth,
+};
 pub use load::Load;
 pub use options::{BatchingType, CommMode, ExecutorOptions, HostOptions, ModelType};
+pub use records::{ABSENT, Present};

@@ -3,7 +3,7 @@
 
 use crate::error::BridgeError;
 use crate::executor::Executor;
-use crate::ffi::{LoadConfig, LoadProgress};
+use crate::ffi::{FinishedRequest, LoadConfig, LoadProgress};
 
 /// A constant number of synthetic requests in flight, all of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Executor {
     }
 
     /// Enqueues one request and returns its id. For callers that time the requests themselves.
-    /// [`drain_perf_metrics`](Self::drain_perf_metrics) returns the row of the finished request.
+    /// [`drain_finished`](Self::drain_finished) returns the finished request.
     ///
     /// # Errors
     /// Like [`start_load`](Self::start_load). Also [`BridgeError::Failed`] if the engine rejects the request.
@@ -67,13 +67,13 @@ impl Executor {
         self.handle.pin_mut().enqueue(prompt, output).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Returns the requests that finished since the last call as rows of the kind `Finished`, in the order in which they
-    /// finished, some 64 KiB at a time. Call it until it returns an empty slice. Works after a shutdown. Never blocks.
+    /// Writes the requests that finished since the last call into `requests`, in the order in which they finished, and returns
+    /// how many. If it returns `requests.len()`, there may be more. Works after a shutdown. Never blocks.
     ///
     /// # Errors
     /// [`BridgeError::Failed`].
-    pub fn drain_perf_metrics(&mut self) -> Result<&[u8], BridgeError> {
-        self.handle.pin_mut().drain_perf_metrics().map_err(|error| BridgeError::from_what(error.what()))
+    pub fn drain_finished(&mut self, requests: &mut [FinishedRequest]) -> Result<usize, BridgeError> {
+        self.handle.pin_mut().drain_finished(requests).map_err(|error| BridgeError::from_what(error.what()))
     }
 
     /// The progress of the synthetic requests.

@@ -6,9 +6,9 @@
 
 mod engines;
 
-use engines::{IterationRow, KEEP_ALL, all_iterations, finished, some, wait_until};
+use engines::{KEEP_ALL, all_finished, all_iterations, drain_some, finished, wait_until};
 use std::sync::{Arc, Barrier, Mutex};
-use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, Load};
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, Load, RequestStatsPerIteration};
 
 const LOAD: Load = Load { in_flight: 4, prompt_tokens: 50, shared_prefix_tokens: 0, output_tokens: 5, requests: None };
 
@@ -26,13 +26,13 @@ fn an_executor_that_throws_on_every_call_returns_errors() {
         let failed = BridgeError::Failed { what: text.to_owned() };
         for _ in 0..3 {
             assert!(!engine.can_enqueue_requests());
-            assert_eq!(engine.drain_iterations(), Err(failed.clone()));
-            assert_eq!(engine.drain_requests(), Err(failed.clone()));
+            assert_eq!(drain_some(&mut engine), Err(failed.clone()));
+            assert_eq!(engine.next_requests(&mut RequestStatsPerIteration::default()), Err(failed.clone()));
             assert_eq!(engine.start_load(&LOAD), Err(failed.clone()));
             assert_eq!(engine.enqueue_synthetic(1, 1), Err(failed.clone()));
             assert_eq!(engine.shutdown(), Err(failed.clone()));
         }
-        assert_eq!(engine.drain_perf_metrics(), Ok(&[][..]));
+        assert_eq!(all_finished(&mut engine), []);
         assert_eq!(engine.stop_load(), Ok(()));
         drop(engine);
     }
@@ -54,7 +54,7 @@ fn a_ring_that_overflows_keeps_the_newest_records() {
 fn an_executor_shut_down_with_a_full_ring_frees_it() {
     let mut engine = finished(300, "rate=100", &KEEP_ALL);
     engine.shutdown().unwrap();
-    assert_eq!(engine.drain_iterations(), Err(BridgeError::ShutDown));
+    assert_eq!(drain_some(&mut engine), Err(BridgeError::ShutDown));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn an_executor_can_be_dropped_with_and_without_a_shutdown() {
         let mut engine = Executor::open("sim:?rate=100&speed=max", &KEEP_ALL).unwrap();
         engine.start_load(&LOAD).unwrap();
         wait_until(&engine, |truth| truth.iterations > 10);
-        assert!(some(&mut engine, Executor::drain_iterations, IterationRow::of).is_some());
+        assert!(drain_some(&mut engine).unwrap() > 0);
         if shut_down {
             engine.shutdown().unwrap();
         }
@@ -73,7 +73,7 @@ fn an_executor_can_be_dropped_with_and_without_a_shutdown() {
 #[test]
 fn an_executor_can_move_to_another_thread() {
     let mut engine = finished(20, "", &KEEP_ALL);
-    std::thread::spawn(move || assert!(!engine.drain_iterations().unwrap().is_empty())).join().unwrap();
+    std::thread::spawn(move || assert!(drain_some(&mut engine).unwrap() > 0)).join().unwrap();
 }
 
 #[test]
@@ -89,9 +89,8 @@ fn a_drain_that_races_a_shutdown_gets_records_or_an_error() {
                 std::thread::spawn(move || {
                     start.wait();
                     loop {
-                        match engine.lock().unwrap().drain_iterations().map(drop) {
-                            Ok(_) => {}
-                            Err(error) => return error,
+                        if let Err(error) = drain_some(&mut engine.lock().unwrap()) {
+                            return error;
                         }
                     }
                 })

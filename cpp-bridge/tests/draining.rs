@@ -7,31 +7,30 @@
 mod engines;
 
 use engines::{
-    IterationRow, KEEP_ALL, KEEP_ALL_REQUESTS, RequestRow, all_iterations, all_requests, finished, some, wait_until,
+    IterationRow, KEEP_ALL, KEEP_ALL_REQUESTS, PART, all_iterations, all_requests, drain_some, finished, next_requests,
+    wait_until,
 };
-use trtllm_bridge::{BridgeError, Executor, ExecutorOptions};
-
-const NOTHING: Result<&[u8], BridgeError> = Ok(&[]);
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, IterationStats, RequestStatsPerIteration};
 
 #[test]
 fn draining_empties_the_ring() {
     let mut engine = finished(20, "", &KEEP_ALL);
     assert!(!all_iterations(&mut engine).is_empty());
-    assert_eq!(engine.drain_iterations(), NOTHING);
+    assert_eq!(drain_some(&mut engine), Ok(0));
 }
 
 #[test]
 fn a_long_drain_is_returned_in_parts_without_loss() {
     let mut engine = finished(200, "", &KEEP_ALL);
     let records = engine.truth().unwrap().records_pushed;
-    let mut parts = Vec::new();
-    while let Some(part) = some(&mut engine, Executor::drain_iterations, IterationRow::of) {
-        parts.push(part);
-    }
-    assert!(parts.len() > 2, "{} parts", parts.len());
-    let all: Vec<IterationRow> = parts.into_iter().flatten().collect();
+    assert!(records > 2 * PART as u64, "{records} records");
+    let all = all_iterations(&mut engine);
     assert_eq!(all.len() as u64, records);
-    assert_eq!(without_time(all), without_time(all_iterations(&mut finished(200, "", &KEEP_ALL))));
+    // A slice that holds all of them gets the same records.
+    let mut whole = vec![IterationStats::default(); records as usize + 1];
+    assert_eq!(finished(200, "", &KEEP_ALL).drain_iterations(&mut whole), Ok(records as usize));
+    let whole = whole[..records as usize].iter().map(IterationRow::of).collect();
+    assert_eq!(without_time(all), without_time(whole));
 }
 
 #[test]
@@ -43,8 +42,8 @@ fn a_drain_ends_even_if_the_engine_writes_faster_than_it_reads() {
     };
     let before = serve(&mut engine, 1);
     // There is one request at a time, so each record has one row.
-    let requests = some(&mut engine, Executor::drain_requests, RequestRow::of).unwrap().len() as u64;
-    let records = some(&mut engine, Executor::drain_iterations, IterationRow::of).unwrap().len() as u64;
+    let requests = next_requests(&mut engine).unwrap().len() as u64;
+    let records = drain_some(&mut engine).unwrap() as u64;
     assert!(requests < before.request_records_pushed && records < before.records_pushed);
     let after = serve(&mut engine, 2);
     assert_eq!(all_requests(&mut engine).len() as u64, before.request_records_pushed - requests);
@@ -79,20 +78,20 @@ fn draining_after_a_shutdown_returns_shut_down() {
     assert!(engine.can_enqueue_requests());
     engine.shutdown().unwrap();
     assert!(!engine.can_enqueue_requests());
-    assert_eq!(engine.drain_iterations(), Err(BridgeError::ShutDown));
-    assert_eq!(engine.drain_requests(), Err(BridgeError::ShutDown));
+    assert_eq!(drain_some(&mut engine), Err(BridgeError::ShutDown));
+    assert_eq!(engine.next_requests(&mut RequestStatsPerIteration::default()), Err(BridgeError::ShutDown));
     assert_eq!(engine.shutdown(), Err(BridgeError::ShutDown));
 }
 
 #[test]
 fn the_rest_of_a_drain_survives_the_shutdown() {
     let mut engine = finished(200, "", &KEEP_ALL);
-    let taken = some(&mut engine, Executor::drain_iterations, IterationRow::of).unwrap().len() as u64;
+    let taken = drain_some(&mut engine).unwrap() as u64;
     let kept = engine.truth().unwrap().records_pushed - taken;
     engine.shutdown().unwrap();
     assert!(kept > 0);
     assert_eq!(all_iterations(&mut engine).len() as u64, kept);
-    assert_eq!(engine.drain_iterations(), Err(BridgeError::ShutDown));
+    assert_eq!(drain_some(&mut engine), Err(BridgeError::ShutDown));
 }
 
 #[test]
@@ -100,8 +99,8 @@ fn draining_a_worker_rank_returns_not_leader() {
     for place in ["rank=1", "rank=3&comm_mode=orchestrator"] {
         let mut engine = Executor::open(&format!("sim:?{place}"), &KEEP_ALL).unwrap();
         assert!(!engine.can_enqueue_requests());
-        assert_eq!(engine.drain_iterations(), Err(BridgeError::NotLeader));
-        assert_eq!(engine.drain_requests(), Err(BridgeError::NotLeader));
+        assert_eq!(drain_some(&mut engine), Err(BridgeError::NotLeader));
+        assert_eq!(engine.next_requests(&mut RequestStatsPerIteration::default()), Err(BridgeError::NotLeader));
     }
 }
 
@@ -133,7 +132,7 @@ fn an_engine_that_hangs_with_active_requests_writes_no_more_records() {
     wait_until(&engine, |truth| truth.iterations == 50);
     let rows = all_iterations(&mut engine);
     assert!(rows.last().unwrap().num_active_requests > 0);
-    assert_eq!(engine.drain_iterations(), NOTHING);
+    assert_eq!(drain_some(&mut engine), Ok(0));
     assert!(engine.can_enqueue_requests());
 }
 

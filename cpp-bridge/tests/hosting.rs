@@ -8,7 +8,6 @@ mod engines;
 
 use engines::{IterationRow, KEEP_ALL, all_iterations, wait_until};
 use trtllm_bridge::{BatchingType, BridgeError, CommMode, Executor, HostOptions, ModelType};
-use trtllm_rows::slots::iteration_stats as slot;
 
 fn options() -> HostOptions {
     HostOptions { statistics: KEEP_ALL, ..HostOptions::default() }
@@ -41,17 +40,9 @@ fn an_unset_option_keeps_the_engines_default() {
 #[test]
 fn static_batching_can_be_selected() {
     let fixed = HostOptions { batching_type: Some(BatchingType::Static), ..options() };
-    assert!(
-        records(&fixed)
-            .iter()
-            .all(|row| row.has(slot::STATIC_BATCHING_STATS) && !row.has(slot::INFLIGHT_BATCHING_STATS))
-    );
+    assert!(records(&fixed).iter().all(|row| row.has_static && !row.has_inflight));
     let inflight = HostOptions { batching_type: Some(BatchingType::Inflight), ..options() };
-    assert!(
-        records(&inflight)
-            .iter()
-            .all(|row| row.has(slot::INFLIGHT_BATCHING_STATS) && !row.has(slot::STATIC_BATCHING_STATS))
-    );
+    assert!(records(&inflight).iter().all(|row| row.has_inflight && !row.has_static));
 }
 
 #[test]
@@ -83,7 +74,7 @@ fn the_first_participant_is_the_leader() {
     assert!(Executor::open_with("sim:?rank=2", &among(&[2, 3])).unwrap().can_enqueue_requests());
     let mut follower = Executor::open_with("sim:?rank=3", &among(&[2, 3])).unwrap();
     assert!(!follower.can_enqueue_requests());
-    assert_eq!(follower.drain_iterations(), Err(BridgeError::NotLeader));
+    assert_eq!(engines::drain_some(&mut follower), Err(BridgeError::NotLeader));
 }
 
 #[test]
@@ -140,7 +131,7 @@ mod with_setters {
         };
         assert!(Executor::open_with("sim:", &process(true)).unwrap().can_enqueue_requests());
         let mut worker = Executor::open_with("sim:", &process(false)).unwrap();
-        assert_eq!(worker.drain_iterations(), Err(BridgeError::NotLeader));
+        assert_eq!(engines::drain_some(&mut worker), Err(BridgeError::NotLeader));
     }
 
     #[test]

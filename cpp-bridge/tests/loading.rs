@@ -6,12 +6,8 @@
 
 mod engines;
 
-use engines::{
-    IterationRow, KEEP_ALL, LENGTH, OTHER, PerfRow, all_finished as rows, finished, poll_until, some, wait_until,
-};
-use trtllm_bridge::{BridgeError, Executor, Load, LoadProgress};
-use trtllm_rows::finished as slot;
-use trtllm_rows::slots::request_perf_metrics as perf;
+use engines::{KEEP_ALL, all_finished as rows, all_iterations, finished, poll_until, wait_until};
+use trtllm_bridge::{BridgeError, Executor, FinishReason, FinishedRequest, Load, LoadProgress};
 
 const LOAD: Load =
     Load { in_flight: 4, prompt_tokens: 100, shared_prefix_tokens: 0, output_tokens: 7, requests: Some(40) };
@@ -34,10 +30,10 @@ fn a_load_sends_its_requests_and_ends() {
     let truth = wait_until(&engine, |truth| truth.requests_completed == 40);
     assert_eq!(truth.requests_arrived, 40);
     assert_eq!(truth.first_tokens + truth.generation_tokens, 40 * 7);
-    let rows = rows(&mut engine);
-    assert_eq!(rows.len(), 40);
-    assert!(rows.iter().all(|row| (row.prompt_tokens, row.output_tokens) == (100, 7)));
-    assert_eq!(engine.drain_perf_metrics(), Ok(&[][..]));
+    let finished = rows(&mut engine);
+    assert_eq!(finished.len(), 40);
+    assert!(finished.iter().all(|row| (row.prompt_tokens, row.output_tokens) == (100, 7)));
+    assert!(rows(&mut engine).is_empty());
 }
 
 #[test]
@@ -86,7 +82,7 @@ fn the_row_of_a_single_request_has_its_id() {
     rows.sort_by_key(|row| row.id);
     assert_eq!(
         rows.iter().map(|row| (row.id, row.output_tokens)).collect::<Vec<_>>(),
-        [1, 2, 3].map(|output| (ids[output - 1] as i64, output as i64))
+        [1, 2, 3].map(|output| (ids[output - 1], output as i64))
     );
 }
 
@@ -112,8 +108,8 @@ fn rows_are_returned_in_parts_and_survive_the_shutdown() {
     let mut engine = silent("");
     engine.start_load(&Load { requests: Some(1000), ..LOAD }).unwrap();
     wait_for(&engine, |progress| progress.finished == 1000);
-    let first = some(&mut engine, Executor::drain_perf_metrics, PerfRow::of).unwrap().len();
-    assert!(first < 1000);
+    let first = engine.drain_finished(&mut [FinishedRequest::default(); 10]).unwrap();
+    assert_eq!(first, 10);
     engine.shutdown().unwrap();
     assert_eq!(rows(&mut engine).len(), 1000 - first);
     assert!(!engine.load_progress().running);
@@ -129,8 +125,7 @@ fn a_request_that_ends_with_an_error_becomes_a_failed_row() {
     assert_eq!(progress.failed, 5);
     assert!(progress.last_error.contains("1000 tokens"), "{}", progress.last_error);
     let rows = rows(&mut engine);
-    let present = 1 << slot::REQUEST | 1 << slot::REASON;
-    assert!(rows.len() == 5 && rows.iter().all(|row| row.reason == OTHER && row.present == present));
+    assert!(rows.len() == 5 && rows.iter().all(|row| row.reason == FinishReason::Other && !row.has_metrics));
 }
 
 #[test]
@@ -164,8 +159,7 @@ fn a_load_can_run_during_drains() {
     engine.start_load(&Load { requests: Some(500), ..LOAD }).unwrap();
     let mut started = 0;
     while engine.load_progress().finished < 500 || started < 500 {
-        let drained = some(&mut engine, Executor::drain_iterations, IterationRow::of).unwrap_or_default();
-        started += drained.iter().map(|row| row.inflight_num_context_requests).sum::<i64>();
+        started += all_iterations(&mut engine).iter().map(|row| row.inflight_num_context_requests).sum::<i64>();
     }
     // Each prompt is computed in one iteration.
     assert_eq!(started, 500);
@@ -182,7 +176,6 @@ fn a_simulated_engine_with_its_own_load_accepts_another_load() {
 #[cfg(sim_since = "1.0")]
 mod with_perf_metrics {
     use super::*;
-    use trtllm_rows::slots::timing_metrics as timing;
 
     #[test]
     fn a_row_has_the_times_of_its_request() {
@@ -190,9 +183,8 @@ mod with_perf_metrics {
         engine.start_load(&Load { in_flight: 1, ..LOAD }).unwrap();
         wait_for(&engine, |progress| progress.finished == 40);
         for row in rows(&mut engine) {
-            assert!(row.has(perf::KV_CACHE_METRICS) && row.has(perf::FIRST_ITER) && row.has(slot::REASON));
-            assert!(row.total_draft_tokens == 0 && !row.has(perf::TIMING_METRICS + timing::KV_CACHE_TRANSFER_END));
-            assert_eq!(row.reason, LENGTH);
+            assert!(row.has_kv_cache && row.total_draft_tokens == 0 && !row.has_transfer);
+            assert_eq!(row.reason, FinishReason::Length);
             assert!(row.arrival_s > 0.0 && row.arrival_s <= row.first_scheduled_s);
             assert!((row.first_token_s - row.first_scheduled_s - 0.010).abs() < 1e-6);
             assert!((row.last_token_s - row.first_token_s - 6.0 * 0.010).abs() < 1e-6);
@@ -232,7 +224,7 @@ fn rows_of_a_release_without_perf_metrics_have_no_times() {
     let rows = rows(&mut engine);
     assert_eq!(rows.len(), 40);
     for row in rows {
-        assert_eq!(row.has(slot::REASON), cfg!(sim_since = "0.13"));
-        assert!(!row.has(perf::TIMING_METRICS) && !row.has(perf::KV_CACHE_METRICS));
+        assert_eq!(row.reason != FinishReason::Absent, cfg!(sim_since = "0.13"));
+        assert!(!row.has_metrics);
     }
 }

@@ -3,14 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_bridge::{BatchingType, BridgeError, Executor, ExecutorOptions, HostOptions, Load};
+use trtllm_bridge::{
+    BatchingType, Executor, ExecutorOptions, FinishedRequest, HostOptions, Load,
+    RequestStatsPerIteration as SharedRequests,
+};
 use trtllm_engine::EngineFold;
 use trtllm_engine::histogram::Histogram;
 use trtllm_engine::request_totals::LatencySource;
 use trtllm_model::perf_metrics::TimingMetrics;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
-use trtllm_recording::Item;
-use trtllm_sources::cpp_rows;
+use trtllm_sources::executor::records;
 
 const KEEP_ALL: ExecutorOptions =
     ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 1_000_000 };
@@ -36,8 +38,6 @@ fn served(engine: &str, options: &HostOptions, load: &Load) -> Served {
     panic!("the engine is idle again and again: the load comes too slowly");
 }
 
-type Drain = for<'a> fn(&'a mut Executor) -> Result<&'a [u8], BridgeError>;
-
 fn served_once(engine: &str, options: &HostOptions, load: &Load) -> Served {
     let mut executor = Executor::open_with(engine, options).unwrap();
     executor.start_load(load).unwrap();
@@ -48,34 +48,22 @@ fn served_once(engine: &str, options: &HostOptions, load: &Load) -> Served {
     }
     let ended_ms = executor.truth().unwrap().virtual_time_ms;
     let mut served = Served { ended_ms, ..Served::default() };
-    let drains: [Drain; 3] = [Executor::drain_iterations, Executor::drain_requests, Executor::drain_perf_metrics];
-    for drain in drains {
-        loop {
-            let (items, whole) = cpp_rows::items(drain(&mut executor).unwrap());
-            assert!(whole);
-            if items.is_empty() {
-                break;
-            }
-            items.into_iter().for_each(|item| served.take(item));
-        }
+    let mut drained =
+        vec![trtllm_bridge::IterationStats::default(); executor.truth().unwrap().records_pushed as usize + 1];
+    let count = executor.drain_iterations(&mut drained).unwrap();
+    // The engine counts iterations from 0. Number 0 is left free for a record before the first one.
+    let later = |iter: Option<u64>| iter.map(|iter| iter + 1);
+    let records = drained[..count].iter().map(records::iteration);
+    served.iterations = records.map(|record| IterationStats { iter: later(record.iter), ..record }).collect();
+    let mut requests = SharedRequests::default();
+    while executor.next_requests(&mut requests).unwrap() {
+        let requests = records::requests(&requests);
+        served.requests.push(RequestStatsPerIteration { iter: later(requests.iter), ..requests });
     }
+    let mut finished = vec![FinishedRequest::default(); load.requests.unwrap() as usize + 1];
+    let count = executor.drain_finished(&mut finished).unwrap();
+    served.finished = finished[..count].iter().map(records::finished).collect();
     served
-}
-
-impl Served {
-    /// The engine counts iterations from 0. Number 0 is left free for a record before the first one.
-    fn take(&mut self, item: Item) {
-        match item {
-            Item::Record(record) => {
-                self.iterations.push(IterationStats { iter: record.iter.map(|iter| iter + 1), ..*record });
-            }
-            Item::RequestRows(requests) => {
-                self.requests.push(RequestStatsPerIteration { iter: requests.iter.map(|iter| iter + 1), ..requests });
-            }
-            Item::FinishedRequest(entry) => self.finished.push(*entry),
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 fn is_flush(record: &IterationStats) -> bool {

@@ -35,10 +35,13 @@ void trycatch(Try&& call, Fail&& fail) noexcept
 namespace trtllm_bridge
 {
 
+struct FinishedRequest;
 struct HostConfig;
+struct IterationStats;
 struct KvEventRow;
 struct LoadConfig;
 struct LoadProgress;
+struct RequestStatsPerIteration;
 struct Truth;
 class HostedExecutor;
 
@@ -53,10 +56,10 @@ public:
     ExecutorHandle& operator=(ExecutorHandle const&) = delete;
 
     [[nodiscard]] bool canEnqueueRequests() const;
-    /// Rows of `trtllm_exporter/detail/rows.h`, oldest first. Valid until the next call. An empty slice means
-    /// that the drain has ended.
-    [[nodiscard]] rust::Slice<std::uint8_t const> drainIterations();
-    [[nodiscard]] rust::Slice<std::uint8_t const> drainRequests();
+    /// Writes records, oldest first, and returns how many. Fewer than the slice can hold means that the drain has ended.
+    [[nodiscard]] std::size_t drainIterations(rust::Slice<IterationStats> records);
+    /// Writes the requests of the next iteration. Returns false at the end of the drain.
+    [[nodiscard]] bool nextRequests(RequestStatsPerIteration& record);
     /// Writes rows, oldest first, and returns how many. The next call writes the events that did not fit.
     [[nodiscard]] std::size_t drainKvEvents(rust::Slice<KvEventRow> rows);
     void shutdown();
@@ -68,7 +71,8 @@ public:
     [[nodiscard]] LoadProgress loadProgress() const;
     [[nodiscard]] std::uint64_t enqueueSynthetic(std::int32_t promptTokens, std::int32_t outputTokens);
     [[nodiscard]] std::uint64_t enqueue(rust::Slice<std::int32_t const> prompt, std::int32_t outputTokens);
-    [[nodiscard]] rust::Slice<std::uint8_t const> drainPerfMetrics();
+    /// Like drainKvEvents().
+    [[nodiscard]] std::size_t drainFinished(rust::Slice<FinishedRequest> requests);
 
 private:
     std::unique_ptr<HostedExecutor> mHosted;

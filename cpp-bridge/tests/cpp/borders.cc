@@ -3,7 +3,6 @@
 
 #include "check.h"
 #include "hosted_executor.h"
-#include "row.h"
 
 #include "tensorrt_llm/common/tllmException.h"
 
@@ -53,14 +52,18 @@ void waitUntil(Reached const& reached)
     }
 }
 
-std::size_t count(Rows const& rows)
+std::vector<IterationStats> drain(HostedExecutor& executor)
 {
-    std::size_t number = 0;
-    for (auto const* at = rows.bytes().data(); at != rows.bytes().data() + rows.bytes().size(); ++number)
-    {
-        Row const row(at);
-    }
-    return number;
+    std::vector<IterationStats> records(64);
+    records.resize(executor.drainIterations(records.data(), records.size()));
+    return records;
+}
+
+std::size_t requestsOfNextIteration(HostedExecutor& executor)
+{
+    std::size_t count = 0;
+    static_cast<void>(executor.nextRequests([&count](auto const& record) { count = record.requestStats.size(); }));
+    return count;
 }
 
 void tenDrainsRaceAShutdown()
@@ -106,18 +109,19 @@ void loadRunsDuringDrainsOnAnotherThread()
     auto const executor = hosted("rate=20");
     executor->load().start(endless());
     std::uint64_t finished = 0;
-    std::thread drain(
+    std::thread draining(
         [&]
         {
             while (finished < 300)
             {
-                static_cast<void>(executor->drainIterations());
-                static_cast<void>(executor->drainRequests());
-                finished += count(executor->drainPerfMetrics());
+                static_cast<void>(drain(*executor));
+                static_cast<void>(requestsOfNextIteration(*executor));
+                FinishedRequest requests[32];
+                finished += executor->load().drain(requests, 32);
                 static_cast<void>(executor->load().counts());
             }
         });
-    drain.join();
+    draining.join();
     executor->load().stop();
     CHECK(finished >= 300 && executor->load().counts().failed == 0);
 }
@@ -126,9 +130,9 @@ void overflowingRingKeepsTheNewestRecords()
 {
     auto const executor = hosted("rate=100&requests=200", 8);
     waitUntil([&] { return executor->truth().requests_completed == 200; });
-    auto const& rows = executor->drainIterations();
-    CHECK(count(rows) == 8);
-    CHECK(last(rows).integer(0) == static_cast<std::int64_t>(executor->truth().iterations));
+    auto const records = drain(*executor);
+    CHECK(records.size() == 8);
+    CHECK(records.back().iter == static_cast<std::int64_t>(executor->truth().iterations));
 }
 
 void executorCanBeDestroyedWhileItRuns()
@@ -140,7 +144,7 @@ void executorCanBeDestroyedWhileItRuns()
             auto const executor = hosted(more);
             executor->load().start(endless());
             waitUntil([&] { return executor->load().counts().enqueued >= 8; });
-            static_cast<void>(executor->drainIterations());
+            static_cast<void>(drain(*executor));
             if (shutDown)
             {
                 executor->shutdown();
@@ -169,8 +173,8 @@ void executorThatAlwaysThrowsCanBeDestroyed()
             }
         };
         attempt([&] { static_cast<void>(executor->canEnqueueRequests()); });
-        attempt([&] { static_cast<void>(executor->drainIterations()); });
-        attempt([&] { static_cast<void>(executor->drainRequests()); });
+        attempt([&] { static_cast<void>(drain(*executor)); });
+        attempt([&] { static_cast<void>(requestsOfNextIteration(*executor)); });
         attempt([&] { executor->load().start(endless()); });
         attempt([&] { static_cast<void>(executor->load().enqueue(1, 1)); });
         attempt([&] { executor->shutdown(); });

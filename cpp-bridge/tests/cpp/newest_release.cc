@@ -1,20 +1,12 @@
-// Tests rows that are compiled against headers with new members, another order of members, and some members missing.
+// Tests records that are compiled against headers with new members, another order of members, and some members missing.
 
 #include "check.h"
 
-#include "row.h"
+#include "present.h"
 
 #include "tensorrt_llm/executor/types.h"
 
-using trtllm_exporter::detail::Rows;
 namespace tle = tensorrt_llm::executor;
-
-/// Like RequestStatsPerIteration, which these headers do not have.
-struct RequestsOf
-{
-    std::uint64_t iter;
-    std::vector<tle::RequestStats> requestStats;
-};
 
 int main()
 {
@@ -27,23 +19,27 @@ int main()
     stats.crossKvCacheStats->reusedBlocks = 4;
     stats.inflightBatchingStats = tle::InflightBatchingStats{};
     stats.inflightBatchingStats->numPausedKvTokens = 11;
-    Rows rows;
-    rows.record(stats);
-    auto const row = last(rows);
+    trtllm_bridge::IterationStats record;
+    trtllm_bridge::fill(record, stats);
     // The PyTorch backend sends empty timestamps.
-    CHECK(row.text.empty());
-    CHECK(row.present.test(1) && row.number(1) == 12.5);
-    CHECK(row.present.test(24) && row.integer(24) == 3 && row.present.test(25) && row.number(25) == 0.25);
-    CHECK(row.present.test(32) && row.integer(32) == 4 && row.present.test(23) && row.integer(23) == 0);
-    CHECK(row.present.test(48) && row.integer(48) == 11);
-    CHECK(!row.present.test(49) && !row.present.test(54) && !row.present.test(8) && !row.present.test(11));
+    CHECK(textOf(record).empty());
+    CHECK(record.iter_latency_ms == 12.5 && record.kv_cache_stats.reused_blocks == 0);
+    CHECK(record.kv_cache_stats.missed_blocks == 3 && record.kv_cache_stats.cache_hit_rate == 0.25);
+    CHECK(record.cross_kv_cache_stats.reused_blocks == 4 && record.inflight_batching_stats.num_paused_kv_tokens == 11);
+    CHECK(!record.static_batching_stats.present && !record.spec_decoding_stats.present);
+    CHECK(!present(record.max_batch_size_static) && !present(record.max_num_tokens_static));
+    stats.iterLatencyMS = std::numeric_limits<double>::infinity();
+    trtllm_bridge::fill(record, stats);
+    CHECK(!present(record.iter_latency_ms));
 
     tle::RequestStats request{};
     request.stage = tle::RequestStage::kENCODER_IN_PROGRESS;
     request.disServingStats = tle::DisServingRequestStats{1.5, 4096};
-    rows.requests(RequestsOf{1, {request}});
-    CHECK(last(rows).integer(1) == 1 && last(rows).number(12) == 1.5 && last(rows).integer(13) == 4096);
+    trtllm_bridge::RequestStats row;
+    trtllm_bridge::fill(row, request);
+    CHECK(row.stage == trtllm_bridge::RequestStage::EncoderInProgress && row.dis_serving_stats.present);
+    CHECK(row.dis_serving_stats.kv_cache_transfer_ms == 1.5 && row.dis_serving_stats.kv_cache_size == 4096);
     request.stage = tle::RequestStage::kSOMETHING_NEW;
-    rows.requests(RequestsOf{1, {request}});
-    CHECK(last(rows).integer(1) == -1);
+    trtllm_bridge::fill(row, request);
+    CHECK(row.stage == trtllm_bridge::RequestStage::Unknown);
 }

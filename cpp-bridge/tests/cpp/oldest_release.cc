@@ -1,20 +1,12 @@
-// Tests rows that are compiled against the headers of the first release with an Executor.
+// Tests records that are compiled against the headers of the first release with an Executor.
 
 #include "check.h"
 
-#include "row.h"
+#include "present.h"
 
 #include "tensorrt_llm/executor/types.h"
 
-using trtllm_exporter::detail::Rows;
 namespace tle = tensorrt_llm::executor;
-
-/// Like RequestStatsPerIteration, which these headers do not have.
-struct RequestsOf
-{
-    std::uint64_t iter;
-    std::vector<tle::RequestStats> requestStats;
-};
 
 int main()
 {
@@ -23,22 +15,25 @@ int main()
     stats.iter = 5;
     stats.kvCacheStats = tle::KvCacheStats{100, 60, 40, 32};
     stats.inflightBatchingStats = tle::InflightBatchingStats{3, 1, 2, 0, 77, 1};
-    Rows rows;
-    rows.record(stats);
-    auto const row = last(rows);
-    // Its own numbers, four of the cache, and six of the batch.
-    std::bitset<64> expected;
-    for (auto const slot : {0, 4, 7, 14, 15, 16, 17, 18, 19, 20, 35, 36, 37, 38, 39, 40})
-    {
-        expected.set(static_cast<std::size_t>(slot));
-    }
-    CHECK(row.present == expected);
-    CHECK(row.text == "01-02-1970 00:00:01" && row.integer(0) == 5);
-    CHECK(row.integer(19) == 40 && row.integer(39) == 77);
+    trtllm_bridge::IterationStats record;
+    trtllm_bridge::fill(record, stats);
+    CHECK(textOf(record) == "01-02-1970 00:00:01" && record.iter == 5);
+    CHECK(record.kv_cache_stats.present && record.kv_cache_stats.used_num_blocks == 40);
+    CHECK(record.inflight_batching_stats.present && record.inflight_batching_stats.num_ctx_tokens == 77);
+    CHECK(present(record.num_active_requests) && present(record.gpu_mem_usage));
+    CHECK(!present(record.iter_latency_ms) && !present(record.num_queued_requests));
+    CHECK(!present(record.max_batch_size_static));
+    CHECK(!present(record.kv_cache_stats.reused_blocks) && !present(record.kv_cache_stats.cache_hit_rate));
+    CHECK(!present(record.inflight_batching_stats.avg_num_decoded_tokens_per_iter));
+    CHECK(!record.cross_kv_cache_stats.present && !record.static_batching_stats.present);
+    CHECK(!record.spec_decoding_stats.present);
 
-    tle::RequestStats request{};
-    request.stage = tle::RequestStage::kCONTEXT_IN_PROGRESS;
-    rows.requests(RequestsOf{1, {request}});
-    // Neither blocks nor a transfer. TensorRT-LLM's number of the stage differs between releases, that of the row does not.
-    CHECK(last(rows).present == 0b1101111 && last(rows).integer(1) == 2);
+    tle::RequestStats stage{};
+    stage.stage = tle::RequestStage::kCONTEXT_IN_PROGRESS;
+    trtllm_bridge::RequestStats request;
+    trtllm_bridge::fill(request, stage);
+    // TensorRT-LLM's number of the stage differs between releases, that of the bridge does not.
+    CHECK(request.stage == trtllm_bridge::RequestStage::ContextInProgress && present(request.paused));
+    CHECK(!present(request.avg_num_decoded_tokens_per_iter) && !present(request.reused_blocks_per_request));
+    CHECK(!request.dis_serving_stats.present);
 }

@@ -5,9 +5,9 @@
 
 mod rows;
 
-pub(crate) use rows::{COMPLETE, IterationRow, LENGTH, OTHER, PerfRow, QUEUED, RequestRow};
+pub(crate) use rows::{COMPLETE, IterationRow, PerfRow, QUEUED, RequestRow};
 use std::time::{Duration, Instant};
-use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, Truth};
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, IterationStats, RequestStatsPerIteration, Truth};
 
 /// Rings that are large enough for all records of a test.
 pub(crate) const KEEP_ALL: ExecutorOptions =
@@ -46,30 +46,40 @@ pub(crate) fn all_iterations(engine: &mut Executor) -> Vec<IterationRow> {
 }
 
 pub(crate) fn all_requests(engine: &mut Executor) -> Vec<RequestRow> {
-    all(engine, Executor::drain_requests, RequestRow::of)
+    std::iter::from_fn(|| next_requests(engine)).flatten().collect()
 }
 
 pub(crate) fn all_finished(engine: &mut Executor) -> Vec<PerfRow> {
-    all(engine, Executor::drain_perf_metrics, PerfRow::of)
+    all(engine, Executor::drain_finished, PerfRow::of)
 }
 
-type Drain = for<'a> fn(&'a mut Executor) -> Result<&'a [u8], BridgeError>;
-type Read<T> = fn(&trtllm_rows::Row<'_>, u64) -> T;
+/// The requests of one iteration. None at the end of the drain.
+pub(crate) fn next_requests(engine: &mut Executor) -> Option<Vec<RequestRow>> {
+    let mut record = RequestStatsPerIteration::default();
+    let found = engine.next_requests(&mut record).unwrap();
+    let rows = record.request_stats.iter().map(|row| RequestRow { iteration: record.iter, ..RequestRow::of(row) });
+    found.then(|| rows.collect())
+}
 
-fn all<T>(engine: &mut Executor, drain: Drain, read: Read<T>) -> Vec<T> {
-    let mut all = Vec::new();
-    while let Some(more) = some(engine, drain, read) {
-        all.extend(more);
+/// How many records a call of [`drain_some`] returns at most.
+pub(crate) const PART: usize = 64;
+
+/// The number of records that one call returns.
+pub(crate) fn drain_some(engine: &mut Executor) -> Result<usize, BridgeError> {
+    engine.drain_iterations(&mut [IterationStats::default(); PART])
+}
+
+type Drain<Row> = fn(&mut Executor, &mut [Row]) -> Result<usize, BridgeError>;
+
+fn all<Row: Default + Clone, T>(engine: &mut Executor, drain: Drain<Row>, read: fn(&Row) -> T) -> Vec<T> {
+    let (mut rows, mut all) = (vec![Row::default(); PART], Vec::new());
+    loop {
+        let count = drain(engine, &mut rows).unwrap();
+        all.extend(rows[..count].iter().map(read));
+        if count < PART {
+            return all;
+        }
     }
-    all
-}
-
-/// What one call returns. None at the end of the drain.
-pub(crate) fn some<T>(engine: &mut Executor, drain: Drain, read: Read<T>) -> Option<Vec<T>> {
-    let bytes = drain(engine).unwrap();
-    let mut rows = Vec::new();
-    rows::for_each(bytes, |row, iteration| rows.push(read(row, iteration)));
-    (!bytes.is_empty()).then_some(rows)
 }
 
 /// Writes a trace file for the simulator. An arrival is (seconds, prompt tokens, output tokens).

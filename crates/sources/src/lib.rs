@@ -4,7 +4,6 @@
 
 pub mod batch;
 pub mod bench_report;
-pub mod cpp_rows;
 pub mod discovery;
 pub mod engine_settings;
 pub mod error;

@@ -1,8 +1,8 @@
 #pragma once
 
-// The C interface of libtrtllm_exporter. It takes the lines of JSON of the exporter's ingest socket, and its options are
-// JSON too, so any header works with any library of the same major number: unknown keys are ignored, missing ones have
-// defaults. A function is never removed or changed before the major number of the soname changes.
+// The C interface of libtrtllm_exporter. It takes the lines of JSON of the exporter's ingest socket, and its options
+// are JSON too, so any header works with any library of the same major number: unknown keys are ignored, missing ones
+// have defaults. A function is never removed or changed before the major number of the soname changes.
 
 #include <cstddef>
 #include <cstdint>

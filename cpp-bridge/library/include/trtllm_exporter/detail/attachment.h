@@ -33,8 +33,8 @@ struct Options
 {
     /// The labels of this engine. EngineName::ofEngine(directory) derives them from the engine's folder.
     EngineName name;
-    /// HOST:PORT to serve the page on. Port 0 picks a free port. Empty: no page. Exporters with the same address share one
-    /// page, with a model each.
+    /// HOST:PORT to serve the page on. Port 0 picks a free port. Empty: no page. Exporters with the same address share
+    /// one page, with a model each.
     std::string listen;
     std::string telemetryPath = "/metrics";
     /// Path of the sidecar's ingest socket. Empty: do not publish. If `listen` is empty too, the sidecar's default
@@ -197,9 +197,7 @@ public:
 
     [[nodiscard]] Status status() const
     {
-        Status status;
-        status.address = mAddress;
-        status.pageError = mPageError;
+        Status status{mAddress, mPageError, false, {}};
         if (mPublisher)
         {
             status.connected = mPublisher->connected();
@@ -230,7 +228,8 @@ private:
         text.escaped(mOptions.telemetryPath);
         text.raw("\",\"engine_version\":\"");
         text.escaped(mOptions.engineVersion);
-        text.raw("\",\"stale_after_ms\":" + std::to_string(std::max<std::int64_t>(mOptions.staleAfter.count(), 0)) + ",");
+        auto const staleAfter = std::max<std::int64_t>(mOptions.staleAfter.count(), 0);
+        text.raw("\",\"stale_after_ms\":" + std::to_string(staleAfter) + ",");
         text.raw(helloOf(mOptions.name, mOptions.publisher.config) + "}");
         auto const options = text.text();
         char answer[512] = "";

@@ -80,7 +80,7 @@ public:
     void object(Struct const& record)
     {
         auto const start = mAt - mBegin;
-        Table::visit(0, record, *this);
+        Table::visit(record, *this);
         reserve(2);
         if (mAt - mBegin == start)
         {
@@ -92,19 +92,13 @@ public:
 
     // What Table::visit() calls. A key begins with a comma.
     template <std::size_t N, class Value>
-    void value(std::size_t /*slot*/, char const (&key)[N], Value const& value)
+    void value(char const (&key)[N], Value const& value)
     {
         field(key, value, [this](auto const& present) { return this->write(present); });
     }
 
-    template <std::size_t N, class Value>
-    void text(char const (&key)[N], Value const& value)
-    {
-        this->value(0, key, value);
-    }
-
     template <class Table, std::size_t N, class Value>
-    void nested(std::size_t /*slot*/, char const (&key)[N], Value const& value)
+    void nested(char const (&key)[N], Value const& value)
     {
         field(key, value,
             [this](auto const& present)

@@ -57,6 +57,7 @@ TRTLLM_EXPORTER_NAMED(kENCODER_IN_PROGRESS, "ENCODER_IN_PROGRESS")
 TRTLLM_EXPORTER_NAMED(kCONTEXT_IN_PROGRESS, "CONTEXT_IN_PROGRESS")
 TRTLLM_EXPORTER_NAMED(kGENERATION_IN_PROGRESS, "GENERATION_IN_PROGRESS")
 TRTLLM_EXPORTER_NAMED(kGENERATION_COMPLETE, "GENERATION_COMPLETE")
+TRTLLM_EXPORTER_NAMED(kNOT_FINISHED, "")
 // The same texts as in TensorRT-LLM's Python API.
 TRTLLM_EXPORTER_NAMED(kEND_ID, "stop")
 TRTLLM_EXPORTER_NAMED(kSTOP_WORDS, "stop")
@@ -65,7 +66,7 @@ TRTLLM_EXPORTER_NAMED(kTIMED_OUT, "timeout")
 TRTLLM_EXPORTER_NAMED(kCANCELLED, "cancelled")
 #undef TRTLLM_EXPORTER_NAMED
 
-/// A list of enumerators. publisher.h writes their names, a row holds their positions.
+/// A list of enumerators.
 template <template <class, class> class... Named>
 struct Enumerators
 {
@@ -76,15 +77,6 @@ struct Enumerators
         char const* name = nullptr;
         static_cast<void>(((name = Named<E, void>::of(value)) || ...));
         return name;
-    }
-
-    /// -1 if it is none of them.
-    template <class E>
-    static std::int64_t position(E value)
-    {
-        std::int64_t position = 0, found = -1;
-        static_cast<void>(((found = Named<E, void>::of(value) != nullptr ? position : found, ++position), ...));
-        return found;
     }
 };
 using Stages = Enumerators<Is_kQUEUED, Is_kENCODER_IN_PROGRESS, Is_kCONTEXT_IN_PROGRESS, Is_kGENERATION_IN_PROGRESS,
