@@ -113,7 +113,8 @@ impl Page {
             let heartbeat = heartbeats.register("the HTTP server".to_owned());
             let max_connections = server::MAX_CONNECTIONS;
             let server = HttpServer { listeners, router, tls: None, metrics, heartbeat, max_connections };
-            tokio::spawn(served.keep_fresh(stop.clone()));
+            tokio::spawn(Arc::clone(&served).keep_fresh(stop.clone()));
+            tokio::spawn(served.keep_judging(stop.clone()));
             tokio::spawn(check_health(checked, stop.clone()));
             let server = tokio::spawn(server.run(stop.clone()));
             let mut stop = stop;
