@@ -50,7 +50,10 @@ library() { # the example servers are built against it, and one serves its own p
   local prefix=$work/library/${1##*/}
   mkdir "$work/library" && tar -xzf "$1" -C "$work/library" || return 1
   prefix=${prefix%.tar.gz}
-  if ! cmake -S "$repo/examples/cpp-server" -B "$work/examples" -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" ||
+  # The engine of the simulated SDK is written in Rust.
+  local step=${SIMULATED_STEP:-$repo/target/release/libtrtllm_sim_c.a}
+  [ -e "$step" ] || (cd "$repo" && cargo build --release --locked --quiet --package trtllm-sim-c) || return 1
+  if ! cmake -S "$repo/examples/cpp-server" -B "$work/examples" -DCMAKE_PREFIX_PATH="$prefix" -DSIMULATED_STEP="$step" >"$work/log" ||
     ! cmake --build "$work/examples" --target attached attached_static >>"$work/log"; then
     cat "$work/log"; return 1
   fi

@@ -61,7 +61,7 @@ retried() {
 flags=(-std=c++17 -O2 -g -Wall -Wextra -Wpedantic -Werror -pthread)
 sim=(-isystem "$bridge/sim/include")
 # The simulated engine's step function, and the option that keeps its symbols inside of a library.
-step=("$artifacts/libtrtllm_sim_c.a" -Wl,--exclude-libs,ALL)
+step=("$artifacts/libtrtllm_sim_c.a" "-Wl,--exclude-libs,ALL")
 
 # build FOLDER FLAG…: builds the SDK, the tests and the preload with these flags, on all cores.
 build() {
