@@ -66,6 +66,7 @@ python3 deploy/release/check.py "$folder/trtllm-exporter" "$folder/trtllm-export
 python3 deploy/release/licenses.py write "$folder/trtllm-exporter" "$target" "$folder/third-party-licenses.txt"
 deploy/release/glibc.sh "$folder/trtllm-exporter" "${GLIBC:-2.34}"
 rm -rf "$folder/library"
-LD=${target%%-*}-linux-gnu-ld OBJCOPY=${target%%-*}-linux-gnu-objcopy AR=${target%%-*}-linux-gnu-ar \
+linker=CC_${target//-/_}
+CC=${!linker:-${target%%-*}-linux-gnu-gcc} LD=${target%%-*}-linux-gnu-ld OBJCOPY=${target%%-*}-linux-gnu-objcopy AR=${target%%-*}-linux-gnu-ar \
   cpp-bridge/library/packaging/install.sh "$folder/library" "$built/$target"
 deploy/release/glibc.sh "$folder/library/lib/libtrtllm_exporter.so.0" "${GLIBC:-2.34}"

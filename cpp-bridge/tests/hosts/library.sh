@@ -97,6 +97,6 @@ installed_sdk() { # CMake finds an installed TensorRT-LLM and CUDA, and the exam
 
 no_foreign_symbols() { # a host may have its own Rust and its own libstdc++, so the library must not export theirs
     [ -f "$work/prefix/lib/libtrtllm_exporter.so" ] && [ -f "$work/plain/preload.so" ] &&
-        ! nm -D --defined-only "$work/prefix/lib/libtrtllm_exporter.so" | awk '{ print $3 }' | grep -v '^trtllm_exporter_' &&
+        ! nm -D --defined-only "$work/prefix/lib/libtrtllm_exporter.so" | awk '{ print $3 }' | grep -v -e '^trtllm_exporter_' -e '^TRTLLM_EXPORTER_0$' &&
         ! nm -D --defined-only "$work/plain/preload.so" | awk '{ print $3 }' | grep -v -e '^_ZN12tensorrt_llm8executor8Executor' -e '^pthread_create$'
 }
