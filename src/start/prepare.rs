@@ -57,7 +57,7 @@ pub struct Prepared {
     pub(super) web: Option<WebConfig>,
 }
 
-/// Reads and checks the configuration. The first step of [`run`], and all that check-config and --dry-run do.
+/// Reads and checks the configuration. The first step of a start, and all that check-config and --dry-run do.
 ///
 /// # Errors
 /// Every mistake of the command line, the environment and the files.

@@ -52,7 +52,7 @@ impl KeyWatch {
     }
 }
 
-/// The keys of the first element of an array, as [`keys_of`]. Empty if the array is.
+/// The keys of the first element of an array, as for a whole object. Empty if the array is.
 #[must_use]
 pub fn keys_of_first(array: &[u8]) -> BTreeSet<String> {
     // What follows the element is not read.
