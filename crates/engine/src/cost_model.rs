@@ -78,7 +78,7 @@ const FEATURES: usize = 4;
 /// Iterations that the model remembers.
 const MEMORY: f64 = 20_000.0;
 /// Iterations before the fit is used.
-const ENOUGH: f64 = 100.0;
+const ENOUGH: f64 = 60.0;
 /// Iterations with about the same work that make their mean one to compare with.
 const KNOWN: f32 = 8.0;
 /// An iteration is a spike if it takes this many times what is expected, and this many seconds more.
@@ -87,7 +87,8 @@ const SPIKE_SECONDS: f64 = 0.05;
 /// Recent iterations ÷ what was expected, from which the engine counts as slowed: at equal work, and by prices.
 const SLOWED: f64 = 1.12;
 const SLOWED_ESTIMATE: f64 = 1.4;
-/// Iterations that are not learned yet, because a slowdown is noticed only after some.
+/// Iterations that are not learned yet, because a slowdown is noticed only after some. The first ones are learned at once: there
+/// is nothing before that they could spoil.
 const RECENT: usize = 256;
 /// After so many slow iterations, which take about an hour, slow is the new normal.
 const NEW_NORMAL: u32 = 200_000;
@@ -247,6 +248,10 @@ impl CostModel {
     fn learn_later(&mut self, work: &Work, seconds: f64) {
         if self.slow_for > 0 {
             self.recent.clear();
+            return;
+        }
+        if self.weight < 2.0 * ENOUGH {
+            self.learn(work, &work.features(), seconds);
             return;
         }
         if self.recent.len() >= RECENT

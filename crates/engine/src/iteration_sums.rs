@@ -109,6 +109,7 @@ pub struct IterationFold {
     /// Latency ÷ time since the record before, of PyTorch engines that do not tell their scheduler: with the overlap scheduler,
     /// a latency is that of two passes.
     passes: f64,
+    passes_seen: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -157,7 +158,8 @@ impl IterationFold {
     fn has_two_passes(&mut self, seconds: f64, since_before_us: i64) -> bool {
         if since_before_us > 0 {
             let ratio = (seconds * 1e6 / since_before_us as f64).min(4.0);
-            self.passes += (ratio - self.passes) / 50.0;
+            self.passes_seen = (self.passes_seen + 1).min(50);
+            self.passes += (ratio - self.passes) / f64::from(self.passes_seen);
         }
         self.passes > 1.5
     }

@@ -73,6 +73,8 @@ pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
         waiting(reading, &format!("{} of the KV cache are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("pauses for each iteration", pauses, Unit::Ratio, PAUSES)
+            // Whether computing prompts is what keeps the blocks in use is not known yet.
+            .unsure(reading.costs.is_none())
             .remedy(remedy, settings),
     )
 }
