@@ -39,7 +39,7 @@ fn a_report_with_an_invalid_number_ends_the_daemon() {
     let source = format!("replay:{}", file.display());
     let output = daemon::run(&["--source", &source, "--gpu", "off", "--web.listen-address", "127.0.0.1:0"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(
         stderr.contains("--source replay")
             && stderr.contains("report.json")
@@ -153,7 +153,7 @@ fn another_file_of_trtllm_bench_is_refused_and_named() {
         let source = format!("replay:{file}");
         let none = ["--gpu", "off", "--web.listen-address", "127.0.0.1:0"];
         for (code, flag, arguments) in [
-            (1, "--source replay", ["--source", &source]),
+            (2, "--source replay", ["--source", &source]),
             (2, "--bench-report", ["--bench-report", &file]),
             (2, "engines[0]", ["--config.file", config.to_str().unwrap()]),
         ] {

@@ -331,7 +331,7 @@ fn a_regular_file_at_the_path_of_the_socket_is_kept() {
     fs::write(&path, "mine").unwrap();
     let address = format!("unix:{}", path.display());
     let output = daemon::run(&["--gpu", "off", "--source", SESSION, "--web.listen-address", &address]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
 }
 

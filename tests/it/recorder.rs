@@ -579,7 +579,7 @@ fn a_second_exporter_is_refused_and_a_directory_that_cannot_be_written_is_an_err
     assert!(message.contains(&format!("--record.dir {directory}: another exporter records into it")), "{message}");
     let file = run(&[&flags[..], &["/proc/version/x"]].concat());
     let message = String::from_utf8_lossy(&file.stderr).into_owned();
-    assert!(file.status.code() == Some(1) && message.contains("choose a directory"), "{message}");
+    assert!(file.status.code() == Some(2) && message.contains("choose a directory"), "{message}");
     let small = run(&[&flags[..], &[directory, "--record.max-size", "1MiB"]].concat());
     let message = String::from_utf8_lossy(&small.stderr).into_owned();
     assert!(small.status.code() == Some(2) && message.contains("at least 4MiB"), "{message}");
