@@ -43,9 +43,15 @@ fn names_are_kept(binary: &Path) {
     const ENERGY: &str = "nv_energy_consumption";
     let (engine, daemon, gpu) = engine_and_daemon(&[]);
     engine.resume();
-    // Some families appear late: the hit ratio needs a request that looked up blocks, others a completed request.
+    // Some families appear late: the hit ratio needs a request that looked up blocks, others a completed request, and the verdict
+    // some slots of five seconds.
     let page = daemon.until(|page| {
-        let late = ["nv_trt_llm_kv_cache_hit_ratio", "nv_trt_llm_request_iterations_count"];
+        let late = [
+            "nv_trt_llm_kv_cache_hit_ratio",
+            "nv_trt_llm_request_iterations_count",
+            "nv_trt_llm_limited_by_since_timestamp_seconds",
+            "nv_trt_llm_iteration_slowdown_ratio",
+        ];
         ensure(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("some of {late:?} are missing"))
     });
     let shown: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
