@@ -76,7 +76,7 @@ fn configuration(found: &[FoundServer]) -> String {
                 continue;
             }
             Verdict::Other(what) => {
-                notes += &comment(&format!("{target} is no trtllm-serve: {what}"));
+                notes += &comment(&format!("{target} is not a trtllm-serve: {what}"));
                 continue;
             }
         };

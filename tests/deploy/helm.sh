@@ -83,12 +83,12 @@ values_are_checked() { # each wrong value is refused with a message that names i
   no "at '/gpuNodes/updateStrategy/type'" gpuNodes.updateStrategy.type=Recreate
   no "at '/openshift': value must be one of 'auto', 'always', 'never'" openshift=yes
   no "gpuNodes.driverPath needs gpuNodes.privileged: true" gpuNodes.driverPath=/home/kubernetes/bin/nvidia
-  no "image.repository is \"\", which is no image" image.repository=
+  no "image.repository is \"\", which is not an image" image.repository=
   no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.basicAuth.username.name=scrape
   no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.authorization.credentials.name=token
   refused "chart requires kubeVersion" "$helm" template t "$chart" --kube-version 1.26.0 || wrong=1
   # What a user forgets first. The command of docs/kubernetes.md, copied as it is, has the same placeholder.
-  refused 'image.repository is "YOUR-REGISTRY/trtllm-exporter", which is no image; build the image and push it' \
+  refused 'image.repository is "YOUR-REGISTRY/trtllm-exporter", which is not an image; build the image and push it' \
     "$helm" template t "$chart" --kube-version 1.32.0 || wrong=1
   return $wrong
 }

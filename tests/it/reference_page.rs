@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_engine::EngineFold;
+use trtllm_engine::iteration_sums::IterationSums;
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 use trtllm_model::Objectives;
 use trtllm_model::{EngineName, IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
@@ -158,7 +159,17 @@ fn series(engine: &EngineFold, now: Instant) -> BTreeSet<String> {
         stages: engine.stages(),
         ..EngineSnapshot::starting()
     };
-    state.slots()[0].publish(snapshot);
+    state.slots()[0].publish(snapshot.clone());
+    state.judge(0.0, 0.0);
+    // Some slots with iterations that can be compared with earlier ones.
+    for slot in 1..5 {
+        let (iterations, seconds) = (60.0 * f64::from(slot), f64::from(slot));
+        let (compared_seconds, expected_seconds) = (seconds, seconds);
+        let sums =
+            IterationSums { iterations, seconds, compared_seconds, expected_seconds, ..IterationSums::default() };
+        state.slots()[0].publish(EngineSnapshot { iteration_sums: sums, ..snapshot.clone() });
+        state.judge(5.0 * seconds, 0.0);
+    }
     let selection = Selection::of(&[Group::Triton, Group::Engine]);
     let page = PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), selection);
     let mut text = Vec::new();

@@ -220,7 +220,7 @@ impl CostModel {
         if let Some(expected) = judged.expected {
             let is_far = seconds > SPIKE * expected && seconds - expected > SPIKE_SECONDS;
             self.spike_share += (f64::from(u8::from(is_far)) - self.spike_share) / 100.0;
-            // Many are no spikes: the engine has become slow.
+            // If there are many of them, the engine has become slow.
             judged.is_spike = is_far && self.spike_share < 0.2;
         }
         judged.context_share = self.context_share(work, &features);

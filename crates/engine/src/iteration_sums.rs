@@ -37,19 +37,10 @@ sums! {
         waits_at_batch_limit,
         waits_at_token_limit,
         waits_at_full_cache,
-        /// Iterations at these limits, whether requests waited or not.
-        at_batch_limit,
-        at_token_limit,
-        at_full_cache,
-        /// Iterations whose limit of tokens is known.
-        token_limit_known,
         /// Used shares of the KV cache, and iterations that tell them.
         cache_used,
         cache_known,
         paused,
-        context_iterations,
-        mixed_iterations,
-        context_requests,
         generation_requests,
         context_tokens,
         /// Tokens in the KV cache that decoding reads.
@@ -69,14 +60,13 @@ sums! {
         /// Shares of the iteration that drafts took, and iterations that tell it.
         draft_overhead,
         draft_iterations,
-        /// Seconds of iterations whose duration and work are known: all; by phase; what the model gives the context; what the
-        /// model expected for those that it could compare, and what they took.
+        /// Seconds of iterations whose duration and work are known: all; by phase; what the model expected for those that it could
+        /// compare, and what they took.
         seconds,
         generation_seconds,
         generation_iterations,
         mixed_seconds,
         mixed_timed,
-        context_seconds,
         expected_seconds,
         compared_seconds,
         /// The same for iterations of a size that the past does not have, by the prices of tokens and requests.
@@ -183,7 +173,6 @@ impl IterationFold {
             (true, false) => {}
         }
         let judged = self.model.observe(work, seconds);
-        sums.context_seconds += judged.context_share * seconds;
         if work.generation_requests > 0.0 && judged.context_share >= MOSTLY && seconds * passes >= NOTICED {
             sums.blocked_seconds += seconds;
         }
@@ -224,16 +213,12 @@ impl IterationFold {
         sums.backlog += backlog;
         let at_batch_limit = batch.is_some_and(|limit| scheduled >= 0.95 * limit);
         let at_token_limit = tokens.is_some_and(|limit| work.is_full_of_tokens(limit, batch));
-        count(&mut sums.token_limit_known, tokens.is_some());
         let used = latest.kv.and_then(|kv| kv.used_fraction());
         let at_full_cache = used.is_some_and(|used| used >= FULL);
         if let Some(used) = used {
             sums.cache_used += used;
             sums.cache_known += 1.0;
         }
-        count(&mut sums.at_batch_limit, at_batch_limit);
-        count(&mut sums.at_token_limit, at_token_limit);
-        count(&mut sums.at_full_cache, at_full_cache);
         if backlog > 0.0 {
             sums.waits += 1.0;
             count(&mut sums.waits_at_batch_limit, at_batch_limit);
@@ -242,9 +227,6 @@ impl IterationFold {
         }
         let paused = latest.inflight.and_then(|batch| batch.num_paused_requests).unwrap_or(0).max(0);
         sums.paused += paused as f64;
-        count(&mut sums.context_iterations, work.context_requests > 0.0);
-        count(&mut sums.mixed_iterations, work.context_requests > 0.0 && work.generation_requests > 0.0);
-        sums.context_requests += work.context_requests;
         sums.generation_requests += work.generation_requests;
         sums.context_tokens += work.context_tokens;
         sums.kv_tokens += work.kv_tokens;

@@ -28,15 +28,9 @@ sums! {
         started,
         completed,
         pauses,
-        context_tokens,
-        generation_tokens,
-        prompt_tokens,
-        answer_tokens,
         blocks_reused,
         blocks_missed,
         blocks_allocated,
-        blocks_onboarded,
-        blocks_offloaded,
         blocks_host_dropped,
         ended_well,
         timed_out,
@@ -175,29 +169,15 @@ impl Distributions {
 /// What an engine shows at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Levels {
-    pub active: Option<f64>,
-    pub scheduled: Option<f64>,
     /// Requests that have arrived and are not in the batch.
     pub waiting: Option<f64>,
-    pub cache_used: Option<f64>,
     pub host_bytes: Option<f64>,
-    pub batch_limit: Option<f64>,
 }
 
 impl Levels {
     fn of(latest: &Latest) -> Self {
         let number = |value: Option<i64>| value.map(|value| value as f64);
-        let limits = latest.batch_size_limits;
-        Self {
-            active: number(latest.active_of_all()),
-            scheduled: number(latest.scheduled()),
-            waiting: number(latest.waiting_or_queued()),
-            cache_used: latest.kv.and_then(|kv| kv.used_fraction()),
-            host_bytes: number(latest.cpu_memory),
-            batch_limit: number(
-                latest.times_ranks(limits.runtime.or(limits.fixed)).or_else(|| latest.max_active_of_all()),
-            ),
-        }
+        Self { waiting: number(latest.waiting_or_queued()), host_bytes: number(latest.cpu_memory) }
     }
 }
 
@@ -249,7 +229,6 @@ fn counts(engine: &EngineTotals, requests: &RequestTotals) -> Counts {
     };
     let [ttft, tpot, e2e, all] =
         [outcomes(|o| o.ttft), outcomes(|o| o.tpot), outcomes(|o| o.e2e), outcomes(|o| Some(o.all))];
-    let blocks = &engine.pools.blocks;
     Counts {
         iterations: engine.iterations as f64,
         iterations_lost: engine.iterations_lost as f64,
@@ -258,16 +237,10 @@ fn counts(engine: &EngineTotals, requests: &RequestTotals) -> Counts {
         started: engine.requests_started as f64,
         completed: engine.requests_completed as f64,
         pauses: known(engine.request_pauses).max(known(engine.pools.suspended_requests)),
-        context_tokens: engine.batch.context_tokens as f64,
-        generation_tokens: engine.batch.generation_tokens as f64,
-        prompt_tokens: known(requests.prompt_tokens()),
-        answer_tokens: known(requests.generation_tokens()),
         blocks_reused: engine.kv_cache_blocks_reused as f64,
         blocks_missed: engine.kv_cache_blocks_missed as f64,
         blocks_allocated: engine.kv_cache_blocks_allocated as f64,
-        blocks_onboarded: known(blocks.onboarded),
-        blocks_offloaded: known(blocks.offloaded),
-        blocks_host_dropped: known(blocks.host_dropped),
+        blocks_host_dropped: known(engine.pools.blocks.host_dropped),
         ended_well: reason(FinishReason::Stop) + reason(FinishReason::Length),
         timed_out: reason(FinishReason::Timeout),
         cancelled: reason(FinishReason::Cancelled),

@@ -87,7 +87,7 @@ impl ServerPageReader {
     }
 
     /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait. Adds the names of its families
-    /// to `names`, or its path if it is no page.
+    /// to `names`, or its path if it is something else.
     pub(super) fn poll(&mut self, names: &mut BTreeSet<String>) {
         if let Some(Ok(PageRead { client, last, page })) = self.reading.try_join_next() {
             (self.client, self.last) = (Some(client), last);

@@ -1,19 +1,18 @@
 //! Chooses the cause, and keeps it while it flickers.
 
 use super::cause::Cause;
-use super::reading::{Given, Reading};
+use super::reading::Reading;
 use super::rules::RULES;
 use super::verdict::{Confidence, Found, Severity, Verdict};
 
 /// The verdict at this moment. Absent while too little is known. `wall`: seconds since 1970.
 #[must_use]
-pub fn judge(given: &Given<'_>, wall: f64) -> Option<Verdict> {
-    let reading = Reading::of(given)?;
-    let mut found = RULES.iter().filter_map(|(cause, rule)| Some((*cause, rule(&reading)?)));
+pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
+    let mut found = RULES.iter().filter_map(|(cause, rule)| Some((*cause, rule(reading)?)));
     let Some((cause, first)) = found.next() else {
         // A busy engine needs some slots. An idle one needs none.
         let is_known = reading.has_work || reading.kept.sums.iterations <= 0.0 || reading.now.sums.iterations <= 0.0;
-        return is_known.then(|| healthy(&reading, wall));
+        return is_known.then(|| healthy(reading, wall));
     };
     let consequences = if is_broken(cause) { Vec::new() } else { found.map(|(cause, _)| cause).collect() };
     Some(verdict(cause, first, consequences, reading.cost(), wall))
@@ -80,7 +79,7 @@ impl Steady {
             _ => 1,
         };
         let needed = match (now.cause, next.cause) {
-            // Whether an engine answers is no estimate.
+            // Whether an engine answers is known at once.
             (Cause::Unavailable, _) | (_, Cause::Unavailable) => 1,
             (_, Cause::None) => RECOVERED,
             (Cause::None, _) if next.confidence == Confidence::High => 1,

@@ -2,7 +2,7 @@
 
 use trtllm_engine::EngineState;
 use trtllm_engine::cost_model::Costs;
-use trtllm_engine::window::{Span, Window};
+use trtllm_engine::window::{Mark, Span, Window};
 use trtllm_model::Objectives;
 
 use super::cause::Cause;
@@ -90,7 +90,8 @@ impl Reading {
             is_pytorch: given.is_pytorch,
             objectives: given.objectives,
             before: given.before,
-            has_work: given.window.slots().filter(|(slot, _)| slot.sums.iterations > 0.0).count() >= ENOUGH_SLOTS,
+            has_work: slots(given.window, |mark| mark.sums.iterations).filter(|more| *more > 0.0).count()
+                >= ENOUGH_SLOTS,
             kept,
             costs: given.window.last().and_then(|mark| mark.costs),
             gpu_peak_watts: gpus.iter().map(|(gpu, span)| peak_watts(gpu, span)).collect(),
@@ -216,7 +217,7 @@ impl Reading {
         by_steps.or_else(by_gpus)
     }
 
-    /// Requests that ended, and those of them that failed or timed out. Clients' cancellations are no failures.
+    /// Requests that ended, and those of them that failed or timed out. A request that its client cancels has not failed.
     #[must_use]
     pub fn failures(&self) -> (f64, f64) {
         let counts = &self.now.counts;
@@ -284,11 +285,14 @@ fn peak_watts(gpu: &GpuWindow, now: &GpuSpan) -> f64 {
     alike.filter_map(|mark| mark.watts).fold(0.0, f64::max)
 }
 
+/// By how much a number grew in each slot.
+fn slots(window: &Window, number: fn(&Mark) -> f64) -> impl Iterator<Item = f64> {
+    window.marks().zip(window.marks().skip(1)).map(move |(before, after)| number(after) - number(before))
+}
+
 fn best_hits(window: &Window) -> Option<f64> {
-    let slots: Vec<(f64, f64)> = window
-        .slots()
-        .map(|(slot, _)| (slot.distributions.hit_ratio.sum, slot.distributions.hit_ratio.count))
-        .collect();
+    let hits = slots(window, |mark| mark.distributions.hit_ratio.sum);
+    let slots: Vec<(f64, f64)> = hits.zip(slots(window, |mark| mark.distributions.hit_ratio.count)).collect();
     let half_minutes =
         slots.windows(6).map(|slots| slots.iter().fold((0.0, 0.0), |sum, slot| (sum.0 + slot.0, sum.1 + slot.1)));
     half_minutes.filter(|(_, count)| *count >= 10.0).map(|(sum, count)| sum / count).reduce(f64::max)

@@ -121,18 +121,13 @@ impl EngineSlot {
             objectives: snapshot.requests.objectives.map(|objectives| objectives.limits).unwrap_or_default(),
             before: judged.verdict.cause(),
         };
-        let (slowdown, verdict) = (Reading::of(&given).and_then(|reading| reading.slowdown()), judge(&given, wall));
-        judged.slowdown = slowdown;
+        let reading = Reading::of(&given);
+        let verdict = reading.as_ref().and_then(|reading| judge(reading, wall));
+        judged.slowdown = reading.and_then(|reading| reading.slowdown());
         judged.verdict.follow(verdict);
     }
 
-    /// The last five minutes, and the verdict.
-    #[must_use]
-    pub fn judged(&self) -> Judged {
-        self.judged.lock().clone()
-    }
-
-    /// Reads the last five minutes and the verdict. Do not wait in `read`.
+    /// Reads the last five minutes and the verdict. The engine is not judged while `read` runs.
     pub fn with_judged<T>(&self, read: impl FnOnce(&Judged) -> T) -> T {
         read(&self.judged.lock())
     }

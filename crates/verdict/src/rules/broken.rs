@@ -12,7 +12,7 @@ const LONG_LOAD: f64 = 3600.0;
 const FAILED: f64 = 0.02;
 const FAILED_CRITICAL: f64 = 0.5;
 const ENOUGH_FAILED: f64 = 5.0;
-/// Growth of host memory that is no cache which fills: bytes, and share of the slots in which it grew.
+/// Growth of host memory that is more than a cache which fills: bytes, and share of the slots in which it grew.
 const GROWTH: f64 = 1_073_741_824.0;
 const GROWS: f64 = 0.8;
 /// Seconds of growth before it is believed.

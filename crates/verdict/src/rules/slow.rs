@@ -23,10 +23,6 @@ const RANK_WAIT: f64 = 0.35;
 /// A stage of a pipeline that does this share of the work of the busiest.
 const LESS_WORK: f64 = 0.6;
 
-fn minute(is: bool) -> Severity {
-    if is { Severity::Warning } else { Severity::Info }
-}
-
 pub(super) fn clocks(reading: &Reading) -> Option<Found> {
     let limited = |gpu: &&crate::gpu_window::GpuSpan| {
         let share = gpu.throttled_by_power.max(gpu.throttled_by_heat).max(gpu.throttled_by_hardware);
@@ -171,7 +167,7 @@ pub(super) fn ranks(reading: &Reading) -> Option<Found> {
         Found::new("The GPUs of the engine have unequal work, and the others wait for the busiest.")
             .with("lowest ÷ highest power", least(&watts), Unit::Ratio, LESS_WORK)
             .with("lowest ÷ highest utilization", least(&used), Unit::Ratio, None)
-            .severity(minute(reading.severity() > Severity::Info))
+            .severity(reading.severity())
             .unsure(true)
             .remedy(
                 "Divide the layers evenly over the pipeline's stages, or use tensor parallelism instead.",

@@ -15,7 +15,7 @@ use trtllm_sources::{Batch, trtllm_json};
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::judge::{Steady, judge};
-use trtllm_verdict::reading::{Given, Silence};
+use trtllm_verdict::reading::{Given, Reading, Silence};
 use trtllm_verdict::verdict::Severity;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
@@ -91,7 +91,7 @@ impl Play {
             }
             self.fold.settle(false, now);
             self.mark();
-            let verdict = judge(&self.given(), self.now);
+            let verdict = Reading::of(&self.given()).and_then(|reading| judge(&reading, self.now));
             self.verdicts.follow(verdict);
             let verdict = self.verdicts.verdict();
             self.history.extend(verdict.map(|verdict| (self.now, verdict.cause, verdict.severity)));

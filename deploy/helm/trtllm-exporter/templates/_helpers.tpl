@@ -38,7 +38,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- define "trtllm-exporter.image" -}}
 {{- $image := .Values.image }}
 {{- if or (not $image.repository) (hasPrefix "YOUR-REGISTRY" $image.repository) }}
-{{- fail (printf "image.repository is %q, which is no image; build the image and push it (docs/install.md, \"Build the image\"), then set image.repository to where you pushed it" $image.repository) }}
+{{- fail (printf "image.repository is %q, which is not an image; build the image and push it (docs/install.md, \"Build the image\"), then set image.repository to where you pushed it" $image.repository) }}
 {{- end }}
 {{- if $image.digest }}
 {{- $image.repository }}@{{ $image.digest }}
