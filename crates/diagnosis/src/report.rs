@@ -116,6 +116,7 @@ fn number(value: f64, unit: &str) -> String {
         "bytes" => format!("{:.1} GB", value / 1e9),
         "watts" => format!("{value:.0} W"),
         _ if value.fract() == 0.0 => format!("{value:.0}"),
+        _ if value < 0.1 => format!("{value:.3}"),
         _ => format!("{value:.2}"),
     }
 }
