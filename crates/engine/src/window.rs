@@ -113,20 +113,44 @@ impl Distribution {
     }
 }
 
+/// The number and the sum of what a histogram holds, where only the mean is of interest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mean {
+    pub count: f64,
+    pub sum: f64,
+}
+
+impl Mean {
+    #[must_use]
+    pub fn of(histogram: &Histogram) -> Self {
+        Self { count: histogram.count() as f64, sum: histogram.sum() }
+    }
+
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self { count: self.count - before.count, sum: self.sum - before.sum }
+    }
+
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+}
+
 /// The distributions of a window. Seconds, but for the ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Distributions {
     pub iteration: Distribution,
-    pub host_step: Distribution,
-    pub device_step: Distribution,
+    pub host_step: Mean,
+    pub device_step: Mean,
     pub ttft: Distribution,
     /// From the arrival at the HTTP server.
     pub server_ttft: Distribution,
     pub tpot: Distribution,
     pub e2e: Distribution,
     pub queue: Distribution,
-    pub prefill: Distribution,
-    pub transfer: Distribution,
+    pub prefill: Mean,
+    pub transfer: Mean,
     /// Of each request, 0..1.
     pub hit_ratio: Distribution,
 }
@@ -136,15 +160,15 @@ impl Distributions {
         let times = &requests.times;
         Self {
             iteration: Distribution::of(&engine.iteration_latency),
-            host_step: Distribution::of(&engine.host_step),
-            device_step: Distribution::of(&engine.device_step),
+            host_step: Mean::of(&engine.host_step),
+            device_step: Mean::of(&engine.device_step),
             ttft: Distribution::of(&times.time_to_first_token),
             server_ttft: Distribution::of(&times.server_time_to_first_token),
             tpot: Distribution::of(&times.time_per_output_token),
             e2e: Distribution::of(&times.e2e_latency),
             queue: Distribution::of(&times.queue_time),
-            prefill: Distribution::of(&times.prefill_time),
-            transfer: Distribution::of(&times.kv_cache_transfer),
+            prefill: Mean::of(&times.prefill_time),
+            transfer: Mean::of(&times.kv_cache_transfer),
             hit_ratio: Distribution::of(&times.kv_cache_hit_ratio),
         }
     }
@@ -336,5 +360,35 @@ impl Window {
     /// All marks, oldest first.
     pub fn marks(&self) -> impl DoubleEndedIterator<Item = &Mark> {
         self.marks.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_of_an_engine_takes_at_most_100_kb() {
+        assert!((SLOTS + 1) * size_of::<Mark>() <= 100_000, "{}", size_of::<Mark>());
+    }
+
+    #[test]
+    fn a_span_has_what_was_added_in_it() {
+        let mut engine = EngineFold::new(std::time::Duration::from_secs(15));
+        let mut window = Window::default();
+        for slot in 0..80_u64 {
+            for _ in 0..slot {
+                engine.totals.iteration_latency.observe(0.02);
+            }
+            engine.totals.iterations += slot;
+            window.push(Mark::of(&engine, SLOT_SECONDS * slot as f64));
+        }
+        assert_eq!(window.marks().count(), SLOTS + 1);
+        let span = window.span(10.0).unwrap();
+        assert_eq!((span.seconds, span.counts.iterations, span.distributions.iteration.count), (10.0, 157.0, 157.0));
+        assert_eq!(span.distributions.iteration.quantile(0.5), Some(0.0175));
+        assert_eq!(window.span(1000.0).unwrap().seconds, 300.0);
+        window.push(Mark::of(&engine, 0.0));
+        assert_eq!(window.last().unwrap().at, 395.0, "a mark from before is left out");
     }
 }
