@@ -352,24 +352,27 @@ impl CostModel {
         error
     }
 
-    /// Least squares with the features of `subset`; the others cost nothing. By elimination.
+    /// Least squares with the features of `subset`, by elimination. The others cost nothing: the row of such a feature says so.
     fn solve(&self, subset: u32) -> Option<[f64; FEATURES]> {
-        let used: Vec<usize> = (0..FEATURES).filter(|at| subset >> at & 1 == 1).collect();
-        let size = used.len();
+        let is_used = |at: usize| subset >> at & 1 == 1;
         let mut rows = [[0.0; FEATURES + 1]; FEATURES];
-        for (row, one) in used.iter().enumerate() {
-            for (column, other) in used.iter().enumerate() {
-                rows[row][column] = self.products[*one.min(other)][*one.max(other)];
+        for (at, row) in rows.iter_mut().enumerate() {
+            if !is_used(at) {
+                row[at] = 1.0;
+                continue;
+            }
+            for other in (0..FEATURES).filter(|other| is_used(*other)) {
+                row[other] = self.products[at.min(other)][at.max(other)];
             }
             // A little damping, for features that never vary.
-            rows[row][row] *= 1.0 + 1e-9;
-            rows[row][size] = self.with_seconds[*one];
+            row[at] *= 1.0 + 1e-9;
+            row[FEATURES] = self.with_seconds[at];
         }
-        for pivot in 0..size {
+        for pivot in 0..FEATURES {
             if rows[pivot][pivot] <= f64::MIN_POSITIVE {
                 return None;
             }
-            for row in pivot + 1..size {
+            for row in pivot + 1..FEATURES {
                 let above = rows[pivot];
                 let factor = rows[row][pivot] / above[pivot];
                 for (cell, above) in rows[row].iter_mut().zip(above).skip(pivot) {
@@ -378,9 +381,9 @@ impl CostModel {
             }
         }
         let mut costs = [0.0; FEATURES];
-        for row in (0..size).rev() {
-            let known: f64 = (row + 1..size).map(|column| rows[row][column] * costs[used[column]]).sum();
-            costs[used[row]] = (rows[row][size] - known) / rows[row][row];
+        for row in (0..FEATURES).rev() {
+            let known: f64 = (row + 1..FEATURES).map(|column| rows[row][column] * costs[column]).sum();
+            costs[row] = (rows[row][FEATURES] - known) / rows[row][row];
         }
         costs.iter().all(|cost| cost.is_finite()).then_some(costs)
     }
