@@ -7,9 +7,9 @@
 //! 2. [`trtllm_engine`]: folds records into totals that never fall. Pure: one owner, time is an argument.
 //! 3. [`trtllm_gpu`]: owns NVML, on threads of its own, and knows what each engine uses of its GPUs.
 //! 4. [`trtllm_recording`]: what engines sent, on disk and back. [`trtllm_sources`]: fetch and parse, nothing else.
-//! 5. [`trtllm_page`]: an immutable snapshot per engine and of all GPUs, and the pages made of them.
-//! 6. [`trtllm_intake`]: polls a source on its schedule, folds what it sends and publishes the result.
-//! 7. [`trtllm_diagnosis`]: the rules that say what limits an engine. Pure.
+//! 5. [`trtllm_verdict`]: what limits an engine, and what else is worth knowing. Pure.
+//! 6. [`trtllm_page`]: an immutable snapshot per engine and of all GPUs, and the pages made of them.
+//! 7. [`trtllm_intake`]: polls a source on its schedule, folds what it sends and publishes the result.
 //! 8. [`trtllm_http`]: the server: metrics, the JSON API and the page for people. [`exporter_web_config`]: TLS and access rules.
 //!
 //! This crate is the daemon and its commands: [`cli`] and [`config`] read what the user asks for, [`start`] wires everything, and

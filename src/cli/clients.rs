@@ -34,10 +34,6 @@ pub struct DoctorArgs {
     #[command(flatten)]
     pub connection: ClientOptions,
 
-    /// How long to watch
-    #[arg(long = "for", value_name = "D", default_value = "30s", value_parser = super::duration, allow_hyphen_values = true)]
-    pub window: Duration,
-
     /// Output format: text or json
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: ReportFormat,
@@ -59,6 +55,10 @@ pub struct DoctorArgs {
     #[arg(long = "no-sources")]
     pub no_sources: bool,
 
+    /// Instead of exporters, ask this Prometheus which replica of a model differs from its siblings
+    #[arg(long, value_name = "URL", conflicts_with_all = ["urls", "bundle", "source", "config_file"])]
+    pub prometheus: Option<String>,
+
     /// Print all rules as markdown and exit
     #[arg(long)]
     pub rules: bool,
@@ -74,7 +74,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "D", default_value = "2s", value_parser = humantime::parse_duration)]
     pub interval: Duration,
 
-    /// Print the numbers of one interval as text and exit. Always if the output is not a terminal
+    /// Print the numbers as text and exit. Always if the output is not a terminal
     #[arg(long)]
     pub once: bool,
 }

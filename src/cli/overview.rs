@@ -23,7 +23,7 @@ const FIRST: [(&str, &str); 10] = [
 const COMMANDS: [(&str, &str); 8] = [
     ("check-config", "Check a --config.file and all flags; says every mistake"),
     ("init", "Write a configuration with the engines that are found here"),
-    ("doctor", "Watch exporters and say what limits each engine"),
+    ("doctor", "Say what limits each engine, and what to change"),
     ("top", "Show engines and GPUs in the terminal"),
     ("record", "Read a recording of --record.dir"),
     ("catalog", "Print all metrics"),

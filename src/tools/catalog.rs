@@ -7,6 +7,7 @@ use trtllm_page::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
 use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, statistics_of};
 use trtllm_page::metrics::catalog::not_read::{FAMILIES_NOT_SERVED, NOT_READ};
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind};
+use trtllm_verdict::cause::Cause;
 
 use super::{print, print_json};
 
@@ -44,6 +45,8 @@ pub fn markdown() -> String {
     fill("series.serve", &SERIES.serve.to_string());
     fill("series.executor", &SERIES.executor.to_string());
     fill("equivalents", &rows(EQUIVALENTS.iter().map(equivalent)));
+    let cause = |cause: Cause| [&*code(cause.name()), cause.meaning(), cause.remedy()].map(str::to_owned).to_vec();
+    fill("causes", &rows(Cause::ALL.into_iter().map(cause)));
     fill("fields", &rows(fields()));
     fill("not_served", &rows(FAMILIES_NOT_SERVED.iter().map(|(name, why)| vec![code(name), (*why).to_owned()])));
     page

@@ -10,6 +10,7 @@ use crate::support::daemon::Daemon;
 use crate::support::ensure;
 use crate::support::http::request;
 use crate::support::sessions::session;
+use crate::support::standin::Standin;
 
 /// Two engines with the same model and different versions.
 fn two_versions() -> (Daemon, tempfile::TempDir) {
@@ -34,23 +35,50 @@ fn get(daemon: &Daemon, path: &str, status: u16) -> Value {
 }
 
 #[test]
-fn the_findings_name_what_doctor_would() {
-    // Its polls fail, and a publisher never comes: neither is a finding while the exporter is young.
-    let daemon = Daemon::start(&["--source", "trtllm-serve:http://127.0.0.1:1", "--stale-after", "1s"]);
-    assert_eq!(get(&daemon, "/api/v1/findings", 200), json!({"windowSeconds": 0.0, "findings": []}));
-    let daemon = support::lookalike::Lookalike::start(&["--rate", "100"]);
-    let exporter = Daemon::start(&["--source", &daemon.source(), "--stale-after", "1s"]);
+fn the_findings_are_the_verdicts_and_what_else_is_worth_knowing() {
+    let lookalike = support::lookalike::Lookalike::start(&["--rate", "100"]);
+    let exporter = Daemon::start(&["--source", &lookalike.source(), "--stale-after", "1s"]);
     exporter.until_state(&[], "busy");
-    get(&exporter, "/api/v1/findings", 200);
-    drop(daemon);
-    let found = support::until(|| {
+    let answer = get(&exporter, "/api/v1/findings", 200);
+    assert_eq!((&answer["apiVersion"], &answer["findings"]), (&json!(1), &json!([])));
+    drop(lookalike);
+    let engine = support::until(|| {
         let answer = get(&exporter, "/api/v1/findings", 200);
-        let found = answer["findings"].as_array().unwrap().first().cloned();
-        found.ok_or_else(|| answer.to_string())
+        let engine = answer["engines"][0].clone();
+        ensure(engine["verdict"]["cause"] == "unavailable", || answer.to_string()).map(|()| engine)
     });
-    assert_eq!((&found["rule"], &found["severity"]), (&json!("engine-unreachable"), &json!("warning")));
-    assert_eq!((&found["kind"], &found["subject"]), (&json!("engine"), &json!("tensorrt_llm 1")));
-    assert!(found["change"].as_str().unwrap().contains("Check that the server runs"), "{found}");
+    assert_eq!((&engine["model"], &engine["version"]), (&json!("tensorrt_llm"), &json!("1")));
+    let verdict = &engine["verdict"];
+    assert!(verdict["says"].as_str().unwrap().starts_with("Nothing answers for "), "{verdict}");
+    assert!(verdict["remedy"].as_str().unwrap().contains("Start the server"), "{verdict}");
+    assert_eq!(get(&exporter, "/api/v1/engines", 200)[0]["verdict"]["cause"], "unavailable");
+}
+
+#[test]
+fn the_gpus_are_those_of_the_page() {
+    let standin = Standin::new(&format!("gpus=3\n{}", include_str!("../fixtures/busy_gpu.state")));
+    let library = standin.library();
+    let daemon = Daemon::start(&["--gpu.library", library.to_str().unwrap(), "--gpu.interval", "100ms"]);
+    daemon.until(|page| ensure(page.find("nv_gpu_up", &["gpu_uuid=GPU-b"]) == Some(1.0), || "no GPU".to_owned()));
+    let answer = get(&daemon, "/api/v1/gpus", 200);
+    let page = daemon.page();
+    assert_eq!((&answer["nvml"], answer["gpus"].as_array().unwrap().len()), (&json!("up"), 3));
+    let gpu = &answer["gpus"][1];
+    let of_gpu = |name: &str| page.get(name, &["gpu_uuid=GPU-b"]);
+    assert_eq!((&gpu["uuid"], &gpu["index"], &gpu["state"]), (&json!("GPU-b"), &json!(1), &json!("ok")));
+    for (key, name) in [
+        ("utilizationRatio", "nv_gpu_utilization"),
+        ("memoryUsedBytes", "nv_gpu_memory_used_bytes"),
+        ("memoryTotalBytes", "nv_gpu_memory_total_bytes"),
+        ("powerLimitWatts", "nv_gpu_power_limit"),
+    ] {
+        assert_eq!(gpu[key].as_f64(), Some(of_gpu(name)), "{key}");
+    }
+    assert_eq!(gpu["clocksLimitedBy"], json!(["sw_power_cap", "hw_thermal_slowdown"]));
+    // Without GPUs, the answer says why.
+    let off = Daemon::start(&["--gpu", "off"]);
+    let answer = get(&off, "/api/v1/gpus", 200);
+    assert_eq!((&answer["gpus"], &answer["why"]), (&json!([]), &json!("GPU metrics are switched off (--gpu off).")));
 }
 
 #[test]

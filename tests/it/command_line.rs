@@ -202,7 +202,7 @@ fn the_command_lines_of_the_documentation_work() {
     std::fs::copy(root.join("docs/METRICS.md"), folder.path().join("docs/METRICS.md")).unwrap();
     let wrong = "# A\n\n## Costs\n\nMeasured: 5 ms.\n\n## Commands\n\n```sh\ntrtllm-exporter --sorce auto\n\
                  cargo run -- --poll.interval soon\ntests/rnu\nif then\n```\n\n\
-                 `trtllm-exporter doctor --fro 5s` and `.ci/full speed`.\n";
+                 `trtllm-exporter doctor --bundel x` and `.ci/full speed`.\n";
     std::fs::write(folder.path().join("README.md"), wrong).unwrap();
     let (valid, findings) = judge(folder.path());
     assert!(!valid, "{findings}");
@@ -211,7 +211,7 @@ fn the_command_lines_of_the_documentation_work() {
         "\"soon\"",
         "tests/rnu does not exist",
         "bash: ",
-        "--fro",
+        "--bundel",
         "no step speed",
         "\"Costs\"",
     ] {

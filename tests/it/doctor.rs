@@ -1,5 +1,6 @@
 //! `doctor` names the problem that is planted in each of these scenarios: simulated engines, publishers, a look-alike of
-//! trtllm-serve, a stand-in for NVML. It says nothing about engines that are healthy, idle or starting.
+//! trtllm-serve, a stand-in for NVML. It says nothing about engines that are healthy or idle. Whether each verdict is right is tested in
+//! virtual time (crates/verdict/tests/situations); here it goes through the whole exporter.
 
 mod publishers;
 
@@ -8,7 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use trtllm_diagnosis::{report, rules, thresholds as limit};
+use trtllm_exporter::tools::doctor::report;
+use trtllm_verdict::findings::engine::{BENCHMARK_SHARE, SAME_LOAD};
+use trtllm_verdict::findings::orchestrator::ORCHESTRATOR_ERRORS;
 
 use crate::support;
 use crate::support::daemon::{Daemon, Launch, run};
@@ -19,17 +22,19 @@ use crate::support::served::Served;
 use crate::support::standin::Standin;
 use publishers::Publishers;
 
-/// Engines whose limit is known, by the rule and by the verdict. Iterations that have always been slow are no verdict.
-const CAUSES: [(&str, &str); 9] = [
-    ("queue-bound", "batch_limit"),
-    ("kv-cache-starved", "kv_capacity"),
-    ("requests-paused", "kv_capacity"),
-    ("context-bound", "context_work"),
-    ("generation-bound", "none"),
-    ("static-batch-waste", "static_batching"),
-    ("poor-speculation", "speculation"),
-    ("token-limit-reached", "token_limit"),
-    ("queue-time-high", "batch_limit"),
+/// Engines whose limit is known.
+#[cfg(feature = "executor")]
+const LIMITS: [(&str, &str, &str); 10] = [
+    ("healthy", "none", "sim:?rate=4&prompt_mean=128&output_mean=96&prefix_share=1&prefix_tokens=100"),
+    ("default", "none", "sim:"),
+    ("idle", "none", "sim:?requests=1&output_mean=2"),
+    ("starting", "unavailable", "sim:?load_seconds=600"),
+    ("full-batch", "batch_limit", "sim:?rate=1000&in_flight=120&kv_blocks=6000"),
+    ("full-cache", "kv_capacity", "sim:?rate=60&kv_blocks=120"),
+    ("paused", "kv_capacity", "sim:?rate=60&kv_blocks=150&policy=max_utilization"),
+    ("prompts", "context_work", "sim:?rate=30&ctx_token_us=80&prefix_share=0&output_mean=16&kv_blocks=4000"),
+    ("static", "static_batching", "sim:?batching=static&rate=20&kv_blocks=4000"),
+    ("drafts", "speculation", "sim:?spec_draft_len=4&spec_acceptance=0.1&rate=20&kv_blocks=4000"),
 ];
 
 /// A report as JSON, with its exit code.
@@ -42,9 +47,8 @@ impl Report {
     fn of(daemon: &Daemon, arguments: &[&str]) -> Self {
         let url = format!("http://{}", daemon.address);
         let is_given = |option: &str| arguments.iter().any(|argument| argument.starts_with(option));
-        let window: &[&str] = if is_given("--for") { &[] } else { &["--for", "3s"] };
         let sources: &[&str] = if is_given("--source") { &[] } else { &["--no-sources"] };
-        Self::run(&[&[url.as_str()], window, sources, arguments].concat())
+        Self::run(&[&[url.as_str()], sources, arguments].concat())
     }
 
     fn run(arguments: &[&str]) -> Self {
@@ -53,6 +57,31 @@ impl Report {
         let json = serde_json::from_str(&text);
         let json = json.unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
         Self { json, code: output.status.code().unwrap() }
+    }
+
+    /// The first report of which `is_complete` holds. The exporter judges every five seconds.
+    #[track_caller]
+    fn until(daemon: &Daemon, is_complete: impl Fn(&Self) -> Result<(), String>) -> Self {
+        support::until(|| {
+            let report = Self::of(daemon, &[]);
+            // Each question is a process.
+            std::thread::sleep(Duration::from_millis(300));
+            is_complete(&report).map(|()| report)
+        })
+    }
+
+    #[track_caller]
+    fn until_named(daemon: &Daemon, subject: &str, rule: &str) -> Self {
+        Self::until(daemon, |report| {
+            ensure(report.about(subject).contains(rule), || format!("no {rule}: {:#}", report.json["findings"]))
+        })
+    }
+
+    #[track_caller]
+    fn until_cause(daemon: &Daemon, model: &str, cause: &str) -> Self {
+        Self::until(daemon, |report| {
+            ensure(report.cause(model) == Some(cause), || format!("{model}: {:?}", report.verdict(model)))
+        })
     }
 
     /// The rules that found something about this subject.
@@ -68,11 +97,15 @@ impl Report {
         assert!(self.about(subject).contains(rule), "{subject} has no {rule}: {:#}", self.json["findings"]);
     }
 
-    /// The verdict on the engine of this model, if its exporter has one.
-    fn cause(&self, model: &str) -> Option<&str> {
+    fn verdict(&self, model: &str) -> &Value {
         let exporters = self.json["exporters"].as_array().unwrap().iter();
         let mut engines = exporters.flat_map(|exporter| exporter["engines"].as_array().unwrap());
-        engines.find(|engine| engine["model"] == model)?["verdict"]["cause"].as_str()
+        engines.find(|engine| engine["model"] == model).map_or(&Value::Null, |engine| &engine["verdict"])
+    }
+
+    /// What limits the engine of this model, if its exporter has judged it.
+    fn cause(&self, model: &str) -> Option<&str> {
+        self.verdict(model)["cause"].as_str()
     }
 
     /// Fails also if the subject was never watched.
@@ -115,48 +148,22 @@ fn path(file: &Path) -> &str {
 #[cfg(feature = "executor")]
 #[test]
 fn the_limit_of_each_simulated_engine_is_named() {
-    let engines = [
-        ("healthy", "sim:?rate=4&prompt_mean=128&output_mean=96&prefix_share=1&prefix_tokens=100"),
-        ("default", "sim:"),
-        ("idle", "sim:?requests=1&output_mean=2"),
-        ("starting", "sim:?load_seconds=60"),
-        ("queue-bound", "sim:?rate=1000&in_flight=120&kv_blocks=6000"),
-        ("kv-cache-starved", "sim:?rate=60&kv_blocks=120"),
-        ("requests-paused", "sim:?rate=60&kv_blocks=150&policy=max_utilization"),
-        ("context-bound", "sim:?rate=30&ctx_token_us=80&prefix_share=0&output_mean=16&kv_blocks=4000"),
-        ("generation-bound", "sim:?rate=4&iter_base_ms=70&kv_blocks=4000"),
-        ("static-batch-waste", "sim:?batching=static&rate=20&kv_blocks=4000"),
-        ("poor-speculation", "sim:?spec_draft_len=4&spec_acceptance=0.1&rate=20&kv_blocks=4000"),
-        ("nothing-shared", "sim:?rate=20&ctx_token_us=50&prefix_share=0&kv_blocks=4000"),
-        (
-            "token-limit-reached",
-            "sim:?rate=30&prompt_mean=400&output_mean=16&prefix_share=0&ctx_token_us=20&max_num_tokens=128&kv_blocks=6000",
-        ),
-        ("queue-time-high", "sim:?rate=1000&in_flight=400&max_batch_size=4&kv_blocks=6000"),
-    ];
-    let file = config(&engines.map(|(model, source)| (model, source.to_owned())));
+    let file = config(&LIMITS.map(|(model, _, source)| (model, source.to_owned())));
     let daemon = Daemon::start(&["--config.file", path(file.path())]);
-    daemon.until(|page| {
-        let completed = page.find("nv_trt_llm_requests_completed_total", &["model=nothing-shared"]).unwrap_or(0.0);
-        let slow =
-            page.find("nv_trt_llm_new_request_queue_time_seconds_sum", &["model=queue-time-high"]).unwrap_or(0.0);
-        ensure(completed >= 40.0 && slow > 150.0, || format!("{completed} requests completed, {slow} s in the queue"))
+    // A slow engine has few iterations, and its costs are known after some dozens.
+    let report = Report::until(&daemon, |report| {
+        let wrong = LIMITS.iter().filter(|(model, cause, _)| report.cause(model) != Some(cause));
+        let wrong: Vec<_> = wrong.map(|(model, ..)| format!("{model}: {}", report.verdict(model))).collect();
+        ensure(wrong.is_empty(), || wrong.join("\n"))
     });
-    // Ten iterations of the slowest engine take 2 s on a machine that does nothing else.
-    let report = Report::of(&daemon, &["--for", "6s"]);
-    for (model, _) in engines {
-        match model {
-            "healthy" | "default" | "idle" => report.is_silent_about(model),
-            "nothing-shared" => assert!(!report.about(model).contains("poor-reuse")),
-            "starting" => report.names(model, "engine-starting"),
-            // A slow test machine gives the exporter the time to judge them.
-            rule => match report.cause(rule) {
-                Some(cause) => assert!(CAUSES.contains(&(rule, cause)), "{rule}: {cause}"),
-                None => report.names(rule, rule),
-            },
-        }
+    for model in ["healthy", "default", "idle"] {
+        report.is_silent_about(model);
     }
     assert_eq!(report.code, 3, "a warning is the worst");
+    let text = String::from_utf8(run(&["doctor", &daemon.address, "--no-sources"]).stdout).unwrap();
+    assert!(text.contains(": engine full-batch 1\n  The batch is full"), "{text}");
+    assert!(text.contains("\n  Change: Raise max_batch_size"), "{text}");
+    assert!(text.contains("engine idle 1: idle, nothing found\n"), "{text}");
 }
 
 #[test]
@@ -164,10 +171,11 @@ fn engines_have_no_finding_while_the_exporter_starts() {
     let (pytorch, tensorrt) =
         (Lookalike::start(&["--idle-every", "60"]), Lookalike::start(&["--backend", "tensorrt", "--idle-every", "90"]));
     let file = config(&[("pytorch", pytorch.source()), ("tensorrt", tensorrt.source())]);
-    for window in ["100ms", "500ms", "2s"] {
-        let daemon = Daemon::start(&["--config.file", path(file.path())]);
-        let report = Report::of(&daemon, &["--for", window]);
-        assert_eq!((report.code, &report.json["findings"]), (0, &serde_json::json!([])), "{window}");
+    let daemon = Daemon::start(&["--config.file", path(file.path())]);
+    for _ in 0..8 {
+        let report = Report::of(&daemon, &[]);
+        assert_eq!((report.code, &report.json["findings"]), (0, &serde_json::json!([])));
+        std::thread::sleep(Duration::from_secs(1));
     }
 }
 
@@ -197,47 +205,22 @@ fn an_engine_below_its_benchmark_is_named_only_at_equal_load() {
     let file = folder.path().join("engines.yaml");
     std::fs::write(&file, text).unwrap();
     let daemon = Daemon::start(&["--config.file", path(&file)]);
-    daemon.until(|page| {
-        let completed = engines.map(|(model, ..)| {
-            page.find("nv_trt_llm_requests_completed_total", &[&format!("model={model}")]).unwrap_or(0.0)
-        });
-        ensure(completed.iter().all(|completed| *completed >= 32.0), || format!("{completed:?} requests completed"))
-    });
-    let report = Report::of(&daemon, &[]);
-    report.names("slow", "below-benchmark");
+    let report = Report::until_named(&daemon, "slow", "below-benchmark");
     let finding =
         report.json["findings"].as_array().unwrap().iter().find(|finding| finding["rule"] == "below-benchmark");
-    let share = &finding.unwrap()["facts"][0];
+    let share = &finding.unwrap()["evidence"][0];
     assert_eq!(share["name"], "tokens/s of its benchmark at equal concurrency");
-    assert!(share["unit"] == "share" && share["value"].as_f64().unwrap() < limit::BENCHMARK_SHARE, "{share}");
+    assert!(share["unit"] == "share" && share["value"].as_f64().unwrap() < BENCHMARK_SHARE, "{share}");
     for silent in ["fast", "other-load", "other-lengths"] {
         assert!(!report.about(silent).contains("below-benchmark"), "{silent}: {:#}", report.json["findings"]);
     }
 }
 
 #[test]
-fn the_limit_of_each_publishers_engine_is_named() {
+fn what_a_publishers_statistics_lack_is_named() {
     let mut publishers = Publishers::new();
-    let names = [
-        "healthy",
-        "unbalanced-ranks",
-        "host-bound",
-        "statistics-sampled",
-        "saturated",
-        "tuner-limits-batch",
-        "speculation-rarely-used",
-        "reuse-off",
-        "statistics-off",
-        "kv-transfer-slow",
-        "request-latencies-missing",
-        "records-rejected",
-        "engine-restarted",
-        "token-limit-reached",
-        "requests-paused",
-        "poor-speculation",
-        "speculation-pays",
-    ];
-    for name in names {
+    let names = ["healthy", "statistics-sampled", "request-latencies-missing", "records-rejected", "speculation-pays"];
+    for name in names.into_iter().chain(["engine-restarted", "statistics-off", "host-bound", "kv-transfer-slow"]) {
         publishers.add(name);
     }
     publishers.start();
@@ -245,20 +228,26 @@ fn the_limit_of_each_publishers_engine_is_named() {
         let completed = page.find("nv_trt_llm_requests_completed_total", &["model=healthy"]).unwrap_or(0.0);
         ensure(completed >= 30.0, || format!("{completed} requests completed"))
     });
-    publishers.restart_soon("engine-restarted", Duration::from_secs(1));
-    let report = Report::of(&publishers.daemon, &[]);
-    for name in names {
-        match name {
-            "healthy" | "speculation-pays" => report.is_silent_about(name),
-            rule => report.names(rule, rule),
-        }
+    let report = Report::until(&publishers.daemon, |report| {
+        let missing = names.iter().filter(|name| !matches!(**name, "healthy" | "speculation-pays"));
+        let missing: Vec<_> = missing.filter(|name| !report.about(name).contains(*name)).collect();
+        let causes = [("statistics-off", "statistics"), ("host-bound", "host"), ("kv-transfer-slow", "transfer")];
+        let wrong: Vec<_> = causes.iter().filter(|(name, cause)| report.cause(name) != Some(cause)).collect();
+        ensure(missing.is_empty() && wrong.is_empty(), || format!("{missing:?}, {wrong:?}: {:#}", report.json))
+    });
+    for name in ["healthy", "speculation-pays"] {
+        report.is_silent_about(name);
+        let severity = report.verdict(name)["severity"].as_str();
+        assert!(matches!(severity, Some("none" | "info")), "{:#}", report.verdict(name));
     }
+    publishers.restart_soon("engine-restarted", Duration::ZERO);
+    Report::until_named(&publishers.daemon, "engine-restarted", "engine-restarted");
     // An engine whose publisher has work and says nothing more.
     publishers.stop();
-    publishers.daemon.until_state(&["model=healthy"], "stalled");
-    let report = Report::of(&publishers.daemon, &["--for", "100ms"]);
-    report.names("healthy", "engine-stalled");
-    assert_eq!(report.code, 4, "something critical");
+    let report = Report::until_cause(&publishers.daemon, "healthy", "unavailable");
+    let verdict = report.verdict("healthy");
+    assert_eq!((report.code, &verdict["severity"]), (4, &serde_json::json!("critical")));
+    assert_eq!(verdict["says"], "Requests are active, and the engine runs no batch.");
 }
 
 #[test]
@@ -281,33 +270,40 @@ fn a_second_reader_is_told_from_a_ring_that_overflows() {
             support::http::get(&address, "/metrics");
         }
     });
-    let report = Report::of(&daemon, &[]);
+    let says = |report: &Report, model: &str| match report.cause(model) {
+        Some("statistics") => report.verdict(model)["says"].to_string(),
+        _ => {
+            let findings = report.json["findings"].as_array().unwrap().iter();
+            let mut found = findings.filter(|one| one["rule"] == "statistics-incomplete");
+            let found = found.find(|one| one["subject"].as_str().unwrap().starts_with(model));
+            found.map_or(String::new(), |found| found["says"].to_string())
+        }
+    };
+    let report = Report::until(&daemon, |report| {
+        let found = [says(report, "shared"), says(report, "small")];
+        ensure(found.iter().all(|text| !text.is_empty()), || format!("{found:?}: {:#}", report.json))
+    });
     drop(stop);
     thief.join().unwrap();
-    report.names("shared", "second-reader");
-    report.names("small", "statistics-lost");
-    assert!(!report.about("small").contains("second-reader"));
+    assert!(says(&report, "shared").contains("another program takes them"), "{}", says(&report, "shared"));
+    assert!(says(&report, "small").contains("the engine drops them"), "{}", says(&report, "small"));
     report.is_silent_about("healthy");
     // Every second poll fails, then all do.
     let mut small = small;
-    small.mode("500");
-    std::thread::sleep(Duration::from_millis(900));
-    small.mode("ok");
-    daemon.until_state(&["model=small"], "busy");
-    let (url, address) = (format!("http://{}", daemon.address), small.address());
-    let watching = std::thread::spawn(move || Report::run(&[&url, "--for", "2s", "--no-sources"]));
+    let address = small.address();
     let control = |mode: &str| {
         support::http::request("POST", &address, "/control", &[], format!("{{\"mode\":\"{mode}\"}}").as_bytes())
             .unwrap()
     };
-    std::thread::sleep(Duration::from_millis(500));
-    control("500");
-    std::thread::sleep(Duration::from_millis(800));
-    control("ok");
-    watching.join().unwrap().names("small", "source-failing");
+    Report::until(&daemon, |report| {
+        control("500");
+        std::thread::sleep(Duration::from_millis(500));
+        control("ok");
+        std::thread::sleep(Duration::from_millis(500));
+        ensure(report.about("small").contains("source-failing"), || format!("{:#}", report.json["findings"]))
+    });
     small.kill();
-    daemon.until_state(&["model=small"], "unreachable");
-    Report::of(&daemon, &["--for", "100ms"]).names("small", "engine-unreachable");
+    Report::until_cause(&daemon, "small", "unavailable");
 }
 
 #[test]
@@ -321,25 +317,24 @@ fn gpus_that_are_lost_throttled_or_absent_are_named() {
         page.series.iter().filter(|(series, value)| series.starts_with("nv_gpu_up") && *value == 1.0).count()
     };
     daemon.until(|page| ensure(up(page) == 4, || format!("{} GPUs", up(page))));
-    let url = format!("http://{}", daemon.address);
-    let watching = std::thread::spawn(move || Report::run(&[&url, "--for", "2s", "--no-sources"]));
-    std::thread::sleep(Duration::from_millis(500));
+    // Errors that are older than the exporter are nothing new.
+    std::thread::sleep(Duration::from_secs(6));
     gpus.set(states[1]);
-    let report = watching.join().unwrap();
-    for (index, rule) in [("0", "gpu-errors"), ("1", "gpu-throttled"), ("2", "gpu-lost")] {
-        report.names(index, rule);
-    }
+    let wanted = [("0", "gpu-errors"), ("1", "gpu-throttled"), ("2", "gpu-lost")];
+    let report = Report::until(&daemon, |report| {
+        let missing: Vec<_> = wanted.iter().filter(|(index, rule)| !report.about(index).contains(rule)).collect();
+        ensure(missing.is_empty(), || format!("{missing:?}: {:#}", report.json["findings"]))
+    });
     report.is_silent_about("GPU-00000000-0000-4000-8000-000000000003");
     assert_eq!(report.code, 4);
     // The driver finds one GPU less when it is opened again. While monitoring is paused, nothing is wrong.
     daemon.signal("USR1");
     daemon.until(|page| ensure(up(page) == 0, || "monitoring continues".to_owned()));
-    assert_eq!(Report::of(&daemon, &["--for", "100ms"]).code, 0);
+    Report::until(&daemon, |report| ensure(report.code == 0, || format!("{:#}", report.json["findings"])));
     gpus.set("gpus=3");
     daemon.signal("USR2");
     daemon.until(|page| ensure(up(page) == 3, || format!("{} GPUs", up(page))));
-    let report = Report::of(&daemon, &["--for", "100ms"]);
-    report.names(&format!("http://{}", daemon.address), "gpu-absent");
+    let report = Report::until_named(&daemon, &format!("http://{}", daemon.address), "gpu-absent");
     assert_eq!(report.code, 4);
 }
 
@@ -370,7 +365,7 @@ fn a_source_is_asked_which_option_is_off_and_never_for_what_drains() {
     ];
     let daemon = Daemon::start(&[]);
     let arguments: Vec<String> = sources.iter().map(|source| format!("--source={source}")).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--for", "100ms"]).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let report = Report::of(&daemon, &arguments);
     for rule in ["source-unhealthy", "iteration-statistics-off", "block-reuse-off"] {
         report.names(&off.target(), rule);
@@ -395,9 +390,11 @@ fn a_source_is_asked_which_option_is_off_and_never_for_what_drains() {
 fn a_page_for_prometheus_in_place_of_the_statistics_is_named_at_once() {
     let worker = Served::start(&[("/metrics", 200, "# HELP dynamo_component_requests_total Requests\n")]);
     let daemon = Daemon::start(&["--source", &worker.source()]);
-    let report = Report::of(&daemon, &[]);
-    report.names("tensorrt_llm", "source-without-statistics");
-    assert_eq!(report.about("tensorrt_llm").len(), 1);
+    let report = Report::until_cause(&daemon, "tensorrt_llm", "unavailable");
+    let verdict = report.verdict("tensorrt_llm");
+    assert_eq!(verdict["severity"], "warning");
+    assert!(verdict["says"].as_str().unwrap().starts_with("The address answers, but not with statistics"), "{verdict}");
+    assert!(verdict["remedy"].as_str().unwrap().contains("--source socket:PATH"), "{verdict}");
     let log = daemon.stderr();
     assert!(log.contains("/metrics is a page for Prometheus, not the statistics of trtllm-serve"), "{log}");
 }
@@ -407,7 +404,7 @@ fn the_variable_for_sources_holds_several() {
     let daemon = Daemon::start(&[]);
     let launch = Launch::new().variable("TRTLLM_EXPORTER_SOURCE", "socket:/nonexistent/a\n socket:/nonexistent/b ");
     let url = format!("http://{}", daemon.address);
-    let output = launch.run(&["doctor", &url, "--for", "100ms", "--format", "json"]);
+    let output = launch.run(&["doctor", &url, "--format", "json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["sources"], serde_json::json!(["socket:/nonexistent/a", "socket:/nonexistent/b"]));
 }
@@ -416,7 +413,7 @@ fn the_variable_for_sources_holds_several() {
 fn an_exporter_that_cannot_be_read_is_named_beside_one_that_can() {
     let daemon = Daemon::start(&[]);
     let url = format!("http://{}", daemon.address);
-    let report = Report::run(&[&url, "http://127.0.0.1:1", "--for", "100ms", "--no-sources"]);
+    let report = Report::run(&[&url, "http://127.0.0.1:1", "--no-sources"]);
     report.names("http://127.0.0.1:1", "exporter-unreadable");
     report.is_silent_about(&url);
     assert_eq!(report.code, 4);
@@ -428,22 +425,25 @@ fn a_password_and_a_certificate_authority_open_a_closed_exporter() {
     let daemon = pki.serve(&format!("{}{}", pki::TLS, pki::users()));
     let url = format!("https://{}", daemon.address);
     let (ca, user) = (pki.path("ca.pem"), pki.write("user", "ann:open sesame\n"));
-    let report = Report::run(&[&url, "--for", "100ms", "--no-sources", "--ca-file", &ca, "--user-file", &user]);
+    let report = Report::run(&[&url, "--no-sources", "--ca-file", &ca, "--user-file", &user]);
     assert_eq!((report.code, report.json["exporters"][0]["engines"].as_array().unwrap().len()), (0, 1));
     let wrong = pki.write("wrong", "ann:close sesame");
     for arguments in [&["--ca-file", &ca][..], &["--ca-file", &ca, "--user-file", &wrong], &["--user-file", &user]] {
-        let report = Report::run(&[&[url.as_str(), "--for", "100ms", "--no-sources"], arguments].concat());
+        let report = Report::run(&[&[url.as_str(), "--no-sources"], arguments].concat());
         report.names(&url, "exporter-unreadable");
     }
 }
 
 #[test]
 fn a_bearer_token_is_sent_to_a_proxy() {
-    let proxy = Served::start(&[("/metrics", 200, "up 1\n"), ("/api/v1/engines", 200, "[]")]);
+    let proxy = Served::start(&[
+        ("/api/v1/engines", 200, "[]"),
+        ("/api/v1/findings", 200, r#"{"apiVersion":1,"findings":[]}"#),
+        ("/api/v1/gpus", 200, r#"{"apiVersion":1,"gpus":[]}"#),
+    ]);
     let token = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(token.path(), "a-token").unwrap();
-    let report =
-        Report::run(&[&proxy.target(), "--for", "100ms", "--no-sources", "--bearer-token-file", path(token.path())]);
+    let report = Report::run(&[&proxy.target(), "--no-sources", "--bearer-token-file", path(token.path())]);
     assert_eq!(report.code, 0);
     assert!(
         !proxy.tokens().is_empty() && proxy.tokens().iter().all(|token| token == "Bearer a-token"),
@@ -485,8 +485,7 @@ fn a_bundle_has_no_secret_no_name_and_no_address() {
     ]);
     let (bundle, token) = (file("bundle.json"), file("token"));
     let source = format!("{}?bearer_token_file={}", served.source(), path(&token));
-    let bundle_to =
-        ["--for", "200ms", "--bearer-token-file", path(&token), "--bundle", path(&bundle), "--source", &source];
+    let bundle_to = ["--bearer-token-file", path(&token), "--bundle", path(&bundle), "--source", &source];
     let url = format!("http://localhost:{}", daemon.address.rsplit(':').next().unwrap());
     Report::run(&[&[url.as_str()], &bundle_to[..]].concat());
     let text = std::fs::read_to_string(&bundle).unwrap();
@@ -515,7 +514,7 @@ fn a_bundle_has_no_secret_no_name_and_no_address() {
         "\"records\"",
         "iterLatencyMS",
         "nv_gpu_up{gpu_uuid=gpu_uuid-1}",
-        "pageBefore",
+        "\"slots\"",
         "kv_cache_block_type=free",
         env!("CARGO_PKG_VERSION"),
     ] {
@@ -540,7 +539,7 @@ fn control_characters_in_the_name_of_an_engine_reach_no_terminal() {
     let printed = |arguments: &[&str]| String::from_utf8(run(arguments).stdout).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("bundle");
-    let watch = ["doctor", &url, "--for", "300ms", "--no-sources", "--bundle", bundle.to_str().unwrap()];
+    let watch = ["doctor", &url, "--no-sources", "--bundle", bundle.to_str().unwrap()];
     let text = printed(&watch);
     assert!(is_printable(&text) && text.contains("m?[2J???No problem found.?31m??"), "{text:?}");
     assert!(is_printable(&std::fs::read_to_string(&bundle).unwrap()));
@@ -561,8 +560,6 @@ fn a_wrong_option_is_named_with_its_remedy() {
     for (arguments, words) in [
         (&["ftp://x"][..], "http://HOST:PORT"),
         (&["http://user:secret@x"], "--user-file"),
-        (&["--for", "1ms"], "must be between"),
-        (&["--for", "soon"], "write 100ms, 5s or 1m"),
         (&["--user-file", path(&file)], "USER:PASSWORD"),
         (&["--user-file", path(&missing)], "cannot read the file"),
         (&["https://x", "--ca-file", path(&missing)], "--ca-file"),
@@ -577,103 +574,49 @@ fn a_wrong_option_is_named_with_its_remedy() {
     }
 }
 
-/// Alerts that no rule stands for, and why.
-const NOT_RULES: &[(&str, &str)] = &[
-    ("TrtllmExporterRestarting", "doctor cannot read an exporter across its restart"),
-    ("TrtllmModelUnavailable", "about all engines of a model; doctor judges each engine"),
-    ("TrtllmRequestsFailing", "about a share of requests in minutes; the records do not have the reason"),
-    ("TrtllmKvCacheExhausted", "kv-cache-starved, for minutes"),
-    ("TrtllmTimeToFirstTokenBudgetBurn", "an objective over an hour"),
-    ("TrtllmTimeToFirstTokenBudgetBurnSlow", "an objective over hours"),
-    ("TrtllmE2eBudgetBurn", "an objective over an hour"),
-    ("TrtllmE2eBudgetBurnSlow", "an objective over hours"),
-    ("TrtllmGpuXidCritical", "gpu-errors shows the code, and does not judge it"),
-    ("TrtllmGpuEccUncorrected", "gpu-errors shows the count, and does not judge it"),
-    ("TrtllmGpuReplace", "a state of months, not a limit of the engine"),
-    ("TrtllmGpuHot", "heat limits nothing until gpu-throttled fires"),
-    ("TrtllmGpuMemoryNearlyFull", "engines fill the memory on purpose"),
-    ("TrtllmNvlinkDown", "a state of the host that no engine reports"),
-    ("TrtllmDisaggSideSaturated", "requests accumulate over a longer time than doctor watches"),
-    ("TrtllmNvmlFailed", "gpus-unread is only information, because many exporters have no GPU to read"),
-];
-
+/// Another version of the exporter, or something else, is named as such.
 #[test]
-fn every_alert_is_a_rule_or_is_listed_as_not_one() {
-    let read = |name: &str| std::fs::read_to_string(support::root().join("deploy/prometheus").join(name)).unwrap();
-    let file = read("alerts.yml") + &read("alerts-gpu.yml");
-    let mut alerts = Vec::new();
-    for line in file.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix("- alert: ") {
-            alerts.push((name, ""));
-        } else if let Some(severity) = line.strip_prefix("severity: ") {
-            alerts.last_mut().unwrap().1 = severity;
-        }
+fn an_exporter_of_another_version_is_told_from_one_that_works() {
+    let newer = Served::start(&[
+        ("/api/v1/engines", 200, "[]"),
+        ("/api/v1/findings", 200, r#"{"apiVersion":2,"findings":{}}"#),
+    ]);
+    let older = Served::start(&[("/api/v1/engines", 200, "[]")]);
+    let other = Served::start(&[("/api/v1/engines", 200, "hello")]);
+    for (served, words) in [
+        (newer, "the exporter has version 2 of the API, and this program reads version 1"),
+        (older, "/api/v1/findings is missing"),
+        (other, "/api/v1/engines is not as in this version of the exporter"),
+    ] {
+        let report = Report::run(&[&served.target(), "--no-sources"]);
+        report.names(&served.target(), "exporter-unreadable");
+        let says = report.json["findings"][0]["says"].as_str().unwrap();
+        assert!(says.contains(words) && report.code == 4, "{says}");
     }
-    assert!(alerts.len() >= 44, "{alerts:?}");
-    for (alert, severity) in &alerts {
-        let rules: Vec<_> = rules::all().filter(|rule| rule.alerts.contains(alert)).collect();
-        let listed = NOT_RULES.iter().any(|(name, why)| name == alert && !why.is_empty());
-        assert!(
-            rules.is_empty() == listed,
-            "{alert} must be named by a rule, or be listed in NOT_RULES with the reason"
-        );
-        // An alert wakes people, so it is never more severe than its rule.
-        let worst = rules.iter().map(|rule| rule.severity).max();
-        let rank = |name: &str| ["info", "warning", "critical"].iter().position(|severity| *severity == name);
-        let enough = worst.is_some_and(|worst| rank(severity) <= rank(worst.name()));
-        assert!(listed || (rank(severity).is_some() && enough), "{alert} is {severity}, its rules are {worst:?}");
-    }
-    let exists = |name: &&str| alerts.iter().any(|(alert, _)| alert == name);
-    let unknown: Vec<_> = rules::all().flat_map(|rule| rule.alerts).filter(|name| !exists(name)).collect();
-    assert!(unknown.is_empty(), "no such alert: {unknown:?}");
-    assert!(NOT_RULES.iter().all(|(name, _)| exists(name)));
 }
 
-/// Each limit, the rules whose text states it, and the alerts that compare with it. With another value, this test fails until the
-/// rules and the alerts have it, and tests/judges/alerts.py until the runbooks have it.
-const SHARED: &[(f64, &str, &[&str], &[&str])] = &[
-    (limit::QUEUED_SHARE, "%", &["queue-bound"], &["TrtllmQueueLong"]),
+/// Each limit, the rules whose text states it, and the alerts that compare with it. With another value, this test fails until the rules
+/// and the alerts have it, and tests/judges/alerts.py until the runbooks have it.
+const SHARED: &[(f64, &[&str], &[&str])] = &[
+    (BENCHMARK_SHARE, &["below-benchmark"], &["TrtllmBelowBenchmark"]),
+    (SAME_LOAD, &["below-benchmark"], &[]),
+    (1.0 - SAME_LOAD, &[], &["TrtllmBelowBenchmark"]),
+    (1.0 + SAME_LOAD, &[], &["TrtllmBelowBenchmark"]),
     (
-        limit::FULL_KV_CACHE,
-        "%",
-        &["queue-bound", "token-limit-reached", "saturated"],
-        &["TrtllmKvCacheNearlyFull", "TrtllmBatchNotFilled"],
-    ),
-    (limit::EXHAUSTED_KV_CACHE, "%", &[], &["TrtllmKvCacheExhausted"]),
-    (1.0 - limit::FULL_KV_CACHE, "%", &["kv-cache-starved"], &[]),
-    (limit::FULL_BATCH, "%", &["saturated"], &["TrtllmEngineSaturated"]),
-    (limit::LONG_QUEUE_TIME, "s", &["queue-time-high"], &["TrtllmQueueTimeHigh"]),
-    (limit::REUSED_BLOCKS, "%", &["poor-reuse"], &["TrtllmKvCacheReuseLow"]),
-    (limit::TRANSFER_SHARE, "%", &["kv-transfer-slow"], &["TrtllmKvTransferSlow"]),
-    (limit::SPECULATION_GAIN, "", &["poor-speculation"], &[]),
-    (limit::BENCHMARK_SHARE, "%", &["below-benchmark"], &["TrtllmBelowBenchmark"]),
-    (
-        limit::ORCHESTRATOR_ERRORS,
-        "%",
+        ORCHESTRATOR_ERRORS,
         &["orchestrator-errors", "orchestrator-retries"],
         &["TrtllmDisaggRequestsFailing", "TrtllmDisaggRetries"],
     ),
-    (limit::SAME_LOAD, "%", &["below-benchmark"], &[]),
-    (1.0 - limit::SAME_LOAD, "%", &[], &["TrtllmBelowBenchmark"]),
-    (1.0 + limit::SAME_LOAD, "%", &[], &["TrtllmBelowBenchmark"]),
-    (limit::ANSWERS_BY / 60.0, "minutes", &["source-never-answered", "engine-starting"], &[]),
-    (limit::LOADED_BY / 60.0, "minutes", &["source-never-answered", "engine-starting"], &[]),
 ];
 
 #[test]
 fn rules_and_alerts_state_the_limits_that_they_share() {
     let alerts = std::fs::read_to_string(support::root().join("deploy/prometheus/alerts.yml")).unwrap();
-    let speculation = std::fs::read_to_string(support::root().join("docs/runbooks/load.md")).unwrap();
-    let has = |text: &str, words: &str| {
-        format!(" {} ", text.replace([',', '.', ';', ':'], " ")).contains(&format!(" {words} "))
-    };
-    for (value, unit, names, compared_by) in SHARED {
-        let number = if *unit == "%" { f64::round(value * 100.0) } else { *value };
-        let words = format!("{number} {unit}").trim().replace('.', " ");
+    for (value, names, compared_by) in SHARED {
+        let words = format!("{} %", f64::round(value * 100.0));
         for name in *names {
-            let rule = rules::all().find(|rule| rule.name == *name).unwrap();
-            let text = format!("{} {}", rule.when, rule.guideline);
-            assert!(has(&text, &words), "{name} does not state {words}: {text}");
+            let rule = trtllm_verdict::findings::rules().find(|rule| rule.name == *name).unwrap();
+            assert!(rule.when.contains(&words), "{name} does not state {words}: {}", rule.when);
         }
         for alert in *compared_by {
             let expression =
@@ -682,8 +625,6 @@ fn rules_and_alerts_state_the_limits_that_they_share() {
             assert!(compares, "{alert} does not compare with {value}: {expression}");
         }
     }
-    let gain = format!("Below {}", limit::SPECULATION_GAIN);
-    assert!(speculation.contains(&gain), "docs/runbooks/load.md does not say {gain:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, run};
 use crate::support::lookalike::Lookalike;
 use crate::support::page::{Page, name_of};
 use crate::support::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
@@ -218,6 +218,36 @@ fn prometheus_marks_the_load_of_a_killed_engine_stale_and_keeps_its_counters() {
 }
 
 /// The queries of NVIDIA's Triton dashboard and of dcgm-exporter's dashboard, with one busy and one idle GPU.
+/// Two replicas of one model that work, and one that has lost its engine.
+#[test]
+fn doctor_asks_a_prometheus_which_replica_differs() {
+    let engines = [(); 3].map(|()| Lookalike::start(&["--rate", "50", "--idle-every", "100"]));
+    let start =
+        |engine: &Lookalike| Daemon::start(&["--source", &engine.source(), "--model", "llama", "--stale-after", "1s"]);
+    let daemons = [start(&engines[0]), start(&engines[1]), start(&engines[2])];
+    let [odd, ..] = engines;
+    drop(odd);
+    let targets = daemons.iter().map(|daemon| format!("'{}'", daemon.address)).collect::<Vec<_>>().join(", ");
+    let config = format!(
+        "global: {{scrape_interval: 1s, scrape_timeout: 900ms}}\n\
+         scrape_configs:\n- job_name: engines\n  static_configs: [{{targets: [{targets}]}}]\n"
+    );
+    let prometheus = Prometheus::start(&prometheus_3(), &config);
+    let wanted = format!("model llama: 2 of 3 replicas: none\n  {}: unavailable\n", daemons[0].address);
+    until(|| {
+        let output = run(&["doctor", "--prometheus", &prometheus.url()]);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let text = String::from_utf8(output.stdout).unwrap();
+        ensure(text.contains(&wanted) && output.status.code() == Some(3), || text.clone())
+    });
+    let output = run(&["doctor", "--prometheus", "http://127.0.0.1:1"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("http://127.0.0.1:1: not read: cannot connect") && output.status.code() == Some(4),
+        "{text}"
+    );
+}
+
 #[test]
 fn the_queries_of_nvidias_gpu_dashboards_return_values() {
     let gpus = Standin::new(&format!("gpus=2\n{}", include_str!("../fixtures/busy_gpu.state")));

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
-use trtllm_exporter::tools::top::histogram::Histogram;
+use trtllm_engine::histogram::{FIRST_TOKEN_SECONDS, Histogram};
+use trtllm_engine::window::Distribution;
 use trtllm_exporter::tools::top::screen::Screen;
 use trtllm_exporter::tools::top::units::Unit;
 
@@ -81,8 +82,8 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
 
     // Numbers of a finished replay stay the same, so they are equal.
     let pane = terminal.until_pane(|pane| {
-        // The rates need two reads.
-        let has_rates = row(pane, "replayed")?.get(5).is_some_and(|rate| rate != "-");
+        // The window of an engine begins with its second judgement.
+        let has_rates = row(pane, "live")?.get(5).is_some_and(|rate| rate != "-");
         ensure(has_rates && pane.contains("hw thermal slowdown"), || "not complete".to_owned())
     });
     let page = daemon.page();
@@ -115,7 +116,9 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     let mut shown = Vec::new();
     for _ in 0..15 {
         std::thread::sleep(Duration::from_millis(200));
-        shown.extend(row(&terminal.pane(), "live").ok().filter(|row| row[5] != "-").map(|row| number(&row[5])));
+        shown.extend(
+            row(&terminal.pane(), "live").ok().and_then(|row| Some(number(row.get(5).filter(|rate| *rate != "-")?))),
+        );
     }
     let rate = (tokens(&daemon.page()) - before) / started.elapsed().as_secs_f64();
     let mean = shown.iter().sum::<f64>() / shown.len() as f64;
@@ -129,8 +132,11 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
         models.sort_by_key(|model| at(&format!("{model} 1 ")));
         models
     };
-    terminal.until(&["ENGINE▲"]);
-    assert_eq!(order(&terminal.pane()), ["live", "nowhere", "replayed"]);
+    let by_trouble = terminal.until(&["STATE▼", "unavailable: Nothing answers for "]);
+    let place = |model| order(&by_trouble).iter().position(|other| *other == model);
+    assert!(place("nowhere") < place("replayed"), "engines in trouble are first: {by_trouble}");
+    terminal.press(&["Left"]);
+    assert_eq!(order(&terminal.until(&["ENGINE▲"])), ["live", "nowhere", "replayed"]);
     terminal.press(&["r"]);
     assert_eq!(order(&terminal.until(&["ENGINE▼"])), ["replayed", "nowhere", "live"]);
     terminal.press(&["Right", "l"]);
@@ -138,12 +144,12 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
 
     // The cause of the selected engine, and its detail.
     terminal.press(&["j", "Down"]);
-    terminal.until(&["nowhere 1: starting: the source has never answered: cannot connect to http://127.0.0.1:1"]);
+    terminal.until(&["nowhere 1: starting: unavailable: Nothing answers for "]);
     terminal.press(&["k", "Enter"]);
     let completed = page.get("nv_trt_llm_requests_completed_total", &["model=replayed"]);
     let lost = page.get("nv_trt_llm_iterations_lost_total", &["model=replayed"]);
     let totals = [format!("completed {completed}"), format!("lost iterations {lost}")];
-    terminal.until(&["replayed 1  replay", &totals[0], &totals[1], "Requests active", "TPOT p50"]);
+    terminal.until(&["replayed 1  replay", &totals[0], &totals[1], "Requests in the batch", "TPOT p50"]);
     terminal.press(&["Up"]);
     terminal.until(&["live 1  [simulated]"]);
     // A key right after Escape would be one with Alt.
@@ -162,7 +168,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     });
     assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
     terminal.resize(170, 60);
-    terminal.until(&["WAITING", "Requests active", "TPOT p50"]);
+    terminal.until(&["WAITING", "Requests in the batch", "TPOT p50"]);
 
     // A paused screen does not move, and asks for nothing.
     terminal.press(&["p"]);
@@ -251,11 +257,11 @@ fn a_suspended_top_gives_the_terminal_to_the_shell_and_returns() {
 const HOSTILE: &str = r#"[{"model": "\u001b]0;owned\u0007\u001b[2J\u001b[31m\u009b5mevil", "version": "1\r\n", "state": "idle",
     "source": "socket", "labels": {"pool": "\u001bP0;0|owned\u001b\\"}, "why": "\u001b[?1049l\u001b[8mhidden",
     "lastPoll": {"succeeded": true}}]"#;
-const PAGE: &str = "/metrics?collect%5B%5D=triton&collect%5B%5D=engine&collect%5B%5D=gpu&collect%5B%5D=exporter";
+const NO_GPUS: &str = r#"{"apiVersion":1,"gpus":[]}"#;
 
 #[test]
 fn names_with_escape_sequences_do_not_reach_the_terminal() {
-    let served = Served::start(&[(PAGE, 200, "up 1\n"), ("/api/v1/engines", 200, HOSTILE)]);
+    let served = Served::start(&[("/api/v1/gpus", 200, NO_GPUS), ("/api/v1/engines", 200, HOSTILE)]);
     let url = served.target();
     let terminal = Terminal::top((150, 30), "TERM=screen NO_COLOR=1", &[&[url.as_str()][..], &FAST].concat());
     let before = terminal.says("pane_title");
@@ -331,66 +337,64 @@ fn a_password_and_a_certificate_authority_open_a_closed_exporter() {
 
 #[test]
 fn a_bearer_token_is_sent_and_nothing_is_asked_for_that_drains() {
-    let proxy = Served::start(&[(PAGE, 200, "up 1\n"), ("/api/v1/engines", 200, "[]")]);
+    let proxy = Served::start(&[("/api/v1/gpus", 200, NO_GPUS), ("/api/v1/engines", 200, "[]")]);
     let token = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(token.path(), "a-token").unwrap();
     let file = token.path().to_str().unwrap();
     let output = run(&["top", &proxy.target(), "--interval", "100ms", "--bearer-token-file", file]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
     let (asked, tokens) = (proxy.asked(), proxy.tokens());
-    assert!(asked.len() >= 4 && tokens.iter().all(|token| token == "Bearer a-token"), "{asked:?} {tokens:?}");
-    let paths = [format!("GET {PAGE}"), "GET /api/v1/engines".to_owned()];
-    assert!(asked.iter().all(|request| paths.contains(request)), "{asked:?}");
+    assert!(asked.len() >= 2 && tokens.iter().all(|token| token == "Bearer a-token"), "{asked:?} {tokens:?}");
+    let paths = ["GET /api/v1/gpus", "GET /api/v1/engines"];
+    assert!(asked.iter().all(|request| paths.contains(&request.as_str())), "{asked:?}");
 }
 
-/// The same page twice for promtool: at the start, and a minute later with what was observed since.
+/// Quantiles of a window, and what promtool says about the same buckets. A value in the first bucket is unknown.
 #[test]
 fn quantiles_equal_those_of_promql() {
-    let bounds = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0, f64::INFINITY];
-    // Counts per bucket, before and after.
-    let mut histograms = vec![
-        ([0; 9], [0, 0, 0, 0, 5, 0, 0, 0, 0]),
-        ([3; 9], [1, 0, 0, 0, 0, 0, 0, 0, 1]),
-        ([9; 9], [0, 0, 0, 0, 0, 0, 0, 0, 4]),
-        ([0; 9], [1, 1, 1, 1, 1, 1, 1, 1, 1]),
-        ([0; 9], [7, 0, 0, 0, 0, 0, 0, 0, 0]),
-    ];
-    let mut random = 88_172_645_463_325_252_u64;
-    for _ in 0..40 {
-        let mut next = || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % 50
-        };
-        histograms
-            .push((std::array::from_fn(|_| next()), std::array::from_fn(|at| if at % 3 == 0 { 0 } else { next() })));
-    }
-    let sums =
-        |counts: &[u64; 9]| counts.iter().scan(0, |sum, count| (*sum += count, Some(*sum)).1).collect::<Vec<u64>>();
     let (mut series, mut queries) = (String::new(), String::new());
-    for (at, (before, grown)) in histograms.iter().enumerate() {
-        let after: [u64; 9] = std::array::from_fn(|bucket| before[bucket] + grown[bucket]);
-        let (before, after) = (sums(before), sums(&after));
-        let page = |counts: &[u64]| {
-            Histogram::new(bounds.into_iter().zip(counts.iter().map(|count| *count as f64)).collect(), 0.0)
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let exact: Vec<f64> = FIRST_TOKEN_SECONDS.iter().map(|bound| bound.value).collect();
+    for at in 0..40 {
+        let mut histogram = Histogram::new(FIRST_TOKEN_SECONDS);
+        // From nothing to many, in some buckets only, also above the last.
+        let mut observe = |histogram: &mut Histogram, count: u64| {
+            for _ in 0..count {
+                let bucket = next() as usize % (exact.len() + 1);
+                let value = exact.get(bucket).map_or(1e6, |bound| bound * 0.999);
+                histogram.observe(if next() % 3 == 0 { exact[exact.len() / 2] } else { value });
+            }
         };
-        for ((bound, before), after) in bounds.iter().zip(&before).zip(&after) {
-            let bound = if bound.is_infinite() { "+Inf".to_owned() } else { bound.to_string() };
+        observe(&mut histogram, at * 7 % 50);
+        let before = histogram.clone();
+        observe(&mut histogram, 1 + at * 13 % 60);
+        let between = Distribution::of(&histogram).since(&Distribution::of(&before));
+        let sums = |histogram: &Histogram| {
+            histogram.counts().iter().scan(0, |sum, count| (*sum += count, Some(*sum)).1).collect::<Vec<u64>>()
+        };
+        let (before, after) = (sums(&before), sums(&histogram));
+        for (place, (before, after)) in before.iter().zip(&after).enumerate().take(exact.len() + 1) {
+            let bound = exact.get(place).map_or("+Inf".to_owned(), f64::to_string);
             writeln!(series, "  - {{series: 'h_bucket{{n=\"{at}\",le=\"{bound}\"}}', values: '{before} {after}'}}")
                 .unwrap();
         }
-        let between = page(&after).since(&page(&before)).unwrap();
         for quantile in [0.01, 0.5, 0.9, 0.95, 0.99, 1.0] {
-            let value = between.quantile(quantile).unwrap();
+            let query =
+                format!("histogram_quantile({quantile}, h_bucket{{n=\"{at}\"}} - h_bucket{{n=\"{at}\"}} offset 1m)");
             // Both sides are rounded: the order of the arithmetic differs.
-            let query = format!(
-                "round(1e9 * histogram_quantile({quantile}, h_bucket{{n=\"{at}\"}} - h_bucket{{n=\"{at}\"}} offset 1m))"
-            );
-            let rounded = (value * 1e9).round();
+            let (query, value) = match between.quantile(quantile) {
+                Some(value) => (format!("round(1e9 * {query})"), (value * 1e9).round()),
+                None => (format!("{query} <= bool {}", exact[0]), 1.0),
+            };
             writeln!(
                 queries,
-                "  - {{expr: '{query}', eval_time: 1m, exp_samples: [{{labels: '{{n=\"{at}\"}}', value: {rounded}}}]}}"
+                "  - {{expr: '{query}', eval_time: 1m, exp_samples: [{{labels: '{{n=\"{at}\"}}', value: {value}}}]}}"
             )
             .unwrap();
         }

@@ -266,6 +266,7 @@ impl EngineFold {
 
     fn publish_losses(&mut self) {
         self.totals.iterations_lost = self.epoch.lost();
+        self.totals.iterations_dropped = self.epoch.numbering.lost_by_engine();
         self.totals.iterations_unreported = self.epoch.unreported();
         self.totals.statistics_interval = self.epoch.numbering.interval();
     }

@@ -77,6 +77,12 @@ impl Numbering {
         self.lost_by_gap.max(self.lost_by_engine)
     }
 
+    /// Iterations whose records the engine has dropped itself, in this epoch.
+    #[must_use]
+    pub fn lost_by_engine(&self) -> u64 {
+        self.lost_by_engine
+    }
+
     /// Iterations without a record that are not known to be lost.
     #[must_use]
     pub fn unreported(&self) -> u64 {

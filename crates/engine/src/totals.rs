@@ -17,6 +17,8 @@ use super::ranks::OpenIteration;
 pub struct EngineTotals {
     pub iterations: u64,
     pub iterations_lost: u64,
+    /// Of these, those whose records the engine has dropped itself since it started.
+    pub iterations_dropped: u64,
     /// Iterations without a record that are not known to be lost.
     pub iterations_unreported: u64,
     /// Iterations per record. Known for PyTorch engines only.
@@ -72,6 +74,7 @@ impl EngineTotals {
         Self {
             iterations: 0,
             iterations_lost: 0,
+            iterations_dropped: 0,
             iterations_unreported: 0,
             statistics_interval: None,
             engine_restarts: 0,

@@ -46,6 +46,18 @@ sums! {
         missed_e2e,
         met_all,
         missed_all,
+        unknown_all,
+        /// Of the lost iterations, those whose records the engine has dropped itself.
+        dropped_by_engine,
+    }
+}
+
+sums! {
+    /// What arrives from the source of the engine.
+    pub struct Arrivals {
+        polls,
+        polls_failed,
+        records_rejected,
     }
 }
 
@@ -211,6 +223,7 @@ pub struct Mark {
     /// Seconds on the caller's clock, which never runs backwards.
     pub at: f64,
     pub counts: Counts,
+    pub arrivals: Arrivals,
     pub sums: IterationSums,
     pub distributions: Distributions,
     pub levels: Levels,
@@ -236,6 +249,7 @@ impl Mark {
         Self {
             at,
             counts: counts(engine, requests),
+            arrivals: Arrivals::default(),
             sums,
             distributions: Distributions::of(engine, requests),
             levels: latest.map(Levels::of).unwrap_or_default(),
@@ -278,6 +292,8 @@ fn counts(engine: &EngineTotals, requests: &RequestTotals) -> Counts {
         missed_e2e: e2e.missed as f64,
         met_all: all.met as f64,
         missed_all: all.missed as f64,
+        unknown_all: all.unknown as f64,
+        dropped_by_engine: engine.iterations_dropped as f64,
     }
 }
 
@@ -286,6 +302,7 @@ fn counts(engine: &EngineTotals, requests: &RequestTotals) -> Counts {
 pub struct Span {
     pub seconds: f64,
     pub counts: Counts,
+    pub arrivals: Arrivals,
     pub sums: IterationSums,
     pub distributions: Distributions,
     pub sampling: f64,
@@ -297,6 +314,7 @@ impl Span {
         Self {
             seconds: (after.at - before.at).max(0.0),
             counts: after.counts.since(&before.counts),
+            arrivals: after.arrivals.since(&before.arrivals),
             sums: after.sums.since(&before.sums),
             distributions: after.distributions.since(&before.distributions),
             sampling: after.sampling,

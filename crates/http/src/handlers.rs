@@ -8,7 +8,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 
 use crate::views;
-use crate::views::findings::LiveFindings;
 use crate::views::page::HtmlPage;
 use trtllm_page::exposition::cache::Form;
 use trtllm_page::exposition::negotiate::{self, Encoding};
@@ -17,14 +16,6 @@ use trtllm_page::metrics::page_builder::Selection;
 use trtllm_page::pages::Pages;
 use trtllm_page::state::State;
 use trtllm_service::supervise::Heartbeats;
-
-/// What limits each engine.
-pub(super) async fn findings(Shared(findings): Shared<Arc<LiveFindings>>) -> Response {
-    match findings.look().await {
-        Some(found) => json(StatusCode::OK, &found),
-        None => (StatusCode::INTERNAL_SERVER_ERROR, "a bug in the rules; please report it\n").into_response(),
-    }
-}
 
 /// The metrics page, or the groups that `collect[]` names.
 pub(super) async fn metrics(Shared(pages): Shared<Arc<Pages>>, request: Request) -> Response {
@@ -73,6 +64,14 @@ pub(super) fn live_page(page: &HtmlPage) -> Response {
 
 pub(super) async fn engines(Shared(state): Shared<Arc<State>>) -> Response {
     json(StatusCode::OK, &views::api::engines(&state))
+}
+
+pub(super) async fn findings(Shared(state): Shared<Arc<State>>) -> Response {
+    json(StatusCode::OK, &views::api::findings(&state))
+}
+
+pub(super) async fn gpus(Shared(state): Shared<Arc<State>>) -> Response {
+    json(StatusCode::OK, &views::api::gpus(&state))
 }
 
 pub(super) async fn discovery(Shared(state): Shared<Arc<State>>) -> Response {

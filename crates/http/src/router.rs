@@ -8,7 +8,6 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 
-use crate::views::findings::LiveFindings;
 use crate::views::page::HtmlPage;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
@@ -79,9 +78,7 @@ pub fn all(
         true => pages,
         false => pages.route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve)),
     };
-    let live_findings = LiveFindings::start(Arc::clone(state), Arc::clone(&all_pages));
-    let findings = Router::new().route("/api/v1/findings", get(handlers::findings)).with_state(live_findings);
-    let pages = pages.with_state(all_pages).merge(findings);
+    let pages = pages.with_state(all_pages);
     let live_page = HtmlPage::new(&telemetry_path.0);
     let views = Router::new()
         .route("/", get(async move || handlers::live_page(&live_page)))
@@ -89,6 +86,8 @@ pub fn all(
         .route("/api/v1/engines", get(handlers::engines))
         .route("/api/v1/iterations", get(handlers::iterations))
         .route("/api/v1/history", get(handlers::history))
+        .route("/api/v1/findings", get(handlers::findings))
+        .route("/api/v1/gpus", get(handlers::gpus))
         .route("/api/v1/discovery", get(handlers::discovery))
         .with_state(Arc::clone(state));
     let limited_routes = limit_requests(pages.merge(views), max_requests, Arc::clone(metrics));

@@ -22,7 +22,7 @@ pub use slot::{EngineOrigin, EngineSlot, Place, copy_to_keep};
 pub use source::{PollFailure, SourceMetrics, SourceStatus, StartPhase};
 pub use trtllm_model::RECENT_RECORDS;
 
-use judging::GpuWindows;
+use judging::Around;
 use slot::SlotChanges;
 
 /// All engines, in the order of the page, and all GPUs.
@@ -31,7 +31,7 @@ pub struct State {
     /// Replaced as a whole when an engine joins or leaves.
     engines: ArcSwap<Vec<Arc<EngineSlot>>>,
     gpus: ArcSwap<GpuInventory>,
-    gpu_windows: GpuWindows,
+    around: Around,
     changes: Arc<SlotChanges>,
     pub refused_publishers: RefusedPublishers,
     /// Unset without a recorder.
@@ -74,7 +74,7 @@ impl State {
         let state = Self {
             engines: ArcSwap::default(),
             gpus: ArcSwap::from_pointee(GpuInventory::default()),
-            gpu_windows: GpuWindows::default(),
+            around: Around::default(),
             changes: Arc::default(),
             refused_publishers: RefusedPublishers::default(),
             recorder: OnceLock::new(),

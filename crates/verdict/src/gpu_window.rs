@@ -16,6 +16,9 @@ pub struct GpuMark {
     pub throttled_by_power: f64,
     pub throttled_by_heat: f64,
     pub throttled_by_hardware: f64,
+    /// Since some moment.
+    pub xids: f64,
+    pub ecc_errors: f64,
     /// It can be read.
     pub is_ok: bool,
 }
@@ -40,6 +43,9 @@ pub struct GpuSpan {
     pub throttled_by_power: f64,
     pub throttled_by_heat: f64,
     pub throttled_by_hardware: f64,
+    pub xids: f64,
+    /// Uncorrected.
+    pub ecc_errors: f64,
     pub is_ok: bool,
 }
 
@@ -83,6 +89,8 @@ impl GpuWindow {
             throttled_by_power: share(|mark| mark.throttled_by_power),
             throttled_by_heat: share(|mark| mark.throttled_by_heat),
             throttled_by_hardware: share(|mark| mark.throttled_by_hardware),
+            xids: last.xids - first.xids,
+            ecc_errors: last.ecc_errors - first.ecc_errors,
             is_ok: last.is_ok,
         })
     }

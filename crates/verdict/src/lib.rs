@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cause;
+pub mod findings;
 pub mod gpu_window;
 pub mod judge;
 pub mod reading;

@@ -32,8 +32,20 @@ pub struct Silence {
     pub why: String,
     /// Its server says that the model is loaded.
     pub is_loading: bool,
+    /// Something answers that is no engine.
+    pub is_no_engine: bool,
     /// The longest load of this model so far.
     pub longest_load: Option<f64>,
+}
+
+/// What is known of the source of the statistics, beside what arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Notices {
+    /// Requests end while no iteration records arrive.
+    pub records_missing: bool,
+    pub several_frontends: bool,
+    /// The engine is stalled because it can take no further request.
+    pub is_wedged: bool,
 }
 
 /// What is given.
@@ -41,6 +53,7 @@ pub struct Silence {
 pub struct Given<'a> {
     pub state: EngineState,
     pub silence: Option<Silence>,
+    pub notices: Notices,
     pub window: &'a Window,
     /// The engine's GPUs, if they are known.
     pub gpus: &'a [GpuWindow],
@@ -55,6 +68,7 @@ pub struct Given<'a> {
 pub struct Reading {
     pub state: EngineState,
     pub silence: Option<Silence>,
+    pub notices: Notices,
     pub is_pytorch: bool,
     pub objectives: Objectives,
     pub before: Option<Cause>,
@@ -87,6 +101,7 @@ impl Reading {
         Some(Self {
             state: given.state,
             silence: given.silence.clone(),
+            notices: given.notices,
             is_pytorch: given.is_pytorch,
             objectives: given.objectives,
             before: given.before,

@@ -1,11 +1,13 @@
 //! The answer: one cause, how bad it is and how sure, its evidence, its cost, and one remedy.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use super::cause::Cause;
 
 /// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     None,
@@ -17,8 +19,20 @@ pub enum Severity {
     Critical,
 }
 
+impl Severity {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
 /// How sure it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     /// Another cause would look similar, or a number that would prove it is missing.
@@ -27,7 +41,7 @@ pub enum Confidence {
 }
 
 /// The unit in which a number is shown. Shares are of 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     Count,
@@ -39,9 +53,9 @@ pub enum Unit {
 }
 
 /// A number that shows the cause, beside the limit that makes it one.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub value: f64,
     pub unit: Unit,
     /// Absent for a number that explains and decides nothing.
@@ -49,7 +63,7 @@ pub struct Evidence {
 }
 
 /// What limits one engine.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
     pub cause: Cause,
@@ -62,7 +76,7 @@ pub struct Verdict {
     pub cost: Option<String>,
     pub remedy: String,
     /// The settings that the remedy names.
-    pub settings: Vec<&'static str>,
+    pub settings: Vec<Cow<'static, str>>,
     /// Other causes that follow from this one.
     pub consequences: Vec<Cause>,
     /// Seconds since 1970.
@@ -77,7 +91,7 @@ pub struct Found {
     pub says: String,
     pub evidence: Vec<Evidence>,
     pub remedy: String,
-    pub settings: Vec<&'static str>,
+    pub settings: Vec<Cow<'static, str>>,
 }
 
 impl Found {
@@ -95,7 +109,7 @@ impl Found {
 
     #[must_use]
     pub fn with(mut self, name: &'static str, value: f64, unit: Unit, threshold: impl Into<Option<f64>>) -> Self {
-        self.evidence.push(Evidence { name, value, unit, threshold: threshold.into() });
+        self.evidence.push(Evidence { name: name.into(), value, unit, threshold: threshold.into() });
         self
     }
 
@@ -111,7 +125,7 @@ impl Found {
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>, settings: &[&'static str]) -> Self {
         self.remedy = remedy.into();
-        self.settings = settings.to_vec();
+        self.settings = settings.iter().map(|name| Cow::Borrowed(*name)).collect();
         self
     }
 

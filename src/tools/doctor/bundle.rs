@@ -5,17 +5,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use trtllm_diagnosis::finding::{Fact, Finding, Severity, Unit};
-use trtllm_diagnosis::observation::{Exporter, Observation, Reached};
-use trtllm_diagnosis::page::Page;
-use trtllm_diagnosis::report;
 use trtllm_model::IterationStats;
 use trtllm_page::metrics::catalog::{CATALOG, Metric, MetricKind, Variant};
+use trtllm_sources::prometheus_text::ParsedSample;
 
-use super::watch::Watched;
+use super::read::Exporter;
+use super::report::Report;
+use super::source_rules::Reached;
 
-/// Records of each engine in a bundle.
-const RECORDS: usize = 256;
 /// Labels of our families whose values are words or numbers from a small set that the catalog does not list.
 const PLAIN_LABELS: &[&str] = &[
     "index",
@@ -78,15 +75,10 @@ impl Names {
 }
 
 /// The bundle as JSON.
-pub(super) fn bundle(observation: &Observation, watched: &[Watched], findings: &[Finding]) -> String {
+pub(super) fn bundle(report: &Report) -> String {
     let mut names = Names::default();
-    let exporters: Value = observation
-        .exporters
-        .iter()
-        .zip(watched)
-        .map(|(exporter, watched)| exporter_json(&mut names, exporter, watched))
-        .collect();
-    let sources: Value = observation
+    let exporters: Value = report.exporters.iter().map(|exporter| exporter_json(&mut names, exporter)).collect();
+    let sources: Value = report
         .sources
         .iter()
         .map(|source| {
@@ -111,63 +103,55 @@ pub(super) fn bundle(observation: &Observation, watched: &[Watched], findings: &
             })
         })
         .collect();
-    let found: Value = findings
-        .iter()
-        .map(|finding| {
-            // A text may quote an address.
-            let number = |fact: &Fact| match fact.unit {
-                Unit::Text => json!({"name": fact.name}),
-                _ => json!(fact),
-            };
-            json!({
-                "rule": finding.rule.name,
-                "subject": names.of(finding.rule.check.subject(), &finding.subject),
-                "facts": finding.facts.iter().map(number).collect::<Value>(),
-            })
+    // Sentences may quote an address.
+    let findings = report.findings().into_iter().map(|(_, finding)| {
+        json!({
+            "rule": finding.rule,
+            "subject": names.of(finding.kind.name(), &finding.subject),
+            "evidence": finding.evidence,
         })
-        .collect();
+    });
+    let findings = findings.collect::<Value>();
     let all = json!({
         "bundle": "trtllm-exporter doctor",
         "version": env!("CARGO_PKG_VERSION"),
         "target": {"os": std::env::consts::OS, "arch": std::env::consts::ARCH},
-        "worst": report::worst(observation, findings).map_or("none", Severity::name),
-        "findings": found,
+        "worst": report.worst(),
+        "findings": findings,
         "exporters": exporters,
         "sources": sources,
     });
     format!("{all}\n")
 }
 
-fn exporter_json(names: &mut Names, exporter: &Exporter, watched: &Watched) -> Value {
-    let engines: Value = exporter
-        .engines
-        .iter()
-        .map(|engine| {
-            let name = [engine.about.model.clone(), engine.about.version.clone()];
-            let last = watched.records.last(&name, RECORDS).into_iter();
-            let records = last.map(|record| record_json(names, record)).collect::<Value>();
-            json!({
-                "model": names.of("model", &engine.about.model),
-                "version": names.of("version", &engine.about.version),
-                "source": kind(&engine.about.source),
-                "state": kind(engine.state()),
-                "backend": engine.about.backend.as_deref().map(kind),
-                "engineVersion": engine.about.engine_version.as_deref().map(release),
-                "simulated": engine.about.simulated,
-                "notice": engine.about.notice.is_some(),
-                "lastPollFailed": engine.about.last_poll.error.is_some(),
-                "records": records,
-            })
+fn exporter_json(names: &mut Names, exporter: &Exporter) -> Value {
+    let details = &exporter.details;
+    let engines = exporter.engines.iter().enumerate().map(|(at, engine)| {
+        let records = details.records.get(at).into_iter().flatten().map(|record| record_json(names, record));
+        let records = records.collect::<Value>();
+        let slots = details.history["engines"][at]["slots"].clone();
+        let verdict = engine.verdict.as_ref().map(|verdict| {
+            json!({"cause": verdict.cause, "severity": verdict.severity, "confidence": verdict.confidence, "evidence": verdict.evidence})
+        });
+        json!({
+            "model": names.of("model", &engine.model),
+            "version": names.of("version", &engine.version),
+            "source": kind(&engine.source),
+            "state": kind(&engine.state),
+            "backend": engine.backend.as_deref().map(kind),
+            "engineVersion": engine.engine_version.as_deref().map(release),
+            "simulated": engine.simulated,
+            "verdict": verdict,
+            "slots": slots,
+            "records": records,
         })
-        .collect();
+    });
+    let engines = engines.collect::<Value>();
     json!({
         "exporter": names.of("exporter", &exporter.url),
-        "read": exporter.error.is_none(),
-        "windowSeconds": exporter.window.as_secs_f64(),
-        "uptimeSeconds": exporter.uptime,
+        "read": exporter.is_read,
         "engines": engines,
-        "pageBefore": page_json(names, &exporter.page.before),
-        "pageAfter": page_json(names, &exporter.page.after),
+        "page": page_json(names, &String::from_utf8_lossy(&details.page)),
     })
 }
 
@@ -200,13 +184,15 @@ fn keep_numbers(value: &mut Value) {
 }
 
 /// The series of a page, one line each. A server may have other families, whose names nobody has reviewed.
-fn page_json(names: &mut Names, page: &Page) -> Value {
+fn page_json(names: &mut Names, page: &str) -> Value {
     let families: BTreeMap<&str, &Metric> = CATALOG.iter().map(|metric| (metric.name, metric)).collect();
     let is_known = |name: &str| KNOWN_FAMILIES.iter().any(|prefix| name.starts_with(prefix));
-    let lines = page.0.iter().filter(|series| is_known(&series.name)).map(|series| {
+    let samples =
+        page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| ParsedSample::parse(line.trim_ascii()));
+    let lines = samples.filter(|series| is_known(series.name)).map(|series| {
         let parts = ["_bucket", "_sum", "_count"].into_iter().filter_map(|part| series.name.strip_suffix(part));
         let histogram = parts.filter_map(|name| families.get(name)).find(|metric| metric.kind == MetricKind::Histogram);
-        let family = families.get(series.name.as_str()).or(histogram).copied();
+        let family = families.get(series.name).or(histogram).copied();
         let labels: Vec<String> =
             series.labels.iter().map(|(label, value)| label_text(names, family, label, value)).collect();
         format!("{}{{{}}} {}", series.name, labels.join(","), series.value)
@@ -280,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_label_of_a_user_has_neither_name_nor_value() {
-        let text = |page: &str| page_json(&mut Names::default(), &Page::parse(page.as_bytes())).to_string();
+        let text = |page: &str| page_json(&mut Names::default(), page).to_string();
         for label in ["team", "link", "architecture", "index", "fan", "xid", "mig_profile", "pod", "driver_version"] {
             let page = format!("nv_trt_llm_iterations_total{{model=\"m\",version=\"1\",{label}=\"acme7\"}} 1\n");
             let bundled = text(&page);

@@ -8,12 +8,12 @@ use serde::Deserialize;
 
 use crate::cli::DoctorArgs;
 use crate::config::{ConfigError, SourceSpec, read_file};
-use trtllm_diagnosis::observation::{Exporter, Reached, SourceAnswer};
-use trtllm_diagnosis::page::Page;
 use trtllm_sources::discovery::{USUAL_PORT, Verdict, search};
 use trtllm_sources::server::{Access, check_token};
 
 use super::super::exporters::client::{Client, Failure, with_scheme};
+use super::read::Exporter;
+use super::source_rules::{Reached, SourceAnswer};
 
 /// A source, and the model of its engine if it is configured.
 type Named = (SourceSpec, Option<String>);
@@ -50,7 +50,7 @@ fn is_this_host(url: &str) -> bool {
 
 /// Asks all sources, at the same time: each may take as long as its timeouts.
 pub(super) async fn ask(sources: Vec<Named>, exporters: &[Exporter]) -> Vec<SourceAnswer> {
-    let starting = exporters.iter().flat_map(|exporter| &exporter.engines).any(|engine| engine.state() == "starting");
+    let starting = exporters.iter().flat_map(|exporter| &exporter.engines).any(|engine| engine.state == "starting");
     let (mut asked, mut answers) = (Vec::new(), Vec::new());
     for (source, model) in sources {
         match source {
@@ -130,7 +130,7 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
         Err(Failure::Unanswered(_)) => None,
     };
     answer.page = match client.get("/prometheus/metrics").await {
-        Ok(body) => Some(Ok(Page::parse(&body))),
+        Ok(body) => Some(Ok(String::from_utf8_lossy(&body).into_owned())),
         Err(Failure::Status(status)) => Some(Err(status)),
         Err(Failure::Unanswered(_)) => None,
     };

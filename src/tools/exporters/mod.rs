@@ -1,6 +1,4 @@
-//! Reads running exporters, for the commands that do so: connections, the metrics page, the JSON API.
+//! Reads running exporters, for the commands that do so: connections, and the JSON API.
 
+pub mod api;
 pub(crate) mod client;
-pub mod engines;
-
-pub use trtllm_diagnosis::page;

@@ -71,8 +71,8 @@ impl App {
     pub fn new(urls: &[String]) -> Self {
         Self {
             exporters: urls.iter().map(|url| Exporter::new(url)).collect(),
-            sort: Column::Engine,
-            descending: false,
+            sort: Column::State,
+            descending: true,
             focus: Focus::Engines,
             gpu_offset: 0,
             detail: false,
@@ -118,7 +118,9 @@ impl App {
                 (Some(one), Some(other)) => direction(one.total_cmp(&other)),
                 (one, other) => other.is_some().cmp(&one.is_some()),
             },
-            Column::State => direction(one.engine.state.cmp(&other.engine.state)),
+            Column::State => direction(one.engine.severity.cmp(&other.engine.severity))
+                .then_with(|| one.engine.state.cmp(&other.engine.state))
+                .then_with(|| one.engine.name.cmp(&other.engine.name)),
             Column::Exporter => direction(one.at.cmp(&other.at)),
             Column::Engine | Column::Why => direction(one.engine.name.cmp(&other.engine.name)),
         }
@@ -133,11 +135,10 @@ impl App {
         rows.iter().position(is_selected).unwrap_or(self.cursor.min(rows.len().saturating_sub(1)))
     }
 
-    /// The engine whose records are needed, for its ranks: its exporter and its name in the API.
+    /// The engine whose charts are shown: its exporter and its name in the API.
     #[must_use]
-    pub fn detail_of(&self) -> Option<(usize, String)> {
-        let at = self.detail.then(|| self.selected_row())?;
-        self.rows().get(at).map(|row| (row.at, row.engine.id.clone()))
+    pub fn charts_of(&self) -> Option<(usize, String)> {
+        self.rows().get(self.selected_row()).map(|row| (row.at, row.engine.id.clone()))
     }
 
     fn select(&mut self, at: usize) {
@@ -188,14 +189,14 @@ impl App {
         }
     }
 
-    /// Names begin with the smallest, numbers with the largest.
+    /// Names begin with the smallest, numbers with the largest, states with the worst.
     fn sort_by(&mut self, step: isize) {
         let columns = Column::sortable(self.exporters.len() > 1);
         let now = columns.iter().position(|column| *column == self.sort).unwrap_or(0);
         let next = now.saturating_add_signed(step).min(columns.len() - 1);
         if next != now {
             self.sort = columns[next];
-            self.descending = matches!(self.sort, Column::Number(_));
+            self.descending = matches!(self.sort, Column::Number(_) | Column::State);
         }
     }
 }

@@ -1,20 +1,16 @@
-//! The exporters as `top` knows them: the last reading of each, and the numbers of the last minutes. Pure: the time is a
-//! parameter, in seconds since `top` began.
+//! The exporters as `top` knows them: the last reading of each. Pure: the time is a parameter, in seconds since `top` began.
 
-use std::collections::VecDeque;
-
+use trtllm_http::views::numbers::Gpu;
 use trtllm_service::printable::printable;
+use trtllm_verdict::verdict::Severity;
 
-use super::numbers::{Numbers, Totals};
-use super::reading::{EngineName, EngineReading, Gpu, Rank, Reading};
-use super::sides::Orchestrator;
+use super::numbers::Numbers;
+use super::reading::{Engine, Reading};
 
-/// Seconds of numbers kept for the charts.
+/// Seconds of numbers that an exporter keeps for the charts.
 pub const HISTORY: f64 = 300.0;
-/// Quantiles of requests and the hit ratio are of this time.
+/// Rates and quantiles are of this time.
 pub const RECENT: f64 = 30.0;
-/// Numbers kept of one engine, whatever the interval.
-const MAX_POINTS: usize = 1500;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exporter {
@@ -24,25 +20,7 @@ pub struct Exporter {
     pub was_read: bool,
     pub engines: Vec<Engine>,
     pub gpus: Vec<Gpu>,
-    pub no_gpus: &'static str,
-    started: Option<f64>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Engine {
-    pub name: EngineName,
-    pub id: String,
-    pub state: String,
-    pub why: String,
-    pub simulated: bool,
-    pub about: String,
-    pub numbers: Numbers,
-    pub ranks: Vec<Rank>,
-    /// Of an orchestrator of disaggregated serving. `None` for an engine.
-    pub orchestrator: Option<Orchestrator>,
-    /// Time and numbers, oldest first.
-    pub history: VecDeque<(f64, Numbers)>,
-    totals: VecDeque<(f64, Totals)>,
+    pub no_gpus: String,
 }
 
 /// One engine of the table.
@@ -68,30 +46,13 @@ impl Exporter {
 
     /// A failed read withdraws all numbers: old ones would mislead. The engines stay, so that it is clear what is not seen.
     pub fn absorb(&mut self, time: f64, read: Result<Reading, String>) {
-        let reading = match read {
-            Ok(reading) => reading,
-            Err(error) => return self.fail(time, &error),
-        };
-        let restarted = reading.started != self.started;
-        let mut before = std::mem::take(&mut self.engines);
-        self.engines = reading
-            .engines
-            .into_iter()
-            .map(|engine| {
-                let known = before.iter().position(|known| known.name == engine.name);
-                let mut known = known.map(|at| before.swap_remove(at)).unwrap_or_default();
-                if restarted {
-                    known.totals.clear();
-                }
-                known.absorb(time, engine);
-                known
-            })
-            .collect();
-        self.failure = None;
-        self.was_read = true;
-        self.started = reading.started;
-        self.gpus = reading.gpus;
-        self.no_gpus = reading.no_gpus;
+        match read {
+            Ok(Reading { engines, gpus, no_gpus }) => {
+                (self.engines, self.gpus, self.no_gpus) = (engines, gpus, no_gpus);
+                (self.failure, self.was_read) = (None, true);
+            }
+            Err(error) => self.fail(time, &error),
+        }
     }
 
     fn fail(&mut self, time: f64, error: &str) {
@@ -99,44 +60,14 @@ impl Exporter {
         for engine in &mut self.engines {
             "unknown".clone_into(&mut engine.state);
             "the exporter does not answer".clone_into(&mut engine.why);
+            engine.severity = Severity::Critical;
             engine.numbers = Numbers::default();
             engine.ranks.clear();
+            engine.history.clear();
             engine.orchestrator = None;
         }
         self.gpus.clear();
-        self.no_gpus = "the exporter does not answer";
+        "the exporter does not answer".clone_into(&mut self.no_gpus);
         self.failure = Some((printable(error), since));
-    }
-}
-
-impl Engine {
-    fn absorb(&mut self, time: f64, reading: EngineReading) {
-        let mut numbers = reading.numbers;
-        if let Some((last, totals)) = self.totals.back() {
-            numbers.add_interval(time - last, totals, &reading.totals);
-        }
-        let recent = self.totals.iter().find(|(then, _)| time - then <= RECENT).or(self.totals.back());
-        if let Some((_, totals)) = recent {
-            numbers.add_recent(totals, &reading.totals);
-        }
-        let recent = recent.map(|(then, totals)| (time - then, &totals.orchestrator));
-        self.orchestrator = reading.totals.orchestrator.since(recent);
-        self.totals.push_back((time, reading.totals));
-        self.history.push_back((time, numbers.clone()));
-        // One read before the window stays, so that an interval longer than the window has a beginning.
-        while self.totals.len() > 2 && self.totals.front().is_some_and(|(then, _)| time - then > RECENT) {
-            self.totals.pop_front();
-        }
-        while self.history.len() > MAX_POINTS || self.history.front().is_some_and(|(then, _)| time - then > HISTORY) {
-            self.history.pop_front();
-        }
-        self.numbers = numbers;
-        self.name = reading.name;
-        self.id = reading.id;
-        self.state = reading.state;
-        self.why = reading.why;
-        self.simulated = reading.simulated;
-        self.about = reading.about;
-        self.ranks = reading.ranks;
     }
 }

@@ -1,7 +1,8 @@
 //! The columns of the list of GPUs. Pure.
 
+use trtllm_http::views::numbers::Gpu;
+
 use super::exporter::Exporter;
-use super::reading::Gpu;
 use super::units::{Unit, gib, left, right, width};
 
 pub const TITLES: [&str; 8] =
@@ -24,14 +25,17 @@ fn row(gpu: &Gpu, exporter: String) -> [String; 8] {
         (now, _) => now.unwrap_or_else(unknown),
     };
     [
-        gpu.name.clone(),
+        format!("{} {}", gpu.index, gpu.name.as_deref().unwrap_or(&gpu.uuid)),
         exporter,
         if gpu.state.is_empty() { unknown() } else { gpu.state.clone() },
-        gpu.utilization.map_or_else(unknown, |share| Unit::Share.text(share)),
-        of(gpu.memory.map(|(used, _)| gib(used)), gpu.memory.map(|(_, total)| gib(total))),
-        of(gpu.watts.map(whole), gpu.watts_limit.map(whole)),
+        gpu.utilization_ratio.map_or_else(unknown, |share| Unit::Share.text(share)),
+        of(gpu.memory_used_bytes.map(|used| gib(used as f64)), gpu.memory_total_bytes.map(|total| gib(total as f64))),
+        of(gpu.power_watts.map(whole), gpu.power_limit_watts.map(whole)),
         gpu.celsius.map_or_else(unknown, whole),
-        if gpu.limits.is_empty() { "nothing".to_owned() } else { gpu.limits.join(", ") },
+        match &gpu.clocks_limited_by {
+            Some(reasons) if !reasons.is_empty() => reasons.join(", "),
+            _ => "nothing".to_owned(),
+        },
     ]
 }
 

@@ -6,7 +6,6 @@ pub mod columns;
 pub mod draw;
 pub mod exporter;
 pub mod gpu_columns;
-pub mod histogram;
 pub mod numbers;
 pub mod plain;
 mod reader;
@@ -60,7 +59,7 @@ pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
     let mut app = App::new(&urls);
     let is_terminal = io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
     let code = if arguments.once || !is_terminal {
-        runtime.block_on(read_twice(&mut app, &targets, arguments.interval));
+        runtime.block_on(read_once(&mut app, &targets, arguments.interval));
         super::print(&plain::text(&app));
         let failed = app.exporters.iter().any(|exporter| exporter.failure.is_some());
         if failed { UNREADABLE } else { 0 }
@@ -73,18 +72,15 @@ pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
     Ok(code)
 }
 
-/// Two reads of each exporter, so that there are rates.
-async fn read_twice(app: &mut App, targets: &[Target], interval: Duration) {
+/// One read of each exporter.
+async fn read_once(app: &mut App, targets: &[Target], interval: Duration) {
     let (updates, mut received) = mpsc::channel(UPDATES);
     let (_wanted, wants) = watch::channel(Wanted::default());
     let _tasks = follow_all(targets.to_vec(), interval, &wants, &updates);
-    let mut left = vec![2_usize; targets.len()];
-    while left.iter().any(|reads| *reads > 0) {
+    let mut is_read = vec![false; targets.len()];
+    while is_read.contains(&false) {
         let Some(update) = received.recv().await else { return };
-        let reads = &mut left[update.exporter];
-        if *reads > 0 {
-            // One failure is enough: its timeout is long.
-            *reads = if update.read.is_ok() { *reads - 1 } else { 0 };
+        if !std::mem::replace(&mut is_read[update.exporter], true) {
             app.absorb(update);
         }
     }
@@ -131,7 +127,7 @@ async fn show(app: &mut App, targets: Vec<Target>, interval: Duration) -> io::Re
             // Readers end only with this function, or by a panic.
             Some(_) = tasks.join_next() => return Err(io::Error::other("reading an exporter has failed")),
         }
-        let now = Wanted { paused: app.paused, records_of: app.detail_of() };
+        let now = Wanted { paused: app.paused, history_of: app.charts_of() };
         wanted.send_if_modified(|before| {
             let changed = *before != now;
             *before = now;

@@ -31,8 +31,8 @@ pub fn text(app: &App) -> String {
         out += &table(titles, texts.collect(), is_number);
     }
     let sides = rows.iter().flat_map(|row| {
-        let sides = row.engine.orchestrator.iter().flat_map(|orchestrator| &orchestrator.sides);
-        sides.map(|side| std::iter::once(row.engine.name.text()).chain(side.texts()).collect::<Vec<_>>())
+        let sides = row.engine.orchestrator.iter().flat_map(sides::rows);
+        sides.map(|(side, _)| std::iter::once(row.engine.name.text()).chain(side).collect::<Vec<_>>())
     });
     let sides: Vec<Vec<String>> = sides.collect();
     if !sides.is_empty() {

@@ -1,26 +1,19 @@
 //! What one read of an exporter says: its engines and GPUs. Pure. All texts of others are made printable here.
 
-use std::collections::BTreeMap;
-
-use trtllm_model::IterationStats;
+use trtllm_http::views::numbers::{Gpu, Orchestrator, RankLoad};
 use trtllm_service::printable::printable;
+use trtllm_verdict::verdict::Severity;
 
-use super::super::exporters::engines::About;
-use super::super::exporters::page::Page;
-use super::numbers::{Numbers, Totals};
-
-/// GPUs of an exporter.
-const MAX_GPUS: usize = 256;
+use super::super::exporters::api::{self, Gpus, Slot};
+use super::numbers::Numbers;
 
 /// One read of an exporter.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
-    /// When its process started. Another time is a restart: its counters began at 0.
-    pub started: Option<f64>,
-    pub engines: Vec<EngineReading>,
+    pub engines: Vec<Engine>,
     pub gpus: Vec<Gpu>,
     /// Why there is no GPU.
-    pub no_gpus: &'static str,
+    pub no_gpus: String,
 }
 
 /// Tells the engines of an exporter apart, and is what a person sees of them.
@@ -39,146 +32,76 @@ impl EngineName {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct EngineReading {
+#[derive(Debug, Clone, PartialEq)]
+pub struct Engine {
     pub name: EngineName,
     /// `model:version` as the API names it.
     pub id: String,
     pub state: String,
-    /// The cause of the state.
+    /// What limits it, or the cause of its state.
     pub why: String,
+    /// Of what limits it.
+    pub severity: Severity,
     pub simulated: bool,
     /// Kind of source, backend and release of the engine.
     pub about: String,
-    /// Gauges; rates and quantiles need two reads.
     pub numbers: Numbers,
-    pub totals: Totals,
-    pub ranks: Vec<Rank>,
-}
-
-/// One rank of attention data parallelism in the last iteration.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Rank {
-    pub rank: i64,
-    pub active: Option<f64>,
-    pub scheduled: Option<f64>,
-    pub context_tokens: Option<f64>,
-    pub generation_requests: Option<f64>,
-    pub kv_used: Option<f64>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Gpu {
-    /// Index and name.
-    pub name: String,
-    pub state: String,
-    pub utilization: Option<f64>,
-    pub memory: Option<(f64, f64)>,
-    pub watts: Option<f64>,
-    pub watts_limit: Option<f64>,
-    pub celsius: Option<f64>,
-    /// What limits the clocks.
-    pub limits: Vec<String>,
+    pub ranks: Vec<RankLoad>,
+    /// Of an orchestrator of disaggregated serving. `None` for an engine.
+    pub orchestrator: Option<Orchestrator>,
+    /// Seconds before now, and the numbers of five seconds, oldest first. Only of the selected engine.
+    pub history: Vec<(f64, Numbers)>,
 }
 
 impl Reading {
-    /// `records`: the last ones of the engines whose ranks are asked for, by `id`.
+    /// `history`: of the engine with this `id`.
     #[must_use]
-    pub fn new(page: &Page, abouts: &[About], records: &BTreeMap<String, Vec<IterationStats>>) -> Self {
-        let ranks = |id: &String| records.get(id).map(|records| ranks(records)).unwrap_or_default();
-        let engines = abouts.iter().map(|about| engine(page, about)).map(|engine| {
-            let ranks = ranks(&engine.id);
-            EngineReading { ranks, ..engine }
-        });
-        let infos = page.0.iter().filter(|series| series.name == "nv_gpu_info");
+    pub fn new(engines: Vec<api::Engine>, gpus: Gpus, history: Option<(&str, &[Slot])>) -> Self {
+        let history = |id: &str| {
+            let slots = history.filter(|(of, _)| *of == id).map(|(_, slots)| slots).unwrap_or_default();
+            slots.iter().map(|slot| (slot.ago, Numbers::of_span(&slot.numbers))).collect()
+        };
         Self {
-            started: page.get("process_start_time_seconds", &[]),
-            engines: engines.collect(),
-            gpus: infos.take(MAX_GPUS).filter_map(|info| gpu(page, info.label("gpu_uuid")?)).collect(),
-            no_gpus: why_no_gpus(page.current("trtllm_exporter_nvml_state", "state")),
+            engines: engines.into_iter().map(|engine| self::engine(engine, history)).collect(),
+            gpus: gpus.gpus.into_iter().map(gpu).collect(),
+            no_gpus: printable(&gpus.why.unwrap_or_else(|| "the exporter has no GPU metrics".to_owned())),
         }
     }
 }
 
-fn engine(page: &Page, about: &About) -> EngineReading {
-    let own = [("model", about.model.as_str()), ("version", about.version.as_str())];
-    let labels = about.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let page = page.of(&own.into_iter().chain(labels).collect::<Vec<_>>());
-    let state = page.current("nv_trt_llm_engine_state", "state").unwrap_or(&about.state);
-    let release = about.engine_version.as_ref().map(|release| format!("TensorRT-LLM {release}"));
-    let facts = [Some(about.source.clone()), about.backend.clone(), release];
-    let labels: Vec<String> = about.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    EngineReading {
+fn engine(engine: api::Engine, history: impl Fn(&str) -> Vec<(f64, Numbers)>) -> Engine {
+    let release = engine.engine_version.as_ref().map(|release| format!("TensorRT-LLM {release}"));
+    let facts = [Some(engine.source.clone()), engine.backend.clone(), release];
+    let labels: Vec<String> = engine.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let limit = engine.verdict.as_ref().filter(|verdict| verdict.severity > Severity::None);
+    let why = limit.map(|verdict| format!("{}: {}", verdict.cause.name(), verdict.says));
+    let id = format!("{}:{}", engine.model, engine.version);
+    Engine {
         name: EngineName {
-            model: printable(&about.model),
-            version: printable(&about.version),
+            model: printable(&engine.model),
+            version: printable(&engine.version),
             labels: printable(&labels.join(" ")),
         },
-        id: format!("{}:{}", about.model, about.version),
-        state: printable(state),
-        why: printable(&about.why),
-        simulated: about.simulated,
+        state: printable(&engine.state),
+        why: printable(&why.unwrap_or_else(|| engine.why.clone())),
+        severity: limit.map_or(Severity::None, |verdict| verdict.severity),
+        simulated: engine.simulated,
         about: printable(&facts.into_iter().flatten().collect::<Vec<_>>().join(", ")),
-        numbers: Numbers::of(&page),
-        totals: Totals::of(&page),
-        ranks: Vec::new(),
+        numbers: Numbers::of(&engine),
+        ranks: engine.load.map(|load| load.ranks).unwrap_or_default(),
+        orchestrator: engine.orchestrator,
+        history: history(&id),
+        id,
     }
 }
 
-fn gpu(page: &Page, uuid: &str) -> Option<Gpu> {
-    let page = page.of(&[("gpu_uuid", uuid)]);
-    let info = page.0.iter().find(|series| series.name == "nv_gpu_info")?;
-    let name = [info.label("index"), info.label("name").or(Some(uuid))].into_iter().flatten().collect::<Vec<_>>();
-    let limiting = |series: &&super::super::exporters::page::Series| {
-        series.name == "nv_gpu_clocks_event_active" && series.value == 1.0
-    };
-    let reasons = page.0.iter().filter(limiting).filter_map(|series| series.label("reason"));
-    Some(Gpu {
-        name: printable(&name.join(" ")),
-        state: printable(page.current("nv_gpu_state", "state").unwrap_or_default()).replace('_', " "),
-        utilization: page.get("nv_gpu_utilization", &[]),
-        memory: page.get("nv_gpu_memory_used_bytes", &[]).zip(page.get("nv_gpu_memory_total_bytes", &[])),
-        watts: page.get("nv_gpu_power_usage", &[]),
-        watts_limit: page.get("nv_gpu_power_limit", &[]),
-        celsius: page.get("nv_gpu_temperature_celsius", &[("sensor", "gpu")]),
-        limits: reasons.map(|reason| printable(reason).replace('_', " ")).collect(),
-    })
-}
-
-fn why_no_gpus(state: Option<&str>) -> &'static str {
-    match state {
-        Some("off") => "GPU metrics are switched off (--gpu off)",
-        Some("starting") => "NVML is being initialized",
-        Some("up") => "NVML works, but no GPU is visible to the exporter",
-        Some("library_not_found") => "NVIDIA's library libnvidia-ml.so.1 was not found",
-        Some("driver_not_loaded") => "the NVIDIA driver is not loaded",
-        Some("version_mismatch") => "the NVIDIA library and driver have different versions",
-        Some("no_permission") => "the exporter may not open the GPU devices",
-        Some("failed") => "NVML failed; the exporter's log has the reason",
-        Some("released") => "NVML is closed on request",
-        _ => "the exporter has no GPU metrics",
+fn gpu(gpu: Gpu) -> Gpu {
+    let words = |text: &str| printable(text).replace('_', " ");
+    Gpu {
+        uuid: printable(&gpu.uuid),
+        name: gpu.name.as_deref().map(printable),
+        state: words(&gpu.state),
+        clocks_limited_by: gpu.clocks_limited_by.map(|reasons| reasons.iter().map(|reason| words(reason)).collect()),
+        ..gpu
     }
-}
-
-/// The last row of each rank, if the records have ranks.
-fn ranks(records: &[IterationStats]) -> Vec<Rank> {
-    let mut ranks = BTreeMap::new();
-    for record in records {
-        let Some(rank) = record.rank.or(record.attention_dp_rank) else { continue };
-        let number = |value: Option<i64>| value.map(|value| value as f64);
-        let batch = record.inflight_batching_stats;
-        let blocks = record.kv_cache_stats.and_then(|cache| cache.used_num_blocks.zip(cache.max_num_blocks));
-        // Rows without `rank` have their own batch, and copy the rest from rank 0.
-        let is_own = record.rank.is_some() || rank == 0;
-        let of_rank = Rank {
-            rank,
-            active: number(record.num_active_requests.filter(|_| is_own)),
-            scheduled: number(batch.and_then(|batch| batch.num_scheduled_requests)),
-            context_tokens: number(batch.and_then(|batch| batch.num_ctx_tokens)),
-            generation_requests: number(batch.and_then(|batch| batch.num_gen_requests)),
-            kv_used: blocks.filter(|(_, max)| is_own && *max > 0).map(|(used, max)| used as f64 / max as f64),
-        };
-        ranks.insert(rank, of_rank);
-    }
-    if ranks.len() > 1 { ranks.into_values().collect() } else { Vec::new() }
 }

@@ -1,6 +1,5 @@
-//! From pages and keys to frames and texts.
+//! From readings and keys to frames and texts.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ratatui::Terminal;
@@ -8,46 +7,56 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 use serde_json::{Value, json};
 
-use super::super::exporters::page::Page;
 use super::app::{App, Focus, Key, Update};
 use super::columns::Column;
 use super::numbers::Number;
 use super::reading::Reading;
 use super::theme::Theme;
 use super::{draw, plain};
+use trtllm_engine::Latest;
+use trtllm_http::views::numbers::Load;
+use trtllm_model::IterationStats;
 
-fn about(model: &str, state: &str) -> Value {
+/// An engine as the API describes it.
+fn engine(model: &str, state: &str) -> Value {
     let why = if state == "busy" { "requests are being served" } else { "no requests" };
     json!({"model": model, "version": "1", "state": state, "why": why, "source": "socket", "lastPoll": {"succeeded": true}})
 }
 
-fn reading(page: &str, engines: &Value) -> Reading {
-    let abouts: Vec<_> = serde_json::from_value(engines.clone()).unwrap();
-    Reading::new(&Page::parse(page.as_bytes()), &abouts, &BTreeMap::new())
+/// With the load and the numbers of the last half minute.
+fn working(model: &str, state: &str, active: u32, generated: f64) -> Value {
+    let mut engine = engine(model, state);
+    engine["load"] = json!({"active": active, "maxActive": 64, "queued": 0, "kvCacheUsedRatio": 0.25});
+    engine["window"] = json!({"seconds": 30, "iterationsPerSecond": 100, "generationTokensPerSecond": generated});
+    engine["totals"] = json!({"iterations": 7, "requestsCompleted": 5});
+    engine
 }
 
-/// Load gauges and totals of an engine.
-fn engine(model: &str, active: u32, tokens: u32) -> String {
-    let labels = format!("model=\"{model}\",version=\"1\"");
-    format!(
-        "nv_trt_llm_request_metrics{{{labels},request_type=\"active\"}} {active}\n\
-         nv_trt_llm_request_metrics{{{labels},request_type=\"max\"}} 64\n\
-         nv_trt_llm_queued_requests{{{labels}}} 0\n\
-         nv_trt_llm_iterations_total{{{labels}}} {tokens}\n\
-         nv_trt_llm_generation_tokens_total{{{labels}}} {tokens}\n\
-         nv_trt_llm_kv_cache_block_metrics{{{labels},kv_cache_block_type=\"fraction\"}} 0.25\n"
-    )
+fn llama() -> Value {
+    let mut engine = working("llama", "busy", 12, 250.0);
+    engine["window"]["iterationSeconds"] = json!({"mean": 0.125, "p50": 0.1, "p95": 0.19, "p99": 0.198});
+    engine["window"]["ttftSeconds"] = json!({"mean": 0.125, "p50": 0.1, "p95": 0.19});
+    engine
 }
 
-/// Buckets of a histogram with half of the observations up to 0.1 and all up to 0.2.
-fn histogram(name: &str, model: &str, count: u32) -> String {
-    let labels = format!("model=\"{model}\",version=\"1\"");
-    let half = count / 2;
-    format!(
-        "{name}_bucket{{{labels},le=\"0.1\"}} {half}\n{name}_bucket{{{labels},le=\"0.2\"}} {count}\n\
-         {name}_bucket{{{labels},le=\"+Inf\"}} {count}\n{name}_sum{{{labels}}} {}\n{name}_count{{{labels}}} {count}\n",
-        f64::from(count) * 0.125
-    )
+fn limited(engine: Value, severity: &str, cause: &str) -> Value {
+    let mut engine = engine;
+    engine["verdict"] = json!({"cause": cause, "severity": severity, "confidence": "high", "says": "256 requests wait.", "evidence": [],
+        "cost": null, "remedy": "Raise max_batch_size.", "settings": [], "consequences": [], "since": 0.0});
+    engine
+}
+
+fn gpu() -> Value {
+    json!({"uuid": "GPU-a", "index": 0, "name": "H100", "state": "ok", "utilizationRatio": 0.57, "powerWatts": 412,
+        "clocksLimitedBy": ["sw_power_cap"]})
+}
+
+fn reading(engines: &Value, gpus: &Value) -> Reading {
+    let slots = json!([{"ago": 5, "seconds": 5, "scheduled": 11}, {"ago": 0, "seconds": 5, "scheduled": 12}]);
+    let slots: Vec<_> = serde_json::from_value(slots).unwrap();
+    let [engines, gpus] = [engines, gpus].map(Value::clone);
+    let (engines, gpus) = (serde_json::from_value(engines).unwrap(), serde_json::from_value(gpus).unwrap());
+    Reading::new(engines, gpus, Some(("llama:1", &slots)))
 }
 
 struct Scene(App);
@@ -57,8 +66,12 @@ impl Scene {
         Self(App::new(&(0..exporters).map(|at| format!("http://node{at}:8002")).collect::<Vec<_>>()))
     }
 
-    fn read(&mut self, exporter: usize, time: f64, page: &str, engines: &Value) -> &mut Self {
-        self.0.absorb(Update { exporter, time, read: Ok(reading(page, engines)) });
+    fn read(&mut self, exporter: usize, time: f64, engines: &Value) -> &mut Self {
+        self.read_all(exporter, time, engines, &json!({"gpus": [], "why": "GPU metrics are switched off (--gpu off)."}))
+    }
+
+    fn read_all(&mut self, exporter: usize, time: f64, engines: &Value, gpus: &Value) -> &mut Self {
+        self.0.absorb(Update { exporter, time, read: Ok(reading(engines, gpus)) });
         self
     }
 
@@ -94,33 +107,44 @@ impl Scene {
     }
 }
 
-/// Two reads of two engines at the first of two exporters.
+/// One read of two engines at the first of two exporters.
 fn scene() -> Scene {
-    let engines = json!([about("llama", "busy"), about("qwen", "idle")]);
-    let page = |tokens: u32, count: u32| {
-        engine("llama", 12, tokens)
-            + &engine("qwen", 0, 7)
-            + &histogram("nv_trt_llm_iteration_latency_seconds", "llama", count)
-            + &histogram("nv_trt_llm_time_to_first_token_seconds", "llama", count)
-            + "nv_gpu_info{gpu_uuid=\"GPU-a\",index=\"0\",name=\"H100\"} 1\nnv_gpu_state{gpu_uuid=\"GPU-a\",state=\"ok\"} 1\n\
-               nv_gpu_utilization{gpu_uuid=\"GPU-a\"} 0.57\nnv_gpu_power_usage{gpu_uuid=\"GPU-a\"} 412\n\
-               nv_gpu_clocks_event_active{gpu_uuid=\"GPU-a\",reason=\"sw_power_cap\"} 1\n\
-               nv_gpu_clocks_event_active{gpu_uuid=\"GPU-a\",reason=\"hw_slowdown\"} 0\n"
-    };
+    let engines = json!([llama(), working("qwen", "idle", 0, 0.0)]);
     let mut scene = Scene::new(2);
-    scene.read(0, 0.0, &page(1000, 100), &engines).read(0, 2.0, &page(1500, 140), &engines).fail(1, 2.0);
+    scene.read_all(0, 2.0, &engines, &json!({"gpus": [gpu()]})).fail(1, 2.0);
     scene
 }
 
 #[test]
-fn rates_and_quantiles_are_of_what_happened_between_two_reads() {
+fn the_engine_in_trouble_is_first_and_its_limit_is_the_reason() {
+    let starting =
+        json!({"model": "z", "version": "1", "state": "starting", "why": "the model loads", "source": "socket"});
+    let engines = json!([
+        working("a", "busy", 1, 1.0),
+        limited(llama(), "warning", "batch_limit"),
+        limited(working("stalled", "stalled", 3, 0.0), "critical", "unavailable"),
+        limited(working("noted", "busy", 3, 0.0), "info", "load"),
+        starting,
+    ]);
+    let mut scene = Scene::new(1);
+    scene.read(0, 0.0, &engines);
+    assert_eq!(scene.names(), ["stalled", "llama", "noted", "a", "z"]);
+    let rows = scene.0.rows();
+    assert_eq!(rows[1].engine.why, "batch_limit: 256 requests wait.");
+    assert_eq!(rows[4].engine.why, "the model loads");
+    let tones = rows.iter().map(|row| super::draw::state(row.engine));
+    use super::theme::Tone::{Bad, Good, Info, Warning};
+    assert_eq!(tones.collect::<Vec<_>>(), [Bad, Warning, Info, Good, Info], "an engine in trouble is not green");
+}
+
+#[test]
+fn numbers_are_those_of_the_api() {
     let scene = scene();
     let rows = scene.0.rows();
-    let numbers = &rows[0].engine.numbers;
     for (number, expected) in [
         (Number::Active, Some(12.0)),
         (Number::Generated, Some(250.0)),
-        (Number::Iterations, Some(250.0)),
+        (Number::Iterations, Some(100.0)),
         (Number::LatencyMean, Some(0.125)),
         (Number::LatencyP99, Some(0.198)),
         (Number::FirstP50, Some(0.1)),
@@ -128,51 +152,16 @@ fn rates_and_quantiles_are_of_what_happened_between_two_reads() {
         (Number::OutputP50, None),
         (Number::Hits, None),
         (Number::KvUsed, Some(0.25)),
+        (Number::Completed, Some(5.0)),
     ] {
-        let value = numbers.get(number);
-        let is_equal = match (value, expected) {
-            (Some(value), Some(expected)) => (value - expected).abs() < 1e-9,
-            (value, expected) => value == expected,
-        };
-        assert!(is_equal, "{number:?}: {value:?}, not {expected:?}");
+        assert_eq!(rows[0].engine.numbers.get(number), expected, "{number:?}");
     }
-}
-
-#[test]
-fn quantiles_of_requests_are_of_the_last_30_seconds() {
-    let engines = json!([about("llama", "busy")]);
-    let page = |fast: u32, slow: u32| {
-        let name = "nv_trt_llm_time_to_first_token_seconds";
-        format!(
-            "{name}_bucket{{model=\"llama\",version=\"1\",le=\"1\"}} {fast}\n\
-             {name}_bucket{{model=\"llama\",version=\"1\",le=\"+Inf\"}} {}\n",
-            fast + slow
-        )
-    };
+    // Before the first record, 0 would look like an idle engine.
+    let mut engine = working("new", "starting", 0, 0.0);
+    engine["totals"]["iterations"] = json!(0);
     let mut scene = Scene::new(1);
-    for second in 0..60_u32 {
-        // One slow request at the beginning, then fast ones.
-        scene.read(0, f64::from(second), &page(second, u32::from(second > 0) * 9), &engines);
-    }
-    let rows = scene.0.rows();
-    // 30 fast ones in the last 30 seconds: the middle of the bucket up to 1.
-    assert_eq!(rows[0].engine.numbers.get(Number::FirstP50), Some(0.5));
-    assert_eq!(rows[0].engine.history.len(), 60);
-}
-
-#[test]
-fn a_restart_is_no_negative_rate() {
-    let engines = json!([about("llama", "busy")]);
-    let page =
-        |started: u32, tokens: u32| engine("llama", 1, tokens) + &format!("process_start_time_seconds {started}\n");
-    let mut scene = Scene::new(1);
-    let generated = |scene: &Scene| scene.0.rows()[0].engine.numbers.get(Number::Generated);
-    scene.read(0, 0.0, &page(1, 1000), &engines).read(0, 1.0, &page(2, 5000), &engines);
-    assert_eq!(generated(&scene), None, "the second process began at 0");
-    scene.read(0, 2.0, &page(2, 5100), &engines);
-    assert_eq!(generated(&scene), Some(100.0));
-    scene.read(0, 3.0, &page(2, 50), &engines);
-    assert_eq!(generated(&scene), None, "a counter fell");
+    scene.read(0, 0.0, &json!([engine]));
+    assert_eq!(scene.0.rows()[0].engine.numbers.get(Number::Generated), None);
 }
 
 #[test]
@@ -183,8 +172,7 @@ fn a_failure_withdraws_the_numbers_and_an_answer_brings_them_back() {
     assert!(frame.contains("2 exporters (2 down)  2 engines  0 GPUs"), "{frame}");
     assert!(frame.contains("http://node1:8002: cannot connect: refused?[2J (for 2s)"), "{frame}");
     assert!(frame.contains("llama 1          node0:8002            unknown          -      -"), "{frame}");
-    let engines = json!([about("llama", "busy")]);
-    scene.read(0, 6.0, &engine("llama", 3, 1700), &engines);
+    scene.read(0, 6.0, &json!([working("llama", "busy", 3, 1.0)]));
     assert_eq!(scene.names(), ["llama"], "the other engine is gone");
     assert_eq!(scene.0.rows()[0].engine.numbers.get(Number::Active), Some(3.0));
     assert!(scene.0.exporters[0].failure.is_none());
@@ -192,10 +180,9 @@ fn a_failure_withdraws_the_numbers_and_an_answer_brings_them_back() {
 
 #[test]
 fn keys_sort_select_and_open() {
-    let engines = json!([about("a", "busy"), about("b", "busy"), about("c", "starting")]);
-    let page = |a, b| engine("a", a, 1) + &engine("b", b, 1);
+    let engines = |a, b| json!([working("a", "busy", a, 1.0), working("b", "busy", b, 1.0), engine("c", "starting")]);
     let mut scene = Scene::new(1);
-    scene.read(0, 0.0, &page(1, 2), &engines);
+    scene.read(0, 0.0, &engines(1, 2)).keys(&[Key::Left]);
     assert_eq!((scene.names().join(" "), scene.selected()), ("a b c".to_owned(), "a".to_owned()));
     // State, then active requests: the largest first, the unknown last.
     scene.keys(&[Key::Right, Key::Char('l')]);
@@ -203,20 +190,20 @@ fn keys_sort_select_and_open() {
     scene.keys(&[Key::Char('r')]);
     assert_eq!(scene.names().join(" "), "a b c");
     // The selection follows its engine.
-    scene.keys(&[Key::Char('j')]).read(0, 1.0, &page(9, 2), &engines);
+    scene.keys(&[Key::Char('j')]).read(0, 1.0, &engines(9, 2));
     assert_eq!((scene.names().join(" "), scene.selected()), ("b a c".to_owned(), "b".to_owned()));
     scene.keys(&[Key::End]);
     assert_eq!(scene.selected(), "c");
     scene.keys(&[Key::PageUp, Key::Enter]);
-    assert_eq!(scene.0.detail_of(), Some((0, "b:1".to_owned())));
+    assert_eq!((scene.0.detail, scene.0.charts_of()), (true, Some((0, "b:1".to_owned()))));
     scene.keys(&[Key::Down, Key::Char('?'), Key::Down, Key::Escape]);
-    assert_eq!((scene.0.help, scene.0.detail_of()), (false, Some((0, "a:1".to_owned()))), "help hides the table");
+    assert_eq!((scene.0.help, scene.0.charts_of()), (false, Some((0, "a:1".to_owned()))), "help hides the table");
     scene.keys(&[Key::Escape, Key::Tab, Key::Char('q')]);
-    assert_eq!((scene.0.detail_of(), scene.0.focus, scene.0.quit), (None, Focus::Gpus, true));
+    assert_eq!((scene.0.detail, scene.0.focus, scene.0.quit), (false, Focus::Gpus, true));
     // The selected engine goes: the selection stays at its row.
-    let mut rest = engines;
+    let mut rest = engines(9, 2);
     rest.as_array_mut().unwrap().remove(0);
-    scene.read(0, 2.0, &page(9, 2), &rest);
+    scene.read(0, 2.0, &rest);
     assert_eq!(scene.selected(), "c");
 }
 
@@ -225,8 +212,8 @@ fn a_paused_screen_stays_as_it_is() {
     let mut scene = scene();
     let before = scene.keys(&[Key::Char(' ')]).frame(120, 20);
     assert!(before[0].contains("PAUSED"), "{}", before[0]);
-    assert_eq!(scene.read(0, 4.0, "", &json!([])).frame(120, 20), before);
-    scene.keys(&[Key::Char('p')]).read(0, 6.0, "", &json!([]));
+    assert_eq!(scene.read(0, 4.0, &json!([])).frame(120, 20), before);
+    scene.keys(&[Key::Char('p')]).read(0, 6.0, &json!([]));
     assert!(scene.frame(120, 20).join("\n").contains("No engine yet."));
 }
 
@@ -269,7 +256,7 @@ fn the_detail_has_the_cause_the_totals_and_the_charts() {
         "llama 1  socket  at node0:8002",
         "busy: requests are being served",
         "active 12 of 64",
-        "Requests active 12 queued 0",
+        "Requests in the batch",
         "Iteration mean 125ms p99 198ms",
         "TTFT p50 100ms p95 190ms",
         "-60s",
@@ -288,11 +275,11 @@ fn ranks_are_listed_with_their_last_iteration() {
                "kvCacheStats": {"maxNumBlocks": 200, "usedNumBlocks": 50}})
         };
         let records = json!([record(1, 0, 9), record(1, 1, 9), record(2, 0, 8), record(2, 1, 2)]);
-        let records = BTreeMap::from([("llama:1".to_owned(), serde_json::from_value(records).unwrap())]);
-        let abouts: Vec<_> = serde_json::from_value(json!([about("llama", "busy")])).unwrap();
-        let read = Reading::new(&Page::parse(engine("llama", 10, 1).as_bytes()), &abouts, &records);
+        let records: Vec<IterationStats> = serde_json::from_value(records).unwrap();
+        let mut engine = llama();
+        engine["load"] = json!(Load::of(&Latest::default(), records.iter()));
         let mut scene = Scene::new(1);
-        scene.0.absorb(Update { exporter: 0, time: 0.0, read: Ok(read) });
+        scene.read(0, 0.0, &json!([engine]));
         let frame = scene.keys(&[Key::Enter]).frame(100, 30).join("\n");
         assert!(frame.contains("     0       8          4           5             3    25.0%"), "{frame}");
         let second = match has_rank {
@@ -307,19 +294,14 @@ fn ranks_are_listed_with_their_last_iteration() {
 #[test]
 fn texts_of_others_cannot_control_the_terminal() {
     let evil = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\r\n\u{202e}x";
-    let mut about = about(evil, evil);
+    let mut engine = engine(evil, evil);
     for key in ["source", "backend", "engineVersion", "why"] {
-        about[key] = json!(evil);
+        engine[key] = json!(evil);
     }
-    about["labels"] = json!({"pool": evil});
-    let escaped = evil.replace('\n', "\\n");
-    let page = format!(
-        "nv_gpu_info{{gpu_uuid=\"{escaped}\",index=\"{escaped}\",name=\"{escaped}\"}} 1\n\
-         nv_gpu_state{{gpu_uuid=\"{escaped}\",state=\"{escaped}\"}} 1\n\
-         nv_gpu_clocks_event_active{{gpu_uuid=\"{escaped}\",reason=\"{escaped}\"}} 1\n"
-    );
+    engine["labels"] = json!({"pool": evil});
+    let gpu = json!({"uuid": evil, "name": evil, "state": evil, "clocksLimitedBy": [evil]});
     let mut scene = Scene::new(2);
-    scene.read(0, 0.0, &page, &json!([about])).fail(1, 0.0);
+    scene.read_all(0, 0.0, &json!([engine]), &json!({"gpus": [gpu]})).fail(1, 0.0);
     let text = plain::text(&scene.0);
     assert!(text.contains("?[2J?]0;owned"), "{text}");
     let is_harmful = |character: char| (character.is_control() && character != '\n') || character == '\u{202e}';
@@ -355,9 +337,9 @@ http://node1:8002: not read: cannot connect: refused?[2J
 
 ENGINE   EXPORTER    STATE  ACTIVE  QUEUED  WAITING  PAUSED  GEN/S  CTX/S  ITER-MEAN  ITER-P99  TTFT-P50  TTFT-P95  \
 TPOT-P50  TPOT-P95  KV-USED  KV-HIT  WHY
-llama 1  node0:8002  busy       12       0        -       -    250      -      125ms     198ms     100ms     190ms  \
+llama 1  node0:8002  busy       12       0        -       -    250      0      125ms     198ms     100ms     190ms  \
 \x20      -         -    25.0%       -  requests are being served
-qwen 1   node0:8002  idle        0       0        -       -      0      -          -         -         -         -  \
+qwen 1   node0:8002  idle        0       0        -       -      0      0          -         -         -         -  \
 \x20      -         -    25.0%       -  no requests
 
 GPU     EXPORTER    STATE    USE  MEMORY GiB  POWER W  TEMP °C  CLOCKS LIMITED BY
@@ -369,9 +351,9 @@ GPU     EXPORTER    STATE    USE  MEMORY GiB  POWER W  TEMP °C  CLOCKS LIMITED 
 #[test]
 fn a_list_longer_than_the_screen_scrolls_to_the_selection() {
     let names: Vec<String> = (10..60).map(|at| format!("engine-{at}")).collect();
-    let engines: Value = names.iter().map(|name| about(name, "idle")).collect();
+    let engines: Value = names.iter().map(|name| engine(name, "idle")).collect();
     let mut scene = Scene::new(1);
-    scene.read(0, 0.0, "trtllm_exporter_nvml_state{state=\"off\"} 1\n", &engines);
+    scene.read(0, 0.0, &engines).keys(&[Key::Left]);
     assert!(scene.frame(80, 24).join("\n").contains("engine-10"));
     let frame = scene.keys(&[Key::End]).frame(80, 24).join("\n");
     assert!(frame.contains("engine-59") && !frame.contains("engine-10 "), "{frame}");
@@ -379,43 +361,17 @@ fn a_list_longer_than_the_screen_scrolls_to_the_selection() {
 }
 
 #[test]
-fn a_page_with_absurdly_many_series_is_bounded() {
-    let gpus = (0..2000).map(|at| format!("nv_gpu_info{{gpu_uuid=\"{at}\",index=\"{at}\"}} 1\n"));
-    let name = "nv_trt_llm_time_to_first_token_seconds_bucket{model=\"a\",version=\"1\"";
-    let buckets = (0..20_000).map(|at| format!("{name},le=\"{at}\"}} 1\n"));
-    let page: String = gpus.chain(buckets).collect();
-    let engines = json!([about("a", "idle")]);
-    let mut scene = Scene::new(1);
-    scene.read(0, 0.0, &page, &engines).read(0, 1.0, &page, &engines);
-    assert_eq!(scene.0.exporters[0].gpus.len(), 256);
-    assert!(scene.frame(80, 24).join("\n").contains("a 1"));
-}
-
-#[test]
 fn an_orchestrator_has_its_sides_instead_of_charts() {
     let why = "the orchestrator is not ready; workers: 2 context, 0 of 1 generation";
-    let engines = json!([{"model": "disagg", "version": "1", "state": "busy", "why": why, "source": "trtllm-disagg"},
-        about("llama", "busy")]);
-    let page = |requests: u32| {
-        let side = |side: &str, workers: u32, failed: u32| {
-            let labels = format!("model=\"disagg\",version=\"1\",side=\"{side}\"");
-            format!(
-                "nv_trt_llm_disagg_ready_workers{{{labels}}} {workers}\nnv_trt_llm_disagg_minimal_workers{{{labels}}} 1\n\
-                 nv_trt_llm_disagg_worker_requests_total{{{labels}}} {requests}\n\
-                 nv_trt_llm_disagg_worker_errors_total{{{labels}}} {failed}\n\
-                 nv_trt_llm_disagg_worker_retries_total{{{labels}}} 0\n"
-            )
-        };
-        engine("llama", 3, 10)
-            + &side("context", 2, 0)
-            + &side("generation", 0, requests / 4)
-            + &format!(
-                "nv_trt_llm_disagg_requests_total{{model=\"disagg\",version=\"1\",mode=\"stream\"}} {requests}\n"
-            )
-    };
+    let side = |requests: f64, errors: f64| json!({"requestsPerSecond": requests, "errorRatio": errors, "retriesPerSecond": 0});
+    let orchestrator = json!({
+        "sides": {"context": {"readyWorkers": 2, "minimalWorkers": 1}, "generation": {"readyWorkers": 0, "minimalWorkers": 1}},
+        "window": {"seconds": 30, "requestsPerSecond": 4, "sides": {"context": side(4.0, 0.0), "generation": side(4.0, 0.25)}},
+    });
+    let disagg = json!({"model": "disagg", "version": "1", "state": "busy", "why": why, "source": "trtllm-disagg",
+        "orchestrator": orchestrator});
     let mut scene = Scene::new(1);
-    scene.read(0, 0.0, &page(100), &engines).read(0, 10.0, &page(140), &engines);
-    scene.keys(&[Key::Enter]);
+    scene.read(0, 0.0, &json!([disagg, engine("llama", "busy")])).keys(&[Key::Left, Key::Enter]);
     let frame = scene.frame(120, 30).join("\n");
     let expected = "SIDE        WORKERS  REQ/S  ERRORS  RETRIES/S  TIME-P50  TIME-P95  FIRST-P95\n\
                     context           2      4      0%          0         -         -          -\n\

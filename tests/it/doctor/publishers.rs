@@ -116,49 +116,12 @@ fn lines(problem: &str, iter: u64) -> Vec<String> {
             );
         }
         "statistics-sampled" => merge(&mut record, json!({"iter": 10 * iter})),
-        "saturated" => merge(&mut record, json!({"maxNumActiveRequests": 21})),
-        "tuner-limits-batch" => {
-            merge(&mut record, json!({"numQueuedRequests": 30, "maxBatchSizeRuntime": 20, "maxBatchSizeStatic": 64}))
-        }
-        "speculation-rarely-used" => {
-            let draft = json!({"numDraftTokens": 8, "numAcceptedTokens": 7, "numRequestsWithDraftTokens": 3, "acceptanceLength": 3.3});
+        "speculation-pays" => {
+            let draft = json!({"numDraftTokens": 100, "numAcceptedTokens": 24, "numRequestsWithDraftTokens": 20,
+                "acceptanceLength": 2.2, "draftOverhead": 0.1});
             merge(&mut record, json!({"specDecodingStats": draft}));
-        }
-        "token-limit-reached" => {
-            let batch =
-                json!({"numScheduledRequests": 7, "numContextRequests": 2, "numGenRequests": 5, "numCtxTokens": 2040});
-            let waiting =
-                json!({"numActiveRequests": 7, "numQueuedRequests": 30, "kvCacheStats": {"usedNumBlocks": 300}});
-            merge(&mut record, waiting);
-            merge(&mut record, json!({"inflightBatchingStats": batch}));
-        }
-        "requests-paused" => {
-            let paused = u64::from(iter.is_multiple_of(10));
-            merge(&mut record, json!({"inflightBatchingStats": {"numPausedRequests": paused}}));
-        }
-        "poor-speculation" | "speculation-pays" => {
-            // Acceptance lengths 1.1 and 2.2.
-            let (accepted, overhead) = if problem == "poor-speculation" { (2, 0.4) } else { (24, 0.1) };
-            let draft = json!({"numDraftTokens": 100, "numAcceptedTokens": accepted, "numRequestsWithDraftTokens": 20,
-                "acceptanceLength": 1.0 + f64::from(accepted) / 20.0, "draftOverhead": overhead});
-            merge(&mut record, json!({"specDecodingStats": draft}));
-        }
-        "reuse-off" => {
-            merge(&mut record, json!({"kvCacheStats": {"reusedBlocks": 0, "missedBlocks": 0}}));
-            if iter.is_multiple_of(8) {
-                merge(&mut record, json!({"iterLatencyMS": 120}));
-            }
         }
         "records-rejected" if iter.is_multiple_of(10) => lines.push("this is not JSON".to_owned()),
-        "unbalanced-ranks" => {
-            let mut second = record.clone();
-            merge(
-                &mut second,
-                json!({"attentionDpRank": 1, "numQueuedRequests": 0, "numCompletedRequests": 0, "numNewActiveRequests": 0,
-                "inflightBatchingStats": {"numGenRequests": 3, "numCtxTokens": 0, "numContextRequests": 0, "numScheduledRequests": 3}}),
-            );
-            lines.push(second.to_string());
-        }
         _ => {}
     }
     lines.insert(0, record.to_string());

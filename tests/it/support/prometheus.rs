@@ -60,6 +60,10 @@ impl Prometheus {
         assert!(kill.unwrap().success());
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     pub(crate) fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
         let answer = http::get(&self.address, &format!("/api/v1/{path}?{query}"));

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use trtllm_model::EngineName;
+use trtllm_engine::Latest;
 use trtllm_page::state::{EngineSlot, EngineSnapshot, Judged, RECENT_RECORDS, StartPhase, State};
 use trtllm_verdict::verdict::Verdict;
 
 use super::history;
-use super::orchestrator::OrchestratorJson;
+use super::numbers::{Gpu, Load, Numbers, Orchestrator};
 use super::reasons;
 
 /// Number of records without the parameter `last`.
@@ -46,9 +46,11 @@ struct EngineJson<'a> {
     /// Absent for an orchestrator, which runs no iterations.
     totals: Option<TotalsJson>,
     /// Of an orchestrator of disaggregated serving.
-    orchestrator: Option<OrchestratorJson>,
+    orchestrator: Option<Orchestrator>,
+    /// The last iteration. Absent while the engine does not answer.
+    load: Option<Load>,
     /// Numbers of the last half minute.
-    window: Option<Value>,
+    window: Option<Numbers>,
     /// What limits the engine. Absent while too little is known.
     verdict: Option<Verdict>,
 }
@@ -91,8 +93,17 @@ struct TotalsJson {
 }
 
 impl<'a> EngineJson<'a> {
-    fn of(name: &'a EngineName, snapshot: &'a EngineSnapshot, judged: &Judged) -> Self {
-        let (source, totals) = (&snapshot.source, &snapshot.totals);
+    fn of(slot: &'a EngineSlot, snapshot: &'a EngineSnapshot, judged: &Judged) -> Self {
+        let (name, source, totals) = (&slot.name, &snapshot.source, &snapshot.totals);
+        let orchestrator = |totals| {
+            let span = judged.orchestrator_span(history::WINDOW);
+            Orchestrator::of(totals, snapshot.state.is_stale(), span.as_ref())
+        };
+        let load = |latest: Latest| {
+            let several = latest.attention_dp_ranks() > Some(1);
+            let records = if several { slot.recent_records(RECENT_RECORDS) } else { Vec::new() };
+            Load::of(&latest, records.iter().map(|record| &**record))
+        };
         let seconds = |micros: i64| micros as f64 / 1e6;
         let complete = |total: u64| (!totals.is_sampled()).then_some(total);
         Self {
@@ -120,7 +131,8 @@ impl<'a> EngineJson<'a> {
             unread_keys: source.unread_keys.as_deref(),
             missing_endpoints: &source.missing_endpoints,
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
-            orchestrator: snapshot.orchestrator.as_ref().map(|of| OrchestratorJson::of(of, snapshot.state.is_stale())),
+            orchestrator: snapshot.orchestrator.as_deref().map(orchestrator),
+            load: snapshot.load().map(load),
             window: history::window(judged),
             verdict: judged.verdict.verdict().cloned(),
             totals: snapshot.orchestrator.is_none().then(|| TotalsJson {
@@ -147,9 +159,33 @@ impl<'a> EngineJson<'a> {
 #[must_use]
 pub fn engines(state: &State) -> Value {
     let json = |engine: &EngineSlot, snapshot: &EngineSnapshot| {
-        engine.with_judged(|judged| without_nulls(&EngineJson::of(&engine.name, snapshot, judged)))
+        engine.with_judged(|judged| without_nulls(&EngineJson::of(engine, snapshot, judged)))
     };
     state.engines().map(|(engine, snapshot)| json(&engine, &snapshot)).collect()
+}
+
+/// What limits each engine, and what else is worth knowing, the worst first.
+#[must_use]
+pub fn findings(state: &State) -> Value {
+    let verdict = |slot: &Arc<EngineSlot>| {
+        let verdict = slot.with_judged(|judged| judged.verdict.verdict().cloned());
+        json!({"model": slot.name.model, "version": slot.name.version, "verdict": verdict})
+    };
+    without_nulls(&json!({
+        "apiVersion": super::API_VERSION,
+        "engines": state.slots().iter().map(verdict).collect::<Value>(),
+        "findings": state.findings(),
+    }))
+}
+
+/// All GPUs, and why there is none.
+#[must_use]
+pub fn gpus(state: &State) -> Value {
+    let inventory = state.gpus();
+    let none = inventory.gpus.is_empty().then(|| reasons::no_gpus(inventory.nvml));
+    let gpus: Vec<Gpu> = inventory.gpus.iter().map(Gpu::of).collect();
+    let nvml = inventory.nvml.name();
+    without_nulls(&json!({"apiVersion": super::API_VERSION, "nvml": nvml, "why": none, "gpus": gpus}))
 }
 
 /// What `--source auto` found at each address.

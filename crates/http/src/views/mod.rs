@@ -1,9 +1,8 @@
-//! What people and scripts read instead of metrics: the page at `/` and the JSON of `/api/v1`. Made from the state; the findings
-//! also read the metrics page.
+//! What people and scripts read instead of metrics: the page at `/` and the JSON of `/api/v1`. Made from the state.
 
 pub mod api;
-pub mod findings;
 pub mod history;
+pub mod numbers;
 mod orchestrator;
 pub mod page;
 mod reasons;

@@ -1,73 +1,10 @@
-//! An orchestrator of disaggregated serving: what `/api/v1/engines` has of it beside an engine's fields, and its cause in words.
-
-use std::collections::BTreeMap;
-
-use serde::Serialize;
+//! An orchestrator of disaggregated serving: its workers, and its state in words.
 
 use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_model::orchestrator::{Side, WorkerCounts};
 
-/// Counts since the exporter met it, as on the metrics page.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct OrchestratorJson {
-    ready: Option<bool>,
-    requests: Option<u64>,
-    responses: Option<u64>,
-    validation_errors: Option<u64>,
-    http_errors: Option<u64>,
-    internal_errors: Option<u64>,
-    /// By name. A side that it does not have is absent.
-    sides: BTreeMap<&'static str, SideJson>,
-}
-
-#[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct SideJson {
-    ready_workers: Option<u64>,
-    minimal_workers: Option<u64>,
-    requests: Option<u64>,
-    retries: Option<u64>,
-    errors: Option<u64>,
-    requests_ended: Option<u64>,
-}
-
-impl OrchestratorJson {
-    /// `stale`: it does not answer, so nothing is known of its present.
-    pub(super) fn of(totals: &OrchestratorTotals, stale: bool) -> Self {
-        let mut sides: BTreeMap<&'static str, SideJson> = BTreeMap::new();
-        for (side, counted) in Side::ALL.iter().zip(&totals.sides) {
-            if let Some(counted) = counted {
-                let json = sides.entry(side.name()).or_default();
-                json.requests = Some(counted.sent);
-                json.retries = Some(counted.retried);
-                json.errors = Some(counted.failed);
-                json.requests_ended = Some(counted.ended);
-            }
-        }
-        if !stale {
-            for (side, ready, minimal) in workers(totals) {
-                if ready.or(minimal).is_some() {
-                    let json = sides.entry(side.name()).or_default();
-                    (json.ready_workers, json.minimal_workers) = (ready, minimal);
-                }
-            }
-        }
-        let requests = totals.streamed.zip(totals.whole);
-        Self {
-            ready: totals.ready.filter(|_| !stale),
-            requests: requests.map(|(streamed, whole)| streamed.saturating_add(whole)),
-            responses: totals.responses,
-            validation_errors: totals.invalid,
-            http_errors: totals.http_errors,
-            internal_errors: totals.internal_errors,
-            sides,
-        }
-    }
-}
-
 /// Workers of each side, and how many it needs.
-fn workers(totals: &OrchestratorTotals) -> [(Side, Option<u64>, Option<u64>); 2] {
+pub(super) fn workers(totals: &OrchestratorTotals) -> [(Side, Option<u64>, Option<u64>); 2] {
     let OrchestratorTotals { workers, minimal_workers, .. } = totals;
     let of = |side, from: fn(&WorkerCounts) -> Option<u64>| (side, from(workers), from(minimal_workers));
     [of(Side::Context, |counts| counts.context), of(Side::Generation, |counts| counts.generation)]
@@ -92,6 +29,7 @@ pub(super) fn why(totals: &OrchestratorTotals, busy: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::numbers::Orchestrator;
     use super::*;
     use trtllm_engine::orchestrator::OrchestratorFold;
     use trtllm_model::OrchestratorReading;
@@ -117,7 +55,7 @@ mod tests {
     #[test]
     fn what_is_not_known_now_is_absent() {
         let told = totals(Some(true), [Some(2), None], [None, Some(1)]);
-        let json = |stale| serde_json::to_value(OrchestratorJson::of(&told, stale)).unwrap();
+        let json = |stale| serde_json::to_value(Orchestrator::of(&told, stale, None)).unwrap();
         assert_eq!(
             (json(false)["ready"].as_bool(), json(false)["sides"]["context"]["readyWorkers"].as_u64()),
             (Some(true), Some(2))

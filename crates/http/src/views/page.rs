@@ -1,5 +1,5 @@
-//! `/`: the page for people. It is one document without outside resources. Its script reads the metrics page and the API while
-//! somebody looks at it. For its findings, the server keeps the numbers of half a minute as long as somebody asks.
+//! `/`: the page for people. It is one document without outside resources. Its script reads the API while somebody
+//! looks at it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,12 +7,7 @@ use ring::digest::{SHA256, digest};
 
 const DOCUMENT: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str = concat!(
-    include_str!("page/metrics.js"),
-    include_str!("page/charts.js"),
-    include_str!("page/orchestrator.js"),
-    include_str!("page/live.js")
-);
+const SCRIPT: &str = concat!(include_str!("page/charts.js"), include_str!("page/live.js"));
 
 /// The document and the policy that it is sent with.
 #[derive(Debug, Clone)]

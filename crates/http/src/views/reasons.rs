@@ -2,6 +2,7 @@
 //! addresses for `/readyz`, which everybody may read.
 
 use trtllm_engine::{EngineState, Latest};
+use trtllm_model::gpu::NvmlState;
 use trtllm_page::state::{EngineSnapshot, PollFailure, SourceStatus, StartPhase};
 
 use super::orchestrator;
@@ -63,6 +64,25 @@ fn with_lead(phase: Option<StartPhase>, error: &str) -> String {
         _ => "the last poll failed",
     };
     format!("{lead}: {error}")
+}
+
+/// Why there is no GPU, in one sentence.
+pub(super) fn no_gpus(nvml: NvmlState) -> &'static str {
+    match nvml {
+        NvmlState::Off => "GPU metrics are switched off (--gpu off).",
+        NvmlState::Starting => "NVML is being initialized.",
+        NvmlState::Up => "NVML works, but no GPU is visible to the exporter.",
+        NvmlState::LibraryNotFound => {
+            "NVIDIA's library libnvidia-ml.so.1 was not found. On a GPU node, make it visible to the exporter."
+        }
+        NvmlState::DriverNotLoaded => "The NVIDIA driver is not loaded.",
+        NvmlState::VersionMismatch => {
+            "The NVIDIA library and driver have different versions. Restart the node or the container."
+        }
+        NvmlState::NoPermission => "The exporter may not open the GPU devices.",
+        NvmlState::Failed => "NVML failed; the log has the reason.",
+        NvmlState::Released => "NVML is closed on request.",
+    }
 }
 
 fn of_state(state: EngineState, phase: Option<StartPhase>) -> &'static str {

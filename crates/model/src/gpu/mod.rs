@@ -42,6 +42,22 @@ pub enum GpuState {
     NoPermission,
 }
 
+impl GpuState {
+    pub const ALL: [Self; 5] = [Self::Ok, Self::Lost, Self::Stalled, Self::ResetRequired, Self::NoPermission];
+
+    /// As on the metrics page.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Lost => "lost",
+            Self::Stalled => "stalled",
+            Self::ResetRequired => "reset_required",
+            Self::NoPermission => "no_permission",
+        }
+    }
+}
+
 /// One GPU at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuSnapshot {
@@ -105,6 +121,19 @@ pub struct PodName {
     pub pod: String,
 }
 
+/// Why the clocks of a GPU are below their maximum: the name of each bit of NVML's mask.
+pub const CLOCK_REASONS: [&str; 9] = [
+    "gpu_idle",
+    "applications_clocks_setting",
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal_slowdown",
+    "hw_thermal_slowdown",
+    "hw_power_brake_slowdown",
+    "display_clock_setting",
+];
+
 /// The state of NVML itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NvmlState {
@@ -125,6 +154,36 @@ pub enum NvmlState {
     Failed,
     /// Closed on request, so that the driver can be unloaded. Nothing is read until monitoring resumes.
     Released,
+}
+
+impl NvmlState {
+    pub const ALL: [Self; 9] = [
+        Self::Off,
+        Self::Starting,
+        Self::Up,
+        Self::LibraryNotFound,
+        Self::DriverNotLoaded,
+        Self::VersionMismatch,
+        Self::NoPermission,
+        Self::Failed,
+        Self::Released,
+    ];
+
+    /// As on the metrics page.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Starting => "starting",
+            Self::Up => "up",
+            Self::LibraryNotFound => "library_not_found",
+            Self::DriverNotLoaded => "driver_not_loaded",
+            Self::VersionMismatch => "version_mismatch",
+            Self::NoPermission => "no_permission",
+            Self::Failed => "failed",
+            Self::Released => "released",
+        }
+    }
 }
 
 /// Everything known about the GPUs. A GPU that was seen once stays listed.

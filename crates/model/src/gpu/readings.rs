@@ -1,5 +1,6 @@
 //! The readings of one poll of a GPU, in base units. A reading is `None`, never 0, if its call failed or is not supported.
 
+use super::CLOCK_REASONS;
 use crate::named_numbers::{NamedNumbers, named_numbers};
 
 /// Read at every poll, except `health`.
@@ -41,6 +42,15 @@ pub struct GpuReadings {
     pub mig: Vec<MigInstance>,
     /// From the last slow poll.
     pub health: GpuHealth,
+}
+
+impl GpuReadings {
+    /// What limits the clocks now. `None` if it is not known.
+    pub fn clock_reasons(&self) -> Option<impl Iterator<Item = &'static str>> {
+        let mask = self.clocks_event_reasons?;
+        let names = CLOCK_REASONS.into_iter().enumerate();
+        Some(names.filter(move |(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| name))
+    }
 }
 
 named_numbers! {

@@ -17,14 +17,9 @@ pub(super) fn gzip(page: &[u8]) -> Vec<u8> {
 }
 
 /// One zstd frame: some readers stop after the first.
-pub(crate) fn zstd(page: &[u8]) -> Vec<u8> {
+pub(super) fn zstd(page: &[u8]) -> Vec<u8> {
     // Fails only if the output exceeds the worst-case size that `compress` reserves.
     zstd::bulk::compress(page, 1).unwrap_or_default()
-}
-
-/// The page of [`zstd`], whose length is known.
-pub(crate) fn unzstd(compressed: &[u8], length: usize) -> Vec<u8> {
-    zstd::bulk::decompress(compressed, length).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -37,7 +32,7 @@ mod tests {
         let mut unzipped = Vec::new();
         flate2::read::GzDecoder::new(&gzip(page)[..]).read_to_end(&mut unzipped).unwrap();
         assert!(unzipped == page, "gzip changed a page of {} bytes", page.len());
-        assert!(unzstd(&zstd(page), page.len()) == page);
+        assert!(zstd::bulk::decompress(&super::zstd(page), page.len()).unwrap() == page);
     }
 
     #[test]

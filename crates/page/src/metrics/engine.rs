@@ -55,7 +55,7 @@ impl EngineSeries {
             return self.orchestrator_page(snapshot);
         }
         let mut page = SampleWriter::new(&self.labels);
-        let load = load(snapshot);
+        let load = snapshot.load();
         if let Some(latest) = &load {
             page.triton_load(latest);
             page.load(latest);
@@ -126,7 +126,7 @@ impl EngineSeries {
     #[must_use]
     pub fn gateway_page(&self, snapshot: &EngineSnapshot) -> Page {
         let refused = snapshot.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);
-        let load = load(snapshot).filter(|_| !refused);
+        let load = snapshot.load().filter(|_| !refused);
         let Some(latest) = load else { return Page::default() };
         let mut page = SampleWriter::new(&self.labels);
         page.gateway(&latest);
@@ -135,12 +135,6 @@ impl EngineSeries {
         trtllm.gateway_of_trtllm_serve(&latest);
         Page::join([page.page, trtllm.page]).for_gateway()
     }
-}
-
-/// The source of load gauges: absent for a stale engine, 0 for an idle one.
-fn load(snapshot: &EngineSnapshot) -> Option<Latest> {
-    let latest = snapshot.latest.filter(|_| !snapshot.state.is_stale())?;
-    Some(if snapshot.state == EngineState::Idle { latest.idle() } else { latest })
 }
 
 impl SampleWriter<'_> {

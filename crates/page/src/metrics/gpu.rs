@@ -53,7 +53,7 @@ fn one_gpu(gpu: &GpuSnapshot, inventory: &GpuInventory, page: &mut Page, cache: 
     }
     let mut series = GpuWriter::new(page, cache.of(&[("gpu_uuid", &gpu.identity.uuid)], OF_GPUS));
     series.put(Id::GpuUp, Some(gpu.state == GpuState::Ok));
-    series.in_order(Id::GpuState, GPU_STATES.map(|(_, state)| Some(state == gpu.state)));
+    series.in_order(Id::GpuState, GpuState::ALL.map(|state| Some(state == gpu.state)));
     series.put(Id::GpuLastPoll, gpu.last_poll.map(|poll| poll.at_us as f64 / 1e6));
     series.put(Id::GpuPollDuration, gpu.last_poll.map(|poll| poll.took.as_secs_f64()));
     about(gpu, inventory, &mut series);
@@ -145,26 +145,6 @@ fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page, cache: 
     VALUES_OF_MIG_INSTANCES.iter().for_each(|(family, value)| series.put(*family, value(instance)));
 }
 
-const GPU_STATES: [(&str, GpuState); 5] = [
-    ("ok", GpuState::Ok),
-    ("lost", GpuState::Lost),
-    ("stalled", GpuState::Stalled),
-    ("reset_required", GpuState::ResetRequired),
-    ("no_permission", GpuState::NoPermission),
-];
-
-pub(super) const NVML_STATES: [(&str, NvmlState); 9] = [
-    ("off", NvmlState::Off),
-    ("starting", NvmlState::Starting),
-    ("up", NvmlState::Up),
-    ("library_not_found", NvmlState::LibraryNotFound),
-    ("driver_not_loaded", NvmlState::DriverNotLoaded),
-    ("version_mismatch", NvmlState::VersionMismatch),
-    ("no_permission", NvmlState::NoPermission),
-    ("failed", NvmlState::Failed),
-    ("released", NvmlState::Released),
-];
-
 #[cfg(test)]
 mod tests {
     use super::super::page::Value;
@@ -176,8 +156,8 @@ mod tests {
     #[test]
     fn states_are_in_the_catalogs_order() {
         let values = |id: Id| id.metric().variant.unwrap().values;
-        assert_eq!(values(Id::GpuState), GPU_STATES.map(|(name, _)| name));
-        assert_eq!(values(Id::NvmlState), NVML_STATES.map(|(name, _)| name));
+        assert_eq!(values(Id::GpuState), GpuState::ALL.map(GpuState::name));
+        assert_eq!(values(Id::NvmlState), NvmlState::ALL.map(NvmlState::name));
     }
 
     #[test]

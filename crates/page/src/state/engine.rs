@@ -50,6 +50,13 @@ impl EngineSnapshot {
         }
     }
 
+    /// The source of load gauges: absent for a stale engine, 0 for an idle one.
+    #[must_use]
+    pub fn load(&self) -> Option<Latest> {
+        let latest = self.latest.filter(|_| !self.state.is_stale())?;
+        Some(if self.state == EngineState::Idle { latest.idle() } else { latest })
+    }
+
     /// Replaces all values in place.
     pub fn write(&mut self, state: EngineState, engine: &EngineFold, source: &SourceStatus, about: &EngineAbout) {
         self.state = state;

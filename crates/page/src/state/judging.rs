@@ -1,16 +1,27 @@
-//! Judges each engine every five seconds: keeps the windows of engines and GPUs, and publishes what limits each engine.
+//! Judges each engine every five seconds: keeps the windows of engines and GPUs, and publishes what limits each engine and what
+//! else is worth knowing.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use trtllm_engine::window::{Mark, SLOT_SECONDS, Window};
+use trtllm_engine::EngineState;
+use trtllm_engine::request_totals::LatencySource;
+use trtllm_engine::window::{Arrivals, Mark, SLOT_SECONDS, Window};
+use trtllm_model::ErrorKind;
 use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState};
+use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_service::shutdown::Shutdown;
+use trtllm_service::{log, supervise};
+use trtllm_verdict::findings::engine::EngineCase;
+use trtllm_verdict::findings::exporter::ExporterMark;
+use trtllm_verdict::findings::orchestrator::OrchestratorMark;
+use trtllm_verdict::findings::{self, Finding};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::judge::{Steady, judge};
-use trtllm_verdict::reading::{Given, Reading, Silence};
+use trtllm_verdict::reading::{Given, Notices, Reading, Silence};
 
 use super::{EngineSlot, EngineSnapshot, StartPhase, State};
 
@@ -21,10 +32,36 @@ pub struct Judged {
     pub verdict: Steady,
     /// Iterations of the last minute ÷ what the engine's own past says for equal work.
     pub slowdown: Option<f64>,
+    pub findings: Vec<Finding>,
+    /// Of an orchestrator: the last minute, oldest first.
+    orchestrator: VecDeque<OrchestratorMark>,
 }
 
-/// The windows of all GPUs.
-pub(super) type GpuWindows = Mutex<Vec<GpuWindow>>;
+/// Marks of a minute.
+const MINUTE: usize = 13;
+/// How findings name this exporter.
+const THIS_EXPORTER: &str = "this exporter";
+
+/// What is kept of GPUs and of the exporter itself.
+#[derive(Debug, Default)]
+pub(super) struct Around(Mutex<AroundMarks>);
+
+#[derive(Debug, Default)]
+struct AroundMarks {
+    gpus: Vec<GpuWindow>,
+    exporter: VecDeque<ExporterMark>,
+    findings: Vec<Finding>,
+}
+
+impl Judged {
+    /// What an orchestrator counted in the last seconds.
+    #[must_use]
+    pub fn orchestrator_span(&self, seconds: f64) -> Option<OrchestratorMark> {
+        let last = self.orchestrator.back()?;
+        let first = self.orchestrator.iter().find(|mark| last.at - mark.at <= seconds + 0.5 * SLOT_SECONDS)?;
+        (last.at > first.at).then(|| last.since(first))
+    }
+}
 
 impl State {
     /// Judges until the end of the process.
@@ -46,7 +83,7 @@ impl State {
     /// Ends a slot at `at` seconds of a clock that never runs backwards. `wall`: seconds since 1970.
     pub fn judge(&self, at: f64, wall: f64) {
         let inventory = self.gpus();
-        self.mark_gpus(&inventory, at);
+        self.mark_around(&inventory, at);
         for slot in self.slots().iter() {
             let gpus = self.gpus_of(slot);
             slot.judge(&gpus, at, wall);
@@ -54,8 +91,9 @@ impl State {
         self.changes.engine();
     }
 
-    fn mark_gpus(&self, inventory: &GpuInventory, at: f64) {
-        let mut windows = self.gpu_windows.lock();
+    fn mark_around(&self, inventory: &GpuInventory, at: f64) {
+        let mut around = self.around.0.lock();
+        let windows = &mut around.gpus;
         windows.retain(|window| inventory.gpus.iter().any(|gpu| gpu.identity.uuid == window.uuid));
         for gpu in &inventory.gpus {
             let uuid = &gpu.identity.uuid;
@@ -68,20 +106,50 @@ impl State {
                 window.push(mark(gpu, at));
             }
         }
+        let now = ExporterMark {
+            log_lines_dropped: log::dropped_lines(),
+            items_not_recorded: self.recorder.get().map_or(0, trtllm_model::RecorderCounts::items_dropped),
+            publishers_refused: self.refused_publishers.counts(),
+        };
+        push(&mut around.exporter, now);
+        let before = around.exporter.front().copied().unwrap_or_default();
+        let (restarts, reloaded) = (supervise::restarts().iter().sum(), self.config_reload.was_successful());
+        let mut found = findings::gpu::findings(inventory, &around.gpus, THIS_EXPORTER);
+        found.extend(findings::exporter::findings(THIS_EXPORTER, &before, &now, restarts, reloaded));
+        around.findings = found;
     }
 
     /// The windows of the GPUs that serve an engine, if they are known.
     fn gpus_of(&self, slot: &EngineSlot) -> Vec<GpuWindow> {
         let Some(of_engine) = slot.gpus() else { return Vec::new() };
-        let windows = self.gpu_windows.lock();
-        windows.iter().filter(|window| of_engine.uuids.contains(&window.uuid)).cloned().collect()
+        let around = self.around.0.lock();
+        around.gpus.iter().filter(|window| of_engine.uuids.contains(&window.uuid)).cloned().collect()
     }
 
     /// The windows of all GPUs.
     #[must_use]
     pub fn gpu_windows(&self) -> Vec<GpuWindow> {
-        self.gpu_windows.lock().clone()
+        self.around.0.lock().gpus.clone()
     }
+
+    /// All that is worth knowing beside the verdicts, the worst first.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut found = self.around.0.lock().findings.clone();
+        for slot in self.slots().iter() {
+            slot.with_judged(|judged| found.extend_from_slice(&judged.findings));
+        }
+        found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        found
+    }
+}
+
+/// Keeps the marks of a minute.
+fn push<M>(marks: &mut VecDeque<M>, mark: M) {
+    if marks.len() >= MINUTE {
+        marks.pop_front();
+    }
+    marks.push_back(mark);
 }
 
 fn mark(gpu: &GpuSnapshot, at: f64) -> GpuMark {
@@ -97,6 +165,8 @@ fn mark(gpu: &GpuSnapshot, at: f64) -> GpuMark {
         throttled_by_power: seconds([throttle.power, None, None]),
         throttled_by_heat: seconds([throttle.thermal, throttle.sw_thermal_slowdown, throttle.hw_thermal_slowdown]),
         throttled_by_hardware: seconds([throttle.hw_power_brake_slowdown, throttle.reliability, None]),
+        xids: gpu.xids.iter().map(|(_, count)| *count as f64).sum(),
+        ecc_errors: readings.health.ecc_errors.uncorrected_volatile.unwrap_or(0) as f64,
         is_ok: gpu.state == GpuState::Ok,
     }
 }
@@ -104,32 +174,69 @@ fn mark(gpu: &GpuSnapshot, at: f64) -> GpuMark {
 impl EngineSlot {
     fn judge(&self, gpus: &[GpuWindow], at: f64, wall: f64) {
         let snapshot = self.snapshot();
+        let subject = format!("{} {}", self.name.model, self.name.version);
+        let mut judged = self.judged.lock();
         // An orchestrator runs no iterations.
-        if snapshot.orchestrator.is_some() {
+        if let Some(totals) = &snapshot.orchestrator {
+            push(&mut judged.orchestrator, OrchestratorMark::of(totals, at));
+            let minute = judged.orchestrator_span(f64::INFINITY);
+            judged.findings = findings::orchestrator::findings(&subject, totals, minute.as_ref());
             return;
         }
-        let mut judged = self.judged.lock();
         let latest = snapshot.latest.as_ref();
         let parts = (&snapshot.totals, &snapshot.requests, latest, snapshot.iteration_sums);
-        judged.window.push(Mark::of_parts(parts, snapshot.costs, at));
+        let arrivals = arrivals(&snapshot);
+        judged.window.push(Mark { arrivals, ..Mark::of_parts(parts, snapshot.costs, at) });
+        let source = &snapshot.source;
         let given = Given {
             state: snapshot.state,
             silence: silence(&snapshot, wall),
+            notices: Notices {
+                records_missing: source.records_missing,
+                several_frontends: source.notice == Some(SEVERAL_FRONTENDS),
+                is_wedged: snapshot.state == EngineState::Stalled
+                    && latest.is_some_and(trtllm_engine::Latest::is_blocked),
+            },
             window: &judged.window,
             gpus,
             is_pytorch: snapshot.about.backend.as_deref() != Some("tensorrt"),
             objectives: snapshot.requests.objectives.map(|objectives| objectives.limits).unwrap_or_default(),
             before: judged.verdict.cause(),
         };
-        let reading = Reading::of(&given);
-        let verdict = reading.as_ref().and_then(|reading| judge(reading, wall));
-        judged.slowdown = reading.and_then(|reading| reading.slowdown());
-        judged.verdict.follow(verdict);
+        let Some(reading) = Reading::of(&given) else {
+            (judged.slowdown, judged.findings) = (None, Vec::new());
+            judged.verdict.follow(None);
+            return;
+        };
+        judged.slowdown = reading.slowdown();
+        judged.verdict.follow(judge(&reading, wall));
+        judged.findings = findings::engine::findings(&EngineCase {
+            subject: &subject,
+            reading: &reading,
+            cause: judged.verdict.cause(),
+            completed: snapshot.totals.requests_completed as f64,
+            has_no_latencies: snapshot.requests.source == LatencySource::None,
+            unread_keys: source.unread_keys.as_deref().unwrap_or_default(),
+            missing_endpoints: &source.missing_endpoints,
+            bench: source.bench_report.as_deref(),
+        });
     }
 
     /// Reads the last five minutes and the verdict. The engine is not judged while `read` runs.
     pub fn with_judged<T>(&self, read: impl FnOnce(&Judged) -> T) -> T {
         read(&self.judged.lock())
+    }
+}
+
+fn arrivals(snapshot: &EngineSnapshot) -> Arrivals {
+    let metrics = &snapshot.source.metrics;
+    let sum = |counters: &[prometheus_client::metrics::counter::Counter]| {
+        counters.iter().map(|counter| counter.get() as f64).sum()
+    };
+    Arrivals {
+        polls: metrics.polls.get() as f64,
+        polls_failed: sum(&metrics.errors),
+        records_rejected: sum(&metrics.rejected),
     }
 }
 
@@ -147,6 +254,7 @@ fn silence(snapshot: &EngineSnapshot, wall: f64) -> Option<Silence> {
         seconds: (wall - since).max(0.0),
         why: why.unwrap_or_else(|| "the last poll failed".to_owned()),
         is_loading,
+        is_no_engine: failure.is_some_and(|failure| failure.kind == ErrorKind::NotJson) && !source.ready,
         longest_load: (startup > 0.0).then_some(startup),
     })
 }

@@ -1,6 +1,7 @@
 //! What is broken: the engine, its requests, its memory, its statistics.
 
 use trtllm_engine::EngineState;
+use trtllm_engine::window::Span;
 
 use crate::reading::Reading;
 use crate::verdict::{Found, Severity, Unit, percent, time};
@@ -19,16 +20,42 @@ const GROWS: f64 = 0.8;
 const GROWTH_SECONDS: f64 = 120.0;
 /// Share of the iterations without a record.
 const LOST: f64 = 0.1;
+/// Iterations without a record that make it more than chance.
+const ENOUGH_LOST: f64 = 50.0;
+/// Records per poll at which a ring of the default size (1000) may overflow: half of it.
+const NEAR_OVERFLOW: f64 = 500.0;
+/// Seconds for which a working engine may give no answer.
+const HICCUP: f64 = 10.0;
 
 pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
     if reading.state == EngineState::Stalled {
-        return Some(
-            Found::new("Requests are active, and the engine runs no batch.")
-                .severity(Severity::Critical)
-                .remedy("Restart the engine. Before that, save its stack traces and its log for a report.", &[]),
-        );
+        let says = match reading.notices.is_wedged {
+            true => {
+                "The engine runs no batch: active requests are at their limit and the KV cache is nearly full, as after transfers that were \
+                 cancelled and kept their blocks."
+            }
+            false => "Requests are active, and the engine runs no batch.",
+        };
+        return Some(Found::new(says).severity(Severity::Critical).remedy(
+            "Restart the engine. Before that, save its stack traces (py-spy dump, gdb) and its log, and look for Xid errors in dmesg.",
+            &[],
+        ));
     }
     let silence = reading.silence.as_ref()?;
+    if matches!(reading.state, EngineState::Busy | EngineState::Idle) && silence.seconds < HICCUP {
+        return None;
+    }
+    if silence.is_no_engine {
+        return Some(
+            Found::new(format!("The address answers, but not with statistics of an engine: {}.", silence.why.trim_end_matches('.')))
+                .severity(Severity::Warning)
+                .remedy(
+                    "--source trtllm-serve:http://HOST:PORT with the port of trtllm-serve. A page for Prometheus, such as that of a worker of \
+                     Dynamo, has no records: use --source socket:PATH and the Python package.",
+                    &[],
+                ),
+        );
+    }
     if silence.is_loading {
         let limit = silence.longest_load.map_or(LONG_LOAD, |longest| 2.0 * longest);
         let is_long = silence.seconds > limit;
@@ -112,39 +139,79 @@ pub(super) fn errors(reading: &Reading) -> Option<Found> {
 
 pub(super) fn statistics(reading: &Reading) -> Option<Found> {
     let counts = &reading.now.counts;
+    let is_off = counts.iterations <= 0.0;
+    // A few lost records are worth knowing. They limit nothing.
+    let many = is_off || counts.iterations_lost + counts.iterations_unreported >= ENOUGH_LOST;
+    incomplete(reading).filter(|(missing, _)| many && *missing >= LOST).map(|(_, found)| found)
+}
+
+/// The share of the iterations that is not known, and why.
+pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
+    let counts = &reading.now.counts;
     let (ended, _) = reading.failures();
-    let ended = ended.max(reading.now.distributions.e2e.count);
-    if counts.iterations <= 0.0 {
-        return (ended >= ENOUGH_FAILED && reading.kept.counts.iterations <= 0.0).then(|| {
-            let settings: &[_] =
-                if reading.is_pytorch { &["enable_iter_perf_stats"] } else { &["iterStatsMaxIterations"] };
-            Found::new("Requests end, and the engine writes no records of its iterations.")
-                .with("requests that ended", ended, Unit::Count, None)
-                .severity(Severity::Warning)
-                .remedy(
-                    if reading.is_pytorch {
-                        "Set enable_iter_perf_stats: true for the engine."
-                    } else {
-                        "Set iterStatsMaxIterations of the executor's configuration above 0."
-                    },
-                    settings,
-                )
-        });
+    let ended = ended.max(reading.now.distributions.e2e.count).max(counts.completed);
+    let is_off = counts.iterations <= 0.0 && reading.kept.counts.iterations <= 0.0;
+    if is_off && ended >= ENOUGH_FAILED || reading.notices.records_missing {
+        return Some((1.0, off(reading, ended)));
     }
     let lost = Reading::share(counts.iterations_lost, counts.iterations + counts.iterations_lost);
-    // An engine that is known to be sampled has no gaps that are not meant.
-    let gaps = if reading.now.sampling > 1.0 { 0.0 } else { counts.iterations_unreported };
+    // An engine that is known to be sampled has no gaps that are not meant. A pass of the loop without a batch has no record
+    // either: an engine that waits for KV caches has many of them.
+    let is_meant = reading.now.sampling > 1.0 || reading.now.distributions.transfer.count > 0.0;
+    let gaps = if is_meant { 0.0 } else { counts.iterations_unreported };
     let unreported = Reading::share(gaps, counts.iterations + gaps);
-    let missing = lost.max(unreported);
-    (missing >= LOST).then(|| {
-        Found::new(format!("{} of the iterations have no record.", percent(missing)))
-            .with("iterations without a record", missing, Unit::Share, LOST)
-            .severity(Severity::Warning)
-            .unsure(lost < LOST)
-            .remedy(
-                "Stop other readers of the engine's statistics (a second exporter, a script that polls /metrics), or raise \
-                 iter_stats_max_iterations, or poll more often (--poll.interval).",
-                &["iter_stats_max_iterations"],
-            )
-    })
+    let missing = if unreported >= LOST { lost.max(unreported) } else { lost };
+    let (says, remedy, settings): (_, _, &[&str]) = if reading.notices.several_frontends {
+        (
+            "Several frontends answer for this engine, so its server's own numbers are unknown and records can be lost.".to_owned(),
+            "Start the server with one frontend, or set PROMETHEUS_MULTIPROC_DIR for it (an empty directory). For lost records: one frontend, \
+             or a release with TensorRT-LLM #19394. The lines of perf_metrics_dir are complete in any case.",
+            &["num_serve_frontends"],
+        )
+    } else if missing <= 0.0 {
+        return None;
+    } else if overflows(reading) {
+        (
+            format!(
+                "{} of the iterations have no record: the engine drops them before they are read.",
+                percent(missing)
+            ),
+            "Raise iter_stats_max_iterations (C++ Executor: iterStatsMaxIterations), or lower --poll.interval of the exporter.",
+            &["iter_stats_max_iterations"],
+        )
+    } else {
+        (
+            format!("{} of the iterations have no record: another program takes them.", percent(missing)),
+            "Find the other reader of GET /metrics, getLatestIterationStats() or get_stats(): another exporter, a script, a second replica. \
+             Let it read this exporter instead. If there is none, raise iter_stats_max_iterations.",
+            &[],
+        )
+    };
+    let found = Found::new(says)
+        .with("iterations without a record", missing, Unit::Share, LOST)
+        .severity(Severity::Warning)
+        .unsure(lost < LOST)
+        .remedy(remedy, settings);
+    Some((missing, found))
+}
+
+fn off(reading: &Reading, ended: f64) -> Found {
+    let (remedy, setting) = match reading.is_pytorch {
+        true => (
+            "Set enable_iter_perf_stats: true for the engine. If it is on, another program reads /metrics of the engine: each record is given once.",
+            "enable_iter_perf_stats",
+        ),
+        false => ("Set iterStatsMaxIterations of the executor's configuration above 0.", "iterStatsMaxIterations"),
+    };
+    Found::new("Requests end, and the engine writes no records of its iterations.")
+        .with("requests that ended", ended, Unit::Count, None)
+        .severity(Severity::Warning)
+        .remedy(remedy, &[setting])
+}
+
+/// The engine's ring cannot have kept all records until the next poll.
+fn overflows(reading: &Reading) -> bool {
+    let Span { counts, arrivals, .. } = &reading.now;
+    let per_poll = Reading::share(counts.iterations + counts.iterations_lost, arrivals.polls);
+    counts.dropped_by_engine > 0.0 || per_poll >= NEAR_OVERFLOW
 }

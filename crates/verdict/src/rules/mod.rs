@@ -11,6 +11,8 @@ use super::cause::Cause;
 use super::reading::Reading;
 use super::verdict::Found;
 
+pub(super) use broken::incomplete;
+
 /// A cause, and whether it applies.
 pub(super) type Rule = (Cause, fn(&Reading) -> Option<Found>);
 

@@ -15,7 +15,7 @@ use trtllm_sources::{Batch, trtllm_json};
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::judge::{Steady, judge};
-use trtllm_verdict::reading::{Given, Reading, Silence};
+use trtllm_verdict::reading::{Given, Notices, Reading, Silence};
 use trtllm_verdict::verdict::Severity;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
@@ -119,6 +119,8 @@ impl Play {
                 throttled_by_power: self.throttled[0],
                 throttled_by_heat: self.throttled[1],
                 throttled_by_hardware: 0.0,
+                xids: 0.0,
+                ecc_errors: 0.0,
                 is_ok: true,
             });
         }
@@ -130,11 +132,13 @@ impl Play {
             seconds: silent,
             why: "connection refused".to_owned(),
             is_loading: false,
+            is_no_engine: false,
             longest_load: None,
         });
         Given {
             state: self.fold.health.state(self.instant(self.now)),
             silence,
+            notices: Notices::default(),
             window: &self.window,
             gpus: &self.gpus,
             is_pytorch: !self.release.is_cpp(),

@@ -7,9 +7,11 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType};
 
-use super::super::exporter::{Engine, HISTORY, Row};
+use trtllm_http::views::numbers::RankLoad;
+
+use super::super::exporter::{HISTORY, Row};
 use super::super::numbers::Number;
-use super::super::reading::Rank;
+use super::super::reading::Engine;
 use super::super::theme::{Theme, Tone};
 use super::super::units::{Unit, cut, right};
 use super::sides;
@@ -19,7 +21,7 @@ use super::table::state;
 type Plot = (&'static str, &'static [(&'static str, Number)]);
 
 const PLOTS: [Plot; 6] = [
-    ("Requests", &[("active", Number::Active), ("queued", Number::Queued), ("waiting", Number::Waiting)]),
+    ("Requests", &[("in the batch", Number::Scheduled), ("waiting", Number::Waiting)]),
     ("Tokens/s", &[("generated", Number::Generated), ("context", Number::Context)]),
     ("KV cache", &[("used", Number::KvUsed), ("hits", Number::Hits)]),
     ("Iteration", &[("mean", Number::LatencyMean), ("p99", Number::LatencyP99)]),
@@ -91,18 +93,16 @@ fn head_lines(row: &Row<'_>, columns: usize, theme: Theme) -> Vec<Line<'static>>
             Span::styled(name, theme.style(Tone::Title).add_modifier(Modifier::UNDERLINED)),
             Span::styled(about, theme.style(Tone::Minor)),
         ]),
-        Line::styled(cut(&format!("{}: {}", engine.state, engine.why), columns), theme.style(state(&engine.state))),
+        Line::styled(cut(&format!("{}: {}", engine.state, engine.why), columns), theme.style(state(engine))),
         Line::raw(cut(&first.join("  "), columns)),
         Line::raw(cut(&second.join("  "), columns)),
     ]
 }
 
 fn draw_plot(frame: &mut Frame<'_>, area: Rect, (title, lines): Plot, engine: &Engine, theme: Theme) {
-    let end = engine.history.back().map_or(0.0, |(time, _)| *time);
-    let begin = engine.history.front().map_or(0.0, |(time, _)| *time);
-    let span = (end - begin).clamp(LEAST_SPAN, HISTORY);
+    let span = engine.history.first().map_or(0.0, |(ago, _)| *ago).clamp(LEAST_SPAN, HISTORY);
     let points = |number| -> Vec<(f64, f64)> {
-        engine.history.iter().filter_map(|(time, numbers)| Some((time - end, numbers.get(number)?))).collect()
+        engine.history.iter().filter_map(|(ago, numbers)| Some((-ago, numbers.get(number)?))).collect()
     };
     let series: Vec<Vec<(f64, f64)>> = lines.iter().map(|(_, number)| points(*number)).collect();
     let highest = series.iter().flatten().map(|(_, value)| *value).fold(0.0, f64::max);
@@ -151,7 +151,7 @@ fn top(highest: f64, unit: Unit) -> f64 {
     steps.iter().map(|step| step * power).find(|top| *top >= highest).unwrap_or(power * 10.0)
 }
 
-fn rank_lines(ranks: &[Rank], columns: usize, theme: Theme) -> Vec<Line<'static>> {
+fn rank_lines(ranks: &[RankLoad], columns: usize, theme: Theme) -> Vec<Line<'static>> {
     if ranks.is_empty() {
         return Vec::new();
     }
@@ -162,14 +162,15 @@ fn rank_lines(ranks: &[Rank], columns: usize, theme: Theme) -> Vec<Line<'static>
         let text = |value: Option<f64>, unit: Unit, width| {
             right(&value.map_or("-".to_owned(), |value| unit.text(value)), width)
         };
+        let count = |value: Option<i64>, width| text(value.map(|value| value as f64), Unit::Count, width);
         let line = format!(
             "{:>6}  {}  {}  {}  {}  {}",
             rank.rank,
-            text(rank.active, Unit::Count, 6),
-            text(rank.scheduled, Unit::Count, 9),
-            text(rank.context_tokens, Unit::Count, 10),
-            text(rank.generation_requests, Unit::Count, 12),
-            text(rank.kv_used, Unit::Share, 7)
+            count(rank.active, 6),
+            count(rank.scheduled, 9),
+            count(rank.context_tokens, 10),
+            count(rank.generation_requests, 12),
+            text(rank.kv_cache_used_ratio, Unit::Share, 7)
         );
         lines.push(Line::raw(cut(&line, columns)));
     }

@@ -1,7 +1,5 @@
 //! The help: keys, and what the columns say.
 
-use std::time::Duration;
-
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -22,18 +20,18 @@ const KEYS: [(&str, &str); 9] = [
     ("q  Ctrl-C", "quit"),
 ];
 
-pub(super) fn draw(frame: &mut Frame<'_>, theme: Theme, interval: Duration) {
-    let every = humantime::format_duration(interval);
+pub(super) fn draw(frame: &mut Frame<'_>, theme: Theme) {
     let columns = [
         ("REQUESTS", "active, in the queue, waiting for the batch, paused".to_owned()),
-        ("TOKENS/S", format!("generated, and computed in context phases; last {every}")),
-        ("ITERATION", format!("duration: mean and 99 % of the last {every}")),
+        ("TOKENS/S", format!("generated, and computed in context phases; last {RECENT} s")),
+        ("ITERATION", format!("duration: mean and 99 % of the last {RECENT} s")),
         ("TTFT", format!("time to the first token of requests in the last {RECENT} s")),
         ("TPOT", format!("time per output token of requests in the last {RECENT} s")),
         ("KV CACHE", format!("blocks in use; blocks found again in the last {RECENT} s")),
+        ("WHY", "what limits the engine, or the cause of its state".to_owned()),
         ("-", "not known, or nothing happened".to_owned()),
         ("[sim]", "a simulated engine".to_owned()),
-        ("charts", format!("collected while this runs, at most {} minutes", HISTORY / 60.0)),
+        ("charts", format!("of the selected engine, {} minutes", HISTORY / 60.0)),
     ];
     let line = |key: &str, text: &str| {
         Line::from(vec![Span::styled(format!(" {key:<11}"), theme.style(Tone::Title)), Span::raw(text.to_owned())])

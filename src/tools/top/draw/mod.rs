@@ -6,6 +6,8 @@ mod help;
 mod sides;
 mod table;
 
+pub use table::state;
+
 use std::time::Duration;
 
 use ratatui::Frame;
@@ -64,7 +66,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, interval: Duration) 
         }
     }
     if app.help {
-        help::draw(frame, theme, interval);
+        help::draw(frame, theme);
     }
 }
 

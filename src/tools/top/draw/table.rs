@@ -3,13 +3,14 @@
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
+use trtllm_verdict::verdict::Severity;
+
 use super::super::app::{App, Focus};
 use super::super::columns::{Column, fitting};
 use super::super::exporter::Row;
-use super::super::numbers::Number;
+use super::super::reading::Engine;
 use super::super::theme::{Theme, Tone};
 use super::super::units::{cut, left, right};
-use trtllm_diagnosis::thresholds::{EXHAUSTED_KV_CACHE, FULL_KV_CACHE, QUEUED_SHARE};
 
 /// Two lines of titles, the engines that have room, an empty line, the cause, an empty line.
 pub(super) fn lines(app: &App, rows: &[Row<'_>], columns: usize, height: usize, theme: Theme) -> Vec<Line<'static>> {
@@ -31,7 +32,7 @@ pub(super) fn lines(app: &App, rows: &[Row<'_>], columns: usize, height: usize, 
         let position = if more > 0 { format!(" ({} of {})", selected + 1, rows.len()) } else { String::new() };
         let name = row.engine.name.text();
         let text = format!("{name}{exporter}{position}: {}: {}", row.engine.state, row.engine.why);
-        lines.push(Line::styled(cut(&text, columns), theme.style(state(&row.engine.state))));
+        lines.push(Line::styled(cut(&text, columns), theme.style(state(row.engine))));
     } else {
         lines.push(Line::default());
     }
@@ -113,28 +114,24 @@ fn line(row: &Row<'_>, chosen: &[(Column, usize)], is_selected: bool, theme: The
     if is_selected { line.style(Style::new().add_modifier(Modifier::REVERSED)) } else { line }
 }
 
-/// Of a state.
-pub(super) fn state(state: &str) -> Tone {
-    match state {
-        "busy" => Tone::Good,
-        "idle" => Tone::Minor,
-        "starting" => Tone::Info,
+/// Of the state of an engine, and of what limits it.
+#[must_use]
+pub fn state(engine: &Engine) -> Tone {
+    match (engine.severity, engine.state.as_str()) {
+        (Severity::Critical, _) => Tone::Bad,
+        (Severity::Warning, _) => Tone::Warning,
+        (Severity::Info, _) | (_, "starting") => Tone::Info,
+        (_, "busy") => Tone::Good,
+        (_, "idle") => Tone::Minor,
         _ => Tone::Bad,
     }
 }
 
 fn tone(column: Column, row: &Row<'_>) -> Tone {
-    let value = |number| row.engine.numbers.get(number);
     match column {
-        Column::State => state(&row.engine.state),
+        Column::State => state(row.engine),
+        Column::Why if row.engine.severity > Severity::None => state(row.engine),
         Column::Why | Column::Exporter => Tone::Minor,
-        Column::Number(Number::KvUsed) if value(Number::KvUsed) >= Some(EXHAUSTED_KV_CACHE) => Tone::Bad,
-        Column::Number(Number::KvUsed) if value(Number::KvUsed) >= Some(FULL_KV_CACHE) => Tone::Warning,
-        Column::Number(Number::Queued) => {
-            let limit = value(Number::Max).map_or(0.0, |max| max * QUEUED_SHARE);
-            if value(Number::Queued).is_some_and(|queued| queued > limit) { Tone::Warning } else { Tone::Plain }
-        }
-        Column::Number(Number::Paused) if value(Number::Paused) > Some(0.0) => Tone::Warning,
         _ => Tone::Plain,
     }
 }

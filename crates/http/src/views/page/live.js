@@ -1,25 +1,10 @@
-// Keeps the page up to date while it is visible. Nothing is requested while it is hidden.
+// Keeps the page up to date while it is visible. Nothing is requested while it is hidden. All numbers and conclusions come from the
+// exporter's API.
 "use strict";
 
 const EVERY_MS = 2000;
-const KEPT_SECONDS = 300;
-/** Rates and quantiles are of this time. */
-const WINDOW_SECONDS = 30;
-
-/** Of the metrics page. The names of other exporters are not needed. */
-const GROUPS = ["triton", "engine", "gpu", "exporter"].map((group) => `collect[]=${group}`).join("&");
-
-const NVML_STATES = {
-  off: "GPU metrics are switched off (--gpu off).",
-  starting: "NVML is being initialized.",
-  up: "NVML works, but no GPU is visible to the exporter.",
-  library_not_found: "NVIDIA's library libnvidia-ml.so.1 was not found. On a GPU node, make it visible to the exporter.",
-  driver_not_loaded: "The NVIDIA driver is not loaded.",
-  version_mismatch: "The NVIDIA library and driver have different versions. Restart the node or the container.",
-  no_permission: "The exporter may not open the GPU devices.",
-  failed: "NVML failed; the log has the reason.",
-  released: "NVML is closed on request.",
-};
+/** Up to so many engines, the details of all are open. */
+const FEW_ENGINES = 4;
 
 const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const compact = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
@@ -27,82 +12,65 @@ const count = (value) => (value < 10000 ? plain.format(value) : compact.format(v
 const perSecond = (value) => `${count(value)}/s`;
 const percent = (value) => `${plain.format(value * 100)} %`;
 const seconds = (value) => (value < 0.001 ? `${plain.format(value * 1e6)} µs` : value < 1 ? `${plain.format(value * 1e3)} ms` : `${plain.format(value)} s`);
+const watts = (value) => `${plain.format(value)} W`;
 const GIB = 2 ** 30;
-const shown = (value, format) => (value === undefined || !Number.isFinite(value) ? undefined : format(value));
+const shown = (value, format) => (value === undefined ? undefined : format(value));
+const UNITS = { count, seconds, share: percent, ratio: count, watts, bytes: (value) => `${plain.format(value / 1e9)} GB` };
+const SEVERITIES = ["none", "info", "warning", "critical"];
 
-/** One reading of an engine: the numbers of the metrics page, and what changed in the last WINDOW_SECONDS. */
-function readEngine(scope, time, earlier) {
-  const value = (name, labels) => scope.value(`nv_trt_llm_${name}`, labels);
-  const request = (type) => value("request_metrics", { request_type: type });
-  const reading = { time, totals: {}, buckets: {} };
-  for (const name of ["iterations", "generation_tokens", "context_tokens", "kv_cache_blocks_reused", "kv_cache_blocks_missed"]) {
-    reading.totals[name] = value(`${name}_total`);
+const evidenceText = (evidence) => evidence.map(({ name, value, unit, threshold }) =>
+  `${name}: ${UNITS[unit](value)}${threshold === undefined ? "" : ` (limit ${UNITS[unit](threshold)})`}`).join(" · ");
+const severityOf = ({ verdict }) => verdict?.severity ?? "none";
+/** An engine in trouble shows what limits it in place of its state. */
+const badge = (engine) => (severityOf(engine) === "none" ? [engine.state, engine.state] : [engine.verdict.cause.replaceAll("_", " "), engine.verdict.severity]);
+const reason = (engine) => (severityOf(engine) === "none" ? engine.why : engine.verdict.says);
+const keyOf = ({ model, version, labels, orchestrator }) => JSON.stringify([model, version, labels, orchestrator !== undefined]);
+const nameOf = ({ model, version }) => `${model}:${version}`;
+
+/** Keeps one item per key, in the order of the keys. */
+class Items {
+  constructor(parent) {
+    this.parent = parent;
+    this.items = new Map();
   }
-  for (const name of ["iteration_latency", "time_to_first_token", "time_per_output_token"]) {
-    reading.buckets[name] = scope.buckets(`nv_trt_llm_${name}_seconds`);
+
+  show(things, key, create) {
+    const keys = things.map(key);
+    for (const [known, item] of this.items) {
+      if (!keys.includes(known)) {
+        item.node.remove();
+        this.items.delete(known);
+      }
+    }
+    keys.forEach((wanted, index) => {
+      if (!this.items.has(wanted)) this.items.set(wanted, create(things[index]));
+      const { node } = this.items.get(wanted);
+      if (this.parent.children[index] !== node) this.parent.insertBefore(node, this.parent.children[index] ?? null);
+      this.items.get(wanted).show(things[index]);
+    });
   }
-  Object.assign(reading, {
-    active: request("active"),
-    max: request("max"),
-    scheduled: request("scheduled"),
-    waiting: request("waiting"),
-    queued: value("queued_requests"),
-    paused: value("inflight_batcher_metrics", { inflight_batcher_specific_metric: "paused_requests" }),
-    kvUse: value("kv_cache_block_metrics", { kv_cache_block_type: "fraction" }),
-    lost: value("iterations_lost_total"),
-    restarts: value("engine_restarts_total"),
-    completed: value("requests_completed_total"),
-    acceptance: value("spec_decode_acceptance_ratio"),
-    ranks: value("attention_dp_ranks"),
-  });
-  const before = earlier.find((old) => time - old.time <= WINDOW_SECONDS);
-  if (!before) return reading;
-  const rate = (name) => {
-    const change = increase(before.totals[name], reading.totals[name]);
-    return change === undefined ? undefined : change / (time - before.time);
-  };
-  const during = (q, name) => quantile(q, before.buckets[name], reading.buckets[name]);
-  const reused = increase(before.totals.kv_cache_blocks_reused, reading.totals.kv_cache_blocks_reused);
-  const missed = increase(before.totals.kv_cache_blocks_missed, reading.totals.kv_cache_blocks_missed);
-  Object.assign(reading, {
-    iterations: rate("iterations"),
-    generated: rate("generation_tokens"),
-    context: rate("context_tokens"),
-    hits: reused + missed > 0 ? reused / (reused + missed) : undefined,
-    latency50: during(0.5, "iteration_latency"),
-    latency99: during(0.99, "iteration_latency"),
-    first50: during(0.5, "time_to_first_token"),
-    first95: during(0.95, "time_to_first_token"),
-    output50: during(0.5, "time_per_output_token"),
-    output95: during(0.95, "time_per_output_token"),
-  });
-  return reading;
 }
 
-const NUMBERS = [
-  ["Active requests", (r) => shown(r.active, count) && (r.max === undefined ? count(r.active) : `${count(r.active)} of ${count(r.max)}`)],
-  ["Waiting", (r) => shown(r.waiting, count)],
-  ["Queued", (r) => shown(r.queued, count)],
-  ["KV cache", (r) => shown(r.kvUse, percent)],
-  ["Generated tokens", (r) => shown(r.generated, perSecond)],
-  ["Iterations", (r) => shown(r.iterations, perSecond)],
-  ["Accepted drafts", (r) => shown(r.acceptance, percent)],
-  ["Ranks", (r) => shown(r.ranks, count)],
-  ["Completed requests", (r) => shown(r.completed, count)],
-  ["Lost iterations", (r) => shown(r.lost, count)],
-  ["Restarts", (r) => shown(r.restarts, count)],
-];
+/** A row of a table. columns: [title, text(thing), class] */
+class TableRow {
+  constructor(columns, first) {
+    this.columns = columns;
+    this.cells = columns.map(([, , kind], column) => element(column ? "td" : "th", { ...(column ? {} : { scope: "row" }), class: kind ?? "" }));
+    if (first) this.cells[0].append(first);
+    this.first = first;
+    this.node = element("tr", {}, ...this.cells);
+  }
 
-function engineCharts() {
-  const line = (label, key) => ({ label, value: (reading) => reading[key] });
-  return [
-    new Chart("Requests", [line("active", "active"), line("waiting", "waiting"), line("paused", "paused")], count),
-    new Chart("Tokens", [line("generated", "generated"), line("context", "context")], perSecond),
-    new Chart("KV cache", [line("used", "kvUse"), line("reused", "hits")], percent, 1),
-    new Chart("Iteration latency", [line("p50", "latency50"), line("p99", "latency99")], seconds),
-    new Chart("Time to first token", [line("p50", "first50"), line("p95", "first95")], seconds),
-    new Chart("Time per output token", [line("p50", "output50"), line("p95", "output95")], seconds),
-  ];
+  show(thing) {
+    this.columns.forEach(([, text], column) => {
+      if (column > 0 || !this.first) setText(this.cells[column], text(thing) ?? "–");
+    });
+  }
+}
+
+function table(columns, caption, rows) {
+  const head = element("tr", {}, ...columns.map(([title, , kind]) => element("th", { scope: "col", class: kind ?? "" }, title)));
+  return element("table", {}, element("caption", {}, caption), element("thead", {}, head), rows);
 }
 
 /** A list of numbers; those that are unknown are left out. */
@@ -115,211 +83,295 @@ class Numbers {
     this.node = element("dl", {}, ...this.rows.map(({ row }) => row));
   }
 
-  show(reading) {
+  show(thing) {
     for (const { text, value, row } of this.rows) {
-      const shownText = text(reading);
+      const shownText = text(thing);
       row.hidden = shownText === undefined;
       setText(value, shownText ?? "");
     }
   }
 }
 
-const RANK_COLUMNS = [
-  ["rank", (row) => String(rankOf(row))],
-  ["active", (row) => shown(own(row, row.numActiveRequests), count)],
-  ["scheduled", ({ inflightBatchingStats: batch }) => shown(batch?.numScheduledRequests, count)],
-  ["context tokens", ({ inflightBatchingStats: batch }) => shown(batch?.numCtxTokens, count)],
-  ["generating", ({ inflightBatchingStats: batch }) => shown(batch?.numGenRequests, count)],
-  ["KV cache", (row) => (row.kvCacheStats?.maxNumBlocks > 0 ? shown(own(row, row.kvCacheStats.usedNumBlocks / row.kvCacheStats.maxNumBlocks), percent) : undefined)],
+const ENGINE_COLUMNS = [
+  ["Engine", ({ model, version }) => `${model} ${version}`, "name"],
+  ["State", (engine) => badge(engine)[0], "badge"],
+  ["What limits it", reason, "words"],
+  ["Waiting", ({ window }) => shown(window?.waiting, count), "wide"],
+  ["Tokens", ({ window, totals }) => (totals?.iterations > 0 ? shown(window?.generationTokensPerSecond, perSecond) : undefined), "wide"],
+  ["First token p95", ({ window }) => shown(window?.ttftSeconds?.p95, seconds), "wide"],
+  ["Objectives met", ({ window }) => shown(window?.objectivesMetRatio, percent), "wide"],
+  ["KV cache", ({ load }) => shown(load?.kvCacheUsedRatio, percent), "wide"],
 ];
-/** With `rank`, `attentionDpRank` can be that of the rank which sends the rows. */
-const rankOf = (row) => row.rank ?? row.attentionDpRank;
-/** Rows without `rank` have their own batch, and copy the rest from rank 0. */
-const own = (row, value) => (row.rank !== undefined || !(row.attentionDpRank > 0) ? value : undefined);
 
-/** The last row of each rank, as the engine sent it. */
-class Ranks {
-  constructor() {
-    this.rows = element("tbody");
-    const head = element("tr", {}, ...RANK_COLUMNS.map(([name]) => element("th", { scope: "col" }, name)));
-    this.node = element("table", {}, element("caption", {}, "Last iteration of each rank"), element("thead", {}, head), this.rows);
+/** The row of an engine. Its button opens and closes the details. */
+class EngineRow extends TableRow {
+  constructor(engine) {
+    const button = element("button", { type: "button" }, `${engine.model} ${engine.version}${labelsOf(engine)}`);
+    super(ENGINE_COLUMNS, button);
+    this.state = element("span", { class: "state" });
+    button.addEventListener("click", () => {
+      toggled.set(keyOf(engine), button.getAttribute("aria-expanded") !== "true");
+      showDetails();
+    });
   }
 
-  show(records) {
-    const last = new Map(records.filter((row) => rankOf(row) !== undefined).map((row) => [rankOf(row), row]));
-    this.node.hidden = last.size < 2;
-    const rows = [...last.keys()].sort((one, other) => one - other).map((rank) => last.get(rank));
-    const cells = (row) => RANK_COLUMNS.map(([, text], column) => element(column ? "td" : "th", column ? {} : { scope: "row" }, text(row) ?? "–"));
-    this.rows.replaceChildren(...rows.map((row) => element("tr", {}, ...cells(row))));
+  show(engine) {
+    super.show(engine);
+    const [text, kind] = badge(engine);
+    setText(this.state, text);
+    this.state.className = `state ${kind}`;
+    this.cells[1].replaceChildren(this.state);
+    this.first.setAttribute("aria-expanded", String(isOpen(engine)));
   }
 }
 
-class EngineCard {
+const labelsOf = ({ labels }) => Object.entries(labels).map(([name, value]) => ` ${name}=${value}`).join("");
+
+const NUMBERS = [
+  ["Active requests", ({ load }) => shown(load?.active, (active) => (load.maxActive === undefined ? count(active) : `${count(active)} of ${count(load.maxActive)}`))],
+  ["Waiting", ({ load }) => shown(load?.waiting, count)],
+  ["Queued", ({ load }) => shown(load?.queued, count)],
+  ["Paused", ({ load }) => shown(load?.paused || undefined, count)],
+  ["KV cache", ({ load }) => shown(load?.kvCacheUsedRatio, percent)],
+  ["Generated tokens", ({ window }) => shown(window?.generationTokensPerSecond, perSecond)],
+  ["Iterations", ({ window }) => shown(window?.iterationsPerSecond, perSecond)],
+  ["Objectives met", ({ window }) => shown(window?.objectivesMetRatio, percent)],
+  ["Accepted drafts", ({ load }) => shown(load?.specDecodeAcceptanceRatio, percent)],
+  ["Ranks", ({ load }) => shown(load?.ranks?.length, count)],
+  ["Completed requests", ({ totals }) => shown(totals?.requestsCompleted, count)],
+  ["Lost iterations", ({ totals }) => shown(totals?.iterationsLost, count)],
+  ["Restarts", ({ totals }) => shown(totals?.engineRestarts, count)],
+];
+
+function engineCharts() {
+  const line = (label, value) => ({ label, value });
+  return [
+    new Chart("Requests", [line("in the batch", (slot) => slot.scheduled), line("waiting", (slot) => slot.waiting)], count),
+    new Chart("Tokens", [line("generated", (slot) => slot.generationTokensPerSecond), line("context", (slot) => slot.contextTokensPerSecond)], perSecond),
+    new Chart("KV cache", [line("used", (slot) => slot.kvCacheUsedRatio), line("reused", (slot) => slot.kvCacheHitRatio)], percent, 1),
+    new Chart("Iteration", [line("mean", (slot) => slot.iterationSeconds?.mean), line("p99", (slot) => slot.iterationSeconds?.p99)], seconds),
+    new Chart("Time to first token", [line("p50", (slot) => slot.ttftSeconds?.p50), line("p95", (slot) => slot.ttftSeconds?.p95)], seconds),
+    new Chart("Time per output token", [line("p50", (slot) => slot.tpotSeconds?.p50), line("p95", (slot) => slot.tpotSeconds?.p95)], seconds),
+    new Chart("Time in the queue", [line("mean", (slot) => slot.queueSeconds?.mean), line("p95", (slot) => slot.queueSeconds?.p95)], seconds),
+    new Chart("Objectives", [line("met", (slot) => slot.objectivesMetRatio)], percent, 1),
+  ];
+}
+
+const RANK_COLUMNS = [
+  ["rank", ({ rank }) => String(rank)],
+  ["active", ({ active }) => shown(active, count)],
+  ["scheduled", ({ scheduled }) => shown(scheduled, count)],
+  ["context tokens", ({ contextTokens }) => shown(contextTokens, count)],
+  ["generating", ({ generationRequests }) => shown(generationRequests, count)],
+  ["KV cache", ({ kvCacheUsedRatio }) => shown(kvCacheUsedRatio, percent)],
+];
+
+/** What every card of an engine or orchestrator has. */
+class Card {
   constructor(engine) {
-    this.labels = { model: engine.model, version: engine.version, ...engine.labels };
-    this.readings = [];
     this.state = element("span", { class: "state" });
     this.simulated = element("span", { class: "simulated" }, "simulated");
     this.why = element("p", { class: "why" });
     this.about = element("p", { class: "about" });
-    this.numbers = new Numbers(NUMBERS);
-    this.charts = engineCharts();
-    const labels = Object.entries(engine.labels).map(([name, value]) => ` ${name}=${value}`).join("");
-    const title = element("h3", {}, engine.model, " ", element("small", {}, `version ${engine.version}${labels}`));
-    this.graphs = element("div", { class: "charts" }, ...this.charts.map(({ node }) => node));
+    const title = element("h3", {}, engine.model, " ", element("small", {}, `version ${engine.version}${labelsOf(engine)}`));
     const head = element("header", {}, title, this.state, this.simulated);
-    this.ranks = new Ranks();
-    this.node = element("article", {}, head, this.why, this.about, this.numbers.node, this.ranks.node, this.graphs);
+    this.verdict = element("div", { class: "verdict" });
+    this.node = element("article", {}, head, this.why, this.verdict, this.about);
   }
 
-  show(engine, series, records, time) {
-    setText(this.state, engine.state);
-    this.state.className = `state ${engine.state}`;
+  show(engine) {
+    const [text, kind] = badge(engine);
+    setText(this.state, text);
+    this.state.className = `state ${kind}`;
     this.simulated.hidden = !engine.simulated;
+    const time = Date.now() / 1000;
     const { unansweredSinceTimestampSeconds: since } = engine.lastPoll;
-    setText(this.why, since === undefined ? engine.why : `${engine.why} (no answer for ${seconds(Math.max(0, Math.round(time - since)))})`);
+    setText(this.why, since === undefined ? reason(engine) : `${engine.why} (no answer for ${seconds(Math.max(0, Math.round(time - since)))})`);
+    this.showVerdict(engine);
     const last = engine.lastRecordTimestampSeconds;
     const parts = [engine.source, engine.backend, engine.engineVersion && `TensorRT-LLM ${engine.engineVersion}`];
-    parts.push(last === undefined ? "no record yet" : `last record ${seconds(Math.max(0, time - last))} ago`);
+    if (engine.orchestrator === undefined) parts.push(last === undefined ? "no record yet" : `last record ${seconds(Math.max(0, time - last))} ago`);
     setText(this.about, parts.filter(Boolean).join(" · "));
-    const reading = readEngine(new Scope(series, this.labels), time, this.readings);
-    this.readings = [...this.readings.filter((old) => time - old.time < KEPT_SECONDS && old.time < time), reading];
-    // Without a record, all totals are 0.
-    this.numbers.node.hidden = this.graphs.hidden = last === undefined;
-    this.ranks.show(records);
-    if (last === undefined) return;
-    this.numbers.show(reading);
-    const span = Math.min(KEPT_SECONDS, Math.max(30, time - this.readings[0].time));
-    for (const chart of this.charts) chart.draw(this.readings, span);
+  }
+
+  showVerdict({ verdict }) {
+    const lines = [];
+    if (verdict !== undefined && verdict.severity !== "none") {
+      lines.push(evidenceText(verdict.evidence));
+      if (verdict.confidence === "low") lines.push("Not certain: another cause would look similar, or a number that would prove it is missing.");
+      if (verdict.cost) lines.push(`Users: ${verdict.cost}`);
+      lines.push(`Change: ${verdict.remedy}`);
+      if (verdict.consequences.length) lines.push(`Follows from it: ${verdict.consequences.join(", ").replaceAll("_", " ")}`);
+      lines.push(`Since ${new Date(verdict.since * 1000).toLocaleTimeString()}`);
+    }
+    if (lines.join("\n") === this.lines) return;
+    this.lines = lines.join("\n");
+    this.verdict.replaceChildren(...lines.filter(Boolean).map((line) => element("p", {}, line)));
   }
 }
 
-const GPU_NUMBERS = [
-  ["Utilization", (gpu) => shown(gpu.value("nv_gpu_utilization"), percent)],
-  ["Memory", (gpu) => shown(gpu.value("nv_gpu_memory_used_bytes"), (used) => `${plain.format(used / GIB)} of ${plain.format(gpu.value("nv_gpu_memory_total_bytes") / GIB)} GiB`)],
-  ["Power", (gpu) => shown(gpu.value("nv_gpu_power_usage"), (watts) => `${plain.format(watts)} of ${plain.format(gpu.value("nv_gpu_power_limit"))} W`)],
-  ["Temperature", (gpu) => shown(gpu.value("nv_gpu_temperature_celsius", { sensor: "gpu" }), (celsius) => `${plain.format(celsius)} °C`)],
-  ["SM active", (gpu) => shown(gpu.value("nv_gpu_sm_active_ratio"), percent)],
-  ["Clocks limited by", (gpu) => gpu.all("nv_gpu_clocks_event_active").filter(({ value }) => value === 1).map(({ labels }) => labels.reason.replaceAll("_", " ")).join(", ") || "nothing"],
-  ["Last Xid", (gpu) => shown(gpu.value("nv_gpu_last_xid"), count)],
+class EngineCard extends Card {
+  constructor(engine) {
+    super(engine);
+    this.numbers = new Numbers(NUMBERS);
+    this.charts = engineCharts();
+    this.graphs = element("div", { class: "charts" }, ...this.charts.map(({ node }) => node));
+    const rows = element("tbody");
+    this.ranks = new Items(rows);
+    this.rankTable = table(RANK_COLUMNS, "Last iteration of each rank", rows);
+    this.node.append(this.numbers.node, this.rankTable, this.graphs);
+  }
+
+  show(engine) {
+    super.show(engine);
+    // Without a record, all totals are 0.
+    this.numbers.node.hidden = this.graphs.hidden = engine.lastRecordTimestampSeconds === undefined;
+    const ranks = engine.load?.ranks ?? [];
+    this.rankTable.hidden = ranks.length === 0;
+    this.ranks.show(ranks, ({ rank }) => rank, () => new TableRow(RANK_COLUMNS));
+    this.numbers.show(engine);
+    const slots = history.get(nameOf(engine)) ?? [];
+    for (const chart of this.charts) chart.draw(slots);
+  }
+}
+
+const ORCHESTRATOR_NUMBERS = [
+  ["Ready", ({ orchestrator }) => shown(orchestrator.ready, (ready) => (ready ? "yes" : "no"))],
+  ["Requests", ({ orchestrator }) => shown(orchestrator.window?.requestsPerSecond, perSecond)],
+  ["Errors", ({ orchestrator }) => shown(orchestrator.window?.errorRatio, percent)],
 ];
 
-class GpuCard {
-  constructor(uuid) {
-    this.uuid = uuid;
-    this.title = element("h3");
-    this.state = element("span", { class: "state" });
-    this.numbers = new Numbers(GPU_NUMBERS);
-    this.node = element("article", {}, element("header", {}, this.title, this.state), this.numbers.node);
+/** A side has a column: on a telephone, a column for each number would be too much. */
+const SIDE_ROWS = [
+  ["workers", ({ readyWorkers: ready, minimalWorkers: needed }) => shown(ready, () => (ready < needed ? `${count(ready)} of ${count(needed)}` : count(ready)))],
+  ["requests", (_, window) => shown(window?.requestsPerSecond, perSecond)],
+  ["errors", (_, window) => shown(window?.errorRatio, percent)],
+  ["retries", (_, window) => shown(window?.retriesPerSecond, perSecond)],
+  ["request p50", (_, window) => shown(window?.seconds?.p50, seconds)],
+  ["request p95", (_, window) => shown(window?.seconds?.p95, seconds)],
+  ["first byte p95", (_, window) => shown(window?.firstByteSeconds?.p95, seconds)],
+];
+
+class OrchestratorCard extends Card {
+  constructor(engine) {
+    super(engine);
+    this.numbers = new Numbers(ORCHESTRATOR_NUMBERS);
+    this.head = element("thead");
+    this.sides = element("tbody");
+    this.node.append(this.numbers.node, element("table", {}, element("caption", {}, "Requests to the workers of each side"), this.head, this.sides));
   }
 
-  show(info, series) {
-    const gpu = new Scope(series, { gpu_uuid: this.uuid });
-    const state = gpu.all("nv_gpu_state").find(({ value }) => value === 1)?.labels.state ?? "";
-    setText(this.title, `GPU ${info.index ?? ""} ${info.name ?? this.uuid}`);
-    setText(this.state, state.replaceAll("_", " "));
-    this.state.className = `state ${state}`;
-    this.numbers.show(gpu);
+  show(engine) {
+    super.show(engine);
+    this.numbers.show(engine);
+    const { sides, window } = engine.orchestrator;
+    const known = ["context", "generation", "encoder"].filter((side) => sides[side] !== undefined);
+    this.head.replaceChildren(element("tr", {}, element("td"), ...known.map((side) => element("th", { scope: "col" }, side))));
+    const cells = (text) => known.map((side) => element("td", {}, text(sides[side], window?.sides[side]) ?? "–"));
+    this.sides.replaceChildren(...SIDE_ROWS.map(([name, text]) => element("tr", {}, element("th", { scope: "row" }, name), ...cells(text))));
   }
 }
 
-const FACTS = { count, seconds, share: percent, text: (text) => text };
-
-/** What `trtllm-exporter doctor` would say about the last half minute. */
+/** What is worth knowing beside the verdicts. */
 class FindingCard {
   constructor(finding) {
     const severity = element("span", { class: `state ${finding.severity}` }, finding.severity);
-    this.facts = element("p");
-    const head = element("header", {}, severity, element("h3", {}, finding.says));
+    this.says = element("h3");
+    this.evidence = element("p");
     const subject = element("p", { class: "about" }, `${finding.kind} ${finding.subject} · ${finding.rule}`);
-    this.node = element("article", {}, head, subject, this.facts, element("p", {}, `Change: ${finding.change}`));
+    this.node = element("article", {}, element("header", {}, severity, this.says), subject, this.evidence, element("p", {}, `Change: ${finding.remedy}`));
   }
 
   show(finding) {
-    // The sentence ends with the error.
-    const facts = finding.facts.filter(({ name }) => name !== "error");
-    setText(this.facts, facts.map(({ name, value, unit }) => `${name}: ${FACTS[unit](value)}`).join(" · "));
+    setText(this.says, finding.says);
+    setText(this.evidence, evidenceText(finding.evidence));
   }
 }
 
-/** Keeps one card per key, in the order of the keys. */
-class Cards {
-  constructor(parent) {
-    this.parent = parent;
-    this.cards = new Map();
+const GPU_COLUMNS = [
+  ["GPU", ({ index, name, uuid }) => `${index} ${name ?? uuid}`, "name"],
+  ["State", ({ state }) => state.replaceAll("_", " "), "badge"],
+  ["Utilization", ({ utilizationRatio }) => shown(utilizationRatio, percent)],
+  ["SM active", ({ smActiveRatio }) => shown(smActiveRatio, percent), "wide"],
+  ["Memory", ({ memoryUsedBytes: used, memoryTotalBytes: total }) => shown(used, () => `${plain.format(used / GIB)} of ${plain.format(total / GIB)} GiB`), "wide"],
+  ["Power", ({ powerWatts: power, powerLimitWatts: limit }) => shown(power, () => (limit === undefined ? watts(power) : `${plain.format(power)} of ${watts(limit)}`)), "wide"],
+  ["Temperature", ({ celsius }) => shown(celsius, (celsius) => `${plain.format(celsius)} °C`), "wide"],
+  ["Clocks limited by", ({ clocksLimitedBy }) => shown(clocksLimitedBy, (reasons) => reasons.join(", ").replaceAll("_", " ") || "nothing"), "words"],
+  ["Last Xid", ({ lastXid }) => shown(lastXid, count), "wide"],
+];
+
+class GpuRow extends TableRow {
+  constructor() {
+    super(GPU_COLUMNS);
+    this.state = element("span", { class: "state" });
   }
 
-  show(keys, create, update) {
-    for (const [key, card] of this.cards) {
-      if (!keys.includes(key)) {
-        card.node.remove();
-        this.cards.delete(key);
-      }
-    }
-    keys.forEach((key, index) => {
-      if (!this.cards.has(key)) this.cards.set(key, create(index));
-      const card = this.cards.get(key);
-      if (this.parent.children[index] !== card.node) this.parent.insertBefore(card.node, this.parent.children[index] ?? null);
-      update(card, index);
-    });
+  show(gpu) {
+    super.show(gpu);
+    // The row agrees with the findings about the GPU.
+    const found = findings.filter(({ kind, subject }) => kind === "GPU" && subject === `${gpu.index} ${gpu.uuid}`);
+    const worst = found.find(({ severity }) => severity !== "info");
+    setText(this.state, worst && gpu.state === "ok" ? worst.rule.replace("gpu-", "") : gpu.state.replaceAll("_", " "));
+    this.state.className = `state ${worst?.severity ?? gpu.state}`;
+    this.cells[1].replaceChildren(this.state);
   }
 }
 
 const byId = (id) => document.getElementById(id);
-const findingCards = new Cards(byId("findings"));
-const engineCards = new Cards(byId("engines"));
-const gpuCards = new Cards(byId("gpus"));
+const findingCards = new Items(byId("findings"));
+const engineRows = new Items(byId("engine-rows"));
+const engineCards = new Items(byId("engines"));
+const gpuRows = new Items(byId("gpu-rows"));
+byId("engine-table").prepend(element("thead", {}, element("tr", {}, ...ENGINE_COLUMNS.map(([title, , kind]) => element("th", { scope: "col", class: kind }, title)))));
+byId("gpu-table").prepend(element("thead", {}, element("tr", {}, ...GPU_COLUMNS.map(([title, , kind]) => element("th", { scope: "col", class: kind ?? "" }, title)))));
 
-function showFindings({ windowSeconds, findings }) {
-  const key = ({ rule, kind, subject }) => JSON.stringify([rule, kind, subject]);
-  findingCards.show(findings.map(key), (index) => new FindingCard(findings[index]), (card, index) => card.show(findings[index]));
-  byId("no-findings").hidden = findings.length > 0;
-  setText(byId("no-findings"), windowSeconds > 0 ? `Nothing found in the last ${seconds(windowSeconds)}.` : "Watching.");
+let engines = [];
+let findings = [];
+/** Slots of the last minutes by engine. */
+let history = new Map();
+/** What a person has opened or closed. */
+const toggled = new Map();
+
+function isOpen(engine) {
+  return toggled.get(keyOf(engine)) ?? (engines.length <= FEW_ENGINES || (engine === engines[0] && severityOf(engine) !== "none"));
 }
 
-function show(series, engines, records, found, time) {
-  const key = ({ model, version, labels, orchestrator }) => JSON.stringify([model, version, labels, orchestrator !== undefined]);
+function showDetails() {
+  engineRows.show(engines, keyOf, (engine) => new EngineRow(engine));
   const card = (engine) => (engine.orchestrator === undefined ? new EngineCard(engine) : new OrchestratorCard(engine));
-  engineCards.show(engines.map(key), (index) => card(engines[index]), (card, index) => card.show(engines[index], series, records[index], time));
+  engineCards.show(engines.filter(isOpen), keyOf, card);
+}
+
+function show(gpus, found) {
+  findingCards.show(findings, ({ rule, kind, subject }) => JSON.stringify([rule, kind, subject]), (finding) => new FindingCard(finding));
+  byId("findings-section").hidden = findings.length === 0;
+  // In order of trouble.
+  engines.sort((one, other) => SEVERITIES.indexOf(severityOf(other)) - SEVERITIES.indexOf(severityOf(one)));
+  showDetails();
   byId("no-engines").hidden = engines.length > 0;
-  const gpus = (series.get("nv_gpu_info") ?? []).map(({ labels }) => labels);
-  gpuCards.show(gpus.map((gpu) => gpu.gpu_uuid), (index) => new GpuCard(gpus[index].gpu_uuid), (card, index) => card.show(gpus[index], series));
-  const nvml = (series.get("trtllm_exporter_nvml_state") ?? []).find(({ value }) => value === 1)?.labels.state;
-  byId("no-gpus").hidden = gpus.length > 0;
-  setText(byId("no-gpus"), NVML_STATES[nvml] ?? "");
+  byId("engine-table").hidden = engines.length === 0;
+  gpuRows.show(gpus.gpus, ({ uuid }) => uuid, () => new GpuRow());
+  byId("gpu-table").hidden = gpus.gpus.length === 0;
+  byId("no-gpus").hidden = gpus.gpus.length > 0;
+  setText(byId("no-gpus"), gpus.why ?? "");
   byId("found-section").hidden = found.length === 0;
   byId("found").replaceChildren(...found.map(({ address, finding }) => element("li", {}, element("code", {}, address), ` ${finding}`)));
-  const refused = (series.get("trtllm_exporter_publishers_refused_total") ?? []).filter(({ value }) => value > 0);
-  byId("refused").hidden = refused.length === 0;
-  setText(byId("refused"), `Refused publishers: ${refused.map(({ labels, value }) => `${labels.reason} ${count(value)}`).join(", ")}`);
 }
 
 async function get(path) {
-  const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(10000) });
+  const response = await fetch(`api/v1/${path}`, { cache: "no-store", signal: AbortSignal.timeout(10000) });
   if (!response.ok) throw new Error(`${path} answers ${response.status}`);
-  return response;
+  return response.json();
 }
 
 async function update() {
-  const [text, engines, found, findings] = await Promise.all([
-    get(`${document.body.dataset.metrics}?${GROUPS}`).then((response) => response.text()),
-    get("api/v1/engines").then((response) => response.json()),
-    get("api/v1/discovery").then((response) => response.json()),
-    get("api/v1/findings").then((response) => response.json()),
-  ]);
-  showFindings(findings);
-  const series = parseMetrics(text);
-  const records = await Promise.all(engines.map((engine) => recordsOfRanks(engine, series)));
-  show(series, engines, records, found, Date.now() / 1000);
-}
-
-/** The last records of an engine with ranks, none of other engines. */
-async function recordsOfRanks({ model, version, labels }, series) {
-  const ranks = new Scope(series, { model, version, ...labels }).value("nv_trt_llm_attention_dp_ranks");
-  if (!(ranks > 1)) return [];
-  const query = new URLSearchParams({ engine: `${model}:${version}`, last: 128 });
-  // Two engines that differ in their labels only have no records here.
-  return get(`api/v1/iterations?${query}`).then((response) => response.json(), () => []);
+  const [all, known, gpus, found] = await Promise.all([get("engines"), get("findings"), get("gpus"), get("discovery")]);
+  [engines, findings] = [all, known.findings];
+  const open = engines.filter((engine) => isOpen(engine) && engine.orchestrator === undefined).map(nameOf);
+  // An engine may leave between two answers.
+  const slots = open.map((name) => get(`history?${new URLSearchParams({ engine: name })}`).then((answer) => answer.engines[0].slots, () => []));
+  history = new Map((await Promise.all(slots)).map((slots, index) => [open[index], slots]));
+  show(gpus, found);
 }
 
 let failedSince;

@@ -12,7 +12,6 @@ use super::families::{Families, by_variant};
 use super::{HttpMetrics, process};
 use crate::build;
 use crate::metrics::catalog::Id;
-use crate::metrics::gpu::NVML_STATES;
 use crate::metrics::page::Labels;
 use crate::state::{EngineSnapshot, SourceStatus};
 use trtllm_model::gpu::{GpuInventory, GpuState, NvmlState};
@@ -103,7 +102,7 @@ impl OwnMetrics {
     fn nvml(&self, families: &mut Families<'_>) -> fmt::Result {
         let gpus = &*self.gpus;
         families.single(Id::NvmlUp, &ConstGauge::new(u64::from(gpus.nvml == NvmlState::Up)))?;
-        let states = NVML_STATES.map(|(_, state)| ConstGauge::new(u64::from(state == gpus.nvml)));
+        let states = NvmlState::ALL.map(|state| ConstGauge::new(u64::from(state == gpus.nvml)));
         families.series(Id::NvmlState, by_variant(Id::NvmlState, states).map(|(state, gauge)| ([state], gauge)))?;
         let on = gpus.nvml != NvmlState::Off;
         if on {

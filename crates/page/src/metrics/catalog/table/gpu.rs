@@ -2,8 +2,8 @@
 //! the driver. Prometheus handles that as a counter reset.
 
 use trtllm_model::gpu::{
-    Clocks, GpuReadings, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
-    ThrottleTimes,
+    CLOCK_REASONS, Clocks, GpuReadings, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits,
+    Temperatures, ThrottleTimes,
 };
 use trtllm_model::named_numbers::NamedNumbers as _;
 
@@ -148,7 +148,7 @@ families_with_values! {
     GpuClockMax = GPU.gauge("nv_gpu_clock_max_hertz").unit("hertz").by("type", Clocks::NAMES)
         .help("Maximum clock frequency in hertz.").origin("nvmlDeviceGetMaxClockInfo");
     GpuClocksEvent = GPU.gauge("nv_gpu_clocks_event_active")
-        .by("reason", &["gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting"])
+        .by("reason", &CLOCK_REASONS)
         .help("1 if this reason is limiting the clocks.").origin("nvmlDeviceGetCurrentClocksThrottleReasons");
     GpuThrottle = GPU.counter("nv_gpu_throttle_seconds_total").unit("seconds")
         .by("policy", ThrottleTimes::NAMES)

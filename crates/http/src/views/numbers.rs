@@ -1,0 +1,310 @@
+//! Numbers of engines and GPUs as the JSON API has them. `top` reads the same types. Unknown numbers are absent.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use trtllm_engine::Latest;
+use trtllm_engine::orchestrator::OrchestratorTotals;
+use trtllm_engine::window::{Distribution, Span};
+use trtllm_model::IterationStats;
+use trtllm_model::gpu::GpuSnapshot;
+use trtllm_verdict::findings::orchestrator::OrchestratorMark;
+
+/// The load of an engine in its last iteration.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Load {
+    pub active: Option<i64>,
+    pub max_active: Option<i64>,
+    pub scheduled: Option<i64>,
+    /// Active, and not scheduled.
+    pub waiting: Option<i64>,
+    pub queued: Option<i64>,
+    pub paused: Option<i64>,
+    pub kv_cache_used_ratio: Option<f64>,
+    pub spec_decode_acceptance_ratio: Option<f64>,
+    /// Ranks of attention data parallelism, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RankLoad>,
+}
+
+/// One rank of attention data parallelism in the last iteration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RankLoad {
+    pub rank: i64,
+    pub active: Option<i64>,
+    pub scheduled: Option<i64>,
+    pub context_tokens: Option<i64>,
+    pub generation_requests: Option<i64>,
+    pub kv_cache_used_ratio: Option<f64>,
+}
+
+impl Load {
+    /// `records`: the last ones of an engine with several ranks.
+    #[must_use]
+    pub fn of<'a>(latest: &Latest, records: impl Iterator<Item = &'a IterationStats>) -> Self {
+        let drafts = latest.spec_decoding.and_then(|drafts| drafts.num_accepted_tokens.zip(drafts.num_draft_tokens));
+        Self {
+            active: latest.active_of_all(),
+            max_active: latest.max_active_of_all(),
+            scheduled: latest.scheduled(),
+            waiting: latest.waiting(),
+            queued: latest.queued,
+            paused: latest.inflight.and_then(|batch| batch.num_paused_requests),
+            kv_cache_used_ratio: latest.kv.and_then(|kv| kv.used_fraction()),
+            spec_decode_acceptance_ratio: drafts
+                .filter(|(_, proposed)| *proposed > 0)
+                .map(|(accepted, proposed)| accepted as f64 / proposed as f64),
+            ranks: ranks(records),
+        }
+    }
+}
+
+/// The last row of each rank, if there are several.
+fn ranks<'a>(records: impl Iterator<Item = &'a IterationStats>) -> Vec<RankLoad> {
+    let mut ranks = BTreeMap::new();
+    for record in records {
+        // With `rank`, `attentionDpRank` can be that of the rank which sends the rows.
+        let Some(rank) = record.rank.or(record.attention_dp_rank) else { continue };
+        let batch = record.inflight_batching_stats;
+        // Rows without `rank` have their own batch, and copy the rest from rank 0.
+        let is_own = record.rank.is_some() || rank == 0;
+        let of_rank = RankLoad {
+            rank,
+            active: record.num_active_requests.filter(|_| is_own),
+            scheduled: batch.and_then(|batch| batch.num_scheduled_requests),
+            context_tokens: batch.and_then(|batch| batch.num_ctx_tokens),
+            generation_requests: batch.and_then(|batch| batch.num_gen_requests),
+            kv_cache_used_ratio: record.kv_cache_stats.filter(|_| is_own).and_then(|kv| kv.used_fraction()),
+        };
+        ranks.insert(rank, of_rank);
+    }
+    if ranks.len() > 1 { ranks.into_values().collect() } else { Vec::new() }
+}
+
+/// What happened in a span. Rates are per second, times in seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Numbers {
+    pub seconds: f64,
+    pub iterations_per_second: f64,
+    pub busy_ratio: f64,
+    pub requests_started_per_second: f64,
+    pub requests_completed_per_second: f64,
+    pub context_tokens_per_second: f64,
+    pub generation_tokens_per_second: f64,
+    /// Means over iterations.
+    pub scheduled: Option<f64>,
+    pub waiting: Option<f64>,
+    pub kv_cache_used_ratio: Option<f64>,
+    /// Of the blocks that prompts looked up.
+    pub kv_cache_hit_ratio: Option<f64>,
+    pub iteration_seconds: Option<Times>,
+    pub ttft_seconds: Option<Times>,
+    pub tpot_seconds: Option<Times>,
+    pub e2e_seconds: Option<Times>,
+    pub queue_seconds: Option<Times>,
+    pub objectives_met_ratio: Option<f64>,
+    pub failed_per_second: f64,
+    pub cancelled_per_second: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Times {
+    pub mean: f64,
+    pub p50: Option<f64>,
+    pub p95: Option<f64>,
+    pub p99: Option<f64>,
+}
+
+impl Numbers {
+    #[must_use]
+    pub fn of(span: &Span) -> Self {
+        let (counts, sums, times) = (&span.counts, &span.sums, &span.distributions);
+        let mean = |sum: f64| (sums.iterations > 0.0).then(|| sum / sums.iterations);
+        let judged = counts.met_all + counts.missed_all;
+        let looked_up = counts.blocks_reused + counts.blocks_missed;
+        Self {
+            seconds: span.seconds,
+            iterations_per_second: span.rate(counts.iterations),
+            busy_ratio: span.busy(),
+            requests_started_per_second: span.rate(counts.started),
+            requests_completed_per_second: span.rate(counts.completed),
+            context_tokens_per_second: span.rate(sums.context_tokens * span.sampling),
+            generation_tokens_per_second: span.rate((sums.generation_requests + sums.accepted_tokens) * span.sampling),
+            scheduled: mean(sums.scheduled),
+            waiting: mean(sums.backlog),
+            kv_cache_used_ratio: (sums.cache_known > 0.0).then(|| sums.cache_used / sums.cache_known),
+            kv_cache_hit_ratio: (looked_up > 0.0).then(|| counts.blocks_reused / looked_up),
+            iteration_seconds: Times::of(&times.iteration),
+            ttft_seconds: Times::of(&times.ttft),
+            tpot_seconds: Times::of(&times.tpot),
+            e2e_seconds: Times::of(&times.e2e),
+            queue_seconds: Times::of(&times.queue),
+            objectives_met_ratio: (judged > 0.0).then(|| counts.met_all / judged),
+            failed_per_second: span.rate(counts.failed + counts.timed_out + counts.refused),
+            cancelled_per_second: span.rate(counts.cancelled),
+        }
+    }
+}
+
+impl Times {
+    #[must_use]
+    pub fn of(times: &Distribution) -> Option<Self> {
+        let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|share| times.quantile(share));
+        Some(Self { mean: times.mean()?, p50, p95, p99 })
+    }
+}
+
+/// What an orchestrator of disaggregated serving did in a span, by side.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OrchestratorNumbers {
+    pub seconds: f64,
+    pub requests_per_second: Option<f64>,
+    /// Share of the requests that ended with an error status.
+    pub error_ratio: Option<f64>,
+    pub sides: BTreeMap<String, SideNumbers>,
+}
+
+/// Requests to the workers of one side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SideNumbers {
+    pub requests_per_second: f64,
+    pub error_ratio: Option<f64>,
+    pub retries_per_second: f64,
+    pub seconds: Option<Times>,
+    pub first_byte_seconds: Option<Times>,
+}
+
+impl OrchestratorNumbers {
+    #[must_use]
+    pub fn of(span: &OrchestratorMark) -> Self {
+        let seconds = span.at;
+        let rate = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
+        let sides = span.sides.iter().map(|(side, counted)| {
+            let numbers = SideNumbers {
+                requests_per_second: rate(counted.sent),
+                error_ratio: (counted.sent > 0.0).then(|| counted.failed / counted.sent),
+                retries_per_second: rate(counted.retried),
+                seconds: Times::of(&counted.complete),
+                first_byte_seconds: Times::of(&counted.first_bytes),
+            };
+            (side.name().to_owned(), numbers)
+        });
+        Self {
+            seconds,
+            requests_per_second: span.requests.map(rate),
+            error_ratio: span.error_share(),
+            sides: sides.collect(),
+        }
+    }
+}
+
+/// Workers and counts of an orchestrator since the exporter met it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Orchestrator {
+    pub ready: Option<bool>,
+    pub requests: Option<u64>,
+    pub responses: Option<u64>,
+    pub validation_errors: Option<u64>,
+    pub http_errors: Option<u64>,
+    pub internal_errors: Option<u64>,
+    /// By name. A side that it does not have is absent.
+    pub sides: BTreeMap<String, OrchestratorSide>,
+    pub window: Option<OrchestratorNumbers>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OrchestratorSide {
+    pub ready_workers: Option<u64>,
+    pub minimal_workers: Option<u64>,
+    pub requests: Option<u64>,
+    pub retries: Option<u64>,
+    pub errors: Option<u64>,
+    pub requests_ended: Option<u64>,
+}
+
+impl Orchestrator {
+    /// `stale`: it does not answer, so nothing is known of its present.
+    #[must_use]
+    pub fn of(totals: &OrchestratorTotals, stale: bool, span: Option<&OrchestratorMark>) -> Self {
+        let mut sides: BTreeMap<String, OrchestratorSide> = BTreeMap::new();
+        for (side, counted) in trtllm_model::orchestrator::Side::ALL.iter().zip(&totals.sides) {
+            if let Some(counted) = counted {
+                let json = sides.entry(side.name().to_owned()).or_default();
+                json.requests = Some(counted.sent);
+                json.retries = Some(counted.retried);
+                json.errors = Some(counted.failed);
+                json.requests_ended = Some(counted.ended);
+            }
+        }
+        if !stale {
+            for (side, ready, minimal) in super::orchestrator::workers(totals) {
+                if ready.or(minimal).is_some() {
+                    let json = sides.entry(side.name().to_owned()).or_default();
+                    (json.ready_workers, json.minimal_workers) = (ready, minimal);
+                }
+            }
+        }
+        let requests = totals.streamed.zip(totals.whole);
+        Self {
+            ready: totals.ready.filter(|_| !stale),
+            requests: requests.map(|(streamed, whole)| streamed.saturating_add(whole)),
+            responses: totals.responses,
+            validation_errors: totals.invalid,
+            http_errors: totals.http_errors,
+            internal_errors: totals.internal_errors,
+            sides,
+            window: span.filter(|_| !stale).map(OrchestratorNumbers::of),
+        }
+    }
+}
+
+/// One GPU.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Gpu {
+    pub uuid: String,
+    pub index: u32,
+    pub name: Option<String>,
+    pub state: String,
+    pub utilization_ratio: Option<f64>,
+    pub sm_active_ratio: Option<f64>,
+    pub memory_used_bytes: Option<u64>,
+    pub memory_total_bytes: Option<u64>,
+    pub power_watts: Option<f64>,
+    pub power_limit_watts: Option<f64>,
+    pub celsius: Option<f64>,
+    /// What limits the clocks now.
+    pub clocks_limited_by: Option<Vec<String>>,
+    pub last_xid: Option<u64>,
+}
+
+impl Gpu {
+    #[must_use]
+    pub fn of(gpu: &GpuSnapshot) -> Self {
+        let readings = &gpu.readings;
+        Self {
+            uuid: gpu.identity.uuid.clone(),
+            index: gpu.identity.index,
+            name: gpu.identity.name.clone(),
+            state: gpu.state.name().to_owned(),
+            utilization_ratio: readings.utilization_ratio,
+            sm_active_ratio: readings.activity.sm,
+            memory_used_bytes: readings.memory.used_bytes,
+            memory_total_bytes: readings.memory.total_bytes,
+            power_watts: readings.power_usage_watts,
+            power_limit_watts: readings.power_limit_watts,
+            celsius: readings.temperature_celsius.gpu,
+            clocks_limited_by: readings.clock_reasons().map(|reasons| reasons.map(str::to_owned).collect()),
+            last_xid: gpu.last_xid.map(|last| last.code),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Whether the numbers of an engine arrive, are complete and are current, and how it compares with its benchmark.
+
+use trtllm_engine::EngineState;
+use trtllm_engine::window::Span;
+use trtllm_model::BenchReport;
+
+use super::Finding;
+use crate::cause::Cause;
+use crate::finding_rules;
+use crate::reading::Reading;
+use crate::rules::incomplete;
+use crate::verdict::Unit;
+
+finding_rules! {
+    RESTARTED = "engine-restarted", Engine, Warning:
+        "The engine has restarted.",
+        "Its numbers began again in the last minute.",
+        "Its requests were lost, and its KV cache is empty. Read the engine's log: out of memory, a failed probe, an assertion.";
+    STATISTICS = "statistics-incomplete", Engine, Warning:
+        "Iterations have no record.",
+        "Records were lost in the last minute, or several frontends answer for the engine; but fewer than for the cause `statistics`, or \
+         something else limits the engine.",
+        "As for the cause `statistics`.";
+    FAILING = "source-failing", Engine, Warning:
+        "Some polls of this engine fail, so its numbers have gaps.",
+        "At least 10 % of the polls of the last minute failed, and the engine is busy or idle.",
+        "Look at trtllm_exporter_poll_errors_total by kind and at the exporter's log. With the kind timeout, raise --poll.timeout; releases \
+         up to 1.2 answer after 2 s.";
+    REJECTED = "records-rejected", Engine, Warning:
+        "The exporter rejects records of this engine, because they are not valid.",
+        "A record of the last minute had an impossible value. It is rejected as a whole.",
+        "Compare the publisher with docs/sources.md; for trtllm-serve, report the release with doctor --bundle.";
+    SAMPLED = "statistics-sampled", Engine, Info:
+        "The engine reports only some of its iterations.",
+        "nv_trt_llm_statistics_interval_iterations is above 1. Token counters are absent then, and histograms have one observation for each \
+         record.",
+        "iter_perf_stats_interval: 1";
+    NEWER = "engine-newer", Engine, Info:
+        "The engine is newer than this exporter",
+        "The engine uses names that the exporter does not know (trtllm_exporter_source_unread_keys): keys, families, or paths whose answers \
+         have another shape. What the exporter knows is still right.",
+        "Update the exporter. If you have its newest release, report these keys to the project.";
+    NO_LATENCIES = "request-latencies-missing", Engine, Info:
+        "The engine reports no times of requests, so there are no latency histograms.",
+        "Requests complete, and nv_trt_llm_request_latency_info says none.",
+        "return_perf_metrics: true; up to release 1.2 also perf_metrics_max_requests above 0. Or, in newer releases, \
+         perf_metrics_output_dir: DIR, and --source trtllm-serve:…?perf_metrics_dir=DIR. C++ Executor: OutputConfig.returnPerfMetrics, or \
+         requestStatsMaxIterations above 0.";
+    OBJECTIVES_UNKNOWN = "objectives-unknown", Engine, Info:
+        "Nothing tells whether the requests of this engine meet their objectives.",
+        "Objectives are set, and all requests of the last minute have the outcome unknown: their times are not known, or only in buckets \
+         without the limit as a bound.",
+        "perf_metrics_output_dir: DIR on the server, and --source trtllm-serve:…?perf_metrics_dir=DIR. Or enable_iter_req_stats: true, beside \
+         enable_iter_perf_stats: true. Or limits that are bounds of the server's buckets.";
+    BELOW_BENCHMARK = "below-benchmark", Engine, Warning:
+        "The engine generates fewer tokens per second than its benchmark did at equal concurrency.",
+        "Output tokens per second are below 80 % of those of --bench-report, while the requests in the engine, the queue included, are on \
+         average within 20 % of the benchmark's. With fewer requests, the benchmark's rate counts in proportion. Not if outputs differ by \
+         more than 20 % in length, more than 20 % more tokens of each prompt are computed, too few requests end to know that, or iterations \
+         have no record.",
+        "trtllm-bench has no HTTP server and no tokenizer, so a little less than its rate is normal. If the verdict names a cause (host, \
+         clocks, speculation), see there. Compare the release and the settings with the benchmark's (nv_trt_llm_bench_info, \
+         nv_trt_llm_bench_config). If the benchmark is of another model, GPU or load, make a new one.";
+}
+
+/// Output tokens per second, divided by those of the benchmark at equal concurrency.
+pub const BENCHMARK_SHARE: f64 = 0.8;
+/// Requests at once, and lengths, that differ from the benchmark's by at most this share are compared.
+pub const SAME_LOAD: f64 = 0.2;
+/// Share of the polls that fail.
+const FAILING_SHARE: f64 = 0.1;
+/// Completed requests after which their times should be known.
+const SOME_REQUESTS: f64 = 20.0;
+/// Iterations without a record hide tokens. This share of them does not matter.
+const FEW_UNSEEN: f64 = 0.05;
+/// Iterations, and requests, whose mean proves something.
+const ENOUGH: f64 = 10.0;
+
+/// What is known of an engine beside the reading of its window.
+#[derive(Debug, Clone, Copy)]
+pub struct EngineCase<'a> {
+    /// Its model and version.
+    pub subject: &'a str,
+    pub reading: &'a Reading,
+    pub cause: Option<Cause>,
+    /// Since the exporter met the engine.
+    pub completed: f64,
+    /// Nothing tells the times of its requests.
+    pub has_no_latencies: bool,
+    pub unread_keys: &'a [String],
+    pub missing_endpoints: &'a [&'static str],
+    pub bench: Option<&'a BenchReport>,
+}
+
+/// All that is worth knowing about an engine.
+#[must_use]
+pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
+    let EngineCase { subject, reading, .. } = *case;
+    let (span, mut found) = (&reading.now, Vec::new());
+    if span.counts.restarts > 0.0 {
+        found.push(RESTARTED.about(subject).with("restarts", span.counts.restarts, Unit::Count, None));
+    }
+    if case.cause != Some(Cause::Statistics)
+        && let Some((_, incomplete)) = incomplete(reading)
+    {
+        found.push(Finding::beside(&STATISTICS, subject, incomplete));
+    }
+    let arrivals = &span.arrivals;
+    let failed = Reading::share(arrivals.polls_failed, arrivals.polls);
+    if matches!(reading.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
+        found.push(FAILING.about(subject).with("polls that failed", failed, Unit::Share, FAILING_SHARE));
+    }
+    if arrivals.records_rejected > 0.0 {
+        found.push(REJECTED.about(subject).with("rejected records", arrivals.records_rejected, Unit::Count, None));
+    }
+    if span.sampling > 1.0 {
+        found.push(SAMPLED.about(subject).with("iterations per record", span.sampling, Unit::Count, 1.0));
+    }
+    if !case.unread_keys.is_empty() {
+        let mut detail = format!("unread keys {}", case.unread_keys.join(", "));
+        if !case.missing_endpoints.is_empty() {
+            detail += &format!("; endpoints that are gone {}", case.missing_endpoints.join(", "));
+        }
+        found.push(NEWER.about(subject).detail(&detail));
+    }
+    if case.has_no_latencies && case.completed >= SOME_REQUESTS && span.counts.completed > 0.0 {
+        found.push(NO_LATENCIES.about(subject).with("completed requests", case.completed, Unit::Count, None));
+    }
+    let counts = &span.counts;
+    if counts.met_all + counts.missed_all <= 0.0 && counts.unknown_all > 0.0 {
+        let unknown = OBJECTIVES_UNKNOWN.about(subject);
+        found.push(unknown.with("requests with an unknown outcome", counts.unknown_all, Unit::Count, None));
+    }
+    found.extend(case.bench.and_then(|bench| below_benchmark(case, bench)));
+    found
+}
+
+fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding> {
+    let positive = |value: Option<f64>| value.filter(|value| *value > 0.0);
+    let (span, sums) = (&case.reading.now, &case.reading.now.sums);
+    let performance = &bench.performance;
+    let bench_rate = positive(performance.token_throughput_per_sec)?;
+    // As trtllm-bench computes them, for a report without that number.
+    let by_latency =
+        || Some(performance.request_throughput_per_sec? * bench.latency_stats.e2e_ms.avg.map(|ms| ms / 1000.0)?);
+    let bench_requests = positive(bench.requests.concurrent).or_else(|| positive(by_latency()))?;
+    let unseen = span.counts.iterations_lost + span.counts.iterations_unreported;
+    let sees_all = span.sampling <= 1.0 && unseen <= FEW_UNSEEN * span.counts.iterations;
+    if sums.iterations < ENOUGH || !sees_all || !has_same_lengths(span, bench) {
+        return None;
+    }
+    // While no iteration runs, no request is in the engine.
+    let requests = span.busy() * Reading::share(sums.scheduled + sums.backlog, sums.iterations);
+    // More requests than this only wait. Each rank of attention data parallelism has a batch of its own, and the report does not
+    // say whether there are several.
+    let gpus = positive(bench.metadata.num_gpus).or(positive(bench.configuration.tp_size));
+    let most =
+        positive(bench.configuration.max_batch_size).zip(gpus).map_or(f64::INFINITY, |(batch, gpus)| batch * gpus);
+    let load = requests.min(most) / bench_requests.min(most);
+    if (load - 1.0).abs() > SAME_LOAD {
+        return None;
+    }
+    let rate = span.rate(output_tokens(span));
+    let reached = rate / (bench_rate * load.min(1.0));
+    let known = [&bench.metadata.model, &bench.metadata.gpu, &bench.metadata.version].map(Option::as_deref);
+    let known: Vec<&str> = known.into_iter().flatten().collect();
+    let found = BELOW_BENCHMARK
+        .about(case.subject)
+        .with("tokens/s of its benchmark at equal concurrency", reached, Unit::Share, BENCHMARK_SHARE)
+        .with("output tokens per second", rate, Unit::Count, None)
+        .with("output tokens per second in the benchmark", bench_rate, Unit::Count, None)
+        .with("mean requests in the engine", requests, Unit::Count, None)
+        .with("mean requests in the benchmark", bench_requests, Unit::Count, None);
+    // So that a report of something else is noticed.
+    let found = if known.is_empty() { found } else { found.detail(&format!("benchmark of {}", known.join(", "))) };
+    (reached < BENCHMARK_SHARE).then_some(found)
+}
+
+/// As the benchmark counts them: the first token of each request comes from its context phase.
+fn output_tokens(span: &Span) -> f64 {
+    span.sums.generation_requests + span.sums.accepted_tokens + span.counts.started
+}
+
+/// Shorter prompts, or those found in the KV cache, are no reason to be slower.
+fn has_same_lengths(span: &Span, bench: &BenchReport) -> bool {
+    let counts = &span.counts;
+    let is_same = |bench: Option<f64>, tokens: f64, requests: f64, least: f64| match bench {
+        None => true,
+        Some(bench) => requests >= ENOUGH && (least..=1.0 + SAME_LOAD).contains(&(tokens / requests / bench)),
+    };
+    let lengths = &bench.input_output_stats;
+    is_same(lengths.output_tokens.avg, output_tokens(span), counts.completed, 1.0 - SAME_LOAD)
+        && is_same(lengths.input_tokens.avg, span.sums.context_tokens, counts.started, 0.0)
+}

@@ -1,0 +1,118 @@
+//! GPUs that are lost or slowed down.
+
+use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState, NvmlState};
+
+use super::Finding;
+use crate::finding_rules;
+use crate::gpu_window::GpuWindow;
+use crate::verdict::Unit;
+
+finding_rules! {
+    LOST = "gpu-lost", Gpu, Critical:
+        "The GPU is present and cannot be read",
+        "nv_gpu_up is 0: the driver reports the GPU as lost, it needs a reset, or its calls hang. Not while GPU monitoring is paused or the \
+         driver is unloaded.",
+        "Look for Xid messages in dmesg. Drain the node, then reset the GPU (nvidia-smi --gpu-reset) or reboot.";
+    ABSENT = "gpu-absent", Exporter, Critical:
+        "A GPU of this host has vanished.",
+        "trtllm_exporter_nvml_gpus is below trtllm_exporter_nvml_gpus_expected. Not while GPU monitoring is paused.",
+        "It has fallen off the bus, the driver was unloaded, or the container lost its devices. Look at lspci and dmesg. Restart the exporter; if \
+         the GPU stays absent, drain the node.";
+    THROTTLED = "gpu-throttled", Gpu, Warning:
+        "Heat or the power supply slows the GPU down",
+        "A thermal, power brake or reliability policy limited the clocks for at least 5 % of the last minute, or does so now.",
+        "Every iteration takes longer, on all ranks: they wait for the slowest GPU. Check fans, air flow and power supplies (nvidia-smi -q -d \
+         TEMPERATURE,POWER,PERFORMANCE).";
+    CAPPED = "gpu-power-capped", Gpu, Info:
+        "The power limit keeps the clocks of the GPU down.",
+        "The power policy limited the clocks for at least 50 % of the last minute. Usual under full load; it matters if the limit is below \
+         the GPU's default.",
+        "Compare nv_gpu_power_limit_watts{kind=\"enforced\"} with kind=\"default\"; nvidia-smi -pl raises it.";
+    ERRORS = "gpu-errors", Gpu, Warning:
+        "The driver reported errors of the GPU.",
+        "nv_gpu_xid_errors_total or the uncorrected nv_gpu_ecc_errors_total grew in the last minute, or nv_gpu_recovery_action is not 0.",
+        "Look up the Xid in NVIDIA's documentation: it often ends the process that uses the GPU. A recovery action asks for a reset or for \
+         draining the node.";
+    UNREAD = "gpus-unread", Exporter, Info:
+        "The exporter cannot read the GPUs of its host",
+        "trtllm_exporter_nvml_state is driver_not_loaded, version_mismatch, no_permission or failed. Without GPU readings, throttling and lost GPUs \
+         stay unseen.",
+        "Check nvidia-smi on the host; in a container, NVIDIA_VISIBLE_DEVICES and NVIDIA_DRIVER_CAPABILITIES=utility; or set --gpu off.";
+}
+
+/// Shares of the last minute.
+const THROTTLED_SHARE: f64 = 0.05;
+const CAPPED_SHARE: f64 = 0.5;
+/// Reasons that say that something is wrong with cooling or power supply.
+const FAULTS: [&str; 4] = ["sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown"];
+const MINUTE: f64 = 60.0;
+
+/// All that is worth knowing about the GPUs. `exporter`: how the exporter is named.
+#[must_use]
+pub fn findings(inventory: &GpuInventory, windows: &[GpuWindow], exporter: &str) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let seen = inventory.gpus.iter().filter(|gpu| gpu.state != GpuState::Lost).count() as f64;
+    let expected = f64::from(inventory.expected);
+    if seen < expected && !matches!(inventory.nvml, NvmlState::Released | NvmlState::Starting | NvmlState::Off) {
+        found.push(ABSENT.about(exporter).with("GPUs", seen, Unit::Count, None).with(
+            "GPUs before",
+            expected,
+            Unit::Count,
+            None,
+        ));
+    }
+    if let NvmlState::DriverNotLoaded | NvmlState::VersionMismatch | NvmlState::NoPermission | NvmlState::Failed =
+        inventory.nvml
+    {
+        found.push(UNREAD.about(exporter).detail(inventory.nvml.name()));
+    }
+    if inventory.nvml == NvmlState::Up {
+        for gpu in &inventory.gpus {
+            let window = windows.iter().find(|window| window.uuid == gpu.identity.uuid);
+            of_gpu(gpu, window, &mut found);
+        }
+    }
+    found
+}
+
+fn of_gpu(gpu: &GpuSnapshot, window: Option<&GpuWindow>, found: &mut Vec<Finding>) {
+    let subject = format!("{} {}", gpu.identity.index, gpu.identity.uuid);
+    let readings = &gpu.readings;
+    if gpu.state != GpuState::Ok {
+        found.push(LOST.about(&*subject).detail(gpu.state.name()));
+    }
+    let span = window.and_then(|window| window.span(MINUTE, 0.0)).unwrap_or_default();
+    let throttled = span.throttled_by_heat + span.throttled_by_hardware;
+    let reasons = readings.clock_reasons().into_iter().flatten();
+    let reasons: Vec<&str> = reasons.filter(|reason| FAULTS.contains(reason)).collect();
+    let heat = |finding: Finding| {
+        finding.with_known("temperature in °C", readings.temperature_celsius.gpu, Unit::Count).with_known(
+            "power",
+            readings.power_usage_watts,
+            Unit::Watts,
+        )
+    };
+    if throttled >= THROTTLED_SHARE || !reasons.is_empty() {
+        let by = match reasons.is_empty() {
+            false => reasons.join(", "),
+            true if span.throttled_by_heat > 0.0 => "heat".to_owned(),
+            true => "power brake or reliability".to_owned(),
+        };
+        let finding = THROTTLED.about(&*subject).detail(&by);
+        found.push(heat(finding.with("time throttled", throttled.min(1.0), Unit::Share, THROTTLED_SHARE)));
+    }
+    if span.throttled_by_power >= CAPPED_SHARE {
+        let finding =
+            CAPPED.about(&*subject).with("time throttled", span.throttled_by_power, Unit::Share, CAPPED_SHARE);
+        found.push(heat(finding));
+    }
+    let action = readings.health.recovery_action.map_or(0.0, |action| action as f64);
+    if span.xids > 0.0 || span.ecc_errors > 0.0 || action > 0.0 {
+        let finding = ERRORS
+            .about(&*subject)
+            .with("Xid errors", span.xids, Unit::Count, None)
+            .with("uncorrected ECC errors", span.ecc_errors, Unit::Count, None)
+            .with("nv_gpu_recovery_action", action, Unit::Count, None);
+        found.push(finding.with_known("last Xid", gpu.last_xid.map(|xid| xid.code as f64), Unit::Count));
+    }
+}

@@ -1,0 +1,150 @@
+//! What is worth knowing beside the verdict: about statistics, GPUs, orchestrators and the exporter itself. A finding never says
+//! what limits an engine, so it cannot contradict the verdict.
+
+pub mod engine;
+pub mod exporter;
+pub mod gpu;
+pub mod orchestrator;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::verdict::{Evidence, Found, Severity, Unit};
+
+/// What a finding is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    #[serde(rename = "engine")]
+    Engine,
+    #[serde(rename = "GPU")]
+    Gpu,
+    #[serde(rename = "exporter")]
+    Exporter,
+    /// The server that an exporter reads, asked directly.
+    #[serde(rename = "source")]
+    Source,
+}
+
+impl Kind {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Gpu => "GPU",
+            Self::Exporter => "exporter",
+            Self::Source => "source",
+        }
+    }
+}
+
+/// One rule, in words.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub severity: Severity,
+    /// The problem in one sentence.
+    pub says: &'static str,
+    /// When it applies, with the numbers and their limits.
+    pub when: &'static str,
+    pub remedy: &'static str,
+}
+
+/// A rule that applies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    pub rule: Cow<'static, str>,
+    pub severity: Severity,
+    pub kind: Kind,
+    /// The engine, GPU, exporter or source.
+    pub subject: String,
+    pub says: String,
+    pub evidence: Vec<Evidence>,
+    pub when: Cow<'static, str>,
+    pub remedy: Cow<'static, str>,
+}
+
+impl Rule {
+    #[must_use]
+    pub fn about(&self, subject: impl Into<String>) -> Finding {
+        Finding {
+            rule: self.name.into(),
+            severity: self.severity,
+            kind: self.kind,
+            subject: subject.into(),
+            says: self.says.to_owned(),
+            evidence: Vec::new(),
+            when: self.when.into(),
+            remedy: self.remedy.into(),
+        }
+    }
+}
+
+impl Finding {
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: f64, unit: Unit, threshold: impl Into<Option<f64>>) -> Self {
+        self.evidence.push(Evidence { name: name.into(), value, unit, threshold: threshold.into() });
+        self
+    }
+
+    /// Adds a number if it is known.
+    #[must_use]
+    pub fn with_known(self, name: &'static str, value: Option<f64>, unit: Unit) -> Self {
+        match value {
+            Some(value) => self.with(name, value, unit, None),
+            None => self,
+        }
+    }
+
+    /// Adds what the sentence is about: a name, an error.
+    #[must_use]
+    pub fn detail(mut self, detail: &str) -> Self {
+        self.says = format!("{}: {}.", self.says.trim_end_matches('.'), detail.trim_end_matches('.'));
+        self
+    }
+
+    /// What the rule of a cause has found, where it is not the cause.
+    fn beside(rule: &Rule, subject: &str, found: Found) -> Self {
+        let Found { severity, says, evidence, remedy, .. } = found;
+        Self { severity, says, evidence, remedy: remedy.into(), ..rule.about(subject) }
+    }
+}
+
+/// Names rules and lists them in the order of the document.
+#[macro_export]
+macro_rules! finding_rules {
+    ($($id:ident = $name:literal, $kind:ident, $severity:ident: $says:literal, $when:literal, $remedy:literal;)*) => {
+        $(static $id: $crate::findings::Rule = $crate::findings::Rule {
+            name: $name,
+            kind: $crate::findings::Kind::$kind,
+            severity: $crate::verdict::Severity::$severity,
+            says: $says,
+            when: $when,
+            remedy: $remedy,
+        };)*
+        /// All rules of this module.
+        pub static RULES: &[&$crate::findings::Rule] = &[$(&$id),*];
+    };
+}
+
+/// All rules of the exporter, in the order of the document.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    [engine::RULES, orchestrator::RULES, gpu::RULES, exporter::RULES].into_iter().flatten().copied()
+}
+
+/// Rules as markdown, for the document.
+#[must_use]
+pub fn reference(rules: impl Iterator<Item = &'static Rule>) -> String {
+    let mut out = String::new();
+    for Rule { name, kind, severity, says, when, remedy } in rules {
+        let about = format!("{}, {}", kind.name(), severity.name());
+        let _ = write!(out, "### {name}\n\n{says} ({about})\n\n- **When:** {when}\n- **Change:** {remedy}\n\n");
+    }
+    out.truncate(out.trim_end().len());
+    out + "\n"
+}

@@ -1,0 +1,207 @@
+//! What was found, as text and as JSON, and the reference of all rules.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use trtllm_service::printable::one_line;
+use trtllm_verdict::findings::{self, Finding};
+use trtllm_verdict::verdict::{Confidence, Evidence, Severity, Unit, Verdict};
+
+use super::super::exporters::api::Engine;
+use super::fleet;
+use super::read::Exporter;
+use super::source_rules;
+use super::source_rules::SourceAnswer;
+
+/// All that was read.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub exporters: Vec<Exporter>,
+    pub sources: Vec<SourceAnswer>,
+}
+
+impl Report {
+    /// The worst severity of all verdicts and findings.
+    #[must_use]
+    pub fn worst(&self) -> Severity {
+        let verdicts = self.verdicts().map(|(_, _, verdict)| verdict.severity);
+        let findings = self.findings().into_iter().map(|(_, finding)| finding.severity);
+        verdicts.chain(findings).max().unwrap_or(Severity::None)
+    }
+
+    fn engines(&self) -> impl Iterator<Item = (&Exporter, &Engine)> {
+        self.exporters.iter().flat_map(|exporter| exporter.engines.iter().map(move |engine| (exporter, engine)))
+    }
+
+    fn verdicts(&self) -> impl Iterator<Item = (&Exporter, &Engine, &Verdict)> {
+        self.engines().filter_map(|(exporter, engine)| Some((exporter, engine, engine.verdict.as_ref()?)))
+    }
+
+    /// The worst first, each with the URL of its exporter. That of a source is empty.
+    pub(super) fn findings(&self) -> Vec<(&str, Finding)> {
+        let of_exporters = self
+            .exporters
+            .iter()
+            .flat_map(|exporter| exporter.findings.iter().map(move |finding| (exporter.url.as_str(), finding.clone())));
+        let of_sources = self.sources.iter().flat_map(source_rules::judge).map(|finding| ("", finding));
+        let mut all: Vec<_> = of_exporters.chain(of_sources).collect();
+        all.sort_by_key(|(_, finding)| std::cmp::Reverse(finding.severity));
+        all
+    }
+
+    /// For people. A name that an engine chose cannot begin a line of its own.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for exporter in &self.exporters {
+            let (engines, gpus) = (exporter.engines.len(), exporter.gpus.len());
+            let _ = match exporter.is_read {
+                true => writeln!(out, "{}: engines: {engines}, GPUs: {gpus}", exporter.url),
+                false => writeln!(out, "{}: not read", exporter.url),
+            };
+        }
+        let at = |url: &str| if self.exporters.len() > 1 { format!(" at {url}") } else { String::new() };
+        let mut limited: Vec<_> = self.verdicts().filter(|(.., verdict)| verdict.severity > Severity::None).collect();
+        limited.sort_by_key(|(.., verdict)| std::cmp::Reverse(verdict.severity));
+        for (exporter, engine, verdict) in limited {
+            let severity = verdict.severity.name().to_uppercase();
+            let title = format!("{severity} {}: engine {}{}", verdict.cause.name(), name(engine), at(&exporter.url));
+            let _ = writeln!(out, "\n{}", one_line(&title));
+            verdict_text(&mut out, verdict);
+        }
+        let findings = self.findings();
+        for (exporter, finding) in &findings {
+            let severity = finding.severity.name().to_uppercase();
+            // With one exporter, its name says nothing.
+            let at = if exporter.is_empty() || **exporter == finding.subject { String::new() } else { at(exporter) };
+            let title = format!("{severity} {}: {} {}{at}", finding.rule, finding.kind.name(), finding.subject);
+            let _ = writeln!(out, "\n{}\n  {}", one_line(&title), one_line(&finding.says));
+            evidence_text(&mut out, &finding.evidence);
+            wrap(&mut out, "Rule", &one_line(&finding.when));
+            wrap(&mut out, "Change", &one_line(&finding.remedy));
+        }
+        let _ = writeln!(out);
+        for (exporter, engine) in self.engines() {
+            let is_limited = engine.verdict.as_ref().is_some_and(|verdict| verdict.severity > Severity::None);
+            let has_finding =
+                |(url, finding): &(&str, Finding)| *url == exporter.url && finding.subject == name(engine);
+            if !is_limited && !findings.iter().any(has_finding) {
+                let why = match (&engine.verdict, &engine.orchestrator) {
+                    (None, None) if engine.state == "starting" => format!(" ({}), not judged yet", engine.why),
+                    (None, None) => ", not judged yet: that takes 15 s of work".to_owned(),
+                    _ => ", nothing found".to_owned(),
+                };
+                let _ = writeln!(out, "{}", one_line(&format!("engine {}: {}{why}", name(engine), engine.state)));
+            }
+        }
+        let fleet = fleet::of_exporters(&self.exporters);
+        if self.exporters.len() > 1 && !fleet.is_empty() {
+            let _ = write!(out, "\n{}", fleet::text(&fleet));
+        }
+        if self.worst() == Severity::None {
+            let _ = writeln!(out, "No problem found.");
+        }
+        out
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let exporters = self.exporters.iter().map(|exporter| {
+            let engine = |engine: &Engine| {
+                let Engine { model, version, state, start_phase, why, verdict, .. } = engine;
+                json!({"model": model, "version": version, "state": state, "startPhase": start_phase, "why": why, "verdict": verdict})
+            };
+            json!({
+                "url": exporter.url,
+                "engines": exporter.engines.iter().map(engine).collect::<Value>(),
+                "gpus": exporter.gpus,
+            })
+        });
+        let findings = self.findings().into_iter().map(|(exporter, finding)| {
+            let mut json = json!(finding);
+            json["exporter"] = json!(exporter);
+            json
+        });
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "worst": self.worst(),
+            "exporters": exporters.collect::<Value>(),
+            "fleet": fleet::json(&fleet::of_exporters(&self.exporters)),
+            "sources": self.sources.iter().map(|source| source.target.clone()).collect::<Value>(),
+            "findings": findings.collect::<Value>(),
+        })
+    }
+}
+
+fn name(engine: &Engine) -> String {
+    format!("{} {}", engine.model, engine.version)
+}
+
+fn verdict_text(out: &mut String, verdict: &Verdict) {
+    let _ = writeln!(out, "  {}", one_line(&verdict.says));
+    evidence_text(out, &verdict.evidence);
+    if verdict.confidence == Confidence::Low {
+        let _ = writeln!(
+            out,
+            "  Not certain: another cause would look similar, or a number that would prove it is missing."
+        );
+    }
+    let follows: Vec<&str> = verdict.consequences.iter().map(|cause| cause.name()).collect();
+    for (title, words) in [
+        ("Users", verdict.cost.as_deref().unwrap_or_default()),
+        ("Change", &verdict.remedy),
+        ("Follows from it", &follows.join(", ")),
+    ] {
+        if !words.is_empty() {
+            wrap(out, title, &one_line(words));
+        }
+    }
+}
+
+fn evidence_text(out: &mut String, evidence: &[Evidence]) {
+    for Evidence { name, value, unit, threshold } in evidence {
+        let limit = threshold.map(|limit| format!(" (limit {})", number(limit, *unit))).unwrap_or_default();
+        let _ = writeln!(out, "    {}", one_line(&format!("{name}: {}{limit}", number(*value, *unit))));
+    }
+}
+
+/// A number of the evidence, for people.
+fn number(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Share => format!("{:.0} %", value * 100.0),
+        Unit::Seconds if value < 1.0 => format!("{:.1} ms", value * 1e3),
+        Unit::Seconds => format!("{value:.1} s"),
+        Unit::Bytes => format!("{:.1} GB", value / 1e9),
+        Unit::Watts => format!("{value:.0} W"),
+        Unit::Count | Unit::Ratio => match value {
+            value if value.fract() == 0.0 => format!("{value:.0}"),
+            value if value < 0.1 => format!("{value:.3}"),
+            value => format!("{value:.2}"),
+        },
+    }
+}
+
+/// Columns of a paragraph.
+const WIDTH: usize = 110;
+
+/// Writes a paragraph, indented, with lines of at most [`WIDTH`] columns.
+fn wrap(out: &mut String, title: &str, words: &str) {
+    let mut line = format!("  {title}:");
+    for word in words.split(' ') {
+        if line.len() + 1 + word.len() > WIDTH {
+            let _ = writeln!(out, "{line}");
+            "   ".clone_into(&mut line);
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    let _ = writeln!(out, "{line}");
+}
+
+/// All rules as markdown: the second half of docs/doctor.md.
+#[must_use]
+pub fn reference() -> String {
+    findings::reference(findings::rules().chain(source_rules::RULES.iter().copied()))
+}
