@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod play;
+mod remedies;
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -39,7 +40,9 @@ fn play_all(wrong: impl Fn(&Scenario, &Play) -> Option<String> + Sync) -> Vec<St
 }
 
 #[test]
-fn each_situation_has_its_cause_and_healthy_engines_have_none() {
+fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have_none() {
+    // Names of the scenarios whose remedy names a setting, and whether it helps.
+    let tried = Mutex::new(Vec::new());
     let failures = play_all(|scenario, play| {
         let Some(verdict) = play.verdicts.verdict() else { return Some("no verdict".to_owned()) };
         if verdict.cause.name() != scenario.cause {
@@ -48,6 +51,8 @@ fn each_situation_has_its_cause_and_healthy_engines_have_none() {
         if verdict.remedy.is_empty() == (verdict.cause != Cause::None) {
             return Some(format!("remedy {:?}", verdict.remedy));
         }
+        let helps = remedies::helps(scenario, verdict);
+        tried.lock().unwrap().extend(helps.map(|helps| (scenario.name.clone(), verdict.remedy.clone(), helps)));
         let alarm = play.history.iter().find(|(_, _, severity)| *severity > Severity::Info);
         if let ("none", Some((at, cause, _))) = (scenario.cause, alarm) {
             return Some(format!("a warning at {at} s: {}", cause.name()));
@@ -58,6 +63,10 @@ fn each_situation_has_its_cause_and_healthy_engines_have_none() {
         (changes > 2).then(|| format!("{changes} changes: {causes:?}"))
     });
     assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), all().len(), failures.join("\n"));
+    let tried = tried.into_inner().unwrap();
+    let useless: Vec<_> = tried.iter().filter(|(.., helps)| !helps).map(|(name, remedy, _)| format!("{name}: {remedy}")).collect();
+    println!("{} of {} remedies by a setting help; not these:\n{}", tried.len() - useless.len(), tried.len(), useless.join("\n"));
+    assert!(tried.len() >= 60 && 10 * useless.len() <= tried.len(), "{} of {}:\n{}", useless.len(), tried.len(), useless.join("\n"));
 }
 
 fn reading(config: &Config) -> Reading {

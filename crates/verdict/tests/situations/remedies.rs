@@ -1,0 +1,70 @@
+//! What an operator changes who does what a verdict says, in the simulation. It knows the names of the settings and the words of the
+//! remedy, not the scenario or its cure.
+
+use trtllm_sim::config::{Fault, Policy};
+use trtllm_sim::scenario::{Measure, Scenario};
+use trtllm_sim::{Config, Engine};
+use trtllm_verdict::verdict::Verdict;
+
+/// A remedy helps if the cost falls by a tenth.
+const HELPS: f64 = 0.9;
+
+/// Whether following the remedy lowers what users feel in this scenario. `None` if it names no setting.
+pub(crate) fn helps(scenario: &Scenario, verdict: &Verdict) -> Option<bool> {
+    let mut changed = scenario.config.clone();
+    for setting in &verdict.settings {
+        change(setting, &verdict.remedy, &mut changed);
+    }
+    (!verdict.settings.is_empty()).then(|| {
+        let [before, after] = [&scenario.config, &changed].map(|config| cost(scenario.felt, config));
+        after <= HELPS * before
+    })
+}
+
+/// The median of three seeds that were not used for the verdict.
+fn cost(measure: Measure, config: &Config) -> f64 {
+    let mut costs = [11, 12, 13].map(|seed| {
+        let mut engine = Engine::new(config.clone(), seed);
+        engine.run(140.0, |_| ());
+        measure.cost(&engine.felt(20.0, 140.0))
+    });
+    costs.sort_by(f64::total_cmp);
+    costs[1]
+}
+
+fn change(setting: &str, remedy: &str, config: &mut Config) {
+    match setting {
+        "max_batch_size" => config.limits.max_batch_size *= 4,
+        "max_num_tokens" if remedy.contains("lower") => config.limits.max_num_tokens = 512,
+        "max_num_tokens" => config.limits.max_num_tokens *= 4,
+        "enable_chunked_prefill" | "enable_chunked_context" => config.limits.chunked_context = true,
+        "batching_type" | "gpt_model_type" => config.limits.policy = Policy::GuaranteedNoEvict,
+        "scheduler_config" | "batch_scheduler_policy" => config.limits.policy = Policy::MaxUtilization,
+        "enable_kv_cache_reuse" => config.cache.reuse = true,
+        "kv_cache_config" if remedy.contains("enable_block_reuse") => config.cache.reuse = true,
+        "kv_cache_config" | "kv_cache_host_memory_bytes" if remedy.contains("host") => {
+            config.cache.host_blocks = 4 * config.cache.blocks.max(config.cache.host_blocks);
+        }
+        // Twice the memory, or FP8.
+        "kv_cache_config" | "kv_cache_free_gpu_mem_fraction" => config.cache.blocks *= 2,
+        "speculative_config" => config.speculation = None,
+        "disable_overlap_scheduler" => config.costs.overlap = true,
+        // A CUDA graph needs less of the host.
+        "cuda_graph_config" => config.costs.host /= 4.0,
+        "attention_dp_config" | "pipeline_parallel_size" => config.ranks.imbalance = 0.0,
+        "cache_transceiver_config" => {
+            config.transfer.bytes_per_second *= 10.0;
+            config.transfer.seconds /= 10.0;
+        }
+        "num_serve_frontends" => config.frontend.workers *= 4,
+        "lora_config" => {
+            if let Some(adapters) = &mut config.adapters {
+                adapters.slots = adapters.count;
+            }
+        }
+        "dynamic_batch_config" => config.faults.retain(|fault| !matches!(fault, Fault::Tuner { .. })),
+        "iter_stats_max_iterations" => config.faults.retain(|fault| !matches!(fault, Fault::LoseRecords { .. })),
+        "enable_iter_perf_stats" | "iterStatsMaxIterations" => config.statistics.enabled = true,
+        other => panic!("no change is known for {other}"),
+    }
+}
