@@ -2,14 +2,14 @@
 
 use super::cause::Cause;
 use super::reading::Reading;
-use super::rules::RULES;
+use super::rules::{RULES, alone};
 use super::verdict::{Confidence, Found, Severity, Verdict};
 
 /// The verdict at this moment. Absent while too little is known. `wall`: seconds since 1970.
 #[must_use]
 pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
     let mut found = RULES.iter().filter_map(|(cause, rule)| Some((*cause, rule(reading)?)));
-    let Some((cause, first)) = found.next() else {
+    let Some((cause, first)) = found.next().or_else(|| alone(reading)) else {
         // A busy engine needs some slots. An idle one needs none.
         let is_known = reading.has_work || reading.kept.sums.iterations <= 0.0 || reading.now.sums.iterations <= 0.0;
         return is_known.then(|| healthy(reading, wall));

@@ -2,7 +2,7 @@
 
 use trtllm_engine::EngineState;
 use trtllm_engine::cost_model::Costs;
-use trtllm_engine::window::{Mark, Span, Window};
+use trtllm_engine::window::{Counts, Mark, Span, Window};
 use trtllm_model::Objectives;
 
 use super::cause::Cause;
@@ -19,10 +19,10 @@ const FAR_SLOWDOWN: f64 = 1.5;
 /// A mean time in the queue from which requests count as waiting.
 pub const WAITS: f64 = 0.1;
 /// Without objectives, users are hurt from these times on: to the first token, of one request in twenty; and for each token.
-const HURT_FIRST_TOKEN: f64 = 2.0;
-const HURT_PER_TOKEN: f64 = 0.1;
+pub const HURT_FIRST_TOKEN: f64 = 2.0;
+pub const HURT_PER_TOKEN: f64 = 0.1;
 /// With objectives, from this share of missed ones on.
-const HURT_MISSED: f64 = 0.05;
+pub const HURT_MISSED: f64 = 0.05;
 
 /// Why an engine cannot be read.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -246,6 +246,13 @@ impl Reading {
         let counts = &self.now.counts;
         let all = counts.met_all + counts.missed_all;
         (self.objectives.any() && all > 0.0).then(|| counts.missed_all / all)
+    }
+
+    /// Share of the judged requests that missed one objective. `of`: missed and met ones.
+    #[must_use]
+    pub fn missed_of(&self, of: fn(&Counts) -> (f64, f64)) -> Option<f64> {
+        let (missed, met) = of(&self.now.counts);
+        (missed + met > 0.0).then(|| missed / (missed + met))
     }
 
     /// How bad a cause is that makes an engine slower.

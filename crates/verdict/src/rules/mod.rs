@@ -12,6 +12,7 @@ use super::reading::Reading;
 use super::verdict::Found;
 
 pub(super) use broken::incomplete;
+pub(super) use work::alone;
 
 /// A cause, and whether it applies.
 pub(super) type Rule = (Cause, fn(&Reading) -> Option<Found>);

@@ -1,9 +1,11 @@
 //! What the work is: prompts, answers, drafts, prompts that are computed again.
 
+use trtllm_engine::window::Counts;
+
 use super::waiting::NO_ROOM;
 use crate::cause::Cause;
-use crate::reading::Reading;
-use crate::verdict::{Found, Unit, percent, time};
+use crate::reading::{HURT_FIRST_TOKEN, HURT_MISSED, HURT_PER_TOKEN, Reading};
+use crate::verdict::{Found, Severity, Unit, percent, time};
 
 /// Share of the time that the work of one phase needs, and its share of all work.
 const CONTEXT: f64 = 0.7;
@@ -21,6 +23,8 @@ const HITS_BEFORE: f64 = 0.1;
 const FEWER_HITS: f64 = 0.4;
 /// Share of the time for context from which reuse matters.
 const REUSE_MATTERS: f64 = 0.4;
+/// Share of the time to the first token for the own prompt, that makes it the cause.
+const MOST_OF_FIRST_TOKEN: f64 = 0.5;
 /// Share of the time in which long prompts stop the answers of others.
 const BLOCKED: f64 = 0.08;
 
@@ -149,5 +153,61 @@ pub(super) fn context_blocking(reading: &Reading) -> Option<Found> {
             .with_known("longest iterations (99th percentile)", longest, Unit::Seconds)
             .severity(reading.severity())
             .remedy(remedy, settings)
+    })
+}
+
+/// Users are hurt although no rule applies: a request alone takes that long.
+pub(crate) fn alone(reading: &Reading) -> Option<(Cause, Found)> {
+    if reading.severity() < Severity::Warning || !reading.has_work {
+        return None;
+    }
+    decoding_alone(reading).or_else(|| prompt_alone(reading))
+}
+
+fn decoding_alone(reading: &Reading) -> Option<(Cause, Found)> {
+    let (times, sums) = (&reading.now.distributions, &reading.now.sums);
+    let iteration = Reading::share(sums.generation_seconds, sums.generation_iterations);
+    let each = times.tpot.mean().or((iteration > 0.0).then_some(iteration))?;
+    let is_missed = |of: fn(&Counts) -> (f64, f64)| reading.missed_of(of).is_some_and(|missed| missed >= HURT_MISSED);
+    // A request that ends late although its first token came in time has lost its time afterwards.
+    let ends_late = is_missed(|counts| (counts.missed_e2e, counts.met_e2e))
+        && !is_missed(|counts| (counts.missed_ttft, counts.met_ttft));
+    let slow = match reading.objectives.any() {
+        true => ends_late || is_missed(|counts| (counts.missed_tpot, counts.met_tpot)),
+        false => times.tpot.quantile(0.95)? >= HURT_PER_TOKEN,
+    };
+    slow.then(|| {
+        let found = Found::new(format!("Decoding takes {} for each token, and nothing delays it.", time(each)))
+            .with("time for each token", each, Unit::Seconds, reading.objectives.tpot.map(|limit| limit.as_secs_f64()))
+            .with_known("mean time of a request", times.e2e.mean(), Unit::Seconds)
+            .with("mean requests in the batch", reading.of_iterations(reading.now.sums.scheduled), Unit::Count, None)
+            .with_known("time of an iteration without work", reading.costs.map(|costs| costs.base), Unit::Seconds)
+            .severity(reading.severity())
+            .remedy(
+                "Quantise the model, spread it over more GPUs (tensor_parallel_size), or speculate; else this engine cannot meet the limit.",
+                &[],
+            );
+        (Cause::GenerationWork, found)
+    })
+}
+
+fn prompt_alone(reading: &Reading) -> Option<(Cause, Found)> {
+    let times = &reading.now.distributions;
+    let (prefill, first) = (times.prefill.mean()?, times.ttft.mean()?);
+    let share = Reading::share(prefill, first);
+    let missed = reading.missed_of(|counts| (counts.missed_ttft, counts.met_ttft));
+    let is_missed = missed.is_some_and(|missed| missed >= HURT_MISSED);
+    let slow = if reading.objectives.any() { is_missed } else { times.ttft.quantile(0.95)? >= HURT_FIRST_TOKEN };
+    (slow && share >= MOST_OF_FIRST_TOKEN).then(|| {
+        let found = Found::new(format!("Computing a prompt takes {} of the {} to its first token.", time(prefill), time(first)))
+            .with("time for the own prompt", prefill, Unit::Seconds, None)
+            .with("its share of the time to the first token", share, Unit::Share, MOST_OF_FIRST_TOKEN)
+            .severity(reading.severity())
+            .remedy(
+                "Spread the model over more GPUs (tensor_parallel_size), use context servers with more of them, let prompts share their \
+                 beginning, or shorten them; else long prompts cannot meet the limit.",
+                &[],
+            );
+        (Cause::ContextWork, found)
     })
 }

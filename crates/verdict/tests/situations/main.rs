@@ -64,9 +64,21 @@ fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have
     });
     assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), all().len(), failures.join("\n"));
     let tried = tried.into_inner().unwrap();
-    let useless: Vec<_> = tried.iter().filter(|(.., helps)| !helps).map(|(name, remedy, _)| format!("{name}: {remedy}")).collect();
-    println!("{} of {} remedies by a setting help; not these:\n{}", tried.len() - useless.len(), tried.len(), useless.join("\n"));
-    assert!(tried.len() >= 60 && 10 * useless.len() <= tried.len(), "{} of {}:\n{}", useless.len(), tried.len(), useless.join("\n"));
+    let useless: Vec<_> =
+        tried.iter().filter(|(.., helps)| !helps).map(|(name, remedy, _)| format!("{name}: {remedy}")).collect();
+    println!(
+        "{} of {} remedies by a setting help; not these:\n{}",
+        tried.len() - useless.len(),
+        tried.len(),
+        useless.join("\n")
+    );
+    assert!(
+        tried.len() >= 60 && 10 * useless.len() <= tried.len(),
+        "{} of {}:\n{}",
+        useless.len(),
+        tried.len(),
+        useless.join("\n")
+    );
 }
 
 fn reading(config: &Config) -> Reading {
@@ -90,6 +102,31 @@ fn the_time_of_spikes_is_the_true_one() {
     let found = reading(&Config { faults, ..Config::default() });
     let added = found.now.sums.spike_seconds / found.now.seconds;
     assert!((added / (0.8 / 3.0) - 1.0).abs() < 0.1, "{added}");
+}
+
+/// No limit is reached: a request alone takes longer than its objective.
+#[test]
+fn what_a_request_alone_takes_is_said_where_an_objective_is_missed() {
+    let slow = |change: fn(&mut Config), objectives: Objectives| {
+        let mut config = Config::default();
+        change(&mut config);
+        let mut play = Play::new(&config, 3);
+        play.set_objectives(objectives);
+        play.until(UNTIL);
+        let verdict = play.verdicts.verdict().unwrap();
+        (verdict.cause, verdict.severity, verdict.says.clone())
+    };
+    let limit = |seconds: f64| Some(Duration::from_secs_f64(seconds));
+    // trtllm-serve does not tell the time for each token.
+    let e2e = Objectives { e2e: limit(2.0), ..Objectives::default() };
+    let (cause, severity, says) = slow(|config| config.costs.base = 0.05, e2e);
+    assert_eq!((cause, severity), (Cause::GenerationWork, Severity::Warning), "{says}");
+    assert!(says.starts_with("Decoding takes ") && says.ends_with("and nothing delays it."), "{says}");
+    let ttft = Objectives { ttft: limit(0.1), ..Objectives::default() };
+    let (cause, severity, says) = slow(|config| config.costs.per_context_token *= 3.0, ttft);
+    assert_eq!((cause, severity), (Cause::ContextWork, Severity::Warning), "{says}");
+    let loose = Objectives { ttft: limit(10.0), e2e: limit(60.0), ..Objectives::default() };
+    assert_eq!(slow(|_| (), loose).0, Cause::None);
 }
 
 #[test]
