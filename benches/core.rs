@@ -34,6 +34,7 @@ fn main() {
 
     own_metrics(&engine);
     pages(&engine);
+    judgements(&engine);
     for name in ["metrics_trt_v1.0.0rc4.json", "metrics_v2_shared_pools_host.json"] {
         recording(name, fixture(name)[0].clone());
     }
@@ -390,6 +391,28 @@ fn page(engine: &EngineFold) -> Page {
 }
 
 /// The exporter's own part of the page, which is built again for every generation.
+/// The verdicts on 64 engines with full windows. One is due in five seconds.
+fn judgements(engine: &EngineFold) {
+    let state = state(engine, 64);
+    let mut at = 0.0;
+    let mut sums = engine.iterations.sums;
+    let mut judge = || {
+        at += 5.0;
+        // Requests wait at the batch limit, so all rules look.
+        (sums.iterations, sums.scheduled, sums.seconds) = (100.0 * at, 800.0 * at, 0.9 * at);
+        (sums.waits, sums.waits_at_batch_limit, sums.backlog) = (90.0 * at, 90.0 * at, 900.0 * at);
+        for slot in state.slots().iter() {
+            slot.update(|snapshot| snapshot.iteration_sums = sums);
+        }
+        state.judge(at, at);
+    };
+    // Until the windows are full.
+    (0..70).for_each(|_| judge());
+    println!("\nverdicts on 64 engines");
+    let each = time("a judgement of an engine", 64, judge);
+    println!("  {:.2} ms of each second for 64 engines", each * 64.0 / 5.0 / 1e6);
+}
+
 fn own_metrics(engine: &EngineFold) {
     println!("\nthe exporter's own metrics");
     for engines in [1, 8] {
