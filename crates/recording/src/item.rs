@@ -87,8 +87,13 @@ impl Header {
 pub struct RecordedMoment {
     /// Nanoseconds of a clock that only moves forward. Only differences within a session are meaningful.
     pub ns: i64,
-    /// Microseconds since 1970 UTC.
+    /// Microseconds since 1970 UTC, from 1970 to 2286: a gauge with another time means nothing.
+    #[serde(deserialize_with = "plausible_time")]
     pub us: i64,
+}
+
+fn plausible_time<'de, D: serde::Deserializer<'de>>(us: D) -> Result<i64, D::Error> {
+    Ok(i64::deserialize(us)?.clamp(0, 10_000_000_000_000_000))
 }
 
 impl RecordedMoment {

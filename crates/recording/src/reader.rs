@@ -16,6 +16,8 @@ pub enum OpenRecordingError {
     Io(#[from] io::Error),
     #[error("it contains no recording; --record.dir writes one")]
     Empty,
+    #[error("the recording has format {0}, and this version reads format {FORMAT}; use the version that wrote it")]
+    Format(u64),
     #[error("the recording contains several engines; choose one with {option}: {engines}")]
     Several { option: &'static str, engines: String },
     #[error("the recording has no engine {name:?}; choose one of {engines}")]
@@ -45,16 +47,18 @@ impl Reader {
         option: &'static str,
         since_us: Option<i64>,
     ) -> Result<Self, OpenRecordingError> {
-        let mut found = Vec::new();
+        let (mut found, mut other_format) = (Vec::new(), None);
         for Segment { path, .. } in directory::segments(directory)? {
-            if let Some(header) = header(&path)? {
-                found.push((path, header));
+            match header(&path)? {
+                Some(Ok(header)) => found.push((path, header)),
+                Some(Err(format)) => other_format = Some(format),
+                None => {}
             }
         }
         let all: BTreeSet<String> = found.iter().map(|(_, header)| header.engine()).collect();
         let names = |engines: &BTreeSet<String>| engines.iter().cloned().collect::<Vec<_>>().join(", ");
         if all.is_empty() {
-            return Err(OpenRecordingError::Empty);
+            return Err(other_format.map_or(OpenRecordingError::Empty, OpenRecordingError::Format));
         }
         found.retain(|(_, header)| engine.is_none_or(|name| header.is_engine(name)));
         let chosen: BTreeSet<String> = found.iter().map(|(_, header)| header.engine()).collect();
@@ -113,8 +117,8 @@ impl Reader {
     }
 }
 
-/// The first line of a segment. `None` if the segment was cut there, or is of another format.
-fn header(path: &Path) -> io::Result<Option<Header>> {
+/// The first line of a segment, or the number of its format if that is another one. `None` if the segment was cut there.
+fn header(path: &Path) -> io::Result<Option<Result<Header, u64>>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -126,7 +130,21 @@ fn header(path: &Path) -> io::Result<Option<Header>> {
     }
     let first = frame.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Ok(match Item::parse(first) {
-        Ok(Item::Recording(header)) if header.format == FORMAT => Some(*header),
-        _ => None,
+        Ok(Item::Recording(header)) if header.format == FORMAT => Some(Ok(*header)),
+        _ => other_format(first).map(Err),
     })
+}
+
+/// Of a later version, whose header may have other fields.
+fn other_format(first: &[u8]) -> Option<u64> {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        recording: Format,
+    }
+    #[derive(serde::Deserialize)]
+    struct Format {
+        format: u64,
+    }
+    let line: Line = serde_json::from_slice(first).ok()?;
+    Some(line.recording.format).filter(|format| *format != u64::from(FORMAT))
 }

@@ -8,8 +8,7 @@ mod writer;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
@@ -17,8 +16,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use trtllm_model::{EngineName, RecorderCounts};
-
-use crate::directory;
 
 pub use tap::EngineRecorder;
 
@@ -77,22 +74,19 @@ impl Recorder {
             io::ErrorKind::WouldBlock => RecorderError::Locked { directory: directory.clone() },
             _ => RecorderError::Directory { directory: directory.clone(), cause },
         };
-        let lock = directory::lock(&directory).map_err(failed)?;
         let files = SegmentFiles::open(&directory, max_size, counts.clone()).map_err(failed)?;
-        let (messages, received) = mpsc::channel();
-        let weight = Arc::new(AtomicUsize::new(0));
+        let (queue, received) = Queue::new();
         let (alive, ended) = mpsc::channel();
-        let writer = writer::SegmentWriter::new(files, counts.clone(), Arc::clone(&weight));
+        let writer = writer::SegmentWriter::new(files, counts.clone());
         let thread = thread::Builder::new().name("recorder".to_owned());
         let run = move || {
+            // The directory is free once the thread counts as ended.
             writer.run(&received);
-            // In this order: the directory is free once the thread counts as ended.
-            drop(lock);
             drop(alive);
         };
         thread.spawn(run).map_err(failed)?;
         tracing::info!(directory = %show(&directory), max_size, "recording started");
-        Ok(Self { queue: Queue { messages, weight, engines: Arc::default() }, counts, ended: Mutex::new(ended) })
+        Ok(Self { queue, counts, ended: Mutex::new(ended) })
     }
 
     /// The recorder of one engine.

@@ -2,6 +2,7 @@
 //! and no GPU. `unsafe` code is in [`process`] only.
 #![deny(unsafe_code)]
 
+pub mod budget;
 pub mod log;
 pub mod printable;
 pub mod process;

@@ -11,8 +11,8 @@ pub enum SourceError {
     Connect { target: String, cause: String },
     #[error("{target} did not answer within {after:?}; look at the log of the server, or raise --poll.timeout")]
     Timeout { target: String, after: std::time::Duration },
-    #[error("{target} did not complete a long answer within {after:?}; check the network to it")]
-    Slow { target: String, after: std::time::Duration },
+    #[error("{target} was too slow with a long answer, so other engines were read first; check the network to it")]
+    Slow { target: String },
     #[error("{target} answered with status {status}; check that bearer_token_file in --source names a valid token")]
     Unauthorized { target: String, status: u16 },
     #[error("cannot read bearer_token_file {path}: {cause}; check the path and its permissions")]

@@ -1,10 +1,9 @@
-//! One keep-alive HTTP/1.1 connection to one engine. Every response is limited in size, and all together: long ones take turns.
+//! One keep-alive HTTP/1.1 connection to one engine. Every response is limited in size, and all together: long ones share a budget.
 //! The caller sets the deadlines: a request that is dropped before its end closes its connection, and the next one opens another.
 
 use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
@@ -15,12 +14,12 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::either::Either;
 use tower::ServiceExt as _;
+use trtllm_service::budget::{Budget, Held, Peer, Receiving};
 
 use super::SourceError;
 use super::name_lookup::{Resolver, look_up, resolver};
@@ -28,13 +27,11 @@ use super::server::{TargetServer, Token};
 
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
 const MAX_BODY: usize = 16 << 20;
-/// The longest buffer kept from one response to the next: enough for a poll of a busy engine. A longer response needs a
-/// reservation.
+/// The longest buffer kept from one response to the next: enough for a poll of a busy engine. A longer response takes its bytes
+/// from the budget.
 const KEPT_BODY: usize = 128 << 10;
-/// KiB of long responses that are being received or parsed, of all engines.
-static LONG_RESPONSES: Semaphore = Semaphore::const_new(MAX_BODY >> 10);
-/// A long response must arrive within this time: others wait for it.
-const LONG_RESPONSE: Duration = Duration::from_secs(2);
+/// Long responses that are being received or parsed, of all engines.
+static LONG_RESPONSES: Budget = Budget::new(MAX_BODY);
 /// hyper's own default is a read buffer of half a megabyte per connection.
 const READ_BUFFER: usize = 64 << 10;
 
@@ -49,8 +46,10 @@ pub struct HttpClient {
     body: Vec<u8>,
     /// Length of the long ones of the last bodies. It falls slowly, because one poll has long and short answers.
     usual_body: usize,
-    /// For a body above [`KEPT_BODY`], until it has been parsed.
-    reserved: Option<SemaphorePermit<'static>>,
+    peer: Arc<Peer>,
+    /// For a body above [`KEPT_BODY`]: while it arrives, and then until it has been parsed.
+    receiving: Option<Receiving>,
+    held: Option<Held>,
     max_body: usize,
 }
 
@@ -101,9 +100,18 @@ impl HttpClient {
         connector.set_nodelay(true);
         // TLS is added after the connection.
         connector.enforce_http(false);
-        let token = Token::default();
-        let (body, usual_body) = (Vec::new(), 0);
-        Self { server, token, connector, connection: None, body, usual_body, reserved: None, max_body: MAX_BODY }
+        Self {
+            server,
+            token: Token::default(),
+            connector,
+            connection: None,
+            body: Vec::new(),
+            usual_body: 0,
+            peer: Arc::default(),
+            receiving: None,
+            held: None,
+            max_body: MAX_BODY,
+        }
     }
 
     /// With another limit for the length of a response.
@@ -175,30 +183,39 @@ impl HttpClient {
     /// Reads a body into `self.body`.
     async fn receive(&mut self, mut body: Incoming, max_body: usize, url: &str) -> Result<(), SourceError> {
         let length = body.size_hint().exact().map_or(max_body, |length| max_body.min(length as usize));
-        let mut late = pin!(tokio::time::sleep(Duration::MAX));
         loop {
-            let frame = tokio::select! {
-                frame = body.frame() => frame,
-                () = &mut late => return Err(SourceError::Slow { target: url.to_owned(), after: LONG_RESPONSE }),
+            let frame = match &self.receiving {
+                None => body.frame().await,
+                Some(receiving) => tokio::select! {
+                    frame = body.frame() => frame,
+                    () = receiving.cut() => return Err(SourceError::Slow { target: url.to_owned() }),
+                },
             };
-            let Some(frame) = frame else { return Ok(()) };
+            let Some(frame) = frame else { break };
             let data = frame
                 .map_err(|error| SourceError::Io { target: url.to_owned(), cause: root_cause(&error) })?
                 .into_data()
                 .unwrap_or_default();
             let room = max_body - self.body.len();
-            if self.reserved.is_none() && self.body.len() + data.len() > KEPT_BODY {
+            if self.receiving.is_none() && self.body.len() + data.len() > KEPT_BODY {
                 // The whole response at once: two that wait for each other's end would wait for ever.
-                let kib = u32::try_from(length >> 10).unwrap_or(u32::MAX) + 1;
-                self.reserved = LONG_RESPONSES.acquire_many(kib.min((MAX_BODY >> 10) as u32)).await.ok();
-                late.as_mut().reset(tokio::time::Instant::now() + LONG_RESPONSE);
-                self.body.reserve_exact(length - self.body.len());
+                self.receiving = Some(LONG_RESPONSES.receive(&self.peer, length).await);
+                self.body.reserve_exact(length.saturating_sub(self.body.len()));
             }
             self.body.extend_from_slice(&data[..data.len().min(room)]);
+            if let Some(receiving) = &self.receiving {
+                receiving.arrived(self.body.len());
+            }
             if data.len() > room {
                 return Err(SourceError::TooLarge { target: url.to_owned(), limit: max_body });
             }
         }
+        self.held = self.receiving.take().map(Receiving::complete);
+        if let Some(held) = &mut self.held {
+            self.body.shrink_to_fit();
+            held.shrink_to(self.body.capacity());
+        }
+        Ok(())
     }
 
     /// Frees the last body, once it has been parsed. The first answer of an engine is often its whole ring, and the others are short:
@@ -209,7 +226,7 @@ impl HttpClient {
         if self.body.capacity() > 2 * self.usual_body {
             self.body.shrink_to(self.usual_body);
         }
-        self.reserved = None;
+        (self.receiving, self.held) = (None, None);
     }
 
     /// The next request opens a connection of its own.

@@ -152,7 +152,7 @@ impl Token {
             return Ok(header.clone());
         }
         let path = file.to_owned();
-        let read = spawn_blocking(move || small_file::read(&path)).await;
+        let read = spawn_blocking(move || read_token(&path)).await;
         let header = read.unwrap_or_else(|error| Err(io::Error::other(error))).and_then(|text| bearer(&text));
         let header = header.map_err(|cause| SourceError::Token { path: file.to_owned(), cause })?;
         self.0 = Some((Instant::now(), header.clone()));
@@ -170,7 +170,15 @@ impl Token {
 /// # Errors
 /// If it cannot be read, or contains none.
 pub fn check_token(file: &Path) -> io::Result<()> {
-    small_file::read(file).and_then(|text| bearer(&text)).map(drop)
+    read_token(file).and_then(|text| bearer(&text)).map(drop)
+}
+
+/// Of a pipe, each read would wait for a writer, and hold a thread for ever.
+fn read_token(file: &Path) -> io::Result<Vec<u8>> {
+    match small_file::is_stream(file) {
+        true => Err(io::Error::new(io::ErrorKind::InvalidInput, "a pipe or device cannot be read again; name a file")),
+        false => small_file::read(file),
+    }
 }
 
 fn bearer(text: &[u8]) -> io::Result<HeaderValue> {

@@ -154,9 +154,7 @@ impl Client {
             }
             SourceError::Connect { cause, .. } => Failure::Unanswered(format!("cannot connect: {cause}")),
             SourceError::Io { cause, .. } => Failure::Unanswered(format!("reading failed: {cause}")),
-            SourceError::Timeout { after, .. } | SourceError::Slow { after, .. } => {
-                Failure::Unanswered(format!("no answer within {after:?}"))
-            }
+            SourceError::Timeout { after, .. } => Failure::Unanswered(format!("no answer within {after:?}")),
             SourceError::Token { path, cause } => {
                 Failure::Unanswered(format!("cannot read the token in {}: {cause}", path.display()))
             }

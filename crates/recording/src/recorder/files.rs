@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use trtllm_model::RecorderCounts;
@@ -24,6 +25,8 @@ pub(super) struct SegmentFiles {
     total: u64,
     next: u64,
     counts: RecorderCounts,
+    /// While it is held, no other process records into the directory.
+    lock: File,
 }
 
 /// A segment that is being written.
@@ -33,12 +36,24 @@ pub(super) struct Open {
     segment: Segment,
 }
 
+impl Open {
+    /// Whether its name still leads to the file.
+    fn is_in_place(&self) -> bool {
+        let same = || {
+            let (named, open) = (self.segment.path.symlink_metadata()?, self.file.metadata()?);
+            io::Result::Ok((named.dev(), named.ino()) == (open.dev(), open.ino()))
+        };
+        same().unwrap_or(false)
+    }
+}
+
 impl SegmentFiles {
     pub(super) fn open(directory: &Path, max_size: u64, counts: RecorderCounts) -> io::Result<Self> {
+        let lock = directory::lock(directory)?;
         let closed: VecDeque<Segment> = directory::segments(directory)?.into();
         let next = closed.back().map_or(1, |last| last.number.saturating_add(1));
         let total = closed.iter().map(|segment| segment.bytes).sum();
-        let mut files = Self { directory: directory.to_owned(), max_size, closed, total, next, counts };
+        let mut files = Self { directory: directory.to_owned(), max_size, closed, total, next, counts, lock };
         // The limit may be lower than before.
         files.make_room(0)?;
         Ok(files)
@@ -48,13 +63,30 @@ impl SegmentFiles {
         let number = self.next;
         // Also after a failure: the name may be what the disk refuses.
         self.next += 1;
-        let (path, file) = directory::create(&self.directory, number, engine)?;
+        let created = match directory::create(&self.directory, number, engine) {
+            // The directory was deleted.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.lock = directory::lock(&self.directory)?;
+                directory::create(&self.directory, number, engine)
+            }
+            created => created,
+        };
+        let (path, file) = created?;
         Ok(Open { file, segment: Segment { number, path, bytes: 0 } })
     }
 
     /// Appends a frame. Deletes the oldest segments to make room. False if that was not enough, because all other segments are
     /// being written.
+    ///
+    /// # Errors
+    /// If writing fails, or the file is not in the directory any more.
     pub(super) fn append(&mut self, open: &mut Open, frame: &[u8]) -> io::Result<bool> {
+        if !open.is_in_place() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the file was deleted or replaced while it was written",
+            ));
+        }
         let bytes = frame.len() as u64;
         if !self.make_room(bytes)? {
             return Ok(false);
@@ -70,6 +102,9 @@ impl SegmentFiles {
     }
 
     pub(super) fn close(&mut self, open: Open) {
+        if !open.is_in_place() {
+            return self.set_total(self.total.saturating_sub(open.segment.bytes));
+        }
         let behind = self.closed.partition_point(|other| other.number < open.segment.number);
         self.closed.insert(behind, open.segment);
     }

@@ -1,10 +1,11 @@
 //! The queue between the intakes and the thread that writes. Its memory is bounded, and sending never waits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{self, Receiver, Sender};
 
 use trtllm_model::EngineName;
+use trtllm_service::budget::{Budget, Held, Peer};
 
 use crate::Item;
 
@@ -15,21 +16,28 @@ const MAX_WEIGHT: usize = 8 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct Queue {
     pub(super) messages: Sender<Message>,
-    /// Approximate memory of the messages that wait.
-    pub(super) weight: Arc<AtomicUsize>,
+    /// The messages that wait.
+    budget: &'static Budget,
+    peer: Arc<Peer>,
     pub(super) engines: Arc<AtomicU64>,
 }
 
 impl Queue {
-    /// Whether there is room for a message of this weight.
-    pub(super) fn reserve(&self, weight: usize) -> bool {
-        let before = self.weight.fetch_add(weight, Ordering::Relaxed);
-        // A single large message is accepted if nothing else waits.
-        let accepted = before == 0 || before.saturating_add(weight) <= MAX_WEIGHT;
-        if !accepted {
-            self.weight.fetch_sub(weight, Ordering::Relaxed);
-        }
-        accepted
+    pub(super) fn new() -> (Self, Receiver<Message>) {
+        let (messages, received) = mpsc::channel();
+        // Never freed. A process starts one recorder.
+        let budget = Box::leak(Box::new(Budget::new(MAX_WEIGHT)));
+        (Self { messages, budget, peer: Arc::default(), engines: Arc::default() }, received)
+    }
+
+    /// The bytes of a message of this weight, if there is room. A single large one is accepted if nothing else waits.
+    pub(super) fn reserve(&self, weight: usize) -> Option<Held> {
+        self.budget.try_take(&self.peer, weight)
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.budget.held()
     }
 
     /// The thread survives panics, so it is gone only when the daemon stops.
@@ -39,9 +47,19 @@ impl Queue {
 }
 
 pub(super) enum Message {
-    Joined { engine: u64, name: Box<EngineName> },
-    Items { engine: u64, items: Vec<Item>, weight: usize },
-    Left { engine: u64 },
+    Joined {
+        engine: u64,
+        name: Box<EngineName>,
+    },
+    /// The bytes are given back when the items are written.
+    Items {
+        engine: u64,
+        items: Vec<Item>,
+        held: Held,
+    },
+    Left {
+        engine: u64,
+    },
     Stop,
 }
 
@@ -50,14 +68,6 @@ impl Message {
         match self {
             Self::Joined { engine, .. } | Self::Items { engine, .. } | Self::Left { engine } => Some(*engine),
             Self::Stop => None,
-        }
-    }
-
-    /// As reserved.
-    pub(super) fn weight(&self) -> usize {
-        match self {
-            Self::Items { weight, .. } => *weight,
-            Self::Joined { .. } | Self::Left { .. } | Self::Stop => 0,
         }
     }
 }

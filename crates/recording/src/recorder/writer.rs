@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +18,8 @@ use super::queue::Message;
 
 /// Lines wait at most this long for their frame to fill. Together with a poll's interval it is below a second.
 const FLUSH: Duration = Duration::from_millis(500);
+/// The buffer of an engine that is kept from one frame to the next.
+const KEPT: usize = 64 << 10;
 /// How long the recorder waits after an error.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,6 @@ pub(super) struct SegmentWriter {
     engines: HashMap<u64, RecordedEngine>,
     encoder: Encoder,
     counts: RecorderCounts,
-    weight: Arc<AtomicUsize>,
     session: i64,
     /// When to try again after an error.
     failed_until: Option<Instant>,
@@ -52,13 +51,12 @@ struct RecordedEngine {
 }
 
 impl SegmentWriter {
-    pub(super) fn new(files: SegmentFiles, counts: RecorderCounts, weight: Arc<AtomicUsize>) -> Self {
+    pub(super) fn new(files: SegmentFiles, counts: RecorderCounts) -> Self {
         Self {
             files,
             engines: HashMap::new(),
             encoder: Encoder::default(),
             counts,
-            weight,
             session: unix_us(),
             failed_until: None,
             failures: LogLimit::default(),
@@ -78,7 +76,6 @@ impl SegmentWriter {
             match message {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(message) => {
-                    self.weight.fetch_sub(message.weight(), Ordering::Relaxed);
                     let engine = message.engine();
                     self.catch(engine, |writer| writer.handle(message));
                 }
@@ -113,7 +110,7 @@ impl SegmentWriter {
             Message::Joined { engine, name } => {
                 self.engines.insert(engine, RecordedEngine::new(name));
             }
-            Message::Items { engine, items, .. } => self.add(engine, &items),
+            Message::Items { engine, items, held: _held } => self.add(engine, &items),
             Message::Left { engine } => {
                 self.flush(engine);
                 if let Some(RecordedEngine { segment: Some(open), .. }) = self.engines.remove(&engine) {
@@ -209,7 +206,7 @@ impl SegmentWriter {
         let encoded = self.encoder.encode(&text);
         let written = encoded.and_then(|frame| self.files.append(open, frame));
         text.clear();
-        text.shrink_to(2 * frame::TARGET);
+        text.shrink_to(KEPT);
         recorded.lines = text;
         match written {
             Ok(true) => {
@@ -293,6 +290,7 @@ fn unix_us() -> i64 {
 mod tests {
     use trtllm_model::Objectives;
 
+    use super::super::queue::Queue;
     use super::*;
 
     #[test]
@@ -300,7 +298,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let counts = RecorderCounts::default();
         let files = SegmentFiles::open(directory.path(), 1 << 20, counts.clone()).unwrap();
-        let mut writer = SegmentWriter::new(files, counts.clone(), Arc::default());
+        let mut writer = SegmentWriter::new(files, counts.clone());
+        let (queue, _received) = Queue::new();
         let name = EngineName {
             model: "m".into(),
             version: "1".into(),
@@ -310,7 +309,8 @@ mod tests {
         };
         writer.handle(Message::Joined { engine: 7, name: Box::new(name) });
         let record_one = |writer: &mut SegmentWriter| {
-            writer.handle(Message::Items { engine: 7, items: vec![Item::Record(Box::default())], weight: 0 });
+            let held = queue.reserve(1).unwrap();
+            writer.handle(Message::Items { engine: 7, items: vec![Item::Record(Box::default())], held });
         };
         record_one(&mut writer);
         writer.catch(Some(7), |_| panic!("planted"));

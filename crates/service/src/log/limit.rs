@@ -8,8 +8,10 @@ const BURST: u32 = 5;
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The lines of one cause. A source that fails and recovers ten times a second must not fill the log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LogLimit {
+    burst: u32,
+    interval: Duration,
     /// Lines of the burst that are used.
     used: u32,
     /// When the last used line becomes free again.
@@ -17,16 +19,28 @@ pub struct LogLimit {
     left_out: u64,
 }
 
+impl Default for LogLimit {
+    fn default() -> Self {
+        Self::new(BURST, INTERVAL)
+    }
+}
+
 impl LogLimit {
+    /// `burst` lines at once, and one more after each `interval`.
+    #[must_use]
+    pub const fn new(burst: u32, interval: Duration) -> Self {
+        Self { burst, interval, used: 0, next_free: None, left_out: 0 }
+    }
+
     /// Whether a line may be written now.
     pub fn has_room(&mut self, now: Instant) -> bool {
         while self.used > 0
             && let Some(free) = self.next_free.filter(|free| *free <= now)
         {
             self.used -= 1;
-            self.next_free = Some(free + INTERVAL);
+            self.next_free = Some(free + self.interval);
         }
-        self.used < BURST
+        self.used < self.burst
     }
 
     /// How many lines were left out since the last one, if a line may be written now.
@@ -36,7 +50,7 @@ impl LogLimit {
             return None;
         }
         if self.used == 0 {
-            self.next_free = Some(now + INTERVAL);
+            self.next_free = Some(now + self.interval);
         }
         self.used += 1;
         Some(std::mem::take(&mut self.left_out))

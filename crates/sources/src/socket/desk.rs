@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
-use tokio::sync::{SemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use trtllm_model::{EngineSettings, RejectReason};
+use trtllm_service::budget::Held;
 
-/// What a connection has sent. Its permit is released when it has been taken.
+/// What a connection has sent. Its bytes are given back when it has been taken.
 #[derive(Debug)]
 pub(super) enum Queued {
     /// A publisher has connected.
-    Hello { process: Option<u64>, settings: EngineSettings, _permit: SemaphorePermit<'static> },
+    Hello { process: Option<u64>, settings: EngineSettings, _held: Held },
     Line {
         /// Without its line feed; or why it could not be read.
         text: Result<Vec<u8>, RejectReason>,
-        _permit: Option<SemaphorePermit<'static>>,
+        _held: Option<Held>,
     },
 }
 

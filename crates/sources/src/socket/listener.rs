@@ -2,12 +2,14 @@
 
 use std::io;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, BufReader, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::desk::{Desk, Queued};
@@ -16,20 +18,23 @@ use super::publishers::{Admission, PublisherPlace, Publishers};
 use crate::OpenError;
 use crate::trtllm_json::{Hello, PublisherLine, parse_line};
 use trtllm_model::RejectReason;
+use trtllm_service::budget::{Budget, Peer, Receiving};
 use trtllm_service::supervise::{self, Task};
 use trtllm_service::unix_socket::{self, Activated, SocketFile};
 
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1 << 20;
-/// KiB of lines of all sockets that were read and not yet parsed. Lines wait as text: an element of two bytes takes hundreds of
-/// bytes once it is parsed.
-const MAX_QUEUED_KIB: u32 = 8 << 10;
-static QUEUED: Semaphore = Semaphore::const_new(MAX_QUEUED_KIB as usize);
-/// Longer lines need one of the places for long lines, so that many publishers of long lines cannot fill the memory.
-const SHORT_LINE: usize = 64 << 10;
-static LONG_LINES: Semaphore = Semaphore::const_new(8);
-/// Time from the first byte of a line to its end.
+/// Lines of all sockets that were read and not yet parsed, and long lines that are being read. Lines wait as text: an element of
+/// two bytes takes hundreds of bytes once it is parsed.
+static LINES: Budget = Budget::new(8 << 20);
+/// Each connection may read this much without asking. For a longer line, it takes the longest one from the budget.
+const SHORT_LINE: usize = 32 << 10;
+/// What a line that waits takes beside its text.
+const QUEUED: usize = size_of::<Queued>();
+/// The time from the first byte of a line to its end. A long line has less if others wait for its place.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
+/// New connections that wait for a place at the same time. Further ones wait in the backlog of the socket.
+const MAX_WAITING: usize = 128;
 
 /// Whose statistics the publishers of a socket send.
 #[derive(Debug)]
@@ -88,7 +93,9 @@ impl Drop for IngestListener {
 /// Accepts publishers, for ever.
 async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &Arc<Naming>) {
     let (mut connections, mut failing) = (JoinSet::new(), false);
+    let waiting = Arc::new(Semaphore::new(MAX_WAITING));
     loop {
+        let Ok(waits) = Arc::clone(&waiting).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             // Most likely there are no free descriptors. An immediate retry would only use CPU time.
@@ -106,9 +113,11 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
         let uid = peer.map(|peer| peer.uid());
         // The kernel says 0 for a process of another container.
         let process = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|process| *process > 0);
-        let Some(place) = publishers.admit(uid).await else { continue };
-        let naming = Arc::clone(naming);
+        let (publishers, naming) = (Arc::clone(publishers), Arc::clone(naming));
+        // Not here: while one waits for a place, others may already get theirs.
         connections.spawn(async move {
+            let Some(place) = publishers.admit(uid, process).await else { return };
+            drop(waits);
             if let Err(error) = receive(stream, process, &place, &naming).await {
                 tracing::debug!(%error, "reading from a publisher failed");
             }
@@ -121,7 +130,7 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
 
 /// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
 async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherPlace, naming: &Naming) -> io::Result<()> {
-    let mut reader = BufReader::new(stream);
+    let mut reader = BufReader::new(WholeReads(stream));
     let mut connection = PublisherConnection { place, naming, process, seat: None };
     if let Naming::OneEngine(OneEngine(desk)) = naming {
         connection.sit(Seat::alone(desk));
@@ -132,30 +141,39 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherPlac
         && !bytes?.is_empty()
     {
         let mut line = Vec::new();
-        let reading = tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line));
-        let Some(Ok(Ok((fits, _long)))) = place.unless_evicted(reading).await else {
+        let reading = tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line, &place.peer));
+        let Some(Ok(Ok((fits, long)))) = place.unless_evicted(reading).await else {
             // Late, broken off, or cut to make room.
             let text = Err(RejectReason::Truncated);
-            connection.deliver(None, Queued::Line { text, _permit: None }).await;
+            connection.deliver(None, Queued::Line { text, _held: None }).await;
             break;
         };
-        place.line_received();
-        let kib = u32::try_from(line.len() >> 10).unwrap_or(MAX_QUEUED_KIB) + 1;
-        let Ok(permit) = QUEUED.acquire_many(kib).await else { break };
+        // An empty line says nothing, so it does not keep the place.
         if fits && line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
+        place.line_received();
         line.shrink_to_fit();
+        let held = match long.map(Receiving::complete) {
+            Some(mut held) => {
+                held.shrink_to(QUEUED + line.len());
+                held
+            }
+            None => match place.unless_evicted(LINES.take(&place.peer, QUEUED + line.len())).await {
+                Some(held) => held,
+                None => break,
+            },
+        };
         let mut hello = if std::mem::take(&mut first) && fits { read_hello(&line) } else { None };
         let queued = match &mut hello {
             Some(hello) => {
                 place.publisher.hello_received();
                 let settings = std::mem::take(&mut hello.config);
-                Queued::Hello { process: hello.pid, settings, _permit: permit }
+                Queued::Hello { process: hello.pid, settings, _held: held }
             }
             None => {
                 let text = if fits { Ok(line) } else { Err(RejectReason::TooLong) };
-                Queued::Line { text, _permit: Some(permit) }
+                Queued::Line { text, _held: Some(held) }
             }
         };
         if !connection.deliver(hello.as_ref(), queued).await {
@@ -204,26 +222,62 @@ fn read_hello(line: &[u8]) -> Option<Hello> {
 }
 
 /// Reads a line without its line feed. The last line of a stream needs none. Returns whether the line is within the limit; a
-/// longer one is skipped to its end. A long line has one of the places for long lines.
+/// longer one is skipped to its end. A long line holds bytes of the budget.
 async fn read_line(
-    reader: &mut BufReader<UnixStream>,
+    reader: &mut BufReader<WholeReads>,
     line: &mut Vec<u8>,
-) -> io::Result<(bool, Option<SemaphorePermit<'static>>)> {
-    let (mut fits, mut place) = (true, None);
+    peer: &Arc<Peer>,
+) -> io::Result<(bool, Option<Receiving>)> {
+    let (mut fits, mut long, mut arrived) = (true, None::<Receiving>, 0);
     loop {
-        let limit = if place.is_some() { MAX_LINE } else { SHORT_LINE };
         let before = line.len();
         // One byte more than the longest line is its line feed.
-        (&mut *reader).take((limit - before.min(limit)) as u64 + 1).read_until(b'\n', line).await?;
-        let at_the_end = line.len() == before;
-        if line.pop_if(|last| *last == b'\n').is_some() || at_the_end || line.len() <= limit {
-            return Ok((fits, place));
+        let limit = (if long.is_some() { MAX_LINE - before } else { SHORT_LINE }).min(SHORT_LINE);
+        if long.is_some() {
+            // Not twice as much as there is.
+            line.reserve_exact(limit + 1);
         }
-        if place.is_none() {
-            place = LONG_LINES.acquire().await.ok();
-        } else {
+        let mut part = (&mut *reader).take(limit as u64 + 1);
+        let reading = part.read_until(b'\n', line);
+        let read = match &long {
+            None => reading.await?,
+            Some(long) => tokio::select! {
+                read = reading => read?,
+                () = long.cut() => return Err(io::ErrorKind::TimedOut.into()),
+            },
+        };
+        arrived += read;
+        if line.pop_if(|last| *last == b'\n').is_some() || read <= limit {
+            return Ok((fits, long));
+        }
+        match &long {
+            None => long = Some(LINES.receive(peer, MAX_LINE).await),
+            Some(long) => long.arrived(arrived),
+        }
+        if line.len() > MAX_LINE {
             fits = false;
             line.clear();
+        }
+    }
+}
+
+/// Reads until the socket has nothing more. tokio takes a short read for the last one, and waits for the next message then. But a
+/// read also ends early at a message with file descriptors.
+#[derive(Debug)]
+struct WholeReads(UnixStream);
+
+impl AsyncRead for WholeReads {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.0.poll_read_ready(context))?;
+            match self.0.try_read(into.initialize_unfilled()) {
+                Ok(read) => {
+                    into.advance(read);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
         }
     }
 }

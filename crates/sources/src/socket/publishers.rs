@@ -1,6 +1,7 @@
 //! The publishers of one ingest socket: who may connect, and who makes room when the socket is full.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -8,14 +9,19 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use trtllm_model::{PublisherRefusal, RefusedPublishers};
+use trtllm_service::budget::Peer;
 use trtllm_service::log::LogLimit;
 
 use super::names::Refused;
 
 /// A publisher that has sent no line for this time makes room for another one.
 const SILENT: Duration = Duration::from_secs(5);
+/// One that has never sent a line has less time.
+const NEVER_SENT: Duration = Duration::from_secs(1);
 /// How long a new publisher waits for room. Publishers that connect for one line leave within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often one that waits looks for silent publishers.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Who may publish.
 #[derive(Debug, Clone)]
@@ -33,6 +39,9 @@ pub(super) struct Publishers {
     admission: Admission,
     connected: Mutex<Vec<Arc<Publisher>>>,
     left: Notify,
+    /// The budgets see all publishers of the socket as one group, and the connections of one process as one peer.
+    group: Arc<Peer>,
+    peers: Mutex<HashMap<Option<u32>, Weak<Peer>>>,
     refusals: Mutex<LogLimit>,
     hellos: Mutex<LogLimit>,
     leavings: Mutex<LogLimit>,
@@ -50,12 +59,20 @@ pub(super) struct Publisher {
 struct Activity {
     has_said_hello: bool,
     last_line: Instant,
+    has_sent: bool,
+}
+
+impl Activity {
+    fn is_silent(&self) -> bool {
+        self.last_line.elapsed() >= if self.has_sent { SILENT } else { NEVER_SENT }
+    }
 }
 
 /// A publisher's place in the table, until it is dropped.
 #[derive(Debug)]
 pub(super) struct PublisherPlace {
     pub(super) publisher: Arc<Publisher>,
+    pub(super) peer: Arc<Peer>,
     table: Arc<Publishers>,
 }
 
@@ -65,6 +82,8 @@ impl Publishers {
             admission,
             connected: Mutex::default(),
             left: Notify::new(),
+            group: Arc::default(),
+            peers: Mutex::default(),
             refusals: Mutex::default(),
             hellos: Mutex::default(),
             leavings: Mutex::default(),
@@ -72,7 +91,7 @@ impl Publishers {
     }
 
     /// A place for a new publisher. Waits a moment for one; `None` means that the publisher is refused.
-    pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>) -> Option<PublisherPlace> {
+    pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>, process: Option<u32>) -> Option<PublisherPlace> {
         let uids = &self.admission.uids;
         if !uids.is_empty() && !uid.is_some_and(|uid| uids.contains(&uid)) {
             if let Some(left_out) = self.refuse(PublisherRefusal::Uid) {
@@ -84,15 +103,16 @@ impl Publishers {
         tokio::pin!(patience);
         loop {
             let left = self.left.notified();
-            if let Some(place) = self.try_admit() {
+            if let Some(place) = self.try_admit(process) {
                 return Some(place);
             }
             tokio::select! {
                 () = left => {}
+                () = tokio::time::sleep(LOOK) => {}
                 () = &mut patience => break,
             }
         }
-        let place = self.try_admit();
+        let place = self.try_admit(process);
         if place.is_none()
             && let Some(left_out) = self.refuse(PublisherRefusal::Full)
         {
@@ -106,11 +126,11 @@ impl Publishers {
         place
     }
 
-    fn try_admit(self: &Arc<Self>) -> Option<PublisherPlace> {
+    fn try_admit(self: &Arc<Self>, process: Option<u32>) -> Option<PublisherPlace> {
         let mut connected = self.connected.lock();
         if connected.len() >= self.admission.limit {
             let activities = connected.iter().map(|publisher| *publisher.activity.lock()).enumerate();
-            let silent = activities.filter(|(_, activity)| activity.last_line.elapsed() >= SILENT);
+            let silent = activities.filter(|(_, activity)| activity.is_silent());
             let (first, _) = silent.min_by_key(|(_, activity)| *activity)?;
             connected.swap_remove(first).evicted.notify_one();
             if let Some(left_out) = self.refuse(PublisherRefusal::Silent) {
@@ -121,10 +141,22 @@ impl Publishers {
                 );
             }
         }
-        let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now() });
+        let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now(), has_sent: false });
         let publisher = Arc::new(Publisher { activity, evicted: Notify::new() });
         connected.push(Arc::clone(&publisher));
-        Some(PublisherPlace { publisher, table: Arc::clone(self) })
+        Some(PublisherPlace { publisher, peer: self.peer(process), table: Arc::clone(self) })
+    }
+
+    /// The peer of a process: it is slow as a whole.
+    fn peer(&self, process: Option<u32>) -> Arc<Peer> {
+        let mut peers = self.peers.lock();
+        if let Some(peer) = peers.get(&process).and_then(Weak::upgrade) {
+            return peer;
+        }
+        peers.retain(|_, peer| peer.strong_count() > 0);
+        let peer = Peer::of(&self.group);
+        peers.insert(process, Arc::downgrade(&peer));
+        peer
     }
 
     /// Counts a refusal. Returns the number of log lines that were left out, if this one may be logged.
@@ -142,7 +174,8 @@ impl Publisher {
 
 impl PublisherPlace {
     pub(super) fn line_received(&self) {
-        self.publisher.activity.lock().last_line = Instant::now();
+        let mut activity = self.publisher.activity.lock();
+        (activity.last_line, activity.has_sent) = (Instant::now(), true);
     }
 
     /// Counts and logs that this publisher cannot have the name that it said.
@@ -203,7 +236,7 @@ mod tests {
         let publishers = publishers(4, &[]);
         let mut places = Vec::new();
         for _ in 0..4 {
-            places.push(publishers.admit(None).await.unwrap());
+            places.push(publishers.admit(None, None).await.unwrap());
             tokio::time::advance(Duration::from_secs(10)).await;
         }
         // The first one has a name, the second has just sent a line.
@@ -212,7 +245,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         let mut evicted = Vec::new();
         for _ in 0..4 {
-            places.push(publishers.admit(None).await.unwrap());
+            places.push(publishers.admit(None, None).await.unwrap());
             for (index, place) in places.iter().enumerate() {
                 if !evicted.contains(&index) && is_evicted(place).await {
                     evicted.push(index);
@@ -230,13 +263,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn publishers_that_send_lines_keep_their_places() {
         let publishers = publishers(2, &[]);
-        let places = [publishers.admit(None).await.unwrap(), publishers.admit(None).await.unwrap()];
+        let places = [publishers.admit(None, None).await.unwrap(), publishers.admit(None, None).await.unwrap()];
         tokio::time::advance(2 * SILENT).await;
         places.iter().for_each(PublisherPlace::line_received);
-        assert!(publishers.admit(None).await.is_none());
+        assert!(publishers.admit(None, None).await.is_none());
         assert_eq!(refused(&publishers, PublisherRefusal::Full), 1);
         // A place that becomes free while a new publisher waits is taken.
-        let waiting = tokio::spawn(async move { publishers.admit(None).await.is_some() });
+        let waiting = tokio::spawn(async move { publishers.admit(None, None).await.is_some() });
         tokio::task::yield_now().await;
         drop(places);
         assert!(waiting.await.unwrap());
@@ -246,7 +279,7 @@ mod tests {
     async fn only_listed_users_may_publish_and_nobody_is_listed_by_default() {
         let publishers = publishers(2, &[1000]);
         for (uid, admitted) in [(Some(1000), true), (Some(0), false), (Some(1001), false), (None, false)] {
-            assert_eq!(publishers.admit(uid).await.is_some(), admitted, "{uid:?}");
+            assert_eq!(publishers.admit(uid, None).await.is_some(), admitted, "{uid:?}");
         }
         assert_eq!(refused(&publishers, PublisherRefusal::Uid), 3);
     }

@@ -1,0 +1,397 @@
+//! Bytes that are held on behalf of peers. A reader takes them before it reads, shrinks them to what it keeps, and gives them back
+//! when it drops them. A peer that has a place and is slow loses it as soon as another one needs room.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Without this much progress, a peer may keep its place while nobody else needs it.
+const STEP: usize = 64 << 10;
+/// The time for one step.
+const STALL: Duration = Duration::from_millis(500);
+/// The time for everything.
+const PLACE: Duration = Duration::from_secs(2);
+/// How often a reader that waits looks for a peer that is slow.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The bytes of one kind of input, of all peers together.
+#[derive(Debug)]
+pub struct Budget {
+    limit: usize,
+    table: Mutex<Table>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Table {
+    held: usize,
+    /// What is being received, oldest first.
+    places: Vec<Arc<Place>>,
+    /// Who waits for room, in the order of asking.
+    waiting: VecDeque<Arc<Waiting>>,
+}
+
+/// A peer, or several that share what they hold: the publishers of a socket. Among those that wait, the one whose group and who
+/// itself holds the least is first, but a peer that was slow is behind all others.
+#[derive(Debug, Default)]
+pub struct Peer {
+    group: Option<Arc<Self>>,
+    held: AtomicUsize,
+    is_slow: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    peer: Arc<Peer>,
+}
+
+/// What is known of a peer while it sends.
+#[derive(Debug)]
+struct Place {
+    peer: Arc<Peer>,
+    began: Instant,
+    step: Mutex<Step>,
+    is_cut: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Step {
+    bytes: usize,
+    at: Instant,
+}
+
+/// Bytes of a budget, until it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    budget: &'static Budget,
+    peer: Arc<Peer>,
+    bytes: usize,
+}
+
+/// Bytes of a budget for what a peer is sending. The peer may lose them.
+#[derive(Debug)]
+pub struct Receiving {
+    held: Held,
+    place: ListedPlace,
+}
+
+/// A place in the table, until it is dropped.
+#[derive(Debug)]
+struct ListedPlace {
+    budget: &'static Budget,
+    place: Arc<Place>,
+}
+
+impl Peer {
+    /// A peer of this group.
+    #[must_use]
+    pub fn of(group: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self { group: Some(Arc::clone(group)), ..Self::default() })
+    }
+
+    fn rank(&self) -> (bool, usize, usize) {
+        let group = self.group.as_ref().map_or(0, |group| group.held.load(Relaxed));
+        (self.is_slow.load(Relaxed), group, self.held.load(Relaxed))
+    }
+
+    fn add(&self, bytes: usize) {
+        std::iter::successors(Some(self), |peer| peer.group.as_deref())
+            .for_each(|peer| _ = peer.held.fetch_add(bytes, Relaxed));
+    }
+
+    fn subtract(&self, bytes: usize) {
+        std::iter::successors(Some(self), |peer| peer.group.as_deref())
+            .for_each(|peer| _ = peer.held.fetch_sub(bytes, Relaxed));
+    }
+}
+
+impl Budget {
+    /// A budget of `limit` bytes. More than that is held only by one peer alone.
+    #[must_use]
+    pub const fn new(limit: usize) -> Self {
+        let table = Table { held: 0, places: Vec::new(), waiting: VecDeque::new() };
+        Self { limit, table: Mutex::new(table), changed: Notify::const_new() }
+    }
+
+    /// What is held now.
+    pub fn held(&self) -> usize {
+        self.table.lock().held
+    }
+
+    /// Takes the bytes if there is room and nobody waits for it.
+    pub fn try_take(&'static self, peer: &Arc<Peer>, bytes: usize) -> Option<Held> {
+        let mut table = self.table.lock();
+        let taken = table.waiting.is_empty() && self.take_now(&mut table, peer, bytes);
+        taken.then(|| Held { budget: self, peer: Arc::clone(peer), bytes })
+    }
+
+    /// Takes the bytes. Waits for room, and cuts peers that are slow to get it.
+    pub async fn take(&'static self, peer: &Arc<Peer>, bytes: usize) -> Held {
+        if let Some(held) = self.try_take(peer, bytes) {
+            return held;
+        }
+        let waiting = Arc::new(Waiting { peer: Arc::clone(peer) });
+        self.table.lock().waiting.push_back(Arc::clone(&waiting));
+        // Also if this future is dropped.
+        let _leaving = Leaving { budget: self, waiting: &waiting };
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.is_served(&waiting, bytes) {
+                return Held { budget: self, peer: Arc::clone(peer), bytes };
+            }
+            let _ = tokio::time::timeout(LOOK, changed).await;
+        }
+    }
+
+    /// As [`Self::take`], for what the peer sends from now on. The peer may lose it: see [`Receiving::cut`].
+    pub async fn receive(&'static self, peer: &Arc<Peer>, bytes: usize) -> Receiving {
+        let held = self.take(peer, bytes).await;
+        let began = Instant::now();
+        let step = Mutex::new(Step { bytes: 0, at: began });
+        let place = Arc::new(Place { peer: Arc::clone(peer), began, step, is_cut: AtomicBool::new(false) });
+        self.table.lock().places.push(Arc::clone(&place));
+        Receiving { held, place: ListedPlace { budget: self, place } }
+    }
+
+    fn take_now(&self, table: &mut Table, peer: &Peer, bytes: usize) -> bool {
+        let fits = table.held == 0 || table.held.saturating_add(bytes) <= self.limit;
+        if fits {
+            table.held += bytes;
+            peer.add(bytes);
+        }
+        fits
+    }
+
+    /// Whether this one is first and has been given its bytes. If it is first and there is no room, a slow peer is cut.
+    fn is_served(&self, waiting: &Arc<Waiting>, bytes: usize) -> bool {
+        let mut table = self.table.lock();
+        let first = table.waiting.iter().min_by_key(|other| other.peer.rank());
+        if !first.is_some_and(|first| Arc::ptr_eq(first, waiting)) {
+            return false;
+        }
+        if self.take_now(&mut table, &waiting.peer, bytes) {
+            return true;
+        }
+        if table.places.iter().any(|place| place.is_cut.load(Relaxed)) {
+            // Its bytes are on their way back.
+            return false;
+        }
+        let now = Instant::now();
+        let slow = table.places.iter().filter(|place| place.is_slow(now));
+        if let Some(place) = slow.max_by_key(|place| (place.peer.rank(), now - place.began)) {
+            place.is_cut.store(true, Relaxed);
+            place.peer.is_slow.store(true, Relaxed);
+            drop(table);
+            self.changed.notify_waiters();
+        }
+        false
+    }
+
+    fn give_back(&self, peer: &Peer, bytes: usize) {
+        let mut table = self.table.lock();
+        table.held -= bytes;
+        peer.subtract(bytes);
+        let is_awaited = !table.waiting.is_empty();
+        drop(table);
+        if is_awaited && bytes > 0 {
+            self.changed.notify_waiters();
+        }
+    }
+}
+
+impl Place {
+    /// Whether it can be taken away. A peer that was slow before has no time.
+    fn is_slow(&self, now: Instant) -> bool {
+        now - self.step.lock().at >= STALL || now - self.began >= PLACE || self.peer.is_slow.load(Relaxed)
+    }
+}
+
+impl Drop for ListedPlace {
+    fn drop(&mut self) {
+        self.budget.table.lock().places.retain(|other| !Arc::ptr_eq(other, &self.place));
+    }
+}
+
+struct Leaving<'w> {
+    budget: &'static Budget,
+    waiting: &'w Arc<Waiting>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.budget.table.lock().waiting.retain(|other| !Arc::ptr_eq(other, self.waiting));
+        self.budget.changed.notify_waiters();
+    }
+}
+
+impl Held {
+    /// Gives back what is not kept.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let rest = self.bytes.saturating_sub(bytes);
+        self.bytes -= rest;
+        self.budget.give_back(&self.peer, rest);
+    }
+
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+impl Receiving {
+    /// This many bytes have arrived.
+    pub fn arrived(&self, bytes: usize) {
+        let mut step = self.place.place.step.lock();
+        if bytes >= step.bytes + STEP {
+            *step = Step { bytes, at: Instant::now() };
+        }
+    }
+
+    /// Ends when the peer has lost its place. What it has sent must be freed then.
+    pub async fn cut(&self) {
+        loop {
+            let mut changed = pin!(self.held.budget.changed.notified());
+            changed.as_mut().enable();
+            if self.place.place.is_cut.load(Relaxed) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Nothing more is received. A peer that was in time is not slow any more.
+    #[must_use]
+    pub fn complete(self) -> Held {
+        let Self { held, place } = self;
+        if !place.place.is_cut.load(Relaxed) {
+            held.peer.is_slow.store(false, Relaxed);
+        }
+        held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1 << 10;
+
+    fn budget(limit: usize) -> &'static Budget {
+        Box::leak(Box::new(Budget::new(limit)))
+    }
+
+    /// Polls a future once.
+    async fn is_ready<T>(future: impl Future<Output = T>) -> bool {
+        tokio::time::timeout(Duration::ZERO, future).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_held_is_never_above_the_limit_and_comes_back() {
+        let (budget, peer) = (budget(100 * KIB), Arc::default());
+        let mut all = Vec::new();
+        while let Some(held) = budget.try_take(&peer, 30 * KIB) {
+            all.push(held);
+            assert!(budget.held() <= 100 * KIB);
+        }
+        assert_eq!(all.len(), 3);
+        all[0].shrink_to(10 * KIB);
+        // Growing is not possible.
+        all[0].shrink_to(20 * KIB);
+        assert_eq!((budget.held(), all[0].bytes()), (70 * KIB, 10 * KIB));
+        assert!(is_ready(budget.take(&peer, 30 * KIB)).await);
+        drop(all);
+        assert_eq!((budget.held(), peer.held.load(Relaxed)), (0, 0));
+        // More than the limit, but alone.
+        let whole = budget.try_take(&peer, 200 * KIB);
+        assert!(whole.is_some() && budget.try_take(&peer, 1).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiting_reader_that_is_dropped_holds_up_nobody() {
+        let (budget, peer) = (budget(KIB), Arc::default());
+        let held = budget.take(&peer, KIB).await;
+        assert!(!is_ready(budget.take(&peer, KIB)).await);
+        drop(held);
+        assert!(budget.try_take(&peer, KIB).is_some());
+    }
+
+    /// Eight places are held by peers that have stopped to send, and forty more wait for one.
+    #[tokio::test(start_paused = true)]
+    async fn an_honest_peer_waits_once_for_a_slow_one_whatever_their_number() {
+        let budget = budget(8 * KIB);
+        let (hostile, honest) = (Arc::new(Peer::default()), Arc::new(Peer::default()));
+        for _ in 0..48 {
+            let peer = Peer::of(&hostile);
+            tokio::spawn(async move {
+                loop {
+                    let place = budget.receive(&peer, KIB).await;
+                    place.cut().await;
+                }
+            });
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(budget.held(), 8 * KIB);
+        for line in 0..20 {
+            let asked = Instant::now();
+            let place = budget.receive(&honest, KIB).await;
+            assert!(asked.elapsed() <= STALL + LOOK, "line {line}: {:?}", asked.elapsed());
+            drop(place.complete());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_was_slow_gives_way_at_once_until_it_is_in_time() {
+        let (budget, slow, honest) = (budget(KIB), Arc::default(), Arc::default());
+        let place = budget.receive(&slow, KIB).await;
+        let (held, ()) = tokio::join!(budget.take(&honest, KIB), async {
+            place.cut().await;
+            drop(place);
+        });
+        drop(held);
+        let again = budget.receive(&slow, KIB).await;
+        let asked = Instant::now();
+        let (held, ()) = tokio::join!(budget.take(&honest, KIB), async {
+            again.cut().await;
+            drop(again);
+        });
+        assert!(asked.elapsed() <= LOOK, "{:?}", asked.elapsed());
+        drop(held);
+        drop(budget.receive(&slow, KIB).await.complete());
+        let place = budget.receive(&slow, KIB).await;
+        assert!(!place.place.place.is_slow(Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_makes_progress_keeps_its_place_and_one_that_nobody_waits_for_does_too() {
+        let (budget, peer, other) = (budget(KIB), Arc::default(), Arc::default());
+        let place = budget.receive(&peer, KIB).await;
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(!is_ready(place.cut()).await, "nobody waits");
+        drop(place);
+        let place = budget.receive(&peer, KIB).await;
+        let waiting = tokio::spawn(async move { budget.take(&other, KIB).await.bytes() });
+        for step in 1..=4 {
+            tokio::time::sleep(STALL - LOOK).await;
+            place.arrived(step * STEP);
+            assert!(!is_ready(place.cut()).await);
+        }
+        // Not for ever: others wait.
+        tokio::time::sleep(PLACE).await;
+        assert!(is_ready(place.cut()).await);
+        drop(place);
+        assert_eq!(waiting.await.unwrap(), KIB);
+    }
+}
