@@ -102,7 +102,8 @@ fn json(status: StatusCode, value: &serde_json::Value) -> Response {
 }
 
 fn json_text(status: StatusCode, text: String) -> Response {
-    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    let nosniff = (header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store"), nosniff];
     (status, headers, text + "\n").into_response()
 }
 

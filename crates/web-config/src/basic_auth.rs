@@ -15,6 +15,8 @@ use crate::error::Problem;
 use crate::refusal::Refusal;
 use crate::turns::{ClientAddress, Turns};
 
+/// A comparison of this cost takes about a second, and others wait for it. Each further one doubles that: 31 takes a day.
+const MAX_COST: u32 = 14;
 /// Cached results of each kind. Wrong passwords have their own cache, so they cannot evict right ones.
 const CACHED: usize = 100;
 /// The end of a valid hash that belongs to no user. Passwords of unknown users are compared with it, so that the response time
@@ -38,8 +40,8 @@ impl Users {
                 Problem::new(format!("basic_auth_users.{user}"), format!("is not a bcrypt hash: {why}; {remedy}"))
             };
             let cost = bcrypt::HashParts::from_str(hash).map_err(|error| invalid(error.to_string()))?.get_cost();
-            if !(4..=31).contains(&cost) {
-                return Err(invalid(format!("cost {cost} is not between 4 and 31")));
+            if !(4..=MAX_COST).contains(&cost) {
+                return Err(invalid(format!("cost {cost} is not between 4 and {MAX_COST}")));
             }
             max_cost = max_cost.max(cost);
         }

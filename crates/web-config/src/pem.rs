@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use ring::digest::{SHA256, digest};
@@ -64,6 +65,10 @@ impl PemFiles {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
+    // Opening a pipe would wait for its writer, for ever.
+    if path.metadata()?.file_type().is_fifo() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pipe cannot be read again; use a file"));
+    }
     File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
     match content.len() as u64 > MAX_BYTES {
         true => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {} MiB", MAX_BYTES >> 20))),
