@@ -27,6 +27,8 @@ const LIBRARIES: &[&str] = &[
     "/usr/lib/wsl/lib/libnvidia-ml.so.1",
 ];
 
+/// Each has a thread. No machine has as many.
+const MOST_GPUS: u32 = 256;
 /// More than a worker, because initialisation runs driver code whose use of the stack is unmeasured.
 const INIT_STACK: usize = 1 << 20;
 
@@ -159,7 +161,7 @@ fn initialise(library: &OsStr, name: &str) -> Result<Arc<Session>, NvmlUnavailab
         return Err(unavailable(NvmlError::FailedToLoadSymbol("nvmlShutdown".to_owned())));
     }
     let nvml = Nvml::builder().lib_path(library).init().map_err(unavailable)?;
-    let gpus = nvml.device_count().map_err(unavailable)?;
+    let gpus = nvml.device_count().map_err(unavailable)?.min(MOST_GPUS);
     if gpus == 0 {
         return Err(NvmlUnavailable::NoGpu { library: name.to_owned() });
     }

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use nvml_wrapper::Device;
-use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
+use nvml_wrapper_sys::bindings::{nvmlProcessInfo_t, nvmlProcessUtilizationSample_t};
 
 use super::probe::Probe;
+use super::raw;
 use trtllm_model::gpu::GpuProcess;
 
+/// NVML's value for memory that it does not know.
+const UNAVAILABLE: u64 = u64::MAX;
 /// Bounds the number of series of one GPU.
 const MOST_PROCESSES: usize = 64;
 
@@ -47,9 +49,11 @@ impl ProcessReader {
         }
         if !self.pids && !self.list {
             let count = probe.call("running_compute_processes_count", || device.running_compute_processes_count());
-            return RunningProcesses { count: count.map(u64::from), ..RunningProcesses::default() };
+            // More than could be listed is no count.
+            let count = count.filter(|count| *count <= raw::MOST_PROCESSES).map(u64::from);
+            return RunningProcesses { count, ..RunningProcesses::default() };
         }
-        let Some(mut processes) = probe.call("running_compute_processes", || device.running_compute_processes()) else {
+        let Some(mut processes) = probe.call("running_compute_processes", || raw::running_processes(device)) else {
             return RunningProcesses::default();
         };
         let count = processes.len() as u64;
@@ -61,7 +65,12 @@ impl ProcessReader {
         RunningProcesses { count: Some(count), pids, list }
     }
 
-    fn list(&mut self, mut processes: Vec<ProcessInfo>, device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<GpuProcess> {
+    fn list(
+        &mut self,
+        mut processes: Vec<nvmlProcessInfo_t>,
+        device: &Device<'_>,
+        probe: &mut Probe<'_>,
+    ) -> Vec<GpuProcess> {
         processes.truncate(MOST_PROCESSES);
         let sm_ratios = self.sm_ratios(device, probe);
         processes
@@ -69,35 +78,33 @@ impl ProcessReader {
             .map(|process| GpuProcess {
                 pid: process.pid,
                 name: name(process.pid),
-                bytes: match process.used_gpu_memory {
-                    UsedGpuMemory::Used(bytes) => Some(bytes),
-                    UsedGpuMemory::Unavailable => None,
-                },
+                bytes: (process.usedGpuMemory != UNAVAILABLE).then_some(process.usedGpuMemory),
                 sm_ratio: sm_ratios.get(&process.pid).copied(),
             })
             .collect()
     }
 
     fn sm_ratios(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> BTreeMap<u32, f64> {
-        let samples = probe.call("process_utilization", || match device.process_utilization_stats(self.newest_us) {
-            // No process has run a kernel since the last call.
-            Err(NvmlError::NotFound) => Ok(Vec::new()),
-            samples => samples,
-        });
+        let samples =
+            probe.call("process_utilization", || match raw::process_utilization(device, self.newest_us.unwrap_or(0)) {
+                // No process has run a kernel since the last call.
+                Err(NvmlError::NotFound) => Ok(Vec::new()),
+                samples => samples,
+            });
         let Some(samples) = samples else { return BTreeMap::new() };
         // The samples of the first call cover an unknown time before it.
         let first = self.newest_us.is_none();
-        self.newest_us = samples.iter().map(|sample| sample.timestamp).max().or(self.newest_us).or(Some(0));
+        self.newest_us = samples.iter().map(|sample| sample.timeStamp).max().or(self.newest_us).or(Some(0));
         if first { BTreeMap::new() } else { means(&samples) }
     }
 }
 
 /// The mean by process. Skips the blank entries that a driver leaves in a buffer larger than it needs.
-fn means(samples: &[ProcessUtilizationSample]) -> BTreeMap<u32, f64> {
+fn means(samples: &[nvmlProcessUtilizationSample_t]) -> BTreeMap<u32, f64> {
     let mut sums = BTreeMap::<u32, (f64, u32)>::new();
-    for sample in samples.iter().filter(|sample| sample.pid != 0 && sample.sm_util <= 100) {
+    for sample in samples.iter().filter(|sample| sample.pid != 0 && sample.smUtil <= 100) {
         let (sum, count) = sums.entry(sample.pid).or_default();
-        *sum += f64::from(sample.sm_util) / 100.0;
+        *sum += f64::from(sample.smUtil) / 100.0;
         *count += 1;
     }
     sums.into_iter().map(|(pid, (sum, count))| (pid, sum / f64::from(count))).collect()
@@ -123,13 +130,13 @@ mod tests {
 
     #[test]
     fn the_sm_ratio_of_a_process_is_the_mean_of_its_samples() {
-        let sample = |pid, sm_util| ProcessUtilizationSample {
+        let sample = |pid, sm_util| nvmlProcessUtilizationSample_t {
             pid,
-            timestamp: 1,
-            sm_util,
-            mem_util: 0,
-            enc_util: 0,
-            dec_util: 0,
+            timeStamp: 1,
+            smUtil: sm_util,
+            memUtil: 0,
+            encUtil: 0,
+            decUtil: 0,
         };
         let found = means(&[sample(7, 40), sample(7, 60), sample(8, 3), sample(0, 0), sample(9, 4_000_000)]);
         assert_eq!(found, BTreeMap::from([(7, 0.5), (8, 0.03)]));

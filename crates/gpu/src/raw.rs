@@ -5,12 +5,13 @@
 #![allow(unsafe_code)] // calls C function pointers; each block says why that is sound
 
 use std::ffi::OsStr;
-use std::mem;
+use std::{mem, ptr};
 
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, EventSet};
 use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t,
+    nvmlProcessInfo_t, nvmlProcessUtilizationSample_t,
 };
 
 use super::fields::NvmlField;
@@ -126,6 +127,47 @@ pub(super) fn sram_ecc_threshold_exceeded(device: &Device<'_>) -> Result<bool, N
     status.version = (mem::size_of::<nvmlEccSramErrorStatus_v1_t>() as u32) | 1 << 24;
     call!(device.nvmlDeviceGetSramEccErrorStatus(&raw mut status))?;
     Ok(status.bThresholdExceeded != 0)
+}
+
+/// Processes of one GPU, at most. nvml-wrapper's own calls allocate whatever number the driver says.
+pub(super) const MOST_PROCESSES: u32 = 4096;
+
+/// The processes that compute on the GPU.
+pub(super) fn running_processes(device: &Device<'_>) -> Result<Vec<nvmlProcessInfo_t>, NvmlError> {
+    let mut count = 0;
+    match call!(device.nvmlDeviceGetComputeRunningProcesses_v3(&raw mut count, ptr::null_mut())) {
+        Ok(()) => return Ok(Vec::new()),
+        Err(NvmlError::InsufficientSize(_)) => {}
+        Err(error) => return Err(error),
+    }
+    // Further ones may start before the next call.
+    let mut room = count.saturating_add(5).min(MOST_PROCESSES);
+    // SAFETY: integers, for which all zeros are a valid value.
+    let mut processes: Vec<nvmlProcessInfo_t> = vec![unsafe { mem::zeroed() }; room as usize];
+    // `processes` has `room` elements.
+    call!(device.nvmlDeviceGetComputeRunningProcesses_v3(&raw mut room, processes.as_mut_ptr()))?;
+    processes.truncate(room as usize);
+    Ok(processes)
+}
+
+/// Utilisation samples of processes since this time.
+pub(super) fn process_utilization(
+    device: &Device<'_>,
+    since_us: u64,
+) -> Result<Vec<nvmlProcessUtilizationSample_t>, NvmlError> {
+    let mut count = 0;
+    match call!(device.nvmlDeviceGetProcessUtilization(ptr::null_mut(), &raw mut count, since_us)) {
+        Ok(()) | Err(NvmlError::InsufficientSize(_)) if count > 0 => {}
+        Ok(()) | Err(NvmlError::InsufficientSize(_)) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    }
+    count = count.min(MOST_PROCESSES);
+    // SAFETY: integers, for which all zeros are a valid value.
+    let mut samples: Vec<nvmlProcessUtilizationSample_t> = vec![unsafe { mem::zeroed() }; count as usize];
+    // `samples` has `count` elements.
+    call!(device.nvmlDeviceGetProcessUtilization(samples.as_mut_ptr(), &raw mut count, since_us))?;
+    samples.truncate(count as usize);
+    Ok(samples)
 }
 
 /// Registers a GPU's Xid errors with the event set. On an error, nvml-wrapper's own call would free the set with all other

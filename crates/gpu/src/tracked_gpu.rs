@@ -3,6 +3,9 @@
 use super::probe::CallFailure;
 use trtllm_model::gpu::{GpuIdentity, GpuPoll, GpuReadings, GpuSnapshot, GpuState, LastXid};
 
+/// Codes that are counted of one GPU. NVIDIA's catalog has about 170, and a GPU few of them.
+const MOST_XIDS: usize = 64;
+
 #[derive(Debug)]
 pub(super) struct TrackedGpu {
     pub(super) snapshot: GpuSnapshot,
@@ -87,7 +90,8 @@ impl TrackedGpu {
         tracing::warn!(gpu_uuid = %gpu.identity.uuid, xid = xid.code, "GPU reported an Xid error; look for its number in NVIDIA's Xid catalog");
         match gpu.xids.binary_search_by_key(&xid.code, |(code, _)| *code) {
             Ok(at) => gpu.xids[at].1 += 1,
-            Err(at) => gpu.xids.insert(at, (xid.code, 1)),
+            Err(at) if gpu.xids.len() < MOST_XIDS => gpu.xids.insert(at, (xid.code, 1)),
+            Err(_) => {}
         }
         gpu.last_xid = Some(xid);
     }

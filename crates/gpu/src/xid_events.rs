@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
@@ -17,6 +17,10 @@ use trtllm_model::gpu::LastXid;
 
 /// Length of one wait. Bounds how late a GPU is registered and how long the end of a session takes.
 const WAIT: Duration = Duration::from_millis(200);
+/// Errors that are taken in one period. Further ones wait in the driver.
+const MOST_AT_ONCE: u32 = 64;
+/// That period.
+const PERIOD: Duration = Duration::from_secs(1);
 /// NVML's own code for an Xid error that it could not read.
 const UNKNOWN_XID: u64 = 999;
 
@@ -35,7 +39,11 @@ pub(super) fn run(session: &Session, indexes: &Receiver<u32>, stop: &StopSignal,
             .is_ok()
     };
     let mut registered: HashMap<usize, u32> = HashMap::new();
-    while !stop.wait(Duration::ZERO) {
+    let (mut period, mut taken) = (Instant::now(), 0);
+    while !stop.wait(if taken < MOST_AT_ONCE { Duration::ZERO } else { PERIOD.saturating_sub(period.elapsed()) }) {
+        if period.elapsed() >= PERIOD {
+            (period, taken) = (Instant::now(), 0);
+        }
         while let Ok(index) = indexes.try_recv() {
             // A GPU without events (vGPU, WSL) is skipped. The GPU's worker reports every other error.
             if let Ok(device) = nvml.device_by_index(index)
@@ -47,6 +55,7 @@ pub(super) fn run(session: &Session, indexes: &Receiver<u32>, stop: &StopSignal,
         }
         match set.wait(WAIT.as_millis() as u32) {
             Ok(event) => {
+                taken += 1;
                 let code = match event.event_data {
                     Some(XidError::Value(code)) => code,
                     Some(XidError::Unknown) => UNKNOWN_XID,
