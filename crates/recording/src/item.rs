@@ -237,6 +237,15 @@ fn weight_of_record(record: &IterationStats) -> usize {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_time_that_no_clock_shows_becomes_the_nearest_one() {
+        for (text, expected) in [("-9223372036854775808", 0), ("5", 5), ("9223372036854775807", 10_000_000_000_000_000)]
+        {
+            let line = format!("{{\"received\":{{\"ns\":1,\"us\":{text}}}}}");
+            assert_eq!(Item::parse(line.as_bytes()).unwrap(), Item::Received(RecordedMoment { ns: 1, us: expected }));
+        }
+    }
+
     /// Each part that a peer chooses the size of weighs at least what it takes in memory.
     #[test]
     fn what_a_peer_makes_an_item_keep_is_weighed() {

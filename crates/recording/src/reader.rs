@@ -148,3 +148,20 @@ fn other_format(first: &[u8]) -> Option<u64> {
     let line: Line = serde_json::from_slice(first).ok()?;
     Some(line.recording.format).filter(|format| *format != u64::from(FORMAT))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_of_another_format_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut encoder = frame::Encoder::default();
+        let frame = encoder.encode(b"{\"recording\":{\"format\":99,\"something\":{\"new\":1}}}\n").unwrap();
+        let (path, _) = directory::create(directory.path(), 1, "m").unwrap();
+        std::fs::write(path, frame).unwrap();
+        let error = Reader::open(directory.path(), None, "engine=", None).unwrap_err();
+        assert!(matches!(error, OpenRecordingError::Format(99)), "{error}");
+        assert!(error.to_string().contains("format 99"), "{error}");
+    }
+}

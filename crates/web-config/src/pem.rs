@@ -97,6 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_pipe_is_an_error_and_nobody_waits_for_its_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(read(&pipe).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
     fn a_device_without_an_end_is_an_error() {
         for device in ["/dev/zero", "/dev/urandom", "/dev/full"] {
             assert_eq!(read(Path::new(device)).unwrap_err().kind(), io::ErrorKind::FileTooLarge, "{device}");

@@ -33,8 +33,9 @@ const SHORT_LINE: usize = 32 << 10;
 const QUEUED: usize = size_of::<Queued>();
 /// The time from the first byte of a line to its end. A long line has less if others wait for its place.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
-/// New connections that wait for a place at the same time. Further ones wait in the backlog of the socket.
-const MAX_WAITING: usize = 128;
+/// One new connection waits for a place at the same time for this many places. Each has a descriptor, and there may be few of them.
+/// Further ones wait in the backlog of the socket.
+const PLACES_FOR_ONE_WAITING: usize = 8;
 
 /// Whose statistics the publishers of a socket send.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ impl Drop for IngestListener {
 /// Accepts publishers, for ever.
 async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &Arc<Naming>) {
     let (mut connections, mut failing) = (JoinSet::new(), false);
-    let waiting = Arc::new(Semaphore::new(MAX_WAITING));
+    let waiting = Arc::new(Semaphore::new(publishers.places().div_ceil(PLACES_FOR_ONE_WAITING)));
     loop {
         let Ok(waits) = Arc::clone(&waiting).acquire_owned().await else { return };
         let stream = match listener.accept().await {
@@ -278,6 +279,39 @@ impl AsyncRead for WholeReads {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsFd as _;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+    use super::*;
+
+    /// A read ends at each message with a descriptor. All of them are sent before the first read, so nothing wakes the reader later.
+    #[tokio::test]
+    async fn lines_with_file_descriptors_are_read_to_the_last_one() {
+        let (sending, receiving) = std::os::unix::net::UnixStream::pair().unwrap();
+        for _ in 0..50 {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let descriptors = [sending.as_fd()];
+            assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+            sendmsg(&sending, &[IoSlice::new(b"{\"iter\":1}\n")], &mut control, SendFlags::empty()).unwrap();
+        }
+        receiving.set_nonblocking(true).unwrap();
+        let mut reader = BufReader::new(WholeReads(UnixStream::from_std(receiving).unwrap()));
+        for number in 0..50 {
+            let (mut line, peer) = (Vec::new(), Arc::default());
+            let reading = read_line(&mut reader, &mut line, &peer);
+            let read = tokio::time::timeout(Duration::from_secs(60), reading).await;
+            assert!(read.is_ok_and(|read| read.is_ok()), "line {number} is not read");
+            assert_eq!(line, b"{\"iter\":1}");
         }
     }
 }

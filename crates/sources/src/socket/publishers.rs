@@ -90,6 +90,11 @@ impl Publishers {
         })
     }
 
+    /// How many publishers may be connected.
+    pub(super) fn places(&self) -> usize {
+        self.admission.limit
+    }
+
     /// A place for a new publisher. Waits a moment for one; `None` means that the publisher is refused.
     pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>, process: Option<u32>) -> Option<PublisherPlace> {
         let uids = &self.admission.uids;
