@@ -159,6 +159,55 @@ def slow_readers(binary, folder):
         return highest
 
 
+@trial(engine_memory(66), "MB at most")
+def everything_at_once(binary, folder):
+    """Readers, slow readers, half lines, floods, dripping servers and long answers, for half a minute; then nothing."""
+    a, b = f"{folder}/a", f"{folder}/b"
+    with contextlib.ExitStack() as stack:
+        drips = [stack.enter_context(DrippingServer(size)) for size in (200 << 10, 3 << 20)]
+        words = [word for number, server in enumerate(drips) for word in ("--source", server.source, "--model", f"drip-{number}")]
+        words += ["--record.dir", f"{folder}/kept", "--source", f"socket:{a}", "--model", "a", "--source", f"socket:{b}"]
+        publishers = []
+        exporter = stack.enter_context(Exporter(binary, *words))
+        publishers += named_engines(b, 48)
+        end = time.monotonic() + 30
+
+        def repeat(attempt):
+            while time.monotonic() < end:
+                with contextlib.suppress(OSError):
+                    attempt()
+
+        def half_line():
+            with Publisher(a) as publisher:
+                publisher.send(b'{"iter":1,"unknown":"' + b"x" * 70_000)
+                publisher.stream.settimeout(5)
+                publisher.stream.recv(1)
+
+        def flood():
+            with Publisher(a) as publisher:
+                publisher.stream.settimeout(5)
+                publisher.send(b'{"iter":1,"requestStats":' + array(b"{}", 60_000) + b"}\n")
+
+        def read_little():
+            stream = slow_reader(exporter.address)
+            time.sleep(3)
+            stream.close()
+
+        attempts = [half_line] * 30 + [flood] * 8 + [read_little] * 60
+        threads = [threading.Thread(target=repeat, args=(attempt,)) for attempt in attempts]
+        for thread in threads:
+            thread.start()
+        read_all_forms(exporter, seconds=25)
+        for thread in threads:
+            thread.join()
+        highest = peak(exporter)
+        for publisher in publishers:
+            publisher.close()
+        time.sleep(60)
+        print(f"     everything_at_once: {resident(exporter):.1f} MB a minute later", flush=True)
+        return highest
+
+
 # Turns that peers share.
 
 
@@ -291,55 +340,60 @@ def recorded_directory_deleted(binary, folder):
 
 # GPUs.
 
-STANDIN = "target/debug/libtrtllm_nvml_standin.so"
+STANDIN = ROOT / "target/debug/libnvml_standin.so"
 
 
-def gpus(binary, folder, state, seconds):
-    library = simulated_gpus(os.environ["NVML_STANDIN"], folder, state)
-    with Exporter(binary, "--source", f"socket:{folder}/socket", "--gpu.library", library, "--gpu=required") as exporter:
+def gpus(binary, folder, state, seconds, *more, later=""):
+    """Threads, the peak of memory and lines about Xid errors of a daemon whose driver says this. `cargo build -p nvml-standin` builds it."""
+    library = simulated_gpus(STANDIN, folder, state)
+    with Exporter(binary, "--source", f"socket:{folder}/socket", "--gpu.library", library, "--gpu=required", *more) as exporter:
+        until("the GPUs", lambda: exporter.page().values("nv_gpu_utilization"))
+        pathlib.Path(f"{library}.state").write_text(state + later)
         time.sleep(seconds)
         exporter.page()
         return exporter.status("Threads"), peak(exporter), exporter.log().count("Xid error;")
 
 
 @trial(300, "threads")
-def four_billion_gpus(binary, folder):
-    return gpus(binary, folder, "gpus=1\nclaims=4000000000\n", 3)[0]
+def hundreds_of_gpus(binary, folder):
+    return gpus(binary, folder, "gpus=600\n", 5)[0]
 
 
 @trial(engine_memory(1), "MB at most")
-def four_billion_processes(binary, folder):
-    return gpus(binary, folder, "gpus=1\ngpu.0.claimed_processes=4000000000\n", 3)[1]
+def thousands_of_processes(binary, folder):
+    processes = ",".join(f"{pid}:none" for pid in range(1, 20_000))
+    return gpus(binary, folder, f"gpus=1\ngpu.0.processes={processes}\n", 5, "--gpu.processes")[1]
 
 
-@trial(20, "log lines")
+@trial(150, "log lines")
 def endless_xids(binary, folder):
-    return gpus(binary, folder, "gpus=1\ngpu.0.xid_flood=1\n", 3)[2]
+    codes = ",".join(map(str, range(1, 20_000)))
+    return gpus(binary, folder, "gpus=1\n", 8, later=f"gpu.0.xids={codes}\n")[2]
 
 
 # Configuration.
 
 
-def refused(binary, text, folder, seconds=20):
-    """Seconds until check-config refuses a web configuration."""
+def refused(binary, text, folder, key, seconds=20):
+    """Seconds until the daemon refuses a web configuration and names the key."""
     file = pathlib.Path(folder, "web.yml")
     file.write_text(text)
     begun = time.monotonic()
-    command = [binary, "check-config", f"--web.config.file={file}", "--source", f"socket:{folder}/socket"]
+    command = [binary, f"--web.config.file={file}", "--gpu=off", "--web.listen-address=127.0.0.1:0", "--source", f"socket:{folder}/socket"]
     ended = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
-    assert ended.returncode != 0, ended
+    assert ended.returncode == 2 and key in ended.stderr.decode(), ended
     return time.monotonic() - begun
 
 
 @trial(10, "seconds to an error")
 def pipe_as_key(binary, folder):
     os.mkfifo(f"{folder}/pipe")
-    return refused(binary, f"tls_server_config: {{cert_file: {folder}/pipe, key_file: {folder}/pipe}}\n", folder)
+    return refused(binary, f"tls_server_config: {{cert_file: {folder}/pipe, key_file: {folder}/pipe}}\n", folder, "cert_file")
 
 
 @trial(10, "seconds to an error")
 def expensive_password(binary, folder):
-    return refused(binary, 'basic_auth_users: {a: "$2y$31$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"}\n', folder)
+    return refused(binary, 'basic_auth_users: {a: "$2y$31$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"}\n', folder, "cost 31")
 
 
 @trial(3, "seconds until the record after the descriptors is counted")

@@ -1,0 +1,219 @@
+//! Each resource that peers share, with many slow or hostile peers and an honest one. The bounds are those of
+//! docs/ARCHITECTURE.md, "What peers can cost". They are counts: this machine may be busy.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use crate::support::daemon::Daemon;
+use crate::support::page::Page;
+use crate::support::standin::Standin;
+use crate::support::{ensure, until};
+
+const A: &[&str] = &["model=a"];
+const B: &[&str] = &["model=b"];
+
+fn iterations(page: &Page, engine: &[&str]) -> u64 {
+    page.find("nv_trt_llm_iterations_total", engine).map_or(0, |count| count as u64)
+}
+
+fn record(iter: u64, filling: usize) -> String {
+    format!("{{\"iter\":{iter},\"numActiveRequests\":1,\"unknown\":\"{}\"}}\n", "x".repeat(filling))
+}
+
+fn connect(path: &Path) -> UnixStream {
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    stream
+}
+
+/// Threads that connect again and again until it is dropped.
+struct Crowd(Arc<AtomicBool>, Vec<thread::JoinHandle<()>>);
+
+impl Crowd {
+    /// Each sends `start` once, and `more` several times a second.
+    fn new(number: usize, path: &Path, start: Vec<u8>, more: &'static [u8]) -> Self {
+        let (stop, start) = (Arc::new(AtomicBool::new(false)), Arc::new(start));
+        let threads = (0..number).map(|_| {
+            let (stop, start, path) = (Arc::clone(&stop), Arc::clone(&start), path.to_owned());
+            thread::spawn(move || {
+                while !stop.load(Relaxed) {
+                    // The daemon may be at its limits, or has ended.
+                    let Ok(mut stream) = UnixStream::connect(&path) else { break };
+                    let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+                    let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
+                    let _ = stream.write_all(&start);
+                    // Until the daemon closes the connection.
+                    while !stop.load(Relaxed)
+                        && stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+                    {
+                        let _ = stream.write(more);
+                    }
+                }
+            })
+        });
+        let threads = threads.collect();
+        Self(stop, threads)
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+        self.1.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// A daemon with two sockets.
+fn two_sockets() -> (Daemon, PathBuf, PathBuf, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    let source = |path: &Path| format!("socket:{}", path.display());
+    let daemon = Daemon::start(&["--source", &source(&a), "--source", &source(&b), "--model", "a", "--model", "b"]);
+    (daemon, a, b, folder)
+}
+
+/// Places for long lines.
+#[test]
+fn half_lines_on_one_socket_cost_a_long_line_on_another_at_most_one_cut() {
+    const LINES: u64 = 20;
+    let (daemon, a, b, _folder) = two_sockets();
+    let crowd = Crowd::new(60, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b"");
+    // All places are taken, and others wait for one.
+    daemon.until(|page| {
+        let connected = page.count("trtllm_exporter_ingest_connections", A);
+        ensure(connected >= 40, || format!("{connected} connections"))
+    });
+    let cut = |page: &Page| {
+        let labels = &["model=a", "reason=truncated"];
+        page.find("trtllm_exporter_records_rejected_total", labels).map_or(0, |count| count as u64)
+    };
+    let mut honest = connect(&b);
+    for line in 1..=LINES {
+        honest.write_all(record(line, 100_000).as_bytes()).unwrap();
+        daemon.until(|page| ensure(iterations(page, B) == line, || format!("line {line} is missing")));
+    }
+    let page = daemon.page();
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", B), 0);
+    // Half lines that wait in the queue cut each other, too; without anybody, none would end before 30 s.
+    println!("{} half lines were cut", cut(&page));
+    drop(crowd);
+}
+
+/// Places of publishers, and the turn to be admitted.
+#[test]
+fn publishers_that_say_nothing_do_not_keep_a_newcomer_out() {
+    let (daemon, a, _b, _folder) = two_sockets();
+    let crowd = Crowd::new(180, &a, b"\n".to_vec(), b"\n");
+    daemon.until(|page| {
+        let connected = page.count("trtllm_exporter_ingest_connections", A);
+        ensure(connected >= 100, || format!("{connected} connections"))
+    });
+    for newcomer in 1..=3 {
+        // Refused only if no place became free, which its publisher would repeat.
+        let mut stream = connect(&a);
+        let sent = AtomicU64::new(0);
+        daemon.until(|page| {
+            if iterations(page, A) < newcomer && stream.write_all(record(newcomer, 10).as_bytes()).is_err() {
+                sent.fetch_add(1, Relaxed);
+                stream = connect(&a);
+            }
+            ensure(iterations(page, A) >= newcomer, || format!("newcomer {newcomer} is not heard"))
+        });
+        assert!(sent.load(Relaxed) <= 3, "it was refused {} times", sent.load(Relaxed));
+    }
+    drop(crowd);
+}
+
+/// A server that answers each request with `start` and then a byte now and then.
+fn dripping_server(start: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let source = format!("trtllm-serve:http://{}?perf_metrics=false", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, start) = (stream.unwrap(), start.clone());
+            thread::spawn(move || {
+                let mut request = [0; 4096];
+                while stream.read(&mut request).is_ok_and(|read| read > 0) {
+                    if !String::from_utf8_lossy(&request).starts_with("GET /metrics ") {
+                        let _ = stream.write_all(b"HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n");
+                        continue;
+                    }
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n");
+                    let mut sent = stream.write_all(&start);
+                    while sent.is_ok() {
+                        thread::sleep(Duration::from_millis(200));
+                        sent = stream.write_all(b" ");
+                    }
+                    return;
+                }
+            });
+        }
+    });
+    source
+}
+
+/// The budget of long answers.
+#[test]
+fn servers_that_drip_take_no_turn_from_an_honest_one() {
+    const ANSWERS: u64 = 10;
+    let start = format!("[{}", record(1, 1000).trim().to_owned() + ",").repeat(200).into_bytes();
+    let mut arguments: Vec<String> = (0..6)
+        .flat_map(|server| {
+            ["--source".to_owned(), dripping_server(start.clone()), "--model".to_owned(), format!("drip-{server}")]
+        })
+        .collect();
+    let answered = Arc::new(AtomicU64::new(0));
+    let port = crate::support::server::serve({
+        let answered = Arc::clone(&answered);
+        move |request| {
+            if request.path() != "/metrics" {
+                return Some((200, b"[]".to_vec()));
+            }
+            // Longer than what is read without asking.
+            let number = answered.fetch_add(1, Relaxed) + 1;
+            Some((200, format!("[{}]", record(number, 300_000).trim()).into_bytes()))
+        }
+    });
+    let honest = format!("trtllm-serve:http://127.0.0.1:{port}?perf_metrics=false");
+    arguments.extend(["--source", &honest, "--model", "b", "--poll.interval", "50ms"].map(str::to_owned));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let daemon = Daemon::start(&arguments);
+    let page = daemon.until(|page| {
+        let counted = iterations(page, B);
+        ensure(counted >= ANSWERS, || format!("{counted} long answers"))
+    });
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", B), 0);
+    let failed: f64 = ["timeout", "too_large", "io"]
+        .iter()
+        .filter_map(|kind| page.find("trtllm_exporter_poll_errors_total", &["model=b", &format!("kind={kind}")]))
+        .sum();
+    assert_eq!(failed, 0.0, "{}", daemon.stderr());
+}
+
+/// Log lines.
+#[test]
+fn endless_xids_fill_neither_the_log_nor_the_page() {
+    let codes = |number: u64| (1..=number).map(|code| code.to_string()).collect::<Vec<_>>().join(",");
+    let standin = Standin::new("gpus=1\n");
+    let folder = tempfile::tempdir().unwrap();
+    let source = format!("socket:{}", folder.path().join("socket").display());
+    let library = standin.library().display().to_string();
+    let daemon = Daemon::start(&["--source", &source, "--gpu", "required", "--gpu.library", &library]);
+    daemon.until(|page| ensure(page.find("nv_gpu_utilization", &[]).is_some(), || "no GPU".to_owned()));
+    standin.set(&format!("gpus=1\ngpu.0.xids={}\n", codes(400)));
+    // One code more than are counted would be the last one to come.
+    let seen =
+        |page: &Page| page.series.iter().filter(|(series, _)| series.starts_with("nv_gpu_xid_errors_total{")).count();
+    daemon.until(|page| ensure(seen(page) >= 64, || format!("{} codes", seen(page))));
+    until(|| ensure(daemon.logged(&["Xid error;"]) >= 90, || "the log is silent".to_owned()));
+    assert_eq!(seen(&daemon.page()), 64);
+    // A hundred at once, and one more each second.
+    let logged = daemon.logged(&["Xid error;"]);
+    assert!(logged <= 200, "{logged} lines");
+}

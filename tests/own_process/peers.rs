@@ -1,0 +1,198 @@
+//! What a peer makes the process keep is never more than what it was charged for. The allocations are counted, not estimated.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+
+use allocation_counter::measure;
+use trtllm_model::RefusedPublishers;
+use trtllm_recording::Item;
+use trtllm_service::unix_socket::Activated;
+use trtllm_sources::server::Access;
+use trtllm_sources::socket::{Admission, Ingest};
+use trtllm_sources::trtllm_json::{ArrayPosition, PublisherLine, StatisticsArray, parse_line};
+use trtllm_sources::trtllm_serve::{Extras, TrtllmServe};
+use trtllm_sources::{Batch, Source};
+
+/// The allocator rounds up, and a vector may have room for twice its elements: the weight counts the room, not the rounding.
+const ROUNDING: usize = 4096;
+
+fn many(element: &str, count: usize) -> String {
+    vec![element; count].join(",")
+}
+
+/// Hostile texts of each kind of statistic.
+fn statistics() -> Vec<(StatisticsArray, String)> {
+    let (records, requests, events) =
+        (StatisticsArray::Records, StatisticsArray::PerfMetrics, StatisticsArray::KvCacheEvents);
+    let name = "9".repeat(64);
+    let rows: String = (0..200).map(|row| format!("\"{row}{name}\":{{}}")).collect::<Vec<_>>().join(",");
+    vec![
+        (records, many("{\"iter\":7}", 300)),
+        (records, format!("{{\"iter\":7,\"requestStats\":[{}]}}", many("{}", 20_000))),
+        (records, format!("{{\"iter\":7,\"requestStats\":[{}]}}", many("{\"id\":1,\"stage\":\"x\"}", 5000))),
+        (records, format!("{{\"iter\":7,\"iterCachedTokensByLevel\":[{}]}}", many("1", 100_000))),
+        (records, format!("{{\"iter\":7,\"kvCacheLevelTiers\":[{}]}}", many(&format!("\"{name}\""), 1000))),
+        (records, format!("{{\"iter\":7,\"kvCacheIterationStats\":{{{rows}}}}}")),
+        (records, format!("{{\"iter\":7,\"kvCacheIterationStatsByPoolGroup\":{{{rows}}}}}")),
+        (requests, many("{\"request_id\":7}", 300)),
+        (requests, "{\"ctx_perf_metrics\":{},\"gen_perf_metrics\":{\"request_id\":1}}".to_owned()),
+        (
+            requests,
+            format!("{{\"time_breakdown_metrics\":{{\"step_metrics\":[{}]}}}}", many("{\"token_time\":1}", 20_000)),
+        ),
+        (events, many("{\"event_id\":7}", 300)),
+        (events, format!("{{\"event_id\":7,\"data\":{{\"blocks\":[{}]}}}}", many("{\"block_hash\":\"text\"}", 20_000))),
+        (events, format!("{{\"event_id\":7,\"data\":{{\"block_hashes\":[{}]}}}}", many("1", 100_000))),
+        (events, format!("{{\"event_id\":7,\"data\":{{\"num_blocks_per_cache_level\":[{}]}}}}", many("1", 100_000))),
+    ]
+}
+
+#[test]
+fn an_item_weighs_at_least_what_it_takes() {
+    for (kind, elements) in statistics() {
+        let (text, mut batch) = (format!("[{elements}]"), Batch::default());
+        let allocated = measure(|| {
+            let mut position = ArrayPosition::default();
+            while !position.complete {
+                kind.parse_part(text.as_bytes(), &mut position, &mut batch).unwrap();
+                // As if they were folded: a batch that has enough takes no more.
+                if !batch.has_room() {
+                    break;
+                }
+            }
+        });
+        let start = &elements[..elements.len().min(60)];
+        let kept = usize::try_from(allocated.bytes_current).unwrap();
+        let spare = (batch.items.capacity() - batch.items.len()) * size_of::<Item>();
+        let weight: usize = batch.items.iter().map(Item::weight).sum();
+        assert!(!batch.items.is_empty() && kept > 0, "{start}");
+        assert!(kept <= weight + spare + ROUNDING, "{start}: {kept} bytes are kept and {weight} are weighed");
+    }
+}
+
+#[test]
+fn a_line_weighs_at_least_what_it_takes() {
+    for (kind, elements) in statistics() {
+        if kind != StatisticsArray::Records || !elements.starts_with("{\"iter\":7,") {
+            continue;
+        }
+        let mut item = None;
+        let allocated = measure(|| item = parse_line(elements.as_bytes()).ok());
+        let Some(PublisherLine::Item(item)) = item else { panic!("not an item: {}", &elements[..60]) };
+        let kept = usize::try_from(allocated.bytes_current).unwrap();
+        assert!(kept <= item.weight() + ROUNDING, "{kept} bytes are kept, and {} are weighed", item.weight());
+    }
+}
+
+/// A runtime whose tasks run on this thread, so that their allocations are counted.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Publishers send what they can to a socket from which nobody takes the lines.
+#[test]
+fn lines_that_wait_are_bounded_whatever_their_length() {
+    const CONNECTIONS: usize = 24;
+    // Of all sockets, and what each connection may read without asking, with the buffer of its reader.
+    const MOST: usize = 2 << 20;
+    const LIMIT: usize = (8 << 20) + CONNECTIONS * (80 << 10);
+    for length in [2, 200, 20_000, 40_000, 900_000] {
+        let runtime = runtime();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let line = format!("{{\"iter\":1,\"unknown\":\"{}\"}}\n", "x".repeat(length));
+        let mut ingest = None;
+        let allocated = measure(|| {
+            runtime.block_on(async {
+                let admission = Admission { uids: Vec::new(), limit: 128, refused: RefusedPublishers::default() };
+                ingest = Some(Ingest::bind(&path, &Activated::default(), admission).await.unwrap());
+                let publishers: Vec<_> = (0..CONNECTIONS)
+                    .map(|_| {
+                        let (path, line) = (path.clone(), line.clone());
+                        std::thread::spawn(move || {
+                            let mut stream = UnixStream::connect(path).unwrap();
+                            stream.set_write_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+                            let mut sent = 0;
+                            // Ends when the socket is full, so that the budget is used up.
+                            while sent < MOST && stream.write_all(line.as_bytes()).is_ok() {
+                                sent += line.len();
+                            }
+                            (stream, sent)
+                        })
+                    })
+                    .collect();
+                while publishers.iter().any(|publisher| !publisher.is_finished()) {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+                let sent: usize = publishers.into_iter().map(|publisher| publisher.join().unwrap().1).sum();
+                assert!(sent < CONNECTIONS * MOST, "nobody had to wait with lines of {length}");
+            });
+        });
+        let peak = usize::try_from(allocated.bytes_max).unwrap();
+        println!("lines of {length} bytes: {peak} bytes at most");
+        assert!(peak <= LIMIT, "{peak} bytes for lines of {length}");
+        let freed = measure(|| {
+            drop(ingest);
+            drop(runtime);
+        });
+        let left = allocated.bytes_current + freed.bytes_current;
+        assert!(left < 256 << 10, "{left} bytes are left");
+    }
+}
+
+/// A server whose answers are `body`, for each request.
+fn serve(body: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, body) = (stream.unwrap(), body.clone());
+            std::thread::spawn(move || {
+                let mut head = [0; 4096];
+                while stream.read(&mut head).is_ok_and(|read| read > 0) {
+                    let length = body.len();
+                    let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+                    let _ = stream.write_all(&body);
+                }
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn a_long_answer_is_read_in_the_budget_and_freed_when_it_is_parsed() {
+    // The budget, a batch of items, the buffers of the connection.
+    const LIMIT: usize = (16 << 20) + (2 << 20) + (1 << 20);
+    let text = format!("{{\"iter\":7,\"unknown\":\"{}\"}}", "x".repeat(2000));
+    for element in ["{}", "{\"iter\":7}", &text] {
+        let port = serve(format!("[{}]", many(element, (15 << 20) / (element.len() + 1))).into_bytes());
+        let runtime = runtime();
+        let mut source = None;
+        let allocated = measure(|| {
+            runtime.block_on(async {
+                let access =
+                    Access { target: format!("http://127.0.0.1:{port}"), ca_file: None, bearer_token_file: None };
+                let extras = Extras { perf_metrics: false, prometheus_metrics: false, ..Extras::default() };
+                let mut opened = Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await.unwrap()));
+                let mut batch = Batch::default();
+                loop {
+                    opened.poll(&mut batch).await.unwrap();
+                    let more = batch.more;
+                    batch.drain().for_each(drop);
+                    if !more {
+                        break;
+                    }
+                }
+                source = Some(opened);
+            });
+        });
+        let peak = usize::try_from(allocated.bytes_max).unwrap();
+        println!("an answer of {}…: {peak} bytes at most, {} kept", &element[..2], allocated.bytes_current);
+        assert!(peak <= LIMIT, "{peak} bytes for {element:.20}");
+        // The buffer for the next answer, the connection, and the room for items.
+        assert!(allocated.bytes_current < 1 << 20, "{} bytes are kept", allocated.bytes_current);
+        drop((source, runtime));
+    }
+}
