@@ -29,6 +29,9 @@ fn preload() -> &'static Path {
     library
 }
 
+/// What somebody does to a file.
+type Change = fn(&Path);
+
 /// A daemon that records, and a publisher.
 struct Recording {
     folder: tempfile::TempDir,
@@ -129,7 +132,7 @@ fn a_recording_begins_again_when_its_files_are_deleted_or_replaced() {
         let files = fs::read_dir(kept).unwrap().map(|file| file.unwrap().path());
         files.filter(|path| path.extension().is_some_and(|ending| ending == "zst")).collect()
     };
-    let changes: [(&str, fn(&Path)); 4] = [
+    let changes: [(&str, Change); 4] = [
         ("deleted", |path| fs::remove_file(path).unwrap()),
         ("moved", |path| fs::rename(path, path.with_extension("moved")).unwrap()),
         ("replaced", |path| {

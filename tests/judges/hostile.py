@@ -164,9 +164,8 @@ def everything_at_once(binary, folder):
     """Readers, slow readers, half lines, floods, dripping servers and long answers, for half a minute; then nothing."""
     a, b = f"{folder}/a", f"{folder}/b"
     with contextlib.ExitStack() as stack:
-        drips = [stack.enter_context(DrippingServer(size)) for size in (200 << 10, 3 << 20)]
-        words = [word for number, server in enumerate(drips) for word in ("--source", server.source, "--model", f"drip-{number}")]
-        words += ["--record.dir", f"{folder}/kept", "--source", f"socket:{a}", "--model", "a", "--source", f"socket:{b}"]
+        drip = stack.enter_context(DrippingServer(3 << 20))
+        words = ["--source", drip.source, "--record.dir", f"{folder}/kept", "--source", f"socket:{a}", "--source", f"socket:{b}"]
         publishers = []
         exporter = stack.enter_context(Exporter(binary, *words))
         publishers += named_engines(b, 48)
