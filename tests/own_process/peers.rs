@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use allocation_counter::measure;
 use trtllm_model::RefusedPublishers;
@@ -101,7 +102,8 @@ fn lines_that_wait_are_bounded_whatever_their_length() {
         let runtime = runtime();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let line = format!("{{\"iter\":1,\"unknown\":\"{}\"}}\n", "x".repeat(length));
+        // Shared, so that no other thread frees what this one has allocated.
+        let line: Arc<str> = format!("{{\"iter\":1,\"unknown\":\"{}\"}}\n", "x".repeat(length)).into();
         let mut ingest = None;
         let allocated = measure(|| {
             runtime.block_on(async {
@@ -109,7 +111,7 @@ fn lines_that_wait_are_bounded_whatever_their_length() {
                 ingest = Some(Ingest::bind(&path, &Activated::default(), admission).await.unwrap());
                 let publishers: Vec<_> = (0..CONNECTIONS)
                     .map(|_| {
-                        let (path, line) = (path.clone(), line.clone());
+                        let (path, line) = (path.clone(), Arc::clone(&line));
                         std::thread::spawn(move || {
                             let mut stream = UnixStream::connect(path).unwrap();
                             stream.set_write_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
