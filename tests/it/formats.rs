@@ -201,8 +201,6 @@ fn all_programs_read_the_same_series_and_values_from_all_formats() {
         let pages = parse_with_all(&daemon, &still, format);
         assert_eq!(pages.len(), usize::from(format.python.is_some()) + usize::from(format.expfmt), "{}", format.accept);
         for mut page in pages {
-            // Each judgement may change them.
-            let is_judged = |name: &str| name.starts_with("nv_trt_llm_limited_by") || name.contains("slowdown");
             page.samples.retain(|(name, _), _| !is_judged(name));
             page.kinds.retain(|name, _| !is_judged(name));
             let wanted = |name: &str| match metric(name).kind {

@@ -14,6 +14,7 @@ pub(super) fn verdict_page(labels: &SeriesLabels, judged: &Judged) -> Page {
     if let Some(verdict) = judged.verdict.verdict() {
         page.in_order(Id::LimitedBy, Cause::ALL.map(|cause| Some(u64::from(cause == verdict.cause))));
         page.one(Id::LimitedBySince, verdict.since);
+        page.one(Id::LimitedBySeverity, verdict.severity as u64);
     }
     page.put(Id::IterationSlowdown, judged.slowdown);
     page.page

@@ -70,7 +70,7 @@ pub enum Destination {
 /// Families of engines that no field of these structs feeds.
 static OTHERS: &[(Switch, &[Id])] = &[
     (Switch::Any, &[Id::EngineState, Id::EngineInfo]),
-    (Switch::Any, &[Id::LimitedBy, Id::LimitedBySince]),
+    (Switch::Any, &[Id::LimitedBy, Id::LimitedBySince, Id::LimitedBySeverity]),
     (Switch::Iterations, &[Id::IterationSlowdown]),
     (Switch::Any, &[Id::EngineGpuInfo, Id::EngineGpuEnergy, Id::EngineGpuSeconds]),
     (

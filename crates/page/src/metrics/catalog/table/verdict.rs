@@ -15,6 +15,9 @@ families! {
     LimitedBySince = ENGINE.gauge("nv_trt_llm_limited_by_since_timestamp_seconds").unit("seconds")
         .help("Time at which the present cause was found as a Unix timestamp in seconds.")
         .origin("as nv_trt_llm_limited_by: numActiveRequests, iterLatencyMS and others");
+    LimitedBySeverity = ENGINE.gauge("nv_trt_llm_limited_by_severity")
+        .help("Severity of the present cause: 0 none, 1 info, 2 warning (users are hurt, or will be), 3 critical (requests hang or fail).")
+        .origin("as nv_trt_llm_limited_by: numActiveRequests, iterLatencyMS and others, and --objectives");
     IterationSlowdown = ENGINE.gauge("nv_trt_llm_iteration_slowdown_ratio").unit("ratio")
         .help("Duration of the iterations of the last minute relative to what the engine took for equal work before; 1 is as fast.")
         .origin("iterLatencyMS, or hostStepTimeMS with the overlap scheduler, by their context tokens, generation requests and KV cache tokens; absent while too few iterations can be compared");
