@@ -1,7 +1,8 @@
 """Checks the alerts and their runbooks against each other, against their tests and against the catalog.
 
 usage: alerts.py [--promtool PATH]     (run in the repository root)
-Each alert has a severity, a summary, a description, a test in which it fires, one in which it stays silent, and a runbook section.
+Each alert has a severity, a class that fits it, a summary, a description, a test in which it fires, one in which it stays silent, and a
+runbook section. A critical alert compares nothing but failed requests, objectives, and engines that live exporters say cannot serve.
 Each section belongs to an alert, has the three parts, states each limit of the alert's expression, and has only queries that parse
 and use metrics of the catalog. A share in a summary or description is one of the expression. tests/doctor.rs compares the limits with
 those of doctor's rules.
@@ -16,7 +17,22 @@ import sys
 from expressions import OURS, RECORDED, queries_of, rule_expressions, syntax_findings
 
 PARTS = ("What it means.", "What to look at.", "What to do.")
-SEVERITIES = ("critical", "warning", "info")
+# The classes of docs/runbooks/README.md. Critical: users are hurt now, and a person can do something.
+SEVERITIES = {
+    "requests fail": "critical",
+    "objective missed": "critical",
+    "will hurt": "warning",
+    "state unknown": "warning",
+    "improvement": "info",
+}
+# What a critical alert may read: nothing that is only full, long, hot or slow, and no limit that nobody chose.
+HURTS = {
+    "requests fail": r"up|(nv_trt_llm_(engine_state|requests_(finished|completed)_total|request_errors_total|disagg_ready)"
+    r"|trtllm_exporter_source_up|engine:nv_trt_llm_absence:ratio|model:nv_trt_llm_engines_ready:count)",
+    "objective missed": r"(model_version:nv_trt_llm_objective_\w+:\w+|trtllm_slo:objective_budget:ratio)",
+}
+# An engine that went away is missed only if it had requests.
+HAD_REQUESTS = "last_over_time(nv_trt_llm_request_metrics"
 WORDS = {"0.5": "half", "2": "twice", "3": "three"}
 
 
@@ -26,7 +42,18 @@ def read(path):
 
 
 def rule_files():
-    return [path for path in sorted(glob.glob("deploy/prometheus/*.yml")) if not path.endswith("_test.yml")]
+    return [f"deploy/prometheus/{name}.yml" for name in ("alerts", "alerts-gpu", "recording")]
+
+
+def severity_findings(severity, stated, alert):
+    """Where the severity of an alert does not follow from its class, or a critical one from what users feel."""
+    if SEVERITIES.get(stated) != severity:
+        yield f"class {stated!r} does not fit severity {severity!r}"
+    if severity == "critical":
+        expression = re.split(r"\n\s+(?:for|labels):", alert.split("expr:")[1])[0].replace(HAD_REQUESTS, "")
+        for name in set(re.findall(r"\b(?:nv_|trtllm_|engine:|model:|model_version:)[\w:]+", re.sub(r"\{[^}]*\}", "", expression))):
+            if not re.fullmatch(HURTS.get(stated, ""), name):
+                yield f"it is critical and reads {name}, which hurts no user by itself"
 
 
 def alerts_of(text):
@@ -106,8 +133,8 @@ def main():
             names.add(name)
             limits = limits_of(alert)
             page = url.removeprefix(f"{repository}/blob/main/").split("#")[0]
-            if severity not in SEVERITIES:
-                findings.append(f"{name}: severity {severity!r} is not one of {SEVERITIES}")
+            stated = (re.search(r"\n\s+class: (.+)", alert) or [None, ""])[1]
+            findings += [f"{name}: {finding}" for finding in severity_findings(severity, stated, alert)]
             if not described:
                 findings.append(f"{name}: summary or description is missing")
             if not url.startswith(f"{repository}/blob/main/docs/runbooks/") or not url.endswith(f".md#{name.lower()}"):
@@ -121,6 +148,10 @@ def main():
             for what, cases in (("fires", fires), ("stays silent", silent)):
                 if name not in cases:
                     findings.append(f"{name}: no test in which it {what}")
+    rows = re.findall(r"(?m)^\| (\w+) \| `([\w ]+)` \|", read("docs/runbooks/README.md"))
+    listed = {stated: severity for severity, stated in rows}
+    if listed != SEVERITIES:
+        findings.append(f"docs/runbooks/README.md: has the classes {listed}, not {SEVERITIES}")
     objectives = "docs/runbooks/objectives.md"
     budgets = re.findall(r"_budget:ratio\n +expr: vector\(([\d.]+)\)", rules["deploy/prometheus/recording.yml"])
     findings += [f"{objectives}: does not state the budget {number} of recording.yml" for number in missing_limits(budgets, read(objectives))]

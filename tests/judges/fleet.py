@@ -31,7 +31,7 @@ def shortened(text, factor):
         seconds = max(5, round(int(found[2]) * UNITS[found[3]] / factor))
         return f"{found[1]}{seconds}s"
 
-    return re.sub(r"(\[|offset |for: )(\d+)([smhd])(?![a-z])", short, text)
+    return re.sub(r"(\[|:|offset |for: )(\d+)([smhd])(?![a-z])", short, text)
 
 
 class Gpus(threading.Thread):

@@ -55,9 +55,9 @@ def heal_gpus(fleet):
     fleet.gpus.faults = {BROKEN: ["xids=48", "field.4=4"]}  # counters of the driver stay
 
 
-def objectives(engine):
-    """The run has no history, so the slow windows of the objectives contain little but the incident."""
-    return {(f"Trtllm{name}BudgetBurn{slow}", engine) for name in ("TimeToFirstToken", "E2e") for slow in ("", "Slow")}
+def hurt(engine):
+    """What may fire, too. The run has no history, so the slow windows of the objectives contain little but the incident."""
+    return on(engine, "EngineLimited", "EngineTuning", "ObjectiveBudgetBurn", "ObjectiveBudgetBurnSlow")
 
 
 def on(engine, *names):
@@ -69,38 +69,38 @@ QUEUE = Fault(
     "queue build-up",
     lambda fleet: fleet.simulate(90),
     lambda fleet: fleet.simulate(12),
-    on(LLAMA1, "QueueGrowing", "QueueLong", "TimeToFirstTokenBudgetBurn"),
-    on(LLAMA1, "QueueTimeHigh", "EngineSaturated") | objectives(LLAMA1),
+    on(LLAMA1, "EngineLimited", "ObjectiveBudgetBurn"),
+    hurt(LLAMA1),
 )
 FULL = Fault(
     "KV cache exhausted",
     llama(rate=22, output=500),
     give_up,
-    on(LLAMA2, "KvCacheNearlyFull", "KvCacheExhausted", "QueueGrowing"),
-    on(LLAMA2, "QueueLong", "QueueTimeHigh", "EngineSaturated") | objectives(LLAMA2),
+    on(LLAMA2, "EngineLimited"),
+    hurt(LLAMA2),
 )
 HANG = Fault(
     "engine hangs",
     qwen(hanging=True),
     qwen(),
-    on(QWEN, "EngineStalled", "NoIterations") | on("qwen-2.5-7b", "ModelUnavailable"),
-    objectives(QWEN),
+    on(QWEN, "EngineStalled") | on("qwen-2.5-7b", "ModelUnavailable"),
+    hurt(QWEN),
 )
 GPU = Fault(
     "GPU lost, GPU hot, GPU with errors",
     break_gpus,
     heal_gpus,
-    on(LOST, "GpuLost") | on(HOT, "GpuThrottled", "GpuHot") | on(BROKEN, "GpuXidCritical", "GpuEccUncorrected"),
+    on(LOST, "GpuLost") | on(HOT, "GpuThrottled", "GpuHot") | on(BROKEN, "GpuXid", "GpuEccUncorrected"),
 )
 POOR = Fault(
     "poor drafts, poor reuse, records lost, requests time out",
     llama(acceptance=0.3, losing=0.1, failing=0.3, shared=0.2),
     llama(),
-    on(LLAMA2, "SpecDecodeAcceptanceLow", "StatisticsLost", "RequestsFailing", "KvCacheReuseLow"),
-    objectives(LLAMA2),
+    on(LLAMA2, "EngineLimited", "StatisticsLost", "RequestsFailing"),
+    hurt(LLAMA2),
 )
 CRASH = Fault(
-    "engine restarts", lambda fleet: fleet.qwen.restart(), lambda fleet: None, on(QWEN, "EngineRestarted"), objectives(QWEN)
+    "engine restarts", lambda fleet: fleet.qwen.restart(), lambda fleet: None, on(QWEN, "EngineRestarted"), hurt(QWEN)
 )
 # (seconds, faults that begin, faults that end) of each phase.
 SHORT = [(14, [], []), (24, [QUEUE, HANG, GPU], []), (12, [], [QUEUE, HANG, GPU])]

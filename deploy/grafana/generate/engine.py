@@ -138,7 +138,7 @@ def build():
                 "Time before the first iteration of a request.",
                 "s",
                 quantiles("nv_trt_llm_new_request_queue_time_seconds"),
-                thresholds=steps((limit("TrtllmQueueTimeHigh"), RED)),
+                thresholds=steps((5, ORANGE)),
             ),
             timeseries(
                 "Phases of a request, p95",
@@ -198,10 +198,10 @@ def build():
             "Speculative decoding",
             timeseries(
                 "Accepted draft tokens",
-                f"Share of the draft tokens that the model accepts. Above 60 % is good; below {percent('TrtllmSpecDecodeAcceptanceLow')}, drafting may not pay off.",
+                f"Share of the draft tokens that the model accepts. Above 60 % is good; below 50 %, drafting may not pay off.",
                 "percentunit",
                 [(f"{accepted} / {drafted}", LEGEND)],
-                thresholds=steps((limit("TrtllmSpecDecodeAcceptanceLow"), ORANGE), (0.6, GREEN), base=RED),
+                thresholds=steps((0.6, GREEN), base=ORANGE),
                 high=1,
             ),
             timeseries(

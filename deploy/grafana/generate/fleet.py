@@ -15,23 +15,23 @@ def per_model(name):
     return by(MODEL, recorded(f"model_version:nv_trt_llm_{name}"))
 
 
-def attained(name):
-    slow, requests = (per_model(f"{name}_{kind}:rate5m") for kind in ("slow", "requests"))
-    return f"1 - {slow} / ({requests} > 0)"
+def of_objective(name, objective, operation="sum"):
+    return by(MODEL, select(f"model_version:nv_trt_llm_objective_{name}", f'objective="{objective}"', RECORDED), operation)
 
 
-def burn(name, budget, window):
-    return (
-        by(MODEL, recorded(f"model_version:nv_trt_llm_{name}_slow:ratio_rate{window}"), "max")
-        + f" / scalar(trtllm_slo:{budget}_budget:ratio)"
-    )
+def attained(objective):
+    return f"1 - {of_objective('missed:rate5m', objective)} / ({of_objective('requests:rate5m', objective)} > 0)"
 
 
-def objective(title, name, budget, limit):
+def burn(objective, window):
+    return of_objective(f"missed:ratio_rate{window}", objective, "max") + " / scalar(trtllm_slo:objective_budget:ratio)"
+
+
+def objective(title, name, common=""):
     return [
         stat(
             f"{title}: objective met",
-            f"Share of the requests that met the objective of their engine, in the last 5 minutes. It should be 95 %. Needs --objectives, or the common limit of {limit} that recording.yml can enable. {RULES}",
+            f"Share of the requests that met the objective of their engine, in the last 5 minutes. It should be 95 %. Needs --objectives{common}. {RULES}",
             "percentunit",
             [(attained(name), LEGEND)],
             5,
@@ -43,18 +43,12 @@ def objective(title, name, budget, limit):
             f"{title}: burn rate",
             f"Share of slow requests divided by the error budget. At 1, the budget of 30 days lasts 30 days; at 14.4, two days. {RULES}",
             "short",
-            [(burn(name, budget, window), f"{LEGEND} {window}") for window in ("5m", "1h")],
+            [(burn(name, window), f"{LEGEND} {window}") for window in ("5m", "1h")],
             7,
             7,
             BURN,
         ),
     ]
-
-
-def all_met():
-    name = "model_version:nv_trt_llm_objective_requests:rate5m"
-    met, requests = (by(MODEL, select(name, outcome, RECORDED)) for outcome in ('outcome="met"', 'outcome!="unknown"'))
-    return f"{met} / ({requests} > 0)"
 
 
 SIDE = "{{model}} {{side}} {{instance}}"
@@ -144,13 +138,14 @@ def build():
     rows = [
         row(
             "Objectives",
-            *objective("First token", "time_to_first_token", "time_to_first_token", "0.25 s"),
-            *objective("End to end", "e2e", "e2e_request_latency", "30 s"),
+            *objective("First token", "ttft", ", or the common limit of 0.25 s that recording.yml can enable"),
+            *objective("Further tokens", "tpot"),
+            *objective("End to end", "e2e", ", or the common limit of 30 s that recording.yml can enable"),
             timeseries(
                 "All objectives met",
                 f"Share of the requests that met every objective of their engine, of those that are known to have met or missed them. Needs --objectives, or the key objectives of an engine. {RULES}",
                 "percentunit",
-                [(all_met(), LEGEND)],
+                [(attained("all"), LEGEND)],
                 12,
                 7,
             ),
@@ -287,18 +282,18 @@ def build():
                 "s",
                 [(quantile(0.95, "nv_trt_llm_new_request_queue_time_seconds", MODEL), LEGEND)],
                 6,
-                thresholds=steps((limit("TrtllmQueueTimeHigh"), RED)),
+                thresholds=steps((5, ORANGE)),
             ),
         ),
         row(
             "Resources",
             timeseries(
                 "KV cache in use",
-                f"Share of the blocks of all engines of a model. Above {percent('TrtllmKvCacheNearlyFull')}, new requests soon wait. {RULES}",
+                f"Share of the blocks of all engines of a model. Above 90 %, new requests soon wait. {RULES}",
                 "percentunit",
                 [(by(MODEL, recorded("model_version:nv_trt_llm_kv_cache_used:ratio"), "max"), LEGEND)],
                 6,
-                thresholds=steps((limit("TrtllmKvCacheNearlyFull"), ORANGE)),
+                thresholds=steps((0.9, ORANGE)),
                 high=1,
             ),
             timeseries(

@@ -134,10 +134,9 @@ def build():
             ),
             timeseries(
                 "Memory in use",
-                f"Share of the GPU's memory. An engine takes most of it on purpose; above {percent('TrtllmGpuMemoryNearlyFull')}, an allocation may fail.",
+                f"Share of the GPU's memory. An engine takes most of it on purpose; a level that grows for hours is a fault.",
                 "percentunit",
                 [(f"{each('nv_gpu_memory_used_bytes')} / {each('nv_gpu_memory_total_bytes')}", LEGEND)],
-                thresholds=steps((limit("TrtllmGpuMemoryNearlyFull"), RED)),
                 high=1,
             ),
             lines(

@@ -5,7 +5,7 @@ from panels import GREEN, ORANGE, RED, dashboard, row, steps, timeseries
 from queries import ENGINE_LEGEND as LEGEND
 from queries import PER_ENGINE, each, per_second, quantile, variables
 
-FULL = steps((limit("TrtllmKvCacheNearlyFull"), ORANGE), (limit("TrtllmKvCacheExhausted"), RED))
+FULL = steps((0.9, ORANGE))
 
 
 def build():
@@ -78,11 +78,11 @@ def build():
             "Reuse",
             timeseries(
                 "Hit ratio",
-                f"Share of the looked-up blocks that were found. For long prompts with a common beginning, {percent('TrtllmKvCacheReuseLow')} and more is good.",
+                f"Share of the looked-up blocks that were found. For long prompts with a common beginning, 70 % and more is good.",
                 "percentunit",
                 [(f"{reused} / (({reused} + {missed}) > 0)", LEGEND)],
                 6,
-                thresholds=steps((limit("TrtllmKvCacheReuseLow"), GREEN), base=ORANGE),
+                thresholds=steps((0.7, GREEN), base=ORANGE),
                 high=1,
             ),
             timeseries(
