@@ -1,0 +1,154 @@
+"""Checks deploy/prometheus/alertmanager.yml with the real amtool and a real Alertmanager.
+
+usage: alertmanager.py [--alertmanager PATH]     (run in the repository root)
+Each alert goes to the receiver of its severity, each name in an inhibition rule is an alert, and each case below is muted or not as it
+should be. Prints one line per finding. Exit code 1 if there is one, 77 if the Alertmanager is not installed.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from alerts import alerts_of, read, rule_files
+from free_port import free_port
+
+CONFIG = "deploy/prometheus/alertmanager.yml"
+RECEIVERS = {"critical": "pager", "warning": "ticket", "info": "nobody"}
+HERE = {"job": "trtllm-exporter", "namespace": "prod", "instance": "a:8002", "node": "n1"}
+ENGINE = HERE | {"model": "llama", "version": "1"}
+MODEL = {"job": "trtllm-exporter", "namespace": "prod", "model": "llama"}
+OTHER = ENGINE | {"instance": "b:8002", "node": "n2"}
+BARE = {"job": "trtllm-exporter"}
+# (what happens: alerts that fire, and those of them that must be muted)
+CASES = {
+    "a node is down": (
+        [("KubeNodeNotReady", {"node": "n1"}), ("TrtllmExporterDown", HERE), ("TrtllmExporterDown", HERE | {"node": "n2", "instance": "b:8002"})],
+        [("TrtllmExporterDown", "a:8002")],
+    ),
+    "a node is down, and alerts have no label node": ([("NodeDown", {"instance": "n1:9100"}), ("TrtllmExporterDown", BARE)], []),
+    "an exporter is down": (
+        [("TrtllmExporterDown", HERE), ("TrtllmEngineLimited", ENGINE), ("TrtllmEngineLimited", OTHER), ("TrtllmEngineStalled", ENGINE)],
+        [("TrtllmEngineLimited", "a:8002")],
+    ),
+    "no exporter has a target": ([("TrtllmExporterDown", BARE), ("TrtllmEngineUnreachable", BARE | {"model": "m"})], []),
+    "a GPU is lost": (
+        [("TrtllmGpuLost", HERE | {"gpu_uuid": "1"}), ("TrtllmGpuHot", HERE | {"gpu_uuid": "1"}), ("TrtllmNvlinkDown", HERE | {"gpu_uuid": "2"})],
+        [("TrtllmGpuHot", "a:8002")],
+    ),
+    "the only engine of a model hangs": (
+        [
+            ("TrtllmModelUnavailable", MODEL),
+            ("TrtllmEngineStalled", ENGINE),
+            ("TrtllmRequestsFailing", ENGINE),
+            ("TrtllmObjectiveBudgetBurn", MODEL | {"version": "1", "objective": "ttft"}),
+            ("TrtllmObjectiveBudgetBurn", MODEL | {"model": "qwen", "version": "1", "objective": "ttft"}),
+        ],
+        [("TrtllmEngineStalled", "a:8002"), ("TrtllmRequestsFailing", "a:8002"), ("TrtllmObjectiveBudgetBurn", "llama")],
+    ),
+    "one of two engines hangs": (
+        [("TrtllmEngineStalled", ENGINE), ("TrtllmRequestsFailing", ENGINE), ("TrtllmRequestsFailing", OTHER)],
+        [("TrtllmRequestsFailing", "a:8002")],
+    ),
+    "an engine is away": (
+        [("TrtllmEngineUnreachable", ENGINE), ("TrtllmEngineRestartLoop", ENGINE), ("TrtllmRequestsFailing", ENGINE)],
+        [("TrtllmEngineRestartLoop", "a:8002")],
+    ),
+    "an objective is missed": (
+        [("TrtllmObjectiveBudgetBurn", MODEL | {"objective": "tpot"}), ("TrtllmEngineLimited", ENGINE), ("TrtllmGpuThrottled", HERE)],
+        [("TrtllmEngineLimited", "a:8002")],
+    ),
+}
+
+
+def run(*command):
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def call(base, path, body=None):
+    request = urllib.request.Request(base + path, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+def route_findings(severities):
+    for name, severity in severities.items():
+        found = run("amtool", "config", "routes", "test", f"--config.file={CONFIG}", f"alertname={name}", f"severity={severity}").stdout.strip()
+        if found != RECEIVERS[severity]:
+            yield f"{name}: goes to {found}, not to {RECEIVERS[severity]}"
+
+
+def name_findings(names):
+    """Each expression on alertname matches an alert, each of its alternatives too."""
+    for expression in re.findall(r'alertname(?:=~|!=|=)"(Trtllm[^"]+)"', read(CONFIG)):
+        grouped = re.match(r"(.*)\((.+?)\)(.*)", expression)
+        parts = [grouped[1] + part for part in grouped[2].split("|")] + grouped[3].strip("|").split("|") if grouped else expression.split("|")
+        for part in filter(None, parts):
+            if not any(re.fullmatch(part, name) for name in names):
+                yield f"{CONFIG}: {part} matches no alert"
+
+
+def key(labels):
+    return labels["alertname"], labels.get("instance", labels.get("model"))
+
+
+def case_findings(base, severities):
+    for number, (case, (alerts, muted)) in enumerate(CASES.items()):
+        # A namespace of its own keeps the cases apart, and a node and a job where there is no namespace.
+        def own(labels):
+            return {name: f"{value}-{number}" if name in ("job", "namespace", "node") else value for name, value in labels.items()}
+
+        sent = [{"labels": own(labels) | {"alertname": name, "severity": severities.get(name, "warning"), "case": str(number)}} for name, labels in alerts]
+        call(base, "/api/v2/alerts", sent)
+        deadline = time.monotonic() + 20
+        while True:
+            now = call(base, f"/api/v2/alerts?filter=case%3D%22{number}%22")
+            found = sorted(key(alert["labels"]) for alert in now if alert["status"]["inhibitedBy"])
+            if len(now) == len(sent) and found == sorted(muted) or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        if found != sorted(muted):
+            yield f"{case}: muted are {found}, not {sorted(muted)}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--alertmanager", default=shutil.which("prometheus-alertmanager") or shutil.which("alertmanager"))
+    program = parser.parse_args().alertmanager
+    if not program or not shutil.which("amtool"):
+        print("the Alertmanager is not installed (apt-get install prometheus-alertmanager)")
+        sys.exit(77)
+    severities = {name: severity for path in rule_files() for name, severity, *_ in alerts_of(read(path))}
+    checked = run("amtool", "check-config", CONFIG)
+    findings = [checked.stdout + checked.stderr] if checked.returncode else []
+    findings += route_findings(severities)
+    findings += name_findings(severities)
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [program, f"--config.file={CONFIG}", f"--storage.path={folder}", f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address="]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            base = f"http://127.0.0.1:{port}"
+            for _ in range(100):
+                try:
+                    call(base, "/api/v2/status")
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            findings += case_findings(base, severities)
+        finally:
+            process.terminate()
+            process.wait()
+    for finding in findings:
+        print(finding)
+    print(f"{len(severities)} alerts, {len(CASES)} cases")
+    sys.exit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()
