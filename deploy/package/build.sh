@@ -28,7 +28,7 @@ run completions bash >"$common/usr/share/bash-completion/completions/$name"
 run completions fish >"$common/usr/share/fish/vendor_completions.d/$name.fish"
 run completions zsh >"$work/_$name"
 gzip -9n <"$work/$name.1" >"$common/usr/share/man/man1/$name.1.gz"
-rules=(deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/prometheus/scrape.yaml)
+rules=(deploy/prometheus/{recording,alerts,alerts-gpu,alertmanager}.yml deploy/prometheus/scrape.yaml)
 install -D -m 0644 -t "$common/usr/share/$name/prometheus" "${rules[@]}"
 install -D -m 0644 -t "$common/usr/share/$name/grafana" deploy/grafana/*.json
 mkdir -p "$common/usr/share/doc/$name"

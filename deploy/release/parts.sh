@@ -26,7 +26,7 @@ cp -r examples/python "$work/python"
 top=trtllm-exporter-monitoring-$version
 mkdir -p "$work/$top"/{grafana,prometheus}
 cp deploy/grafana/*.json "$work/$top/grafana/"
-cp deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/prometheus/scrape.yaml "$work/$top/prometheus/"
+cp deploy/prometheus/{recording,alerts,alerts-gpu,alertmanager}.yml deploy/prometheus/scrape.yaml "$work/$top/prometheus/"
 cp LICENSE docs/monitoring.md "$work/$top/"
 pack "$work" "$top" "$top.tar.gz"
 

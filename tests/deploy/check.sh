@@ -72,6 +72,7 @@ no_private_names() { # paths of a build machine, and names of registries; not th
 
 [ -z "$fleet" ] || start "dashboards and alerts: an incident of a simulated fleet" env PREBUILT="$fleet" tests/deploy/fleet.sh short
 start "look-alike: totals equal a second implementation, broken responses, CPU" python3 tests/judges/lookalike.py
+start "Alertmanager: routes and inhibition" python3 tests/judges/alertmanager.py
 start "Python publisher: its tests" python3 -W ignore::ResourceWarning -m unittest discover -s examples/python/tests
 names_are_on_the_page() { # of a busy simulated engine
   python3 tests/judges/busy_page.py "$binary" "$work/page" &&
@@ -90,7 +91,7 @@ if have "$promtool"; then
   version=$("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
   check "alerts: rules (promtool $version)" alerts "$promtool" check rules recording.yml alerts.yml alerts-gpu.yml
   # Each file separately: promtool reads several one after the other.
-  unit_tests() { printf '%s\n' {healthy,recording,alerts-engine,alerts-disagg,alerts,alerts-gpu}_test.yml | xargs -P "$(nproc)" -I{} "$promtool" test rules {}; }
+  unit_tests() { printf '%s\n' {healthy,recording,verdict,alerts-engine,alerts-disagg,alerts,alerts-gpu}_test.yml | xargs -P "$(nproc)" -I{} "$promtool" test rules {}; }
   check "alerts: unit tests" alerts unit_tests
     promtool3=$repo/target/tools/prometheus3/usr/bin/promtool  # where tests/run puts it
   case $version in 2.*) ;; *) promtool3=$promtool ;; esac
