@@ -1,6 +1,7 @@
 //! The verdict is right in situations whose cause is known by construction: scenarios of the simulated engine, in virtual time.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod incidents;
 mod play;
 mod remedies;
 
@@ -21,7 +22,15 @@ const UNTIL: f64 = 130.0;
 
 /// Plays each scenario, on both cores, and collects what is wrong.
 fn play_all(wrong: impl Fn(&Scenario, &Play) -> Option<String> + Sync) -> Vec<String> {
-    let (scenarios, failures) = (Mutex::new(all().into_iter()), Mutex::new(Vec::new()));
+    play_each(all(), |scenario, play| {
+        play.until(UNTIL);
+        wrong(scenario, play)
+    })
+}
+
+/// Lets `wrong` play these scenarios, on both cores.
+fn play_each(scenarios: Vec<Scenario>, wrong: impl Fn(&Scenario, &mut Play) -> Option<String> + Sync) -> Vec<String> {
+    let (scenarios, failures) = (Mutex::new(scenarios.into_iter()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -29,8 +38,7 @@ fn play_all(wrong: impl Fn(&Scenario, &Play) -> Option<String> + Sync) -> Vec<St
                     let next = scenarios.lock().unwrap().next();
                     let Some(scenario) = next else { return };
                     let mut play = Play::new(&scenario.config, 1);
-                    play.until(UNTIL);
-                    let found = wrong(&scenario, &play).map(|text| format!("{}: {text}", scenario.name));
+                    let found = wrong(&scenario, &mut play).map(|text| format!("{}: {text}", scenario.name));
                     failures.lock().unwrap().extend(found);
                 }
             });
