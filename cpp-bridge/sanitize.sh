@@ -41,8 +41,8 @@ cpp() {
     includes="-Iinclude -Icpp -Ilibrary/include -Itests/cpp -Isim/include -isystem$headers/include -isystem$headers/crate"
     flags="-std=c++17 -O1 -g1 -pthread -fno-omit-frame-pointer -DTRTLLM_BRIDGE_SIMULATED -DTRTLLM_SIM_RELEASE=101 $flags"
     mkdir -p "$out"
-    # Excludes the two files that need symbols of the Rust library. The Rust run below covers them.
-    sources=$(printf '%s\n' cpp/*.cc sim/src/*.cc tests/cpp/{borders,executor_api,release_records}.cc | grep -v -e executor_handle -e version.cc)
+    # Excludes the file that needs symbols of the Rust library. The Rust run below covers it.
+    sources=$(printf '%s\n' cpp/*.cc sim/src/*.cc tests/cpp/{borders,executor_api,release_records}.cc | grep -v rust_interface)
     run "$kind: compile" compile "$out" "$flags $includes" "$sources"
     for program in borders executor_api release_records; do
         [ -f "$out/tests_cpp_$program.o" ] || continue

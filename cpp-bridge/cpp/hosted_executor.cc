@@ -1,14 +1,17 @@
-#include "hosted_executor.h"
+#include "trtllm_bridge/bridge.h"
 
-#include "kv_events.h"
+#include "load.h"
 #include "records.h"
 
 #if defined(TRTLLM_BRIDGE_SIMULATED)
 #include "tensorrt_llm/sim/truth.h"
 #endif
 
+#include <cmath>
 #include <filesystem>
 #include <stdexcept>
+#include <type_traits>
+#include <utility>
 
 /// From tensorrt_llm/plugins/api/tllmPlugin.h, unchanged since 0.9. Declared here because that header includes
 /// TensorRT, which the bridge does not need otherwise.
@@ -22,12 +25,55 @@ namespace tle = tensorrt_llm::executor;
 namespace
 {
 
-tle::ExecutorConfig configAfterPlugins(HostConfig const& config, Placement const& placement)
+/// Calls a setter. Throws if this release of TensorRT-LLM does not have it.
+template <class Object, class Setter, class Value>
+void set(Object& object, Setter const& setter, Value const& value, char const* unsupported)
 {
-    auto converted = executorConfig(config, placement);
+    if constexpr (std::is_invocable_v<Setter, Object&, Value const&>)
+    {
+        setter(object, value);
+    }
+    else
+    {
+        throw std::invalid_argument(unsupported);
+    }
+}
+
+// Only setters are used, because the constructors change between releases.
+#define TRTLLM_BRIDGE_SET(object, setter, option)                                                                      \
+    set(                                                                                                               \
+        object, [](auto& to, auto const& value) -> decltype(to.setter(value)) { return to.setter(value); },            \
+        options.option, "this release of TensorRT-LLM has no " #setter "; remove " #option)
+
+tle::ExecutorConfig configOf(HostConfig const& options)
+{
+    tle::ExecutorConfig config;
+    config.setIterStatsMaxIterations(options.iter_stats_max_iterations);
+    config.setRequestStatsMaxIterations(options.request_stats_max_iterations);
+    if (options.max_batch_size >= 0)
+    {
+        TRTLLM_BRIDGE_SET(config, setMaxBatchSize, max_batch_size);
+    }
+    if (options.max_num_tokens >= 0)
+    {
+        TRTLLM_BRIDGE_SET(config, setMaxNumTokens, max_num_tokens);
+    }
+    if (options.enable_block_reuse >= 0 || !std::isnan(options.free_gpu_memory_fraction))
+    {
+        tle::KvCacheConfig cache;
+        if (options.enable_block_reuse >= 0)
+        {
+            TRTLLM_BRIDGE_SET(cache, setEnableBlockReuse, enable_block_reuse);
+        }
+        if (!std::isnan(options.free_gpu_memory_fraction))
+        {
+            TRTLLM_BRIDGE_SET(cache, setFreeGpuMemoryFraction, free_gpu_memory_fraction);
+        }
+        config.setKvCacheConfig(cache);
+    }
     // The plugins must be registered before an Executor is constructed. TensorRT-LLM's Python loader does the same.
     initTrtLlmPlugins(nullptr, "tensorrt_llm");
-    return converted;
+    return config;
 }
 
 /// Prefetches the next records. The engine's thread wrote them on another core, so reading a record costs 100 ns
@@ -50,9 +96,8 @@ void prefetch(std::deque<tle::IterationStats> const& records, std::size_t next)
 
 } // namespace
 
-HostedExecutor::HostedExecutor(std::string const& engine, HostConfig const& config, Placement const& placement)
-    : mExecutor(std::filesystem::path(engine), modelType(config), configAfterPlugins(config, placement))
-    , mLoad(mExecutor)
+HostedExecutor::HostedExecutor(std::string const& engine, HostConfig const& config)
+    : mExecutor(std::filesystem::path(engine), tle::ModelType::kDECODER_ONLY, configOf(config))
 {
 }
 
@@ -60,7 +105,7 @@ HostedExecutor::~HostedExecutor()
 {
     try
     {
-        mLoad.stop();
+        mLoad.reset();
         if (mExecutor.canEnqueueRequests())
         {
             mExecutor.shutdown();
@@ -99,69 +144,43 @@ std::size_t HostedExecutor::drainIterations(IterationStats* records, std::size_t
     return written;
 }
 
-std::size_t HostedExecutor::drainKvEvents(KvEventRow* rows, std::size_t count)
+void HostedExecutor::startLoad(LoadConfig const& config)
 {
-    if (mKvEvents.size() < count)
+    if (mLoad != nullptr)
     {
-        try
-        {
-            takeKvEvents(mExecutor, mKvEvents);
-        }
-        catch (...)
-        {
-            if (mKvEvents.empty())
-            {
-                throw;
-            }
-        }
+        throw std::logic_error("this engine has a load already");
     }
-    std::size_t written = 0;
-    for (; written < count && !mKvEvents.empty(); mKvEvents.pop_front())
+    if (!mExecutor.canEnqueueRequests())
     {
-        rows[written++] = mKvEvents.front();
+        // This call throws TensorRT-LLM's own exception, which names the reason.
+        static_cast<void>(mExecutor.getNumResponsesReady());
+        throw std::runtime_error("this executor does not accept requests");
     }
-    return written;
+    mLoad = std::make_unique<Load>(mExecutor, config);
+}
+
+std::size_t HostedExecutor::drainFinished(FinishedRequest* requests, std::size_t count)
+{
+    return mLoad == nullptr ? 0 : mLoad->drain(requests, count);
 }
 
 void HostedExecutor::shutdown()
 {
-    mLoad.stop();
+    if (mLoad != nullptr)
+    {
+        mLoad->stop();
+    }
     mExecutor.shutdown();
-}
-
-Load& HostedExecutor::load()
-{
-    return mLoad;
-}
-
-Load const& HostedExecutor::load() const
-{
-    return mLoad;
 }
 
 Truth HostedExecutor::truth() const
 {
 #if defined(TRTLLM_BRIDGE_SIMULATED)
     auto const truth = tensorrt_llm::sim::truth(mExecutor);
-    Truth row{};
-    row.iterations = truth.iterations;
-    row.flushes = truth.flushes;
-    row.requests_arrived = truth.requestsArrived;
-    row.requests_started = truth.requestsStarted;
-    row.requests_completed = truth.requestsCompleted;
-    row.context_tokens = truth.contextTokens;
-    row.first_tokens = truth.firstTokens;
-    row.generation_tokens = truth.generationTokens;
-    row.draft_tokens = truth.draftTokens;
-    row.accepted_tokens = truth.acceptedTokens;
-    row.pauses = truth.pauses;
-    row.records_pushed = truth.recordsPushed;
-    row.records_lost = truth.recordsLost;
-    row.request_records_pushed = truth.requestRecordsPushed;
-    row.request_records_lost = truth.requestRecordsLost;
-    row.virtual_time_ms = truth.virtualTimeMs;
-    row.idle = truth.idle;
-    return row;
+    return {truth.iterations, truth.flushes, truth.requestsArrived, truth.requestsStarted, truth.requestsCompleted,
+        truth.contextTokens, truth.firstTokens, truth.generationTokens, truth.draftTokens, truth.acceptedTokens,
+        truth.pauses, truth.recordsPushed, truth.recordsLost, truth.requestRecordsPushed, truth.requestRecordsLost,
+        truth.virtualTimeMs, truth.idle};
 #else
     throw std::runtime_error("truth() is only available from a simulated engine");
 #endif

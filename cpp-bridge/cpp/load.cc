@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
-#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <type_traits>
@@ -22,19 +20,10 @@ using Milliseconds = std::chrono::milliseconds;
 /// How long the thread waits for responses. stop() may have to wait this long for the thread.
 constexpr Milliseconds kAwaitTimeout{20};
 constexpr Milliseconds kPauseAfterFailure{100};
-/// Enough for ten minutes of a hundred requests per second.
-constexpr std::size_t kMaxRows = 65536;
+/// Enough for ten minutes of a hundred requests per second. More drop the oldest.
+constexpr std::size_t kMaxEnded = 65536;
 /// Prompts use token ids below this number, because every model's vocabulary has at least this many tokens.
 constexpr std::uint64_t kTokens = 1000;
-
-/// The output of the splitmix64 generator for this state.
-std::uint64_t splitmix64(std::uint64_t state)
-{
-    state += 0x9e3779b97f4a7c15ULL;
-    state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    state = (state ^ (state >> 27)) * 0x94d049bb133111ebULL;
-    return state ^ (state >> 31);
-}
 
 /// awaitResponses of 0.9, whose first parameter is an optional request id.
 template <class Executor, class = void>
@@ -72,119 +61,43 @@ struct PerfMetrics<Config, std::void_t<decltype(std::declval<Config&>().returnPe
     }
 };
 
-tle::VecTokens promptOf(std::int32_t prompt, std::int32_t sharedPrefix, std::uint64_t seed)
+/// Random tokens, so that no prompt has the cache blocks of another one.
+tle::VecTokens promptOf(std::int32_t length, std::uint64_t seed)
 {
-    tle::VecTokens tokens;
-    tokens.reserve(static_cast<std::size_t>(prompt));
-    for (std::int32_t i = 0; i < prompt; ++i)
+    tle::VecTokens tokens(static_cast<std::size_t>(length));
+    auto state = seed << 32;
+    for (auto& token : tokens)
     {
-        auto const state = static_cast<std::uint64_t>(i) ^ (i < sharedPrefix ? 0 : splitmix64(seed));
-        tokens.push_back(static_cast<tle::TokenIdType>(1 + splitmix64(state) % (kTokens - 1)));
+        // The generator splitmix64.
+        auto mixed = state += 0x9e3779b97f4a7c15ULL;
+        mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9ULL;
+        mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebULL;
+        token = static_cast<tle::TokenIdType>(1 + (mixed ^ (mixed >> 31)) % (kTokens - 1));
     }
     return tokens;
 }
 
-tle::Request requestOf(tle::VecTokens prompt, std::int32_t output)
+LoadConfig checked(LoadConfig const& config)
 {
-    tle::OutputConfig outputs;
-    outputs.excludeInputFromOutput = true;
-    PerfMetrics<tle::OutputConfig>::enable(outputs);
-    // Without an end token the request runs to its full length.
-    tle::Request request(std::move(prompt), output);
-    request.setOutputConfig(outputs);
-    return request;
-}
-
-template <class Count>
-void checkLengths(Count prompt, std::int32_t output)
-{
-    if (prompt < 1 || output < 1)
+    if (config.prompt_tokens < 1 || config.output_tokens < 1)
     {
         throw std::invalid_argument("a request needs at least one prompt token and one output token");
     }
+    return config;
 }
 
 } // namespace
 
-Load::Load(tle::Executor& executor)
+Load::Load(tle::Executor& executor, LoadConfig const& config)
     : mExecutor(executor)
+    , mConfig(checked(config))
+    , mThread([this] { run(); })
 {
 }
 
 Load::~Load()
 {
     stop();
-}
-
-void Load::checkAcceptsRequests()
-{
-    if (mExecutor.canEnqueueRequests())
-    {
-        return;
-    }
-    // This call throws TensorRT-LLM's own exception, which names the reason.
-    static_cast<void>(mExecutor.getNumResponsesReady());
-    throw std::runtime_error("this executor does not accept requests");
-}
-
-void Load::start(LoadConfig const& config)
-{
-    checkLengths(config.prompt_tokens, config.output_tokens);
-    checkAcceptsRequests();
-    {
-        std::lock_guard const lock(mMutex);
-        mConfig = config;
-        mLeft = config.requests == 0 ? std::numeric_limits<std::uint64_t>::max() : config.requests;
-    }
-    ensureThread();
-}
-
-std::uint64_t Load::enqueue(std::int32_t promptTokens, std::int32_t outputTokens)
-{
-    checkLengths(promptTokens, outputTokens);
-    checkAcceptsRequests();
-    std::uint64_t id{};
-    {
-        std::lock_guard const lock(mMutex);
-        id = enqueueLocked(promptOf(promptTokens, 0, ++mPrompts), outputTokens);
-    }
-    ensureThread();
-    return id;
-}
-
-std::uint64_t Load::enqueue(std::int32_t const* prompt, std::size_t count, std::int32_t outputTokens)
-{
-    checkLengths(count, outputTokens);
-    checkAcceptsRequests();
-    std::uint64_t id{};
-    {
-        std::lock_guard const lock(mMutex);
-        id = enqueueLocked(tle::VecTokens(prompt, prompt + count), outputTokens);
-    }
-    ensureThread();
-    return id;
-}
-
-void Load::ensureThread()
-{
-    {
-        std::lock_guard const lock(mMutex);
-        if (mThread.joinable() && mCounts.running)
-        {
-            return;
-        }
-    }
-    // The thread ends by itself when the Executor stops accepting requests.
-    if (mThread.joinable())
-    {
-        mThread.join();
-    }
-    {
-        std::lock_guard const lock(mMutex);
-        mStopped = false;
-        mCounts.running = true;
-    }
-    mThread = std::thread([this] { run(); });
 }
 
 void Load::stop()
@@ -200,129 +113,84 @@ void Load::stop()
     }
 }
 
-Load::Counts Load::counts() const
-{
-    std::lock_guard const lock(mMutex);
-    return mCounts;
-}
-
 std::size_t Load::drain(FinishedRequest* requests, std::size_t count)
 {
     std::lock_guard const lock(mMutex);
-    auto const written = std::min(count, mRows.size());
-    std::copy_n(mRows.begin(), written, requests);
-    mRows.erase(mRows.begin(), mRows.begin() + static_cast<std::ptrdiff_t>(written));
+    auto const written = std::min(count, mEnded.size());
+    std::copy_n(mEnded.begin(), written, requests);
+    mEnded.erase(mEnded.begin(), mEnded.begin() + static_cast<std::ptrdiff_t>(written));
     return written;
 }
 
 void Load::run()
 {
-    auto running = true;
-    while (running)
+    for (auto running = true; running;)
     {
         try
         {
             if (!mExecutor.canEnqueueRequests())
             {
-                break;
+                return;
             }
-            topUp();
+            while (mSent < mConfig.requests && mInFlight < mConfig.in_flight)
+            {
+                enqueue();
+            }
             collect();
+            std::lock_guard const lock(mMutex);
+            running = !mStopped;
         }
-        catch (std::exception const& error)
+        catch (...) // the engine rejected a request, or was shut down
         {
-            pause(error.what());
+            std::unique_lock lock(mMutex);
+            running = !mStopping.wait_for(lock, kPauseAfterFailure, [this] { return mStopped; });
         }
-        catch (...)
-        {
-            pause("an exception that is not a std::exception");
-        }
-        std::lock_guard const lock(mMutex);
-        running = !mStopped;
-    }
-    std::lock_guard const lock(mMutex);
-    mCounts.running = false;
-}
-
-void Load::pause(char const* error)
-{
-    std::unique_lock lock(mMutex);
-    ++mCounts.refused;
-    mCounts.lastError = error;
-    mCounts.lastError.erase(std::min(mCounts.lastError.find('\n'), mCounts.lastError.size()));
-    mStopping.wait_for(lock, kPauseAfterFailure, [this] { return mStopped; });
-}
-
-void Load::topUp()
-{
-    std::lock_guard const lock(mMutex);
-    while (!mStopped && mLeft > 0 && mPromptTokens.size() < mConfig.in_flight)
-    {
-        auto prompt = promptOf(mConfig.prompt_tokens, mConfig.shared_prefix_tokens, ++mPrompts);
-        static_cast<void>(enqueueLocked(std::move(prompt), mConfig.output_tokens));
-        --mLeft;
     }
 }
 
-std::uint64_t Load::enqueueLocked(tle::VecTokens prompt, std::int32_t output)
+void Load::enqueue()
 {
-    auto const length = static_cast<std::int32_t>(prompt.size());
-    // The caller holds the lock, so that take() cannot see the response before the request is registered.
-    auto const id = mExecutor.enqueueRequest(requestOf(std::move(prompt), output));
-    mPromptTokens.emplace(id, length);
-    ++mCounts.enqueued;
-    return id;
+    tle::OutputConfig outputs;
+    outputs.excludeInputFromOutput = true;
+    PerfMetrics<tle::OutputConfig>::enable(outputs);
+    // Without an end token the request runs to its full length.
+    tle::Request request(promptOf(mConfig.prompt_tokens, mSent + 1), mConfig.output_tokens);
+    request.setOutputConfig(outputs);
+    static_cast<void>(mExecutor.enqueueRequest(request));
+    ++mSent;
+    ++mInFlight;
 }
 
 void Load::collect()
 {
-    auto const responses = Await<tle::Executor>::any(mExecutor, kAwaitTimeout);
-    std::lock_guard const lock(mMutex);
-    for (auto const& response : responses)
+    for (auto const& response : Await<tle::Executor>::any(mExecutor, kAwaitTimeout))
     {
-        take(response);
-    }
-}
-
-void Load::take(tle::Response const& response)
-{
-    if (!response.hasError() && !response.getResult().isFinal)
-    {
-        return;
-    }
-    auto const id = response.getRequestId();
-    auto const sent = mPromptTokens.find(id);
-    FinishedRequest row{};
-    row.request_id = id;
-    clear(row.prompt_tokens);
-    clear(row.output_tokens);
-    ++mCounts.finished;
-    if (response.hasError())
-    {
-        row.finish_reason = FinishReason::Other;
-        ++mCounts.failed;
-        mCounts.lastError = response.getErrorMsg();
-    }
-    else
-    {
-        auto const& result = response.getResult();
-        fillResult(row, result);
-        put(row.output_tokens, result.outputTokenIds.empty() ? 0 : result.outputTokenIds.front().size());
-        if (sent != mPromptTokens.end())
+        if (!response.hasError() && !response.getResult().isFinal)
         {
-            put(row.prompt_tokens, sent->second);
+            continue;
         }
+        --mInFlight;
+        FinishedRequest ended{};
+        ended.request_id = response.getRequestId();
+        put(ended.prompt_tokens, mConfig.prompt_tokens);
+        clear(ended.output_tokens);
+        if (response.hasError())
+        {
+            ended.finish_reason = FinishReason::Other;
+        }
+        else
+        {
+            auto const& result = response.getResult();
+            fillResult(ended, result);
+            put(ended.output_tokens, result.outputTokenIds.empty() ? 0 : result.outputTokenIds.front().size());
+        }
+        std::lock_guard const lock(mMutex);
+        if (mEnded.size() == kMaxEnded)
+        {
+            mEnded.pop_front();
+        }
+        mEnded.push_back(ended);
     }
-    if (sent != mPromptTokens.end())
-    {
-        mPromptTokens.erase(sent);
-    }
-    if (mRows.size() == kMaxRows)
-    {
-        mRows.pop_front();
-        ++mCounts.rowsLost;
-    }
-    mRows.push_back(row);
 }
 
 } // namespace trtllm_bridge

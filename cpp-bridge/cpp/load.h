@@ -13,9 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <string>
 #include <thread>
-#include <unordered_map>
 
 namespace trtllm_bridge
 {
@@ -23,56 +21,31 @@ namespace trtllm_bridge
 class Load
 {
 public:
-    struct Counts
-    {
-        std::uint64_t enqueued{0};
-        std::uint64_t finished{0};
-        std::uint64_t failed{0};
-        std::uint64_t refused{0};
-        std::uint64_t rowsLost{0};
-        bool running{false};
-        std::string lastError;
-    };
-
-    explicit Load(tensorrt_llm::executor::Executor& executor);
+    /// Starts the thread.
+    Load(tensorrt_llm::executor::Executor& executor, LoadConfig const& config);
     ~Load();
     Load(Load const&) = delete;
     Load& operator=(Load const&) = delete;
 
-    /// Starts a load. It replaces an earlier load. Throws if the Executor does not accept requests.
-    void start(LoadConfig const& config);
-    /// Stops enqueueing and collecting. May be called twice.
+    /// Stops sending and collecting. May be called twice.
     void stop();
-    /// Enqueues one request in addition to the load, and returns its id.
-    [[nodiscard]] std::uint64_t enqueue(std::int32_t promptTokens, std::int32_t outputTokens);
-    /// Enqueues one request with the given prompt, and returns its id.
-    [[nodiscard]] std::uint64_t enqueue(std::int32_t const* prompt, std::size_t count, std::int32_t outputTokens);
-
-    [[nodiscard]] Counts counts() const;
-    /// Writes up to `count` finished requests, in the order in which they finished, and returns how many.
+    /// Writes up to `count` requests that ended, in the order in which they ended, and returns how many.
     [[nodiscard]] std::size_t drain(FinishedRequest* requests, std::size_t count);
 
 private:
     void run();
-    void topUp();
-    [[nodiscard]] std::uint64_t enqueueLocked(tensorrt_llm::executor::VecTokens prompt, std::int32_t output);
+    void enqueue();
     void collect();
-    void take(tensorrt_llm::executor::Response const& response);
-    void pause(char const* why);
-    void ensureThread();
-    void checkAcceptsRequests();
 
     tensorrt_llm::executor::Executor& mExecutor;
-    mutable std::mutex mMutex; ///< guards all members below except mThread
+    LoadConfig const mConfig;
+    std::uint64_t mSent{0};     ///< used by the thread only
+    std::uint64_t mInFlight{0}; ///< used by the thread only
+    std::mutex mMutex;
     std::condition_variable mStopping;
-    bool mStopped{false};
-    LoadConfig mConfig{};
-    std::uint64_t mLeft{0};    ///< requests of mConfig that are not enqueued yet
-    std::uint64_t mPrompts{0}; ///< how many prompts were generated
-    Counts mCounts;
-    std::unordered_map<std::uint64_t, std::int32_t> mPromptTokens; ///< prompt lengths of the requests in flight, by id
-    std::deque<FinishedRequest> mRows;
-    std::thread mThread; ///< used by start, stop and enqueue only; callers never run these in parallel
+    bool mStopped{false};               // guarded by mMutex
+    std::deque<FinishedRequest> mEnded; // guarded by mMutex
+    std::thread mThread;                ///< the last member, so that the thread finds the others constructed
 };
 
 } // namespace trtllm_bridge

@@ -1,8 +1,8 @@
 //! Opens an Executor in this process and drains its statistics. Knows nothing about metrics.
 
 use crate::error::BridgeError;
-use crate::ffi::{self, IterationStats, KvEventRow, RequestStatsPerIteration, Truth};
-use crate::options::{ExecutorOptions, FfiOptions, HostOptions};
+use crate::ffi::{self, FinishedRequest, IterationStats, LoadConfig, RequestStatsPerIteration, Truth};
+use crate::options::{ExecutorOptions, HostOptions};
 use cxx::UniquePtr;
 use std::fmt;
 
@@ -19,9 +19,22 @@ pub fn is_simulated() -> bool {
     ffi::is_simulated()
 }
 
+/// A constant number of synthetic requests in flight, all of the same size. No two have the same prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Number of requests in flight.
+    pub in_flight: u32,
+    /// Number of tokens in each prompt.
+    pub prompt_tokens: u32,
+    /// Number of tokens that each request generates.
+    pub output_tokens: u32,
+    /// The load ends after this many requests. None: it does not end.
+    pub requests: Option<u64>,
+}
+
 /// One open engine. It returns each record once, so it must have only one reader. Dropping it shuts the engine down.
 pub struct Executor {
-    pub(crate) handle: UniquePtr<ffi::ExecutorHandle>,
+    handle: UniquePtr<ffi::HostedExecutor>,
 }
 
 impl Executor {
@@ -45,9 +58,7 @@ impl Executor {
             let cause = "this build links a real TensorRT-LLM; build without TENSORRT_LLM_ROOT to simulate";
             return Err(BridgeError::open(engine, cause));
         }
-        let FfiOptions { config, participant_ids, device_ids } = options.to_ffi(engine)?;
-        let worker = options.worker_executable.as_deref().unwrap_or_default();
-        let handle = ffi::open_executor(engine, &config, &participant_ids, &device_ids, worker)
+        let handle = ffi::open_executor(engine, &options.to_ffi(engine)?)
             .map_err(|error| BridgeError::open(engine, error.what()))?;
         Ok(Executor { handle })
     }
@@ -74,7 +85,7 @@ impl Executor {
     /// # Errors
     /// [`BridgeError::ShutDown`], [`BridgeError::NotLeader`] or [`BridgeError::Failed`].
     pub fn drain_iterations(&mut self, records: &mut [IterationStats]) -> Result<usize, BridgeError> {
-        self.handle.pin_mut().drain_iterations(records).map_err(|error| BridgeError::from_what(error.what()))
+        ffi::drain_iterations(self.handle.pin_mut(), records).map_err(|error| BridgeError::from_what(error.what()))
     }
 
     /// Writes the requests of the oldest iteration that was not returned yet into `record`. False means that the drain has
@@ -83,17 +94,35 @@ impl Executor {
     /// # Errors
     /// Like [`drain_iterations`](Self::drain_iterations).
     pub fn next_requests(&mut self, record: &mut RequestStatsPerIteration) -> Result<bool, BridgeError> {
-        self.handle.pin_mut().next_requests(record).map_err(|error| BridgeError::from_what(error.what()))
+        ffi::next_requests(self.handle.pin_mut(), record).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Writes the KV cache events since the last call into `out`, oldest first, one row per block, and returns how many it
-    /// wrote. If it returns `out.len()`, there may be more. Writes nothing if this release has no events, or if the engine
-    /// was opened without [`event_buffer_max_size`](HostOptions::event_buffer_max_size).
+    /// Starts sending synthetic requests, to try, stress or measure the engine. A thread inside the bridge sends them.
     ///
     /// # Errors
-    /// Like [`drain_iterations`](Self::drain_iterations).
-    pub fn drain_kv_events(&mut self, out: &mut [KvEventRow]) -> Result<usize, BridgeError> {
-        self.handle.pin_mut().drain_kv_events(out).map_err(|error| BridgeError::from_what(error.what()))
+    /// [`BridgeError::ShutDown`] or [`BridgeError::NotLeader`] if the engine does not accept requests.
+    /// [`BridgeError::Failed`] for an invalid number of tokens, or if there is a load already.
+    pub fn start_load(&mut self, load: &Load) -> Result<(), BridgeError> {
+        let tokens = |name: &str, count: u32| {
+            let what = || format!("{name} {count} is too large; the maximum is {}", i32::MAX);
+            i32::try_from(count).map_err(|_| BridgeError::Failed { what: what() })
+        };
+        let config = LoadConfig {
+            in_flight: load.in_flight,
+            prompt_tokens: tokens("prompt_tokens", load.prompt_tokens)?,
+            output_tokens: tokens("output_tokens", load.output_tokens)?,
+            requests: load.requests.unwrap_or(u64::MAX),
+        };
+        self.handle.pin_mut().start_load(&config).map_err(|error| BridgeError::from_what(error.what()))
+    }
+
+    /// Writes the requests of the load that ended since the last call into `requests`, in the order in which they ended,
+    /// and returns how many. If it returns `requests.len()`, there may be more. Works after a shutdown. Never blocks.
+    ///
+    /// # Errors
+    /// [`BridgeError::Failed`].
+    pub fn drain_finished(&mut self, requests: &mut [FinishedRequest]) -> Result<usize, BridgeError> {
+        ffi::drain_finished(self.handle.pin_mut(), requests).map_err(|error| BridgeError::from_what(error.what()))
     }
 
     /// Shuts the engine down. Undrained records are lost, except those that an unfinished drain still holds.
@@ -119,6 +148,7 @@ impl fmt::Debug for Executor {
 #[cfg(all(test, simulated_sdk))]
 mod tests {
     use crate::ffi::{self, HostConfig};
+    use crate::options::HostOptions;
 
     #[test]
     fn the_engine_rejects_a_negative_ring_size_without_ending_the_process() {
@@ -126,9 +156,9 @@ mod tests {
             let config = HostConfig {
                 iter_stats_max_iterations: iterations,
                 request_stats_max_iterations: requests,
-                ..HostConfig::default()
+                ..HostOptions::default().to_ffi("sim:").unwrap()
             };
-            let error = ffi::open_executor("sim:", &config, &[], &[], "").err().map(|error| error.what().to_owned());
+            let error = ffi::open_executor("sim:", &config).err().map(|error| error.what().to_owned());
             assert!(error.is_some_and(|what| what.contains("MaxIterations >= 0")));
         }
     }

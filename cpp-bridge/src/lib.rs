@@ -7,7 +7,6 @@
 mod error;
 mod executor;
 mod ffi;
-mod load;
 mod options;
 mod records;
 
@@ -16,12 +15,11 @@ mod records;
 use trtllm_sim_c as _;
 
 pub use error::BridgeError;
-pub use executor::{Executor, exit_now, is_simulated};
+pub use executor::{Executor, Load, exit_now, is_simulated};
 pub use ffi::{
     DisServingRequestStats, FinishReason, FinishedRequest, InflightBatchingStats, IterationStats, KvCacheStats,
-    KvEventKind, KvEventRow, LoadProgress, RequestKvCacheMetrics, RequestPerfMetrics, RequestStage, RequestStats,
-    RequestStatsPerIteration, SpecDecodingStats, SpeculativeDecodingMetrics, StaticBatchingStats, TimingMetrics, Truth,
+    RequestKvCacheMetrics, RequestPerfMetrics, RequestStage, RequestStats, RequestStatsPerIteration, SpecDecodingStats,
+    SpeculativeDecodingMetrics, StaticBatchingStats, TimingMetrics, Truth,
 };
-pub use load::Load;
-pub use options::{BatchingType, CommMode, ExecutorOptions, HostOptions, ModelType};
+pub use options::{ExecutorOptions, HostOptions};
 pub use records::{ABSENT, Present};

@@ -10,7 +10,7 @@ use engines::{KEEP_ALL, all_finished, all_iterations, drain_some, finished, wait
 use std::sync::{Arc, Barrier, Mutex};
 use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, Load, RequestStatsPerIteration};
 
-const LOAD: Load = Load { in_flight: 4, prompt_tokens: 50, shared_prefix_tokens: 0, output_tokens: 5, requests: None };
+const LOAD: Load = Load { in_flight: 4, prompt_tokens: 50, output_tokens: 5, requests: None };
 
 /// An engine in which every call throws.
 fn throwing(what: &str) -> Executor {
@@ -29,11 +29,9 @@ fn an_executor_that_throws_on_every_call_returns_errors() {
             assert_eq!(drain_some(&mut engine), Err(failed.clone()));
             assert_eq!(engine.next_requests(&mut RequestStatsPerIteration::default()), Err(failed.clone()));
             assert_eq!(engine.start_load(&LOAD), Err(failed.clone()));
-            assert_eq!(engine.enqueue_synthetic(1, 1), Err(failed.clone()));
             assert_eq!(engine.shutdown(), Err(failed.clone()));
         }
         assert_eq!(all_finished(&mut engine), []);
-        assert_eq!(engine.stop_load(), Ok(()));
         drop(engine);
     }
 }

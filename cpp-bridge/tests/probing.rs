@@ -102,7 +102,7 @@ fn a_library_with_the_old_cxx_abi_is_rejected_with_the_flag_to_set() {
 
 #[test]
 fn a_library_of_another_release_is_distinguished_from_one_without_executor() {
-    let root = installed("other", |object| !object.ends_with("-executor_config.o"));
+    let root = installed("other", |object| !object.ends_with("-plugins.o"));
     let message = examined(&root).unwrap_err();
     assert!(message.contains("headers and library belong to different releases"), "{message}");
 }

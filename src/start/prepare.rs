@@ -44,7 +44,7 @@ impl StartError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             // The simulated engine fails only because of its options.
-            Self::Config(_) | Self::WebConfig(_) | Self::Source(OpenError::Engine { .. } | OpenError::Load { .. }) => 2,
+            Self::Config(_) | Self::WebConfig(_) | Self::Source(OpenError::Engine { .. }) => 2,
             _ => 1,
         }
     }

@@ -9,7 +9,7 @@ use clap::builder::PossibleValue;
 use crate::cli::Cli;
 use crate::config::{EngineConfig, SourceSpec};
 #[cfg(feature = "executor")]
-use trtllm_sources::executor::{self, hosting::LoadPlan};
+use trtllm_sources::executor;
 use trtllm_sources::server::Access;
 
 use super::print;
@@ -117,9 +117,6 @@ fn files_of(source: &SourceSpec, file: &mut impl FnMut(&str, &Path, &str)) {
         #[cfg(feature = "executor")]
         SourceSpec::Executor(hosting) => {
             file("loads", Path::new(&hosting.engine), "executor:");
-            if let Some(LoadPlan::Recorded(requests)) = &hosting.load {
-                file("reads", &requests.path, "load");
-            }
         }
         SourceSpec::Simulated(_) | SourceSpec::Auto { .. } => {}
     }

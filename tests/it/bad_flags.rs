@@ -239,7 +239,7 @@ mod files_of_a_source {
     keys! {
         an_option_in_the_config_given_twice_is_named: "engines:\n- source: sim:?rate=5&rate=6\n" => ["engines[0]", "rate", "twice"];
         an_engine_in_the_config_without_a_directory_is_named: "engines:\n- source: executor:/nowhere/engine\n" => ["engines[0]", "/nowhere/engine"];
-        a_load_in_the_config_that_is_missing_is_named: "engines:\n- source: executor:/nowhere/engine?load=/nowhere/requests\n" => ["engines[0]", "load=/nowhere/requests"];
+        a_load_in_the_config_that_is_not_synthetic_is_named: "engines:\n- source: executor:/nowhere/engine?load=/nowhere/requests\n" => ["engines[0]", "load", "synthetic"];
     }
 
     /// Opening a pipe would wait for its writer, and reading it would take what the daemon expects.

@@ -1,4 +1,4 @@
-//! `executor:DIR`: an engine in the process of the daemon, with generated requests.
+//! `executor:DIR`: an engine in the process of the daemon, with a synthetic load.
 
 use std::path::{Path, PathBuf};
 
@@ -52,63 +52,6 @@ fn a_synthetic_load_is_on_the_page_with_exact_times() {
             ensure(all, || format!("{name}: {observed} of 60 requests"))
         });
     }
-}
-
-#[test]
-fn recorded_requests_are_sent_as_recorded() {
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("trace.jsonl");
-    let lines: Vec<String> = (0..40)
-        .map(|n| {
-            let (at, output) = (5_000 + n * 5, 2 + n % 3);
-            format!(r#"{{"timestamp": {at}, "input_length": 1024, "output_length": {output}, "hash_ids": [1, {n}]}}"#)
-        })
-        .chain(["{\"prompt\": \"text\", \"output_tokens\": 1}".to_owned()])
-        .collect();
-    std::fs::write(&trace, lines.join("\n")).unwrap();
-    let daemon = hosted(&engine(folder.path()), &format!("load={}", trace.display()));
-    let page = until_completed(&daemon, 40);
-    let output: u64 = (0..40).map(|n| 2 + n % 3).sum();
-    assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), 40);
-    assert_eq!(page.count("nv_llm_input_token_len_sum", &[]), 40 * 1024);
-    assert_eq!(page.count("nv_llm_output_token_len_sum", &[]), output);
-    // The first half of every prompt is the same block.
-    assert!(page.count("nv_trt_llm_kv_cache_blocks_reused_total", &[]) > 100);
-    daemon.until_logged(&["level=warn", "a recorded request is invalid", "line 41"]);
-    daemon.until_logged(&["all recorded requests were sent", "sent=40", "unreadable=1"]);
-}
-
-#[test]
-fn kv_cache_events_add_up_to_what_the_cache_holds() {
-    let folder = tempfile::tempdir().unwrap();
-    let daemon = hosted(
-        &engine(folder.path()),
-        "event_buffer_max_size=100000&max_tokens=6400&load=synthetic&requests=50&in_flight=2&prompt_tokens=320&output_tokens=3",
-    );
-    let page = until_completed(&daemon, 50);
-    let count = |name: &str, labels: &[&str]| page.count(&format!("nv_trt_llm_kv_cache_{name}_total"), labels);
-    let (stored, removed) = (count("blocks_stored", &["tier=gpu"]), count("blocks_removed", &["tier=gpu"]));
-    // All prompts differ. They store ten blocks each, more than the cache holds, so most blocks have been removed.
-    assert_eq!(stored, 50 * 10);
-    let capacity = page.get("nv_trt_llm_kv_cache_block_metrics", &["kv_cache_block_type=max"]) as u64;
-    assert!(removed >= stored - capacity && removed < stored, "{stored} stored, {removed} removed, {capacity} fit");
-    assert_eq!(count("events", &["event=created"]), 1);
-    assert_eq!(count("events_lost", &[]), 0);
-}
-
-#[test]
-fn requests_without_times_are_sent_with_a_limit_in_flight() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("dataset.json");
-    std::fs::write(&data, "{\"task_id\": 0, \"input_ids\": [5, 6, 7], \"output_tokens\": 4}\n".repeat(300)).unwrap();
-    let daemon = hosted(&engine(folder.path()), &format!("load={}&in_flight=3", data.display()));
-    let page = until_completed(&daemon, 300);
-    assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), 300);
-    let (all, at_most_3) = (
-        page.count("nv_trt_llm_iteration_scheduled_requests_count", &[]),
-        page.count("nv_trt_llm_iteration_scheduled_requests_bucket", &["le=4"]),
-    );
-    assert_eq!(all, at_most_3);
 }
 
 #[test]
@@ -183,7 +126,7 @@ fn an_engine_that_cannot_be_hosted_ends_the_start_with_one_message() {
     let engine = engine(folder.path());
     for (source, code, expected) in [
         (format!("executor:{}", folder.path().display()), 2, "TENSORRT_LLM_ROOT"),
-        (format!("executor:{}?load=/missing.jsonl", engine.display()), 2, "load=/missing.jsonl"),
+        (format!("executor:{}?load=/requests.jsonl", engine.display()), 2, "use synthetic"),
         (format!("executor:{}?max_batch=3", engine.display()), 2, "max_batch"),
     ] {
         let output = run(&["--source", &source, "--web.listen-address", "127.0.0.1:0"]);

@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use trtllm_bridge::{
-    BatchingType, Executor, ExecutorOptions, FinishedRequest, HostOptions, Load,
-    RequestStatsPerIteration as SharedRequests,
+    Executor, ExecutorOptions, FinishedRequest, HostOptions, Load, RequestStatsPerIteration as SharedRequests,
 };
 use trtllm_engine::EngineFold;
 use trtllm_engine::histogram::Histogram;
@@ -42,12 +41,14 @@ fn served_once(engine: &str, options: &HostOptions, load: &Load) -> Served {
     let mut executor = Executor::open_with(engine, options).unwrap();
     executor.start_load(load).unwrap();
     let deadline = Instant::now() + Duration::from_secs(120);
-    while executor.load_progress().finished < load.requests.unwrap() || !executor.truth().unwrap().idle {
-        assert!(Instant::now() < deadline, "{:?}", executor.load_progress());
+    let (mut served, mut ended) = (Served::default(), vec![FinishedRequest::default(); 64]);
+    while served.finished.len() < load.requests.unwrap() as usize || !executor.truth().unwrap().idle {
+        assert!(Instant::now() < deadline, "{} requests ended", served.finished.len());
         std::thread::sleep(Duration::from_millis(5));
+        let count = executor.drain_finished(&mut ended).unwrap();
+        served.finished.extend(ended[..count].iter().map(records::finished));
     }
-    let ended_ms = executor.truth().unwrap().virtual_time_ms;
-    let mut served = Served { ended_ms, ..Served::default() };
+    served.ended_ms = executor.truth().unwrap().virtual_time_ms;
     let mut drained =
         vec![trtllm_bridge::IterationStats::default(); executor.truth().unwrap().records_pushed as usize + 1];
     let count = executor.drain_iterations(&mut drained).unwrap();
@@ -60,9 +61,6 @@ fn served_once(engine: &str, options: &HostOptions, load: &Load) -> Served {
         let requests = records::requests(&requests);
         served.requests.push(RequestStatsPerIteration { iter: later(requests.iter), ..requests });
     }
-    let mut finished = vec![FinishedRequest::default(); load.requests.unwrap() as usize + 1];
-    let count = executor.drain_finished(&mut finished).unwrap();
-    served.finished = finished[..count].iter().map(records::finished).collect();
     served
 }
 
@@ -123,12 +121,7 @@ fn at_most_one_iteration_longer(name: &str, shown: &Histogram, truth: &[f64], it
 }
 
 fn latencies_are_right(engine: &str, load: &Load) {
-    let options = HostOptions {
-        statistics: KEEP_ALL,
-        batching_type: Some(BatchingType::Inflight),
-        max_batch_size: Some(16),
-        ..HostOptions::default()
-    };
+    let options = HostOptions { statistics: KEEP_ALL, max_batch_size: Some(16), ..HostOptions::default() };
     let served = served(engine, &options, load);
     let (engine, iteration) = fold(&served);
     let totals = &engine.requests.totals;
@@ -164,14 +157,12 @@ fn latencies_are_right(engine: &str, load: &Load) {
 
 #[test]
 fn latencies_of_many_short_requests_are_within_one_iteration_of_the_true_ones() {
-    let load =
-        Load { in_flight: 400, prompt_tokens: 300, shared_prefix_tokens: 64, output_tokens: 40, requests: Some(400) };
+    let load = Load { in_flight: 400, prompt_tokens: 300, output_tokens: 40, requests: Some(400) };
     latencies_are_right("sim:?speed=max&rate=0", &load);
 }
 
 #[test]
 fn latencies_of_prompts_in_several_chunks_are_within_one_iteration_of_the_true_ones() {
-    let load =
-        Load { in_flight: 200, prompt_tokens: 3000, shared_prefix_tokens: 0, output_tokens: 25, requests: Some(200) };
+    let load = Load { in_flight: 200, prompt_tokens: 3000, output_tokens: 25, requests: Some(200) };
     latencies_are_right("sim:?speed=max&rate=0", &load);
 }

@@ -1,7 +1,7 @@
 """A simulated engine gets more and more requests. When do the autoscalers' queries ask for a replica, and when do users notice?
 
 usage: ramp.py EXPORTER [SECONDS]     (600 seconds by default; needs prometheus, and target/tools/manifests of tests/deploy/kubernetes.sh)
-The engine is a compiled Executor in the exporter's process. Each request has exact times and is judged by objectives. A real Prometheus
+The engine is simulated in the exporter's process. Each request has exact times and is judged by objectives. A real Prometheus
 answers the queries of deploy/kubernetes/autoscaling/keda.yaml over the whole ramp. Exit code 1 if the saturation comes after the first
 one in a hundred requests that missed an objective, 77 if a tool is missing.
 """
@@ -30,8 +30,7 @@ def trace(path, seconds):
     with open(path, "w") as file:
         while now < seconds:
             now += rand.expovariate(FIRST + (LAST - FIRST) * now / seconds)
-            lengths = {"input_length": rand.randint(64, 960), "output_length": rand.randint(32, 224)}
-            file.write(json.dumps({"timestamp": int(now * 1000), **lengths, "hash_ids": []}) + "\n")
+            file.write(f"{now:.3f} {rand.randint(64, 960)} {rand.randint(32, 224)}\n")
 
 
 def keda():
@@ -47,13 +46,9 @@ def main():
     exporter, seconds = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 600
     with contextlib.ExitStack() as running:
         work = running.enter_context(tempfile.TemporaryDirectory())
-        engine = os.path.join(work, "engine")
-        os.mkdir(engine)
-        with open(os.path.join(engine, "simulated.engine"), "w") as file:
-            file.write("sim:?rate=0\n")
-        requests = os.path.join(work, "requests.jsonl")
+        requests = os.path.join(work, "requests")
         trace(requests, seconds)
-        source = f"--source=executor:{engine}?load={requests}"
+        source = f"--source=sim:?prefix_share=0&trace={requests}"
         ours = running.enter_context(Exporter(exporter, source, f"--objectives={OBJECTIVES}"))
         begin = time.time()
         targets = [target(ours.address, namespace="default", pod="llama-0")]

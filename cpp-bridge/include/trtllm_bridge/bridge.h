@@ -1,13 +1,17 @@
 #pragma once
 
-// The C++ interface that Rust calls through cxx. It names no tensorrt_llm type, because those change between releases.
+// The C++ interface that Rust calls through cxx: an Executor that this process constructed.
 
 #include "rust/cxx.h"
 
+#include "tensorrt_llm/executor/executor.h"
+
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <memory>
+#include <string>
 
 namespace rust::behavior
 {
@@ -38,50 +42,68 @@ namespace trtllm_bridge
 struct FinishedRequest;
 struct HostConfig;
 struct IterationStats;
-struct KvEventRow;
 struct LoadConfig;
-struct LoadProgress;
 struct RequestStatsPerIteration;
 struct Truth;
-class HostedExecutor;
+class Load;
 
 /// One Executor, and the records drained from it that Rust has not read yet.
 /// Every call that can fail throws. cxx turns the exception into an Err, so no function here may be noexcept.
-class ExecutorHandle
+class HostedExecutor
 {
 public:
-    explicit ExecutorHandle(std::unique_ptr<HostedExecutor> hosted);
-    ~ExecutorHandle();
-    ExecutorHandle(ExecutorHandle const&) = delete;
-    ExecutorHandle& operator=(ExecutorHandle const&) = delete;
+    /// Loads the engine and blocks until it runs. Throws for options that this release does not support.
+    HostedExecutor(std::string const& engine, HostConfig const& config);
+    /// Shuts the Executor down and ignores exceptions.
+    ~HostedExecutor();
+    HostedExecutor(HostedExecutor const&) = delete;
+    HostedExecutor& operator=(HostedExecutor const&) = delete;
 
     [[nodiscard]] bool canEnqueueRequests() const;
-    /// Writes records, oldest first, and returns how many. Fewer than the slice can hold means that the drain has ended.
-    [[nodiscard]] std::size_t drainIterations(rust::Slice<IterationStats> records);
-    /// Writes the requests of the next iteration. Returns false at the end of the drain.
-    [[nodiscard]] bool nextRequests(RequestStatsPerIteration& record);
-    /// Writes rows, oldest first, and returns how many. The next call writes the events that did not fit.
-    [[nodiscard]] std::size_t drainKvEvents(rust::Slice<KvEventRow> rows);
+    /// Writes up to `count` records, oldest first, and returns how many. Fewer than `count` means that the drain has
+    /// ended: the next call begins another one. A drain returns only records that existed when it began.
+    [[nodiscard]] std::size_t drainIterations(IterationStats* records, std::size_t count);
+    /// Calls use() with the requests of the next iteration. Returns false at the end of the drain.
+    template <class Use>
+    [[nodiscard]] bool nextRequests(Use const& use)
+    {
+        if (!mRequestsLeft)
+        {
+            mRequests = mExecutor.getLatestRequestStats();
+        }
+        mRequestsLeft = !mRequests.empty();
+        if (mRequestsLeft)
+        {
+            use(mRequests.front());
+            mRequests.pop_front();
+        }
+        return mRequestsLeft;
+    }
+    /// Starts sending synthetic requests. Throws if there is a load already, or if the Executor accepts no requests.
+    void startLoad(LoadConfig const& config);
+    /// Writes up to `count` requests of the load that ended, in the order in which they ended, and returns how many.
+    [[nodiscard]] std::size_t drainFinished(FinishedRequest* requests, std::size_t count);
+    /// Stops the load, then shuts the Executor down.
     void shutdown();
     /// Throws unless the Executor is simulated.
     [[nodiscard]] Truth truth() const;
 
-    void startLoad(LoadConfig const& config);
-    void stopLoad();
-    [[nodiscard]] LoadProgress loadProgress() const;
-    [[nodiscard]] std::uint64_t enqueueSynthetic(std::int32_t promptTokens, std::int32_t outputTokens);
-    [[nodiscard]] std::uint64_t enqueue(rust::Slice<std::int32_t const> prompt, std::int32_t outputTokens);
-    /// Like drainKvEvents().
-    [[nodiscard]] std::size_t drainFinished(rust::Slice<FinishedRequest> requests);
-
 private:
-    std::unique_ptr<HostedExecutor> mHosted;
+    tensorrt_llm::executor::Executor mExecutor;
+    // Records that were taken from the Executor and not returned yet. mNextIteration is an index of mIterations.
+    std::deque<tensorrt_llm::executor::IterationStats> mIterations;
+    std::size_t mNextIteration{0};
+    bool mIterationsLeft{false}; ///< a drain of iterations has not ended
+    std::deque<tensorrt_llm::executor::RequestStatsPerIteration> mRequests;
+    bool mRequestsLeft{false}; ///< a drain of requests has not ended
+    std::unique_ptr<Load> mLoad; ///< the last member, so that its thread ends before mExecutor is destroyed
 };
 
-/// Loads an engine and blocks until it runs. An empty list or `workerExecutable` means that the option is not set.
-[[nodiscard]] std::unique_ptr<ExecutorHandle> openExecutor(rust::Str engine, HostConfig const& config,
-    rust::Slice<std::int32_t const> participantIds, rust::Slice<std::int32_t const> deviceIds,
-    rust::Str workerExecutable);
+// For Rust, whose types the methods above do not know.
+[[nodiscard]] std::unique_ptr<HostedExecutor> openExecutor(rust::Str engine, HostConfig const& config);
+[[nodiscard]] std::size_t drainIterations(HostedExecutor& executor, rust::Slice<IterationStats> records);
+[[nodiscard]] bool nextRequests(HostedExecutor& executor, RequestStatsPerIteration& record);
+[[nodiscard]] std::size_t drainFinished(HostedExecutor& executor, rust::Slice<FinishedRequest> requests);
 
 /// The version of the linked TensorRT-LLM. Empty for releases that do not report one.
 [[nodiscard]] rust::String libraryVersion();

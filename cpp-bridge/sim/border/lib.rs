@@ -7,9 +7,8 @@ mod structs;
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use structs::{Entry, Event, Host, Opened, Record, Row, State};
+use structs::{Entry, Host, Opened, Record, Row, State};
 use trtllm_sim::config::{Policy, Release};
-use trtllm_sim::events::CacheEvent;
 use trtllm_sim::load::Arrival;
 use trtllm_sim::options::{self, Options};
 use trtllm_sim::random::{Random, mix};
@@ -32,7 +31,6 @@ pub struct Sink {
     record: extern "C" fn(*mut c_void, *const Record),
     rows: extern "C" fn(*mut c_void, u64, *const Row, usize),
     entry: extern "C" fn(*mut c_void, *const Entry),
-    event: extern "C" fn(*mut c_void, *const Event),
     progress: extern "C" fn(*mut c_void, u64, u32, i32),
 }
 
@@ -74,14 +72,11 @@ fn open(text: &str, host: &Host) -> Result<Opened, String> {
         release: Release::Cpp { major: host.release / 100, minor: host.release % 100 },
         max_batch_size: set(host.max_batch_size),
         max_num_tokens: set(host.max_num_tokens),
-        max_utilization: host.max_utilization,
-        is_static: host.is_static,
-        chunked_context: host.chunked_context,
+        // As the default of the release.
+        chunked_context: host.release >= 101,
         reuse: host.reuse,
-        max_tokens: set(host.max_tokens),
         memory_fraction: Some(host.memory_fraction).filter(|fraction| *fraction > 0.0),
         rows: host.rows,
-        events: host.events,
     });
     if !config.release.is_cpp() {
         return Err("sim: this scenario is one of the PyTorch backend, which the C++ Executor does not have".to_owned());
@@ -99,7 +94,7 @@ fn open(text: &str, host: &Host) -> Result<Opened, String> {
         rank: options.rank,
         max_prompt: load.max_prompt.min(max_sequence),
         max_sequence,
-        orchestrated: options.is_orchestrated.map_or(-1, i32::from),
+        orchestrated: options.is_orchestrated.unwrap_or(false),
         throws: match options.throws.as_deref() {
             None => 0,
             Some("standard") => 1,
@@ -161,14 +156,6 @@ pub unsafe extern "C" fn trtllm_sim_submit(
 }
 
 /// # Safety
-/// `engine` is one that was opened and not closed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn trtllm_sim_cancel(engine: *mut Handle, now: f64, id: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { &mut *engine }.engine.cancel(id, now);
-}
-
-/// # Safety
 /// `engine` is one that was opened and not closed, and the other pointers are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *const Sink, state: *mut State) {
@@ -177,23 +164,14 @@ pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *c
     let step = engine.step(now);
     let is_static = engine.config().limits.policy == Policy::Static;
     for (iter, rows) in &step.rows {
-        let rows: Vec<_> = rows.iter().map(Row::from).collect();
+        let rows: Vec<_> = rows.iter().map(Row::of).collect();
         (sink.rows)(sink.context, *iter, rows.as_ptr(), rows.len());
     }
     for record in &step.records {
         (sink.record)(sink.context, &Record::of(record, is_static));
     }
     for entry in &step.entries {
-        (sink.entry)(sink.context, &Entry::from(entry));
-    }
-    for event in &step.events {
-        let (kind, numbers) = match &event.event {
-            CacheEvent::Created { levels } => (0, levels.iter().map(|blocks| u64::from(*blocks)).collect()),
-            CacheEvent::Stored { hashes, .. } => (1, hashes.clone()),
-            CacheEvent::Removed { hashes } => (2, hashes.clone()),
-            CacheEvent::Moved { .. } => continue,
-        };
-        (sink.event)(sink.context, &Event { id: event.id, kind, numbers: numbers.as_ptr(), count: numbers.len() });
+        (sink.entry)(sink.context, &Entry::of(entry));
     }
     // The end of a request comes with its last tokens.
     let mut merged: Vec<Progress> = Vec::new();
@@ -208,9 +186,7 @@ pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *c
             None => -1,
             Some(End::Stop) => 0,
             Some(End::Length) => 1,
-            Some(End::TimedOut) => 2,
-            Some(End::Cancelled) => 3,
-            Some(End::Error) => 4,
+            Some(End::TimedOut | End::Cancelled | End::Error) => 2,
         };
         (sink.progress)(sink.context, progress.id, progress.tokens, end);
     }

@@ -2,8 +2,6 @@
 
 #include "engine.h"
 
-#include "cache_events.h"
-
 #include "tensorrt_llm/common/assert.h"
 #include "tensorrt_llm/common/tllmException.h"
 
@@ -20,11 +18,6 @@ namespace
 
 constexpr std::size_t kDefaultRing = 1000;
 constexpr std::uint64_t kVocabulary = 32000;
-#if TRTLLM_SIM_SINCE(1, 0)
-constexpr auto kCancelled = executor::FinishReason::kCANCELLED;
-#else
-constexpr auto kCancelled = executor::FinishReason::kNOT_FINISHED;
-#endif
 
 /// Reads the options in the file simulated.engine of an engine directory.
 std::string described(std::string const& directory)
@@ -53,16 +46,6 @@ executor::TokenIdType tokenAt(executor::IdType id, std::int32_t position)
     return static_cast<executor::TokenIdType>((hash >> 32) % kVocabulary);
 }
 
-executor::FinishReason reasonOf(std::int32_t end)
-{
-    switch (end)
-    {
-    case 0: return executor::FinishReason::kEND_ID;
-    case 1: return executor::FinishReason::kLENGTH;
-    default: return kCancelled;
-    }
-}
-
 } // namespace
 
 trtllm_sim_opened openEngine(std::string const& enginePath, executor::ExecutorConfig const& config)
@@ -73,15 +56,9 @@ trtllm_sim_opened openEngine(std::string const& enginePath, executor::ExecutorCo
     host.release = TRTLLM_SIM_RELEASE;
     host.max_batch_size = static_cast<std::uint32_t>(config.getMaxBatchSize().value_or(0));
     host.max_num_tokens = static_cast<std::uint32_t>(config.getMaxNumTokens().value_or(0));
-    host.max_tokens = static_cast<std::uint32_t>(std::max(cache.getMaxTokens().value_or(0), 0));
     host.memory_fraction = static_cast<double>(cache.getFreeGpuMemoryFraction().value_or(0.0F));
-    host.max_utilization = config.getSchedulerConfig().getCapacitySchedulerPolicy()
-        == executor::CapacitySchedulerPolicy::kMAX_UTILIZATION;
-    host.is_static = config.getBatchingType() == executor::BatchingType::kSTATIC;
-    host.chunked_context = config.getEnableChunkedContext();
     host.reuse = cache.getEnableBlockReuse();
     host.rows = config.getRequestStatsMaxIterations() > 0;
-    host.events = cache.getEventBufferMaxSize() > 0;
     trtllm_sim_opened opened{};
     std::array<char, 2048> error{};
     if (!trtllm_sim_open(options.data(), options.size(), &host, &opened, error.data(), error.size()))
@@ -93,15 +70,9 @@ trtllm_sim_opened openEngine(std::string const& enginePath, executor::ExecutorCo
 
 Engine::Engine(trtllm_sim_opened const& opened, executor::ExecutorConfig const& config)
     : mOpened(opened)
-    , mMaxQueueSize(config.getMaxQueueSize())
     , mClock(opened.speed)
     , mIterations(static_cast<std::size_t>(config.getIterStatsMaxIterations()))
     , mRequests(requestRing(opened, config))
-#if TRTLLM_SIM_SINCE(1, 1)
-    , mCacheEvents(config.getKvCacheConfig().getEventBufferMaxSize() > 0
-              ? std::make_shared<CacheEvents>(config.getKvCacheConfig().getEventBufferMaxSize())
-              : nullptr)
-#endif
     , mThread([this] { run(); })
 {
 }
@@ -141,13 +112,6 @@ std::deque<executor::RequestStatsPerIteration> Engine::drainRequests()
     return mRequests.drain();
 }
 
-#if TRTLLM_SIM_SINCE(1, 1)
-std::shared_ptr<CacheEvents> Engine::cacheEvents() const
-{
-    return mCacheEvents;
-}
-#endif
-
 Truth Engine::truth() const
 {
     std::lock_guard const lock(mMutex);
@@ -164,34 +128,19 @@ executor::IdType Engine::enqueue(executor::Request const& request)
     auto const tokens = static_cast<std::int64_t>(request.getInputTokenIds().size());
     std::unique_lock lock(mMutex);
     auto const id = mNextHostId++;
-    if (mMaxQueueSize)
-    {
-        TLLM_CHECK_WITH_INFO(mState.queued + mInbox.size() < static_cast<std::size_t>(*mMaxQueueSize),
-            "the queue is full; it already has its maximum of " + std::to_string(*mMaxQueueSize) + " requests");
-    }
     if (tokens > mOpened.max_prompt || tokens + request.getMaxTokens() > mOpened.max_sequence)
     {
         lock.unlock();
         mMailbox.put(executor::Response(id,
             "the prompt of " + std::to_string(tokens) + " tokens and " + std::to_string(request.getMaxTokens())
                 + " output tokens exceed the limit of " + std::to_string(mOpened.max_prompt) + " and together "
-                + std::to_string(mOpened.max_sequence),
-            request.getClientId()));
+                + std::to_string(mOpened.max_sequence)));
         return id;
     }
-    mInbox.push_back({id, request});
+    mInbox.emplace_back(id, request);
     lock.unlock();
     mWake.notify_all();
     return id;
-}
-
-void Engine::cancel(executor::IdType id)
-{
-    {
-        std::lock_guard const lock(mMutex);
-        mCancelled.push_back(id);
-    }
-    mWake.notify_all();
 }
 
 void Engine::run()
@@ -205,14 +154,13 @@ void Engine::run()
 /// Waits until the next step is due, or until the host calls while no iteration runs. False at the end.
 bool Engine::waitForNext()
 {
-    std::vector<Incoming> inbox;
-    std::vector<executor::IdType> cancelled;
+    Inbox inbox;
     {
         std::unique_lock lock(mMutex);
         auto const hangs = mState.iterations >= mOpened.iterations;
         auto const next = mState.next;
         auto const called = [this, hangs]
-        { return mStopped || (!hangs && !mState.is_iterating && !(mInbox.empty() && mCancelled.empty())); };
+        { return mStopped || (!hangs && !mState.is_iterating && !mInbox.empty()); };
         if (hangs || next < 0.0)
         {
             mWake.wait(lock, called);
@@ -228,14 +176,7 @@ bool Engine::waitForNext()
         auto const early = next < 0.0 || (mClock.paced() && mClock.wallNow() < next);
         mNow = std::max(mNow, early ? mClock.wallNow() : next);
         inbox.swap(mInbox);
-        cancelled.swap(mCancelled);
     }
-    send(inbox, cancelled);
-    return true;
-}
-
-void Engine::send(std::vector<Incoming> const& inbox, std::vector<executor::IdType> const& cancelled)
-{
     for (auto const& [id, request] : inbox)
     {
         auto const tokens = request.getInputTokenIds();
@@ -243,10 +184,7 @@ void Engine::send(std::vector<Incoming> const& inbox, std::vector<executor::IdTy
         trtllm_sim_submit(mOpened.engine, mNow, id, tokens.data(), tokens.size(),
             static_cast<std::uint32_t>(request.getMaxTokens()), request.getEndId().has_value());
     }
-    for (auto const id : cancelled)
-    {
-        trtllm_sim_cancel(mOpened.engine, mNow, id);
-    }
+    return true;
 }
 
 void Engine::step()
@@ -276,18 +214,6 @@ void Engine::step()
             engine.mEntries.emplace(entry->id, *entry);
         }
     };
-    sink.event = [](void* context, trtllm_sim_event const* event)
-    {
-#if TRTLLM_SIM_SINCE(1, 1)
-        if (auto const& events = static_cast<Engine*>(context)->mCacheEvents)
-        {
-            events->push(*event);
-        }
-#else
-        static_cast<void>(context);
-        static_cast<void>(event);
-#endif
-    };
     sink.progress = [](void* context, std::uint64_t id, std::uint32_t tokens, std::int32_t end)
     { static_cast<Engine*>(context)->respond(id, static_cast<std::int32_t>(tokens), end); };
     trtllm_sim_state state{};
@@ -314,7 +240,6 @@ void Engine::respond(executor::IdType id, std::int32_t newTokens, std::int32_t e
     auto const& request = hosted.request;
     auto const final = end >= 0;
     hosted.generated += newTokens;
-    hosted.steps += newTokens > 0 ? 1 : 0;
     auto const streaming = request.getStreaming();
     // A stream has a response for each step.
     if (!final && !streaming)
@@ -323,16 +248,6 @@ void Engine::respond(executor::IdType id, std::int32_t newTokens, std::int32_t e
     }
     executor::Result result{};
     result.isFinal = final;
-#if TRTLLM_SIM_SINCE(0, 14)
-    result.isSequenceFinal = final;
-#endif
-#if TRTLLM_SIM_SINCE(0, 13)
-    result.decodingIter = hosted.steps;
-#endif
-#if TRTLLM_SIM_SINCE(1, 0)
-    result.avgDecodedTokensPerIter
-        = hosted.steps == 0 ? 0.0F : static_cast<float>(hosted.generated) / static_cast<float>(hosted.steps);
-#endif
     executor::VecTokens tokens;
     if (!streaming && !request.getOutputConfig().excludeInputFromOutput)
     {
@@ -343,7 +258,9 @@ void Engine::respond(executor::IdType id, std::int32_t newTokens, std::int32_t e
         tokens.push_back(tokenAt(id, position));
     }
     hosted.sent = hosted.generated;
-    auto const reason = final ? reasonOf(end) : executor::FinishReason::kNOT_FINISHED;
+    auto const reason = end == 0 ? executor::FinishReason::kEND_ID
+        : end == 1               ? executor::FinishReason::kLENGTH
+                                 : executor::FinishReason::kNOT_FINISHED;
     if (reason == executor::FinishReason::kEND_ID && !tokens.empty())
     {
         tokens.back() = request.getEndId().value_or(tokens.back());
@@ -358,7 +275,7 @@ void Engine::respond(executor::IdType id, std::int32_t newTokens, std::int32_t e
         result.requestPerfMetrics = perfMetrics(entry->second);
     }
 #endif
-    mMailbox.put(executor::Response(id, std::move(result), request.getClientId()));
+    mMailbox.put(executor::Response(id, std::move(result)));
     if (final)
     {
         mHosted.erase(found);

@@ -15,10 +15,9 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tensorrt_llm::sim
@@ -42,16 +41,11 @@ public:
 
     /// Throws if the queue is full. The response to a request that does not fit into the cache is an error.
     executor::IdType enqueue(executor::Request const& request);
-    void cancel(executor::IdType id);
 
     [[nodiscard]] Mailbox& mailbox();
     [[nodiscard]] std::deque<executor::IterationStats> drainIterations();
     [[nodiscard]] std::deque<executor::RequestStatsPerIteration> drainRequests();
     [[nodiscard]] Truth truth() const;
-#if TRTLLM_SIM_SINCE(1, 1)
-    /// Null if there is no event buffer.
-    [[nodiscard]] std::shared_ptr<CacheEvents> cacheEvents() const;
-#endif
 
 private:
     /// A request of the host that has not ended.
@@ -60,18 +54,12 @@ private:
         executor::Request request;
         std::int32_t generated{0};
         std::int32_t sent{0}; ///< tokens that a stream has had
-        std::int32_t steps{0};
     };
 
-    struct Incoming
-    {
-        executor::IdType id;
-        executor::Request request;
-    };
+    using Inbox = std::vector<std::pair<executor::IdType, executor::Request>>;
 
     void run();
     bool waitForNext();
-    void send(std::vector<Incoming> const& inbox, std::vector<executor::IdType> const& cancelled);
     void step();
     void respond(executor::IdType id, std::int32_t newTokens, std::int32_t end);
 
@@ -83,7 +71,6 @@ private:
 #endif
 
     trtllm_sim_opened const mOpened;
-    std::optional<std::int32_t> const mMaxQueueSize;
     Clock const mClock;
     WallTimestamp mTimestamp;
     double mNow{0.0};
@@ -94,8 +81,7 @@ private:
     mutable std::mutex mMutex;
     std::condition_variable mWake;
     bool mStopped{false};
-    std::vector<Incoming> mInbox;
-    std::vector<executor::IdType> mCancelled;
+    Inbox mInbox;
     executor::IdType mNextHostId{1};
     trtllm_sim_state mState{};
     double mRecordedAt{0.0};
@@ -103,9 +89,6 @@ private:
     StatsRing<executor::IterationStats> mIterations;
     StatsRing<executor::RequestStatsPerIteration> mRequests;
     Mailbox mMailbox;
-#if TRTLLM_SIM_SINCE(1, 1)
-    std::shared_ptr<CacheEvents> mCacheEvents;
-#endif
     std::thread mThread; ///< the last member, so that all others are constructed before the thread runs
 };
 

@@ -1,6 +1,5 @@
 // The Executor: checks roles and shutdown, then calls the engine.
 
-#include "cache_events.h"
 #include "engine.h"
 
 #include "tensorrt_llm/common/assert.h"
@@ -29,22 +28,10 @@ class Executor::Impl
 public:
     Impl(std::string const& enginePath, ExecutorConfig const& config)
     {
-        auto const parallel = config.getParallelConfig().value_or(ParallelConfig());
-        auto orchestrator = true;
-#if TRTLLM_SIM_SINCE(0, 10)
-        mOrchestrated = parallel.getCommunicationMode() == CommunicationMode::kORCHESTRATOR;
-        if (auto const orchestration = parallel.getOrchestratorConfig())
-        {
-            orchestrator = orchestration->getIsOrchestrator();
-        }
-#endif
-        auto const participants = parallel.getParticipantIds().value_or(std::vector<SizeType32>{0});
-        TLLM_CHECK_WITH_INFO(!participants.empty(), "the list of participants is empty");
         auto const opened = sim::openEngine(enginePath, config);
         mThrows = opened.throws;
-        mOrchestrated = opened.orchestrated < 0 ? mOrchestrated : opened.orchestrated == 1;
-        auto const first = mOrchestrated ? 0 : participants.front();
-        mResponsible = static_cast<SizeType32>(opened.rank) == first && (!mOrchestrated || orchestrator);
+        mOrchestrated = opened.orchestrated;
+        mResponsible = opened.rank == 0;
         // A real engine reads its weights here too: in the constructor, after its options are checked.
         std::this_thread::sleep_for(std::chrono::duration<double>(opened.load_seconds));
         mEngine = std::make_unique<sim::Engine>(opened, config);
@@ -76,13 +63,6 @@ public:
         throwIfAsked();
         return !mShutdownCalled && mResponsible;
     }
-
-#if TRTLLM_SIM_SINCE(0, 15)
-    [[nodiscard]] bool isParticipant() const
-    {
-        return !(mOrchestrated && mResponsible);
-    }
-#endif
 
     [[nodiscard]] sim::Engine const& engine() const
     {
@@ -148,17 +128,6 @@ std::vector<Response> Executor::awaitResponses(
     return mImpl->engineFor("awaitResponses").mailbox().take(requestId, timeout);
 }
 
-std::vector<std::vector<Response>> Executor::awaitResponses(
-    std::vector<IdType> const& requestIds, std::optional<std::chrono::milliseconds> const& timeout)
-{
-    std::vector<std::vector<Response>> responses;
-    responses.reserve(requestIds.size());
-    for (auto const id : requestIds)
-    {
-        responses.push_back(awaitResponses(id, timeout));
-    }
-    return responses;
-}
 #else
 std::vector<Response> Executor::awaitResponses(
     std::optional<IdType> const& requestId, std::optional<std::chrono::milliseconds> const& timeout)
@@ -167,14 +136,9 @@ std::vector<Response> Executor::awaitResponses(
 }
 #endif
 
-SizeType32 Executor::getNumResponsesReady(std::optional<IdType> const& requestId) const
+SizeType32 Executor::getNumResponsesReady() const
 {
-    return static_cast<SizeType32>(mImpl->engineFor("getNumResponsesReady").mailbox().ready(requestId));
-}
-
-void Executor::cancelRequest(IdType requestId)
-{
-    mImpl->engineFor("cancelRequest").cancel(requestId);
+    return static_cast<SizeType32>(mImpl->engineFor("getNumResponsesReady").mailbox().ready());
 }
 
 void Executor::shutdown()
@@ -197,39 +161,15 @@ bool Executor::canEnqueueRequests() const
     return mImpl->canEnqueueRequests();
 }
 
-#if TRTLLM_SIM_SINCE(0, 15)
-bool Executor::isParticipant() const
+SizeType32 ExecutorConfig::getIterStatsMaxIterations() const
 {
-    return mImpl->isParticipant();
-}
-#endif
-
-#if TRTLLM_SIM_SINCE(1, 1)
-KVCacheEvent::KVCacheEvent(
-    IdType eventId, KVCacheEventData data, SizeType32 windowSize, std::optional<SizeType32> attentionDpRank)
-    : eventId(eventId)
-    , data(std::move(data))
-    , windowSize(windowSize)
-    , attentionDpRank(attentionDpRank)
-{
+    return mIterStatsMaxIterations;
 }
 
-KVCacheEventManager::KVCacheEventManager(std::shared_ptr<sim::CacheEvents> events)
-    : mEvents(std::move(events))
+SizeType32 ExecutorConfig::getRequestStatsMaxIterations() const
 {
+    return mRequestStatsMaxIterations;
 }
-
-std::deque<KVCacheEvent> KVCacheEventManager::getLatestEvents(std::optional<std::chrono::milliseconds> /*timeout*/)
-{
-    return mEvents->take();
-}
-
-std::optional<std::shared_ptr<KVCacheEventManager>> Executor::getKVCacheEventManager() const
-{
-    auto events = mImpl->engineFor("getKVCacheEventManager").cacheEvents();
-    return events ? std::optional(std::make_shared<KVCacheEventManager>(std::move(events))) : std::nullopt;
-}
-#endif
 
 } // namespace tensorrt_llm::executor
 

@@ -1,15 +1,17 @@
 #pragma once
 
-// A queue of responses for the host. Knows request ids only.
+// Passes responses from the engine's thread to the host's threads, which block until there are some.
 
 #include "tensorrt_llm/executor/executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <map>
+#include <iterator>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace tensorrt_llm::sim
@@ -19,21 +21,58 @@ class Mailbox
 {
 public:
     using Timeout = std::optional<std::chrono::milliseconds>;
+    using Responses = std::vector<executor::Response>;
 
-    void put(executor::Response response);
+    void put(executor::Response response)
+    {
+        {
+            std::lock_guard const lock(mMutex);
+            mResponses.push_back(std::move(response));
+        }
+        mArrived.notify_all();
+    }
+
     /// Wakes all waiting threads. Later calls do not wait.
-    void close();
+    void close()
+    {
+        {
+            std::lock_guard const lock(mMutex);
+            mClosed = true;
+        }
+        mArrived.notify_all();
+    }
 
     /// Waits for at least one response, then returns all. With an `id`, only those of this request.
-    [[nodiscard]] std::vector<executor::Response> take(std::optional<executor::IdType> id, Timeout const& timeout);
-    [[nodiscard]] std::size_t ready(std::optional<executor::IdType> id) const;
+    [[nodiscard]] Responses take(std::optional<executor::IdType> id, Timeout const& timeout)
+    {
+        std::unique_lock lock(mMutex);
+        auto const isOther = [id](auto const& response) { return id && response.getRequestId() != *id; };
+        auto const wanted
+            = [&] { return mClosed || !std::all_of(mResponses.begin(), mResponses.end(), isOther); };
+        if (timeout)
+        {
+            mArrived.wait_for(lock, *timeout, wanted);
+        }
+        else
+        {
+            mArrived.wait(lock, wanted);
+        }
+        auto const others = std::stable_partition(mResponses.begin(), mResponses.end(), isOther);
+        Responses taken(std::make_move_iterator(others), std::make_move_iterator(mResponses.end()));
+        mResponses.erase(others, mResponses.end());
+        return taken;
+    }
+
+    [[nodiscard]] std::size_t ready() const
+    {
+        std::lock_guard const lock(mMutex);
+        return mResponses.size();
+    }
 
 private:
-    [[nodiscard]] std::size_t readyLocked(std::optional<executor::IdType> id) const;
-
     mutable std::mutex mMutex;
     std::condition_variable mArrived;
-    std::map<executor::IdType, std::vector<executor::Response>> mByRequest;
+    Responses mResponses;
     bool mClosed{false};
 };
 

@@ -17,14 +17,9 @@ struct trtllm_sim_host
     std::uint32_t release; ///< 100 × major + minor
     std::uint32_t max_batch_size;
     std::uint32_t max_num_tokens;
-    std::uint32_t max_tokens;
     double memory_fraction;
-    bool max_utilization;
-    bool is_static;
-    bool chunked_context;
     bool reuse;
     bool rows;
-    bool events;
 };
 
 /// What the SDK itself does with the options.
@@ -37,8 +32,8 @@ struct trtllm_sim_opened
     std::uint32_t rank;
     std::uint32_t max_prompt;
     std::uint32_t max_sequence;
-    std::int32_t orchestrated; ///< -1: as the host says
-    std::int32_t throws;       ///< 1: TllmException, 2: an exception that is not a std::exception
+    std::int32_t throws; ///< 1: TllmException, 2: an exception that is not a std::exception
+    bool orchestrated;
     bool request_stats;
 };
 
@@ -78,15 +73,6 @@ struct trtllm_sim_entry
     std::uint32_t drafted, accepted;
 };
 
-/// Kinds: 0 created (numbers: blocks of each level), 1 stored, 2 removed (numbers: hashes).
-struct trtllm_sim_event
-{
-    std::uint64_t id;
-    std::int32_t kind;
-    std::uint64_t const* numbers;
-    std::size_t count;
-};
-
 /// Functions that a step calls with what happened.
 struct trtllm_sim_sink
 {
@@ -94,8 +80,7 @@ struct trtllm_sim_sink
     void (*record)(void*, trtllm_sim_record const*);
     void (*rows)(void*, std::uint64_t iter, trtllm_sim_row const*, std::size_t);
     void (*entry)(void*, trtllm_sim_entry const*);
-    void (*event)(void*, trtllm_sim_event const*);
-    /// New tokens of a submitted request, or its end: -1 none, 0 end token, 1 length, 2 time-out, 3 cancelled, 4 error.
+    /// New tokens of a submitted request, or its end: -1 none, 0 end token, 1 length, 2 another reason.
     void (*progress)(void*, std::uint64_t id, std::uint32_t tokens, std::int32_t end);
 };
 
@@ -116,7 +101,6 @@ void trtllm_sim_close(trtllm_sim_engine* engine);
 /// Sends a request at `now`, before the step of that time. With `may_end`, its answer may end before `max_tokens`.
 void trtllm_sim_submit(trtllm_sim_engine* engine, double now, std::uint64_t id, std::int32_t const* tokens,
     std::size_t count, std::uint32_t max_tokens, bool may_end);
-void trtllm_sim_cancel(trtllm_sim_engine* engine, double now, std::uint64_t id);
 void trtllm_sim_step(trtllm_sim_engine* engine, double now, trtllm_sim_sink const* sink, trtllm_sim_state* state);
 
 } // extern "C"

@@ -49,7 +49,6 @@ void responseHasTokensAndTimes()
     CHECK(result.isFinal && result.outputTokenIds.at(0).size() == 7);
 #if TRTLLM_SIM_RELEASE >= 13
     CHECK(result.finishReasons.at(0) == tle::FinishReason::kLENGTH);
-    CHECK(result.decodingIter == 7);
 #endif
 #if TRTLLM_SIM_RELEASE >= 100
     auto const& timing = result.requestPerfMetrics->timingMetrics;
@@ -98,18 +97,6 @@ void requestThatDoesNotFitGetsAnError()
     CHECK(contains(thrownBy([&] { static_cast<void>(responses[0].getResult()); }), "has an error"));
 }
 
-void cancelledRequestEnds()
-{
-    tle::Executor executor("sim:?rate=0&iter_base_ms=5", tle::ModelType::kDECODER_ONLY, tle::ExecutorConfig());
-    auto const id = executor.enqueueRequest(requestOf(100, 10000));
-    executor.cancelRequest(id);
-    auto const responses = executor.awaitResponses(id, kPatience);
-    CHECK(responses.at(0).getResult().isFinal);
-#if TRTLLM_SIM_RELEASE >= 100
-    CHECK(responses.at(0).getResult().finishReasons.at(0) == tle::FinishReason::kCANCELLED);
-#endif
-}
-
 void hostRequestsAreInTheStatistics()
 {
     auto executor = silentEngine();
@@ -152,74 +139,26 @@ void onlyTheLeaderOrOrchestratorHasStatistics()
     auto follower = silentEngine(tle::ExecutorConfig(), "&rank=1");
     CHECK(contains(thrownBy([&] { follower.getLatestRequestStats(); }),
         "With LEADER communication mode, only leader rank is expected to call getLatestRequestStats"));
-#if TRTLLM_SIM_RELEASE >= 15
-    tle::ParallelConfig parallel;
-    parallel.setCommunicationMode(tle::CommunicationMode::kORCHESTRATOR);
-    parallel.setOrchestratorConfig(tle::OrchestratorConfig(false));
-    tle::ExecutorConfig config;
-    config.setParallelConfig(parallel);
-    auto worker = silentEngine(config);
-    CHECK(!worker.canEnqueueRequests() && worker.isParticipant());
+    auto worker = silentEngine(tle::ExecutorConfig(), "&rank=1&comm_mode=orchestrator");
+    CHECK(!worker.canEnqueueRequests());
     CHECK(contains(thrownBy([&] { worker.getLatestIterationStats(); }),
         "With ORCHESTRATOR communication mode, only orchestrator rank is expected to call getLatestIterationStats"));
-    parallel.setOrchestratorConfig(tle::OrchestratorConfig(true));
-    config.setParallelConfig(parallel);
-    auto orchestrator = silentEngine(config);
-    CHECK(orchestrator.canEnqueueRequests() && !orchestrator.isParticipant());
-#endif
 }
 
 void settersRejectInvalidValues()
 {
     tle::ExecutorConfig config;
     CHECK(config.getIterStatsMaxIterations() == 1000 && config.getRequestStatsMaxIterations() == 0);
-    CHECK(thrownBy([&] { config.setIterStatsMaxIterations(-1); }) != "");
     CHECK(thrownBy([&] { config.setRequestStatsMaxIterations(-1); }) != "");
     try
     {
-        config.setMaxBeamWidth(0);
+        config.setIterStatsMaxIterations(-1);
         CHECK(false);
     }
     catch (tensorrt_llm::common::TllmException const& error)
     {
-        CHECK(contains(error.what(), "\n1       ") && !error.getTrace().empty());
+        CHECK(contains(error.what(), "\n1       "));
     }
-}
-
-#if TRTLLM_SIM_RELEASE >= 13
-void fullQueueRejectsRequests()
-{
-    tle::ExecutorConfig config;
-    config.setMaxQueueSize(2);
-    auto executor = silentEngine(config, "&iterations=0");
-    static_cast<void>(executor.enqueueRequests({requestOf(1, 1), requestOf(1, 1)}));
-    CHECK(contains(thrownBy([&] { static_cast<void>(executor.enqueueRequest(requestOf(1, 1))); }), "maximum of 2"));
-}
-#endif
-
-void recordsBecomeJsonWithTheirMembersAsKeys()
-{
-    tle::IterationStats stats{};
-    stats.timestamp = "07-25-2025 16:54:34.140189";
-    stats.iter = 60;
-    stats.inflightBatchingStats = tle::InflightBatchingStats{};
-    stats.inflightBatchingStats->numScheduledRequests = 1;
-#if TRTLLM_SIM_RELEASE >= 11
-    stats.iterLatencyMS = 13.021209;
-    auto const* const begin = R"({"timestamp":"07-25-2025 16:54:34.140189","iter":60,"iterLatencyMS":13.021209,)";
-#else
-    auto const* const begin = R"({"timestamp":"07-25-2025 16:54:34.140189","iter":60,"numActiveRequests":0,)";
-#endif
-    auto const json = tle::JsonSerialization::toJsonStr(stats);
-    CHECK(contains(json, begin));
-    CHECK(contains(json, R"("kvCacheStats":null,"staticBatchingStats":null,"inflightBatchingStats":{"numSch)"));
-    CHECK(!contains(json, "cross"));
-    tle::RequestStatsPerIteration rows{7, {tle::RequestStats{}, tle::RequestStats{}}};
-    rows.requestStats[1].stage = tle::RequestStage::kGENERATION_COMPLETE;
-#if TRTLLM_SIM_RELEASE >= 15
-    CHECK(contains(tle::JsonSerialization::toJsonStr(rows), R"(null,"allocTotalBlocksPerRequest":0)"));
-#endif
-    CHECK(contains(tle::JsonSerialization::toJsonStr(rows), R"(},{"id":0,"stage":"GENERATION_COMPLETE",)"));
 }
 
 } // namespace
@@ -233,13 +172,8 @@ int main()
     equalPromptReusesBlocks();
 #endif
     requestThatDoesNotFitGetsAnError();
-    cancelledRequestEnds();
     hostRequestsAreInTheStatistics();
     shutdownWakesTheHostAndRejectsCalls();
     onlyTheLeaderOrOrchestratorHasStatistics();
     settersRejectInvalidValues();
-#if TRTLLM_SIM_RELEASE >= 13
-    fullQueueRejectsRequests();
-#endif
-    recordsBecomeJsonWithTheirMembersAsKeys();
 }

@@ -55,14 +55,10 @@ pub struct Host {
     pub release: Release,
     pub max_batch_size: Option<u32>,
     pub max_num_tokens: Option<u32>,
-    pub max_utilization: bool,
-    pub is_static: bool,
     pub chunked_context: bool,
     pub reuse: bool,
-    pub max_tokens: Option<u32>,
     pub memory_fraction: Option<f64>,
     pub rows: bool,
-    pub events: bool,
 }
 
 impl Default for Host {
@@ -71,14 +67,10 @@ impl Default for Host {
             release: Release::Cpp { major: 1, minor: 1 },
             max_batch_size: None,
             max_num_tokens: None,
-            max_utilization: false,
-            is_static: false,
             chunked_context: true,
             reuse: true,
-            max_tokens: None,
             memory_fraction: None,
             rows: true,
-            events: false,
         }
     }
 }
@@ -239,11 +231,7 @@ impl Options {
                 workers: 1,
                 max_wait: f64::INFINITY,
             },
-            statistics: Statistics {
-                rows: host.rows || self.request_stats,
-                events: host.events,
-                ..Config::default().statistics
-            },
+            statistics: Statistics { rows: host.rows || self.request_stats, ..Config::default().statistics },
             keeps_requests: false,
             limits,
             cache,
@@ -253,8 +241,8 @@ impl Options {
     }
 
     fn limits(&self, host: &Host) -> Limits {
-        let by_use = self.max_utilization.unwrap_or(host.max_utilization);
-        let policy = match self.is_static.unwrap_or(host.is_static) {
+        let by_use = self.max_utilization.unwrap_or(false);
+        let policy = match self.is_static.unwrap_or(false) {
             true => Policy::Static,
             false if by_use => Policy::MaxUtilization,
             false => Policy::GuaranteedNoEvict,
@@ -272,13 +260,7 @@ impl Options {
         // With TensorRT-LLM's default fraction of the memory, the cache has `kv_blocks`.
         let whole = host.memory_fraction.map_or(1.0, |fraction| fraction / 0.9);
         let blocks = ((f64::from(self.kv_blocks) * whole).round() as u32).max(2);
-        let most = host.max_tokens.map_or(blocks, |tokens| (tokens / self.tokens_per_block).clamp(2, blocks));
-        CacheConfig {
-            blocks: most,
-            tokens_per_block: self.tokens_per_block,
-            reuse: host.reuse,
-            ..Config::default().cache
-        }
+        CacheConfig { blocks, tokens_per_block: self.tokens_per_block, reuse: host.reuse, ..Config::default().cache }
     }
 
     fn costs(&self) -> Costs {

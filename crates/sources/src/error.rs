@@ -96,8 +96,6 @@ pub enum OpenError {
     Lines { path: PathBuf, cause: std::io::Error },
     #[error("cannot read the certificates for https from {}: {cause}; name a PEM file with ca_file in --source", file.as_ref().map_or("the system".into(), |file| file.display().to_string()))]
     Certificates { file: Option<PathBuf>, cause: std::io::Error },
-    #[error("cannot read the requests of load={path}: {cause}; name a file with one request per line")]
-    Load { path: PathBuf, cause: std::io::Error },
     #[error("cannot start the engine {engine} of --source: {cause}")]
     Engine { engine: String, cause: String },
 }

@@ -1,7 +1,5 @@
 //! The configuration of a hosted engine, from `--source executor:DIR?…`.
 
-use std::path::PathBuf;
-
 use trtllm_bridge::{ExecutorOptions, HostOptions, Load};
 
 /// Rings of 1000 iterations hold ten seconds of a fast engine. It is polled ten times a second.
@@ -14,26 +12,8 @@ pub struct Hosting {
     /// The engine's directory, or `sim:…`.
     pub engine: String,
     pub options: HostOptions,
-    pub load: Option<LoadPlan>,
-}
-
-/// `load=…`.
-#[derive(Debug, Clone, PartialEq)]
-pub enum LoadPlan {
-    /// Requests of one size, with a constant number in flight.
-    Synthetic(Load),
-    /// Requests from a file.
-    Recorded(Recorded),
-}
-
-/// Recorded requests and how to send them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
-    pub path: PathBuf,
-    /// Maximum number of requests in flight. None: unlimited, if the file has times.
-    pub in_flight: Option<u32>,
-    /// This many times as fast as recorded. Infinite: the recorded times are ignored.
-    pub speed: f64,
+    /// `load=synthetic`.
+    pub load: Option<Load>,
 }
 
 impl Hosting {

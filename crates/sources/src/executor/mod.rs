@@ -1,26 +1,22 @@
 //! An Executor in this process, behind the bridge. It is constructed, polled and dropped on a thread of its own: a model
 //! may take half an hour to load, and a call that hangs must not block anything else. Polls of it time out like others.
 
-mod feed;
 pub mod hosting;
-mod kv_events;
-mod recording;
 pub mod records;
 
 use std::path::Path;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
-use trtllm_bridge::{BridgeError, Executor, KvEventRow, RequestStatsPerIteration};
+use trtllm_bridge::{BridgeError, Executor, RequestStatsPerIteration};
 use trtllm_recording::Item;
 
 use trtllm_model::{EngineAbout, EngineSettings};
 use trtllm_service::small_file;
 
-use feed::Feed;
-use hosting::{Hosting, LoadPlan};
+use hosting::Hosting;
 
 use super::engine_settings::parse_engine_config;
 use super::{Batch, OpenError, Presence, SourceError};
@@ -73,7 +69,7 @@ impl ExecutorThread {
             // Owned by the thread, so both are dropped when it ends, also by a panic.
             let _guards: (Arc<()>, oneshot::Sender<()>) = (running, ending);
             match construct(&hosting) {
-                Ok((executor, feed)) => {
+                Ok(executor) => {
                     let version = Some(executor.version()).filter(|version| !version.is_empty());
                     let simulated = executor.is_simulated();
                     let _ = loaded.send(Ok(EngineAbout {
@@ -83,7 +79,7 @@ impl ExecutorThread {
                         settings: settings(&hosting.engine),
                         ..EngineAbout::default()
                     }));
-                    serve(executor, feed, &inbox);
+                    serve(executor, &inbox);
                 }
                 Err(error) => drop(loaded.send(Err(error))),
             }
@@ -145,14 +141,11 @@ fn settings(engine: &str) -> EngineSettings {
 /// If the engine cannot start.
 pub fn check(hosting: &Hosting) -> Result<(), OpenError> {
     let mut hosting = hosting.clone();
-    // Opening a pipe waits for its writer.
-    hosting.load.take_if(|load| matches!(load, LoadPlan::Recorded(plan) if small_file::is_stream(&plan.path)));
-    let Hosting { engine, load, .. } = &mut hosting;
+    let engine = &mut hosting.engine;
     if is_simulated() || engine.starts_with("sim:") {
         *engine = at_once(engine);
         return construct(&hosting).map(drop);
     }
-    feed(load.as_ref())?;
     std::fs::read_dir(&*engine).map(drop).map_err(|error| {
         let cause = format!("cannot read the engine's directory: {error}; name the directory that trtllm-build wrote");
         OpenError::Engine { engine: engine.clone(), cause }
@@ -171,16 +164,8 @@ fn at_once(engine: &str) -> String {
     }
 }
 
-/// Opens the file of recorded requests, if any.
-fn feed(load: Option<&LoadPlan>) -> Result<Option<Feed>, OpenError> {
-    let Some(LoadPlan::Recorded(plan)) = load else { return Ok(None) };
-    let opened = Feed::open(plan.clone());
-    opened.map(Some).map_err(|cause| OpenError::Load { path: plan.path.clone(), cause })
-}
-
-/// Opens the file of recorded requests, if any, and the engine.
-fn construct(Hosting { engine, options, load }: &Hosting) -> Result<(Executor, Option<Feed>), OpenError> {
-    let feed = feed(load.as_ref())?;
+/// Opens the engine and starts its load, if any.
+fn construct(Hosting { engine, options, load }: &Hosting) -> Result<Executor, OpenError> {
     let failed = |error| {
         let cause = match error {
             BridgeError::Open { cause, .. } => cause,
@@ -189,7 +174,7 @@ fn construct(Hosting { engine, options, load }: &Hosting) -> Result<(Executor, O
         OpenError::Engine { engine: engine.clone(), cause }
     };
     let mut executor = Executor::open_with(engine, options).map_err(failed)?;
-    if let Some(LoadPlan::Synthetic(load)) = load {
+    if let Some(load) = load {
         match executor.start_load(load) {
             // A worker of a larger engine: only the leader accepts requests.
             Err(BridgeError::NotLeader) => {
@@ -198,27 +183,13 @@ fn construct(Hosting { engine, options, load }: &Hosting) -> Result<(Executor, O
             started => started.map_err(failed)?,
         }
     }
-    Ok((executor, feed))
+    Ok(executor)
 }
 
-/// Drains the engine for each poll until the [`ExecutorThread`] is dropped. Sends recorded requests between polls.
-fn serve(mut executor: Executor, mut feed: Option<Feed>, inbox: &mpsc::Receiver<oneshot::Sender<Drained>>) {
-    loop {
-        let wait = feed.as_mut().and_then(|feed| feed.run(&mut executor, Instant::now()));
-        let poll = match wait {
-            Some(wait) => inbox.recv_timeout(wait),
-            None => {
-                feed = None;
-                inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            }
-        };
-        match poll {
-            Ok(reply) => {
-                let _ = reply.send(drain(&mut executor));
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
+/// Drains the engine for each poll until the [`ExecutorThread`] is dropped.
+fn serve(mut executor: Executor, inbox: &mpsc::Receiver<oneshot::Sender<Drained>>) {
+    while let Ok(reply) = inbox.recv() {
+        let _ = reply.send(drain(&mut executor));
     }
 }
 
@@ -240,9 +211,6 @@ fn drain(executor: &mut Executor) -> Drained {
     items.extend(all(executor, Executor::drain_finished, |from| {
         Item::FinishedRequest(Box::new(records::finished(from)))
     })?);
-    let events = all(executor, Executor::drain_kv_events, |row: &KvEventRow| *row)?;
-    let events = events.chunk_by(|row, next| row.event_id == next.event_id && row.rank == next.rank);
-    items.extend(events.map(|rows| Item::KvEvent(Box::new(kv_events::event(rows)))));
     Ok(items)
 }
 

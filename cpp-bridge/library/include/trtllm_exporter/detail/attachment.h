@@ -96,10 +96,11 @@ public:
         , mOptions(std::move(options))
         , mShared(shared)
     {
-        if (Attached::add(mExecutor))
+        if (mExecutor != nullptr && gAttached.contains(mExecutor))
         {
             log("another Exporter reads this executor already, and each record reaches only one of them; attach once");
         }
+        gAttached.add(mExecutor);
         if (mOptions.listen.empty() && mOptions.socket.empty())
         {
             mOptions.socket = "/run/trtllm-exporter/ingest.sock";
@@ -143,7 +144,7 @@ public:
             trtllm_exporter_close(mPage);
         }
         mPublisher.reset();
-        Attached::remove(mExecutor);
+        gAttached.remove(mExecutor);
     }
 
     /// Takes records that the Executor returned. Only the polling thread calls this.

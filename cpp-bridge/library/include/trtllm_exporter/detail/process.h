@@ -2,9 +2,11 @@
 
 // Forks, threads and the rank of this process.
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include <pthread.h>
@@ -16,6 +18,55 @@ inline namespace development
 {
 namespace detail
 {
+
+/// A set of at most 64 values without locks, for the child of a fork. The value 0 means an empty place.
+template <class Value>
+class Places
+{
+public:
+    void add(Value value) noexcept
+    {
+        exchange(Value{}, value);
+    }
+
+    /// Removes one of equal values.
+    void remove(Value value) noexcept
+    {
+        exchange(value, Value{});
+    }
+
+    [[nodiscard]] bool contains(Value value) const noexcept
+    {
+        return std::find_if(std::begin(mValues), std::end(mValues), [value](auto const& place) { return place == value; })
+            != std::end(mValues);
+    }
+
+    template <class Use>
+    void takeAll(Use const& use) noexcept
+    {
+        for (auto& place : mValues)
+        {
+            if (auto const value = place.exchange(Value{}))
+            {
+                use(value);
+            }
+        }
+    }
+
+private:
+    void exchange(Value before, Value after) noexcept
+    {
+        for (auto& place : mValues)
+        {
+            if (auto expected = before; place.compare_exchange_strong(expected, after))
+            {
+                return;
+            }
+        }
+    }
+
+    std::atomic<Value> mValues[64]{};
+};
 
 /// Detects forks. fork() copies no threads and may copy a locked mutex, so the child never locks, joins or frees an
 /// object that the parent created. The child closes the copied sockets; otherwise the exporter would not notice when
@@ -32,14 +83,12 @@ public:
 
     static void opened(int descriptor) noexcept
     {
-        for (auto& slot : sDescriptors)
-        {
-            int empty = 0;
-            if (slot.compare_exchange_strong(empty, descriptor))
-            {
-                return;
-            }
-        }
+        sDescriptors.add(descriptor);
+    }
+
+    static void forget(int descriptor) noexcept
+    {
+        sDescriptors.remove(descriptor);
     }
 
     static void close(int descriptor) noexcept
@@ -48,76 +97,22 @@ public:
         ::close(descriptor);
     }
 
-    static void forget(int descriptor) noexcept
-    {
-        for (auto& slot : sDescriptors)
-        {
-            int mine = descriptor;
-            if (slot.compare_exchange_strong(mine, 0))
-            {
-                return; // another Exporter may have the same page
-            }
-        }
-    }
-
 private:
     static void inChild()
     {
         sGeneration.fetch_add(1, std::memory_order_relaxed);
-        for (auto& slot : sDescriptors)
-        {
-            if (auto const descriptor = slot.exchange(0))
-            {
-                ::close(descriptor);
-            }
-        }
+        sDescriptors.takeAll([](int descriptor) { ::close(descriptor); });
     }
 
     static inline std::atomic<unsigned> sGeneration{0};
-    static inline std::atomic<int> sDescriptors[64]{};
+    static inline Places<int> sDescriptors;
     // Registered when the program or library is loaded. A static local variable would deadlock in a child if another
     // thread was initializing it during the fork.
     static inline int const sRegistered = ::pthread_atfork(nullptr, nullptr, &inChild);
 };
 
-/// The Executors that have an Exporter, without locks like Forks.
-class Attached
-{
-public:
-    /// True if the Executor had an Exporter already.
-    static bool add(void const* executor) noexcept
-    {
-        auto found = false;
-        for (auto const& slot : sExecutors)
-        {
-            found = found || (executor != nullptr && slot.load() == executor);
-        }
-        for (auto& slot : sExecutors)
-        {
-            void const* empty = nullptr;
-            if (slot.compare_exchange_strong(empty, executor))
-            {
-                break;
-            }
-        }
-        return found;
-    }
-
-    static void remove(void const* executor) noexcept
-    {
-        for (auto& slot : sExecutors)
-        {
-            void const* mine = executor;
-            if (slot.compare_exchange_strong(mine, nullptr))
-            {
-                return;
-            }
-        }
-    }
-
-private:
-    static inline std::atomic<void const*> sExecutors[64]{};
-};
+/// The Executors that have an Exporter.
+inline Places<void const*> gAttached;
 
 /// The rank of this process as mpirun or srun set it. Empty if there is none.
 inline std::string mpiRank()

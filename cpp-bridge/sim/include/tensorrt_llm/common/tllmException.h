@@ -14,19 +14,18 @@ namespace tensorrt_llm::common
 class TllmException : public std::runtime_error
 {
 public:
-    explicit TllmException(char const* file, std::size_t line, std::string const& msg);
-    ~TllmException() noexcept override;
-
-    [[nodiscard]] std::string getTrace() const;
-
-private:
-    TllmException(std::string const& text, std::string trace);
-
-    std::string mTrace;
+    TllmException(char const* file, std::size_t line, std::string const& message)
+        : std::runtime_error(
+              message + " (" + file + ":" + std::to_string(line) + ")\n1       a simulated engine has no call stack")
+    {
+    }
 };
 
-[[noreturn]] void throwRuntimeError(char const* file, int line, std::string const& info);
+[[noreturn]] inline void throwRuntimeError(char const* file, int line, std::string const& info)
+{
+    throw TllmException(file, static_cast<std::size_t>(line), "[TensorRT-LLM][ERROR] Assertion failed: " + info);
+}
 
 } // namespace tensorrt_llm::common
 
-#define TLLM_THROW(text) throw ::tensorrt_llm::common::TllmException(__FILE__, __LINE__, (text))
+#define TLLM_THROW(message) throw ::tensorrt_llm::common::TllmException(__FILE__, __LINE__, (message))

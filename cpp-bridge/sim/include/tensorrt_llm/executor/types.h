@@ -15,9 +15,6 @@
 namespace tensorrt_llm::executor
 {
 
-class Request;
-class Response;
-
 using SizeType32 = std::int32_t;
 using FloatType = float;
 using TokenIdType = std::int32_t;
@@ -25,49 +22,10 @@ using VecTokens = std::vector<TokenIdType>;
 using BeamTokens = std::vector<VecTokens>;
 using IdType = std::uint64_t;
 using IterationType = std::uint64_t;
-using RandomSeedType = std::uint64_t;
-using PriorityType = float;
-using MillisecondsType = std::chrono::milliseconds;
 
 enum class ModelType
 {
     kDECODER_ONLY = 0,
-#if TRTLLM_SIM_SINCE(0, 11)
-    kENCODER_ONLY = 1,
-    kENCODER_DECODER = 2,
-#endif
-};
-
-enum class BatchingType
-{
-    kSTATIC = 0,
-    kINFLIGHT = 1,
-};
-
-enum class CapacitySchedulerPolicy
-{
-    kMAX_UTILIZATION = 0,
-    kGUARANTEED_NO_EVICT = 1,
-    kSTATIC_BATCH = 2,
-};
-
-enum class ContextChunkingPolicy
-{
-    kFIRST_COME_FIRST_SERVED = 0,
-    kEQUAL_PROGRESS = 1,
-};
-
-enum class CommunicationType
-{
-    kMPI = 0,
-};
-
-enum class CommunicationMode
-{
-    kLEADER,
-#if TRTLLM_SIM_SINCE(0, 10)
-    kORCHESTRATOR,
-#endif
 };
 
 /// State of the paged KV cache. Max, free and used blocks are current values of the primary pool. Allocated, reused and

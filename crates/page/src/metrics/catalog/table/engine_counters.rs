@@ -97,7 +97,7 @@ families! {
         .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent, and levels of one tier are summed");
     KvEvents = ENGINE.counter("nv_trt_llm_kv_cache_events_total").by("event", KvEventCounts::NAMES)
         .help("KV cache events, by type.")
-        .origin("/kv_cache_events, getKVCacheEventManager: data.type; needs kv_cache_events=true, or event_buffer_max_size for a hosted engine");
+        .origin("/kv_cache_events: data.type; needs kv_cache_events=true");
     KvEventsLost = ENGINE.counter("nv_trt_llm_kv_cache_events_lost_total")
         .help("KV cache events lost, counted by gaps in the event numbers.").origin("/kv_cache_events: event_id");
     KvBlocksStored = ENGINE.counter("nv_trt_llm_kv_cache_blocks_stored_total").by("tier", TierNumbers::NAMES)
