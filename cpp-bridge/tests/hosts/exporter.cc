@@ -1,117 +1,18 @@
 // Tests exporter.h as a host uses it.
 
-#include "check.h"
+#include "exporting.h"
 #include "listener.h"
 
-#include "trtllm_exporter/exporter.h"
-
-#include "tensorrt_llm/executor/executor.h"
 #include "tensorrt_llm/sim/truth.h"
 
-#include <numeric>
 #include <stdexcept>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/wait.h>
 
-namespace tle = tensorrt_llm::executor;
-using namespace std::chrono_literals;
-using trtllm_exporter::Exporter;
+void testStopping(); // stopping.cc
 
 namespace
 {
-
-std::string const kPath = "/tmp/trtllm-exporter-test-" + std::to_string(::getpid()) + ".sock";
-
-struct CapturedLog
-{
-    std::shared_ptr<std::mutex> mutex = std::make_shared<std::mutex>();
-    std::shared_ptr<std::string> text = std::make_shared<std::string>();
-
-    trtllm_exporter::Options options(std::string const& listen, std::string const& socket = "") const
-    {
-        trtllm_exporter::Options options;
-        options.listen = listen;
-        options.socket = socket;
-        options.interval = 10ms;
-        options.stopTimeout = 60s; // no test loses the last records, even on a slow machine
-        options.publisher.linger = 5ms;
-        options.publisher.log = [*this](std::string_view line)
-        {
-            std::lock_guard const lock(*mutex);
-            *text += std::string(line) + "\n";
-        };
-        return options;
-    }
-
-    std::string all() const
-    {
-        std::lock_guard const lock(*mutex);
-        return *text;
-    }
-};
-
-std::shared_ptr<tle::Executor> engine(std::string const& options = "rate=0&speed=max")
-{
-    return std::make_shared<tle::Executor>("sim:?" + options, tle::ModelType::kDECODER_ONLY, tle::ExecutorConfig());
-}
-
-std::vector<tle::Response> work(tle::Executor& executor, int iterations)
-{
-    tle::VecTokens tokens(8);
-    std::iota(tokens.begin(), tokens.end(), 1);
-    tle::OutputConfig output;
-    output.returnPerfMetrics = true;
-    tle::Request request(tokens, iterations);
-    request.setOutputConfig(output);
-    return executor.awaitResponses(executor.enqueueRequest(request), 60000ms);
-}
-
-int connectTo(std::string const& address)
-{
-    auto const colon = address.rfind(':');
-    sockaddr_in peer{};
-    peer.sin_family = AF_INET;
-    peer.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1))));
-    ::inet_pton(AF_INET, address.substr(0, colon).c_str(), &peer.sin_addr);
-    auto const connection = ::socket(AF_INET, SOCK_STREAM, 0);
-    if (::connect(connection, reinterpret_cast<sockaddr*>(&peer), sizeof(peer)) != 0)
-    {
-        ::close(connection);
-        return -1;
-    }
-    return connection;
-}
-
-std::string get(std::string const& address, std::string const& path)
-{
-    auto const connection = connectTo(address);
-    if (connection < 0)
-    {
-        return "";
-    }
-    auto const request = "GET " + path + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-    CHECK(::send(connection, request.data(), request.size(), MSG_NOSIGNAL) > 0);
-    std::string answer;
-    char bytes[16384];
-    for (ssize_t got = 0; (got = ::read(connection, bytes, sizeof(bytes))) > 0;)
-    {
-        answer.append(bytes, static_cast<std::size_t>(got));
-    }
-    ::close(connection);
-    return answer;
-}
-
-std::string page(Exporter const& exporter)
-{
-    return get(exporter.address(), "/metrics");
-}
-
-std::string series(std::string const& name, std::uint64_t value)
-{
-    return "\n" + name + "{model=\"tensorrt_llm\",version=\"1\"} " + std::to_string(value) + "\n";
-}
 
 void settingsOfTheOptionsAreOnThePage()
 {
@@ -336,131 +237,6 @@ void secondAttachToAnExecutorWarns()
     CHECK(count(log.all(), "another Exporter") == 1);
 }
 
-void stopIsFastWithAnOpenConnection()
-{
-    auto const executor = engine();
-    CHECK(onceInFive(
-        [&]
-        {
-            auto exporter = Exporter::attach(executor, CapturedLog().options("127.0.0.1:0"));
-            auto const idle = connectTo(exporter.address());
-            CHECK(::send(idle, "GET /metr", 9, MSG_NOSIGNAL) == 9);
-            auto const stopping = took([&] { exporter.stop(); });
-            ::close(idle);
-            return stopping < 3s;
-        }));
-}
-
-/// An Executor whose statistics call returns only when the test allows it.
-class Blocking
-{
-public:
-    bool canEnqueueRequests()
-    {
-        std::lock_guard const lock(mMutex);
-        ++mChecks;
-        return !mShutDown;
-    }
-
-    std::deque<tle::IterationStats> getLatestIterationStats()
-    {
-        std::unique_lock lock(mMutex);
-        ++mCalls;
-        mChanged.wait(lock, [this] { return mReleased; });
-        return std::deque<tle::IterationStats>(3);
-    }
-
-    static std::deque<tle::RequestStatsPerIteration> getLatestRequestStats()
-    {
-        return {};
-    }
-
-    void release()
-    {
-        std::lock_guard const lock(mMutex);
-        mReleased = true;
-        mChanged.notify_all();
-    }
-
-    void shutdown()
-    {
-        std::lock_guard const lock(mMutex);
-        mShutDown = true;
-    }
-
-    int calls()
-    {
-        std::lock_guard const lock(mMutex);
-        return mCalls;
-    }
-
-    int checks()
-    {
-        std::lock_guard const lock(mMutex);
-        return mChecks;
-    }
-
-private:
-    std::mutex mMutex;
-    std::condition_variable mChanged;
-    int mCalls{0};
-    int mChecks{0};
-    bool mReleased{false};
-    bool mShutDown{false};
-};
-
-void stopLeavesABlockedCallOfASharedExecutorBehind()
-{
-    CapturedLog const log;
-    auto const executor = std::make_shared<Blocking>();
-    auto options = log.options("127.0.0.1:0");
-    options.stopTimeout = 50ms;
-    auto exporter = Exporter::attach(executor, options);
-    CHECK(until([&] { return executor->calls() == 1; }));
-    exporter.stop(); // returns although the call is still blocked
-    CHECK(executor->calls() == 1 && contains(log.all(), "does not wait for the executor's statistics any longer"));
-    CHECK(executor.use_count() == 2);
-    executor->release();
-    CHECK(until([&] { return executor.use_count() == 1; }));
-    CHECK(executor->calls() == 1); // no further call after stop()
-}
-
-void stopWaitsForARunningCallOfAReferencedExecutor()
-{
-    CapturedLog const log;
-    Blocking executor;
-    auto options = log.options("127.0.0.1:0");
-    options.stopTimeout = 50ms;
-    auto exporter = Exporter::attach(executor, options);
-    CHECK(until([&] { return executor.calls() == 1; }));
-    std::atomic<bool> stopped{false};
-    std::thread stopping(
-        [&]
-        {
-            exporter.stop();
-            stopped = true;
-        });
-    CHECK(until([&] { return contains(log.all(), "stop() waits until the executor returns its statistics"); }));
-    CHECK(!stopped);
-    executor.release();
-    stopping.join();
-    CHECK(executor.calls() == 1); // a second slow call would double the wait
-}
-
-void referencedExecutorIsNotUsedAfterItsShutdown()
-{
-    CapturedLog const log;
-    Blocking executor;
-    executor.release();
-    auto exporter = Exporter::attach(executor, log.options("127.0.0.1:0"));
-    CHECK(until([&] { return executor.calls() > 3; }));
-    executor.shutdown();
-    CHECK(until([&] { return contains(log.all(), "the executor has been shut down"); }));
-    auto const checks = executor.checks();
-    exporter.stop(); // polls a last time, but not this Executor
-    CHECK(executor.checks() == checks);
-}
-
 void executorInAUniquePointerIsServed()
 {
     auto const executor = std::make_unique<tle::Executor>(
@@ -570,10 +346,7 @@ int main(int count, char** arguments)
     statusSaysWhyTheSidecarIsNotReached();
     executorsWithOneAddressShareAPage();
     secondAttachToAnExecutorWarns();
-    stopIsFastWithAnOpenConnection();
-    stopLeavesABlockedCallOfASharedExecutorBehind();
-    stopWaitsForARunningCallOfAReferencedExecutor();
-    referencedExecutorIsNotUsedAfterItsShutdown();
+    testStopping();
     executorInAUniquePointerIsServed();
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     forkedChildDoesNothingAndClosesThePort();

@@ -18,7 +18,7 @@ by_pkg_config() { # builds and runs the tests of exporter.h, with the flags of p
     shift
     export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
     # shellcheck disable=SC2046
-    ${CXX:-g++} "${flags[@]}" "$@" $(pkg-config --cflags trtllm_exporter) "${sim[@]}" "$here/exporter.cc" \
+    ${CXX:-g++} "${flags[@]}" "$@" $(pkg-config --cflags trtllm_exporter) "${sim[@]}" "$here"/{exporter,stopping}.cc \
         -o "$folder/exporter" -L"$folder" -ltensorrt_llm $(pkg-config --libs trtllm_exporter) \
         -Wl,-rpath,"$folder:$work/prefix/lib" && timeout 300 "$folder/exporter"
 }

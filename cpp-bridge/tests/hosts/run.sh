@@ -65,21 +65,21 @@ step=("$artifacts/libtrtllm_sim_c.a" "-Wl,--exclude-libs,ALL")
 
 # build FOLDER FLAG…: builds the SDK, the tests and the preload with these flags, on all cores.
 build() {
-    local out=$work/$1 name
+    local out=$work/$1
     shift
     mkdir -p "$out"
     # One translation unit compiles in half the time of its files.
     cat "$bridge"/sim/src/*.cc >"$out/sdk.cc"
     local compile=("${CXX:-g++}" "${flags[@]}" "$@" -fPIC "${sim[@]}" -I"$bridge/sim/src" -I"$bridge/library/include")
-    printf '%s\n' "-c $out/sdk.cc -o $out/sdk.o" "-c $here/publisher.cc -o $out/publisher.o" "-c $here/host.cc -o $out/host.o" \
+    printf '%s\n' "-c $out/sdk.cc -o $out/sdk.o" "-c $here/publisher.cc -o $out/publisher.o" "-c $here/lines.cc -o $out/lines.o" \
+        "-c $here/host.cc -o $out/host.o" \
         "-DHOST_IS_A_PLUGIN -c $here/host.cc -o $out/plugin.o" "$here/loader.cc -o $out/loader -ldl" |
         xargs -P "$(nproc)" -L 1 "${compile[@]}" || return 1
     compile+=(-L"$out" "-Wl,-rpath,$out")
     "${compile[@]}" -shared "$out/sdk.o" "${step[@]}" -o "$out/libtensorrt_llm.so" &&
         "${compile[@]}" -shared "$out/plugin.o" -o "$out/plugin.so" -ltensorrt_llm || return 1
-    for name in publisher host; do
-        "${compile[@]}" "$out/$name.o" -o "$out/$name" -ltensorrt_llm -ldl || return 1
-    done
+    "${compile[@]}" "$out"/{publisher,lines}.o -o "$out/publisher" -ltensorrt_llm -ldl &&
+        "${compile[@]}" "$out/host.o" -o "$out/host" -ltensorrt_llm -ldl || return 1
     "$bridge/preload/build.sh" "$bridge/sim/include" "$out/preload.so" "$out/libtensorrt_llm.so" -g "$@"
 }
 

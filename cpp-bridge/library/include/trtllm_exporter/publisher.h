@@ -18,6 +18,7 @@
 #include "trtllm_exporter/detail/lines.h"
 #include "trtllm_exporter/detail/members.h"
 #include "trtllm_exporter/detail/options.h"
+#include "trtllm_exporter/detail/outgoing.h"
 #include "trtllm_exporter/detail/process.h"
 #include "trtllm_exporter/detail/sender.h"
 #include "trtllm_exporter/detail/values.h"

@@ -4,6 +4,7 @@
 
 #include "trtllm_exporter/detail/line_ring.h"
 #include "trtllm_exporter/detail/options.h"
+#include "trtllm_exporter/detail/outgoing.h"
 #include "trtllm_exporter/detail/process.h"
 
 #include <algorithm>
@@ -92,7 +93,7 @@ public:
         ++mFlushes;
         mWake.notify_one();
         auto const done = mFlushed.wait_for(
-            lock, timeout, [this] { return mRing.used() == 0 && mOut.empty() && connected.load(); });
+            lock, timeout, [this] { return mRing.used() == 0 && !mSending && connected.load(); });
         --mFlushes;
         return done;
     }
@@ -179,10 +180,10 @@ private:
         }
         {
             std::unique_lock lock(mMutex);
-            if (mOut.size() == mSent)
+            if (mOut.empty())
             {
-                mOut.clear();
-                mSent = 0;
+                mOut.forgetWhatWasRead(mSocket);
+                mSending = false;
                 if (mRing.used() == 0 && mFlushes > 0)
                 {
                     mFlushed.notify_all();
@@ -192,8 +193,9 @@ private:
                     = mWake.wait_for(lock, std::chrono::seconds(1), [this] { return mStopped || mRing.used() > 0; });
                 mWake.wait_for(lock, woken ? mOptions.linger : std::chrono::milliseconds(0),
                     [this] { return mStopped || mFlushes > 0 || mRing.used() >= sendThreshold(); });
-                mRing.take(mOut, kChunk);
-                if (mOut.empty() && mStopped)
+                mRing.take(mOut.text(), kChunk);
+                mSending = !mOut.empty();
+                if (!mSending && mStopped)
                 {
                     return false;
                 }
@@ -263,10 +265,6 @@ private:
         }
         mRetry = kFirstRetry;
         failing = false;
-        // If the last connection broke in the middle of a line, the whole line is sent again.
-        auto const begun = mSent == 0 ? std::string::npos : mOut.rfind('\n', mSent - 1);
-        mOut.erase(0, begun == std::string::npos ? 0 : begun + 1);
-        mSent = 0;
         connected = true;
         return true;
     }
@@ -282,12 +280,10 @@ private:
 
     void send()
     {
-        if (mSent < mOut.size())
+        if (!mOut.empty())
         {
-            auto const sent = ::send(mSocket, mOut.data() + mSent, mOut.size() - mSent, MSG_NOSIGNAL | MSG_DONTWAIT);
-            if (sent >= 0)
+            if (mOut.send(mSocket))
             {
-                mSent += static_cast<std::size_t>(sent);
                 delivered();
                 return;
             }
@@ -298,15 +294,15 @@ private:
             }
         }
         // The socket is full, or there is nothing to send: check whether the exporter closed the connection.
-        pollfd peer{mSocket, static_cast<short>(mSent < mOut.size() ? POLLOUT | POLLRDHUP : POLLRDHUP), 0};
-        auto const ready = ::poll(&peer, 1, mSent < mOut.size() ? 50 : 0);
+        pollfd peer{mSocket, static_cast<short>(mOut.empty() ? POLLRDHUP : POLLOUT | POLLRDHUP), 0};
+        auto const ready = ::poll(&peer, 1, mOut.empty() ? 0 : 50);
         if (ready > 0 && (peer.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
         {
             disconnect();
             return;
         }
         // A new connection gets a second to send the backlog before this counts as a slow exporter.
-        if (mDropping.load(std::memory_order_relaxed) && mSent < mOut.size()
+        if (mDropping.load(std::memory_order_relaxed) && !mOut.empty()
             && Clock::now() - mConnectedAt > std::chrono::seconds(1))
         {
             log(State::kDropping, "the exporter does not read " + mPath + " fast enough; dropping the oldest records");
@@ -337,6 +333,7 @@ private:
 
     void disconnect()
     {
+        mOut.disconnected(mSocket);
         connected = false;
         mClosedSoon = Clock::now() - mConnectedAt < kRefusal;
         Forks::close(mSocket);
@@ -379,14 +376,14 @@ private:
     LineRing mRing;       // guarded by mMutex
     bool mStarted{false}; // guarded by mMutex
     bool mStopped{false}; // guarded by mMutex
+    bool mSending{false}; // guarded by mMutex: lines of mOut are not sent yet
     int mFlushes{0};      // guarded by mMutex
     std::string mError;   // guarded by mMutex
     Clock::time_point mDeadline;
     Clock::time_point mConnectedAt;
     bool mClosedSoon{false}; // the exporter closed the last connection soon after it was opened
     std::atomic<bool> mDropping{false};
-    std::string mOut;     // the chunk being sent; emptied and filled under mMutex
-    std::size_t mSent{0}; // how many bytes of mOut are sent
+    Outgoing mOut;
     int mSocket{-1};
     std::chrono::milliseconds mRetry{kFirstRetry};
     State mState{State::kStarting};

@@ -1,0 +1,91 @@
+#pragma once
+
+// The lines that a publisher has given to the kernel, until the exporter has read them.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+namespace trtllm_exporter
+{
+inline namespace development
+{
+namespace detail
+{
+
+/// Whole lines: those that are in the socket, and those that are not sent yet. An exporter may end before it has read what
+/// is in its socket; the next one gets these lines again.
+class Outgoing
+{
+public:
+    [[nodiscard]] bool empty() const
+    {
+        return mSent == mText.size();
+    }
+
+    /// Lines are added at its end.
+    std::string& text()
+    {
+        return mText;
+    }
+
+    /// Sends what the socket takes. Returns false if it is full or closed; errno says which.
+    bool send(int socket)
+    {
+        auto const sent = ::send(socket, mText.data() + mSent, mText.size() - mSent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        mSent += static_cast<std::size_t>(std::max<ssize_t>(sent, 0));
+        mReset = sent < 0 && errno == ECONNRESET; // the kernel reports it once
+        return sent >= 0;
+    }
+
+    /// Forgets the lines that the exporter has read. The kernel counts its own structures too, so a few more are kept.
+    void forgetWhatWasRead(int socket)
+    {
+        int unread = 0;
+        ::ioctl(socket, TIOCOUTQ, &unread);
+        // Checked afterwards, because the kernel empties a socket that is closed.
+        pollfd peer{socket, POLLRDHUP, 0};
+        if (::poll(&peer, 1, 0) == 0)
+        {
+            forget(mSent - std::min(mSent, static_cast<std::size_t>(std::max(unread, 0))));
+        }
+    }
+
+    /// After this, the lines that the exporter left unread, or got only in part, are not sent yet.
+    void disconnected(int socket)
+    {
+        int error = 0;
+        socklen_t size = sizeof(error);
+        ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
+        // A reset says that something is unread.
+        if (error != ECONNRESET && !mReset)
+        {
+            forget(mSent);
+        }
+        mSent = 0;
+        mReset = false;
+    }
+
+private:
+    /// Removes the whole lines of the first `bytes`.
+    void forget(std::size_t bytes)
+    {
+        auto const lines = std::string_view(mText).substr(0, bytes).rfind('\n') + 1;
+        mText.erase(0, lines);
+        mSent -= lines;
+    }
+
+    std::string mText;
+    std::size_t mSent{0};
+    bool mReset{false};
+};
+
+} // namespace detail
+} // namespace development
+} // namespace trtllm_exporter
