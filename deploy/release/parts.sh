@@ -20,7 +20,7 @@ pack() { # PARENT NAME FILE: the same files give the same archive
 tar -xzf "$work/chart/trtllm-exporter-$version.tgz" -C "$work/chart"
 pack "$work/chart" trtllm-exporter "trtllm-exporter-chart-$version.tgz"
 
-cp -r examples/python "$work/python"
+cp -rL examples/python "$work/python" # with the licence, which is a link
 "${PYTHON:-python3}" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" "$work/python"
 
 top=trtllm-exporter-monitoring-$version

@@ -1,7 +1,9 @@
 """Tests copies of what a server reads itself, with objects that have upstream's own method names."""
 import asyncio
+import copy
 import inspect
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -148,6 +150,32 @@ class Copying(unittest.TestCase):
             self.assertIn("generate_async", vars(self.llm))
         self.assertEqual(set(vars(self.llm)), {"args", "text", "_made", "_given"})
 
+    def test_a_result_can_be_pickled_and_copied(self):
+        with copying(self.llm, self.path):
+            result = self.llm.generate_async([1, 2, 3])
+            sent = pickle.loads(pickle.dumps(result))
+            self.assertIs(type(sent), Result)
+            self.assertNotIn("_publish_when_finished", vars(sent))
+            self.assertEqual(len(copy.copy(result).result().outputs[0].token_ids), 2)
+            self.assertEqual(self.requests(), [])
+            result.result()
+            until(lambda: len(self.requests()) == 1)
+
+    def test_another_instrumentation_stays(self):
+        class_method = self.llm.get_stats
+        before = self.llm.get_stats = lambda timeout: class_method(timeout)
+        with copying(self.llm, self.path):
+            pass
+        self.assertIs(self.llm.get_stats, before)
+        copies = copying(self.llm, self.path)
+        copies.start()
+        copied = self.llm.get_stats
+        after = self.llm.get_stats = lambda timeout: copied(timeout)
+        copies.stop()
+        self.assertIs(self.llm.get_stats, after)
+        self.llm.generate([[1]])
+        self.assertEqual((len(self.llm.get_stats(0)), copies.publisher.sent + copies.publisher.dropped), (4, 0))
+
     def test_an_error_of_the_copy_is_logged_once_and_does_not_reach_the_server(self):
         self.llm.get_stats = lambda timeout: [{"iter": object()}, {"iter": object()}]
         with self.assertLogs("trtllm_exporter_publisher") as logs, copying(self.llm, self.path):
@@ -163,6 +191,22 @@ SERVER = """
         llm = LLM("org/llama")
         llm.generate([[1]])
         print(len(llm.get_stats(0)), *sys.argv[1:])
+"""
+
+
+SPAWNING_SERVER = """
+    import multiprocessing, os, sys
+    sys.path[:0] = os.environ["FOLDERS"].split(os.pathsep)
+    def serve(requests):
+        from tensorrt_llm import LLM
+        llm = LLM("org/llama")
+        llm.generate([[1]] * requests)
+        print(len(llm.get_stats(0)))
+    if __name__ == "__main__":
+        child = multiprocessing.get_context(sys.argv[1]).Process(target=serve, args=(2,))
+        child.start()
+        child.join()
+        sys.exit(child.exitcode)
 """
 
 
@@ -203,6 +247,13 @@ class Launcher(unittest.TestCase):
         for path in ("", os.path.join(self.folder, "nobody.sock")):
             self.assertEqual(self.run_server("some_server", TRTLLM_EXPORTER_SOCKET=path).stdout, "4\n")
         self.assertEqual(self.listener.connections, [])
+
+    def test_an_engine_in_a_spawned_child_is_found(self):
+        self.write("spawning_server.py", textwrap.dedent(SPAWNING_SERVER))
+        for number, method in enumerate(("spawn", "forkserver", "fork"), 1):
+            ended = self.run_server("spawning_server", method)
+            self.assertEqual((ended.stdout, ended.returncode), ("8\n", 0), ended.stderr)
+            until(lambda: len(self.listener.records()) == 8 * number)
 
     def test_without_a_module_the_usage_is_printed(self):
         ended = self.run_server()

@@ -7,36 +7,60 @@ Environment:
   TRTLLM_EXPORTER_MODEL          label `model` of the engine [the last part of the model's name or folder]
   TRTLLM_EXPORTER_MODEL_VERSION  label `version`, with TRTLLM_EXPORTER_MODEL [1]
 """
+from __future__ import annotations
+
 import functools
 import importlib.abc
+import importlib.machinery
 import importlib.util
 import logging
+import multiprocessing.spawn
 import os
 import runpy
 import sys
+from types import ModuleType
+from typing import Any, Callable, Sequence
 
 from .copies import copying
 from .publisher import DEFAULT_SOCKET
 
 _log = logging.getLogger(__name__)
+MAIN = "TRTLLM_EXPORTER_MAIN"  # the main module of the parent of a spawned child
 
 
-def main():
+def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         print(__doc__.strip(), file=sys.stderr)
         sys.exit(0 if sys.argv[1:2] == ["--help"] else 2)
-    if os.environ.get("TRTLLM_EXPORTER_SOCKET", DEFAULT_SOCKET):
-        sys.meta_path.insert(0, _WhenImported("tensorrt_llm", _copy_each_llm))
+    copy_each_llm()
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
-def _copy_each_llm(tensorrt_llm):
+def copy_each_llm() -> None:
+    """In this process, and in the children that `multiprocessing` spawns, because a server may create its LLM there."""
+    if not os.environ.get("TRTLLM_EXPORTER_SOCKET", DEFAULT_SOCKET):
+        return
+    sys.meta_path.insert(0, _WhenImported("tensorrt_llm", _copy_each_of))
+    prepared = multiprocessing.spawn.get_preparation_data
+
+    @functools.wraps(prepared)
+    def prepare(name: str) -> dict[str, Any]:
+        data = dict(prepared(name))
+        # A child imports the main module first. It imports `child` instead, which calls this function and imports that one.
+        os.environ[MAIN] = data.get("init_main_from_name") or ""
+        data["init_main_from_name"] = f"{__package__}.child"
+        return data
+
+    multiprocessing.spawn.get_preparation_data = prepare
+
+
+def _copy_each_of(tensorrt_llm: Any) -> None:
     """Each new tensorrt_llm.LLM publishes its copies until the process ends."""
     created = tensorrt_llm.LLM.__init__
 
     @functools.wraps(created)
-    def create(self, *arguments, **named):
+    def create(self: Any, *arguments: Any, **named: Any) -> None:
         created(self, *arguments, **named)
         try:
             copying(self, os.environ.get("TRTLLM_EXPORTER_SOCKET", DEFAULT_SOCKET),
@@ -51,10 +75,11 @@ def _copy_each_llm(tensorrt_llm):
 class _WhenImported(importlib.abc.MetaPathFinder):
     """Calls `then` with the module `name` once it is imported."""
 
-    def __init__(self, name, then):
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name, self._then = name, then
 
-    def find_spec(self, name, _path, _target=None):
+    def find_spec(self, name: str, _path: Sequence[str] | None,
+                  _target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
         if name != self._name:
             return None
         sys.meta_path.remove(self)
@@ -62,11 +87,11 @@ class _WhenImported(importlib.abc.MetaPathFinder):
         if spec is not None and spec.loader is not None:
             executed = spec.loader.exec_module
 
-            def exec_module(module):
+            def exec_module(module: ModuleType) -> None:
                 executed(module)
                 self._then(module)
 
-            spec.loader.exec_module = exec_module
+            setattr(spec.loader, "exec_module", exec_module)
         return spec
 
 

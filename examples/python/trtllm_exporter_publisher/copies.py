@@ -1,9 +1,13 @@
 """Publishes copies of what a server reads from its engine itself."""
+from __future__ import annotations
+
 import functools
 import logging
+import os
+from typing import Any, Callable, Mapping
 
 from .engine import publisher_of
-from .publisher import DEFAULT_BUFFER, DEFAULT_SOCKET
+from .publisher import DEFAULT_BUFFER, DEFAULT_SOCKET, Publisher
 
 _log = logging.getLogger(__name__)
 
@@ -16,44 +20,58 @@ class copying:  # noqa: N801: used like a function
     while copying is logged once. The server does not notice it.
     """
 
-    def __init__(self, llm, path=DEFAULT_SOCKET, model=None, version="1", *, config=None, retry=1.0,
-                 buffer_bytes=DEFAULT_BUFFER):
+    def __init__(self, llm: Any, path: str | os.PathLike[str] = DEFAULT_SOCKET, model: str | None = None, version: str = "1",
+                 *, config: Mapping[str, object] | None = None, retry: float = 1.0,
+                 buffer_bytes: int = DEFAULT_BUFFER) -> None:
         self.publisher = publisher_of(llm, path, model, version, config=config, retry=retry, buffer_bytes=buffer_bytes)
-        self._llm, self._failing = llm, False
+        self._llm, self._failing, self._active = llm, False, False
+        self._methods: dict[str, Any] = {}
 
-    def start(self):
+    def start(self) -> Publisher:
         """Starts to copy, for a server without a `with` block, and returns the Publisher."""
         return self.__enter__()
 
-    def stop(self):
+    def stop(self) -> None:
         """Ends what `start` started."""
         self.__exit__()
 
-    def __enter__(self):
+    def __enter__(self) -> Publisher:
+        self._active = True
         for name, copied in (("get_stats", self._all), ("get_stats_async", self._each), ("generate_async", self._request)):
             original = getattr(self._llm, name, None)
             if original is not None:
-                setattr(self._llm, name, _then(original, copied))
+                before = vars(self._llm).get(name)  # of another instrumentation; None: the method of the class
+                method = _then(original, copied)
+                setattr(self._llm, name, method)
+                self._methods[name] = method, before
         return self.publisher
 
-    def __exit__(self, *_exception):
-        for name in ("get_stats", "get_stats_async", "generate_async"):
-            vars(self._llm).pop(name, None)  # the method of the class is back
+    def __exit__(self, *_exception: object) -> None:
+        self._active = False
+        for name, (method, before) in self._methods.items():
+            if vars(self._llm).get(name) is not method:
+                continue  # another instrumentation calls this method, which copies nothing any more
+            if before is None:
+                delattr(self._llm, name)
+            else:
+                setattr(self._llm, name, before)
         self.publisher.close()
 
-    def _all(self, records):
+    def _all(self, records: Any) -> Any:
         for record in records:
             self._copy(self.publisher.publish, record)
         return records
 
-    def _each(self, records):
+    def _each(self, records: Any) -> Any:
         return _Copied(records, functools.partial(self._copy, self.publisher.publish))
 
-    def _request(self, result):
+    def _request(self, result: Any) -> Any:
         self._copy(_observe, result, functools.partial(self._copy, self.publisher.observe))
         return result
 
-    def _copy(self, publish, *arguments):
+    def _copy(self, publish: Callable[..., object], *arguments: Any) -> None:
+        if not self._active:
+            return
         try:
             publish(*arguments)
             self._failing = False
@@ -63,9 +81,9 @@ class copying:  # noqa: N801: used like a function
             self._failing = True
 
 
-def _then(original, copied):
+def _then(original: Callable[..., Any], copied: Callable[[Any], Any]) -> Callable[..., Any]:
     @functools.wraps(original)  # servers look at the signature
-    def method(*arguments, **named):
+    def method(*arguments: Any, **named: Any) -> Any:
         return copied(original(*arguments, **named))
     return method
 
@@ -73,56 +91,67 @@ def _then(original, copied):
 class _Copied:
     """The same asynchronous iterator. Each record is published before the server gets it."""
 
-    def __init__(self, records, publish):
+    def __init__(self, records: Any, publish: Callable[[Any], None]) -> None:
         self._records, self._publish = records, publish
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._records, name)
 
-    def __aiter__(self):
+    def __aiter__(self) -> _Copied:
         return self
 
-    async def __anext__(self):
+    async def __anext__(self) -> Any:
         record = await self._records.__anext__()
         self._publish(record)
         return record
 
 
-def _observe(result, publish):
+def _observe(result: Any, publish: Callable[[Any], None]) -> None:
     """Calls `publish` with this result when it is finished."""
     result._publish_when_finished = publish
-    result.__class__ = _observed(type(result))
+    kind: Any = type(result)
+    result.__class__ = _observed(kind)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 @functools.lru_cache(maxsize=None)
-def _observed(kind):
-    """The class of a result, with each way to wait for it. It has the same name and the same attributes."""
-    def finish(result):
+def _observed(kind: type[Any]) -> type[Any]:
+    """The class of a result, with each way to wait for it. It has the same name and the same attributes, and is pickled as
+    the class of the engine."""
+    def finish(result: Any) -> None:
         publish = result._publish_when_finished
         if publish is not None and result.finished:
             result._publish_when_finished = None
             publish(result)
 
-    def waiting(name):
+    def waiting(name: str) -> Any:
         original = getattr(kind, name)
 
         @functools.wraps(original)
-        def wait(self, *arguments, **named):
+        def wait(self: Any, *arguments: Any, **named: Any) -> Any:
             value = original(self, *arguments, **named)
             finish(self)
             return value
         return wait
 
-    def awaiting(name):
+    def awaiting(name: str) -> Any:
         original = getattr(kind, name)
 
         @functools.wraps(original)
-        async def wait(self, *arguments, **named):
+        async def wait(self: Any, *arguments: Any, **named: Any) -> Any:
             value = await original(self, *arguments, **named)
             finish(self)
             return value
         return wait
 
+    def reduce(self: Any, _protocol: Any) -> Any:
+        plain = object.__new__(kind)
+        plain.__dict__.update((name, value) for name, value in vars(self).items() if name != "_publish_when_finished")
+        return _itself, (plain,)
+
     methods = {name: make(name) for make, names in ((waiting, ("__next__", "result")), (awaiting, ("__anext__", "aresult")))
                for name in names if hasattr(kind, name)}
-    return type(kind.__name__, (kind,), {"__slots__": (), "__module__": kind.__module__, **methods})
+    return type(kind.__name__, (kind,), {"__slots__": (), "__module__": kind.__module__, "__reduce_ex__": reduce, **methods})

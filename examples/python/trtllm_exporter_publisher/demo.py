@@ -1,7 +1,10 @@
 """Publishes the records of a simulated engine, without TensorRT-LLM: python3 -m trtllm_exporter_publisher.demo"""
+from __future__ import annotations
+
 import argparse
 import random
 import time
+from typing import Any
 
 from .engine import publishing
 from .publisher import DEFAULT_SOCKET
@@ -10,10 +13,10 @@ from .publisher import DEFAULT_SOCKET
 class DemoLLM:
     """Replaces tensorrt_llm.LLM. A busy engine with fifty iterations per second."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.iter, self.active, self.reused, self.missed, self._next = 0, 0, 0, 0, time.monotonic()
 
-    def get_stats(self, timeout):
+    def get_stats(self, timeout: float) -> list[dict[str, Any]]:
         time.sleep(timeout)
         records = []
         while self._next < time.monotonic():
@@ -21,7 +24,7 @@ class DemoLLM:
             records.append(self.record())
         return records
 
-    def record(self):
+    def record(self) -> dict[str, Any]:
         new = self.active == 0 or (self.active < 60 and random.random() < 0.3)
         done = self.active > 1 and random.random() < 0.3
         self.iter += 1
@@ -44,7 +47,7 @@ class DemoLLM:
                 "numPausedRequests": 0, "numCtxTokens": 160 * new, "microBatchId": 0, "avgNumDecodedTokensPerIter": 1.0}}
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", default=DEFAULT_SOCKET)
     parser.add_argument("--model", default="demo")

@@ -1,7 +1,12 @@
 """Reads the statistics of an engine until the context ends."""
+from __future__ import annotations
+
 import asyncio
 import logging
+import os
 import threading
+from types import TracebackType
+from typing import Any, Callable, Mapping
 
 from .publisher import DEFAULT_BUFFER, DEFAULT_SOCKET, Publisher, engine_name
 from .settings import engine_settings
@@ -11,7 +16,8 @@ _END = 5.0  # seconds for the last drain: an engine that hangs must not hang its
 _log = logging.getLogger(__name__)
 
 
-def publisher_of(engine, path, model, version, *, config, retry, buffer_bytes):
+def publisher_of(engine: Any, path: str | os.PathLike[str], model: str | None, version: str, *,
+                 config: Mapping[str, object] | None, retry: float, buffer_bytes: int) -> Publisher:
     """A Publisher with the name and the settings of this engine."""
     arguments = getattr(engine, "args", None)
     folder = getattr(arguments, "model", "")
@@ -32,38 +38,43 @@ class publishing:  # noqa: N801: used like a function
     The arguments of an LLM are published as its settings. `config` has more of them, or corrects them.
     """
 
-    def __init__(self, engine, path=DEFAULT_SOCKET, model=None, version="1", *, config=None, retry=1.0,
-                 buffer_bytes=DEFAULT_BUFFER):
+    def __init__(self, engine: Any, path: str | os.PathLike[str] = DEFAULT_SOCKET, model: str | None = None,
+                 version: str = "1", *, config: Mapping[str, object] | None = None, retry: float = 1.0,
+                 buffer_bytes: int = DEFAULT_BUFFER) -> None:
         self.publisher = publisher_of(engine, path, model, version, config=config, retry=retry, buffer_bytes=buffer_bytes)
         self._engine, self._failing = engine, False
-        self._ended, self._thread, self._task = threading.Event(), None, None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    def start(self):
+    def start(self) -> Publisher:
         """Starts to publish, for a server without a `with` block, and returns the Publisher."""
         return self.__enter__()
 
-    def stop(self):
+    def stop(self) -> None:
         """Ends what `start` started."""
         self.__exit__()
 
-    def __enter__(self):
+    def __enter__(self) -> Publisher:
         self._thread = threading.Thread(target=self._run, name="trtllm-publish", daemon=True)
         self._thread.start()
         return self.publisher
 
-    def __exit__(self, *_exception):
+    def __exit__(self, *_exception: object) -> None:
         self._ended.set()
-        self._thread.join(_END)
-        if self._thread.is_alive():
-            self._abandon()
+        if self._thread is not None:
+            self._thread.join(_END)
+            if self._thread.is_alive():
+                self._abandon()
         self.publisher.close()
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Publisher:
         self._task = asyncio.create_task(self._run_async())
         return self.publisher
 
-    async def __aexit__(self, *_exception):
+    async def __aexit__(self, *_exception: object) -> None:
         self._ended.set()
+        assert self._task is not None, "async with creates it"
         try:
             ended, _running = await asyncio.wait({self._task}, timeout=_END)
             if not ended:
@@ -73,17 +84,17 @@ class publishing:  # noqa: N801: used like a function
             await asyncio.to_thread(self.publisher.close)  # other tasks continue while the last records are sent
 
     @staticmethod
-    def _abandon():
+    def _abandon() -> None:
         _log.warning("the engine did not return its statistics within %g s; the last ones are lost", _END)
 
-    def _run(self):
+    def _run(self) -> None:
         last = False
         while not last:
             last = self._ended.wait(_INTERVAL)
             with self._logged_once() as each:
                 self._drain(each)
 
-    async def _run_async(self):
+    async def _run_async(self) -> None:
         last = False
         while not last:
             await asyncio.sleep(_INTERVAL)
@@ -97,7 +108,7 @@ class publishing:  # noqa: N801: used like a function
                 else:
                     self._drain(each)
 
-    def _drain(self, each):
+    def _drain(self, each: _LoggedOnce) -> None:
         if not hasattr(self._engine, "get_latest_iteration_stats"):
             for record in self._engine.get_stats(_INTERVAL):
                 each.publish(self.publisher.publish, record)
@@ -109,25 +120,26 @@ class publishing:  # noqa: N801: used like a function
         for record in self._engine.get_latest_request_stats():
             each.publish(self.publisher.publish_requests, record)
 
-    def _logged_once(self):
+    def _logged_once(self) -> _LoggedOnce:
         return _LoggedOnce(self)
 
 
 class _LoggedOnce:
-    def __init__(self, owner):
-        self._owner, self._invalid = owner, None
+    def __init__(self, owner: publishing) -> None:
+        self._owner = owner
+        self._invalid: Exception | None = None
 
-    def __enter__(self):
+    def __enter__(self) -> _LoggedOnce:
         return self
 
-    def publish(self, publish, record):
+    def publish(self, publish: Callable[[Any], object], record: Any) -> None:
         """The engine returns each record once, so an invalid one must not lose those after it."""
         try:
             publish(record)
         except Exception as error:
             self._invalid = error
 
-    def __exit__(self, _kind, error, _trace):
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> bool:
         error = error or self._invalid
         if error is not None and not isinstance(error, Exception):
             return False

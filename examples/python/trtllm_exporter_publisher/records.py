@@ -1,6 +1,9 @@
 """Turns TensorRT-LLM's objects into lines for the exporter. Reads attributes only, so it works with every release."""
+from __future__ import annotations
+
 import json
 import math
+from typing import Any, Iterable
 
 _TIMES = ("arrival_time", "first_scheduled_time", "first_token_time", "last_token_time", "kv_cache_transfer_start",
           "kv_cache_transfer_end")
@@ -9,7 +12,7 @@ _CACHE = ("num_total_allocated_blocks", "num_new_allocated_blocks", "num_reused_
 _DRAFTS = ("acceptance_rate", "total_accepted_draft_tokens", "total_draft_tokens")
 
 
-def iteration(record):
+def iteration(record: Any) -> str:
     """One line of JSON. Releases before 1.0 return JSON text, later ones dicts, the bindings objects."""
     if hasattr(record, "to_json_str"):
         record = record.to_json_str()
@@ -23,9 +26,9 @@ def iteration(record):
         return json.dumps(_finite(record), separators=(",", ":"))
 
 
-def _finite(value):
+def _finite(value: Any) -> Any:
     """Without numbers that are not finite."""
-    def keep(member):
+    def keep(member: object) -> bool:
         return not isinstance(member, float) or math.isfinite(member)
     if isinstance(value, dict):
         return {name: _finite(member) for name, member in value.items() if keep(member)}
@@ -37,14 +40,14 @@ def _finite(value):
 request_rows = iteration  # a RequestStatsPerIteration has the same forms
 
 
-def finished_request(output):
+def finished_request(output: Any) -> dict[str, Any] | None:
     """The entry for a finished request, or None."""
     if hasattr(output, "has_error"):
         return None if output.has_error() else _of_response(output)
     return _of_output(output) if getattr(output, "finished", False) and output.outputs else None
 
 
-def _of_output(output):
+def _of_output(output: Any) -> dict[str, Any]:
     """A RequestOutput of the LLM API."""
     first = output.outputs[0]
     return _entry(output.request_id, getattr(first, "request_perf_metrics", None), getattr(first, "finish_reason", None),
@@ -52,7 +55,7 @@ def _of_output(output):
                   cached=getattr(output, "cached_tokens", None))
 
 
-def _of_response(response):
+def _of_response(response: Any) -> dict[str, Any] | None:
     """A Response of the bindings' Executor."""
     result = response.result
     if not result.is_final:
@@ -64,9 +67,10 @@ def _of_response(response):
                   tokens=beams[0] if beams else None)
 
 
-def _entry(request_id, metrics, reason, prompt=None, tokens=None, cached=None):
+def _entry(request_id: Any, metrics: Any, reason: Any, prompt: Any = None, tokens: Any = None,
+           cached: Any = None) -> dict[str, Any]:
     # Without return_perf_metrics, only the reason and the lengths are known.
-    entry = {"requestId": request_id, "perfMetrics": {} if metrics is None else _perf_metrics(metrics)}
+    entry: dict[str, Any] = {"requestId": request_id, "perfMetrics": {} if metrics is None else _perf_metrics(metrics)}
     if reason not in (None, "NOT_FINISHED"):
         entry["finishReason"] = reason
     if prompt:
@@ -79,7 +83,7 @@ def _entry(request_id, metrics, reason, prompt=None, tokens=None, cached=None):
     return entry
 
 
-def _perf_metrics(metrics):
+def _perf_metrics(metrics: Any) -> dict[str, Any]:
     values = _attributes(metrics, ("first_iter", "last_iter"))
     timing = getattr(metrics, "timing_metrics", None)
     if timing is not None:
@@ -90,8 +94,8 @@ def _perf_metrics(metrics):
     return values
 
 
-def _attributes(source, names):
-    values = {}
+def _attributes(source: Any, names: Iterable[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for name in names:
         value = getattr(source, name, None)
         if value is not None:

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import importlib
 import os
 import select
 import socket
 import struct
+import sys
 import termios
 import threading
 import time
@@ -104,6 +106,9 @@ class Sender:
             return
         self._thread = thread
         _running.add(self)
+        if getattr(sys.modules.get("multiprocessing.process"), "parent_process", lambda: None)() is not None:
+            # A child of multiprocessing runs no functions of atexit.
+            importlib.import_module("multiprocessing.util").Finalize(None, _close_all, exitpriority=0)
 
     def _run(self) -> None:
         running = True

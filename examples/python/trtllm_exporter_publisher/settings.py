@@ -1,4 +1,7 @@
 """The settings of an engine that explain its performance: the exporter shows them in nv_trt_llm_engine_config_info."""
+from __future__ import annotations
+
+from typing import Any
 
 # Each setting, and the arguments of tensorrt_llm.LLM that have it. The first one with a value counts.
 _ARGUMENTS = {
@@ -16,13 +19,13 @@ _ARGUMENTS = {
 }
 
 
-def engine_settings(engine):
+def engine_settings(engine: Any) -> dict[str, str | int]:
     """The settings of a tensorrt_llm.LLM. Those that this release or this engine does not have are left out."""
     found = {name: _first(engine, paths) for name, paths in _ARGUMENTS.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _first(engine, paths):
+def _first(engine: Any, paths: list[str]) -> str | int | None:
     for path in paths:
         try:
             value = engine.args
