@@ -5,6 +5,8 @@
 # The headers of a real release include those of CUDA, from $CUDA_HOME, $CUDA_PATH or /usr/local/cuda.
 set -euo pipefail
 preload=$(cd "$(dirname "$0")" && pwd)
+publisher=$preload/../library/include # in a release: share/trtllm_exporter/preload of its folder
+[ -d "$publisher" ] || publisher=$preload/../../../include
 usage='usage: build.sh INCLUDE_DIR OUT.so [LIBTENSORRT_LLM.so] [CXXFLAGS...]'
 include=${1:?$usage}
 out=${2:?$usage}
@@ -23,7 +25,7 @@ fail() {
 [ -z "$library" ] || [ -f "$library" ] || fail "$library does not exist; name the release's libtensorrt_llm.so"
 
 # 0.9 and 0.10 include cuda_fp16.h only if this is defined, and do not compile without it.
-flags=(-std=c++17 -DENABLE_BF16 -I"$preload/../library/include" -isystem "$include")
+flags=(-std=c++17 -DENABLE_BF16 -I"$publisher" -isystem "$include")
 for cuda in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda; do
     [ -z "$cuda" ] || [ ! -d "$cuda/include" ] || flags+=(-isystem "$cuda/include")
 done

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# install.sh PREFIX [TARGET_DIR]: installs headers, libraries, the pkg-config files and the CMake package under PREFIX.
+# install.sh PREFIX [TARGET_DIR]: installs headers, libraries, the pkg-config files, the CMake package and the sources of the
+# preload under PREFIX.
 # The result is relocatable. Run `cargo build --release -p trtllm-embed` first. TARGET_DIR is cargo's target directory
 # (default: CARGO_TARGET_DIR or target).
 # install.sh --publisher PREFIX: installs publisher.h only, which needs no library.
@@ -53,7 +54,9 @@ for header in publisher exporter; do # exporter.h needs all parts of publisher.h
     install_text "$work/$header.h" "$prefix/include/trtllm_exporter/$header.h"
     [ -z "$only_publisher" ] || exit 0
 done
-mkdir -p "$prefix"/lib/{pkgconfig,cmake/trtllm_exporter}
+mkdir -p "$prefix"/lib/{pkgconfig,cmake/trtllm_exporter} "$prefix/share/trtllm_exporter"
+# The preload must be built for the release of TensorRT-LLM that it serves, so its sources are installed.
+cp -r "$library/../preload" "$prefix/share/trtllm_exporter/"
 for file in trtllm_exporter.pc trtllm_exporter-static.pc; do
     install_text "$packaging/$file" "$prefix/lib/pkgconfig/$file"
 done
