@@ -101,7 +101,7 @@ mod tests {
             ("load=synthetic&output_tokens=0", "output_tokens"),
             ("load=synthetic&speed=2", "speed"),
             ("prompt_tokens=5", "prompt_tokens"),
-            ("load=/requests.jsonl", "use synthetic"),
+            ("load=/requests.jsonl", "must be synthetic"),
         ] {
             let why = read(&format!("executor:/e?{query}")).unwrap_err();
             assert!(why.contains(key), "{query}: {why}");

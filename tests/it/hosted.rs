@@ -126,7 +126,7 @@ fn an_engine_that_cannot_be_hosted_ends_the_start_with_one_message() {
     let engine = engine(folder.path());
     for (source, code, expected) in [
         (format!("executor:{}", folder.path().display()), 2, "TENSORRT_LLM_ROOT"),
-        (format!("executor:{}?load=/requests.jsonl", engine.display()), 2, "use synthetic"),
+        (format!("executor:{}?load=/requests.jsonl", engine.display()), 2, "must be synthetic"),
         (format!("executor:{}?max_batch=3", engine.display()), 2, "max_batch"),
     ] {
         let output = run(&["--source", &source, "--web.listen-address", "127.0.0.1:0"]);
