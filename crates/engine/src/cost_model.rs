@@ -137,6 +137,17 @@ struct Cell {
     work: [f32; FEATURES - 1],
 }
 
+/// Iterations with about the same work: how many, and their means.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EqualWork {
+    /// At most 500: older ones are forgotten.
+    pub iterations: f64,
+    pub seconds: f64,
+    pub context_tokens: f64,
+    pub generation_tokens: f64,
+    pub kv_tokens: f64,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostModel {
     /// Sums of products of features, weighted by 1 ÷ seconds², so that errors count relative to the iteration.
@@ -205,6 +216,18 @@ impl CostModel {
             generation_token: generation / 1e2,
             kv_token: kv / 1e5,
             error: self.error,
+        })
+    }
+
+    /// The engine's own past, by work.
+    pub fn equal_work(&self) -> impl Iterator<Item = EqualWork> {
+        let known = self.cells.iter().filter(|cell| cell.weight >= KNOWN);
+        known.map(|cell| EqualWork {
+            iterations: cell.weight.into(),
+            seconds: cell.seconds.into(),
+            context_tokens: f64::from(cell.work[0]) * 1e3,
+            generation_tokens: f64::from(cell.work[1]) * 1e2,
+            kv_tokens: f64::from(cell.work[2]) * 1e5,
         })
     }
 

@@ -28,7 +28,7 @@ pub struct FinishedRequest {
     pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
     /// For objectives.
     pub served: Served,
-    times: Times,
+    pub(crate) times: Times,
 }
 
 impl FinishedRequest {

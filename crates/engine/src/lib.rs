@@ -29,6 +29,7 @@ pub mod pools;
 pub mod queue_time;
 pub mod rank_totals;
 pub mod ranks;
+pub mod recent_requests;
 pub mod request_times;
 pub mod request_totals;
 pub mod requests;
@@ -303,6 +304,7 @@ impl EngineFold {
     /// If the entry has an absurd value. It is not counted.
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) -> Result<(), Implausible> {
         plausible::check_entry(entry)?;
+        self.requests.recent.tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
         self.requests.absorb_perf_metrics(entry, now);
         self.epoch.entries_ended(1);
         self.missing_records.requests_ended(now);

@@ -13,6 +13,7 @@ use trtllm_model::{Objectives, ServerMetrics};
 use super::finished_request::{FinishedRequest, finish_reason, served};
 use super::lifecycle::Lifecycle;
 use super::objectives::{ObjectiveTotals, Scope, Served};
+use super::recent_requests::RecentRequests;
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
 use super::request_totals::{LatencySource, RequestTotals, Usage};
 use super::server_metrics::{Increase, ServerFold, ServerTotals};
@@ -22,6 +23,7 @@ use super::successes::Successes;
 #[derive(Debug, Clone, Default)]
 pub struct RequestFold {
     pub totals: RequestTotals,
+    pub recent: RecentRequests,
     /// Requests that were reported complete by rows, while exact times may still arrive.
     complete: VecDeque<(Instant, CompleteRow)>,
     /// Whether rows report lengths and transfers. If not, they are taken from RequestPerfMetrics.
@@ -79,6 +81,7 @@ impl RequestFold {
         self.rows = RequestRows::Present;
         self.pending_usage.clear();
         self.unjudged.clear();
+        self.recent.note_row(row);
         self.totals.observe_usage(&Usage {
             // The prefill position of a complete request is the length of its prompt.
             input_tokens: row.context_prefill_position,
@@ -137,6 +140,7 @@ impl RequestFold {
         self.judge_entry(&served(entry, finished.as_ref()), now);
         self.absorb_steps(entry);
         let Some(finished) = finished else { return };
+        self.recent.note_entry(&finished);
         self.absorb_usage(
             &Usage {
                 input_tokens: finished.prompt_tokens,
@@ -250,6 +254,7 @@ impl RequestFold {
 
     /// trtllm-serve was replaced. Its next page shows where the times of requests come from.
     pub fn restart(&mut self) {
+        self.recent.clear();
         self.times_from_server = false;
     }
 

@@ -1,0 +1,71 @@
+//! Answers, as JSON and for people.
+
+use serde::{Deserialize, Serialize};
+
+/// A number and the interval that holds it with a probability of 90 %.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Range {
+    /// Half of the interval ÷ the value.
+    #[must_use]
+    pub fn relative(&self) -> f64 {
+        if self.value > 0.0 { (self.high - self.low) / 2.0 / self.value } else { 0.0 }
+    }
+
+    #[must_use]
+    pub fn holds(&self, truth: f64) -> bool {
+        self.low <= truth && truth <= self.high
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    pub p50: Range,
+    pub p95: Range,
+}
+
+/// Shares, 0..1. Absent without such an objective.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Met {
+    pub ttft: Option<Range>,
+    pub tpot: Option<Range>,
+    pub e2e: Option<Range>,
+    pub all: Option<Range>,
+}
+
+/// What an engine does, or would do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Forecast {
+    /// The queue does not grow without end.
+    pub stable: bool,
+    pub requests_per_second: Range,
+    /// Generated ones.
+    pub tokens_per_second: Range,
+    /// Absent if it is not stable.
+    pub ttft_seconds: Option<Times>,
+    pub tpot_seconds: Option<Times>,
+    /// Absent if it is stable.
+    pub queue_growth_per_second: Option<Range>,
+    /// Requests that wait for their first token.
+    pub waiting: Option<Range>,
+    pub objectives_met: Option<Met>,
+    /// The most requests that could be served. Absent if the engine's own iterations do not tell it.
+    pub capacity_requests_per_second: Option<Range>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    pub supported: bool,
+    /// Why there is no answer, and what to do about it.
+    pub reason: Option<String>,
+    pub measured: Option<Forecast>,
+    /// The present, simulated.
+    pub now: Option<Forecast>,
+    pub then: Option<Forecast>,
+}

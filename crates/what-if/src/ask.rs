@@ -1,0 +1,264 @@
+//! Answers a question, or says why it cannot and what to record first.
+
+use crate::answer::{Answer, Forecast};
+use crate::change::Change;
+use crate::costs::Costs;
+use crate::load::{Arrivals, Load};
+use crate::measured::measured;
+use crate::present::{Cache, Policy, Present};
+use crate::replay::{Outcome, Question};
+use crate::scheduler::Rules;
+
+/// Requests that must be known.
+const ENOUGH: usize = 200;
+/// Times the largest batch and token count that the engine has shown.
+const FAR: f64 = 4.0;
+/// The present, simulated, may differ from what was measured by this share.
+const MISS: f64 = 0.15;
+/// Half of the widest interval, as a share.
+const WIDE_RATE: f64 = 0.3;
+const WIDE_MEDIAN: f64 = 0.5;
+/// Recent iterations ÷ the engine's own past, from which the costs are not those of the present.
+const SLOWED: f64 = 1.12;
+/// Share of prompt tokens that come from the cache, from which it matters how they share blocks.
+const SHARED: f64 = 0.1;
+
+/// What the engine would do after `change`.
+#[must_use]
+pub fn ask(present: &Present, change: &Change) -> Answer {
+    let mut answer = Answer { supported: false, reason: None, measured: None, now: None, then: None };
+    match try_to_ask(present, change, &mut answer) {
+        Ok(()) => answer.supported = true,
+        Err(reason) => {
+            answer.reason = Some(reason);
+            answer.then = None;
+        }
+    }
+    answer
+}
+
+fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result<(), String> {
+    is_known(present)?;
+    let costs = Costs::of(present).ok_or(
+        "the costs of this engine's iterations are not known well enough; wait until it has run a few hundred iterations \
+         with batches of several sizes",
+    )?;
+    if change.max_draft_len.is_some() {
+        return Err(
+            "the iterations do not tell the time that drafts take, so another max_draft_len cannot be simulated; \
+                    measure a few minutes with it"
+                .to_owned(),
+        );
+    }
+    let load = Load::of(&present.requests);
+    if load.arrivals == Arrivals::Once {
+        return Err("all requests came at once, so there is no rate; ask while requests arrive".to_owned());
+    }
+    let rules = rules(present, change)?;
+    let changed = changed(&rules, change);
+    answer.measured = Some(measured(&present.requests, &present.objectives));
+    let question = |rules, rate, replicas| Question {
+        rules,
+        costs: &costs,
+        load: &load,
+        rate,
+        replicas,
+        objectives: present.objectives,
+    };
+    let known = present.requests.len();
+    let now = question(rules, 1.0, 1).answer(known);
+    answer.now = Some(shown(&now));
+    if let Some(measured) = &answer.measured {
+        agrees(question(rules, 1.0, 1).again(), now.forecast.stable, measured)?;
+    }
+    let then = question(changed, change.rate, change.replicas).answer(known);
+    answer.then = Some(shown(&then));
+    is_near(present, &rules, &changed, &now, &then)
+}
+
+/// A capacity is only told where it is near what the engine has shown.
+fn shown(outcome: &Outcome) -> Forecast {
+    let mut forecast = outcome.forecast;
+    let capacity = forecast.capacity_requests_per_second.take();
+    forecast.capacity_requests_per_second = capacity.filter(|_| outcome.reached_at_capacity.beyond() <= FAR);
+    forecast
+}
+
+fn is_known(present: &Present) -> Result<(), String> {
+    let refused = [
+        (present.sampling > 1.0, "statistics are sampled; set stats_interval to 1 and wait five minutes".to_owned()),
+        (
+            present.attention_dp_ranks > 1,
+            "engines with attention data parallelism are not simulated; ask for one without".to_owned(),
+        ),
+        (
+            present.disaggregated,
+            "disaggregated engines are not simulated; ask for one that serves both phases".to_owned(),
+        ),
+        (present.static_batching, "static batches are not simulated; use in-flight batching".to_owned()),
+        (
+            present.slowdown.is_some_and(|slowdown| slowdown > SLOWED),
+            "the engine is slower than its own past at equal work; find the cause first (trtllm-exporter doctor)"
+                .to_owned(),
+        ),
+        (
+            present.requests.len() < ENOUGH,
+            format!(
+                "lengths and times of only {} finished requests are known, and {ENOUGH} are needed; set return_perf_metrics \
+                 and enable_iter_req_stats, and wait until enough requests have ended",
+                present.requests.len()
+            ),
+        ),
+    ];
+    refused.into_iter().find(|(is_refused, _)| *is_refused).map_or(Ok(()), |(_, reason)| Err(reason))
+}
+
+fn rules(present: &Present, change: &Change) -> Result<Rules, String> {
+    let limits = &present.limits;
+    let unknown = |name| format!("the engine does not tell its {name}; give the exporter the engine's settings");
+    let max_num_tokens = limits.max_num_tokens.ok_or_else(|| unknown("max_num_tokens"))?;
+    let longest = present.requests.iter().map(|request| request.prompt).max().unwrap_or(0);
+    // What the engine does not tell is what the question says, or the default.
+    let chunked = limits.chunked_context.or(change.chunked_context).unwrap_or(longest > max_num_tokens);
+    let drafts = present.drafts.map_or((0, 0.0), |drafts| {
+        let length = drafts.length.round().max(1.0) as u32;
+        (length, acceptance(length, drafts.accepted))
+    });
+    Ok(Rules {
+        max_batch_size: limits.max_batch_size.ok_or_else(|| unknown("max_batch_size"))?,
+        max_num_tokens,
+        chunked_context: chunked,
+        policy: limits.policy.or(change.policy).unwrap_or(Policy::GuaranteedNoEvict),
+        cache: present.cache,
+        draft_len: drafts.0,
+        acceptance: drafts.1,
+    })
+}
+
+fn changed(rules: &Rules, change: &Change) -> Rules {
+    let blocks = |tokens: u64, cache: Cache| {
+        u32::try_from(tokens / u64::from(cache.tokens_per_block.max(1))).unwrap_or(u32::MAX).max(1)
+    };
+    Rules {
+        max_batch_size: change.max_batch_size.unwrap_or(rules.max_batch_size),
+        max_num_tokens: change.max_num_tokens.unwrap_or(rules.max_num_tokens),
+        chunked_context: change.chunked_context.unwrap_or(rules.chunked_context),
+        policy: change.policy.unwrap_or(rules.policy),
+        cache: rules.cache.map(|cache| match change.max_tokens {
+            Some(tokens) => Cache { blocks: blocks(tokens, cache), ..cache },
+            None => cache,
+        }),
+        ..*rules
+    }
+}
+
+/// The probability that a draft token is accepted after those before it, from the mean number of accepted ones.
+fn acceptance(length: u32, accepted: f64) -> f64 {
+    let mean = |chance: f64| (1..=length).map(|place| chance.powi(place as i32)).sum::<f64>();
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..40 {
+        let middle = (low + high) / 2.0;
+        if mean(middle) < accepted { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// Whether the simulation of the requests as they came shows what was measured.
+fn agrees(again: (f64, f64, f64), now_is_stable: bool, measured: &Forecast) -> Result<(), String> {
+    let pairs = [
+        ("requests/s", again.0, Some(measured.requests_per_second.value)),
+        ("median TTFT in s", again.1, measured.ttft_seconds.filter(|_| now_is_stable).map(|times| times.p50.value)),
+        ("median TPOT in s", again.2, measured.tpot_seconds.map(|times| times.p50.value)),
+    ];
+    for (name, simulated, measured) in pairs {
+        if let Some(measured) = measured.filter(|measured| (simulated / measured.max(1e-9) - 1.0).abs() > MISS) {
+            return Err(format!(
+                "the present, simulated, differs from what was measured ({name}: {simulated:.3}, not {measured:.3}), so \
+                 something that is not simulated decides; ask the doctor what limits the engine"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the changed engine is near enough to what was seen.
+fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, then: &Outcome) -> Result<(), String> {
+    let forecast = &then.forecast;
+    let reached = if forecast.stable { &then.reached } else { &then.reached_at_capacity };
+    if reached.beyond() > FAR {
+        return Err(format!(
+            "the changed engine would run iterations {:.1} times as large as any so far, and {FAR} times is the most; raise \
+             the load or the limit in steps, and record a few minutes at each",
+            reached.beyond()
+        ));
+    }
+    if let Some((utilization, uncertain)) = then.utilization
+        && utilization.ln().abs() < uncertain
+    {
+        return Err(format!(
+            "the engine would be at its capacity ({:.0} % ± {:.0} % of it), where it is uncertain whether the queue grows; ask \
+             for a little more or less",
+            100.0 * utilization,
+            100.0 * uncertain
+        ));
+    }
+    // Whether it is stable depends on the largest batches, which may not have been seen.
+    if then.utilization.is_some_and(|(utilization, _)| utilization > 0.7) && then.reached_at_capacity.beyond() > FAR {
+        return Err(
+            "whether the engine would keep up depends on batches more than 4 times as large as any so far; record a \
+                    few minutes at a higher load first"
+                .to_owned(),
+        );
+    }
+    let binds = |outcome: &Outcome| {
+        outcome.reached.cache_was_full || !outcome.forecast.stable && outcome.reached_at_capacity.cache_was_full
+    };
+    if binds(then) {
+        let (prompt, cached) = present.requests.iter().fold((0.0, 0.0), |(prompt, cached), request| {
+            (prompt + f64::from(request.prompt), cached + f64::from(request.cached))
+        });
+        if cached > SHARED * prompt {
+            return Err(
+                "the KV cache would be full, and how its blocks are shared and evicted then is not known; record \
+                        a few minutes with this limit or load"
+                    .to_owned(),
+            );
+        }
+        if !binds(now) && changed.policy == Policy::GuaranteedNoEvict {
+            return Err(
+                "the KV cache would be full, and the engine does not tell how many tokens each request reserves \
+                        (its max_tokens); record a few minutes with a full cache first"
+                    .to_owned(),
+            );
+        }
+    }
+    if changed.cache != rules.cache && present.requests.iter().any(|request| request.cached > 0) {
+        return Err(
+            "another size of the KV cache changes how much of it is reused, which is not simulated; measure a few \
+                    minutes with it"
+                .to_owned(),
+        );
+    }
+    if then.reached.prompt_waited_for_tokens
+        && present.limits.chunked_context.is_none()
+        && changed.chunked_context == rules.chunked_context
+        && !now.reached.prompt_waited_for_tokens
+    {
+        return Err(
+            "prompts would reach max_num_tokens, and the engine does not tell whether it computes them in chunks; add \
+                    --set enable_chunked_prefill=true or false, as it is set now"
+                .to_owned(),
+        );
+    }
+    if forecast.requests_per_second.relative() > WIDE_RATE {
+        return Err("the throughput would be uncertain by more than 30 %; record more of the load first".to_owned());
+    }
+    let medians = [forecast.ttft_seconds, forecast.tpot_seconds];
+    if medians.iter().flatten().any(|times| times.p50.relative() > WIDE_MEDIAN) {
+        return Err(
+            "the median latencies would be uncertain by more than 50 %: the engine would be close to its capacity"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}

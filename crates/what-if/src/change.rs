@@ -1,0 +1,147 @@
+//! What may be changed, as people write it: `max_batch_size=128`, and a rate of `1.5x`.
+
+use crate::present::Policy;
+
+/// Absent members stay as they are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    pub max_batch_size: Option<u32>,
+    pub max_num_tokens: Option<u32>,
+    /// Tokens of the KV cache.
+    pub max_tokens: Option<u64>,
+    pub policy: Option<Policy>,
+    pub chunked_context: Option<bool>,
+    pub max_draft_len: Option<u32>,
+    pub replicas: u32,
+    /// Times the present rate.
+    pub rate: f64,
+}
+
+impl Default for Change {
+    fn default() -> Self {
+        Self {
+            max_batch_size: None,
+            max_num_tokens: None,
+            max_tokens: None,
+            policy: None,
+            chunked_context: None,
+            max_draft_len: None,
+            replicas: 1,
+            rate: 1.0,
+        }
+    }
+}
+
+/// Replicas at most.
+const MOST_REPLICAS: u32 = 64;
+/// Times the present rate at most.
+const MOST_RATE: f64 = 100.0;
+
+impl Change {
+    /// The names that can be set.
+    pub const NAMES: &'static str = "max_batch_size, max_num_tokens, max_tokens, capacity_scheduler_policy, \
+        enable_chunked_prefill, max_draft_len, replicas";
+
+    /// Sets `NAME=VALUE`.
+    ///
+    /// # Errors
+    /// If the name is unknown or the value is invalid. The text says what to write.
+    pub fn set(&mut self, text: &str) -> Result<(), String> {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(format!("{text:?} is not NAME=VALUE; write for example max_batch_size=128"));
+        };
+        let whole = || match value.parse::<u32>() {
+            Ok(number) if number > 0 => Ok(number),
+            _ => Err(format!("{name} {value:?} is not a number above 0; correct it")),
+        };
+        match name {
+            "max_batch_size" => self.max_batch_size = Some(whole()?),
+            "max_num_tokens" => self.max_num_tokens = Some(whole()?),
+            "max_tokens" => self.max_tokens = Some(u64::from(whole()?)),
+            "max_draft_len" if value == "0" => self.max_draft_len = Some(0),
+            "max_draft_len" => self.max_draft_len = Some(whole()?),
+            "replicas" => {
+                self.replicas = Some(whole()?).filter(|count| *count <= MOST_REPLICAS).ok_or_else(too_many)?
+            }
+            "enable_chunked_prefill" => {
+                self.chunked_context = Some(match value {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(format!("enable_chunked_prefill {value:?}: use true or false")),
+                });
+            }
+            "capacity_scheduler_policy" => {
+                self.policy = Some(match value {
+                    "GUARANTEED_NO_EVICT" => Policy::GuaranteedNoEvict,
+                    "MAX_UTILIZATION" => Policy::MaxUtilization,
+                    _ => {
+                        return Err(format!(
+                            "capacity_scheduler_policy {value:?}: use GUARANTEED_NO_EVICT or MAX_UTILIZATION"
+                        ));
+                    }
+                });
+            }
+            _ => return Err(format!("unknown setting {name:?}; use one of {}", Self::NAMES)),
+        }
+        Ok(())
+    }
+
+    /// Sets the rate: `1.5x`.
+    ///
+    /// # Errors
+    /// If it is not a number above 0. The text says what to write.
+    pub fn set_rate(&mut self, text: &str) -> Result<(), String> {
+        let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>().ok();
+        match number.filter(|rate| *rate > 0.0 && *rate <= MOST_RATE) {
+            Some(rate) => {
+                self.rate = rate;
+                Ok(())
+            }
+            None => Err(format!("rate {text:?} is not between 0 and {MOST_RATE}; write for example 1.5x")),
+        }
+    }
+}
+
+fn too_many() -> String {
+    format!("replicas must be at most {MOST_REPLICAS}; lower it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_read_as_people_write_them() {
+        let mut change = Change::default();
+        for text in ["max_batch_size=128", "enable_chunked_prefill=true", "replicas=3", "max_draft_len=0"] {
+            change.set(text).unwrap();
+        }
+        change.set_rate("1.5x").unwrap();
+        let meant = Change {
+            max_batch_size: Some(128),
+            chunked_context: Some(true),
+            replicas: 3,
+            max_draft_len: Some(0),
+            rate: 1.5,
+            ..Change::default()
+        };
+        assert_eq!(change, meant);
+    }
+
+    #[test]
+    fn mistakes_say_what_to_write() {
+        let mut change = Change::default();
+        for (text, says) in [
+            ("max_batch_size", "NAME=VALUE"),
+            ("max_batch_size=0", "above 0"),
+            ("max_batch=1", "max_batch_size"),
+            ("replicas=100", "at most 64"),
+            ("enable_chunked_prefill=yes", "true or false"),
+            ("capacity_scheduler_policy=STATIC", "MAX_UTILIZATION"),
+        ] {
+            let error = change.set(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+        assert!(change.set_rate("-1x").unwrap_err().contains("1.5x"));
+    }
+}

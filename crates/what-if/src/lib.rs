@@ -1,0 +1,19 @@
+//! What an engine would do with another limit or another load. A small simulation of the scheduler runs with the costs of the
+//! engine's own iterations and with its own requests. Pure: no clock, no I/O, and equal questions have equal answers.
+#![forbid(unsafe_code)]
+
+pub mod answer;
+mod ask;
+pub mod change;
+mod costs;
+mod load;
+mod measured;
+pub mod present;
+mod random;
+mod replay;
+mod scheduler;
+
+pub use answer::{Answer, Forecast, Range};
+pub use ask::ask;
+pub use change::Change;
+pub use present::Present;

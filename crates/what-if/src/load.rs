@@ -1,0 +1,142 @@
+//! The load of an engine, drawn again from its last requests: stretches of neighbours are kept together, so that bursts stay
+//! bursts, and lengths stay with each other.
+
+use crate::present::Request;
+use crate::random::Random;
+use crate::scheduler::Coming;
+
+/// Neighbours that are drawn together.
+const STRETCH: usize = 32;
+
+/// How requests come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Arrivals {
+    /// By themselves: a second, on average.
+    Open { rate: f64 },
+    /// Each client sends a request when its last one has ended.
+    Closed { clients: f64 },
+    /// All were there at the start.
+    Once,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Load<'a> {
+    requests: &'a [Request],
+    pub(crate) arrivals: Arrivals,
+}
+
+impl<'a> Load<'a> {
+    /// `requests`: by arrival.
+    pub(crate) fn of(requests: &'a [Request]) -> Self {
+        Self { requests, arrivals: arrivals(requests) }
+    }
+
+    /// The requests as they came.
+    pub(crate) fn known(&self) -> Vec<Coming> {
+        let first = self.requests.first().map_or(0.0, |request| request.arrived);
+        let coming = |request: &Request| Coming {
+            at: request.arrived - first,
+            prompt: request.prompt,
+            cached: request.cached,
+            output: request.output,
+        };
+        self.requests.iter().map(coming).collect()
+    }
+
+    /// `count` requests at `rate` times the present rate, of which one of `replicas` engines gets its share.
+    pub(crate) fn draw(&self, count: usize, rate: f64, replicas: u32, random: &mut Random) -> Vec<Coming> {
+        let (mut coming, mut at) = (Vec::with_capacity(count), 0.0);
+        if self.requests.len() < 2 {
+            return coming;
+        }
+        while coming.len() < count {
+            let first = 1 + random.below(self.requests.len() - 1);
+            for place in (first..self.requests.len()).chain(1..first).take(STRETCH) {
+                let request = self.requests[place];
+                at += (request.arrived - self.requests[place - 1].arrived) / rate;
+                // Each replica gets its share at random.
+                if replicas == 1 || random.below(replicas as usize) == 0 {
+                    coming.push(Coming { at, prompt: request.prompt, cached: request.cached, output: request.output });
+                }
+            }
+        }
+        coming.truncate(count);
+        coming
+    }
+}
+
+fn arrivals(requests: &[Request]) -> Arrivals {
+    let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return Arrivals::Once };
+    let span = last.arrived - first.arrived;
+    let end = requests.iter().map(|request| request.arrived + request.ended).fold(0.0, f64::max);
+    if span < 0.05 * (end - first.arrived) {
+        return Arrivals::Once;
+    }
+    let in_flight = in_flight(requests);
+    let (mean, variance) = mean_and_variance(&in_flight);
+    // Of requests that come by themselves, the number varies at least as much as that of independent ones does.
+    if mean >= 3.0 && variance < 0.05 * mean {
+        return Arrivals::Closed { clients: mean };
+    }
+    Arrivals::Open { rate: (requests.len() - 1) as f64 / span }
+}
+
+/// Requests in the engine just after each arrival, in the middle of the time: at its ends, some are unknown.
+fn in_flight(requests: &[Request]) -> Vec<f64> {
+    let mut ends: Vec<f64> = requests.iter().map(|request| request.arrived + request.ended).collect();
+    ends.sort_by(f64::total_cmp);
+    let (Some(first_end), Some(last)) = (ends.first().copied(), requests.last()) else { return Vec::new() };
+    let longest = requests.iter().map(|request| request.ended).fold(0.0, f64::max);
+    let until = last.arrived - longest;
+    let known =
+        requests.iter().enumerate().filter(|(_, request)| request.arrived > first_end && request.arrived < until);
+    // A client's next request arrives a moment after its last one ended.
+    known
+        .map(|(place, request)| (place + 1 - ends.partition_point(|end| *end <= request.arrived + 1e-6)) as f64)
+        .collect()
+}
+
+fn mean_and_variance(values: &[f64]) -> (f64, f64) {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(arrived: f64, ended: f64) -> Request {
+        Request { arrived, prompt: 100, cached: 0, output: 10, first_token: 0.1, ended }
+    }
+
+    #[test]
+    fn clients_that_wait_for_their_answers_are_no_open_load() {
+        // Eight clients; each request takes between 0.5 and 1.5 s.
+        let (mut random, mut requests, mut free) = (Random::new(1), Vec::new(), vec![0.0_f64; 8]);
+        for _ in 0..800 {
+            let client = (0..8).min_by(|a, b| free[*a].total_cmp(&free[*b])).unwrap_or(0);
+            let takes = 0.5 + random.unit();
+            requests.push(request(free[client], takes));
+            free[client] += takes;
+        }
+        let Arrivals::Closed { clients } = arrivals(&requests) else { panic!("{:?}", arrivals(&requests)) };
+        assert!((clients - 8.0).abs() < 0.5, "{clients}");
+    }
+
+    #[test]
+    fn the_rate_and_the_bursts_of_a_load_are_drawn_again() {
+        let mut random = Random::new(1);
+        // A burst of ten each ten seconds.
+        let requests: Vec<_> = (0..1000).map(|at| request(f64::from(at / 10 * 10), 2.0)).collect();
+        let load = Load::of(&requests);
+        let Arrivals::Open { rate } = load.arrivals else { panic!("{:?}", load.arrivals) };
+        assert!((rate - 1.0).abs() < 0.02, "{rate}");
+        let drawn = load.draw(1000, 2.0, 1, &mut random);
+        let together = drawn.windows(2).filter(|two| two[0].at == two[1].at).count();
+        assert!((850..950).contains(&together), "{together}");
+        let rate = drawn.len() as f64 / drawn[drawn.len() - 1].at;
+        assert!((rate - 2.0).abs() < 0.4, "{rate}");
+        assert_eq!(load.draw(10, 1.0, 2, &mut random).len(), 10);
+    }
+}

@@ -1,0 +1,185 @@
+//! What is known of an engine at present. It is the JSON of `/api/v1/model`, so a question can be answered elsewhere and later.
+
+use serde::{Deserialize, Serialize};
+use trtllm_engine::EngineFold;
+use trtllm_engine::iteration_sums::IterationSums;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Present {
+    pub limits: Limits,
+    pub cache: Option<Cache>,
+    /// The linear fit. Absent if the costs are too far from linear, or too few iterations are known.
+    pub prices: Option<Prices>,
+    /// Means of iterations with about equal work.
+    pub equal_work: Vec<EqualWork>,
+    pub drafts: Option<Drafts>,
+    /// The last finished requests, by arrival.
+    pub requests: Vec<Request>,
+    pub objectives: Objectives,
+    /// Iterations for one record. Above 1, statistics are sampled.
+    pub sampling: f64,
+    /// Iterations of the last minute ÷ what the engine's own past says for equal work.
+    pub slowdown: Option<f64>,
+    pub attention_dp_ranks: u64,
+    pub static_batching: bool,
+    /// Two engines serve each request.
+    pub disaggregated: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Limits {
+    pub max_batch_size: Option<u32>,
+    pub max_num_tokens: Option<u32>,
+    /// Absent if the engine does not tell it.
+    pub chunked_context: Option<bool>,
+    pub policy: Option<Policy>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Policy {
+    GuaranteedNoEvict,
+    MaxUtilization,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cache {
+    pub blocks: u32,
+    pub tokens_per_block: u32,
+}
+
+/// Seconds for each piece of work.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Prices {
+    pub base: f64,
+    pub context_token: f64,
+    pub generation_token: f64,
+    pub kv_token: f64,
+    /// Typical relative error.
+    pub error: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EqualWork {
+    pub iterations: f64,
+    pub seconds: f64,
+    pub context_tokens: f64,
+    pub generation_tokens: f64,
+    pub kv_tokens: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drafts {
+    /// Draft tokens of a request in an iteration, and accepted ones among them.
+    pub length: f64,
+    pub accepted: f64,
+}
+
+/// Seconds: `arrived` since an unknown moment, the others after the arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    pub arrived: f64,
+    pub prompt: u32,
+    pub cached: u32,
+    pub output: u32,
+    pub first_token: f64,
+    pub ended: f64,
+}
+
+/// Seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Objectives {
+    pub ttft: Option<f64>,
+    pub tpot: Option<f64>,
+    pub e2e: Option<f64>,
+}
+
+impl Present {
+    /// `recent`: sums over the last minutes.
+    #[must_use]
+    pub fn of(engine: &EngineFold, recent: &IterationSums) -> Self {
+        let latest = engine.latest();
+        let limit = |of: fn(&trtllm_engine::Latest) -> trtllm_engine::latest::EngineLimits, configured: Option<i64>| {
+            let limits = latest.map(of).unwrap_or_default();
+            limits.runtime.or(limits.fixed).or(configured).and_then(|limit| u32::try_from(limit).ok())
+        };
+        let configured = engine.iterations.configured;
+        let whole = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok()).filter(|value| *value > 0);
+        let cache = latest.and_then(|latest| latest.kv).and_then(|kv| {
+            Some(Cache { blocks: whole(kv.max_num_blocks)?, tokens_per_block: whole(kv.tokens_per_block)? })
+        });
+        let model = &engine.iterations.model;
+        let totals = &engine.requests.totals;
+        let drafts = (recent.drafted_requests > 0.0).then(|| Drafts {
+            length: recent.draft_tokens / recent.drafted_requests,
+            accepted: recent.accepted_tokens / recent.drafted_requests,
+        });
+        let objective = totals.objectives.map(|objectives| objectives.limits).unwrap_or_default();
+        let seconds = |limit: Option<std::time::Duration>| limit.map(|limit| limit.as_secs_f64());
+        let mut requests: Vec<Request> = engine.requests.recent.iter().filter_map(Request::of).collect();
+        requests.sort_by(|one, other| one.arrived.total_cmp(&other.arrived));
+        Self {
+            limits: Limits {
+                max_batch_size: limit(|latest| latest.batch_size_limits, configured.batch),
+                max_num_tokens: limit(|latest| latest.token_limits, configured.tokens),
+                chunked_context: None,
+                policy: None,
+            },
+            cache,
+            prices: model.costs().map(|costs| Prices {
+                base: costs.base,
+                context_token: costs.context_token,
+                generation_token: costs.generation_token,
+                kv_token: costs.kv_token,
+                error: costs.error,
+            }),
+            equal_work: model.equal_work().map(EqualWork::from).collect(),
+            drafts,
+            requests,
+            objectives: Objectives {
+                ttft: seconds(objective.ttft),
+                tpot: seconds(objective.tpot),
+                e2e: seconds(objective.e2e),
+            },
+            sampling: engine.totals.statistics_interval.unwrap_or(1).max(1) as f64,
+            slowdown: (recent.expected_seconds > 0.0).then(|| recent.compared_seconds / recent.expected_seconds),
+            attention_dp_ranks: latest.and_then(trtllm_engine::Latest::attention_dp_ranks).unwrap_or(1).max(1),
+            static_batching: recent.static_slots > 0.0,
+            disaggregated: totals.disaggregated_requests > 0,
+        }
+    }
+}
+
+impl Request {
+    fn of(recent: &trtllm_engine::recent_requests::RecentRequest) -> Option<Self> {
+        Some(Self {
+            arrived: recent.arrived()?,
+            prompt: recent.prompt_tokens,
+            // The last token of a prompt is always computed.
+            cached: recent.cached_tokens.min(recent.prompt_tokens - 1),
+            output: recent.output_tokens,
+            first_token: recent.first_token.into(),
+            ended: recent.ended.into(),
+        })
+    }
+}
+
+impl From<trtllm_engine::cost_model::EqualWork> for EqualWork {
+    fn from(work: trtllm_engine::cost_model::EqualWork) -> Self {
+        Self {
+            iterations: work.iterations,
+            seconds: work.seconds,
+            context_tokens: work.context_tokens,
+            generation_tokens: work.generation_tokens,
+            kv_tokens: work.kv_tokens,
+        }
+    }
+}

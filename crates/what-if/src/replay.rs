@@ -1,0 +1,244 @@
+//! Runs the same question many times, each with another draw of the requests and other errors of the costs. The spread of the
+//! results is the interval of the answer.
+
+use crate::answer::{Forecast, Met, Range, Times};
+use crate::costs::Costs;
+use crate::load::{Arrivals, Load};
+use crate::present::Objectives;
+use crate::random::Random;
+use crate::scheduler::{Coming, Reached, Rules, Scheduler, Served};
+
+/// Runs of a question. The capacity is simpler, so fewer are enough.
+const RUNS: usize = 16;
+const CAPACITY_RUNS: usize = 8;
+/// Standard errors on each side of an interval of 90 %, a little wider because there are few runs.
+const SIDE: f64 = 1.75;
+/// The model of the scheduler has errors of its own: the least relative standard error of a rate, and of a time.
+const LEAST_OF_RATES: f64 = 0.012;
+const LEAST_OF_TIMES: f64 = 0.03;
+/// Requests at the beginning that find an empty engine, and at the end, which leave it empty: shares.
+const WARM_UP: f64 = 0.2;
+const TAIL: f64 = 0.05;
+
+/// A question: rules and a load.
+#[derive(Debug, Clone)]
+pub(crate) struct Question<'a> {
+    pub(crate) rules: Rules,
+    pub(crate) costs: &'a Costs,
+    pub(crate) load: &'a Load<'a>,
+    pub(crate) rate: f64,
+    pub(crate) replicas: u32,
+    pub(crate) objectives: Objectives,
+}
+
+/// The forecast, and how far it went from what is known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outcome {
+    pub(crate) forecast: Forecast,
+    pub(crate) reached: Reached,
+    /// The same for the engine at its capacity.
+    pub(crate) reached_at_capacity: Reached,
+    /// Arrivals ÷ capacity, and how uncertain it is, as a share. Absent for a closed loop.
+    pub(crate) utilization: Option<(f64, f64)>,
+}
+
+/// Numbers of one run.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    arrivals: f64,
+    requests: f64,
+    tokens: f64,
+    waiting: f64,
+    /// Medians and 95th percentiles.
+    ttft: [f64; 2],
+    tpot: [f64; 2],
+    met: [f64; 4],
+}
+
+impl Question<'_> {
+    pub(crate) fn answer(&self, known: usize) -> Outcome {
+        let mut reached_at_capacity = Reached::default();
+        let capacities: Vec<f64> = (0..CAPACITY_RUNS).map(|run| self.capacity(run, &mut reached_at_capacity)).collect();
+        let mut reached = Reached::default();
+        let mut runs: Vec<Run> = (0..RUNS).map(|run| self.run(run, known, &mut reached)).collect();
+        let replicas = f64::from(self.replicas);
+        for run in &mut runs {
+            for number in [&mut run.arrivals, &mut run.requests, &mut run.tokens, &mut run.waiting] {
+                *number *= replicas;
+            }
+        }
+        let capacity = range(&capacities, replicas, LEAST_OF_RATES);
+        let of = |number: fn(&Run) -> f64, least: f64| range(&runs.iter().map(number).collect::<Vec<_>>(), 1.0, least);
+        let arrivals = of(|run| run.arrivals, 0.0);
+        let utilization =
+            matches!(self.load.arrivals, Arrivals::Open { .. }).then(|| arrivals.value / capacity.value.max(1e-9));
+        let stable = utilization.is_none_or(|utilization| utilization < 1.0);
+        let utilization = utilization.map(|value| (value, arrivals.relative().hypot(capacity.relative())));
+        let tokens_each = of(|run| run.tokens / run.requests.max(1e-9), 0.0);
+        // Above capacity, a run begins with an empty queue, so what it serves is less certain than the capacity.
+        let requests = if stable { of(|run| run.requests, LEAST_OF_RATES) } else { capacity };
+        let tokens = if stable { of(|run| run.tokens, LEAST_OF_RATES) } else { times(&capacity, tokens_each.value) };
+        let percentiles = |number: fn(&Run) -> [f64; 2]| {
+            let of = |place: usize| {
+                range(&runs.iter().map(|run| number(run)[place]).collect::<Vec<_>>(), 1.0, LEAST_OF_TIMES)
+            };
+            stable.then(|| Times { p50: of(0), p95: of(1) })
+        };
+        let objectives = &self.objectives;
+        let met = |place: usize, limit: Option<f64>| {
+            limit.map(|_| share(&runs.iter().map(|run| run.met[place]).collect::<Vec<_>>()))
+        };
+        let any = objectives.ttft.or(objectives.tpot).or(objectives.e2e);
+        let growth = difference(&arrivals, &capacity);
+        let forecast = Forecast {
+            stable,
+            requests_per_second: requests,
+            tokens_per_second: tokens,
+            ttft_seconds: percentiles(|run| run.ttft),
+            tpot_seconds: percentiles(|run| run.tpot),
+            queue_growth_per_second: (!stable).then_some(growth),
+            waiting: stable.then(|| of(|run| run.waiting, LEAST_OF_TIMES)),
+            objectives_met: any.filter(|_| stable).map(|_| Met {
+                ttft: met(0, objectives.ttft),
+                tpot: met(1, objectives.tpot),
+                e2e: met(2, objectives.e2e),
+                all: met(3, any),
+            }),
+            capacity_requests_per_second: Some(capacity),
+        };
+        Outcome { forecast, reached, reached_at_capacity, utilization }
+    }
+
+    /// The known requests as they came, once: what was measured, if the simulation is right. Requests a second, and the medians
+    /// of TTFT and TPOT.
+    pub(crate) fn again(&self) -> (f64, f64, f64) {
+        let coming = self.load.known();
+        let mut scheduler = Scheduler::new(self.rules, self.costs, 0.0, Random::new(1));
+        let served = scheduler.serve(&coming, self.clients());
+        let run = self.judge(&served);
+        (run.requests, run.ttft[0], run.tpot[0])
+    }
+
+    fn clients(&self) -> Option<usize> {
+        match self.load.arrivals {
+            Arrivals::Closed { clients } => {
+                Some(((clients * self.rate / f64::from(self.replicas)).round() as usize).max(1))
+            }
+            Arrivals::Open { .. } => None,
+            Arrivals::Once => Some(usize::MAX),
+        }
+    }
+
+    fn run(&self, run: usize, known: usize, reached: &mut Reached) -> Run {
+        let mut random = Random::new(1 + run as u64);
+        // As many requests are judged as are known, so that the runs differ by as much as is unknown.
+        let count = (known as f64 / (1.0 - WARM_UP - TAIL)) as usize;
+        let coming = self.load.draw(count, self.rate, self.replicas, &mut random);
+        let off = spread(run, RUNS);
+        let mut scheduler = Scheduler::new(self.rules, self.costs, off, random);
+        let served = scheduler.serve(&coming, self.clients());
+        reached.merge(&scheduler.reached);
+        self.judge(&served)
+    }
+
+    fn judge(&self, served: &[Served]) -> Run {
+        let place = |share: f64| ((served.len() as f64 * share) as usize).min(served.len());
+        let judged = &served[place(WARM_UP)..place(1.0 - TAIL)];
+        let (Some(first), Some(last)) = (judged.first(), judged.last()) else { return Run::default() };
+        let (from, until) = (first.arrived, last.arrived);
+        let seconds = (until - from).max(1e-9);
+        let ended = served.iter().filter(|request| request.ended > from && request.ended <= until);
+        let (requests, tokens) =
+            ended.fold((0.0, 0.0), |(count, tokens), request| (count + 1.0, tokens + f64::from(request.output)));
+        let ttft = |request: &Served| request.first_token - request.arrived;
+        let tpot = |request: &Served| {
+            (request.output > 1).then(|| (request.ended - request.first_token) / f64::from(request.output - 1))
+        };
+        let e2e = |request: &Served| request.ended - request.arrived;
+        let waiting: f64 = judged.iter().map(ttft).sum::<f64>() / seconds;
+        let within =
+            |time: Option<f64>, limit: Option<f64>| limit.is_none_or(|limit| time.is_none_or(|time| time <= limit));
+        let met = |is_met: &dyn Fn(&Served) -> bool| {
+            judged.iter().filter(|request| is_met(request)).count() as f64 / judged.len() as f64
+        };
+        let limits = &self.objectives;
+        let in_time = |request: &Served| within(Some(ttft(request)), limits.ttft);
+        let fluent = |request: &Served| within(tpot(request), limits.tpot);
+        let soon = |request: &Served| within(Some(e2e(request)), limits.e2e);
+        Run {
+            arrivals: (judged.len() - 1) as f64 / seconds,
+            requests: requests / seconds,
+            tokens: tokens / seconds,
+            waiting,
+            ttft: percentiles(judged.iter().map(ttft).collect()),
+            tpot: percentiles(judged.iter().filter_map(tpot).collect()),
+            met: [
+                met(&in_time),
+                met(&fluent),
+                met(&soon),
+                met(&|request| in_time(request) && fluent(request) && soon(request)),
+            ],
+        }
+    }
+
+    /// Requests a second while there are always more.
+    fn capacity(&self, run: usize, reached: &mut Reached) -> f64 {
+        let mut random = Random::new(1000 + run as u64);
+        let count = (10 * self.rules.max_batch_size as usize).clamp(600, 4000);
+        let coming: Vec<Coming> = self.load.draw(count, 1.0, 1, &mut random);
+        let mut scheduler = Scheduler::new(self.rules, self.costs, spread(run, CAPACITY_RUNS), random);
+        let served = scheduler.serve(&coming, Some(usize::MAX));
+        reached.merge(&scheduler.reached);
+        let mut ends: Vec<f64> = served.iter().map(|request| request.ended).collect();
+        ends.sort_by(f64::total_cmp);
+        let place = |share: f64| (ends.len() as f64 * share) as usize;
+        let (from, until) = (place(WARM_UP), place(0.8));
+        match (ends.get(from), ends.get(until)) {
+            (Some(first), Some(last)) if last > first => (until - from) as f64 / (last - first),
+            _ => 0.0,
+        }
+    }
+}
+
+/// Standard errors of the costs in a run: evenly over the normal distribution. By Tukey's lambda, which is close to its inverse.
+fn spread(run: usize, runs: usize) -> f64 {
+    // In an order in which the first draws of requests do not all have low costs.
+    let place = (run * 7 + 3) % runs;
+    let share = (place as f64 + 0.5) / runs as f64;
+    (share.powf(0.135) - (1.0 - share).powf(0.135)) / 0.1975
+}
+
+fn percentiles(mut values: Vec<f64>) -> [f64; 2] {
+    values.sort_by(f64::total_cmp);
+    let at = |share: f64| values.get((values.len() as f64 * share) as usize).copied().unwrap_or(0.0);
+    [at(0.5), at(0.95)]
+}
+
+/// Of numbers above 0: the interval is as many times higher as lower.
+fn range(values: &[f64], factor: f64, least: f64) -> Range {
+    let [value, _] = percentiles(values.to_vec());
+    let logs: Vec<f64> = values.iter().map(|value| value.max(1e-9).ln()).collect();
+    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (logs.len() as f64 - 1.0).max(1.0);
+    let side = (SIDE * (variance + least * least).sqrt()).exp();
+    let value = value * factor;
+    Range { value, low: value / side, high: value * side }
+}
+
+fn share(values: &[f64]) -> Range {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let variance =
+        values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0).max(1.0);
+    let side = SIDE * (variance + 0.01 * 0.01).sqrt();
+    Range { value: mean, low: (mean - side).max(0.0), high: (mean + side).min(1.0) }
+}
+
+fn times(range: &Range, factor: f64) -> Range {
+    Range { value: range.value * factor, low: range.low * factor, high: range.high * factor }
+}
+
+fn difference(one: &Range, other: &Range) -> Range {
+    let value = one.value - other.value;
+    let side = (one.high - one.value).hypot(other.high - other.value);
+    Range { value, low: (value - side).max(0.0), high: value + side }
+}

@@ -1,0 +1,344 @@
+//! One engine in virtual time: requests wait, enter the batch, and get tokens, as TensorRT-LLM schedules them: decoding before
+//! context, first come, first served. Times are seconds.
+
+use std::collections::VecDeque;
+
+use crate::costs::{Costs, Work};
+use crate::present::{Cache, Policy};
+use crate::random::Random;
+
+/// What decides the schedule.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) max_batch_size: u32,
+    pub(crate) max_num_tokens: u32,
+    pub(crate) chunked_context: bool,
+    pub(crate) policy: Policy,
+    pub(crate) cache: Option<Cache>,
+    /// Draft tokens of each decoding step, and the probability that one is accepted after those before it.
+    pub(crate) draft_len: u32,
+    pub(crate) acceptance: f64,
+}
+
+/// A request that comes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Coming {
+    pub(crate) at: f64,
+    pub(crate) prompt: u32,
+    pub(crate) cached: u32,
+    pub(crate) output: u32,
+}
+
+/// When a request got its first token and its last one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Served {
+    pub(crate) arrived: f64,
+    pub(crate) first_token: f64,
+    pub(crate) ended: f64,
+    pub(crate) output: u32,
+}
+
+/// What a run showed besides its requests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reached {
+    /// Seconds of iterations by their work ÷ the largest that the engine has shown, in quarters.
+    beyond: [f64; QUARTERS],
+    /// A request waited for blocks of the KV cache.
+    pub(crate) cache_was_full: bool,
+    /// A prompt waited because chunks are unknown or off.
+    pub(crate) prompt_waited_for_tokens: bool,
+}
+
+const QUARTERS: usize = 80;
+/// Share of the time in which larger iterations do not matter.
+const RARE: f64 = 0.02;
+
+impl Default for Reached {
+    fn default() -> Self {
+        Self { beyond: [0.0; QUARTERS], cache_was_full: false, prompt_waited_for_tokens: false }
+    }
+}
+
+impl Reached {
+    fn note(&mut self, beyond: f64, seconds: f64) {
+        self.beyond[((4.0 * beyond) as usize).min(QUARTERS - 1)] += seconds;
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (sum, more) in self.beyond.iter_mut().zip(other.beyond) {
+            *sum += more;
+        }
+        self.cache_was_full |= other.cache_was_full;
+        self.prompt_waited_for_tokens |= other.prompt_waited_for_tokens;
+    }
+
+    /// Nearly all of the time, iterations are at most this many times as large as the largest that the engine has shown.
+    pub(crate) fn beyond(&self) -> f64 {
+        let mut left = RARE * self.beyond.iter().sum::<f64>();
+        let place = self.beyond.iter().rposition(|seconds| {
+            left -= seconds;
+            left < 0.0
+        });
+        place.map_or(0.0, |place| (place as f64 + 1.0) / 4.0)
+    }
+}
+
+struct Active {
+    request: usize,
+    /// Tokens that must be in the cache before decoding, and those that are.
+    context: u32,
+    filled: u32,
+    generated: u32,
+    /// Those of its own: cached tokens are in blocks that others hold, or that nobody needs. 0 before it is admitted.
+    blocks: u32,
+    cached: u32,
+    /// Work in this iteration.
+    chunk: u32,
+    decodes: bool,
+}
+
+pub(crate) struct Scheduler<'a> {
+    rules: Rules,
+    costs: &'a Costs,
+    /// Standard errors by which all costs are off in this run.
+    off: f64,
+    random: Random,
+    waiting: VecDeque<usize>,
+    active: Vec<Active>,
+    blocks_left: i64,
+    pub(crate) reached: Reached,
+}
+
+impl<'a> Scheduler<'a> {
+    pub(crate) fn new(rules: Rules, costs: &'a Costs, off: f64, random: Random) -> Self {
+        let blocks_left = rules.cache.map_or(i64::MAX / 2, |cache| i64::from(cache.blocks));
+        Self {
+            rules,
+            costs,
+            off,
+            random,
+            waiting: VecDeque::new(),
+            active: Vec::new(),
+            blocks_left,
+            reached: Reached::default(),
+        }
+    }
+
+    /// Serves all requests. With `clients`, that many requests are in
+    /// the engine at any time, and their times of arrival are not used.
+    pub(crate) fn serve(&mut self, coming: &[Coming], clients: Option<usize>) -> Vec<Served> {
+        let mut served = vec![Served::default(); coming.len()];
+        let (mut now, mut next) = (0.0, 0);
+        loop {
+            while let Some(request) = coming.get(next).filter(|request| clients.is_none() && request.at <= now) {
+                self.arrive(next, request.at, coming, &mut served);
+                next += 1;
+            }
+            let mut work = self.schedule(coming);
+            // A client's next request comes a moment after its last answer, when the next batch is already chosen.
+            while next < coming.len() && clients.is_some_and(|most| self.waiting.len() + self.active.len() < most) {
+                self.arrive(next, now, coming, &mut served);
+                next += 1;
+            }
+            if work.is_none() && clients.is_some() {
+                work = self.schedule(coming);
+            }
+            let Some(work) = work else {
+                match coming.get(next).filter(|_| clients.is_none()) {
+                    Some(request) if self.active.is_empty() => now = request.at,
+                    _ => return served,
+                }
+                continue;
+            };
+            let seconds = self.costs.seconds(&work);
+            let seconds = seconds.mean * (1.0 + self.off * seconds.error).max(0.3);
+            self.reached.note(self.costs.beyond(&work), seconds);
+            now += seconds;
+            self.finish(now, coming, &mut served);
+        }
+    }
+
+    fn arrive(&mut self, index: usize, at: f64, coming: &[Coming], served: &mut [Served]) {
+        served[index] = Served { arrived: at, output: coming[index].output, ..Served::default() };
+        self.waiting.push_back(index);
+    }
+
+    /// Chooses the next batch. `None` without one.
+    fn schedule(&mut self, coming: &[Coming]) -> Option<Work> {
+        let mut work = Work::default();
+        let (mut requests, mut tokens) = (0, 0);
+        let paused = self.schedule_decoding(coming, &mut work, &mut requests, &mut tokens);
+        self.schedule_context(coming, &mut work, &mut requests, &mut tokens, paused);
+        (requests > 0).then_some(work)
+    }
+
+    fn schedule_decoding(&mut self, coming: &[Coming], work: &mut Work, requests: &mut u32, tokens: &mut u32) -> bool {
+        let (step, mut paused, mut index) = (1 + self.rules.draft_len, false, 0);
+        while index < self.active.len() {
+            let request = &self.active[index];
+            let fits = *requests < self.rules.max_batch_size && *tokens + step <= self.rules.max_num_tokens;
+            if request.filled < request.context || !fits {
+                index += 1;
+                continue;
+            }
+            let needed = self.blocks(request.filled + step - request.cached);
+            let more = i64::from(needed.saturating_sub(request.blocks));
+            if more > self.blocks_left {
+                // The latest request is paused for it: it computes all its tokens again later.
+                self.reached.cache_was_full = true;
+                paused = true;
+                if self.pause_last(coming).is_none_or(|last| last == index) {
+                    break;
+                }
+                continue;
+            }
+            self.blocks_left -= more;
+            let request = &mut self.active[index];
+            request.blocks = request.blocks.max(needed);
+            request.decodes = true;
+            work.kv_tokens += f64::from(request.filled);
+            work.generation_tokens += f64::from(step);
+            *requests += 1;
+            *tokens += step;
+            index += 1;
+        }
+        paused
+    }
+
+    /// Its place in the batch.
+    fn pause_last(&mut self, coming: &[Coming]) -> Option<usize> {
+        let last = self.active.iter().rposition(|request| request.blocks > 0)?;
+        let request = &mut self.active[last];
+        self.blocks_left += i64::from(request.blocks);
+        request.context = coming[request.request].prompt + request.generated;
+        (request.filled, request.blocks) = (0, 0);
+        Some(last)
+    }
+
+    fn schedule_context(
+        &mut self,
+        coming: &[Coming],
+        work: &mut Work,
+        requests: &mut u32,
+        tokens: &mut u32,
+        paused: bool,
+    ) {
+        while self.active.len() < self.rules.max_batch_size as usize
+            && let Some(request) = self.waiting.pop_front()
+        {
+            let context = coming[request].prompt;
+            self.active.push(Active {
+                request,
+                context,
+                filled: 0,
+                generated: 0,
+                blocks: 0,
+                cached: 0,
+                chunk: 0,
+                decodes: false,
+            });
+        }
+        for index in 0..self.active.len() {
+            let budget = self.rules.max_num_tokens.saturating_sub(*tokens);
+            if *requests >= self.rules.max_batch_size || budget == 0 {
+                return;
+            }
+            let request = &self.active[index];
+            if request.filled >= request.context {
+                continue;
+            }
+            if request.blocks == 0 && (paused || !self.admit(index, coming, budget)) {
+                return;
+            }
+            let request = &mut self.active[index];
+            let left = request.context - request.filled;
+            let mut chunk = left.min(budget);
+            if chunk < left {
+                if !self.rules.chunked_context {
+                    self.reached.prompt_waited_for_tokens = true;
+                    return;
+                }
+                // Chunks are whole blocks.
+                let size = self.rules.cache.map_or(1, |cache| cache.tokens_per_block.max(1));
+                if self.rules.max_num_tokens >= size {
+                    chunk -= chunk % size;
+                }
+            }
+            if chunk == 0 {
+                return;
+            }
+            request.chunk = chunk;
+            work.context_tokens += f64::from(chunk);
+            *requests += 1;
+            *tokens += chunk;
+        }
+    }
+
+    /// Gives a request its blocks, if there are enough. Tokens in the cache need no computation.
+    fn admit(&mut self, index: usize, coming: &[Coming], budget: u32) -> bool {
+        let request = &self.active[index];
+        let known = &coming[request.request];
+        let context = request.context;
+        let cached = known.cached.min(context - 1);
+        if !self.rules.chunked_context && context - cached > budget {
+            self.reached.prompt_waited_for_tokens = true;
+            return false;
+        }
+        let is_alone = self.active.iter().all(|request| request.blocks == 0);
+        let tokens = match self.rules.policy {
+            Policy::GuaranteedNoEvict => known.prompt + known.output + self.rules.draft_len,
+            Policy::MaxUtilization => context,
+        };
+        let blocks = self.blocks(tokens - cached).max(1);
+        let spare = u32::from(self.rules.policy == Policy::MaxUtilization && !is_alone);
+        // The engine refuses a request that is larger than the cache. Here, it does not block the others.
+        let never_fits = is_alone && self.rules.cache.is_some_and(|cache| blocks > cache.blocks);
+        if i64::from(blocks + spare) > self.blocks_left && !never_fits {
+            self.reached.cache_was_full = true;
+            return false;
+        }
+        self.blocks_left -= i64::from(blocks);
+        let request = &mut self.active[index];
+        (request.blocks, request.cached, request.filled) = (blocks, cached, cached);
+        true
+    }
+
+    fn blocks(&self, tokens: u32) -> u32 {
+        self.rules.cache.map_or(0, |cache| tokens.div_ceil(cache.tokens_per_block.max(1)))
+    }
+
+    /// Ends the iteration: tokens for the requests of the batch.
+    fn finish(&mut self, now: f64, coming: &[Coming], served: &mut [Served]) {
+        let (rules, random) = (self.rules, &mut self.random);
+        let mut freed = 0;
+        self.active.retain_mut(|request| {
+            let known = &coming[request.request];
+            let made = if request.decodes {
+                let accepted = (0..rules.draft_len).take_while(|_| random.unit() < rules.acceptance).count() as u32;
+                let made = (1 + accepted).min(known.output - request.generated);
+                request.filled += made;
+                // The next step begins behind what is decoded.
+                request.context = request.filled;
+                made
+            } else if request.chunk > 0 {
+                request.filled += request.chunk;
+                u32::from(request.filled >= request.context)
+            } else {
+                0
+            };
+            (request.decodes, request.chunk) = (false, 0);
+            request.generated += made;
+            let served = &mut served[request.request];
+            if made > 0 && served.first_token == 0.0 {
+                served.first_token = now;
+            }
+            if request.generated >= known.output {
+                served.ended = now;
+                freed += i64::from(request.blocks);
+                return false;
+            }
+            true
+        });
+        self.blocks_left += freed;
+    }
+}

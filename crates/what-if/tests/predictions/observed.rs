@@ -1,0 +1,68 @@
+//! A simulated engine as the exporter sees it, in virtual time: its records and entries as text, folded.
+
+use std::time::{Duration, Instant};
+
+use trtllm_engine::EngineFold;
+use trtllm_engine::iteration_sums::ConfiguredLimits;
+use trtllm_model::Objectives;
+use trtllm_recording::Item;
+use trtllm_sim::config::Policy;
+use trtllm_sim::{Config, Engine, write};
+use trtllm_sources::{Batch, trtllm_json};
+use trtllm_what_if::Present;
+use trtllm_what_if::present;
+
+const EPOCH_US: i64 = 1_760_000_000_000_000;
+
+/// What the exporter knows of the engine after these seconds.
+pub(crate) fn observe(config: &Config, seed: u64, objectives: Objectives, seconds: f64) -> Present {
+    let mut fold = EngineFold::new(Duration::from_secs(15)).with_objectives(objectives);
+    if !config.release.is_cpp() {
+        fold.iterations.configured = ConfiguredLimits {
+            batch: Some(config.limits.max_batch_size.into()),
+            tokens: Some(config.limits.max_num_tokens.into()),
+        };
+    }
+    let mut engine = Engine::new(config.clone(), seed);
+    let (start, mut next) = (Instant::now(), Some(0.0));
+    // The slowdown is that of the last minute.
+    let mut minute_ago = None;
+    while let Some(time) = next.filter(|time| *time < seconds) {
+        let step = engine.step(time);
+        next = step.next;
+        if time > seconds - 60.0 {
+            minute_ago.get_or_insert(fold.iterations.sums);
+        }
+        let (now, wall) = (start + Duration::from_secs_f64(time), EPOCH_US + (time * 1e6) as i64);
+        let mut batch = Batch::default();
+        let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
+        let records = step.records.iter().map(|record| write::record(record, config.release, EPOCH_US)).collect();
+        trtllm_json::parse_records(array(records).as_bytes(), &mut batch).unwrap();
+        let entries = step.entries.iter().map(|entry| {
+            let mut text = write::entry(entry, write::Version::V2);
+            // As a publisher that knows the requests writes them.
+            text["prompt_tokens"] = entry.prompt_tokens.into();
+            text["output_tokens"] = entry.output_tokens.into();
+            text
+        });
+        trtllm_json::parse_perf_metrics(array(entries.collect()).as_bytes(), &mut batch).unwrap();
+        for item in batch.drain() {
+            match item {
+                Item::Record(record) => fold.absorb(&record, now, wall).unwrap(),
+                Item::FinishedRequest(entry) => fold.absorb_perf_metrics(&entry, now).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
+        fold.settle(false, now);
+    }
+    let recent = fold.iterations.sums.since(&minute_ago.unwrap_or_default());
+    let mut present = Present::of(&fold, &recent);
+    // The engine's settings tell it.
+    present.limits.chunked_context = Some(config.limits.chunked_context);
+    present.limits.policy = match config.limits.policy {
+        Policy::GuaranteedNoEvict => Some(present::Policy::GuaranteedNoEvict),
+        Policy::MaxUtilization => Some(present::Policy::MaxUtilization),
+        Policy::Static => None,
+    };
+    present
+}

@@ -1,0 +1,202 @@
+//! Prediction × truth.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use trtllm_model::Objectives;
+use trtllm_what_if::{Answer, Present, Range, ask};
+
+use crate::cases::{Case, apply, change};
+use crate::observed::observe;
+use crate::truth::{Truth, truth};
+
+/// Seconds that the exporter watches.
+const WATCHED: f64 = 300.0;
+const TTFT: f64 = 0.25;
+
+pub(crate) struct Row {
+    engine: &'static str,
+    change: &'static str,
+    must_refuse: bool,
+    is_uncertain: bool,
+    answer: Answer,
+    truth: Truth,
+    replicas: f64,
+    closed: bool,
+}
+
+pub(crate) struct Table(Vec<Row>);
+
+impl Table {
+    pub(crate) fn play(cases: &[Case]) -> Self {
+        let (next, rows) = (Mutex::new(0..cases.len()), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    loop {
+                        let Some(place) = next.lock().unwrap().next() else { return };
+                        for row in play(&cases[place], place) {
+                            rows.lock().unwrap().push((place, row));
+                        }
+                    }
+                });
+            }
+        });
+        let mut rows = rows.into_inner().unwrap();
+        rows.sort_by_key(|(place, _)| *place);
+        Self(rows.into_iter().map(|(_, row)| row).collect())
+    }
+}
+
+fn play(case: &Case, place: usize) -> Vec<Row> {
+    let seed: u64 = std::env::var("WHAT_IF_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7000);
+    let seed = seed + place as u64 * 100;
+    let objectives = Objectives { ttft: Some(Duration::from_secs_f64(TTFT)), ..Objectives::default() };
+    let present = observe(&case.config, seed, objectives, WATCHED);
+    let rows = case.changes.iter().enumerate().map(|(number, text)| {
+        let change = change(text);
+        Row {
+            engine: case.engine,
+            change: text,
+            must_refuse: case.refused.contains(text),
+            is_uncertain: case.uncertain.contains(text),
+            answer: ask(&present, &change),
+            truth: truth(&apply(&case.config, text, rate(&present)), seed + 10 + number as u64, TTFT),
+            replicas: f64::from(change.replicas),
+            closed: matches!(case.config.load.arrivals, trtllm_sim::load::Arrivals::Closed { .. }),
+        }
+    });
+    rows.collect()
+}
+
+/// Requests that arrived in a second. A question is about the load that was measured, so the truth is of that load.
+fn rate(present: &Present) -> f64 {
+    let arrived = |request: Option<&trtllm_what_if::present::Request>| request.map_or(0.0, |request| request.arrived);
+    let seconds = arrived(present.requests.last()) - arrived(present.requests.first());
+    present.requests.len().saturating_sub(1) as f64 / seconds.max(1e-9)
+}
+
+/// A number, predicted and true.
+pub(crate) struct Number {
+    what: &'static str,
+    predicted: Range,
+    truth: f64,
+    /// Relative error allowed. None if only the interval counts.
+    bound: Option<f64>,
+}
+
+impl Row {
+    fn true_stable(&self) -> bool {
+        self.closed || self.truth.growth < 0.02
+    }
+
+    /// Arrivals ÷ what the changed engine can truly serve. A closed loop never has too many.
+    fn utilization(&self) -> f64 {
+        if self.closed { 0.0 } else { self.truth.utilization }
+    }
+
+    /// It may be refused where it is, or where the answer is that the engine would be at its capacity and truly is.
+    fn refusal_is_right(&self) -> bool {
+        let says_capacity = self.answer.reason.as_deref().is_some_and(|reason| reason.contains("its capacity"));
+        match &self.answer.reason {
+            None => !self.must_refuse,
+            Some(_) => self.must_refuse || says_capacity && (0.8..1.2).contains(&self.utilization()),
+        }
+    }
+
+    fn numbers(&self) -> Vec<Number> {
+        let Some(then) = self.answer.then.as_ref() else { return Vec::new() };
+        let truth = &self.truth;
+        let calm = self.true_stable() && self.utilization() <= 0.85;
+        let mut numbers = vec![Number {
+            what: "req/s",
+            predicted: then.requests_per_second,
+            truth: truth.requests_per_second * self.replicas,
+            bound: Some(0.05).filter(|_| !self.is_uncertain),
+        }];
+        numbers.push(Number {
+            what: "tok/s",
+            predicted: then.tokens_per_second,
+            truth: truth.tokens_per_second * self.replicas,
+            bound: Some(0.05).filter(|_| !self.is_uncertain),
+        });
+        if let Some(growth) = then.queue_growth_per_second {
+            numbers.push(Number { what: "growth/s", predicted: growth, truth: truth.growth_per_second, bound: None });
+        }
+        let bound = calm.then_some(0.15);
+        if let (Some(ttft), Some(tpot), true) = (then.ttft_seconds, then.tpot_seconds, self.true_stable()) {
+            numbers.push(Number { what: "TTFT p50", predicted: ttft.p50, truth: truth.ttft_p50, bound });
+            numbers.push(Number { what: "TTFT p95", predicted: ttft.p95, truth: truth.ttft_p95, bound: None });
+            numbers.push(Number { what: "TPOT p50", predicted: tpot.p50, truth: truth.tpot_p50, bound });
+            if let Some(met) = then.objectives_met.and_then(|met| met.ttft) {
+                numbers.push(Number { what: "TTFT met", predicted: met, truth: truth.ttft_met, bound: None });
+            }
+        }
+        numbers
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for row in &self.0 {
+            write!(f, "{:38} {:45}", row.engine, row.change)?;
+            if let Some(reason) = &row.answer.reason {
+                writeln!(f, " refused, truly ρ {:.2}: {reason}", row.utilization())?;
+                continue;
+            }
+            let stable = row.answer.then.as_ref().is_some_and(|then| then.stable);
+            let name = |stable| if stable { "stable" } else { "grows" };
+            write!(f, " {:6} {:6} ρ {:.2}", name(stable), name(row.true_stable()), row.utilization())?;
+            for number in row.numbers() {
+                let miss = 100.0 * (number.predicted.value / number.truth - 1.0);
+                let holds = if number.predicted.holds(number.truth) { ' ' } else { '!' };
+                write!(
+                    f,
+                    " | {} {:.4} [{:.4} {:.4}] true {:.4} {miss:+.1} %{holds}",
+                    number.what, number.predicted.value, number.predicted.low, number.predicted.high, number.truth
+                )?;
+            }
+            writeln!(f)?;
+        }
+        let numbers: Vec<Number> = self.0.iter().filter(|row| row.answer.supported).flat_map(Row::numbers).collect();
+        let held = numbers.iter().filter(|number| number.predicted.holds(number.truth)).count();
+        writeln!(
+            f,
+            "{} changes, {} answered, {held} of {} intervals hold the truth",
+            self.0.len(),
+            self.0.iter().filter(|row| row.answer.supported).count(),
+            numbers.len()
+        )
+    }
+}
+
+impl Table {
+    /// What the bounds do not allow.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let (mut held, mut all) = (0, 0);
+        for row in &self.0 {
+            let mut add = |text: String| wrong.push(format!("{}, {}: {text}", row.engine, row.change));
+            if !row.refusal_is_right() {
+                add(format!("refused: {:?}", row.answer.reason));
+            }
+            let Some(then) = row.answer.then.as_ref() else { continue };
+            if then.stable != row.true_stable() {
+                add(format!("stable {}, growth {:.3}", then.stable, row.truth.growth));
+            }
+            for number in row.numbers() {
+                all += 1;
+                held += usize::from(number.predicted.holds(number.truth));
+                let miss = (number.predicted.value / number.truth - 1.0).abs();
+                if number.bound.is_some_and(|bound| miss > bound) {
+                    add(format!("{} {:.4}, truly {:.4}", number.what, number.predicted.value, number.truth));
+                }
+            }
+        }
+        if f64::from(held as u32) < 0.85 * f64::from(all as u32) {
+            wrong.push(format!("{held} of {all} intervals hold the truth"));
+        }
+        wrong
+    }
+}

@@ -1,0 +1,73 @@
+//! What the changed engine really does, over a long time and with another seed.
+
+use trtllm_sim::load::Arrivals;
+use trtllm_sim::truth::RequestTruth;
+use trtllm_sim::{Config, Engine};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Truth {
+    pub(crate) requests_per_second: f64,
+    pub(crate) tokens_per_second: f64,
+    pub(crate) ttft_p50: f64,
+    pub(crate) ttft_p95: f64,
+    pub(crate) tpot_p50: f64,
+    /// Requests by which the number in the engine grows in a second, ÷ those that arrive.
+    pub(crate) growth: f64,
+    /// Requests by which it grows in a second.
+    pub(crate) growth_per_second: f64,
+    pub(crate) ttft_met: f64,
+    /// Arrivals ÷ what it can serve.
+    pub(crate) utilization: f64,
+}
+
+/// Seconds before what is judged.
+const FROM: f64 = 200.0;
+
+pub(crate) fn truth(config: &Config, seed: u64, ttft_objective: f64) -> Truth {
+    // So many requests that chance is about 1 %.
+    let until = FROM
+        + match config.load.arrivals {
+            Arrivals::Poisson { rate } => (10_000.0 / rate).clamp(1000.0, 5000.0),
+            Arrivals::Bursty { .. } => 8000.0,
+            _ => 1000.0,
+        };
+    let mut engine = Engine::new(config.clone(), seed);
+    engine.run(until, |_| ());
+    let seconds = until - FROM;
+    let all = &engine.truth().requests;
+    let ended: Vec<&RequestTruth> =
+        all.iter().filter(|request| request.last_token >= FROM && request.last_token < until).collect();
+    let arrived = engine.truth().arrived as f64;
+    let mut ttft: Vec<f64> = ended.iter().filter_map(|r| Some(r.first_token? - r.queued)).collect();
+    let met = ttft.iter().filter(|time| **time <= ttft_objective).count() as f64 / ttft.len().max(1) as f64;
+    let tpot = ended.iter().filter(|request| request.generated > 1);
+    let mut tpot: Vec<f64> =
+        tpot.filter_map(|r| Some((r.last_token - r.first_token?) / f64::from(r.generated - 1))).collect();
+    Truth {
+        requests_per_second: ended.len() as f64 / seconds,
+        tokens_per_second: ended.iter().map(|r| f64::from(r.generated)).sum::<f64>() / seconds,
+        ttft_p50: percentile(&mut ttft, 0.5),
+        ttft_p95: percentile(&mut ttft, 0.95),
+        tpot_p50: percentile(&mut tpot, 0.5),
+        growth: (arrived - all.len() as f64) / arrived.max(1.0),
+        growth_per_second: (arrived - all.len() as f64) / until,
+        ttft_met: met,
+        utilization: arrived / until / capacity(config, seed + 50),
+    }
+}
+
+/// Requests a second while more are always waiting.
+fn capacity(config: &Config, seed: u64) -> f64 {
+    let mut config = config.clone();
+    config.load.arrivals = Arrivals::Offline { requests: 4000 };
+    let mut engine = Engine::new(config, seed);
+    engine.run(20_000.0, |_| ());
+    let mut ends: Vec<f64> = engine.truth().requests.iter().map(|request| request.last_token).collect();
+    ends.sort_by(f64::total_cmp);
+    2000.0 / (ends[3000] - ends[1000])
+}
+
+fn percentile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get((values.len() as f64 * share) as usize).copied().unwrap_or(0.0)
+}
