@@ -6,6 +6,7 @@ mod overview;
 mod reading;
 mod record;
 mod variables;
+mod what_if;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -28,6 +29,7 @@ use trtllm_service::log::LogFormat;
 
 pub use clients::{ClientOptions, DoctorArgs, ReportFormat, TopArgs};
 pub use record::{ExportArgs, RecordCommand};
+pub use what_if::WhatIfArgs;
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
@@ -232,6 +234,8 @@ pub enum Command {
     /// Show engines and GPUs of running exporters in the terminal. Without a terminal, print them once; exit code 4 if an
     /// exporter does not answer
     Top(TopArgs),
+    /// Say what an engine would do with another limit or load. Exit code: 0, or 3 if the question is refused
+    WhatIf(WhatIfArgs),
     /// Read a recording of the flight recorder (--record.dir)
     Record {
         #[command(subcommand)]

@@ -15,6 +15,7 @@ pub mod man;
 pub mod record;
 pub mod scenarios;
 pub mod top;
+pub mod what_if;
 
 /// Prints to stdout. Text of others may be in it. A reader that stops early, such as `head`, is not an error.
 fn print(text: &str) {

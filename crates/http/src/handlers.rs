@@ -92,6 +92,14 @@ pub(super) async fn history(Shared(state): Shared<Arc<State>>, RawQuery(query): 
     }
 }
 
+pub(super) async fn model(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {
+    match views::model::model(&state, query.as_deref().unwrap_or_default()).await {
+        Ok(Some(model)) => json(StatusCode::OK, &model),
+        Ok(None) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        Err(error) => invalid(&error),
+    }
+}
+
 fn invalid(error: &views::api::InvalidQuery) -> Response {
     let status = if error.not_found { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST };
     json(status, &error.to_json())

@@ -88,6 +88,7 @@ pub fn all(
         .route("/api/v1/history", get(handlers::history))
         .route("/api/v1/findings", get(handlers::findings))
         .route("/api/v1/gpus", get(handlers::gpus))
+        .route("/api/v1/model", get(handlers::model))
         .route("/api/v1/discovery", get(handlers::discovery))
         .with_state(Arc::clone(state));
     let limited_routes = limit_requests(pages.merge(views), max_requests, Arc::clone(metrics));

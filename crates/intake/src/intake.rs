@@ -455,6 +455,7 @@ impl Intake {
             self.log.stale = !self.log.stale;
         }
         self.slot.update(|snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
+        self.slot.publish_fold(&self.engine);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The published data: an immutable snapshot per engine and one of all GPUs. Writers replace snapshots; readers never wait.
 
 mod engine;
+mod fold_readers;
 mod judging;
 mod slot;
 mod source;

@@ -267,8 +267,13 @@ fn parse_query(query: &str, state: &State) -> Result<(Arc<EngineSlot>, usize), I
     let is_valid = |last: &usize| (1..=RECENT_RECORDS).contains(last);
     let wrong = |value: &str| format!("last={value} is not a number from 1 to {RECENT_RECORDS}");
     let last = parameter(query, "last", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(DEFAULT_LAST);
+    Ok((chosen_engine(query, state)?, last))
+}
+
+/// The engine of the parameter `engine`.
+pub(super) fn chosen_engine(query: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQuery> {
     let engine = parameter(query, "engine", |value| Some(value.to_owned()), |_| String::new())?;
-    Ok((find_engine(&engine.unwrap_or_default(), state)?, last))
+    find_engine(&engine.unwrap_or_default(), state)
 }
 
 /// The last value of a parameter. Unknown parameters are ignored, as on the metrics page.

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod history;
+pub mod model;
 pub mod numbers;
 mod orchestrator;
 pub mod page;

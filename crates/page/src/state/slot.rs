@@ -9,7 +9,10 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 
 use super::engine::EngineSnapshot;
+use super::fold_readers::FoldReaders;
 use super::judging::Judged;
+use tokio::sync::oneshot::Receiver;
+use trtllm_engine::EngineFold;
 use trtllm_model::gpu::EngineGpus;
 use trtllm_model::rows::PoolRows;
 use trtllm_model::{EngineName, IterationStats, RECENT_RECORDS};
@@ -78,6 +81,7 @@ pub struct EngineSlot {
     recent: Mutex<VecDeque<Arc<IterationStats>>>,
     pub(super) judged: Mutex<Judged>,
     changes: Arc<SlotChanges>,
+    fold_readers: FoldReaders,
 }
 
 impl SlotChanges {
@@ -127,6 +131,7 @@ impl EngineSlot {
             recent: Mutex::default(),
             judged: Mutex::default(),
             changes,
+            fold_readers: FoldReaders::default(),
         }
     }
 
@@ -157,6 +162,16 @@ impl EngineSlot {
         }
         *previous = Some(self.snapshot.swap(next));
         self.changes.engine();
+    }
+
+    /// A copy of the fold, which comes when the engine is published the next time. Fails if too many readers wait.
+    pub fn read_fold(&self) -> Receiver<Box<EngineFold>> {
+        self.fold_readers.wait()
+    }
+
+    /// Gives the readers of the fold their copies.
+    pub fn publish_fold(&self, fold: &EngineFold) {
+        self.fold_readers.serve(fold);
     }
 
     /// Updates the state of the engine to `now`.
