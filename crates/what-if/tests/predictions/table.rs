@@ -14,6 +14,8 @@ use crate::truth::{Truth, truth};
 /// Seconds that the exporter watches.
 const WATCHED: f64 = 300.0;
 const TTFT: f64 = 0.25;
+/// Of no run while the simulation was written.
+const SEED: u64 = 91_000;
 
 pub(crate) struct Row {
     engine: &'static str,
@@ -50,8 +52,7 @@ impl Table {
 }
 
 fn play(case: &Case, place: usize) -> Vec<Row> {
-    let seed: u64 = std::env::var("WHAT_IF_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7000);
-    let seed = seed + place as u64 * 100;
+    let seed = SEED + place as u64 * 100;
     let objectives = Objectives { ttft: Some(Duration::from_secs_f64(TTFT)), ..Objectives::default() };
     let present = observe(&case.config, seed, objectives, WATCHED);
     let rows = case.changes.iter().enumerate().map(|(number, text)| {

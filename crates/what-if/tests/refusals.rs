@@ -1,0 +1,126 @@
+//! Questions that have no honest answer are refused, with what to do about it.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use trtllm_what_if::present::{Cache, Drafts, EqualWork, Limits, Prices, Request};
+use trtllm_what_if::{Change, Present, ask};
+
+/// An engine whose iterations take 10 ms and 0.1 ms for each decoding request, and whose 400 requests were served in time.
+fn present() -> Present {
+    let work = |requests: f64| EqualWork {
+        iterations: 100.0,
+        seconds: 0.01 + 0.0001 * requests,
+        context_tokens: 0.0,
+        generation_tokens: requests,
+        kv_tokens: 0.0,
+    };
+    let contexts = EqualWork { iterations: 100.0, seconds: 0.012, context_tokens: 100.0, ..work(1.0) };
+    Present {
+        limits: Limits {
+            max_batch_size: Some(16),
+            max_num_tokens: Some(1024),
+            chunked_context: Some(true),
+            policy: None,
+        },
+        cache: Some(Cache { blocks: 1000, tokens_per_block: 32 }),
+        prices: Some(Prices { base: 0.01, context_token: 2e-5, generation_token: 1e-4, kv_token: 0.0, error: 0.02 }),
+        equal_work: vec![work(1.0), work(2.0), work(4.0), contexts],
+        requests: (0..400).map(request).collect(),
+        sampling: 1.0,
+        attention_dp_ranks: 1,
+        ..Present::default()
+    }
+}
+
+/// One each half second: a prompt of 100 tokens takes one iteration, ten tokens nine more.
+fn request(number: u32) -> Request {
+    let arrived = 0.5 * f64::from(number) + f64::from(number % 7) * 0.01;
+    Request { arrived, prompt: 100, cached: 0, output: 10, first_token: 0.012, ended: 0.012 + 9.0 * 0.0101 }
+}
+
+fn reason(present: &Present, change: &str) -> Option<String> {
+    let mut set = Change::default();
+    set.set(change).unwrap();
+    ask(present, &set).reason
+}
+
+#[test]
+fn the_present_of_a_calm_engine_is_simulated_as_it_was() {
+    let answer = ask(&present(), &Change::default());
+    assert_eq!(answer.reason, None);
+    let now = answer.now.unwrap();
+    assert!(now.stable);
+    assert!((now.requests_per_second.value - 2.0).abs() < 0.05, "{now:?}");
+    let tpot = now.tpot_seconds.unwrap().p50;
+    assert!((tpot.value / 0.0101 - 1.0).abs() < 0.03, "{tpot:?}");
+    assert_eq!(answer.now, answer.then);
+}
+
+#[test]
+fn above_capacity_the_queue_grows_and_there_are_no_latencies() {
+    let (mut present, mut change) = (present(), Change { rate: 10.0, ..Change::default() });
+    present.limits.max_batch_size = Some(1);
+    let answer = ask(&present, &change);
+    let then = answer.then.unwrap_or_else(|| panic!("{answer:?}"));
+    assert!(!then.stable && then.ttft_seconds.is_none() && then.tpot_seconds.is_none());
+    let (growth, capacity) = (then.queue_growth_per_second.unwrap(), then.requests_per_second);
+    // One request takes 0.103 s, so 9.7 of the 20 a second are served.
+    assert!(capacity.holds(9.7) && growth.holds(10.3), "{capacity:?} {growth:?}");
+    change.rate = 1.0;
+    assert!(ask(&present, &change).then.unwrap().stable);
+}
+
+#[test]
+fn what_is_not_known_is_refused_with_what_to_do() {
+    let change = "max_batch_size=8";
+    let known = present();
+    assert_eq!(reason(&known, change), None);
+    let cases: [(Present, &str); 8] = [
+        (Present { sampling: 10.0, ..known.clone() }, "stats_interval"),
+        (Present { attention_dp_ranks: 4, ..known.clone() }, "attention data parallelism"),
+        (Present { disaggregated: true, ..known.clone() }, "disaggregated"),
+        (Present { static_batching: true, ..known.clone() }, "in-flight batching"),
+        (Present { slowdown: Some(1.5), ..known.clone() }, "doctor"),
+        (Present { requests: known.requests[..100].to_vec(), ..known.clone() }, "enable_iter_req_stats"),
+        (Present { prices: None, ..known.clone() }, "costs"),
+        (Present { limits: Limits { max_batch_size: None, ..known.limits }, ..known.clone() }, "max_batch_size"),
+    ];
+    for (present, says) in cases {
+        let reason = reason(&present, change).unwrap_or_default();
+        assert!(reason.contains(says), "{says}: {reason}");
+    }
+    let drafts = Present { drafts: Some(Drafts { length: 3.0, accepted: 1.0 }), ..known };
+    assert!(reason(&drafts, "max_draft_len=1").unwrap().contains("drafts"));
+}
+
+#[test]
+fn an_engine_that_something_else_slows_is_not_predicted() {
+    let mut present = present();
+    for request in &mut present.requests {
+        request.first_token += 0.1;
+        request.ended += 0.1;
+    }
+    assert!(reason(&present, "max_batch_size=8").unwrap().contains("differs from what was measured"));
+}
+
+#[test]
+fn work_far_beyond_the_known_one_is_refused() {
+    let mut change = Change { rate: 30.0, ..Change::default() };
+    change.set("max_batch_size=512").unwrap();
+    let answer = ask(&present(), &change);
+    assert!(!answer.supported && answer.then.is_none());
+    assert!(answer.reason.unwrap().contains("4 times is the most"));
+}
+
+#[test]
+fn a_full_cache_is_refused_if_it_is_not_known_what_requests_reserve() {
+    let mut present = present();
+    present.cache = Some(Cache { blocks: 40, tokens_per_block: 32 });
+    let refused = reason(&present, "max_tokens=128").unwrap();
+    assert!(refused.contains("reserves"), "{refused}");
+}
+
+#[test]
+fn a_present_can_be_kept_as_json() {
+    let text = serde_json::to_string(&present()).unwrap();
+    assert_eq!(serde_json::from_str::<Present>(&text).unwrap(), present());
+}
