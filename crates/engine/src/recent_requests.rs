@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use trtllm_model::request::RequestStats;
 
 use super::finished_request::FinishedRequest;
+use super::request_times::Times;
 
 /// Requests that are kept: 40 bytes each.
 const MOST: usize = 2048;
@@ -48,31 +49,36 @@ pub struct RecentRequests {
     requests: VecDeque<RecentRequest>,
     /// The engine's clock has an unknown beginning. Times count from the arrival of the first request.
     origin: Option<f64>,
+    /// Entries have exact times.
+    has_entries: bool,
     /// To count the tokens of reused blocks.
     pub tokens_per_block: Option<i64>,
 }
 
 impl RecentRequests {
     /// The row of a complete request has its lengths: the prefill position is that of the whole prompt.
-    pub(crate) fn note_row(&mut self, row: &RequestStats) {
+    /// `times`: from the changes of its stage, which count while no entries come.
+    pub(crate) fn note_row(&mut self, row: &RequestStats, times: &Times) {
         let Some(place) = row.id.and_then(|id| self.place(Some(id))) else { return };
         let request = &mut self.requests[place];
         request.prompt_tokens = length(row.context_prefill_position).unwrap_or(request.prompt_tokens);
         request.output_tokens = length(row.num_generated_tokens).unwrap_or(request.output_tokens);
+        if !self.has_entries {
+            self.note_times(place, times);
+        }
     }
 
     pub(crate) fn note_entry(&mut self, entry: &FinishedRequest) {
-        let times = entry.times;
-        let (Some(arrived), Some(first_token), Some(ended)) = (times.arrived, times.first_token, times.ended) else {
-            return;
-        };
-        if first_token <= arrived || ended < first_token {
-            return;
+        if !self.has_entries && entry.times.ended.is_some() {
+            // Times of rows are on another clock.
+            self.clear();
+            self.has_entries = true;
         }
-        if self.origin.is_some_and(|origin| (arrived - origin).abs() > LONGEST) {
+        if let (Some(arrived), Some(origin)) = (entry.times.arrived, self.origin)
+            && (arrived - origin).abs() > LONGEST
+        {
             self.clear();
         }
-        let origin = *self.origin.get_or_insert(arrived);
         let reused = || {
             let blocks = entry.kv_cache?.num_reused_blocks?;
             u64::try_from(blocks.checked_mul(self.tokens_per_block?)?).ok()
@@ -80,10 +86,22 @@ impl RecentRequests {
         let cached = entry.cached_tokens.or_else(reused).and_then(|tokens| u32::try_from(tokens).ok());
         let Some(place) = self.place(entry.request) else { return };
         let request = &mut self.requests[place];
-        request.arrived = Some(arrived - origin);
         request.prompt_tokens = length(entry.prompt_tokens).unwrap_or(request.prompt_tokens);
         request.output_tokens = length(entry.output_tokens).unwrap_or(request.output_tokens);
         request.cached_tokens = cached.unwrap_or(0);
+        self.note_times(place, &entry.times);
+    }
+
+    fn note_times(&mut self, place: usize, times: &Times) {
+        let (Some(arrived), Some(first_token), Some(ended)) = (times.arrived, times.first_token, times.ended) else {
+            return;
+        };
+        if first_token <= arrived || ended < first_token {
+            return;
+        }
+        let origin = *self.origin.get_or_insert(arrived);
+        let request = &mut self.requests[place];
+        request.arrived = Some(arrived - origin);
         (request.first_token, request.ended) = ((first_token - arrived) as f32, (ended - arrived) as f32);
     }
 

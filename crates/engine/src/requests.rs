@@ -81,7 +81,7 @@ impl RequestFold {
         self.rows = RequestRows::Present;
         self.pending_usage.clear();
         self.unjudged.clear();
-        self.recent.note_row(row);
+        self.recent.note_row(row, &lifecycle.map(Lifecycle::times).unwrap_or_default());
         self.totals.observe_usage(&Usage {
             // The prefill position of a complete request is the length of its prompt.
             input_tokens: row.context_prefill_position,

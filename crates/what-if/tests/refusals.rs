@@ -104,7 +104,7 @@ fn an_engine_that_something_else_slows_is_not_predicted() {
 
 #[test]
 fn work_far_beyond_the_known_one_is_refused() {
-    let mut change = Change { rate: 30.0, ..Change::default() };
+    let mut change = Change { rate: 100.0, ..Change::default() };
     change.set("max_batch_size=512").unwrap();
     let answer = ask(&present(), &change);
     assert!(!answer.supported && answer.then.is_none());
@@ -115,6 +115,11 @@ fn work_far_beyond_the_known_one_is_refused() {
 fn a_full_cache_is_refused_if_it_is_not_known_what_requests_reserve() {
     let mut present = present();
     present.cache = Some(Cache { blocks: 40, tokens_per_block: 32 });
+    // Two requests at once, of which each takes four blocks.
+    for (number, request) in (0_u32..).zip(&mut present.requests) {
+        (request.arrived, request.first_token) = (f64::from(number / 2), 0.014);
+    }
+    assert_eq!(reason(&present, "max_batch_size=8"), None);
     let refused = reason(&present, "max_tokens=128").unwrap();
     assert!(refused.contains("reserves"), "{refused}");
 }
