@@ -256,7 +256,8 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
     let medians = [forecast.ttft_seconds, forecast.tpot_seconds];
     if medians.iter().flatten().any(|times| times.p50.relative() > WIDE_MEDIAN) {
         return Err(
-            "the median latencies would be uncertain by more than 50 %: the engine would be close to its capacity"
+            "the median latencies would be uncertain by more than 50 %, as the load or the costs near its capacity are; \
+                    record more of the load, or ask for less"
                 .to_owned(),
         );
     }

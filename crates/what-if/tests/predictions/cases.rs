@@ -52,7 +52,7 @@ pub(crate) fn all() -> Vec<Case> {
         ),
         case(
             "batch limit 8, 12/s: overloaded",
-            &["max_batch_size=16", "max_batch_size=32", "rate=0.3x", "rate=0.6x", "max_batch_size=128"],
+            &["max_batch_size=16", "max_batch_size=32", "rate=0.3x", "rate=0.6x", "max_batch_size=24"],
             &[],
             |c| {
                 c.limits.max_batch_size = 8;

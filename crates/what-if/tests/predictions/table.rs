@@ -106,7 +106,7 @@ impl Row {
             .is_some_and(|reason| reason.contains("its capacity") || reason.contains("would keep up"));
         match &self.answer.reason {
             None => !self.must_refuse,
-            Some(_) => self.must_refuse || says_capacity && (0.8..1.2).contains(&self.utilization()),
+            Some(_) => self.must_refuse || says_capacity && (0.7..1.2).contains(&self.utilization()),
         }
     }
 
@@ -177,10 +177,20 @@ impl fmt::Display for Table {
 }
 
 impl Table {
+    pub(crate) fn changes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether at least 85 of 100 intervals hold the truth.
+    pub(crate) fn holds(&self) -> bool {
+        let numbers: Vec<Number> = self.0.iter().filter(|row| row.answer.supported).flat_map(Row::numbers).collect();
+        let held = numbers.iter().filter(|number| number.predicted.holds(number.truth)).count();
+        100 * held >= 85 * numbers.len()
+    }
+
     /// What the bounds do not allow.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let (mut held, mut all) = (0, 0);
         for row in &self.0 {
             let mut add = |text: String| wrong.push(format!("{}, {}: {text}", row.engine, row.change));
             if !row.refusal_is_right() {
@@ -191,16 +201,11 @@ impl Table {
                 add(format!("stable {}, growth {:.3}", then.stable, row.truth.growth));
             }
             for number in row.numbers() {
-                all += 1;
-                held += usize::from(number.predicted.holds(number.truth));
                 let miss = (number.predicted.value / number.truth - 1.0).abs();
                 if number.bound.is_some_and(|bound| miss > bound) {
                     add(format!("{} {:.4}, truly {:.4}", number.what, number.predicted.value, number.truth));
                 }
             }
-        }
-        if f64::from(held as u32) < 0.85 * f64::from(all as u32) {
-            wrong.push(format!("{held} of {all} intervals hold the truth"));
         }
         wrong
     }
