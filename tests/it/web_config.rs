@@ -19,7 +19,7 @@ use crate::support::{ensure, program, until};
 const FIXTURES: &str = "tests/fixtures/web-config";
 
 /// Files that promtool accepts and the exporter rejects. The README of exporter-web-config has the reasons.
-const STRICTER: [&str; 8] = [
+const STRICTER: [&str; 9] = [
     "ca_file_without_certificate.bad.yml",
     "curve_not_served.bad.yml",
     "max_version_too_old.bad.yml",

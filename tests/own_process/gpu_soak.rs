@@ -230,6 +230,7 @@ fn variable(name: &str, default: u64) -> u64 {
 
 #[test]
 fn no_inventory_is_wrong_and_no_resource_grows_while_gpus_fail_at_random() {
+    let _alone = super::alone();
     let (seconds, seed) = (variable("TRTLLM_SOAK_SECONDS", 12), variable("TRTLLM_SOAK_SEED", 1));
     let began = Instant::now();
     let mut content = Content {

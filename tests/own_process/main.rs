@@ -9,3 +9,10 @@ mod peers;
 #[allow(dead_code)] // the tests of GPU monitoring need more of it
 #[path = "../it/support/standin.rs"]
 mod standin;
+
+/// Tests that measure the memory of the whole process, or take much of it, run one after the other.
+static MEMORY: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    MEMORY.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
