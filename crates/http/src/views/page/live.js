@@ -329,11 +329,11 @@ let engines = [];
 let findings = [];
 /** Slots of the last minutes by engine. */
 let history = new Map();
-/** What a person has opened or closed. */
+/** What a person has opened or closed, and the first engine in trouble among many. */
 const toggled = new Map();
 
 function isOpen(engine) {
-  return toggled.get(keyOf(engine)) ?? (engines.length <= FEW_ENGINES || (engine === engines[0] && severityOf(engine) !== "none"));
+  return toggled.get(keyOf(engine)) ?? engines.length <= FEW_ENGINES;
 }
 
 function showDetails() {
@@ -347,6 +347,7 @@ function show(gpus, found) {
   byId("findings-section").hidden = findings.length === 0;
   // In order of trouble.
   engines.sort((one, other) => SEVERITIES.indexOf(severityOf(other)) - SEVERITIES.indexOf(severityOf(one)));
+  if (engines.length > FEW_ENGINES && toggled.size === 0 && severityOf(engines[0]) !== "none") toggled.set(keyOf(engines[0]), true);
   showDetails();
   byId("no-engines").hidden = engines.length > 0;
   byId("engine-table").hidden = engines.length === 0;
