@@ -150,10 +150,18 @@ impl Rank {
             if request.micro_batch != pass.micro_batch || request.is_decoding() {
                 continue;
             }
+            // A request that was paused is computed again with what it has generated, which may be too long for an iteration without
+            // chunks. It waits until it is alone.
+            let is_too_long = !limits.chunked_context && request.context > limits.max_num_tokens;
+            if is_too_long && used > 0 {
+                return;
+            }
             if !request.is_admitted() {
                 let closed = limits.policy == Policy::Static && was_running;
                 // A request that was paused in this pass must wait. Otherwise it would take its blocks back at once.
-                let waits = closed || batch.work.paused > 0 || !limits.chunked_context && request.context > budget;
+                let waits = closed
+                    || batch.work.paused > 0
+                    || !limits.chunked_context && request.context > budget && !is_too_long;
                 if waits || !self.admit(index, pass, batch) {
                     return;
                 }
@@ -163,7 +171,7 @@ impl Rank {
             if left == 0 {
                 continue;
             }
-            let mut chunk = left.min(budget);
+            let mut chunk = if is_too_long { left } else { left.min(budget) };
             if chunk < left {
                 if !limits.chunked_context {
                     return;
