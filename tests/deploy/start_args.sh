@@ -37,7 +37,7 @@ mkdir -p "$work/run" "$work/etc/web"
 check "examples: the exporter starts with their arguments" every_manifest_starts deploy/kubernetes/*.yaml
 refuses_an_unknown_flag() {
   sed 's/--gpu=off/--gpus=off/' deploy/kubernetes/sidecar-trtllm-serve.yaml >"$work/unknown.yaml"
-  refused "unexpected argument '--gpus'" every_manifest_starts "$work/unknown.yaml"
+  refused "--gpus: unknown flag" every_manifest_starts "$work/unknown.yaml"
 }
 check "examples: an unknown flag is noticed" refuses_an_unknown_flag
 if [ -n "$helm" ]; then

@@ -9,8 +9,9 @@ import tempfile
 
 from exporter import Exporter, fetch, until
 
-# Histograms of requests appear with the first request that has ended.
-WANTED = [b'state="busy",version="1"} 1', b"nv_trt_llm_time_per_output_token_seconds_bucket", b"nv_trt_llm_request_kv_cache_blocks_bucket"]
+# Histograms of requests appear with the first request that has ended, the verdict after some slots of five seconds.
+WANTED = [b'state="busy",version="1"} 1', b"nv_trt_llm_time_per_output_token_seconds_bucket", b"nv_trt_llm_request_kv_cache_blocks_bucket",
+          b"nv_trt_llm_limited_by_since_timestamp_seconds"]
 
 
 def main():

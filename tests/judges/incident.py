@@ -69,7 +69,7 @@ QUEUE = Fault(
     "queue build-up",
     lambda fleet: fleet.simulate(90),
     lambda fleet: fleet.simulate(12),
-    on(LLAMA1, "EngineLimited", "ObjectiveBudgetBurn"),
+    on(LLAMA1, "ObjectiveBudgetBurn"),
     hurt(LLAMA1),
 )
 FULL = Fault(
@@ -126,6 +126,9 @@ class Watch:
         now = set()
         for alert in self.fleet.alerts():
             labels = alert["labels"]
+            # Information wakes nobody, and an engine may always be worth tuning.
+            if labels["severity"] == "info":
+                continue
             on = int(labels["gpu_uuid"][-4:], 16) if "gpu_uuid" in labels else labels.get("model", labels.get("instance"))
             key = (labels["alertname"], f"{on} v{labels['version']}" if "version" in labels else on)
             now.add(key)
