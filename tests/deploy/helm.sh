@@ -161,7 +161,10 @@ alerts_have_labels() {
     --set monitoring.alerts.severities.critical=page || return 1
   local alerts
   alerts=$(grep -c ' alert: Trtllm' "$work/alerts.yaml")
-  [ "$alerts" -gt 30 ] && [ "$(grep -c 'team: llm$' "$work/alerts.yaml")" = "$alerts" ] || { echo "not all of $alerts alerts have the label"; return 1; }
+  if [ "$alerts" -le 30 ] || [ "$(grep -c 'team: llm$' "$work/alerts.yaml")" != "$alerts" ]; then
+    echo "not all of $alerts alerts have the label"
+    return 1
+  fi
   if grep -q 'severity: critical' "$work/alerts.yaml"; then echo "an alert is still critical"; return 1; fi
   [ "$(grep -c 'severity: page' "$work/alerts.yaml")" = "$(grep -c 'severity: critical' deploy/prometheus/alerts.yml)" ]
 }
