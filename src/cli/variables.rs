@@ -8,7 +8,7 @@ use crate::config::mistakes::nearest;
 const PREFIX: &str = "TRTLLM_EXPORTER_";
 
 /// Variables of other parts: the preload library, the Python package, and a build by cargo.
-const OF_OTHERS: [&str; 6] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "REVISION", "COMMIT_DATE", "RUSTC"];
+const OF_OTHERS: [&str; 7] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "HELP", "REVISION", "COMMIT_DATE", "RUSTC"];
 
 /// Names each variable that looks like one of a flag and is none.
 pub(super) fn check(command: &Command, mistakes: &mut Mistakes) {
@@ -27,7 +27,7 @@ pub(super) fn check(command: &Command, mistakes: &mut Mistakes) {
 
 fn mistake(name: &str, value: &str, known: &[&str]) -> Option<String> {
     let has_prefix = name.strip_prefix(PREFIX);
-    let looks_like_ours = has_prefix.is_some() || (name.starts_with("TRT") && name.contains("EXPORTER"));
+    let looks_like_ours = has_prefix.is_some() || (name.starts_with("TRT") && name.contains("EXPORTER_"));
     let of_others = has_prefix.is_some_and(|rest| OF_OTHERS.contains(&rest)) || is_of_kubernetes(name, value);
     if !looks_like_ours || known.contains(&name) || of_others {
         return None;
@@ -92,6 +92,9 @@ mod tests {
             ("TRTLLM_EXPORTER_NODE_SERVICE_HOST", "10.0.0.1"),
             ("PATH", "/bin"),
             ("TRTLLM_MODEL", "x"),
+            ("TRTLLM_EXPORTER_HELP", "1"),
+            ("TRTLLM_EMBED_EXPORTER", "/bin/trtllm-exporter"),
+            ("TRTLLM_METRICS_EXPORTER", "on"),
         ] {
             assert_eq!(mistake(name, value, &KNOWN), None, "{name}");
         }
