@@ -41,12 +41,12 @@ fn the_simulated_executor_serves_a_cpp_host() {
 
 #[test]
 fn the_oldest_headers_compile_and_their_missing_members_are_absent() {
-    run("oldest_release", &[], &["include", "cpp", "library/include", "tests/cpp/oldest"], &[]);
+    run("oldest_release", &[], &["include", "cpp", "library/include", "tests/cpp/oldest", "tests/cpp/either"], &[]);
 }
 
 #[test]
 fn newer_headers_compile_and_their_members_are_read() {
-    run("newest_release", &[], &["include", "cpp", "library/include", "tests/cpp/newest"], &[]);
+    run("newest_release", &[], &["include", "cpp", "library/include", "tests/cpp/newest", "tests/cpp/either"], &[]);
 }
 
 #[test]

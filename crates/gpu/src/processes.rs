@@ -49,7 +49,7 @@ impl ProcessReader {
         }
         if !self.pids && !self.list {
             let count = probe.call("running_compute_processes_count", || device.running_compute_processes_count());
-            // More than could be listed is no count.
+            // A larger count is not believed: no more processes can be listed.
             let count = count.filter(|count| *count <= raw::MOST_PROCESSES).map(u64::from);
             return RunningProcesses { count, ..RunningProcesses::default() };
         }

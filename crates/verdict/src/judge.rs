@@ -1,8 +1,10 @@
 //! Chooses the cause, and keeps it while it flickers.
 
+use trtllm_engine::EngineState;
+
 use super::cause::Cause;
-use super::reading::Reading;
-use super::rules::{RULES, alone};
+use super::reading::{Reading, Silence};
+use super::rules::{RULES, alone, silent};
 use super::verdict::{Confidence, Found, Severity, Verdict};
 
 /// The verdict at this moment. Absent while too little is known. `wall`: seconds since 1970.
@@ -16,6 +18,12 @@ pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
     };
     let consequences = if is_broken(cause) { Vec::new() } else { found.map(|(cause, _)| cause).collect() };
     Some(verdict(cause, first, consequences, reading.cost(), wall))
+}
+
+/// The verdict on an orchestrator, which runs no iterations: only whether it answers.
+#[must_use]
+pub fn judge_orchestrator(state: EngineState, silence: Option<&Silence>, wall: f64) -> Option<Verdict> {
+    silent(state, silence).map(|found| verdict(Cause::Unavailable, found, Vec::new(), None, wall))
 }
 
 /// Nothing that is concluded from the work of such an engine means anything.

@@ -32,7 +32,7 @@ pub struct Silence {
     pub why: String,
     /// Its server says that the model is loaded.
     pub is_loading: bool,
-    /// Something answers that is no engine.
+    /// What answers is not an engine.
     pub is_no_engine: bool,
     /// The longest load of this model so far.
     pub longest_load: Option<f64>,

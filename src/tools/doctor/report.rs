@@ -88,7 +88,7 @@ impl Report {
                 |(url, finding): &(&str, Finding)| *url == exporter.url && finding.subject == name(engine);
             if !is_limited && !findings.iter().any(has_finding) {
                 let why = match (&engine.verdict, &engine.orchestrator) {
-                    (None, None) if engine.state == "starting" => format!(" ({}), not judged yet", engine.why),
+                    _ if engine.state == "starting" => format!(" ({})", engine.why),
                     (None, None) => ", not judged yet: that takes 15 s of work".to_owned(),
                     _ => ", nothing found".to_owned(),
                 };

@@ -123,7 +123,7 @@ async fn read<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<T,
     let body = match client.get(path).await {
         Err(Failure::Status(404)) if path == name => {
             return Err(Failure::Unanswered(format!(
-                "{name} is missing: this is no trtllm-exporter, or one of another version; use the command of its release"
+                "{name} is missing: this is not a trtllm-exporter, or it has another version; use the command of its release"
             )));
         }
         answer => answer?,

@@ -20,7 +20,7 @@ use trtllm_verdict::findings::exporter::ExporterMark;
 use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 use trtllm_verdict::findings::{self, Finding};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
-use trtllm_verdict::judge::{Steady, judge};
+use trtllm_verdict::judge::{Steady, judge, judge_orchestrator};
 use trtllm_verdict::reading::{Given, Notices, Reading, Silence};
 
 use super::{EngineSlot, EngineSnapshot, StartPhase, State};
@@ -176,21 +176,29 @@ impl EngineSlot {
         let snapshot = self.snapshot();
         let subject = format!("{} {}", self.name.model, self.name.version);
         let mut judged = self.judged.lock();
-        // An orchestrator runs no iterations.
+        let (silence, source) = (silence(&snapshot, wall), &snapshot.source);
+        let unread_keys = source.unread_keys.as_deref().unwrap_or_default();
         if let Some(totals) = &snapshot.orchestrator {
             push(&mut judged.orchestrator, OrchestratorMark::of(totals, at));
-            let minute = judged.orchestrator_span(f64::INFINITY);
-            judged.findings = findings::orchestrator::findings(&subject, totals, minute.as_ref());
+            judged.verdict.follow(judge_orchestrator(snapshot.state, silence.as_ref(), wall));
+            // While it does not answer, nothing is known of its present.
+            judged.findings = match judged.verdict.cause() {
+                None => {
+                    let minute = judged.orchestrator_span(f64::INFINITY);
+                    findings::orchestrator::findings(&subject, totals, minute.as_ref())
+                }
+                Some(_) => Vec::new(),
+            };
+            judged.findings.extend(findings::engine::newer(&subject, unread_keys, &source.missing_endpoints));
             return;
         }
         let latest = snapshot.latest.as_ref();
         let parts = (&snapshot.totals, &snapshot.requests, latest, snapshot.iteration_sums);
         let arrivals = arrivals(&snapshot);
         judged.window.push(Mark { arrivals, ..Mark::of_parts(parts, snapshot.costs, at) });
-        let source = &snapshot.source;
         let given = Given {
             state: snapshot.state,
-            silence: silence(&snapshot, wall),
+            silence,
             notices: Notices {
                 records_missing: source.records_missing,
                 several_frontends: source.notice == Some(SEVERAL_FRONTENDS),
@@ -216,7 +224,7 @@ impl EngineSlot {
             cause: judged.verdict.cause(),
             completed: snapshot.totals.requests_completed as f64,
             has_no_latencies: snapshot.requests.source == LatencySource::None,
-            unread_keys: source.unread_keys.as_deref().unwrap_or_default(),
+            unread_keys,
             missing_endpoints: &source.missing_endpoints,
             bench: source.bench_report.as_deref(),
         });
@@ -257,4 +265,42 @@ fn silence(snapshot: &EngineSnapshot, wall: f64) -> Option<Silence> {
         is_no_engine: failure.is_some_and(|failure| failure.kind == ErrorKind::NotJson) && !source.ready,
         longest_load: (startup > 0.0).then_some(startup),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::PollFailure;
+    use trtllm_engine::orchestrator::OrchestratorFold;
+    use trtllm_model::{EngineName, OrchestratorReading};
+    use trtllm_verdict::cause::Cause;
+
+    /// Its verdict would never end if it were judged by iterations.
+    #[test]
+    fn an_orchestrator_that_answers_again_is_available_again() {
+        let state = State::new(vec![EngineName::new("o", "1", "trtllm-disagg")]);
+        let slot = Arc::clone(&state.slots()[0]);
+        let mut fold = OrchestratorFold::default();
+        fold.absorb(&OrchestratorReading { ready: Some(false), ..OrchestratorReading::default() });
+        let mut at = 0.0;
+        let mut judged = |silent: bool| {
+            slot.update(|engine| {
+                engine.state = if silent { EngineState::Unreachable } else { EngineState::Idle };
+                engine.orchestrator = Some(Box::new(fold.totals.clone()));
+                engine.source.unanswered_since_us = silent.then_some(0);
+                engine.source.last_failure = silent.then(|| PollFailure {
+                    kind: ErrorKind::Connect,
+                    text: "cannot connect".to_owned(),
+                    not_ready: false,
+                });
+            });
+            at += 5.0;
+            state.judge(at, 60.0 + at);
+            let rules: Vec<_> = state.findings().into_iter().map(|finding| finding.rule).collect();
+            (slot.with_judged(|judged| judged.verdict.cause()), rules.contains(&"orchestrator-not-ready".into()))
+        };
+        assert_eq!(judged(false), (None, true));
+        assert_eq!(judged(true), (Some(Cause::Unavailable), false), "it says nothing of its present");
+        assert_eq!(judged(false), (None, true));
+    }
 }

@@ -116,13 +116,7 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     if span.sampling > 1.0 {
         found.push(SAMPLED.about(subject).with("iterations per record", span.sampling, Unit::Count, 1.0));
     }
-    if !case.unread_keys.is_empty() {
-        let mut detail = format!("unread keys {}", case.unread_keys.join(", "));
-        if !case.missing_endpoints.is_empty() {
-            detail += &format!("; endpoints that are gone {}", case.missing_endpoints.join(", "));
-        }
-        found.push(NEWER.about(subject).detail(&detail));
-    }
+    found.extend(newer(subject, case.unread_keys, case.missing_endpoints));
     if case.has_no_latencies && case.completed >= SOME_REQUESTS && span.counts.completed > 0.0 {
         found.push(NO_LATENCIES.about(subject).with("completed requests", case.completed, Unit::Count, None));
     }
@@ -133,6 +127,16 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     }
     found.extend(case.bench.and_then(|bench| below_benchmark(case, bench)));
     found
+}
+
+/// Also of an orchestrator.
+#[must_use]
+pub fn newer(subject: &str, unread_keys: &[String], missing_endpoints: &[&str]) -> Option<Finding> {
+    let mut detail = format!("unread keys {}", unread_keys.join(", "));
+    if !missing_endpoints.is_empty() {
+        detail += &format!("; endpoints that are gone {}", missing_endpoints.join(", "));
+    }
+    (!unread_keys.is_empty()).then(|| NEWER.about(subject).detail(&detail))
 }
 
 fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding> {

@@ -3,7 +3,7 @@
 use trtllm_engine::EngineState;
 use trtllm_engine::window::Span;
 
-use crate::reading::Reading;
+use crate::reading::{Reading, Silence};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
 /// Seconds without any answer until it is a warning, and of a load whose usual time is not known.
@@ -41,8 +41,13 @@ pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
             &[],
         ));
     }
-    let silence = reading.silence.as_ref()?;
-    if matches!(reading.state, EngineState::Busy | EngineState::Idle) && silence.seconds < HICCUP {
+    silent(reading.state, reading.silence.as_ref())
+}
+
+/// Nothing that can be read answers. Also of an orchestrator, which has no reading.
+pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Found> {
+    let silence = silence?;
+    if matches!(state, EngineState::Busy | EngineState::Idle) && silence.seconds < HICCUP {
         return None;
     }
     if silence.is_no_engine {

@@ -11,7 +11,7 @@ use super::cause::Cause;
 use super::reading::Reading;
 use super::verdict::Found;
 
-pub(super) use broken::incomplete;
+pub(super) use broken::{incomplete, silent};
 pub(super) use work::alone;
 
 /// A cause, and whether it applies.
