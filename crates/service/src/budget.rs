@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Without this much progress, a peer may keep its place while nobody else needs it.
+/// A peer that makes less progress than this keeps its place only while nobody else needs it.
 const STEP: usize = 64 << 10;
 /// The time for one step.
 const STALL: Duration = Duration::from_millis(500);
@@ -33,12 +33,12 @@ struct Table {
     held: usize,
     /// What is being received, oldest first.
     places: Vec<Arc<Place>>,
-    /// Who waits for room, in the order of asking.
+    /// The peers that wait for room, in the order in which they asked.
     waiting: VecDeque<Arc<Waiting>>,
 }
 
-/// A peer, or several that share what they hold: the publishers of a socket. Among those that wait, the one whose group and who
-/// itself holds the least is first, but a peer that was slow is behind all others.
+/// A peer, or several that share what they hold: the publishers of a socket. The next place goes to the group that holds the least,
+/// and in it to the peer that holds the least. A peer that was slow comes after all others.
 #[derive(Debug, Default)]
 pub struct Peer {
     group: Option<Arc<Self>>,
@@ -308,7 +308,7 @@ mod tests {
         }
         assert_eq!(all.len(), 3);
         all[0].shrink_to(10 * KIB);
-        // Growing is not possible.
+        // It cannot grow.
         all[0].shrink_to(20 * KIB);
         assert_eq!((budget.held(), all[0].bytes()), (70 * KIB, 10 * KIB));
         assert!(is_ready(budget.take(&peer, 30 * KIB)).await);
