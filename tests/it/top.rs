@@ -151,7 +151,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     let totals = [format!("completed {completed}"), format!("lost iterations {lost}")];
     terminal.until(&["replayed 1  replay", &totals[0], &totals[1], "Requests in the batch", "TPOT p50"]);
     terminal.press(&["Up"]);
-    terminal.until(&["live 1  [simulated]"]);
+    terminal.until(&["[sim] live 1  sim"]);
     // A key right after Escape would be one with Alt.
     terminal.press(&["Escape"]);
     terminal.until(&["▼ACTIVE"]);

@@ -16,6 +16,8 @@ use super::{EngineFold, EngineTotals, Latest};
 /// Seconds of a slot, and slots kept: five minutes.
 pub const SLOT_SECONDS: f64 = 5.0;
 const SLOTS: usize = 60;
+/// Seconds of a first bucket in which a value still says something.
+const NARROW: f64 = 0.01;
 
 sums! {
     /// Totals of which the differences are of interest.
@@ -96,8 +98,8 @@ impl Distribution {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// The value that this share of the observations does not exceed, between the bounds of its bucket. Absent in the first
-    /// bucket: of request times in the queue, it is so wide that a value in it says nothing.
+    /// The value that this share of the observations does not exceed, between the bounds of its bucket. Absent in a first bucket
+    /// that is wide, as that of times in the queue: a value in it says nothing.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let all: f64 = self.counts.iter().map(|count| f64::from(*count)).sum();
@@ -108,7 +110,8 @@ impl Distribution {
         for (bound, count) in self.bounds.iter().zip(&self.counts) {
             let count = f64::from(*count);
             if below + count >= wanted && count > 0.0 {
-                return (lower > 0.0).then(|| lower + (bound.value - lower) * (wanted - below) / count);
+                let says_something = lower > 0.0 || bound.value <= NARROW;
+                return says_something.then(|| lower + (bound.value - lower) * (wanted - below) / count);
             }
             (below, lower) = (below + count, bound.value);
         }

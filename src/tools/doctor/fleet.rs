@@ -85,9 +85,9 @@ pub fn text(groups: &[Group]) -> String {
             (Some(cause), odd) => format!("{} of {replicas} replicas: {cause}", replicas - odd),
             (None, _) => format!("{replicas} replicas without a common cause"),
         };
-        let _ = writeln!(out, "{}", one_line(&format!("model {model}: {says}")));
+        let _ = writeln!(out, "model {model}: {says}");
         for Replica { place, cause, .. } in different {
-            let _ = writeln!(out, "  {}", one_line(&format!("{place}: {cause}")));
+            let _ = writeln!(out, "  {place}: {cause}");
         }
     }
     out
@@ -121,7 +121,7 @@ pub(super) async fn of_prometheus(url: &str, arguments: &DoctorArgs) -> Result<u
         ReportFormat::Text => {
             let mut out = format!("{url}: engines with a verdict: {known}\n\n{}", text(&groups));
             for Replica { model, place, cause } in &single {
-                let _ = writeln!(out, "{}", one_line(&format!("model {model}: one replica: {place}: {cause}")));
+                let _ = writeln!(out, "model {model}: one replica: {place}: {cause}");
             }
             super::super::print(&out);
         }
@@ -161,7 +161,7 @@ async fn ask(target: &Target) -> Result<Vec<Replica>, Failure> {
     let answer: Answer = serde_json::from_slice(&body)
         .map_err(|error| Failure::Unanswered(format!("/api/v1/query is not that of a Prometheus: {error}")))?;
     let replica = |Series { metric }: Series| {
-        let label = |name: &str| metric.get(name).cloned().unwrap_or_default();
+        let label = |name: &str| metric.get(name).map(|value| one_line(value)).unwrap_or_default();
         // An exporter of several engines has one address.
         let places = ["namespace", "pod", "node", "instance"].map(label);
         let place = places.iter().filter(|value| !value.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" ");

@@ -38,11 +38,11 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
         return runtime.block_on(fleet::of_prometheus(url, arguments));
     }
     let sources = sources::configured(arguments)?;
-    let with_details = arguments.bundle.is_some();
+    let (with_details, format) = (arguments.bundle.is_some(), arguments.format);
     let report = runtime.block_on(async {
         let mut tasks = Vec::new();
         for target in targets(&arguments.connection).await? {
-            tasks.push((target.url.clone(), tokio::spawn(read::read(target, with_details))));
+            tasks.push((target.url.clone(), tokio::spawn(read::read(target, with_details, format))));
         }
         let mut exporters = Vec::new();
         for (url, task) in tasks {
@@ -55,7 +55,7 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     })?;
     // A look-up of a name may hang on another thread.
     runtime.shutdown_background();
-    match arguments.format {
+    match format {
         ReportFormat::Text => super::print(&report.text()),
         ReportFormat::Json => super::print_json(&format!("{:#}\n", report.json())),
     }

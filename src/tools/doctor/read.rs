@@ -2,10 +2,13 @@
 
 use serde_json::Value;
 
+use crate::cli::ReportFormat;
+use trtllm_http::views::engine::Engine;
 use trtllm_model::{IterationStats, RECENT_RECORDS};
+use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::{Finding, Kind};
 
-use super::super::exporters::api::{self, Engine};
+use super::super::exporters::api;
 use super::super::exporters::client::{Client, Failure, Target};
 use super::source_rules::UNREADABLE;
 
@@ -34,14 +37,17 @@ pub struct Details {
 
 impl Exporter {
     pub(super) fn unread(url: String, error: String) -> Self {
-        let findings = vec![UNREADABLE.about(&*url).detail(&error)];
+        let findings = vec![UNREADABLE.about(&*url).detail(&one_line(&error))];
         Self { url, findings, ..Self::default() }
     }
 }
 
 /// Reads one exporter. An error loses all of it: half an answer proves nothing.
-pub(super) async fn read(target: Target, with_details: bool) -> Exporter {
-    let mut client = target.client();
+pub(super) async fn read(target: Target, with_details: bool, format: ReportFormat) -> Exporter {
+    let mut client = match format {
+        ReportFormat::Text => target.client_for_terminal(),
+        ReportFormat::Json => target.client(),
+    };
     let read = async {
         let engines = api::engines(&mut client).await?;
         let mut findings = api::findings(&mut client).await?;

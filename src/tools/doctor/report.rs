@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use trtllm_service::printable::one_line;
+use trtllm_http::views::engine::Engine;
 use trtllm_verdict::findings::{self, Finding};
 use trtllm_verdict::verdict::{Confidence, Evidence, Severity, Unit, Verdict};
 
-use super::super::exporters::api::Engine;
 use super::fleet;
 use super::read::Exporter;
 use super::source_rules;
@@ -67,7 +66,7 @@ impl Report {
         for (exporter, engine, verdict) in limited {
             let severity = verdict.severity.name().to_uppercase();
             let title = format!("{severity} {}: engine {}{}", verdict.cause.name(), name(engine), at(&exporter.url));
-            let _ = writeln!(out, "\n{}", one_line(&title));
+            let _ = writeln!(out, "\n{title}");
             verdict_text(&mut out, verdict);
         }
         let findings = self.findings();
@@ -76,10 +75,10 @@ impl Report {
             // With one exporter, its name says nothing.
             let at = if exporter.is_empty() || **exporter == finding.subject { String::new() } else { at(exporter) };
             let title = format!("{severity} {}: {} {}{at}", finding.rule, finding.kind.name(), finding.subject);
-            let _ = writeln!(out, "\n{}\n  {}", one_line(&title), one_line(&finding.says));
+            let _ = writeln!(out, "\n{title}\n  {}", finding.says);
             evidence_text(&mut out, &finding.evidence);
-            wrap(&mut out, "Rule", &one_line(&finding.when));
-            wrap(&mut out, "Change", &one_line(&finding.remedy));
+            wrap(&mut out, "Rule", &finding.when);
+            wrap(&mut out, "Change", &finding.remedy);
         }
         let _ = writeln!(out);
         for (exporter, engine) in self.engines() {
@@ -92,7 +91,7 @@ impl Report {
                     (None, None) => ", not judged yet: that takes 15 s of work".to_owned(),
                     _ => ", nothing found".to_owned(),
                 };
-                let _ = writeln!(out, "{}", one_line(&format!("engine {}: {}{why}", name(engine), engine.state)));
+                let _ = writeln!(out, "engine {}: {}{why}", name(engine), engine.state);
             }
         }
         let fleet = fleet::of_exporters(&self.exporters);
@@ -140,7 +139,7 @@ fn name(engine: &Engine) -> String {
 }
 
 fn verdict_text(out: &mut String, verdict: &Verdict) {
-    let _ = writeln!(out, "  {}", one_line(&verdict.says));
+    let _ = writeln!(out, "  {}", verdict.says);
     evidence_text(out, &verdict.evidence);
     if verdict.confidence == Confidence::Low {
         let _ = writeln!(
@@ -155,7 +154,7 @@ fn verdict_text(out: &mut String, verdict: &Verdict) {
         ("Follows from it", &follows.join(", ")),
     ] {
         if !words.is_empty() {
-            wrap(out, title, &one_line(words));
+            wrap(out, title, words);
         }
     }
 }
@@ -163,7 +162,7 @@ fn verdict_text(out: &mut String, verdict: &Verdict) {
 fn evidence_text(out: &mut String, evidence: &[Evidence]) {
     for Evidence { name, value, unit, threshold } in evidence {
         let limit = threshold.map(|limit| format!(" (limit {})", number(limit, *unit))).unwrap_or_default();
-        let _ = writeln!(out, "    {}", one_line(&format!("{name}: {}{limit}", number(*value, *unit))));
+        let _ = writeln!(out, "    {name}: {}{limit}", number(*value, *unit));
     }
 }
 

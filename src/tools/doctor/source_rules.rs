@@ -1,5 +1,6 @@
 //! What a source says about its options when it is asked directly.
 
+use trtllm_service::printable::one_line;
 use trtllm_sources::prometheus_text::ParsedSample;
 use trtllm_verdict::finding_rules;
 use trtllm_verdict::findings::{Finding, Rule};
@@ -95,11 +96,11 @@ pub enum Reached {
 /// All that is worth knowing about a source.
 pub(super) fn judge(source: &SourceAnswer) -> Vec<Finding> {
     let model = source.model.as_ref().map(|model| format!(" ({model})")).unwrap_or_default();
-    let about = |rule: &Rule| rule.about(format!("{}{model}", source.target));
+    let about = |rule: &Rule| rule.about(one_line(&format!("{}{model}", source.target)));
     let mut found = Vec::new();
     found.extend(match &source.reached {
-        Reached::No(why) if !source.starting => Some(about(&UNANSWERED).detail(why)),
-        Reached::NotAsked(why) => Some(about(&NOT_ASKED).detail(why)),
+        Reached::No(why) if !source.starting => Some(about(&UNANSWERED).detail(&one_line(why))),
+        Reached::NotAsked(why) => Some(about(&NOT_ASKED).detail(&one_line(why))),
         Reached::Refused(status) => Some(about(&REFUSED).with("status", f64::from(*status), Unit::Count, None)),
         Reached::Other => Some(about(&OTHER)),
         Reached::NoSocket => Some(about(&SOCKET_MISSING)),

@@ -1,14 +1,16 @@
-//! What the JSON API of an exporter says. The types of its answers are those of the exporter.
-
-use std::collections::BTreeMap;
+//! What the JSON API of an exporter says, in the types that the exporter writes. For a terminal, texts of others are made
+//! printable here.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use trtllm_http::views::API_VERSION;
-use trtllm_http::views::numbers::{Gpu, Load, Numbers, Orchestrator};
+use trtllm_http::views::engine::Engine;
+use trtllm_http::views::history::Slot;
+use trtllm_http::views::numbers::Gpu;
+use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::Finding;
-use trtllm_verdict::verdict::Verdict;
 
 use super::client::{Client, Failure};
 
@@ -17,40 +19,6 @@ const MAX_ENGINES: usize = 256;
 const MAX_GPUS: usize = 256;
 const MAX_FINDINGS: usize = 4096;
 
-/// One engine.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Engine {
-    pub model: String,
-    pub version: String,
-    /// Of the configuration.
-    pub labels: BTreeMap<String, String>,
-    pub source: String,
-    pub state: String,
-    /// `loading`, `never_answered`, `no_record` or `no_publisher` while it is starting.
-    pub start_phase: Option<String>,
-    /// The cause of the state.
-    pub why: String,
-    pub backend: Option<String>,
-    pub engine_version: Option<String>,
-    pub simulated: bool,
-    pub totals: Option<Totals>,
-    pub orchestrator: Option<Orchestrator>,
-    pub load: Option<Load>,
-    pub window: Option<Numbers>,
-    /// Absent while too little is known.
-    pub verdict: Option<Verdict>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Totals {
-    pub iterations: u64,
-    pub iterations_lost: u64,
-    pub engine_restarts: u64,
-    pub requests_completed: u64,
-}
-
 /// The GPUs of an exporter.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -58,23 +26,6 @@ pub struct Gpus {
     pub gpus: Vec<Gpu>,
     /// Why there is none.
     pub why: Option<String>,
-}
-
-/// The last minutes of one engine.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Slots {
-    pub slots: Vec<Slot>,
-}
-
-/// Five seconds.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Slot {
-    /// Seconds before the newest slot.
-    pub ago: f64,
-    #[serde(flatten)]
-    pub numbers: Numbers,
 }
 
 /// The engines, in the order of the page.
@@ -103,6 +54,10 @@ pub(crate) async fn gpus(client: &mut Client) -> Result<Gpus, Failure> {
 
 /// The last minutes of one engine, slot by slot, oldest first. `engine`: `model:version`.
 pub(crate) async fn history(client: &mut Client, engine: &str) -> Result<Vec<Slot>, Failure> {
+    #[derive(Default, Deserialize)]
+    struct Slots {
+        slots: Vec<Slot>,
+    }
     #[derive(Deserialize)]
     struct Answer {
         engines: Vec<Slots>,
@@ -112,32 +67,49 @@ pub(crate) async fn history(client: &mut Client, engine: &str) -> Result<Vec<Slo
     Ok(answer.engines.pop().unwrap_or_default().slots)
 }
 
-/// An answer of the API. One of another version of the exporter is named as such.
+const CHANGE: &str = "use the command of the exporter's release";
+
 async fn read<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<T, Failure> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Versioned {
-        api_version: u32,
-    }
     let name = path.split('?').next().unwrap_or(path);
     let body = match client.get(path).await {
         Err(Failure::Status(404)) if path == name => {
             return Err(Failure::Unanswered(format!(
-                "{name} is missing: this is not a trtllm-exporter, or it has another version; use the command of its release"
+                "{name} is missing: this is not a trtllm-exporter, or it has another version; {CHANGE}"
             )));
         }
         answer => answer?,
     };
-    let version = serde_json::from_slice::<Versioned>(&body).ok().map(|answer| answer.api_version);
-    if let Some(version) = version.filter(|version| *version != API_VERSION) {
+    parse(name, &body, client.for_terminal)
+}
+
+/// An answer of the API. One of another version of the exporter is named as such.
+pub(crate) fn parse<T: DeserializeOwned>(name: &str, body: &[u8], for_terminal: bool) -> Result<T, Failure> {
+    let mut answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let version = answer.get("apiVersion").and_then(Value::as_u64);
+    if let Some(version) = version.filter(|version| *version != u64::from(API_VERSION)) {
         return Err(Failure::Unanswered(format!(
-            "the exporter has version {version} of the API, and this program reads version {API_VERSION}; use the command of \
-             the exporter's release"
+            "the exporter has version {version} of the API, and this program reads version {API_VERSION}; {CHANGE}"
         )));
     }
-    serde_json::from_slice(&body).map_err(|error| {
-        Failure::Unanswered(format!(
-            "{name} is not as in this version of the exporter: {error}; use the command of its release"
-        ))
+    if for_terminal {
+        make_printable(&mut answer);
+    }
+    T::deserialize(answer).map_err(|error| {
+        Failure::Unanswered(format!("{name} is not as in this version of the exporter: {error}; {CHANGE}"))
     })
+}
+
+fn make_printable(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = one_line(text),
+        Value::Array(items) => items.iter_mut().for_each(make_printable),
+        Value::Object(fields) => {
+            let all = std::mem::take(fields).into_iter();
+            fields.extend(all.map(|(name, mut value)| {
+                make_printable(&mut value);
+                (one_line(&name), value)
+            }));
+        }
+        _ => {}
+    }
 }

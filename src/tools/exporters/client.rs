@@ -29,8 +29,14 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// Gives the exporter's texts as they are.
     pub(crate) fn client(&self) -> Client {
-        Client(HttpClient::new(self.server.clone()))
+        Client { http: HttpClient::new(self.server.clone()), for_terminal: false }
+    }
+
+    /// Gives texts that a terminal shows and does not obey.
+    pub(crate) fn client_for_terminal(&self) -> Client {
+        Client { for_terminal: true, ..self.client() }
     }
 }
 
@@ -114,7 +120,10 @@ fn basic(path: &Path) -> Result<HeaderValue, ConfigError> {
 }
 
 /// A connection to one server.
-pub(crate) struct Client(HttpClient);
+pub(crate) struct Client {
+    http: HttpClient,
+    pub(super) for_terminal: bool,
+}
 
 /// Why a request has no answer with status 200.
 pub(crate) enum Failure {
@@ -138,16 +147,17 @@ impl Client {
     /// # Errors
     /// When its certificates cannot be read.
     pub(crate) async fn of_source(access: Access) -> Result<Self, OpenError> {
-        Ok(Self(HttpClient::new(TargetServer::new(access).await?).with_max_body(MAX_PAGE)))
+        let http = HttpClient::new(TargetServer::new(access).await?).with_max_body(MAX_PAGE);
+        Ok(Self { http, for_terminal: true })
     }
 
     /// The body of an answer with status 200.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Vec<u8>, Failure> {
-        let read = tokio::time::timeout(TIMEOUT, self.0.read(Method::GET, path)).await;
+        let read = tokio::time::timeout(TIMEOUT, self.http.read(Method::GET, path)).await;
         let answer = read.unwrap_or_else(|_| Err(SourceError::Timeout { target: String::new(), after: TIMEOUT }));
         let copied = answer.map(<[u8]>::to_vec);
         // Long bodies of all clients share one limit. One that is kept would make others wait.
-        self.0.release();
+        self.http.release();
         copied.map_err(|error| match error {
             SourceError::HttpStatus { status, .. } | SourceError::Unauthorized { status, .. } => {
                 Failure::Status(status)

@@ -1,27 +1,35 @@
 //! The state of the screen: what keys and readings make of it. Pure; knows no terminal, no clock and no connection.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use ratatui::crossterm::event::KeyCode;
+use trtllm_http::views::engine::Engine;
+use trtllm_http::views::history::Slot;
+use trtllm_http::views::numbers::Gpu;
+use trtllm_service::printable::one_line;
+use trtllm_verdict::verdict::{Severity, Verdict};
 
 use super::columns::Column;
-use super::exporter::{Exporter, Row};
-use super::reading::{EngineName, Reading};
 
-/// A key with a meaning here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
-    Up,
-    Down,
-    Left,
-    Right,
-    PageUp,
-    PageDown,
-    Home,
-    End,
-    Enter,
-    Escape,
-    Tab,
-    Char(char),
+/// Seconds of numbers that an exporter keeps for the charts.
+pub const HISTORY: f64 = 300.0;
+/// Rates and quantiles are of this time.
+pub const RECENT: f64 = 30.0;
+
+/// One read of an exporter.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reading {
+    pub engines: Vec<Engine>,
+    pub gpus: Vec<Gpu>,
+    /// Why there is no GPU.
+    pub no_gpus: String,
+    /// The last minutes of one engine, if it is of this exporter: the selected one at the time of the read.
+    pub history: Option<(EngineId, Vec<Slot>)>,
 }
+
+/// `model:version`, as the API names an engine.
+pub type EngineId = String;
 
 /// What one read of one exporter brought.
 #[derive(Debug)]
@@ -40,8 +48,119 @@ pub enum Focus {
     Gpus,
 }
 
-/// An engine of an exporter. The selection follows it when the order changes.
-pub type EngineKey = (usize, EngineName);
+/// An exporter as of its last reading.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Exporter {
+    pub url: String,
+    /// Why the last read failed, and since when reads fail.
+    pub failure: Option<(String, f64)>,
+    pub was_read: bool,
+    pub engines: Vec<Engine>,
+    pub gpus: Vec<Gpu>,
+    pub no_gpus: String,
+    pub history: Option<(EngineId, Vec<Slot>)>,
+}
+
+impl Exporter {
+    /// Without the scheme.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest)
+    }
+
+    /// A failed read withdraws all numbers: old ones would mislead. The engines stay, so that it is clear what is not seen.
+    fn absorb(&mut self, time: f64, read: Result<Reading, String>) {
+        let url = std::mem::take(&mut self.url);
+        *self = match read {
+            Ok(Reading { engines, gpus, no_gpus, history }) => {
+                Self { url, failure: None, was_read: true, engines, gpus, no_gpus, history }
+            }
+            Err(error) => {
+                let unseen = |engine: &Engine| Engine {
+                    model: engine.model.clone(),
+                    version: engine.version.clone(),
+                    labels: engine.labels.clone(),
+                    simulated: engine.simulated,
+                    state: UNSEEN.to_owned(),
+                    why: NO_ANSWER.to_owned(),
+                    ..Engine::default()
+                };
+                Self {
+                    url,
+                    failure: Some((one_line(&error), self.failure.as_ref().map_or(time, |(_, since)| *since))),
+                    was_read: self.was_read,
+                    engines: self.engines.iter().map(unseen).collect(),
+                    no_gpus: NO_ANSWER.to_owned(),
+                    ..Self::default()
+                }
+            }
+        };
+    }
+}
+
+/// The state of an engine whose exporter does not answer.
+const UNSEEN: &str = "unknown";
+const NO_ANSWER: &str = "the exporter does not answer";
+
+/// One engine of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// Index of the exporter.
+    pub at: usize,
+    pub exporter: &'a Exporter,
+    pub engine: &'a Engine,
+}
+
+impl Row<'_> {
+    /// The mark of a simulated engine is first, because a long name is cut.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let Engine { model, version, labels, simulated, .. } = self.engine;
+        let mark = if *simulated { "[sim] " } else { "" };
+        let labels: String = labels.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        format!("{mark}{model} {version}{labels}").trim_end().to_owned()
+    }
+
+    /// What limits the engine, or the cause of its state.
+    #[must_use]
+    pub fn why(&self) -> String {
+        let limit = self.limit().map(|limit| format!("{}: {}", limit.cause.name(), limit.says));
+        limit.unwrap_or_else(|| self.engine.why.clone())
+    }
+
+    /// What limits the engine, if it is worth a look.
+    #[must_use]
+    pub fn limit(&self) -> Option<&Verdict> {
+        self.engine.verdict.as_ref().filter(|verdict| verdict.severity > Severity::None)
+    }
+
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        match self.engine.state == UNSEEN {
+            true => Severity::Critical,
+            false => self.limit().map_or(Severity::None, |limit| limit.severity),
+        }
+    }
+
+    fn id(&self) -> EngineId {
+        format!("{}:{}", self.engine.model, self.engine.version)
+    }
+
+    /// The last minutes, if they were read.
+    #[must_use]
+    pub fn history(&self) -> &[Slot] {
+        let known = self.exporter.history.as_ref().filter(|(of, _)| *of == self.id());
+        known.map(|(_, slots)| slots.as_slice()).unwrap_or_default()
+    }
+
+    fn key(&self) -> EngineKey {
+        let Engine { model, version, labels, .. } = self.engine;
+        (self.at, model.clone(), version.clone(), labels.clone())
+    }
+}
+
+/// An engine of an exporter: its model, version and labels. The selection follows it when the order changes.
+type EngineKey = (usize, String, String, BTreeMap<String, String>);
 
 #[derive(Debug)]
 pub struct App {
@@ -70,7 +189,7 @@ impl App {
     #[must_use]
     pub fn new(urls: &[String]) -> Self {
         Self {
-            exporters: urls.iter().map(|url| Exporter::new(url)).collect(),
+            exporters: urls.iter().map(|url| Exporter { url: url.clone(), ..Exporter::default() }).collect(),
             sort: Column::State,
             descending: true,
             focus: Focus::Engines,
@@ -114,15 +233,15 @@ impl App {
     fn compare(&self, one: &Row<'_>, other: &Row<'_>) -> Ordering {
         let direction = |order: Ordering| if self.descending { order.reverse() } else { order };
         match self.sort {
-            Column::Number(number) => match (one.engine.numbers.get(number), other.engine.numbers.get(number)) {
+            Column::Number(number) => match (number.of(one.engine), number.of(other.engine)) {
                 (Some(one), Some(other)) => direction(one.total_cmp(&other)),
                 (one, other) => other.is_some().cmp(&one.is_some()),
             },
-            Column::State => direction(one.engine.severity.cmp(&other.engine.severity))
+            Column::State => direction(one.severity().cmp(&other.severity()))
                 .then_with(|| one.engine.state.cmp(&other.engine.state))
-                .then_with(|| one.engine.name.cmp(&other.engine.name)),
+                .then_with(|| one.key().cmp(&other.key())),
             Column::Exporter => direction(one.at.cmp(&other.at)),
-            Column::Engine | Column::Why => direction(one.engine.name.cmp(&other.engine.name)),
+            Column::Engine | Column::Why => direction(one.key().1.cmp(&other.key().1)),
         }
     }
 
@@ -130,21 +249,20 @@ impl App {
     #[must_use]
     pub fn selected_row(&self) -> usize {
         let rows = self.rows();
-        let is_selected =
-            |row: &Row<'_>| self.selected.as_ref().is_some_and(|(at, name)| *at == row.at && *name == row.engine.name);
+        let is_selected = |row: &Row<'_>| self.selected.as_ref() == Some(&row.key());
         rows.iter().position(is_selected).unwrap_or(self.cursor.min(rows.len().saturating_sub(1)))
     }
 
     /// The engine whose charts are shown: its exporter and its name in the API.
     #[must_use]
-    pub fn charts_of(&self) -> Option<(usize, String)> {
-        self.rows().get(self.selected_row()).map(|row| (row.at, row.engine.id.clone()))
+    pub fn charts_of(&self) -> Option<(usize, EngineId)> {
+        self.rows().get(self.selected_row()).map(|row| (row.at, row.id()))
     }
 
     fn select(&mut self, at: usize) {
         let rows = self.rows();
         let at = at.min(rows.len().saturating_sub(1));
-        let selected = rows.get(at).map(|row| (row.at, row.engine.name.clone()));
+        let selected = rows.get(at).map(Row::key);
         self.cursor = at;
         self.selected = selected;
     }
@@ -153,31 +271,31 @@ impl App {
         self.exporters.iter().map(|exporter| exporter.gpus.len()).sum()
     }
 
-    pub fn key(&mut self, key: Key) {
+    pub fn key(&mut self, key: KeyCode) {
         match key {
-            Key::Char('q') => self.quit = true,
-            Key::Char('?') => self.help = !self.help,
-            Key::Char(' ' | 'p') => self.paused = !self.paused,
-            Key::Escape | Key::Enter if self.help => self.help = false,
+            KeyCode::Char('q') => self.quit = true,
+            KeyCode::Char('?') | KeyCode::F(1) => self.help = !self.help,
+            KeyCode::Char(' ' | 'p') => self.paused = !self.paused,
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Enter if self.help => self.help = false,
             _ if self.help => {}
-            Key::Enter => {
+            KeyCode::Enter => {
                 self.select(self.selected_row());
                 self.detail = !self.detail && self.selected.is_some();
             }
-            Key::Escape => self.detail = false,
-            Key::Tab => {
+            KeyCode::Esc | KeyCode::Backspace => self.detail = false,
+            KeyCode::Tab | KeyCode::BackTab => {
                 self.focus = if self.focus == Focus::Engines { Focus::Gpus } else { Focus::Engines };
             }
-            Key::Left | Key::Char('h' | '<') => self.sort_by(-1),
-            Key::Right | Key::Char('l' | '>') => self.sort_by(1),
-            Key::Char('r') => self.descending = !self.descending,
-            Key::Up | Key::Char('k') => self.go(|at| at.saturating_sub(1)),
-            Key::Down | Key::Char('j') => self.go(|at| at.saturating_add(1)),
-            Key::PageUp => self.go(|at| at.saturating_sub(PAGE)),
-            Key::PageDown => self.go(|at| at.saturating_add(PAGE)),
-            Key::Home | Key::Char('g') => self.go(|_| 0),
-            Key::End | Key::Char('G') => self.go(|_| usize::MAX),
-            Key::Char(_) => {}
+            KeyCode::Left | KeyCode::Char('h' | '<') => self.sort_by(-1),
+            KeyCode::Right | KeyCode::Char('l' | '>') => self.sort_by(1),
+            KeyCode::Char('r') => self.descending = !self.descending,
+            KeyCode::Up | KeyCode::Char('k') => self.go(|at| at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.go(|at| at.saturating_add(1)),
+            KeyCode::PageUp => self.go(|at| at.saturating_sub(PAGE)),
+            KeyCode::PageDown => self.go(|at| at.saturating_add(PAGE)),
+            KeyCode::Home | KeyCode::Char('g') => self.go(|_| 0),
+            KeyCode::End | KeyCode::Char('G') => self.go(|_| usize::MAX),
+            _ => {}
         }
     }
 
@@ -191,7 +309,8 @@ impl App {
 
     /// Names begin with the smallest, numbers with the largest, states with the worst.
     fn sort_by(&mut self, step: isize) {
-        let columns = Column::sortable(self.exporters.len() > 1);
+        let mut columns = Column::all(self.exporters.len() > 1);
+        columns.retain(|column| *column != Column::Why);
         let now = columns.iter().position(|column| *column == self.sort).unwrap_or(0);
         let next = now.saturating_add_signed(step).min(columns.len() - 1);
         if next != now {

@@ -1,6 +1,6 @@
-//! The columns of the table of engines: their titles, their texts, and which of them have room. Pure.
+//! The columns of the table of engines, and which of them have room. Pure.
 
-use super::exporter::Row;
+use super::app::Row;
 use super::numbers::Number;
 use super::units::width;
 
@@ -14,71 +14,42 @@ pub enum Column {
 }
 
 /// Least and largest width of the name of an engine.
-const NAME: (usize, usize) = (16, 40);
+const NAME: (usize, usize) = (14, 40);
 /// From this width on, names are cut only if they are longer than `NAME_WIDE`.
 const WIDE: usize = 100;
 const NAME_WIDE: usize = 26;
-/// Width of a state.
-const STATE: usize = 11;
-/// Width of an exporter.
-const EXPORTER: usize = 21;
 /// Least width of a cause.
 const WHY: usize = 24;
 
-/// The numbers, the most useful first. A narrow terminal shows the first ones.
-const BY_USE: [Number; 14] = [
-    Number::Active,
-    Number::Queued,
-    Number::Generated,
-    Number::KvUsed,
-    Number::LatencyP99,
-    Number::FirstP95,
-    Number::OutputP50,
-    Number::Context,
-    Number::LatencyMean,
-    Number::Hits,
-    Number::Waiting,
-    Number::Paused,
-    Number::FirstP50,
-    Number::OutputP95,
+/// The numbers in the order of the table, and the place of each by use: a narrow terminal shows the most useful ones.
+const NUMBERS: [(Number, usize); 14] = [
+    (Number::Active, 0),
+    (Number::Queued, 1),
+    (Number::Waiting, 10),
+    (Number::Paused, 11),
+    (Number::Generated, 2),
+    (Number::Context, 7),
+    (Number::LatencyMean, 8),
+    (Number::LatencyP99, 4),
+    (Number::FirstP50, 12),
+    (Number::FirstP95, 5),
+    (Number::OutputP50, 6),
+    (Number::OutputP95, 13),
+    (Number::KvUsed, 3),
+    (Number::Hits, 9),
 ];
+/// With several exporters, their names are worth more than the rarer numbers.
+const OFTEN: usize = 7;
 
 impl Column {
-    /// In the order of the table.
+    /// All, in the order of the table.
     #[must_use]
-    pub fn sortable(several_exporters: bool) -> Vec<Self> {
-        let first = [Self::Engine, Self::Exporter, Self::State].into_iter();
-        let first = first.filter(|column| several_exporters || *column != Self::Exporter);
-        first.chain(Number::TABLE.map(Self::Number)).collect()
+    pub fn all(several_exporters: bool) -> Vec<Self> {
+        let numbers = NUMBERS.map(|(number, _)| Self::Number(number));
+        let all = [Self::Engine, Self::Exporter, Self::State].into_iter().chain(numbers).chain([Self::Why]);
+        all.filter(|column| several_exporters || *column != Self::Exporter).collect()
     }
 
-    /// What several neighbours have in common.
-    #[must_use]
-    pub const fn group(self) -> &'static str {
-        match self {
-            Self::Number(Number::Active | Number::Queued | Number::Waiting | Number::Paused) => "REQUESTS",
-            Self::Number(Number::Generated | Number::Context) => "TOKENS/S",
-            Self::Number(Number::LatencyMean | Number::LatencyP99) => "ITERATION",
-            Self::Number(Number::FirstP50 | Number::FirstP95) => "TTFT",
-            Self::Number(Number::OutputP50 | Number::OutputP95) => "TPOT",
-            Self::Number(Number::KvUsed | Number::Hits) => "KV CACHE",
-            _ => "",
-        }
-    }
-
-    /// Where only one column of the group has room.
-    #[must_use]
-    pub fn group_short(self) -> &'static str {
-        match self.group() {
-            "TOKENS/S" => "TOK/S",
-            "ITERATION" => "ITER",
-            "KV CACHE" => "KV",
-            "REQUESTS" => "",
-            group => group,
-        }
-    }
-
-    /// Below its group.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -91,75 +62,60 @@ impl Column {
                 Number::Queued => "QUEUED",
                 Number::Waiting => "WAITING",
                 Number::Paused => "PAUSED",
-                Number::Generated => "GEN",
-                Number::Context => "CTX",
-                Number::LatencyMean => "MEAN",
-                Number::LatencyP99 => "P99",
-                Number::FirstP50 | Number::OutputP50 => "P50",
-                Number::FirstP95 | Number::OutputP95 => "P95",
-                Number::KvUsed => "USED",
-                Number::Hits => "HIT",
+                Number::Generated => "GEN/S",
+                Number::Context => "CTX/S",
+                Number::LatencyMean => "ITER",
+                Number::LatencyP99 => "ITER99",
+                Number::FirstP50 => "TTFT50",
+                Number::FirstP95 => "TTFT95",
+                Number::OutputP50 => "TPOT50",
+                Number::OutputP95 => "TPOT95",
+                Number::KvUsed => "KV",
+                Number::Hits => "KV-HIT",
                 _ => "",
             },
         }
     }
 
-    /// Where there is one line of titles.
     #[must_use]
-    pub const fn full_title(self) -> &'static str {
+    pub fn text(self, row: &Row<'_>) -> String {
         match self {
-            Self::Number(number) => match number {
-                Number::Generated => "GEN/S",
-                Number::Context => "CTX/S",
-                Number::LatencyMean => "ITER-MEAN",
-                Number::LatencyP99 => "ITER-P99",
-                Number::FirstP50 => "TTFT-P50",
-                Number::FirstP95 => "TTFT-P95",
-                Number::OutputP50 => "TPOT-P50",
-                Number::OutputP95 => "TPOT-P95",
-                Number::KvUsed => "KV-USED",
-                Number::Hits => "KV-HIT",
-                _ => self.title(),
-            },
-            _ => self.title(),
+            Self::Engine => row.name(),
+            Self::Exporter => row.exporter.short().to_owned(),
+            Self::State => row.limit().map_or(row.engine.state.as_str(), |limit| limit.cause.name()).to_owned(),
+            Self::Why => row.why(),
+            Self::Number(number) => number.text(row.engine),
         }
     }
 
-    /// `None` if it is not known.
-    #[must_use]
-    pub fn text(self, row: &Row<'_>) -> Option<String> {
+    fn least_width(self) -> usize {
         match self {
-            Self::Engine => Some(name(row)),
-            Self::Exporter => Some(row.exporter.short().to_owned()),
-            Self::State => Some(row.engine.state.clone()),
-            Self::Why => Some(row.engine.why.clone()),
-            Self::Number(number) => row.engine.numbers.text(number),
+            Self::Engine => NAME.0,
+            Self::Exporter => 21,
+            Self::State => 16,
+            Self::Why => WHY,
+            Self::Number(_) => self.title().len().max(6),
         }
     }
-}
-
-/// The mark of a simulated engine is first, because a long name is cut.
-fn name(row: &Row<'_>) -> String {
-    let mark = if row.engine.simulated { "[sim] " } else { "" };
-    format!("{mark}{}", row.engine.name.text())
 }
 
 /// The columns that fit into `available`, with their widths, in the order of the table. The column of the order is always
 /// among them. A space separates two columns.
 #[must_use]
 pub fn fitting(available: usize, rows: &[Row<'_>], several_exporters: bool, sort: Column) -> Vec<(Column, usize)> {
-    let longest = rows.iter().map(|row| width(&name(row))).max().unwrap_or(0).clamp(NAME.0, NAME.1);
+    let longest = rows.iter().map(|row| width(&row.name())).max().unwrap_or(0).clamp(NAME.0, NAME.1);
     // Where most columns have room, a whole name is worth more than the rarest number.
     let least = if available < WIDE { NAME.0 } else { longest.min(NAME_WIDE) };
-    let mut left = available.saturating_sub(least + 1 + STATE);
+    let mut left = available.saturating_sub(least + 1 + Column::State.least_width());
+    let mut by_use = NUMBERS;
+    by_use.sort_by_key(|(_, place)| *place);
+    let mut by_use = by_use.map(|(number, _)| Column::Number(number)).to_vec();
+    if several_exporters {
+        by_use.insert(OFTEN, Column::Exporter);
+    }
     let mut chosen = vec![Column::Engine, Column::State];
-    let numbers = BY_USE.map(Column::Number);
-    // With several exporters, their names are worth more than the rarer numbers.
-    let (often, rarely) = numbers.split_at(7);
-    let exporter = several_exporters.then_some(Column::Exporter);
-    let by_use = [sort].into_iter().chain(often.iter().copied()).chain(exporter).chain(rarely.iter().copied());
-    for column in by_use {
-        let needed = 1 + column_width(column);
+    for column in [sort].into_iter().chain(by_use) {
+        let needed = 1 + column.least_width();
         if !chosen.contains(&column) && needed <= left {
             left -= needed;
             chosen.push(column);
@@ -170,25 +126,13 @@ pub fn fitting(available: usize, rows: &[Row<'_>], several_exporters: bool, sort
     if left > WHY {
         chosen.push(Column::Why);
     }
-    let mut order = Column::sortable(several_exporters);
-    order.push(Column::Why);
-    order.retain(|column| chosen.contains(column));
     let width = |column| match column {
         Column::Engine => least + more,
         Column::Why => left - 1,
-        column => column_width(column),
+        column => column.least_width(),
     };
-    order.into_iter().map(|column| (column, width(column))).collect()
-}
-
-fn column_width(column: Column) -> usize {
-    match column {
-        Column::Engine => NAME.0,
-        Column::Exporter => EXPORTER,
-        Column::State => STATE,
-        Column::Why => WHY,
-        Column::Number(_) => column.title().len().max(6),
-    }
+    let shown = Column::all(several_exporters).into_iter().filter(|column| chosen.contains(column));
+    shown.map(|column| (column, width(column))).collect()
 }
 
 #[cfg(test)]
@@ -199,16 +143,16 @@ mod tests {
         let columns = fitting(available, &[], false, sort);
         let used: usize = columns.iter().map(|(_, width)| width + 1).sum();
         assert!(used <= available + 1, "{columns:?}");
-        columns.iter().map(|(column, _)| column.full_title()).collect::<Vec<_>>().join(" ")
+        columns.iter().map(|(column, _)| column.title()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn a_narrow_terminal_has_the_most_useful_columns() {
-        let narrow = "ENGINE STATE ACTIVE QUEUED GEN/S ITER-P99 TTFT-P95 TPOT-P50 KV-USED";
+        let narrow = "ENGINE STATE ACTIVE QUEUED GEN/S ITER99 TTFT95 TPOT50 KV";
         assert_eq!(titles(80, Column::Engine), narrow);
-        assert_eq!(titles(30, Column::Engine), "ENGINE STATE");
-        let all = "ENGINE STATE ACTIVE QUEUED WAITING PAUSED GEN/S CTX/S ITER-MEAN ITER-P99 TTFT-P50 TTFT-P95 TPOT-P50 \
-                   TPOT-P95 KV-USED KV-HIT";
+        assert_eq!(titles(31, Column::Engine), "ENGINE STATE");
+        let all =
+            "ENGINE STATE ACTIVE QUEUED WAITING PAUSED GEN/S CTX/S ITER ITER99 TTFT50 TTFT95 TPOT50 TPOT95 KV KV-HIT";
         assert_eq!(titles(132, Column::Engine), all);
         assert_eq!(titles(200, Column::Engine), format!("{all} WHY"));
     }
@@ -217,10 +161,5 @@ mod tests {
     fn the_column_of_the_order_is_always_there() {
         assert!(titles(60, Column::Number(Number::Hits)).ends_with("KV-HIT"));
         assert!(titles(80, Column::Number(Number::Waiting)).contains("WAITING"));
-    }
-
-    #[test]
-    fn every_number_of_the_table_has_its_place_by_use() {
-        assert!(Number::TABLE.iter().all(|number| BY_USE.contains(number)));
     }
 }

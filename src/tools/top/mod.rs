@@ -1,17 +1,13 @@
 //! `top`: engines and GPUs of running exporters in the terminal. Input and output (`reader`, `screen`) are apart from the
-//! state (`app`, `exporter`, `numbers`), and that from drawing (`draw`, `plain`): all but the first two are pure.
+//! state (`app`), and that from drawing (`draw`, `table`): all but the first two are pure.
 
 pub mod app;
 pub mod columns;
 pub mod draw;
-pub mod exporter;
-pub mod gpu_columns;
 pub mod numbers;
-pub mod plain;
 mod reader;
-pub mod reading;
 pub mod screen;
-pub mod sides;
+pub mod table;
 pub mod theme;
 pub mod units;
 
@@ -60,7 +56,7 @@ pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
     let is_terminal = io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
     let code = if arguments.once || !is_terminal {
         runtime.block_on(read_once(&mut app, &targets, arguments.interval));
-        super::print(&plain::text(&app));
+        super::print(&draw::text(&app));
         let failed = app.exporters.iter().any(|exporter| exporter.failure.is_some());
         if failed { UNREADABLE } else { 0 }
     } else {

@@ -1,11 +1,10 @@
-//! The numbers of an engine, as its exporter's API has them. Pure.
+//! The numbers of an engine: where they are in the API, and their units. Pure.
 
-use trtllm_http::views::numbers::{Numbers as Span, Times};
+use trtllm_http::views::engine::Engine;
+use trtllm_http::views::numbers::Numbers;
 
-use super::super::exporters::api::Engine;
 use super::units::Unit;
 
-/// What is known about an engine, in the order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Number {
     Active,
@@ -33,28 +32,9 @@ pub enum Number {
 }
 
 impl Number {
-    pub const TABLE: [Self; 14] = [
-        Self::Active,
-        Self::Queued,
-        Self::Waiting,
-        Self::Paused,
-        Self::Generated,
-        Self::Context,
-        Self::LatencyMean,
-        Self::LatencyP99,
-        Self::FirstP50,
-        Self::FirstP95,
-        Self::OutputP50,
-        Self::OutputP95,
-        Self::KvUsed,
-        Self::Hits,
-    ];
-    const COUNT: usize = Self::Acceptance as usize + 1;
-
     #[must_use]
     pub const fn unit(self) -> Unit {
         match self {
-            Self::Generated | Self::Context | Self::Iterations => Unit::PerSecond,
             Self::LatencyMean
             | Self::LatencyP99
             | Self::FirstP50
@@ -65,79 +45,54 @@ impl Number {
             _ => Unit::Count,
         }
     }
-}
 
-/// The numbers of one engine. Those that are unknown are absent.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Numbers([Option<f64>; Number::COUNT]);
-
-impl Numbers {
+    /// Of the last iteration, the last half minute, or since the exporter met the engine. `None` if it is not known.
     #[must_use]
-    pub fn get(&self, number: Number) -> Option<f64> {
-        self.0[number as usize]
-    }
-
-    /// With its unit.
-    #[must_use]
-    pub fn text(&self, number: Number) -> Option<String> {
-        self.get(number).map(|value| number.unit().text(value))
-    }
-
-    fn set(&mut self, number: Number, value: Option<f64>) {
-        self.0[number as usize] = value.filter(|value| value.is_finite());
-    }
-
-    /// The last iteration and the last half minute of an engine.
-    #[must_use]
-    pub fn of(engine: &Engine) -> Self {
+    pub fn of(self, engine: &Engine) -> Option<f64> {
+        let (load, totals) = (engine.load.as_ref(), engine.totals.as_ref());
         let count = |value: Option<i64>| value.map(|value| value as f64);
-        let mut numbers = engine.window.as_ref().map(Self::of_span).unwrap_or_default();
-        let load = engine.load.clone().unwrap_or_default();
-        for (number, value) in [
-            (Number::Active, count(load.active)),
-            (Number::Max, count(load.max_active)),
-            (Number::Waiting, count(load.waiting)),
-            (Number::Queued, count(load.queued)),
-            (Number::Paused, count(load.paused)),
-            (Number::KvUsed, load.kv_cache_used_ratio),
-            (Number::Acceptance, load.spec_decode_acceptance_ratio),
-        ] {
-            numbers.set(number, value);
-        }
-        if let Some(totals) = engine.totals {
+        let total = |value: Option<u64>| value.map(|value| value as f64);
+        match self {
+            Self::Active => count(load?.active),
+            Self::Max => count(load?.max_active),
+            Self::Waiting => count(load?.waiting),
+            Self::Queued => count(load?.queued),
+            Self::Paused => count(load?.paused),
+            Self::KvUsed => load?.kv_cache_used_ratio,
+            Self::Acceptance => load?.spec_decode_acceptance_ratio,
+            Self::Completed => total(totals.map(|totals| totals.requests_completed)),
+            Self::Lost => total(totals.map(|totals| totals.iterations_lost)),
+            Self::Restarts => total(totals.map(|totals| totals.engine_restarts)),
             // Before the first record, rates of 0 would look like an idle engine.
-            if totals.iterations == 0 {
-                numbers = Self::default();
-            }
-            numbers.set(Number::Completed, Some(totals.requests_completed as f64));
-            numbers.set(Number::Lost, Some(totals.iterations_lost as f64));
-            numbers.set(Number::Restarts, Some(totals.engine_restarts as f64));
+            _ if totals.is_some_and(|totals| totals.iterations == 0) => None,
+            _ => self.of_span(engine.window.as_ref()?),
         }
-        numbers
     }
 
     /// What happened in a span. Levels are means over its iterations.
     #[must_use]
-    pub fn of_span(span: &Span) -> Self {
-        let mut numbers = Self::default();
-        let times = |of: Option<Times>, part: fn(Times) -> Option<f64>| of.and_then(part);
-        for (number, value) in [
-            (Number::Scheduled, span.scheduled),
-            (Number::Waiting, span.waiting),
-            (Number::Generated, Some(span.generation_tokens_per_second)),
-            (Number::Context, Some(span.context_tokens_per_second)),
-            (Number::Iterations, Some(span.iterations_per_second)),
-            (Number::LatencyMean, times(span.iteration_seconds, |times| Some(times.mean))),
-            (Number::LatencyP99, times(span.iteration_seconds, |times| times.p99)),
-            (Number::FirstP50, times(span.ttft_seconds, |times| times.p50)),
-            (Number::FirstP95, times(span.ttft_seconds, |times| times.p95)),
-            (Number::OutputP50, times(span.tpot_seconds, |times| times.p50)),
-            (Number::OutputP95, times(span.tpot_seconds, |times| times.p95)),
-            (Number::KvUsed, span.kv_cache_used_ratio),
-            (Number::Hits, span.kv_cache_hit_ratio),
-        ] {
-            numbers.set(number, value);
+    pub fn of_span(self, span: &Numbers) -> Option<f64> {
+        match self {
+            Self::Scheduled => span.scheduled,
+            Self::Waiting => span.waiting,
+            Self::Generated => Some(span.generation_tokens_per_second),
+            Self::Context => Some(span.context_tokens_per_second),
+            Self::Iterations => Some(span.iterations_per_second),
+            Self::LatencyMean => Some(span.iteration_seconds?.mean),
+            Self::LatencyP99 => span.iteration_seconds?.p99,
+            Self::FirstP50 => span.ttft_seconds?.p50,
+            Self::FirstP95 => span.ttft_seconds?.p95,
+            Self::OutputP50 => span.tpot_seconds?.p50,
+            Self::OutputP95 => span.tpot_seconds?.p95,
+            Self::KvUsed => span.kv_cache_used_ratio,
+            Self::Hits => span.kv_cache_hit_ratio,
+            _ => None,
         }
-        numbers
+    }
+
+    /// With its unit; `-` if it is not known.
+    #[must_use]
+    pub fn text(self, engine: &Engine) -> String {
+        self.unit().text(self.of(engine))
     }
 }

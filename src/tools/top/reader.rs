@@ -6,17 +6,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::super::exporters::api;
+use super::super::exporters::api::{self, Gpus};
 use super::super::exporters::client::{Client, Failure, Target};
-use super::app::Update;
-use super::reading::Reading;
+use super::app::{EngineId, Reading, Update};
 
 /// What the screen needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) paused: bool,
     /// An exporter, and the engine of it whose charts are shown.
-    pub(super) history_of: Option<(usize, String)>,
+    pub(super) history_of: Option<(usize, EngineId)>,
 }
 
 /// Reads one exporter until nobody receives the updates.
@@ -28,7 +27,7 @@ pub(super) async fn follow(
     updates: mpsc::Sender<Update>,
 ) {
     let started = Instant::now();
-    let mut client = target.client();
+    let mut client = target.client_for_terminal();
     loop {
         let next = Instant::now() + interval;
         // Without the sender, nobody looks any more.
@@ -47,13 +46,13 @@ pub(super) async fn follow(
 }
 
 /// Reads one exporter once.
-pub(super) async fn read(client: &mut Client, history_of: Option<String>) -> Result<Reading, Failure> {
+async fn read(client: &mut Client, history_of: Option<EngineId>) -> Result<Reading, Failure> {
     let engines = api::engines(client).await?;
-    let gpus = api::gpus(client).await?;
-    let mut slots = Vec::new();
-    // An engine may be gone by now, and its charts are not worth the whole reading.
-    if let Some(engine) = &history_of {
-        slots = api::history(client, engine).await.unwrap_or_default();
-    }
-    Ok(Reading::new(engines, gpus, history_of.as_deref().map(|engine| (engine, slots.as_slice()))))
+    let Gpus { gpus, why } = api::gpus(client).await?;
+    let history = match history_of {
+        // The engine may be gone by now, and its charts are not worth the whole reading.
+        Some(engine) => Some((engine.clone(), api::history(client, &engine).await.unwrap_or_default())),
+        None => None,
+    };
+    Ok(Reading { engines, gpus, no_gpus: why.unwrap_or_else(|| "the exporter has no GPU metrics".to_owned()), history })
 }

@@ -14,14 +14,14 @@ use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, d
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::sync::mpsc;
 
-use super::app::{App, Key};
+use super::app::App;
 use super::draw;
 use super::theme::Theme;
 
 /// What a person does at the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    Key(Key),
+    Key(KeyCode),
     /// Ctrl-C.
     Quit,
     /// Ctrl-Z.
@@ -126,35 +126,15 @@ pub(super) fn inputs() -> io::Result<mpsc::Receiver<Input>> {
 
 fn input(event: &Event) -> Option<Input> {
     match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => of_key(*key),
-        Event::Resize(..) => Some(Input::Resize),
-        _ => None,
-    }
-}
-
-fn of_key(key: KeyEvent) -> Option<Input> {
-    if key.modifiers.contains(KeyModifiers::CONTROL) {
-        return match key.code {
+        Event::Key(KeyEvent { kind: KeyEventKind::Release, .. }) => None,
+        Event::Key(KeyEvent { code, modifiers, .. }) if modifiers.contains(KeyModifiers::CONTROL) => match code {
             KeyCode::Char('c') => Some(Input::Quit),
             KeyCode::Char('z') => Some(Input::Suspend),
             KeyCode::Char('l') => Some(Input::Redraw),
             _ => None,
-        };
+        },
+        Event::Key(key) => Some(Input::Key(key.code)),
+        Event::Resize(..) => Some(Input::Resize),
+        _ => None,
     }
-    Some(Input::Key(match key.code {
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::Left => Key::Left,
-        KeyCode::Right => Key::Right,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc | KeyCode::Backspace => Key::Escape,
-        KeyCode::Tab | KeyCode::BackTab => Key::Tab,
-        KeyCode::F(1) => Key::Char('?'),
-        KeyCode::Char(character) => Key::Char(character),
-        _ => return None,
-    }))
 }

@@ -7,12 +7,13 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 use serde_json::{Value, json};
 
-use super::app::{App, Focus, Key, Update};
+use super::super::exporters::api::{self, Gpus};
+use super::app::{App, Focus, Reading, Update};
 use super::columns::Column;
+use super::draw;
 use super::numbers::Number;
-use super::reading::Reading;
 use super::theme::Theme;
-use super::{draw, plain};
+use ratatui::crossterm::event::KeyCode;
 use trtllm_engine::Latest;
 use trtllm_http::views::numbers::Load;
 use trtllm_model::IterationStats;
@@ -51,12 +52,17 @@ fn gpu() -> Value {
         "clocksLimitedBy": ["sw_power_cap"]})
 }
 
+/// As it is read from an exporter.
+fn answer<T: serde::de::DeserializeOwned>(json: &Value) -> T {
+    api::parse("/api", json.to_string().as_bytes(), true).unwrap_or_else(|error| panic!("{error}: {json}"))
+}
+
 fn reading(engines: &Value, gpus: &Value) -> Reading {
     let slots = json!([{"ago": 5, "seconds": 5, "scheduled": 11}, {"ago": 0, "seconds": 5, "scheduled": 12}]);
-    let slots: Vec<_> = serde_json::from_value(slots).unwrap();
-    let [engines, gpus] = [engines, gpus].map(Value::clone);
-    let (engines, gpus) = (serde_json::from_value(engines).unwrap(), serde_json::from_value(gpus).unwrap());
-    Reading::new(engines, gpus, Some(("llama:1", &slots)))
+    let Gpus { gpus, why } = answer(gpus);
+    let no_gpus = why.unwrap_or_default();
+    let (engines, slots) = (answer(engines), answer(&slots));
+    Reading { engines, gpus, no_gpus, history: Some(("llama:1".to_owned(), slots)) }
 }
 
 struct Scene(App);
@@ -80,13 +86,13 @@ impl Scene {
         self
     }
 
-    fn keys(&mut self, keys: &[Key]) -> &mut Self {
+    fn keys(&mut self, keys: &[KeyCode]) -> &mut Self {
         keys.iter().for_each(|key| self.0.key(*key));
         self
     }
 
     fn names(&self) -> Vec<String> {
-        self.0.rows().iter().map(|row| row.engine.name.model.clone()).collect()
+        self.0.rows().iter().map(|row| row.engine.model.clone()).collect()
     }
 
     fn selected(&self) -> String {
@@ -130,9 +136,10 @@ fn the_engine_in_trouble_is_first_and_its_limit_is_the_reason() {
     scene.read(0, 0.0, &engines);
     assert_eq!(scene.names(), ["stalled", "llama", "noted", "a", "z"]);
     let rows = scene.0.rows();
-    assert_eq!(rows[1].engine.why, "batch_limit: 256 requests wait.");
-    assert_eq!(rows[4].engine.why, "the model loads");
-    let tones = rows.iter().map(|row| super::draw::state(row.engine));
+    assert_eq!(rows[1].why(), "batch_limit: 256 requests wait.");
+    assert_eq!([Column::State.text(&rows[1]), Column::State.text(&rows[3])], ["batch_limit", "busy"]);
+    assert_eq!(rows[4].why(), "the model loads");
+    let tones = rows.iter().map(|row| super::draw::tone_of_state(row));
     use super::theme::Tone::{Bad, Good, Info, Warning};
     assert_eq!(tones.collect::<Vec<_>>(), [Bad, Warning, Info, Good, Info], "an engine in trouble is not green");
 }
@@ -154,14 +161,14 @@ fn numbers_are_those_of_the_api() {
         (Number::KvUsed, Some(0.25)),
         (Number::Completed, Some(5.0)),
     ] {
-        assert_eq!(rows[0].engine.numbers.get(number), expected, "{number:?}");
+        assert_eq!(number.of(rows[0].engine), expected, "{number:?}");
     }
     // Before the first record, 0 would look like an idle engine.
     let mut engine = working("new", "starting", 0, 0.0);
     engine["totals"]["iterations"] = json!(0);
     let mut scene = Scene::new(1);
     scene.read(0, 0.0, &json!([engine]));
-    assert_eq!(scene.0.rows()[0].engine.numbers.get(Number::Generated), None);
+    assert_eq!(Number::Generated.of(scene.0.rows()[0].engine), None);
 }
 
 #[test]
@@ -171,10 +178,10 @@ fn a_failure_withdraws_the_numbers_and_an_answer_brings_them_back() {
     let frame = scene.frame(160, 24).join("\n");
     assert!(frame.contains("2 exporters (2 down)  2 engines  0 GPUs"), "{frame}");
     assert!(frame.contains("http://node1:8002: cannot connect: refused?[2J (for 2s)"), "{frame}");
-    assert!(frame.contains("llama 1          node0:8002            unknown          -      -"), "{frame}");
+    assert!(frame.contains("llama 1        node0:8002            unknown               -      -"), "{frame}");
     scene.read(0, 6.0, &json!([working("llama", "busy", 3, 1.0)]));
     assert_eq!(scene.names(), ["llama"], "the other engine is gone");
-    assert_eq!(scene.0.rows()[0].engine.numbers.get(Number::Active), Some(3.0));
+    assert_eq!(Number::Active.of(scene.0.rows()[0].engine), Some(3.0));
     assert!(scene.0.exporters[0].failure.is_none());
 }
 
@@ -182,23 +189,23 @@ fn a_failure_withdraws_the_numbers_and_an_answer_brings_them_back() {
 fn keys_sort_select_and_open() {
     let engines = |a, b| json!([working("a", "busy", a, 1.0), working("b", "busy", b, 1.0), engine("c", "starting")]);
     let mut scene = Scene::new(1);
-    scene.read(0, 0.0, &engines(1, 2)).keys(&[Key::Left]);
+    scene.read(0, 0.0, &engines(1, 2)).keys(&[KeyCode::Left]);
     assert_eq!((scene.names().join(" "), scene.selected()), ("a b c".to_owned(), "a".to_owned()));
     // State, then active requests: the largest first, the unknown last.
-    scene.keys(&[Key::Right, Key::Char('l')]);
+    scene.keys(&[KeyCode::Right, KeyCode::Char('l')]);
     assert_eq!((scene.0.sort, scene.names().join(" ")), (Column::Number(Number::Active), "b a c".to_owned()));
-    scene.keys(&[Key::Char('r')]);
+    scene.keys(&[KeyCode::Char('r')]);
     assert_eq!(scene.names().join(" "), "a b c");
     // The selection follows its engine.
-    scene.keys(&[Key::Char('j')]).read(0, 1.0, &engines(9, 2));
+    scene.keys(&[KeyCode::Char('j')]).read(0, 1.0, &engines(9, 2));
     assert_eq!((scene.names().join(" "), scene.selected()), ("b a c".to_owned(), "b".to_owned()));
-    scene.keys(&[Key::End]);
+    scene.keys(&[KeyCode::End]);
     assert_eq!(scene.selected(), "c");
-    scene.keys(&[Key::PageUp, Key::Enter]);
+    scene.keys(&[KeyCode::PageUp, KeyCode::Enter]);
     assert_eq!((scene.0.detail, scene.0.charts_of()), (true, Some((0, "b:1".to_owned()))));
-    scene.keys(&[Key::Down, Key::Char('?'), Key::Down, Key::Escape]);
+    scene.keys(&[KeyCode::Down, KeyCode::Char('?'), KeyCode::Down, KeyCode::Esc]);
     assert_eq!((scene.0.help, scene.0.charts_of()), (false, Some((0, "a:1".to_owned()))), "help hides the table");
-    scene.keys(&[Key::Escape, Key::Tab, Key::Char('q')]);
+    scene.keys(&[KeyCode::Esc, KeyCode::Tab, KeyCode::Char('q')]);
     assert_eq!((scene.0.detail, scene.0.focus, scene.0.quit), (false, Focus::Gpus, true));
     // The selected engine goes: the selection stays at its row.
     let mut rest = engines(9, 2);
@@ -210,10 +217,10 @@ fn keys_sort_select_and_open() {
 #[test]
 fn a_paused_screen_stays_as_it_is() {
     let mut scene = scene();
-    let before = scene.keys(&[Key::Char(' ')]).frame(120, 20);
+    let before = scene.keys(&[KeyCode::Char(' ')]).frame(120, 20);
     assert!(before[0].contains("PAUSED"), "{}", before[0]);
     assert_eq!(scene.read(0, 4.0, &json!([])).frame(120, 20), before);
-    scene.keys(&[Key::Char('p')]).read(0, 6.0, &json!([]));
+    scene.keys(&[KeyCode::Char('p')]).read(0, 6.0, &json!([]));
     assert!(scene.frame(120, 20).join("\n").contains("No engine yet."));
 }
 
@@ -223,13 +230,15 @@ fn a_frame_of_80_by_24() {
     let expected = [
         " trtllm-exporter top  2 exporters (1 down)  2 engines  1 GPU  every 2s",
         "http://node1:8002: cannot connect: refused?[2J (for 0s)",
-        "                               REQUESTS ───  TOK/S     KV   ITER   TTFT   TPOT",
-        "",
+        "ENGINE         STATE▼           ACTIVE QUEUED  GEN/S ITER99 TTFT95 TPOT50     KV",
     ];
-    assert_eq!(frame[..2], expected[..2]);
+    assert_eq!(frame[..3], expected);
     let text = frame.join("\n");
-    assert!(text.contains("llama 1          busy            12      0    250  198ms  190ms      -  25.0%"), "{text}");
-    assert!(text.contains("qwen 1           idle             0      0      0"), "{text}");
+    assert!(
+        text.contains("llama 1        busy                 12      0    250  198ms  190ms      -  25.0%"),
+        "{text}"
+    );
+    assert!(text.contains("qwen 1         idle                  0      0      0"), "{text}");
     assert!(text.contains("llama 1 at node0:8002: busy: requests are being served"), "{text}");
     assert!(text.contains("0 H100  node0:8002  ok     57.0%           -      412        -  sw power cap"), "{text}");
     assert!(frame[23].ends_with("? help  q quit"), "{}", frame[23]);
@@ -238,7 +247,7 @@ fn a_frame_of_80_by_24() {
 #[test]
 fn every_size_has_a_frame_in_every_view() {
     let mut scene = scene();
-    for keys in [&[][..], &[Key::Enter], &[Key::Char('?')], &[Key::Escape, Key::Escape, Key::Tab]] {
+    for keys in [&[][..], &[KeyCode::Enter], &[KeyCode::Char('?')], &[KeyCode::Esc, KeyCode::Esc, KeyCode::Tab]] {
         scene.keys(keys);
         for width in [1, 2, 10, 33, 79, 80, 132, 300] {
             for height in [1, 2, 3, 5, 9, 24, 70] {
@@ -251,7 +260,7 @@ fn every_size_has_a_frame_in_every_view() {
 #[test]
 fn the_detail_has_the_cause_the_totals_and_the_charts() {
     let mut scene = scene();
-    let frame = scene.keys(&[Key::Enter]).frame(120, 40).join("\n");
+    let frame = scene.keys(&[KeyCode::Enter]).frame(120, 40).join("\n");
     for text in [
         "llama 1  socket  at node0:8002",
         "busy: requests are being served",
@@ -280,12 +289,12 @@ fn ranks_are_listed_with_their_last_iteration() {
         engine["load"] = json!(Load::of(&Latest::default(), records.iter()));
         let mut scene = Scene::new(1);
         scene.read(0, 0.0, &json!([engine]));
-        let frame = scene.keys(&[Key::Enter]).frame(100, 30).join("\n");
-        assert!(frame.contains("     0       8          4           5             3    25.0%"), "{frame}");
+        let frame = scene.keys(&[KeyCode::Enter]).frame(100, 30).join("\n");
+        assert!(frame.contains("\n   0       8          4           5             3    25.0%"), "{frame}");
         let second = match has_rank {
-            true => "     1       2          4           5             3    25.0%",
+            true => "   1       2          4           5             3    25.0%",
             // Copies of rank 0's numbers are not shown.
-            false => "     1       -          4           5             3        -",
+            false => "   1       -          4           5             3        -",
         };
         assert!(frame.contains(second), "{frame}");
     }
@@ -302,12 +311,12 @@ fn texts_of_others_cannot_control_the_terminal() {
     let gpu = json!({"uuid": evil, "name": evil, "state": evil, "clocksLimitedBy": [evil]});
     let mut scene = Scene::new(2);
     scene.read_all(0, 0.0, &json!([engine]), &json!({"gpus": [gpu]})).fail(1, 0.0);
-    let text = plain::text(&scene.0);
+    let text = draw::text(&scene.0);
     assert!(text.contains("?[2J?]0;owned"), "{text}");
     let is_harmful = |character: char| (character.is_control() && character != '\n') || character == '\u{202e}';
     assert!(!text.contains(is_harmful), "{text:?}");
     assert_eq!(text.lines().count(), 2 + 1 + 2 + 1 + 2, "no text has more lines:\n{text}");
-    for keys in [&[][..], &[Key::Enter]] {
+    for keys in [&[][..], &[KeyCode::Enter]] {
         scene.keys(keys);
         let frame = scene.frame(250, 50).join("");
         assert!(frame.contains("?[2J?]0;owned") && !frame.contains(is_harmful), "{frame:?}");
@@ -317,7 +326,7 @@ fn texts_of_others_cannot_control_the_terminal() {
 #[test]
 fn a_terminal_without_colours_gets_none() {
     let mut scene = scene();
-    for keys in [&[][..], &[Key::Enter], &[Key::Char('?')]] {
+    for keys in [&[][..], &[KeyCode::Enter], &[KeyCode::Char('?')]] {
         scene.keys(keys);
         let colours = |theme| {
             let buffer = scene.buffer(120, 40, theme);
@@ -330,17 +339,17 @@ fn a_terminal_without_colours_gets_none() {
 
 #[test]
 fn the_plain_text_has_aligned_columns() {
-    let text = plain::text(&scene().0);
+    let text = draw::text(&scene().0);
     let expected = "\
 http://node0:8002: engines: 2, GPUs: 1
 http://node1:8002: not read: cannot connect: refused?[2J
 
-ENGINE   EXPORTER    STATE  ACTIVE  QUEUED  WAITING  PAUSED  GEN/S  CTX/S  ITER-MEAN  ITER-P99  TTFT-P50  TTFT-P95  \
-TPOT-P50  TPOT-P95  KV-USED  KV-HIT  WHY
-llama 1  node0:8002  busy       12       0        -       -    250      0      125ms     198ms     100ms     190ms  \
-\x20      -         -    25.0%       -  requests are being served
-qwen 1   node0:8002  idle        0       0        -       -      0      0          -         -         -         -  \
-\x20      -         -    25.0%       -  no requests
+ENGINE   EXPORTER    STATE  ACTIVE  QUEUED  WAITING  PAUSED  GEN/S  CTX/S   ITER  ITER99  TTFT50  TTFT95  \
+TPOT50  TPOT95     KV  KV-HIT  WHY
+llama 1  node0:8002  busy       12       0        -       -    250      0  125ms   198ms   100ms   190ms  \
+\x20    -       -  25.0%       -  requests are being served
+qwen 1   node0:8002  idle        0       0        -       -      0      0      -       -       -       -  \
+\x20    -       -  25.0%       -  no requests
 
 GPU     EXPORTER    STATE    USE  MEMORY GiB  POWER W  TEMP °C  CLOCKS LIMITED BY
 0 H100  node0:8002  ok     57.0%           -      412        -  sw power cap
@@ -353,9 +362,9 @@ fn a_list_longer_than_the_screen_scrolls_to_the_selection() {
     let names: Vec<String> = (10..60).map(|at| format!("engine-{at}")).collect();
     let engines: Value = names.iter().map(|name| engine(name, "idle")).collect();
     let mut scene = Scene::new(1);
-    scene.read(0, 0.0, &engines).keys(&[Key::Left]);
+    scene.read(0, 0.0, &engines).keys(&[KeyCode::Left]);
     assert!(scene.frame(80, 24).join("\n").contains("engine-10"));
-    let frame = scene.keys(&[Key::End]).frame(80, 24).join("\n");
+    let frame = scene.keys(&[KeyCode::End]).frame(80, 24).join("\n");
     assert!(frame.contains("engine-59") && !frame.contains("engine-10 "), "{frame}");
     assert!(frame.contains("engine-59 1 (50 of 50)") && frame.contains("GPU metrics are switched off"), "{frame}");
 }
@@ -371,14 +380,14 @@ fn an_orchestrator_has_its_sides_instead_of_charts() {
     let disagg = json!({"model": "disagg", "version": "1", "state": "busy", "why": why, "source": "trtllm-disagg",
         "orchestrator": orchestrator});
     let mut scene = Scene::new(1);
-    scene.read(0, 0.0, &json!([disagg, engine("llama", "busy")])).keys(&[Key::Left, Key::Enter]);
+    scene.read(0, 0.0, &json!([disagg, engine("llama", "busy")])).keys(&[KeyCode::Left, KeyCode::Enter]);
     let frame = scene.frame(120, 30).join("\n");
     let expected = "SIDE        WORKERS  REQ/S  ERRORS  RETRIES/S  TIME-P50  TIME-P95  FIRST-P95\n\
                     context           2      4      0%          0         -         -          -\n\
                     generation   0 of 1      4   25.0%          0         -         -          -";
     assert!(frame.contains(why) && frame.contains("requests/s 4  errors -") && frame.contains(expected), "{frame}");
     assert!(!frame.contains("TTFT"), "{frame}");
-    let text = plain::text(&scene.0);
+    let text = draw::text(&scene.0);
     assert!(
         text.contains("\nORCHESTRATOR  SIDE        WORKERS  REQ/S")
             && text.contains("\ndisagg 1      generation   0 of 1      4"),
@@ -387,7 +396,7 @@ fn an_orchestrator_has_its_sides_instead_of_charts() {
     // All sizes of all views.
     for (width, height) in [(20, 5), (80, 24), (200, 60)] {
         scene.frame(width, height);
-        scene.keys(&[Key::Escape]).frame(width, height);
-        scene.keys(&[Key::Enter]);
+        scene.keys(&[KeyCode::Esc]).frame(width, height);
+        scene.keys(&[KeyCode::Enter]);
     }
 }

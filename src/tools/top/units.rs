@@ -6,20 +6,20 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Count,
-    PerSecond,
     Seconds,
     /// 0 to 1.
     Share,
 }
 
 impl Unit {
-    /// At most six columns up to 999 billion.
+    /// At most six columns up to 999 billion. `-` if it is not known.
     #[must_use]
-    pub fn text(self, value: f64) -> String {
-        match self {
-            Self::Count | Self::PerSecond => count(value),
-            Self::Seconds => seconds(value),
-            Self::Share => format!("{}%", digits(value * 100.0)),
+    pub fn text(self, value: impl Into<Option<f64>>) -> String {
+        match (self, value.into().filter(|value| value.is_finite())) {
+            (_, None) => "-".to_owned(),
+            (Self::Count, Some(value)) => count(value),
+            (Self::Seconds, Some(value)) => seconds(value),
+            (Self::Share, Some(value)) => format!("{}%", digits(value * 100.0)),
         }
     }
 }
@@ -114,9 +114,9 @@ mod tests {
             (Unit::Count, 10_000.0, "10.0k"),
             (Unit::Count, 999_960.0, "1.00M"),
             (Unit::Count, 1.234e9, "1.23G"),
-            (Unit::PerSecond, 0.333, "0.33"),
-            (Unit::PerSecond, 1234.5, "1234"),
-            (Unit::PerSecond, 9999.7, "10.0k"),
+            (Unit::Count, 0.333, "0.33"),
+            (Unit::Count, 1234.5, "1234"),
+            (Unit::Count, 9999.7, "10.0k"),
             (Unit::Seconds, 0.0, "0s"),
             (Unit::Seconds, 0.000_012_3, "12.3µs"),
             (Unit::Seconds, 0.999_9, "1.00s"),

@@ -1,167 +1,28 @@
 //! `/readyz` and `/api/v1`: the engines as JSON, and their last records in TensorRT-LLM's own keys. Reading drains nothing: the state keeps
 //! a bounded number of records beside the totals. Unknown values are left out; they are never null.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use trtllm_engine::Latest;
-use trtllm_page::state::{EngineSlot, EngineSnapshot, Judged, RECENT_RECORDS, StartPhase, State};
-use trtllm_verdict::verdict::Verdict;
+use trtllm_page::state::{EngineSlot, RECENT_RECORDS, State};
 
+use super::engine::Engine;
 use super::history;
-use super::numbers::{Gpu, Load, Numbers, Orchestrator};
+use super::numbers::Gpu;
 use super::reasons;
 
 /// Number of records without the parameter `last`.
 const DEFAULT_LAST: usize = 10;
 
-/// One engine. Times are in seconds since 1970 UTC.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EngineJson<'a> {
-    model: &'a str,
-    version: &'a str,
-    labels: BTreeMap<&'a str, &'a str>,
-    /// The kind of source, never its address.
-    source: &'static str,
-    state: &'static str,
-    /// What an engine waits for that is starting.
-    start_phase: Option<&'static str>,
-    /// The cause of the state.
-    why: String,
-    backend: Option<&'a str>,
-    engine_version: Option<&'a str>,
-    simulated: bool,
-    last_poll: LastPollJson<'a>,
-    /// What is wrong with the statistics although polls succeed.
-    notice: Option<&'static str>,
-    /// Keys of the engine's messages that this exporter does not know.
-    unread_keys: Option<&'a [String]>,
-    /// Endpoints that the server does not have.
-    missing_endpoints: &'a [&'static str],
-    last_record_timestamp_seconds: Option<f64>,
-    /// Absent for an orchestrator, which runs no iterations.
-    totals: Option<TotalsJson>,
-    /// Of an orchestrator of disaggregated serving.
-    orchestrator: Option<Orchestrator>,
-    /// The last iteration. Absent while the engine does not answer.
-    load: Option<Load>,
-    /// Numbers of the last half minute.
-    window: Option<Numbers>,
-    /// What limits the engine. Absent while too little is known.
-    verdict: Option<Verdict>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct LastPollJson<'a> {
-    succeeded: bool,
-    timestamp_seconds: Option<f64>,
-    last_success_timestamp_seconds: Option<f64>,
-    /// Polls so far, failed polls, and rejected records.
-    polls: u64,
-    failed: u64,
-    records_rejected: u64,
-    /// Since when the source gives no answer. Absent if the last poll succeeded.
-    unanswered_since_timestamp_seconds: Option<f64>,
-    /// Why the last poll failed. It may name the address of the source.
-    error: Option<&'a str>,
-}
-
-/// The counters of the metrics page.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TotalsJson {
-    iterations: u64,
-    iterations_lost: u64,
-    engine_restarts: u64,
-    requests_started: u64,
-    requests_completed: u64,
-    /// Absent if the engine samples its statistics, like the next one and the speculative decoding counters.
-    context_tokens: Option<u64>,
-    generation_tokens: Option<u64>,
-    kv_cache_blocks_allocated: u64,
-    kv_cache_blocks_newly_allocated: u64,
-    kv_cache_blocks_reused: u64,
-    kv_cache_blocks_missed: u64,
-    spec_decode_draft_tokens: Option<u64>,
-    spec_decode_accepted_tokens: Option<u64>,
-    request_pauses: Option<u64>,
-}
-
-impl<'a> EngineJson<'a> {
-    fn of(slot: &'a EngineSlot, snapshot: &'a EngineSnapshot, judged: &Judged) -> Self {
-        let (name, source, totals) = (&slot.name, &snapshot.source, &snapshot.totals);
-        let orchestrator = |totals| {
-            let span = judged.orchestrator_span(history::WINDOW);
-            Orchestrator::of(totals, snapshot.state.is_stale(), span.as_ref())
-        };
-        let load = |latest: Latest| {
-            let several = latest.attention_dp_ranks() > Some(1);
-            let records = if several { slot.recent_records(RECENT_RECORDS) } else { Vec::new() };
-            Load::of(&latest, records.iter().map(|record| &**record))
-        };
-        let seconds = |micros: i64| micros as f64 / 1e6;
-        let complete = |total: u64| (!totals.is_sampled()).then_some(total);
-        Self {
-            model: &name.model,
-            version: &name.version,
-            labels: name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
-            source: name.source,
-            state: snapshot.state.name(),
-            start_phase: reasons::start_phase(snapshot).map(StartPhase::name),
-            why: reasons::why(snapshot),
-            backend: snapshot.about.backend.as_deref(),
-            engine_version: snapshot.about.version.as_deref(),
-            simulated: snapshot.about.simulated,
-            last_poll: LastPollJson {
-                succeeded: source.up,
-                timestamp_seconds: source.last_poll_us.map(seconds),
-                last_success_timestamp_seconds: source.last_success_us.map(seconds),
-                polls: source.metrics.polls.get(),
-                failed: source.metrics.errors.iter().map(|count| count.get()).sum(),
-                records_rejected: source.metrics.rejected.iter().map(|count| count.get()).sum(),
-                unanswered_since_timestamp_seconds: source.unanswered_since_us.map(seconds),
-                error: source.last_failure.as_ref().map(|failure| failure.text.as_str()),
-            },
-            notice: source.notice,
-            unread_keys: source.unread_keys.as_deref(),
-            missing_endpoints: &source.missing_endpoints,
-            last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
-            orchestrator: snapshot.orchestrator.as_deref().map(orchestrator),
-            load: snapshot.load().map(load),
-            window: history::window(judged),
-            verdict: judged.verdict.verdict().cloned(),
-            totals: snapshot.orchestrator.is_none().then(|| TotalsJson {
-                iterations: totals.iterations,
-                iterations_lost: totals.iterations_lost,
-                engine_restarts: totals.engine_restarts,
-                requests_started: totals.requests_started,
-                requests_completed: totals.requests_completed,
-                context_tokens: complete(totals.batch.context_tokens),
-                generation_tokens: complete(totals.batch.generation_tokens),
-                kv_cache_blocks_allocated: totals.kv_cache_blocks_allocated,
-                kv_cache_blocks_newly_allocated: totals.kv_cache_blocks_newly_allocated,
-                kv_cache_blocks_reused: totals.kv_cache_blocks_reused,
-                kv_cache_blocks_missed: totals.kv_cache_blocks_missed,
-                spec_decode_draft_tokens: complete(totals.batch.spec_decode_draft_tokens),
-                spec_decode_accepted_tokens: complete(totals.batch.spec_decode_accepted_tokens),
-                request_pauses: totals.request_pauses,
-            }),
-        }
-    }
-}
-
 /// All engines.
 #[must_use]
 pub fn engines(state: &State) -> Value {
-    let json = |engine: &EngineSlot, snapshot: &EngineSnapshot| {
-        engine.with_judged(|judged| without_nulls(&EngineJson::of(engine, snapshot, judged)))
-    };
-    state.engines().map(|(engine, snapshot)| json(&engine, &snapshot)).collect()
+    let engines = state.engines();
+    engines
+        .map(|(slot, snapshot)| slot.with_judged(|judged| without_nulls(&Engine::of(&slot, &snapshot, judged))))
+        .collect()
 }
 
 /// What limits each engine, and what else is worth knowing, the worst first.

@@ -1,6 +1,7 @@
 //! The last minutes in numbers: of one span for `/api/v1/engines`, and slot by slot for `/api/v1/history`. Unknown numbers are
 //! left out.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use trtllm_engine::window::{Mark, Span};
@@ -13,6 +14,16 @@ use super::numbers::Numbers;
 /// Seconds of `window` in `/api/v1/engines`, and the most of `/api/v1/history`.
 pub(super) const WINDOW: f64 = 30.0;
 pub const MOST_SECONDS: f64 = 300.0;
+
+/// What happened in five seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Slot {
+    /// Seconds before the newest slot.
+    pub ago: f64,
+    #[serde(flatten)]
+    pub numbers: Numbers,
+}
 
 /// The numbers of the last half minute.
 pub(super) fn window(judged: &Judged) -> Option<Numbers> {
@@ -30,7 +41,7 @@ pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f
                 .window
                 .slots()
                 .filter(recent)
-                .map(|(span, mark)| slot_json(&span, newest - mark.at))
+                .map(|(span, mark)| without_nulls(&Slot { ago: newest - mark.at, numbers: Numbers::of(&span) }))
                 .collect::<Value>()
         });
         json!({"model": engine.name.model, "version": engine.name.version, "slots": slots})
@@ -42,12 +53,6 @@ pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f
         "engines": engines.iter().map(|engine| of_engine(engine)).collect::<Value>(),
         "gpus": gpus.iter().map(|gpu| gpu_json(gpu, seconds)).collect::<Value>(),
     })
-}
-
-fn slot_json(span: &Span, ago: f64) -> Value {
-    let mut numbers = without_nulls(&Numbers::of(span));
-    numbers["ago"] = json!(ago);
-    numbers
 }
 
 fn gpu_json(gpu: &GpuWindow, seconds: f64) -> Value {

@@ -1,6 +1,7 @@
 //! What people and scripts read instead of metrics: the page at `/` and the JSON of `/api/v1`. Made from the state.
 
 pub mod api;
+pub mod engine;
 pub mod history;
 pub mod model;
 pub mod numbers;

@@ -7,15 +7,12 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType};
 
-use trtllm_http::views::numbers::RankLoad;
-
-use super::super::exporter::{HISTORY, Row};
+use super::super::app::{HISTORY, Row};
 use super::super::numbers::Number;
-use super::super::reading::Engine;
+use super::super::table;
 use super::super::theme::{Theme, Tone};
 use super::super::units::{Unit, cut, right};
-use super::sides;
-use super::table::state;
+use super::engines::tone_of_state;
 
 /// A chart: its title, and its lines with their names.
 type Plot = (&'static str, &'static [(&'static str, Number)]);
@@ -32,77 +29,83 @@ const PLOTS: [Plot; 6] = [
 const LEAST_SPAN: f64 = 60.0;
 /// Lines of a chart with the time below it.
 const LABELLED: u16 = 7;
-/// Ranks that are listed.
-const MAX_RANKS: usize = 8;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Theme) {
-    let engine = row.engine;
     let columns = usize::from(area.width);
-    if let Some(orchestrator) = &engine.orchestrator {
-        let [head, rest] = Layout::vertical([Constraint::Length(3), Constraint::Min(0)]).areas(area);
-        let lines = head_lines(row, columns, theme).into_iter().take(2);
-        for (line, area) in lines.zip(head.rows()) {
-            frame.render_widget(line, area);
-        }
-        return sides::draw(frame, rest, orchestrator, theme);
-    }
-    let ranks = rank_lines(&engine.ranks, columns, theme);
-    let [head, plots, list] =
-        Layout::vertical([Constraint::Length(4), Constraint::Min(0), Constraint::Length(ranks.len() as u16)])
-            .areas(area);
-    for (line, area) in head_lines(row, columns, theme).into_iter().zip(head.rows()) {
+    let ranks = row.engine.load.as_ref().map(|load| load.ranks.as_slice()).unwrap_or_default();
+    let ranks = if ranks.is_empty() { Vec::new() } else { table::ranks(ranks).lines(columns, theme) };
+    let head = head_lines(row, columns, theme);
+    let [above, numbers, below] = Layout::vertical([
+        Constraint::Length(head.len() as u16),
+        Constraint::Min(0),
+        Constraint::Length(ranks.len() as u16),
+    ])
+    .areas(area);
+    for (line, area) in head.into_iter().zip(above.rows()).chain(ranks.into_iter().zip(below.rows())) {
         frame.render_widget(line, area);
     }
-    draw_plots(frame, plots, engine, theme);
-    for (line, area) in ranks.into_iter().zip(list.rows()) {
-        frame.render_widget(line, area);
-    }
+    draw_numbers(frame, numbers, row, theme);
 }
 
-/// All charts, in two or three columns.
-pub(super) fn draw_plots(frame: &mut Frame<'_>, area: Rect, engine: &Engine, theme: Theme) {
+/// All charts, in two or three columns. Of an orchestrator: its requests, and a line for each side.
+pub(super) fn draw_numbers(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Theme) {
+    if let Some(orchestrator) = &row.engine.orchestrator {
+        let window = orchestrator.window.as_ref();
+        let requests = Unit::Count.text(window.and_then(|window| window.requests_per_second));
+        let errors = Unit::Share.text(window.and_then(|window| window.error_ratio));
+        let mut lines = vec![Line::raw(format!("requests/s {requests}  errors {errors}")), Line::default()];
+        lines
+            .extend(table::sides(std::iter::once((String::new(), orchestrator))).lines(usize::from(area.width), theme));
+        for (line, area) in lines.into_iter().zip(area.rows()) {
+            frame.render_widget(line, area);
+        }
+        return;
+    }
     let per_row = if area.width >= 110 { 3 } else { 2 };
     let rows = Layout::vertical(vec![Constraint::Fill(1); PLOTS.len() / per_row]).split(area);
     for (plots, area) in PLOTS.chunks(per_row).zip(rows.iter()) {
         let cells = Layout::horizontal(vec![Constraint::Fill(1); per_row]).spacing(2).split(*area);
         for (plot, area) in plots.iter().zip(cells.iter()) {
-            draw_plot(frame, *area, *plot, engine, theme);
+            draw_plot(frame, *area, *plot, row, theme);
         }
     }
 }
 
 fn head_lines(row: &Row<'_>, columns: usize, theme: Theme) -> Vec<Line<'static>> {
     let engine = row.engine;
-    let simulated = if engine.simulated { "  [simulated]" } else { "" };
-    let text = |number| engine.numbers.text(number).unwrap_or_else(|| "-".to_owned());
-    let numbers = [
-        format!("active {} of {}", text(Number::Active), text(Number::Max)),
-        format!("paused {}", text(Number::Paused)),
-        format!("iterations/s {}", text(Number::Iterations)),
-        format!("completed {}", text(Number::Completed)),
-        format!("lost iterations {}", text(Number::Lost)),
-        format!("restarts {}", text(Number::Restarts)),
+    let release = engine.engine_version.as_ref().map(|release| format!("TensorRT-LLM {release}"));
+    let facts = [Some(engine.source.clone()), engine.backend.clone(), release].into_iter().flatten();
+    let about = format!("  {}  at {}", facts.collect::<Vec<_>>().join(", "), row.exporter.short());
+    let title = theme.style(Tone::Title).add_modifier(Modifier::UNDERLINED);
+    let cause = cut(&format!("{}: {}", engine.state, row.why()), columns);
+    let mut lines = vec![
+        Line::from(vec![Span::styled(row.name(), title), Span::styled(about, theme.style(Tone::Minor))]),
+        Line::styled(cause, theme.style(tone_of_state(row))),
     ];
-    let drafts = engine.numbers.text(Number::Acceptance).map(|share| format!("accepted drafts {share}"));
-    let numbers: Vec<String> = numbers.into_iter().chain(drafts).collect();
-    let (first, second) = numbers.split_at(if columns >= 110 { numbers.len() } else { 4 });
-    let about = format!("{simulated}  {}  at {}", engine.about, row.exporter.short());
-    let name = engine.name.text();
-    vec![
-        Line::from(vec![
-            Span::styled(name, theme.style(Tone::Title).add_modifier(Modifier::UNDERLINED)),
-            Span::styled(about, theme.style(Tone::Minor)),
-        ]),
-        Line::styled(cut(&format!("{}: {}", engine.state, engine.why), columns), theme.style(state(engine))),
-        Line::raw(cut(&first.join("  "), columns)),
-        Line::raw(cut(&second.join("  "), columns)),
-    ]
+    if engine.orchestrator.is_none() {
+        let text = |number: Number| number.text(engine);
+        let mut numbers = vec![
+            format!("active {} of {}", text(Number::Active), text(Number::Max)),
+            format!("paused {}", text(Number::Paused)),
+            format!("iterations/s {}", text(Number::Iterations)),
+            format!("completed {}", text(Number::Completed)),
+            format!("lost iterations {}", text(Number::Lost)),
+            format!("restarts {}", text(Number::Restarts)),
+        ];
+        if Number::Acceptance.of(engine).is_some() {
+            numbers.push(format!("accepted drafts {}", text(Number::Acceptance)));
+        }
+        let (first, second) = numbers.split_at(if columns >= 110 { numbers.len() } else { 4 });
+        lines.extend([first, second].map(|numbers| Line::raw(cut(&numbers.join("  "), columns))));
+    }
+    lines
 }
 
-fn draw_plot(frame: &mut Frame<'_>, area: Rect, (title, lines): Plot, engine: &Engine, theme: Theme) {
-    let span = engine.history.first().map_or(0.0, |(ago, _)| *ago).clamp(LEAST_SPAN, HISTORY);
-    let points = |number| -> Vec<(f64, f64)> {
-        engine.history.iter().filter_map(|(ago, numbers)| Some((-ago, numbers.get(number)?))).collect()
+fn draw_plot(frame: &mut Frame<'_>, area: Rect, (title, lines): Plot, row: &Row<'_>, theme: Theme) {
+    let history = row.history();
+    let span = history.first().map_or(0.0, |slot| slot.ago).clamp(LEAST_SPAN, HISTORY);
+    let points = |number: Number| -> Vec<(f64, f64)> {
+        history.iter().filter_map(|slot| Some((-slot.ago, number.of_span(&slot.numbers)?))).collect()
     };
     let series: Vec<Vec<(f64, f64)>> = lines.iter().map(|(_, number)| points(*number)).collect();
     let highest = series.iter().flatten().map(|(_, value)| *value).fold(0.0, f64::max);
@@ -111,7 +114,7 @@ fn draw_plot(frame: &mut Frame<'_>, area: Rect, (title, lines): Plot, engine: &E
     // Not in the colour of the border.
     let mut words = vec![Span::styled(title, theme.style(Tone::Title).fg(Color::Reset))];
     for (at, (name, number)) in lines.iter().enumerate() {
-        let value = engine.numbers.text(*number).unwrap_or_else(|| "-".to_owned());
+        let value = number.text(row.engine);
         words.push(Span::styled(format!(" {name} {value}"), theme.style(Tone::Line(at))));
     }
     // Half a number would be a wrong one.
@@ -149,35 +152,6 @@ fn top(highest: f64, unit: Unit) -> f64 {
     let power = 10_f64.powf(highest.log10().floor());
     let steps = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0];
     steps.iter().map(|step| step * power).find(|top| *top >= highest).unwrap_or(power * 10.0)
-}
-
-fn rank_lines(ranks: &[RankLoad], columns: usize, theme: Theme) -> Vec<Line<'static>> {
-    if ranks.is_empty() {
-        return Vec::new();
-    }
-    let title =
-        "  RANK  ACTIVE  SCHEDULED  CTX TOKENS  GEN REQUESTS  KV USED   (attention data parallelism, last iteration)";
-    let mut lines = vec![Line::styled(cut(title, columns), theme.style(Tone::Title))];
-    for rank in ranks.iter().take(MAX_RANKS) {
-        let text = |value: Option<f64>, unit: Unit, width| {
-            right(&value.map_or("-".to_owned(), |value| unit.text(value)), width)
-        };
-        let count = |value: Option<i64>, width| text(value.map(|value| value as f64), Unit::Count, width);
-        let line = format!(
-            "{:>6}  {}  {}  {}  {}  {}",
-            rank.rank,
-            count(rank.active, 6),
-            count(rank.scheduled, 9),
-            count(rank.context_tokens, 10),
-            count(rank.generation_requests, 12),
-            text(rank.kv_cache_used_ratio, Unit::Share, 7)
-        );
-        lines.push(Line::raw(cut(&line, columns)));
-    }
-    if ranks.len() > MAX_RANKS {
-        lines.push(Line::raw(format!("  and {} more ranks", ranks.len() - MAX_RANKS)));
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 
-use super::super::exporter::{HISTORY, RECENT};
+use super::super::app::{HISTORY, RECENT};
 use super::super::theme::{Theme, Tone};
 
 const KEYS: [(&str, &str); 9] = [
@@ -22,12 +22,13 @@ const KEYS: [(&str, &str); 9] = [
 
 pub(super) fn draw(frame: &mut Frame<'_>, theme: Theme) {
     let columns = [
-        ("REQUESTS", "active, in the queue, waiting for the batch, paused".to_owned()),
-        ("TOKENS/S", format!("generated, and computed in context phases; last {RECENT} s")),
-        ("ITERATION", format!("duration: mean and 99 % of the last {RECENT} s")),
-        ("TTFT", format!("time to the first token of requests in the last {RECENT} s")),
-        ("TPOT", format!("time per output token of requests in the last {RECENT} s")),
-        ("KV CACHE", format!("blocks in use; blocks found again in the last {RECENT} s")),
+        ("STATE", "what limits the engine, if it is worth a look; else its state".to_owned()),
+        ("ACTIVE …", "requests: active, in the queue, waiting for the batch, paused".to_owned()),
+        ("GEN CTX", format!("tokens/s generated, and computed in context phases; {RECENT} s")),
+        ("ITER", format!("duration of an iteration: mean and 99 % of the last {RECENT} s")),
+        ("TTFT", format!("time to the first token: 50 % and 95 % of the last {RECENT} s")),
+        ("TPOT", format!("time per output token: 50 % and 95 % of the last {RECENT} s")),
+        ("KV", format!("blocks in use; blocks found again in the last {RECENT} s")),
         ("WHY", "what limits the engine, or the cause of its state".to_owned()),
         ("-", "not known, or nothing happened".to_owned()),
         ("[sim]", "a simulated engine".to_owned()),

@@ -1,12 +1,10 @@
 //! Draws the state on a frame. Pure: the same state and size make the same frame.
 
 mod detail;
-mod gpus;
+mod engines;
 mod help;
-mod sides;
-mod table;
 
-pub use table::state;
+pub use engines::tone_of_state;
 
 use std::time::Duration;
 
@@ -16,6 +14,7 @@ use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
 use super::app::{App, Focus};
+use super::table;
 use super::theme::{Theme, Tone};
 use super::units::{cut, width};
 
@@ -45,10 +44,10 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, interval: Duration) 
     match rows.get(app.selected_row()) {
         Some(row) if app.detail => detail::draw(frame, body, row, theme),
         selected => {
-            let gpus = gpus::lines(app, columns, theme);
+            let gpus = gpus(app, columns, theme);
             let (engines_height, gpus_height) = shares(usize::from(body.height), rows.len(), gpus.len(), app.focus);
-            let lines = table::lines(app, &rows, columns, engines_height, theme);
-            let gpus = gpus::window(gpus, app.gpu_offset, gpus_height);
+            let lines = engines::lines(app, &rows, columns, engines_height, theme);
+            let gpus = window(gpus, app.gpu_offset, gpus_height);
             let used = (lines.len() + gpus.len() + 1) as u16;
             for (line, area) in lines.into_iter().chain(gpus).zip(body.rows()) {
                 frame.render_widget(line, area);
@@ -57,11 +56,8 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, interval: Duration) 
             let rest = Rect { y: body.y.saturating_add(used), height: body.height.saturating_sub(used), ..body };
             if let Some(row) = selected.filter(|_| rest.height >= CHARTS) {
                 let [name, charts] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(rest);
-                frame.render_widget(Line::styled(row.engine.name.text(), theme.style(Tone::Title)), name);
-                match &row.engine.orchestrator {
-                    Some(orchestrator) => sides::draw(frame, charts, orchestrator, theme),
-                    None => detail::draw_plots(frame, charts, row.engine, theme),
-                }
+                frame.render_widget(Line::styled(row.name(), theme.style(Tone::Title)), name);
+                detail::draw_numbers(frame, charts, row, theme);
             }
         }
     }
@@ -70,9 +66,57 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, interval: Duration) 
     }
 }
 
-/// Lines of the table and of the GPUs. Two titles and the selected engine's cause belong to the table, a title to the GPUs.
+/// One reading for a pipe, a log or a bug report: the exporters, the engines, the sides of orchestrators, the GPUs.
+#[must_use]
+pub fn text(app: &App) -> String {
+    let mut out = String::new();
+    for exporter in &app.exporters {
+        let (engines, gpus) = (exporter.engines.len(), exporter.gpus.len());
+        out += &match &exporter.failure {
+            Some((error, _)) => format!("{}: not read: {error}\n", exporter.url),
+            None if gpus == 0 => format!("{}: engines: {engines}, GPUs: 0 ({})\n", exporter.url, exporter.no_gpus),
+            None => format!("{}: engines: {engines}, GPUs: {gpus}\n", exporter.url),
+        };
+    }
+    let rows = app.rows();
+    let orchestrators = rows.iter().filter_map(|row| Some((row.name(), row.engine.orchestrator.as_ref()?)));
+    let tables =
+        [table::engines(&rows, app.exporters.len() > 1), table::sides(orchestrators), table::gpus(&app.exporters)];
+    for table in tables.iter().filter(|table| !table.is_empty()) {
+        out += "\n";
+        out += &table.text();
+    }
+    out
+}
+
+/// A title and a line per GPU; exporters without GPUs say why.
+fn gpus(app: &App, columns: usize, theme: Theme) -> Vec<Line<'static>> {
+    let table = table::gpus(&app.exporters);
+    let mut lines = if table.is_empty() { Vec::new() } else { table.lines(columns, theme) };
+    if let Some(title) = lines.first_mut().filter(|_| app.focus == Focus::Gpus) {
+        title.style = title.style.add_modifier(Modifier::REVERSED);
+    }
+    for exporter in app.exporters.iter().filter(|exporter| exporter.was_read && exporter.gpus.is_empty()) {
+        let of = if app.exporters.len() > 1 { format!(" of {}", exporter.short()) } else { String::new() };
+        let text = format!("GPUs{of}: none: {}", exporter.no_gpus);
+        lines.push(Line::styled(cut(&text, columns), theme.style(Tone::Minor)));
+    }
+    lines
+}
+
+/// The title, and the lines from `offset` that have room.
+fn window(mut lines: Vec<Line<'static>>, offset: usize, height: usize) -> Vec<Line<'static>> {
+    if lines.len() > height && lines.len() > 1 {
+        let last = lines.len().saturating_sub(height);
+        lines.drain(1..1 + offset.min(last));
+    }
+    lines.truncate(height);
+    lines
+}
+
+/// Lines of the table and of the GPUs. The titles and the selected engine's cause belong to the table, a title to the GPUs.
 fn shares(height: usize, engines: usize, gpus: usize, focus: Focus) -> (usize, usize) {
-    let (table, list) = (engines.max(1) + 5, gpus);
+    let (table, list) = (engines.max(1) + engines::AROUND, gpus);
     if table + list <= height {
         return (table, list);
     }
@@ -111,7 +155,7 @@ fn title(app: &App, columns: usize, theme: Theme, interval: Duration) -> Line<'s
 
 fn failures(app: &App, columns: usize, theme: Theme) -> Vec<Line<'static>> {
     let failed = app.exporters.iter().filter_map(|exporter| Some((exporter, exporter.failure.as_ref()?)));
-    let text = |(exporter, (error, since)): (&super::exporter::Exporter, &(String, f64))| {
+    let text = |(exporter, (error, since)): (&super::app::Exporter, &(String, f64))| {
         let seconds = Duration::from_secs((app.time - since).max(0.0) as u64);
         format!("{}: {error} (for {})", exporter.url, humantime::format_duration(seconds))
     };

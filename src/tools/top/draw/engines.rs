@@ -5,19 +5,20 @@ use ratatui::text::{Line, Span};
 
 use trtllm_verdict::verdict::Severity;
 
-use super::super::app::{App, Focus};
+use super::super::app::{App, Focus, Row};
 use super::super::columns::{Column, fitting};
-use super::super::exporter::Row;
-use super::super::reading::Engine;
 use super::super::theme::{Theme, Tone};
 use super::super::units::{cut, left, right};
 
-/// Two lines of titles, the engines that have room, an empty line, the cause, an empty line.
+/// Lines beside those of the engines: the titles, an empty line, the cause, an empty line.
+pub(super) const AROUND: usize = 4;
+
+/// The titles, the engines that have room, the cause of the selected one.
 pub(super) fn lines(app: &App, rows: &[Row<'_>], columns: usize, height: usize, theme: Theme) -> Vec<Line<'static>> {
     let chosen = fitting(columns, rows, app.exporters.len() > 1, app.sort);
-    let mut lines = vec![groups(&chosen, theme), titles(app, &chosen, theme)];
+    let mut lines = vec![titles(app, &chosen, theme)];
     let selected = app.selected_row();
-    let room = height.saturating_sub(5).max(1);
+    let room = height.saturating_sub(AROUND).max(1);
     let offset = (selected + 1).saturating_sub(room);
     for (at, row) in rows.iter().enumerate().skip(offset).take(room) {
         lines.push(line(row, &chosen, at == selected && app.focus == Focus::Engines, theme));
@@ -25,18 +26,13 @@ pub(super) fn lines(app: &App, rows: &[Row<'_>], columns: usize, height: usize, 
     if rows.is_empty() {
         lines.push(Line::styled(nothing(app), theme.style(Tone::Minor)));
     }
-    lines.push(Line::default());
-    if let Some(row) = rows.get(selected) {
+    let cause = rows.get(selected).map(|row| {
         let exporter = if app.exporters.len() > 1 { format!(" at {}", row.exporter.short()) } else { String::new() };
-        let more = rows.len().saturating_sub(room);
-        let position = if more > 0 { format!(" ({} of {})", selected + 1, rows.len()) } else { String::new() };
-        let name = row.engine.name.text();
-        let text = format!("{name}{exporter}{position}: {}: {}", row.engine.state, row.engine.why);
-        lines.push(Line::styled(cut(&text, columns), theme.style(state(row.engine))));
-    } else {
-        lines.push(Line::default());
-    }
-    lines.push(Line::default());
+        let position = if rows.len() > room { format!(" ({} of {})", selected + 1, rows.len()) } else { String::new() };
+        let text = format!("{}{exporter}{position}: {}: {}", row.name(), row.engine.state, row.why());
+        Line::styled(cut(&text, columns), theme.style(tone_of_state(row)))
+    });
+    lines.extend([Line::default(), cause.unwrap_or_default(), Line::default()]);
     lines
 }
 
@@ -50,29 +46,6 @@ fn nothing(app: &App) -> &'static str {
     }
 }
 
-/// The titles above several columns.
-fn groups(chosen: &[(Column, usize)], theme: Theme) -> Line<'static> {
-    let mut text = String::new();
-    for group in chosen.chunk_by(|(one, _), (other, _)| one.group() == other.group()) {
-        let width = group.iter().map(|(_, width)| width + 1).sum::<usize>() - 1;
-        let words = match group {
-            [(column, _)] => right(column.group_short(), width),
-            _ => over(group[0].0.group(), width),
-        };
-        text.push_str(&left(&words, width));
-        text.push(' ');
-    }
-    Line::styled(text.trim_end().to_owned(), theme.style(Tone::Minor))
-}
-
-/// A rule shows where the group ends.
-fn over(group: &str, width: usize) -> String {
-    if group.is_empty() {
-        return String::new();
-    }
-    format!(" {group} {}", "─".repeat(width.saturating_sub(group.len() + 2)))
-}
-
 fn titles(app: &App, chosen: &[(Column, usize)], theme: Theme) -> Line<'static> {
     let mut spans = Vec::new();
     for (column, width) in chosen {
@@ -81,12 +54,12 @@ fn titles(app: &App, chosen: &[(Column, usize)], theme: Theme) -> Line<'static> 
             (true, false) => "▲",
             (true, true) => "▼",
         };
-        let title = format!("{arrow}{}", column.title());
-        let (separator, text) = match column {
+        let is_number = matches!(column, Column::Number(_));
+        let (separator, text) = match column.title() {
             // The arrow takes the space before a title as wide as its column.
-            Column::Number(_) if title.chars().count() > *width => (arrow, column.title().to_owned()),
-            Column::Number(_) => (" ", right(&title, *width)),
-            _ => (" ", left(&format!("{}{arrow}", column.title()), *width)),
+            title if is_number && title.len() == *width && !arrow.is_empty() => (arrow, title.to_owned()),
+            title if is_number => (" ", right(&format!("{arrow}{title}"), *width)),
+            title => (" ", left(&format!("{title}{arrow}"), *width)),
         };
         if !spans.is_empty() {
             spans.push(Span::raw(separator));
@@ -102,10 +75,8 @@ fn line(row: &Row<'_>, chosen: &[(Column, usize)], is_selected: bool, theme: The
     let mut spans = Vec::new();
     for (column, width) in chosen {
         let text = column.text(row);
-        let known = text.is_some();
-        let text = text.unwrap_or_else(|| "-".to_owned());
+        let style = theme.style(tone(*column, &text, row));
         let text = if matches!(column, Column::Number(_)) { right(&text, *width) } else { left(&text, *width) };
-        let style = theme.style(if known { tone(*column, row) } else { Tone::Minor });
         // The colours of a selected row would be inverted, too.
         spans.push(Span::styled(text, if is_selected { Style::new() } else { style }));
         spans.push(Span::raw(" "));
@@ -116,8 +87,8 @@ fn line(row: &Row<'_>, chosen: &[(Column, usize)], is_selected: bool, theme: The
 
 /// Of the state of an engine, and of what limits it.
 #[must_use]
-pub fn state(engine: &Engine) -> Tone {
-    match (engine.severity, engine.state.as_str()) {
+pub fn tone_of_state(row: &Row<'_>) -> Tone {
+    match (row.severity(), row.engine.state.as_str()) {
         (Severity::Critical, _) => Tone::Bad,
         (Severity::Warning, _) => Tone::Warning,
         (Severity::Info, _) | (_, "starting") => Tone::Info,
@@ -127,11 +98,12 @@ pub fn state(engine: &Engine) -> Tone {
     }
 }
 
-fn tone(column: Column, row: &Row<'_>) -> Tone {
+fn tone(column: Column, text: &str, row: &Row<'_>) -> Tone {
     match column {
-        Column::State => state(row.engine),
-        Column::Why if row.engine.severity > Severity::None => state(row.engine),
+        Column::State => tone_of_state(row),
+        Column::Why if row.severity() > Severity::None => tone_of_state(row),
         Column::Why | Column::Exporter => Tone::Minor,
+        _ if text == "-" => Tone::Minor,
         _ => Tone::Plain,
     }
 }

@@ -1,0 +1,160 @@
+//! One engine as `/api/v1/engines` has it. The commands that read exporters use the same types.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use trtllm_engine::{EngineTotals, Latest};
+use trtllm_page::state::{EngineSlot, EngineSnapshot, Judged, RECENT_RECORDS, StartPhase};
+use trtllm_verdict::verdict::Verdict;
+
+use super::history;
+use super::numbers::{Load, Numbers, Orchestrator};
+use super::reasons;
+
+/// One engine. Times are in seconds since 1970 UTC.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Engine {
+    pub model: String,
+    pub version: String,
+    /// Of the configuration.
+    pub labels: BTreeMap<String, String>,
+    /// The kind of source, never its address.
+    pub source: String,
+    pub state: String,
+    /// `loading`, `never_answered`, `no_record` or `no_publisher` while it is starting.
+    pub start_phase: Option<String>,
+    /// The cause of the state.
+    pub why: String,
+    pub backend: Option<String>,
+    pub engine_version: Option<String>,
+    pub simulated: bool,
+    pub last_poll: LastPoll,
+    /// What is wrong with the statistics although polls succeed.
+    pub notice: Option<String>,
+    /// Keys of the engine's messages that this exporter does not know.
+    pub unread_keys: Option<Vec<String>>,
+    /// Endpoints that the server does not have.
+    pub missing_endpoints: Vec<String>,
+    pub last_record_timestamp_seconds: Option<f64>,
+    /// Absent for an orchestrator, which runs no iterations.
+    pub totals: Option<Totals>,
+    /// Of an orchestrator of disaggregated serving.
+    pub orchestrator: Option<Orchestrator>,
+    /// The last iteration. Absent while the engine does not answer.
+    pub load: Option<Load>,
+    /// Numbers of the last half minute.
+    pub window: Option<Numbers>,
+    /// What limits the engine. Absent while too little is known.
+    pub verdict: Option<Verdict>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LastPoll {
+    pub succeeded: bool,
+    pub timestamp_seconds: Option<f64>,
+    pub last_success_timestamp_seconds: Option<f64>,
+    /// Polls so far, failed polls, and rejected records.
+    pub polls: u64,
+    pub failed: u64,
+    pub records_rejected: u64,
+    /// Since when the source gives no answer. Absent if the last poll succeeded.
+    pub unanswered_since_timestamp_seconds: Option<f64>,
+    /// Why the last poll failed. It may name the address of the source.
+    pub error: Option<String>,
+}
+
+/// The counters of the metrics page.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Totals {
+    pub iterations: u64,
+    pub iterations_lost: u64,
+    pub engine_restarts: u64,
+    pub requests_started: u64,
+    pub requests_completed: u64,
+    /// Absent if the engine samples its statistics, like the next one and the speculative decoding counters.
+    pub context_tokens: Option<u64>,
+    pub generation_tokens: Option<u64>,
+    pub kv_cache_blocks_allocated: u64,
+    pub kv_cache_blocks_newly_allocated: u64,
+    pub kv_cache_blocks_reused: u64,
+    pub kv_cache_blocks_missed: u64,
+    pub spec_decode_draft_tokens: Option<u64>,
+    pub spec_decode_accepted_tokens: Option<u64>,
+    pub request_pauses: Option<u64>,
+}
+
+impl Engine {
+    pub(super) fn of(slot: &EngineSlot, snapshot: &EngineSnapshot, judged: &Judged) -> Self {
+        let (name, source) = (&slot.name, &snapshot.source);
+        let orchestrator = |totals| {
+            let span = judged.orchestrator_span(history::WINDOW);
+            Orchestrator::of(totals, snapshot.state.is_stale(), span.as_ref())
+        };
+        let load = |latest: Latest| {
+            let several = latest.attention_dp_ranks() > Some(1);
+            let records = if several { slot.recent_records(RECENT_RECORDS) } else { Vec::new() };
+            Load::of(&latest, records.iter().map(|record| &**record))
+        };
+        Self {
+            model: name.model.clone(),
+            version: name.version.clone(),
+            labels: name.labels.iter().cloned().collect(),
+            source: name.source.to_owned(),
+            state: snapshot.state.name().to_owned(),
+            start_phase: reasons::start_phase(snapshot).map(StartPhase::name).map(str::to_owned),
+            why: reasons::why(snapshot),
+            backend: snapshot.about.backend.clone(),
+            engine_version: snapshot.about.version.clone(),
+            simulated: snapshot.about.simulated,
+            last_poll: LastPoll {
+                succeeded: source.up,
+                timestamp_seconds: source.last_poll_us.map(seconds),
+                last_success_timestamp_seconds: source.last_success_us.map(seconds),
+                polls: source.metrics.polls.get(),
+                failed: source.metrics.errors.iter().map(|count| count.get()).sum(),
+                records_rejected: source.metrics.rejected.iter().map(|count| count.get()).sum(),
+                unanswered_since_timestamp_seconds: source.unanswered_since_us.map(seconds),
+                error: source.last_failure.as_ref().map(|failure| failure.text.clone()),
+            },
+            notice: source.notice.map(str::to_owned),
+            unread_keys: source.unread_keys.as_deref().map(<[String]>::to_vec),
+            missing_endpoints: source.missing_endpoints.iter().map(|path| (*path).to_owned()).collect(),
+            last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
+            orchestrator: snapshot.orchestrator.as_deref().map(orchestrator),
+            load: snapshot.load().map(load),
+            window: history::window(judged),
+            verdict: judged.verdict.verdict().cloned(),
+            totals: snapshot.orchestrator.is_none().then(|| Totals::of(&snapshot.totals)),
+        }
+    }
+}
+
+impl Totals {
+    fn of(totals: &EngineTotals) -> Self {
+        let complete = |total: u64| (!totals.is_sampled()).then_some(total);
+        Self {
+            iterations: totals.iterations,
+            iterations_lost: totals.iterations_lost,
+            engine_restarts: totals.engine_restarts,
+            requests_started: totals.requests_started,
+            requests_completed: totals.requests_completed,
+            context_tokens: complete(totals.batch.context_tokens),
+            generation_tokens: complete(totals.batch.generation_tokens),
+            kv_cache_blocks_allocated: totals.kv_cache_blocks_allocated,
+            kv_cache_blocks_newly_allocated: totals.kv_cache_blocks_newly_allocated,
+            kv_cache_blocks_reused: totals.kv_cache_blocks_reused,
+            kv_cache_blocks_missed: totals.kv_cache_blocks_missed,
+            spec_decode_draft_tokens: complete(totals.batch.spec_decode_draft_tokens),
+            spec_decode_accepted_tokens: complete(totals.batch.spec_decode_accepted_tokens),
+            request_pauses: totals.request_pauses,
+        }
+    }
+}
+
+fn seconds(micros: i64) -> f64 {
+    micros as f64 / 1e6
+}
