@@ -15,7 +15,9 @@ pub fn run(data: &[u8]) {
         let path = folder.path().join("web.yml");
         std::fs::write(&path, text).unwrap();
         if let Err(error) = WebConfig::load(&path) {
-            assert!(!error.to_string().contains('\n'), "an error is one line: {error}");
+            let mistakes: Vec<String> = error.mistakes().collect();
+            assert!(!mistakes.is_empty() && mistakes.len() <= text.len().max(1), "{mistakes:?}");
+            assert!(mistakes.iter().all(|mistake| !mistake.contains('\n')), "a mistake is one line: {mistakes:?}");
         }
     });
 }

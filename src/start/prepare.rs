@@ -22,8 +22,6 @@ pub enum StartError {
     Source(#[from] OpenError),
     #[error(transparent)]
     Bind(#[from] listen::BindError),
-    #[error("--web.config.file {0}")]
-    WebConfig(#[from] exporter_web_config::Error),
     #[error(transparent)]
     Gpu(#[from] GpuError),
     #[error(transparent)]
@@ -44,7 +42,7 @@ impl StartError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             // The simulated engine fails only because of its options.
-            Self::Config(_) | Self::WebConfig(_) | Self::Source(OpenError::Engine { .. }) => 2,
+            Self::Config(_) | Self::Source(OpenError::Engine { .. }) => 2,
             _ => 1,
         }
     }
@@ -71,7 +69,12 @@ pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
         engines.iter_mut().for_each(|engine| engine.bench_report = Some(Arc::clone(&report)));
     }
     let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-    let web = web_file.and_then(|file| mistakes.take(WebConfig::load(file).map_err(StartError::from)));
+    let web = web_file.map(WebConfig::load).and_then(|web| {
+        let failed = |error: exporter_web_config::Error| {
+            error.mistakes().for_each(|mistake| mistakes.add(format!("--web.config.file {mistake}")));
+        };
+        web.map_err(failed).ok()
+    });
     if !cli.systemd_socket {
         mistakes.take(listen::check(&cli.listen_address, "--web.listen-address"));
     }

@@ -14,9 +14,8 @@ const CAUSES: [&str; 6] = [
 ];
 
 /// Messages without a remedy after a semicolon, and why.
-const WITHOUT: [(&str, &str); 10] = [
+const WITHOUT: [(&str, &str); 9] = [
     ("--config.file {}: {}", "the reason contains it"),
-    ("--web.config.file {0}", "the error of exporter-web-config contains it"),
     ("cannot read the recording {path}: {why}", "the reason contains it"),
     ("cannot start the engine {engine} of --source: {cause}", "the cause is TensorRT-LLM's own, or names the option"),
     ("source failed", "the error of the line contains it"),

@@ -134,7 +134,7 @@ fn kv_cache_events_never_let_a_total_fall() {
 }
 
 #[test]
-fn a_web_configuration_is_accepted_or_refused_in_one_line() {
+fn a_web_configuration_is_accepted_or_refused_with_a_line_for_each_mistake() {
     holds("web_config", 1000);
 }
 

@@ -101,7 +101,7 @@ fn an_invalid_file_is_fatal_at_start_up_and_the_error_names_key_and_remedy() {
         let output = daemon::run(&["--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--web.config.file", &path]);
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{name}: {stderr}");
-        let message = stderr.lines().find(|line| line.starts_with("trtllm-exporter: ")).unwrap_or_default();
+        let (_, message) = stderr.split_once("trtllm-exporter: ").unwrap_or_default();
         for word in ["--web.config.file", name] {
             assert!(message.contains(word), "{name}: {message}");
         }

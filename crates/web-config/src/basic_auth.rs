@@ -11,7 +11,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
-use crate::error::Problem;
+use crate::error::{Problem, Problems};
 use crate::refusal::Refusal;
 use crate::turns::{ClientAddress, Turns};
 
@@ -32,20 +32,21 @@ pub(crate) struct Users {
 
 impl Users {
     /// Fails if a hash is not a bcrypt hash.
-    pub(crate) fn new(hashes: BTreeMap<String, String>) -> Result<Self, Problem> {
-        let mut max_cost = 4;
+    pub(crate) fn new(hashes: BTreeMap<String, String>) -> Result<Self, Problems> {
+        let (mut max_cost, mut problems) = (4, Problems::default());
         for (user, hash) in &hashes {
-            let invalid = |why: String| {
+            let cost = bcrypt::HashParts::from_str(hash).map_err(|error| error.to_string());
+            let cost = cost.map(|parts| parts.get_cost()).and_then(|cost| match cost {
+                4..=MAX_COST => Ok(cost),
+                _ => Err(format!("cost {cost} is not between 4 and {MAX_COST}")),
+            });
+            let cost = problems.take(cost.map_err(|why| {
                 let remedy = "create one with `htpasswd -nbBC 10 USER PASSWORD`";
                 Problem::new(format!("basic_auth_users.{user}"), format!("is not a bcrypt hash: {why}; {remedy}"))
-            };
-            let cost = bcrypt::HashParts::from_str(hash).map_err(|error| invalid(error.to_string()))?.get_cost();
-            if !(4..=MAX_COST).contains(&cost) {
-                return Err(invalid(format!("cost {cost} is not between 4 and {MAX_COST}")));
-            }
-            max_cost = max_cost.max(cost);
+            }));
+            max_cost = max_cost.max(cost.unwrap_or(max_cost));
         }
-        Ok(Self { hashes, max_cost })
+        problems.unless_any(Some(Self { hashes, max_cost }))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

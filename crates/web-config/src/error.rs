@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// A web configuration that cannot be used.
 ///
-/// The text is one line without secrets. It names the file, the key, the problem and the remedy, such as
-/// `/etc/web.yml: rate_limit.burst: is missing or 0, which would refuse every request; set it to at least 1 or remove rate_limit`.
+/// It has every mistake of the file and of the files that it names. The text has a line for each, without secrets. A line names the
+/// file, its line, the key, the problem and the remedy, such as
+/// `/etc/web.yml line 1: rate_limit.burst: is missing or 0, which would refuse every request; set it to at least 1 or remove rate_limit`.
 ///
 /// ```
 /// use exporter_web_config::WebConfig;
@@ -22,12 +23,13 @@ use std::path::{Path, PathBuf};
 /// ```
 pub struct Error {
     path: PathBuf,
-    problem: Problem,
+    /// At least one.
+    problems: Vec<Problem>,
 }
 
 impl Error {
-    pub(crate) fn new(path: &Path, problem: Problem) -> Self {
-        Self { path: path.to_owned(), problem }
+    pub(crate) fn new(path: &Path, problems: Vec<Problem>) -> Self {
+        Self { path: path.to_owned(), problems }
     }
 
     /// The path of the web configuration.
@@ -36,11 +38,19 @@ impl Error {
         &self.path
     }
 
-    /// The key that is invalid, such as `tls_server_config.cert_file`. If the text does not match the schema, it is the first key
-    /// of that line. `None` if there is none, or if the file cannot be read.
+    /// The first key that is invalid, such as `tls_server_config.cert_file`. If the text does not match the schema, it is the first
+    /// key of that line. `None` if there is none, or if the file cannot be read.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
-        self.problem.key.as_deref()
+        self.problems.first()?.key.as_deref()
+    }
+
+    /// The lines of the text.
+    pub fn mistakes(&self) -> impl Iterator<Item = String> {
+        self.problems.iter().map(|problem| {
+            let line = problem.line.map(|line| format!(" line {line}")).unwrap_or_default();
+            format!("{}{line}: {problem}", self.path.display())
+        })
     }
 }
 
@@ -48,7 +58,7 @@ impl std::error::Error for Error {}
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.path.display(), self.problem)
+        out.write_str(&self.mistakes().collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -64,15 +74,72 @@ impl fmt::Debug for Error {
 pub(crate) struct Problem {
     key: Option<String>,
     why: String,
+    line: Option<usize>,
 }
 
 impl Problem {
     pub(crate) fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { key: Some(key.into()), why: why.into() }
+        Self { key: Some(key.into()), why: why.into(), line: None }
     }
 
     pub(crate) fn without_key(why: String) -> Self {
-        Self { key: None, why }
+        Self { key: None, why, line: None }
+    }
+
+    pub(crate) fn at(mut self, line: usize) -> Self {
+        self.line = Some(line);
+        self
+    }
+
+    /// Finds the line of the key, or of the section that should have it.
+    pub(crate) fn locate(&mut self, text: &str) {
+        let names = self.key.iter().flat_map(|key| key.rsplit('.'));
+        let line_of = |name: &str| {
+            let begins = |line: &str| {
+                line.trim_start().strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with(':'))
+            };
+            text.lines().position(begins)
+        };
+        self.line = self.line.or_else(|| names.map(line_of).find_map(|line| Some(line? + 1)));
+    }
+}
+
+/// Collects the problems of several checks, so that one run names all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Keeps what is wrong, returns the value.
+    pub(crate) fn take<T>(&mut self, result: Result<T, impl Into<Self>>) -> Option<T> {
+        result.map_err(|problems| self.0.extend(problems.into().0)).ok()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `value`, if nothing is wrong and it is there.
+    pub(crate) fn unless_any<T>(self, value: Option<T>) -> Result<T, Self> {
+        value.filter(|_| self.is_empty()).ok_or(self)
+    }
+
+    /// In the order of the file.
+    pub(crate) fn in_text(mut self, text: &str) -> Vec<Problem> {
+        self.0.iter_mut().for_each(|problem| problem.locate(text));
+        self.0.sort_by_key(|problem| problem.line);
+        self.0
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
+impl FromIterator<Problem> for Problems {
+    fn from_iter<T: IntoIterator<Item = Problem>>(problems: T) -> Self {
+        Self(problems.into_iter().collect())
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
 use crate::basic_auth::Users;
-use crate::error::Problem;
+use crate::error::{Problem, Problems};
 use crate::rate_limit::Rate;
 
 /// The parsed and checked file. An empty one means plain HTTP without access rules.
@@ -139,47 +139,84 @@ enum Interval {
 
 impl ConfigFile {
     /// Parses the text of a file in `folder`.
-    pub(crate) fn parse(text: &str, folder: &Path) -> Result<Self, Problem> {
-        let file: Option<RawFile> = serde_saphyr::from_str(text).map_err(|error| malformed(&error, text))?;
+    pub(crate) fn parse(text: &str, folder: &Path) -> Result<Self, Problems> {
+        let (file, schema) = read(text);
         let RawFile { tls_server_config: tls, http_server_config: http, basic_auth_users: users, rate_limit: rate } =
-            file.unwrap_or_default();
-        Ok(Self {
-            tls: tls.map_or(Ok(None), |tls| tls.checked(folder))?,
-            headers: headers(http.and_then(|http| http.headers).unwrap_or_default())?,
-            users: Users::new(users.unwrap_or_default())?,
-            rate: rate.map_or(Ok(None), RawRate::checked)?,
-        })
+            file;
+        // What is left out for a mistake would be missing.
+        schema.unless_any(Some(()))?;
+        let mut problems = Problems::default();
+        let tls = problems.take(tls.map_or(Ok(None), |tls| tls.checked(folder)));
+        let headers = problems.take(headers(http.and_then(|http| http.headers).unwrap_or_default()));
+        let users = problems.take(Users::new(users.unwrap_or_default()));
+        let rate = problems.take(rate.map_or(Ok(None), RawRate::checked));
+        let all = tls.zip(headers).zip(users.zip(rate));
+        problems.unless_any(all.map(|((tls, headers), (users, rate))| Self { tls, headers, users, rate }))
     }
 }
 
+/// Reads the text. A line that does not match the schema is left out with the lines that belong to it, so that the mistakes after it
+/// are found, too.
+fn read(text: &str) -> (RawFile, Problems) {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let mut problems = Vec::new();
+    loop {
+        let error = match serde_saphyr::from_str::<Option<RawFile>>(&lines.join("\n")) {
+            Ok(file) => return (file.unwrap_or_default(), problems.into_iter().collect()),
+            Err(error) => error,
+        };
+        let line = error.location().and_then(|at| usize::try_from(at.line()).ok()?.checked_sub(1));
+        let known = line.and_then(|at| lines.get(at).filter(|line| !line.trim().is_empty()).map(|line| (at, *line)));
+        problems.push(malformed(&error, known));
+        let Some((at, wrong)) = known.filter(|_| problems.len() < MOST_PROBLEMS) else {
+            return (RawFile::default(), problems.into_iter().collect());
+        };
+        let indentation = |line: &str| line.len() - line.trim_start().len();
+        lines[at] = "";
+        for line in &mut lines[at + 1..] {
+            if !line.trim().is_empty() && indentation(line) <= indentation(wrong) {
+                break;
+            }
+            *line = "";
+        }
+    }
+}
+
+/// Mistakes of the schema that are listed.
+const MOST_PROBLEMS: usize = 20;
+
 /// The parser's message in one line, with the key. The value is left out because it may be a secret.
-fn malformed(error: &serde_saphyr::Error, text: &str) -> Problem {
+fn malformed(error: &serde_saphyr::Error, known: Option<(usize, &str)>) -> Problem {
     let what = error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" ");
     let why = format!("{what}; the keys are those of the exporter-toolkit's web configuration");
-    let line = error.location().and_then(|at| text.lines().nth(usize::try_from(at.line()).ok()?.checked_sub(1)?));
-    match line.and_then(|line| line.split_once(':')) {
+    let Some((at, line)) = known else { return Problem::without_key(why) };
+    let problem = match line.split_once(':') {
         Some((key, _)) => Problem::new(key.trim(), why),
         None => Problem::without_key(why),
-    }
+    };
+    problem.at(at + 1)
 }
 
 impl RawTls {
-    fn checked(self, folder: &Path) -> Result<Option<TlsSection>, Problem> {
+    fn checked(self, folder: &Path) -> Result<Option<TlsSection>, Problems> {
         let invalid = |name: &str, why: &str| Problem::new(format!("tls_server_config.{name}"), why);
-        let min = named("min_version", self.min_version.as_deref(), Version::TLS12)?;
-        let max = named("max_version", self.max_version.as_deref(), Version::TLS13)?;
+        let mut problems = Problems::default();
+        let min = problems.take(named("min_version", self.min_version.as_deref(), Version::TLS12));
+        let max = problems.take(named("max_version", self.max_version.as_deref(), Version::TLS13));
         let client_auth_type = self.client_auth_type.filter(|name| !name.is_empty());
-        let client_auth = named("client_auth_type", client_auth_type.as_deref(), ClientAuth::None)?;
+        let client_auth = problems.take(named("client_auth_type", client_auth_type.as_deref(), ClientAuth::None));
         let cert = pem(folder, "cert", self.cert, self.cert_file);
         let private = pem(folder, "key", self.key, self.key_file);
         let client_ca = pem(folder, "client_ca", self.client_ca, self.client_ca_file);
         let sans = self.client_allowed_sans.as_ref().is_some_and(|names| !names.is_empty());
         let any = cert.is_some() || private.is_some() || client_ca.is_some() || client_auth_type.is_some();
         if !any && !sans {
-            return Ok(None);
+            return problems.unless_any(Some(None));
         }
-        let cert = cert.ok_or_else(|| invalid("cert_file", "is missing; give it or cert"))?;
-        let private = private.ok_or_else(|| invalid("key_file", "is missing; give it or key"))?;
+        let cert = problems.take(cert.ok_or_else(|| invalid("cert_file", "is missing; give it or cert")));
+        let private = problems.take(private.ok_or_else(|| invalid("key_file", "is missing; give it or key")));
+        // A rule about a value that is wrong would be a second mistake for the same line.
+        let (Some(min), Some(max), Some(client_auth)) = (min, max, client_auth) else { return Err(problems) };
         let (has_ca, anonymous) = (client_ca.is_some(), client_auth == ClientAuth::None);
         let rules = [
             (max < Version::TLS12, "max_version", "is insecure and not supported; use TLS12 or TLS13"),
@@ -196,20 +233,21 @@ impl RawTls {
             ),
             (sans && anonymous, "client_allowed_sans", "has no effect alone; set client_auth_type or remove this key"),
         ];
-        if let Some((_, key, why)) = rules.into_iter().find(|(broken, ..)| *broken) {
-            return Err(invalid(key, why));
-        }
-        Ok(Some(TlsSection {
-            cert,
-            key: private,
-            client_auth,
-            client_ca,
-            allowed_sans: self.client_allowed_sans,
-            tls12: min <= Version::TLS12,
-            tls13: max == Version::TLS13,
-            cipher_suites: self.cipher_suites.unwrap_or_default(),
-            prefer_server_order: self.prefer_server_cipher_suites.unwrap_or(true),
-            curves: self.curve_preferences.unwrap_or_default(),
+        let broken = rules.into_iter().filter(|(broken, ..)| *broken).map(|(_, key, why)| invalid(key, why));
+        problems.take(Err::<(), Problems>(broken.collect()));
+        problems.unless_any(cert.zip(private).map(|(cert, private)| {
+            Some(TlsSection {
+                cert,
+                key: private,
+                client_auth,
+                client_ca,
+                allowed_sans: self.client_allowed_sans,
+                tls12: min <= Version::TLS12,
+                tls13: max == Version::TLS13,
+                cipher_suites: self.cipher_suites.unwrap_or_default(),
+                prefer_server_order: self.prefer_server_cipher_suites.unwrap_or(true),
+                curves: self.curve_preferences.unwrap_or_default(),
+            })
         }))
     }
 }
@@ -240,7 +278,8 @@ const HEADERS: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
 ];
 
-fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, HeaderValue)>, Problem> {
+fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, HeaderValue)>, Problems> {
+    let mut problems = Problems::default();
     let checked = given.into_iter().map(|(name, value)| {
         let value = value.unwrap_or_default();
         let wrong = |why: String| Problem::new(format!("http_server_config.headers.{name}"), why);
@@ -260,7 +299,8 @@ fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, H
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| wrong(error.to_string()))?;
         Ok((name, value))
     });
-    checked.collect()
+    let headers = checked.filter_map(|header| problems.take(header)).collect();
+    problems.unless_any(Some(headers))
 }
 
 impl RawRate {
@@ -334,9 +374,44 @@ mod tests {
     #[test]
     fn an_error_about_a_duration_shows_valid_ones() {
         for text in ["5.5", "true", "[1s]"] {
-            let error = ConfigFile::parse(&format!("rate_limit:\n  interval: {text}\n"), Path::new("")).err().unwrap();
-            assert!(error.to_string().contains("write 100ms"), "{text}: {error}");
+            let found = mistakes(&format!("rate_limit:\n  interval: {text}\n"));
+            assert!(found[0].contains("write 100ms"), "{text}: {found:?}");
         }
+    }
+
+    fn mistakes(text: &str) -> Vec<String> {
+        let problems = ConfigFile::parse(text, Path::new("")).err().unwrap().in_text(text);
+        crate::Error::new(Path::new("web.yml"), problems).mistakes().collect()
+    }
+
+    #[test]
+    fn one_run_names_every_mistake_with_its_line() {
+        let schema = "tls_server_config:\n  cert_fil: a\n  key_file: [a]\nbasic_auth: {}\nrate_limit:\n  burst: many\n";
+        let found = mistakes(schema);
+        for (found, start) in found.iter().zip([
+            "web.yml line 2: cert_fil: ",
+            "web.yml line 3: key_file: ",
+            "web.yml line 4: basic_auth: ",
+            "web.yml line 6: burst: ",
+        ]) {
+            assert!(found.starts_with(start), "{found}");
+        }
+        assert_eq!(found.len(), 4, "{found:?}");
+        let values = "tls_server_config:\n  cert_file: a\n  min_version: TLS99\n  max_version: TLS10\nhttp_server_config:\n  headers:\n    \
+                      Server: x\n    X-Frame-Options: y\nbasic_auth_users:\n  ann: x\n  bob: y\nrate_limit:\n  interval: 1s\n";
+        let found = mistakes(values);
+        for (found, start) in found.iter().zip([
+            "web.yml line 1: tls_server_config.key_file: is missing",
+            "web.yml line 3: tls_server_config.min_version: ",
+            "web.yml line 7: http_server_config.headers.Server: ",
+            "web.yml line 8: http_server_config.headers.X-Frame-Options: ",
+            "web.yml line 10: basic_auth_users.ann: ",
+            "web.yml line 11: basic_auth_users.bob: ",
+            "web.yml line 12: rate_limit.burst: is missing",
+        ]) {
+            assert!(found.starts_with(start), "{found}");
+        }
+        assert_eq!(found.len(), 7, "{found:?}");
     }
 
     #[test]

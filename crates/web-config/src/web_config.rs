@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 use crate::acceptor::TlsAcceptor;
 use crate::access::AccessControlLayer;
 use crate::basic_auth::{BasicAuth, Users};
-use crate::error::{Error, Problem};
+use crate::error::{Error, Problem, Problems};
 use crate::file::ConfigFile;
 use crate::pem::PemFiles;
 use crate::rate_limit::{Rate, TokenBucket};
@@ -78,7 +78,7 @@ impl WebConfig {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let mut files = PemFiles::default();
-        let (settings, _) = load(path, None, &mut files).map_err(|problem| Error::new(path, problem))?;
+        let (settings, _) = load(path, None, &mut files)?;
         let settings = Arc::new(settings);
         let state = State {
             path: path.to_owned(),
@@ -206,23 +206,22 @@ impl State {
 
 /// Reads everything. If only the server's own certificate is invalid, the previous one stays in use, and the second value says
 /// why.
-fn load(
-    path: &Path,
-    previous: Option<&Settings>,
-    files: &mut PemFiles,
-) -> Result<(Settings, Option<Problem>), Problem> {
-    let text = String::from_utf8(files.read(path)?).map_err(std::io::Error::other)?;
-    let ConfigFile { tls, headers, users, rate } = ConfigFile::parse(&text, path.parent().unwrap_or(Path::new("")))?;
+fn load(path: &Path, previous: Option<&Settings>, files: &mut PemFiles) -> Result<(Settings, Option<Error>), Error> {
+    let text = files.read(path).and_then(|text| String::from_utf8(text).map_err(std::io::Error::other));
+    let text = text.map_err(|error| Error::new(path, vec![error.into()]))?;
+    let error = |problems: Problems| Error::new(path, problems.in_text(&text));
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let ConfigFile { tls, headers, users, rate } = ConfigFile::parse(&text, folder).map_err(error)?;
     let previous_tls = previous.and_then(|previous| previous.tls.as_ref());
-    let (tls, warning) = match tls.map(|tls| Tls::load(&tls, previous_tls, files)).transpose()? {
+    let (tls, warning) = match tls.map(|tls| Tls::load(&tls, previous_tls, files)).transpose().map_err(error)? {
         Some((tls, warning)) => (Some(tls), warning),
         None => (None, None),
     };
     let settings = Settings { tls, headers, users, rate };
     if let Some(previous) = previous {
-        check_switch(&settings, previous)?;
+        check_switch(&settings, previous).map_err(|problem| error(problem.into()))?;
     }
-    Ok((settings, warning))
+    Ok((settings, warning.map(error)))
 }
 
 /// A half-written file must not remove protection.
