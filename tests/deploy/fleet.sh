@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Plays an incident to a simulated fleet: three engines, eight GPUs of the stand-in NVML, a real Prometheus. See incident.py.
+# Plays an incident to a simulated fleet: three engines, eight GPUs of the stand-in NVML, a real Prometheus and Alertmanager. See incident.py.
 #   run.sh            the whole incident with Prometheus 2, Prometheus 3, and Prometheus 3 with native histograms only; 16 minutes
-#   run.sh draw       one of these with Prometheus 3, then writes the pictures of the dashboards to docs/images
+#   run.sh draw       three faults with Prometheus 3, for 3 and for 200 engines, and the pictures of the dashboards in docs/images; 8 minutes
 #   run.sh short      one short incident with the installed Prometheus
 # Builds the exporter unless PREBUILT=FOLDER has it. Prometheus 3 is the one that tests/run has put into target/tools, or PROMETHEUS3=PATH.
 set -euo pipefail
@@ -21,6 +21,7 @@ case ${1:-all} in
       target/tools/draw/bin/pip install --quiet --disable-pip-version-check 'matplotlib==3.11.*' 'pillow==13.*'
     }
     play --prometheus "$prometheus3" --draw docs/images
+    play --prometheus "$prometheus3" --draw docs/images --crowd 14
     ;;
   all)
     play

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 
+from alerts import read, rule_files
 from command_lines import command_findings, commands_of, figure_findings
 from expressions import OURS, queries_of, syntax_findings, table_queries_of
 
@@ -40,6 +41,14 @@ def findings_of(path, text, families):
     for name in sorted({match[0] or match[1] for match in METRIC.findall(text)}):
         if name not in families and HISTOGRAM_SERIES.sub("", name) not in families:
             yield f"{path}: {name} is not a metric of the exporter"
+
+
+def rule_findings(path, text):
+    """Each name of an alert, a recorded series or a group of rules exists."""
+    rules = "".join(read(file) for file in (*rule_files(), "deploy/prometheus/recording.yml"))
+    known = set(re.findall(r"- (?:alert|record|name): (\S+)", rules))
+    for name in sorted(set(re.findall(r"\bTrtllm[A-Z]\w+|\b(?:engine|gpu|model|model_version|job|trtllm_slo|trtllm_cost):\w+:\w+|\btrtllm-[\w-]+-recording\b|\btrtllm-backlog\b", text)) - known):
+        yield f"{path}: no rule has the name {name}"
 
 
 NAMED = re.compile(r"`(\w+)`(?: in|)\s*\(?\[`([\w.]+)`\]\(([^)#]+)\)")
@@ -88,6 +97,7 @@ def main():
         with open(path) as file:
             text = file.read()
         findings += findings_of(path, text, families)
+        findings += rule_findings(path, text)
         findings += command_findings(path, text, binary)
         findings += figure_findings(path, text)
         commands += len(list(commands_of(text)))

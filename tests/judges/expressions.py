@@ -18,12 +18,9 @@ OURS = re.compile(r"\b(?:nv_|trtllm_exporter_|process_)[a-z0-9_]+")
 RECORDED = re.compile(r"\b(?:engine|gpu|model|model_version|job|trtllm_slo):[\w:]+")
 # Labels that Prometheus adds (job), or writes in another way than the page (le).
 NOT_ON_A_PAGE = ("job", "le")
-# Selectors of the exporter's series and of recorded ones, and what each kind must contain.
-SELECTORS = (
-    (re.compile(r"(?<![\w:])(?:nv_trt_llm_|nv_llm_|trtllm_exporter_(?:source|poll))\w*(?:\{([^}]*)\})?"), ('model=~"$model"', 'version=~"$version"', 'pod=~"$pod"')),
-    (re.compile(r"model_version:\w+:\w+(?:\{([^}]*)\})?"), ('model=~"$model"', 'version=~"$version"', 'namespace=~"$namespace"')),
-    (re.compile(r"(?<![\w:])(?:nv_gpu_|nv_energy)\w*(?:\{([^}]*)\})?"), ('gpu_uuid=~"$gpu"', 'pod=~"$pod"')),
-)
+# Selectors of series, of the exporter or recorded. GPUs and exporters have no model.
+SELECTOR = re.compile(r"(?<![\w:])((?:nv_|trtllm_exporter_|model_version:|job:|ALERTS|up(?=\{))[\w:]*)(?:\{([^}]*)\})?")
+NO_MODEL = re.compile(r"nv_gpu_|nv_energy|up$")
 LOOKS_LIKE_RATE = re.compile(r"\b(?:rate|increase|irate|deriv)\(")
 
 
@@ -60,8 +57,9 @@ def structure_findings(dashboard):
     variables = {variable["name"] for variable in dashboard["templating"]["list"]}
     if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", dashboard.get("uid") or ""):
         yield "uid is missing or invalid: links to the dashboard would change with each import"
-    if not {"datasource", "job", "namespace", "pod", "instance"} <= variables or not ({"model", "version"} <= variables or "gpu" in variables):
-        yield f"variables datasource, job, namespace, pod, instance, and model and version or gpu are required; found {sorted(variables)}"
+    if not {"datasource", "job", "namespace"} <= variables or not ({"model", "version"} <= variables or "gpu" in variables):
+        yield f"variables datasource, job, namespace, and model and version or gpu are required; found {sorted(variables)}"
+    single = any(variable["name"] == "instance" and not variable.get("multi") for variable in dashboard["templating"]["list"])
     if "id" in dashboard and dashboard["id"] is not None:
         yield "id is set: an import into another Grafana may overwrite a different dashboard"
     for variable in dashboard["templating"]["list"]:
@@ -106,10 +104,19 @@ def structure_findings(dashboard):
             used = set(re.findall(r"\$\{?(\w+)", expression)) - {"__rate_interval"}
             if used - variables:
                 yield f"{name}: unknown variables {sorted(used - variables)}"
-            for pattern, required in SELECTORS:
-                for selector in pattern.findall(expression):
-                    if missing := [part for part in required if part not in selector]:
-                        yield f"{name}: {{{selector}}} lacks {missing}"
+            for metric, selector in SELECTOR.findall(expression):
+                wanted = variables - {"datasource"} - ({"model", "version"} if NO_MODEL.match(metric) else set())
+                missing = [one for one in sorted(wanted) if f'=~"${one}"' not in selector]
+                # A join with the GPUs of an engine filters, too.
+                if missing and not (NO_MODEL.match(metric) and "nv_trt_llm_engine_gpu_info{" in expression):
+                    yield f"{name}: {metric}{{{selector}}} is not filtered by {missing}"
+            legend = target.get("legendFormat") or ""
+            if "gpu_uuid" in legend:
+                yield f"{name}: the legend has a UUID; people know the index of a GPU"
+            if not single and panel["type"] == "timeseries" and re.search(r"{{(model|instance)}}", legend) and not re.search(r"\b(topk|bottomk)\(", expression):
+                yield f"{name}: a line for each engine or GPU; 200 of them cannot be read"
+            if panel["type"] == "state-timeline" and not single:
+                yield f"{name}: a bar for each engine or GPU; 200 of them cannot be read"
             # Prometheus keeps classic or native histograms. A quantile must work with both.
             quantiles = re.findall(r"histogram_quantile\(([^,]+), sum by \(([^)]*)\) \(rate\((\w+?)(_bucket)?\{", expression)
             if len(quantiles) != expression.count("histogram_quantile"):
@@ -122,14 +129,29 @@ def structure_findings(dashboard):
                 yield f"{name}: a quantile of classic buckets needs `or` with the same of the native histogram"
 
 
+def link_findings(dashboards):
+    """Each data link leads to a dashboard of ours and carries the data source, the time and variables that exist there."""
+    known = {dashboard["uid"]: {variable["name"] for variable in dashboard["templating"]["list"]} for dashboard in dashboards}
+    for dashboard in dashboards:
+        urls = re.findall(r'"url": "(/d/[^"]+)"', json.dumps(dashboard).replace('\\"', "'"))
+        for url in sorted(set(urls)):
+            uid, _, parameters = url.removeprefix("/d/").partition("?")
+            carried = set(re.findall(r"var-(\w+)=", parameters)) | set(re.findall(r"\$\{(\w+):queryparam\}", parameters))
+            if uid not in known or not carried <= known[uid] or not {"datasource", "job", "namespace"} < carried or "${__url_time_range}" not in url:
+                yield f"{dashboard['uid']}: the link {url} does not fit {sorted(known.get(uid, []))}"
+        if not urls:
+            yield f"{dashboard['uid']}: no link leads on"
+
+
 def dashboard_expressions(dashboard):
+    for annotation in dashboard["annotations"]["list"]:
+        yield annotation["expr"]
     for panel in panels_of(dashboard):
         for target in panel.get("targets", []):
             yield target["expr"]
     for variable in dashboard["templating"]["list"]:
-        found = re.fullmatch(r"label_values\((.+), \w+\)", variable.get("definition", ""))
-        if found:
-            yield found[1]
+        if variable["type"] == "query":
+            yield re.fullmatch(r"label_values\((.+), \w+\)", variable["query"]["query"])[1]
 
 
 def without_variables(expression):
@@ -200,7 +222,7 @@ def main():
         dashboards = [json.load(open(path)) for path in paths]
         expressions = [expression for dashboard in dashboards for expression in dashboard_expressions(dashboard)]
         findings = [f"{path}: {finding}" for path, dashboard in zip(paths, dashboards) for finding in structure_findings(dashboard)]
-        findings += syntax_findings(expressions, promtool)
+        findings += [*syntax_findings(expressions, promtool), *link_findings(dashboards)]
         if len({dashboard["uid"] for dashboard in dashboards}) != len(dashboards):
             findings.append("two dashboards have the same uid")
         panels = sum(panel["type"] != "row" for dashboard in dashboards for panel in panels_of(dashboard))

@@ -1,6 +1,7 @@
 """Starts a simulated fleet and a real Prometheus: two engines of one model in one exporter (one simulated by the exporter, one that
 publishes to a socket), a second model with another exporter, a third one with two ranks, objectives and two of the eight GPUs of the
-stand-in NVML, an orchestrator of disaggregated serving, and the rules of deploy/prometheus with shorter times."""
+stand-in NVML, an orchestrator of disaggregated serving, and the rules and the Alertmanager of deploy/prometheus with shorter times.
+A crowd is healthy engines beside them, each scraped under many names."""
 
 import json
 import os
@@ -13,6 +14,7 @@ import time
 from exporter import ROOT, Exporter, simulated_gpus, until
 from fleet_engine import Engine
 from fleet_orchestrator import Orchestrator
+from notified import Notified
 from prometheus import Prometheus, scraping, target
 
 RULES = ("recording.yml", "alerts.yml", "alerts-gpu.yml")
@@ -22,6 +24,7 @@ SIMULATED = (
     "&in_flight=4000&output_mean=300&spec_draft_len=3&spec_acceptance=0.9&disagg=1"
 )
 GPUS = 8
+HEALTHY = 14  # engines of the crowd's exporter, with different loads
 
 
 def shortened(text, factor):
@@ -86,8 +89,10 @@ class Gpus(threading.Thread):
 
 
 class Fleet:
-    def __init__(self, work, binary, library, prometheus, factor, native=False):
+    def __init__(self, work, binary, library, prometheus, factor, native=False, crowd=0, interval="1s"):
         self.work, self.exporters, self.engines, self.prometheus = work, {}, [], None
+        self.crowd, self.native, self.interval = crowd, native, interval
+        self.notified = Notified(work)
         self.gpus = Gpus(library, work)
         self.rate, self.orchestrator = 12, Orchestrator()
         self.configure()
@@ -104,6 +109,9 @@ class Fleet:
             "gpu-node-0": (f"--config.file={self.work}/node.yaml", f"--gpu.library={self.gpus.library}", "--gpu=required"),
         }.items():
             self.exporters[pod] = Exporter(binary, *arguments, "--log.level=warn")
+        if self.crowd:
+            library = f"--gpu.library={self.gpus.library}"
+            self.exporters["crowd-0"] = Exporter(binary, f"--config.file={self.work}/crowd.yaml", library, "--log.level=warn")
         self.llama, self.qwen = self.engine("llama", "llama-3-8b", "2"), self.engine("qwen", "qwen-2.5-7b", "1")
         self.mixtral = self.engine("node", "mixtral-8x7b", "1", ranks=2)
         self.gpus.start()
@@ -123,6 +131,12 @@ class Fleet:
         node = {"source": f"socket:{self.work}/node.sock", "model": "mixtral-8x7b", "gpus": gpus, "objectives": objectives}
         with open(os.path.join(self.work, "node.yaml"), "w") as file:
             json.dump({"engines": [node, {"source": self.orchestrator.source, "model": "disaggregated"}]}, file)
+        healthy = [
+            {"source": f"sim:?rate={2 + index % 7}&seed={index}", "model": ("llama-3-70b", "qwen-2.5-32b")[index % 2], "version": f"{index // 2}", "objectives": {"ttft": "2s"}}
+            for index in range(HEALTHY)
+        ]
+        with open(os.path.join(self.work, "crowd.yaml"), "w") as file:
+            json.dump({"engines": healthy}, file)
         with open(os.path.join(self.work, "engines.yaml"), "w") as file:
             file.write(
                 "engines:\n"
@@ -143,9 +157,13 @@ class Fleet:
         for name in RULES:
             with open(ROOT / "deploy/prometheus" / name) as source, open(os.path.join(self.work, name), "w") as copy:
                 copy.write(shortened(source.read(), factor))
-        targets = [target(exporter.address, namespace="inference", pod=pod, instance=pod) for pod, exporter in self.exporters.items()]
+        targets = [
+            target(exporter.address, namespace="inference", pod=name, instance=name)
+            for pod, exporter in self.exporters.items()
+            for name in ([f"crowd-{number}" for number in range(self.crowd)] if pod == "crowd-0" else [pod])
+        ]
         flags = ["--enable-feature=native-histograms"] if native else []
-        self.prometheus = Prometheus(self.work, scraping(targets, rule_files=RULES), *flags, program=program)
+        self.prometheus = Prometheus(self.work, scraping(targets, self.interval, rule_files=RULES, **self.notified.alerting), *flags, program=program)
         until("all targets", lambda: len(self.query("up == 1")) == len(targets), 30)
         until("the end of TrtllmExporterDown, which fires before the first scrape", lambda: not self.alerts(), 30)
 
@@ -164,6 +182,6 @@ class Fleet:
 
     def stop(self):
         self.gpus.ended = True
-        for started in (*self.engines, self.orchestrator, self.prometheus, *self.exporters.values()):
+        for started in (*self.engines, self.orchestrator, self.prometheus, *self.exporters.values(), self.notified):
             if started:
                 started.stop()

@@ -1,9 +1,11 @@
-"""Plays an incident to a simulated fleet and checks alerts and dashboards with a real Prometheus.
+"""Plays incidents to a simulated fleet and checks alerts, messages and dashboards with a real Prometheus and Alertmanager.
 
-usage: incident.py EXPORTER NVML_STANDIN [--prometheus PATH] [--short] [--native] [--draw FOLDER]
-Each query of each dashboard has data before, during and after the incident; the right alerts fire and no other. --short plays three faults
-at the same time in less than a minute. Without --short, the run takes five minutes. --draw needs matplotlib.
-Exit code 1 if a check fails, 77 if Prometheus is not installed.
+usage: incident.py EXPORTER NVML_STANDIN [--prometheus PATH] [--short] [--native] [--draw FOLDER [--crowd N]]
+Each query of each dashboard has data before, during and after the incidents; the right alerts fire and no other; the pager is told of what is
+critical, and only of that. --short plays three faults at the same time in less than a minute. Without it, six take five minutes.
+--draw writes a picture of each dashboard during three faults and checks nothing but that they can be read; it needs matplotlib.
+With --crowd, there are N times 14 healthy engines, too.
+Exit code 1 if a check fails, 77 if Prometheus or the Alertmanager is not installed.
 """
 
 import argparse
@@ -17,16 +19,19 @@ import time
 import panels
 from fleet import Fleet
 from fleet_engine import Behaviour
+from notified import RECEIVERS
 
 LOST, HOT, BROKEN = 3, 5, 6  # numbers of GPUs
 
 
 class Fault:
-    """What begins and ends a fault, the alerts that it must cause, and those that it may cause: (name, engine or GPU)."""
+    """What begins and ends a fault, the alerts that it must cause, and those that it may cause: (name, engine or GPU); and the one that a
+    person must be told of. Others may be muted by it."""
 
-    def __init__(self, name, begin, end, must, may=()):
+    def __init__(self, name, begin, end, must, may=(), pager=None, ticket=None):
         self.name, self.begin, self.end = name, begin, end
         self.must, self.may = set(must), set(may)
+        self.told = {"pager": {f"Trtllm{pager}"} if pager else set(), "ticket": {f"Trtllm{ticket}"} if ticket else set()}
 
 
 def llama(**changes):
@@ -55,6 +60,12 @@ def heal_gpus(fleet):
     fleet.gpus.faults = {BROKEN: ["xids=48", "field.4=4"]}  # counters of the driver stay
 
 
+def crash(fleet):
+    for _ in range(4):
+        fleet.qwen.restart()
+        time.sleep(2)
+
+
 def hurt(engine):
     """What may fire, too. The run has no history, so the slow windows of the objectives contain little but the incident."""
     return on(engine, "EngineLimited", "EngineTuning", "ObjectiveBudgetBurn", "ObjectiveBudgetBurnSlow")
@@ -71,6 +82,7 @@ QUEUE = Fault(
     lambda fleet: fleet.simulate(12),
     on(LLAMA1, "ObjectiveBudgetBurn"),
     hurt(LLAMA1),
+    pager="ObjectiveBudgetBurn",
 )
 FULL = Fault(
     "KV cache exhausted",
@@ -78,6 +90,7 @@ FULL = Fault(
     give_up,
     on(LLAMA2, "EngineLimited"),
     hurt(LLAMA2),
+    ticket="EngineLimited",
 )
 HANG = Fault(
     "engine hangs",
@@ -85,12 +98,14 @@ HANG = Fault(
     qwen(),
     on(QWEN, "EngineStalled") | on("qwen-2.5-7b", "ModelUnavailable"),
     hurt(QWEN),
+    pager="ModelUnavailable",
 )
 GPU = Fault(
     "GPU lost, GPU hot, GPU with errors",
     break_gpus,
     heal_gpus,
     on(LOST, "GpuLost") | on(HOT, "GpuThrottled", "GpuHot") | on(BROKEN, "GpuXid", "GpuEccUncorrected"),
+    ticket="GpuLost",
 )
 POOR = Fault(
     "poor drafts, poor reuse, records lost, requests time out",
@@ -98,10 +113,9 @@ POOR = Fault(
     llama(),
     on(LLAMA2, "EngineLimited", "StatisticsLost", "RequestsFailing"),
     hurt(LLAMA2),
+    pager="RequestsFailing",
 )
-CRASH = Fault(
-    "engine restarts", lambda fleet: fleet.qwen.restart(), lambda fleet: None, on(QWEN, "EngineRestarted"), hurt(QWEN)
-)
+CRASH = Fault("engine restarts", crash, lambda fleet: None, on(QWEN, "EngineRestartLoop"), hurt(QWEN), ticket="EngineRestartLoop")
 # (seconds, faults that begin, faults that end) of each phase.
 SHORT = [(14, [], []), (24, [QUEUE, HANG, GPU], []), (12, [], [QUEUE, HANG, GPU])]
 LONG = [
@@ -114,6 +128,9 @@ LONG = [
     (20, [CRASH], [POOR]),
     (25, [], [CRASH]),
 ]
+# For pictures: some minutes of health, then what is wrong now.
+DRAWN = [(75, [], []), (90, [QUEUE, HANG, GPU], [])]
+SHOWN = {"trtllm-engine": {"model": "llama-3-8b", "version": "1", "instance": "llama-0"}, "trtllm-gpu": {"instance": "gpu-node-0"}}
 
 
 class Watch:
@@ -146,24 +163,36 @@ class Watch:
         return now
 
 
+# Without an engine in trouble there is no cause; and the stand-in has no MIG and no pods that use GPUs.
+MAY_BE_EMPTY = {"Causes", "Causes over time", "Limited by", "Verdict over time"}
+ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info")
+
+
+def native(query):
+    """Whether a heatmap's query is the one of native histograms."""
+    return "_bucket{" not in query
+
+
 def empty_queries(fleet, at, phase):
-    """Complaints about panels without data at that time."""
+    """Complaints about panels without data at that time. A busy machine may have missed a scrape then, so it looks at earlier times, too."""
     for name, dashboard in panels.dashboards():
         for panel, _, query in panels.queries(dashboard):
-            if not fleet.query(query, at):
+            if panel["title"] in MAY_BE_EMPTY or any(word in query for word in ABSENT) or panel["type"] == "heatmap" and native(query) != fleet.native:
+                continue
+            if not any(fleet.query(query, at - before) for before in (0, 2, 4)):
                 yield f"{phase}: {name}: {panel['title']}: no data: {query}"
 
 
 def engines_look_healthy(fleet, at):
     """Two healthy engines of one model in one exporter must not be added up to another state."""
     dashboard = dict(panels.dashboards())["trtllm-engine"]
-    query = next(query for panel, _, query in panels.queries(dashboard) if panel["title"] == "Engine state")
+    query = next(query for panel, _, query in panels.queries(dashboard) if panel["title"] == "State over time")
     states = {
         (series["metric"]["model"], series["metric"]["version"]): float(series["value"][1]) for series in fleet.query(query, at)
     }
     expected = {("llama-3-8b", "1"), ("llama-3-8b", "2"), ("qwen-2.5-7b", "1"), ("mixtral-8x7b", "1")}
     if set(states) != expected or not all(value in (1, 2) for value in states.values()):
-        yield f"before: the panel Engine state shows {states}; expected idle (1) or busy (2) for each of {sorted(expected)}"
+        yield f"before: the panel State over time shows {states}; expected idle (1) or busy (2) for each of {sorted(expected)}"
 
 
 def play(fleet, phases):
@@ -193,11 +222,13 @@ def play(fleet, phases):
     for key in sorted(set(watch.fired) - allowed, key=str):
         watch.findings.append(f"{key} fired {watch.fired[key] - start:.0f} s after the start, without a reason")
     # What looks back for long fires on, and a lost GPU is tried again only from time to time.
-    slow = re.compile(r"Trtllm(\w+BudgetBurn(Slow)?|GpuEccUncorrected|GpuLost|EngineRestarted)")
+    slow = re.compile(r"Trtllm(\w+BudgetBurn(Slow)?|GpuEccUncorrected|GpuLost|EngineRestartLoop|EngineLimited)")
     watch.findings += [f"after: {key} still fires" for key in sorted(now, key=str) if not slow.fullmatch(key[0])]
     for at, phase in moments:
         watch.findings += empty_queries(fleet, at, phase)
     watch.findings += engines_look_healthy(fleet, moments[0][0])
+    told = {receiver: set().union(*(fault.told[receiver] for fault in seen)) for receiver in RECEIVERS}
+    watch.findings += fleet.notified.findings(told)
     watch.findings += [f"rule fails: {rule}" for rule in fleet.broken_rules()]
     return start, watch
 
@@ -210,9 +241,10 @@ def main():
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--native", action="store_true", help="Prometheus keeps native histograms and drops classic ones")
     parser.add_argument("--draw", metavar="FOLDER", help="write a picture of each dashboard")
+    parser.add_argument("--crowd", type=int, default=0, metavar="N")
     args = parser.parse_args()
-    if not shutil.which(args.prometheus):
-        print("prometheus is not installed")
+    if not shutil.which(args.prometheus) or not (shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")):
+        print("Prometheus or its Alertmanager is not installed (apt-get install prometheus prometheus-alertmanager)")
         sys.exit(77)
     with tempfile.TemporaryDirectory() as work:
         fleet = None
@@ -222,14 +254,17 @@ def main():
                 os.path.abspath(args.exporter),
                 args.standin,
                 args.prometheus,
-                factor=90 if args.short else 60,
+                factor=20 if args.draw else 90 if args.short else 60,
                 native=args.native,
+                crowd=args.crowd,
+                interval="3s" if args.draw else "1s",  # 200 engines take longer
             )
-            start, watch = play(fleet, SHORT if args.short else LONG)
+            start, watch = play(fleet, DRAWN if args.draw else SHORT if args.short else LONG)
             if args.draw:
                 import dashboard_pictures
 
-                dashboard_pictures.all_dashboards(fleet, args.draw, start, time.time())
+                suffix = "-many" if args.crowd else ""
+                watch.findings = dashboard_pictures.all_dashboards(fleet, args.draw, start, time.time() - 1, SHOWN, suffix)
         finally:
             if fleet:
                 fleet.stop()

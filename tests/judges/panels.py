@@ -17,16 +17,17 @@ def dashboards():
 
 
 def concrete(expression, values=None):
-    """The query that Grafana sends. Without values, each variable is `All`."""
+    """The query that Grafana sends. Without values, each variable is `All`, also where Grafana chooses one."""
     expression = expression.replace("$__rate_interval", WINDOW)
     return re.sub(r"\$(\w+)", lambda found: (values or {}).get(found[1], ".*"), expression)
 
 
 def queries(dashboard):
     """(panel, target, query) of each target."""
-    for panel in dashboard["panels"]:
-        for target in panel.get("targets", []):
-            yield panel, target, concrete(target["expr"])
+    for row in dashboard["panels"]:
+        for panel in (row, *row.get("panels", [])):
+            for target in panel.get("targets", []):
+                yield panel, target, concrete(target["expr"])
 
 
 def legend(target, labels):

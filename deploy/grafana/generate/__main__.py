@@ -2,6 +2,7 @@
 
 usage: python3 deploy/grafana/generate            writes deploy/grafana/*.json
        python3 deploy/grafana/generate --check    exit code 1 if a file is not what would be written
+Needs Python 3.11 and Grafana's builder: pip install grafana-foundation-sdk==1769699379!11.6.0
 """
 
 import json
@@ -11,17 +12,28 @@ import sys
 import engine
 import fleet
 import gpus
-import kv_cache
+import overview
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-DASHBOARDS = {"trtllm-fleet": fleet, "trtllm-engine": engine, "trtllm-kv-cache": kv_cache, "trtllm-gpu": gpus}
+DASHBOARDS = {"trtllm-overview": overview, "trtllm-fleet": fleet, "trtllm-engine": engine, "trtllm-gpu": gpus}
+
+
+def written(dashboard):
+    """One line for each panel and each other key."""
+    dashboard = json.loads(json.dumps(dashboard, cls=JSONEncoder))
+    parts = []
+    for key, value in dashboard.items():
+        lines = [f"  {json.dumps(one, ensure_ascii=False)}" for one in value] if key == "panels" else []
+        parts.append(f" {json.dumps(key)}: " + ("[\n" + ",\n".join(lines) + "\n ]" if lines else json.dumps(value, ensure_ascii=False)))
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def main():
     stale = []
     for name, module in DASHBOARDS.items():
         path = os.path.join(FOLDER, f"{name}.json")
-        text = json.dumps(module.build(), indent=1, ensure_ascii=False) + "\n"
+        text = written(module.build())
         if os.path.exists(path):
             with open(path) as file:
                 if file.read() == text:

@@ -1,268 +1,226 @@
-"""Dashboard: what each engine does. The uid is that of the first release, so links stay valid."""
+"""Dashboard: one engine. What limits it, do its users get what was promised, and where does the time go?"""
 
-from limits import limit, percent
-from panels import GREEN, ORANGE, RED, YELLOW, dashboard, row, states, steps, table, timeseries
-from queries import ENGINE_LEGEND as LEGEND
-from queries import PER_ENGINE, by, each, engine, engine_states, per_second, quantile, quantiles, variables
+from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, bars, heat_map, lines, link, numbers, page, rows, steps
+from panels import kinds
+from queries import ENGINE, PER_ENGINE, SEVERITIES, STATES
+from queries import alerts, buckets, by, each, engine, numbered, per_second, quantile, quantiles, rate, starts, variables
 
 
-def p95(*families):
-    """The 95th percentiles of several histograms: (family, word)."""
-    return [(quantile(0.95, f"nv_trt_llm_{family}_seconds", PER_ENGINE), f"{LEGEND} {word}") for family, word in families]
+def line(title, text, unit, *queries, **how):
+    return lines(title, text, unit, list(queries), **how)
+
+
+def percentiles(title, text, family, name):
+    """With the engine's objective as a dashed line."""
+    limit = by(PER_ENGINE, engine("nv_trt_llm_objective_seconds", f'objective="{name}"'), "min")
+    return line(title, f"{text} The dashed line is the objective of the engine (--objectives).", "s", *quantiles(family), (limit, "objective"))
+
+
+def of_gpus(name, labels=""):
+    """A reading of the GPUs that serve the engine, whichever exporter reads them."""
+    info = by("gpu_uuid", engine("nv_trt_llm_engine_gpu_info"), "max")
+    return f"max by (instance, node, gpu_uuid, index) (({name}{{{labels}}} * on (instance, gpu_uuid) group_left (index) nv_gpu_info) and on (gpu_uuid) {info})"
 
 
 def build():
-    state, names = engine_states()
-    energy = per_second("nv_trt_llm_gpu_energy_joules_total")
+    severity = by(PER_ENGINE, engine("nv_trt_llm_limited_by_severity"), "max")
+    cause = f"({by(PER_ENGINE + ', cause', engine('nv_trt_llm_limited_by'), 'max')} == 1) * on ({PER_ENGINE}) group_left () {severity}"
+    missed = " / ".join(per_second("nv_trt_llm_objective_requests_total", labels, ", objective") for labels in ('outcome="missed"', 'outcome!="unknown"'))
+    energy, tokens = per_second("nv_trt_llm_gpu_energy_joules_total"), per_second("nv_trt_llm_generation_tokens_total")
     lost = by(PER_ENGINE, f"increase({engine('nv_trt_llm_iterations_lost_total')}[$__rate_interval])")
     by_rank = " + ".join(per_second(f"nv_trt_llm_rank_{kind}_tokens_total", more=", rank") for kind in ("context", "generation"))
-    imbalance = "nv_trt_llm_rank_imbalance_ratio"
+    reused, missing = (per_second(f"nv_trt_llm_kv_cache_blocks_{kind}_total") for kind in ("reused", "missed"))
     accepted, drafted = (per_second(f"nv_trt_llm_spec_decode_{kind}_tokens_total") for kind in ("accepted", "draft"))
-    rows = [
-        row(
-            "State",
-            states(
+    blocks = {"gpu": "primary", "host and disk": "secondary"}
+    shade = steps((1, BLUE), (2, ORANGE), (3, RED))
+    content = {
+        "What limits this engine?": [
+            numbers(
+                "Limited by",
+                "The verdict of the exporter, in the color of its severity: red hurts users now, orange hurts or will, blue is worth tuning. docs/verdict.md has what helps.",
+                "none",
+                [(cause, "{{cause}}")],
+                6,
+                shade,
+                show=kinds.BigValueTextMode.NAME,
+            ),
+            numbers(
                 "Engine state",
                 "Stalled: the engine has requests but runs no iterations. Unreachable: the source does not answer. Idle is healthy.",
-                [(state, LEGEND)],
-                names,
-                14,
-                8,
+                "none",
+                [(numbered("nv_trt_llm_engine_state", PER_ENGINE, STATES), "state")],
+                4,
+                steps(base=TEXT),
+                names=STATES,
+                show=kinds.BigValueTextMode.VALUE,
             ),
-            table(
-                "Engines",
-                "Source, backend and version of each engine.",
-                (engine("nv_trt_llm_engine_info"), LEGEND),
-                {
-                    "model": "Model",
-                    "version": "Version",
-                    "instance": "Instance",
-                    "source": "Source",
-                    "backend": "Backend",
-                    "engine_version": "TensorRT-LLM",
-                    "simulated": "Simulated",
-                },
-                10,
-                8,
-            ),
-        ),
-        row(
-            "Load",
-            timeseries(
-                "Requests in the engine",
-                "Active: admitted by the engine. Scheduled: computed in the last iteration. Waiting: active and not scheduled.",
-                "short",
-                [
-                    (
-                        by(
-                            PER_ENGINE + ", request_type",
-                            engine("nv_trt_llm_request_metrics", 'request_type=~"active|scheduled|waiting"'),
-                        ),
-                        LEGEND + " {{request_type}}",
-                    )
-                ],
-            ),
-            timeseries(
-                "Queued requests",
-                "Requests in the executor's queue, not yet active.",
-                "short",
-                [(each("nv_trt_llm_queued_requests"), LEGEND)],
-            ),
-            timeseries(
-                "Batch occupancy",
-                "Requests in context and generation phase as a share of the maximum. At 100 %, the batch is the limit.",
+            numbers("Verdict since", "Time since this cause was found.", "s", [(f"time() - {each('nv_trt_llm_limited_by_since_timestamp_seconds', operation='max')}", "since")], 3, steps(base=TEXT), show=kinds.BigValueTextMode.VALUE),
+            numbers(
+                "Requests that miss an objective",
+                "Share of the requests, by objective. Needs --objectives.",
                 "percentunit",
-                [(each("nv_trt_llm_batch_occupancy_ratio", operation="max"), LEGEND)],
-                high=1,
+                [(missed, "{{objective}}")],
+                7,
+                steps((0.05, ORANGE), (0.72, RED)),
+                1,
             ),
-        ),
-        row(
-            "Throughput",
-            timeseries(
-                "Iterations per second",
-                "0 while requests are active means that the engine is stalled.",
-                "suffix: it/s",
-                [(per_second("nv_trt_llm_iterations_total"), LEGEND)],
-            ),
-            timeseries(
-                "Tokens per second",
-                "Generated tokens, and prompt tokens computed in context phases without those found in the KV cache.",
-                "suffix: tok/s",
-                [
-                    (per_second("nv_trt_llm_generation_tokens_total"), LEGEND + " generation"),
-                    (per_second("nv_trt_llm_context_tokens_total"), LEGEND + " context"),
-                ],
-            ),
-            timeseries(
-                "Requests per second",
-                "If more requests start than complete, the batch fills.",
-                "reqps",
-                [
-                    (per_second("nv_trt_llm_requests_started_total"), LEGEND + " started"),
-                    (per_second("nv_trt_llm_requests_completed_total"), LEGEND + " completed"),
-                ],
-            ),
-        ),
-        row(
-            "Latency",
-            timeseries(
-                "Time to first token",
-                "From arrival to the first token. 0.25 s is a good value for a chat. Alerts use the objectives of the engine (--objectives).",
-                "s",
-                quantiles("nv_trt_llm_time_to_first_token_seconds"),
-                thresholds=steps((0.25, ORANGE)),
-            ),
-            timeseries(
-                "Time per output token",
-                "Time between tokens of one request after its first. 20 ms is a good value for a chat.",
-                "s",
-                quantiles("nv_trt_llm_time_per_output_token_seconds"),
-                thresholds=steps((0.02, ORANGE)),
-            ),
-            timeseries(
-                "End-to-end latency",
-                "From arrival to the last token. Alerts use the objectives of the engine (--objectives).",
-                "s",
-                quantiles("nv_trt_llm_e2e_request_latency_seconds"),
-                thresholds=steps((30, ORANGE)),
-            ),
-            timeseries(
-                "Iteration latency",
-                "Duration of one iteration. Below 50 ms is good for decoding, below 500 ms with prompts.",
-                "s",
-                quantiles("nv_trt_llm_iteration_latency_seconds"),
-                thresholds=steps((0.05, YELLOW), (0.5, RED)),
-            ),
-            timeseries(
-                "Queue time of new requests",
-                "Time before the first iteration of a request.",
-                "s",
-                quantiles("nv_trt_llm_new_request_queue_time_seconds"),
-                thresholds=steps((5, ORANGE)),
-            ),
-            timeseries(
+            numbers("Iterations per second", "0 while requests are active means that the engine is stalled.", "none", [(per_second("nv_trt_llm_iterations_total"), "it/s")], 4, steps(base=TEXT), 0),
+            bars("Verdict over time", "Each cause that was the limit, in the color of its severity.", [(cause, "{{cause}}")], SEVERITIES),
+            bars("State over time", "States of the engine.", [(numbered("nv_trt_llm_engine_state", PER_ENGINE, STATES), "state")], [(number, name, shade) for number, name, shade in STATES]),
+        ],
+        # Another panel may follow here: where request time went, and what the missed requests waited for.
+        "Latency": [
+            heat_map("Time to first token", "Requests by their time to the first token. Two bands: two kinds of requests.", buckets("nv_trt_llm_time_to_first_token_seconds")),
+            heat_map("Time per output token", "Requests by the time of each further token.", buckets("nv_trt_llm_time_per_output_token_seconds")),
+            heat_map("End-to-end latency", "Requests by the time from arrival to the last token.", buckets("nv_trt_llm_e2e_request_latency_seconds")),
+            percentiles("Time to first token, percentiles", "From arrival to the first token.", "nv_trt_llm_time_to_first_token_seconds", "ttft"),
+            percentiles("Time per output token, percentiles", "Time between tokens of one request after its first.", "nv_trt_llm_time_per_output_token_seconds", "tpot"),
+            percentiles("End-to-end latency, percentiles", "From arrival to the last token.", "nv_trt_llm_e2e_request_latency_seconds", "e2e"),
+            line(
                 "Phases of a request, p95",
                 "Where a request spends its time: queue, prefill (context phase), decode (generation phase).",
                 "s",
-                p95(("request_queue_time", "queue"), ("request_prefill_time", "prefill"), ("request_decode_time", "decode")),
+                *((quantile(0.95, f"nv_trt_llm_request_{phase}_time_seconds"), phase) for phase in ("queue", "prefill", "decode")),
             ),
-        ),
-        row(
-            "Outcome",
-            timeseries(
+            line("Iteration latency", "Duration of one iteration. An iteration with prompts takes longer.", "s", *quantiles("nv_trt_llm_iteration_latency_seconds")),
+            line("Queue time of new requests", "Time before the first iteration of a request.", "s", *quantiles("nv_trt_llm_new_request_queue_time_seconds")),
+        ],
+        "Load": [
+            line(
+                "Requests in the engine",
+                "Active: admitted by the engine. Scheduled: computed in the last iteration. Waiting: active and not scheduled. Queued: not yet active.",
+                "none",
+                (each("nv_trt_llm_request_metrics", 'request_type=~"active|scheduled|waiting"', more=", request_type"), "{{request_type}}"),
+                (each("nv_trt_llm_queued_requests"), "queued"),
+            ),
+            line("Batch occupancy", "Scheduled requests as a share of the maximum. At 100 %, the batch is the limit.", "percentunit", (each("nv_trt_llm_batch_occupancy_ratio", operation="max"), "occupancy"), high=1),
+            line(
+                "Requests per second",
+                "If more requests start than complete, the batch fills.",
+                "reqps",
+                (per_second("nv_trt_llm_requests_started_total"), "started"),
+                (per_second("nv_trt_llm_requests_completed_total"), "completed"),
+            ),
+            line(
+                "Tokens per second",
+                "Generated tokens, and prompt tokens computed in context phases without those found in the KV cache.",
+                "none",
+                (tokens, "generation"),
+                (per_second("nv_trt_llm_context_tokens_total"), "context"),
+            ),
+            line(
                 "Finished requests by reason",
                 "Timeout and other are failures; cancelled means that the client has left. Absent if the engine sends no reasons.",
                 "reqps",
-                [(per_second("nv_trt_llm_requests_finished_total", more=", reason"), LEGEND + " {{reason}}")],
+                (per_second("nv_trt_llm_requests_finished_total", more=", reason"), "{{reason}}"),
+                many=True,
             ),
-            timeseries(
+            line(
                 "Prompt and output tokens, p95",
                 "Length of requests. Longer requests explain longer latencies. 1000 means 1000 or more, because Triton's buckets end there.",
-                "short",
-                [
-                    (quantile(0.95, "nv_llm_input_token_len", PER_ENGINE), LEGEND + " prompt"),
-                    (quantile(0.95, "nv_llm_output_token_len", PER_ENGINE), LEGEND + " output"),
-                ],
+                "none",
+                *((quantile(0.95, f"nv_llm_{kind}_token_len"), word) for kind, word in (("input", "prompt"), ("output", "output"))),
             ),
-            timeseries(
-                "Restarts",
-                "Restarts of the engine since its exporter started. Each one loses the running requests.",
-                "short",
-                [(each("nv_trt_llm_engine_restarts_total"), LEGEND)],
+        ],
+        "KV cache": [
+            line("KV cache in use", "Share of the blocks that requests hold. At 100 %, requests wait or are paused.", "percentunit", (each("nv_trt_llm_kv_cache_block_metrics", 'kv_cache_block_type="fraction"', "max"), "used"), high=1),
+            line(
+                "Pauses and suspensions per second",
+                "Requests that lost their blocks to other requests and are computed again later. Above 0 for long, the cache is too small for the load.",
+                "none",
+                (per_second("nv_trt_llm_request_pauses_total"), "paused"),
+                (per_second("nv_trt_llm_request_suspensions_total"), "suspended"),
             ),
-        ),
-        row(
-            "Ranks of attention data parallelism",
-            timeseries(
+            line(
+                "Hit ratio",
+                "Share of the looked-up blocks that were found, and of finished requests the median and 95th percentile. A wide gap: some clients share prompts and others do not.",
+                "percentunit",
+                (f"{reused} / (({reused} + {missing}) > 0)", "blocks"),
+                *((quantile(share, "nv_trt_llm_request_kv_cache_hit_ratio"), f"requests p{name}") for share, name in ((0.5, 50), (0.95, 95))),
+                high=1,
+            ),
+            line(
+                "Blocks per second",
+                "Reused: found in the cache. Missed: computed. New: taken from the free blocks.",
+                "none",
+                *((per_second(f"nv_trt_llm_kv_cache_blocks_{kind}_total"), word) for kind, word in (("reused", "reused"), ("missed", "missed"), ("newly_allocated", "new"))),
+            ),
+            line("Free capacity in tokens", "Tokens that still fit: free blocks times tokens per block. Absent with several pools of blocks.", "none", (each("nv_trt_llm_kv_cache_available_tokens"), "tokens")),
+            line("Blocks per request, p95", "Blocks of a finished request. If it grows, requests have become longer.", "none", (quantile(0.95, "nv_trt_llm_request_kv_cache_blocks"), "p95")),
+        ],
+        "+KV cache: tiers and transfers": [
+            *(
+                line(
+                    f"Blocks on {tier}",
+                    "Evictable blocks hold data for reuse and are given away when needed. Needs KV cache iteration statistics.",
+                    "none",
+                    (each(f"nv_trt_llm_kv_cache_{pool}_pool_blocks", 'state=~"free|used|evictable"', more=", state"), "{{state}}"),
+                )
+                for tier, pool in blocks.items()
+            ),
+            line(
+                "Bytes moved",
+                "Onboarded: from host to GPU. Offloaded: from GPU to host. Copied: within the GPU. Needs KV cache iteration statistics.",
+                "Bps",
+                (per_second("nv_trt_llm_kv_cache_window_bytes_total", 'event=~"onboarded|offloaded|copied"', ", event"), "{{event}}"),
+            ),
+            line("Cached prompt tokens by tier", "Prompt tokens per second that were found, by where their blocks were. Needs KV cache manager V2.", "none", (per_second("nv_trt_llm_cached_tokens_total", more=", tier"), "{{tier}}"), stack=True),
+            line("Transfer between instances, p95", "Disaggregated serving: time to move a request's KV cache.", "s", (quantile(0.95, "nv_trt_llm_kv_cache_transfer_seconds"), "p95")),
+            line("Size of transfers, p95", "Disaggregated serving: bytes of one request's KV cache.", "bytes", (quantile(0.95, "nv_trt_llm_kv_cache_transfer_bytes"), "p95")),
+        ],
+        "+Ranks of attention data parallelism": [
+            line(
                 "Imbalance of ranks",
-                "Tokens of the fullest rank as a multiple of the mean over all ranks. At 1, the ranks have equal work; at 1.5, they "
-                "wait a third of their time.",
-                "short",
-                [(quantile(share, imbalance, PER_ENGINE), f"{LEGEND} p{name}") for share, name in ((0.5, "50"), (0.95, "95"))],
-                thresholds=steps((1.33, ORANGE)),
+                "Tokens of the fullest rank as a multiple of the mean over all ranks. At 1, the ranks have equal work; at 1.5, they wait a third of their time.",
+                "none",
+                *((quantile(share, "nv_trt_llm_rank_imbalance_ratio"), f"p{name}") for share, name in ((0.5, 50), (0.95, 95))),
             ),
-            timeseries(
-                "Tokens per second by rank",
-                "Prompt tokens computed in context phases and generated tokens. All ranks wait for the fullest.",
-                "suffix: tok/s",
-                [(by_rank, LEGEND + " rank {{rank}}")],
+            line("Tokens per second by rank", "Prompt tokens computed in context phases and generated tokens. All ranks wait for the fullest.", "none", (by_rank, "rank {{rank}}"), many=True),
+            line("Scheduled requests by rank", "Requests of the last iteration.", "none", (each("nv_trt_llm_rank_scheduled_requests", more=", rank"), "rank {{rank}}"), many=True),
+        ],
+        "+Speculative decoding": [
+            line("Accepted draft tokens", "Share of the draft tokens that the model accepts. Below 50 %, drafting may not pay off.", "percentunit", (f"{accepted} / {drafted}", "accepted"), high=1),
+            line("Tokens per step", "Mean number of tokens per decoding step. Above 2 is good.", "none", (each("nv_trt_llm_spec_decode_acceptance_length", operation="max"), "tokens")),
+            line("Time spent drafting", "Share of an iteration's time that the draft model takes.", "percentunit", (each("nv_trt_llm_spec_decode_draft_overhead_ratio", operation="max"), "drafting")),
+        ],
+        "GPUs and energy": [
+            rows(
+                "GPUs of this engine",
+                "Empty if it is not certain which GPUs are the engine's. Click an instance to see its GPUs.",
+                [Column("Node", "node"), Column("Instance", "instance", to=link("GPUs", "trtllm-gpu", instance="${__data.fields.Instance}")), Column("GPU", "index")],
+                [
+                    Column("Up", of_gpus("nv_gpu_up"), names=[(0, "down", RED), (1, "up", GREEN)]),
+                    Column("Busy", of_gpus("nv_gpu_utilization"), "percentunit"),
+                    Column("Power", of_gpus("nv_gpu_power_usage"), "watt"),
+                    Column("Temperature", of_gpus("nv_gpu_temperature_celsius", 'sensor="gpu"'), "celsius"),
+                    Column("Slowed down", of_gpus("nv_gpu_clocks_event_active", 'reason=~".*thermal_slowdown|hw_power_brake_slowdown"'), names=[(0, "no", GREEN), (1, "yes", ORANGE)]),
+                ],
+                8,
+                width=8,
             ),
-            timeseries(
-                "Scheduled requests by rank",
-                "Requests of the last iteration.",
-                "short",
-                [(each("nv_trt_llm_rank_scheduled_requests", more=", rank"), LEGEND + " rank {{rank}}")],
+            line("Power", "Power of the engine's GPUs, idle time included. No data if it is not certain which GPUs are the engine's alone.", "watt", (energy, "power")),
+            line("Energy per token", "Joules per token of a generation phase, idle time included. It rises when the engine has little load.", "joule", (f"{energy} / ({tokens} > 0)", "energy")),
+        ],
+        "+Statistics": [
+            rows(
+                "Engine",
+                "Source, backend and version.",
+                [Column(word, label) for label, word in (("model", "Model"), ("version", "Version"), ("source", "Source"), ("backend", "Backend"), ("engine_version", "TensorRT-LLM"), ("simulated", "Simulated"))],
+                [Column("", by(PER_ENGINE + ", source, backend, engine_version, simulated", engine("nv_trt_llm_engine_info"), "max"))],
+                4,
+                width=12,
             ),
-        ),
-        row(
-            "Speculative decoding",
-            timeseries(
-                "Accepted draft tokens",
-                f"Share of the draft tokens that the model accepts. Above 60 % is good; below 50 %, drafting may not pay off.",
-                "percentunit",
-                [(f"{accepted} / {drafted}", LEGEND)],
-                thresholds=steps((0.6, GREEN), base=ORANGE),
-                high=1,
-            ),
-            timeseries(
-                "Tokens per step",
-                "Mean number of tokens per decoding step. Above 2 is good.",
-                "short",
-                [(each("nv_trt_llm_spec_decode_acceptance_length", operation="max"), LEGEND)],
-            ),
-            timeseries(
-                "Time spent drafting",
-                "Share of an iteration's time that the draft model takes.",
-                "percentunit",
-                [(each("nv_trt_llm_spec_decode_draft_overhead_ratio", operation="max"), LEGEND)],
-            ),
-        ),
-        row(
-            "Energy",
-            timeseries(
-                "Power",
-                "Power of the engine's GPUs, idle time included. No data if it is not certain which GPUs are the engine's alone.",
-                "watt",
-                [(energy, LEGEND)],
-            ),
-            timeseries(
-                "Energy per token",
-                "Joules per token of a generation phase, idle time included. It rises when the engine has little load.",
-                "joule",
-                [(f"{energy} / ({per_second('nv_trt_llm_generation_tokens_total')} > 0)", LEGEND)],
-            ),
-            timeseries(
-                "GPUs",
-                "GPUs that serve this engine alone and can be read.",
-                "short",
-                [(per_second("nv_trt_llm_gpu_seconds_total"), LEGEND)],
-            ),
-        ),
-        row(
-            "Statistics",
-            timeseries(
-                "Lost iterations",
-                "Iterations whose record never arrived. Above 0: a second reader, or a ring that overflows between polls.",
-                "short",
-                [(lost, LEGEND)],
-                thresholds=steps((1, RED)),
-            ),
-            timeseries(
-                "Source up",
-                "1 if the last poll of the source succeeded.",
-                "short",
-                [(by(PER_ENGINE + ", source", engine("trtllm_exporter_source_up"), "min"), LEGEND + " {{source}}")],
-                high=1,
-            ),
-            timeseries(
-                "Polls per second", "Polls of the engine's source.", "ops", [(per_second("trtllm_exporter_polls_total"), LEGEND)]
-            ),
-        ),
-    ]
-    return dashboard(
+            line("Restarts", "Restarts of the engine since its exporter started. Each one loses the running requests.", "none", (each("nv_trt_llm_engine_restarts_total"), "restarts"), width=12),
+            line("Lost iterations", "Iterations whose record never arrived. Above 0: a second reader, or a ring that overflows between polls.", "none", (lost, "lost"), limits=steps((1, ORANGE))),
+            line("Source up", "1 if the last poll of the source succeeded.", "none", (by(PER_ENGINE + ", source", engine("trtllm_exporter_source_up"), "min"), "{{source}}"), high=1),
+            line("Polls per second", "Polls of the engine's source.", "ops", (per_second("trtllm_exporter_polls_total"), "polls")),
+        ],
+    }
+    return page(
         "trtllm-engine",
         "TensorRT-LLM engine",
-        "State, load, throughput and latency of each engine.",
-        variables("job", "namespace", "pod", "instance", "model", "version"),
-        rows,
+        "One engine: what limits it, what its users get, and where the time goes.",
+        variables("job", "namespace", "pod", "model", "version", "instance", single=("model", "version", "instance")),
+        alerts(ENGINE) + starts(ENGINE),
+        content,
     )

@@ -1,57 +1,12 @@
-"""Dashboard: all models at a glance. Most queries read the recording rules, so its cost does not grow with the fleet."""
+"""Dashboard: which engine is in trouble? A table of all engines, the worst first, and lines of the ten highest only."""
 
-from limits import limit, percent
-from panels import GREEN, ORANGE, RED, YELLOW, dashboard, row, stat, states, steps, timeseries
-from queries import ENGINE_LEGEND, PER_ENGINE, RECORDED, TARGET, by, each, engine_states, per_second, quantile, recorded, select, variables
+from limits import limit
+from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, link, numbers, page, rows, steps
+from queries import ENGINE, ENGINE_LEGEND, PER_ENGINE, SEVERITIES, STATES, TARGET
+from queries import alerts, by, each, engine, label, numbered, per_second, quantile, select, starts, top, variables
 
-MODEL = "model, version"
-LEGEND = "{{model}} v{{version}}"
-FLEET = 'job=~"$job", namespace=~"$namespace"'
-RULES = "Needs the rules in recording.yml."
-BURN = steps((1, YELLOW), (6, ORANGE), (14.4, RED))
-
-
-def per_model(name):
-    return by(MODEL, recorded(f"model_version:nv_trt_llm_{name}"))
-
-
-def of_objective(name, objective, operation="sum"):
-    return by(MODEL, select(f"model_version:nv_trt_llm_objective_{name}", f'objective="{objective}"', RECORDED), operation)
-
-
-def attained(objective):
-    return f"1 - {of_objective('missed:rate5m', objective)} / ({of_objective('requests:rate5m', objective)} > 0)"
-
-
-def burn(objective, window):
-    return of_objective(f"missed:ratio_rate{window}", objective, "max") + " / scalar(trtllm_slo:objective_budget:ratio)"
-
-
-def objective(title, name, common=""):
-    return [
-        stat(
-            f"{title}: objective met",
-            f"Share of the requests that met the objective of their engine, in the last 5 minutes. It should be 95 %. Needs --objectives{common}. {RULES}",
-            "percentunit",
-            [(attained(name), LEGEND)],
-            5,
-            7,
-            steps((0.9, ORANGE), (0.95, GREEN), base=RED),
-            1,
-        ),
-        timeseries(
-            f"{title}: burn rate",
-            f"Share of slow requests divided by the error budget. At 1, the budget of 30 days lasts 30 days; at 14.4, two days. {RULES}",
-            "short",
-            [(burn(name, window), f"{LEGEND} {window}") for window in ("5m", "1h")],
-            7,
-            7,
-            BURN,
-        ),
-    ]
-
-
-SIDE = "{{model}} {{side}} {{instance}}"
+SIDE = "{{side}} {{model}} {{pod}} {{instance}}"
+LABELS = ("instance", "model", "version")
 
 
 def side_share(part, whole):
@@ -61,293 +16,129 @@ def side_share(part, whole):
 
 
 def disaggregated():
-    """The orchestrators of disaggregated serving. A fleet has few of them, so their series are read directly."""
-    requests = per_second("nv_trt_llm_disagg_requests_total")
-    errors = per_second("nv_trt_llm_disagg_request_errors_total", 'kind=~"http|internal"')
+    """The orchestrators of disaggregated serving. Only the source trtllm-disagg has these numbers."""
     ready, needed = (each(f"nv_trt_llm_disagg_{name}_workers", more=", side") for name in ("ready", "minimal"))
     failing, retries, ended = (limit(f"TrtllmDisagg{name}") for name in ("RequestsFailing", "Retries", "SideSaturated"))
-    return row(
-        "Disaggregated serving",
-        timeseries(
-            "Workers of each side",
-            "Workers that an orchestrator can send requests to, and how many it needs to be ready. Only the source trtllm-disagg has these numbers.",
-            "none",
-            [(ready, SIDE), (needed, f"{SIDE} needed")],
-            6,
-        ),
-        timeseries(
+    errors = per_second("nv_trt_llm_disagg_request_errors_total", 'kind=~"http|internal"')
+    sent = per_second("nv_trt_llm_disagg_worker_requests_total", more=", side")
+
+    def of(title, text, unit, queries, **how):
+        return lines(title, text, unit, [(top(expression), legend) for expression, legend in queries], 6, many=True, **how)
+
+    def p95(family):
+        return [(quantile(0.95, f"nv_trt_llm_disagg_worker_{family}_seconds", f"{PER_ENGINE}, side"), SIDE)]
+
+    return [
+        of("Workers of each side", "Workers that an orchestrator can send requests to, and how many it needs to be ready.", "none", [(ready, SIDE), (needed, f"{SIDE} needed")]),
+        of(
             "Requests to orchestrators",
             "Accepted requests per second, and those that ended with an error status.",
             "reqps",
-            [(requests, ENGINE_LEGEND), (errors, f"{ENGINE_LEGEND} errors")],
-            6,
+            [(per_second("nv_trt_llm_disagg_requests_total"), ENGINE_LEGEND), (errors, f"{ENGINE_LEGEND} errors")],
         ),
-        timeseries(
-            "Failed requests to workers",
-            "Share of the requests to the workers of a side that failed.",
-            "percentunit",
-            [(side_share("errors", "requests"), SIDE)],
-            6,
-            thresholds=steps((failing, ORANGE)),
-        ),
-        timeseries(
-            "Retries",
-            "Retries divided by the requests to the workers of a side.",
-            "percentunit",
-            [(side_share("retries", "requests"), SIDE)],
-            6,
-            thresholds=steps((retries, ORANGE)),
-        ),
-        timeseries(
-            "Requests to workers",
-            "Requests per second that an orchestrator sends to each side.",
-            "reqps",
-            [(per_second("nv_trt_llm_disagg_worker_requests_total", more=", side"), SIDE)],
-            6,
-        ),
-        timeseries(
+        of("Failed requests to workers", "Share of the requests to the workers of a side that failed.", "percentunit", [(side_share("errors", "requests"), SIDE)], limits=steps((failing, RED))),
+        of("Retries", "Retries divided by the requests to the workers of a side.", "percentunit", [(side_share("retries", "requests"), SIDE)], limits=steps((retries, ORANGE))),
+        of("Requests to workers", "Requests per second that an orchestrator sends to each side.", "reqps", [(sent, SIDE)]),
+        of(
             "Requests that accumulate",
             f"Share of the requests to a side that have not ended, over the same time. Above {ended * 100:.4g} % for long, the side has too few workers.",
             "percentunit",
             [(f"1 - ({side_share('requests_ended', 'requests')})", SIDE)],
-            6,
-            thresholds=steps((ended, ORANGE)),
+            limits=steps((ended, ORANGE)),
         ),
-        timeseries(
-            "Request time of each side, p95",
-            "95 % of the requests to the workers of a side end within this time.",
-            "s",
-            [(quantile(0.95, "nv_trt_llm_disagg_worker_request_time_seconds", f"{PER_ENGINE}, side"), SIDE)],
-            6,
-        ),
-        timeseries(
-            "First bytes of each side, p95",
-            "95 % of the streams of a side begin within this time.",
-            "s",
-            [(quantile(0.95, "nv_trt_llm_disagg_worker_time_to_first_byte_seconds", f"{PER_ENGINE}, side"), SIDE)],
-            6,
-        ),
-    )
+        of("Request time of each side, p95", "95 % of the requests to the workers of a side end within this time.", "s", p95("request_time")),
+        of("First bytes of each side, p95", "95 % of the streams of a side begin within this time.", "s", p95("time_to_first_byte")),
+    ]
 
 
 def build():
-    state, names = engine_states()
-    firing = 'count by (severity) (ALERTS{alertname=~"Trtllm.+", alertstate="firing"}) or on () vector(0)'
-    failed = per_model("requests_failed:rate5m")
-    completed = per_model("requests_completed:rate5m")
-    rows = [
-        row(
-            "Objectives",
-            *objective("First token", "ttft", ", or the common limit of 0.25 s that recording.yml can enable"),
-            *objective("Further tokens", "tpot"),
-            *objective("End to end", "e2e", ", or the common limit of 30 s that recording.yml can enable"),
-            timeseries(
-                "All objectives met",
-                f"Share of the requests that met every objective of their engine, of those that are known to have met or missed them. Needs --objectives, or the key objectives of an engine. {RULES}",
-                "percentunit",
-                [(attained("all"), LEGEND)],
-                12,
-                7,
-            ),
-            timeseries(
-                "Goodput",
-                f"Output tokens per second of requests that met every objective. Needs --objectives. {RULES}",
-                "short",
-                [(per_model("goodput_tokens:rate5m"), LEGEND)],
-                12,
-                7,
-            ),
-        ),
-        row(
-            "Engines and GPUs",
-            stat(
-                "Engines ready",
-                f"Engines that are busy or idle, or that answer and have had no request yet; and all engines. {RULES}",
+    severity = engine("nv_trt_llm_limited_by_severity")
+    cause = by(f"{PER_ENGINE}, cause", engine("nv_trt_llm_limited_by"), "max") + " == 1"
+    used = each("nv_trt_llm_kv_cache_block_metrics", 'kv_cache_block_type="fraction"', "max")
+    ttft, tpot, e2e, queue = (
+        quantile(0.95, f"nv_trt_llm_{name}_seconds")
+        for name in ("time_to_first_token", "time_per_output_token", "e2e_request_latency", "new_request_queue_time")
+    )
+    missed = " / ".join(per_second("nv_trt_llm_objective_requests_total", labels, ", objective") for labels in ('outcome="missed"', 'outcome!="unknown"'))
+    failed = per_second("nv_trt_llm_requests_finished_total", 'reason=~"timeout|other"') + " or " + per_second("nv_trt_llm_request_errors_total", 'code=~"5.."')
+    to_engine = {name: f"${{__data.fields.{name.capitalize()}}}" for name in LABELS}
+
+    def series(title, text, unit, expression, more=(), legend=ENGINE_LEGEND, **how):
+        links = [by_label("This engine", "trtllm-engine", *LABELS)]
+        return lines(title, f"{text} The ten highest.", unit, [(top(expression), legend), *more], many=True, links=links, **how)
+
+    def objective(name):
+        return [(f"min({engine('nv_trt_llm_objective_seconds', label('objective', name))})", "objective")]
+
+    content = {
+        "Which engine is in trouble?": [
+            numbers(
+                "Engines by severity",
+                "How many engines are limited, by the severity of their verdict. Critical: requests hang or fail. Warning: users are hurt, or will be.",
                 "none",
+                [(f"sum({severity} == bool {number})", name) for number, name, _ in reversed(SEVERITIES)],
+                8,
+                {"critical": steps((1, RED)), "warning": steps((1, ORANGE)), "tuning": steps((1, BLUE), base=TEXT), "fine": steps()},
+            ),
+            numbers(
+                "Engines by state",
+                "Idle and busy are healthy. Stalled: the engine has requests but runs no iterations. Unreachable: the source does not answer.",
+                "none",
+                [(f"sum({engine('nv_trt_llm_engine_state', label('state', name))})", name) for _, name, _ in reversed(STATES)],
+                10,
+                {name: steps(*[] if shade == GREEN else [(1, shade)], base=GREEN if shade == GREEN else TEXT) for _, name, shade in STATES},
+            ),
+            numbers(
+                "Exporters that cannot be scraped",
+                "Their engines are in no panel here: their state is unknown. Targets of the last hour.",
+                "none",
+                [(f"sum(last_over_time({select('up', TARGET)}[1h]) == bool 0)", "down"), (f"count(last_over_time({select('up', TARGET)}[1h]))", "of")],
+                6,
+                {"down": steps((1, ORANGE)), "of": steps(base=TEXT)},
+            ),
+            rows(
+                "Engines, the worst first",
+                "What limits each engine, and what its users get. Click an instance to see the engine. The causes are explained in docs/verdict.md.",
+                [Column("Pod", "pod"), Column("Instance", "instance", to=link("This engine", "trtllm-engine", **to_engine)), Column("Model", "model"), Column("Version", "version")],
                 [
-                    (f"sum({recorded('model_version:nv_trt_llm_engines_ready:count')})", "ready"),
-                    (f"sum({recorded('model_version:nv_trt_llm_engines:count')})", "all"),
+                    Column("Severity", by(PER_ENGINE, severity, "max"), names=SEVERITIES),
+                    Column("Limited by", cause, label="cause"),
+                    Column("State", numbered("nv_trt_llm_engine_state", PER_ENGINE, STATES), names=STATES),
+                    Column("Miss objective", by(PER_ENGINE, missed, "max"), "percentunit", steps((0.05, ORANGE), (0.72, RED))),
+                    Column("TTFT p95", ttft, "s"),
+                    Column("TPOT p95", tpot, "s"),
+                    Column("Active", each("nv_trt_llm_request_metrics", 'request_type="active"')),
+                    Column("Queued", each("nv_trt_llm_queued_requests")),
+                    Column("KV cache", used, "percentunit"),
+                    Column("Tokens/s", per_second("nv_trt_llm_generation_tokens_total")),
+                    Column("Fail/s", failed, "none", steps((0.01, ORANGE), (0.1, RED))),
                 ],
-                4,
-                4,
+                12,
+                "Severity",
             ),
-            stat(
-                "GPUs up",
-                f"GPUs that the driver can read, and all GPUs. {RULES}",
-                "none",
-                [(f"sum(job:nv_gpu_gpus_up:count{{{FLEET}}})", "up"), (f"sum(job:nv_gpu_gpus:count{{{FLEET}}})", "all")],
-                4,
-                4,
-            ),
-            stat(
-                "Alerts firing",
-                "Alerts of trtllm-exporter that fire now, by severity.",
-                "none",
-                [(firing, "{{severity}}")],
-                4,
-                4,
-                steps((1, RED)),
-            ),
-            stat(
-                "Exporters up",
-                "Exporters that Prometheus can scrape now, and those that it had as targets within the last hour.",
-                "none",
-                [
-                    (f"sum({select('up', TARGET)})", "up"),
-                    (f"count(last_over_time({select('up', TARGET)}[1h]))", "all"),
-                ],
-                4,
-                4,
-            ),
-            stat(
-                "Failed requests",
-                f"Requests per second that end with a timeout, an error or a status of 5xx. {RULES}",
-                "reqps",
-                [(f"sum({failed}) or vector(0)", "failed")],
-                4,
-                4,
-                steps((0.1, RED)),
-                2,
-            ),
-            stat(
-                "Power", f"Power of all GPUs. {RULES}", "watt", [(f"sum(job:nv_gpu_power_watts:sum{{{FLEET}}})", "power")], 4, 4
-            ),
-            states(
-                "State of each engine",
-                "Busy and idle are healthy. Stalled: the engine has requests but runs no iterations. Unreachable: the source does not answer.",
-                [(state, ENGINE_LEGEND)],
-                names,
-                24,
-                7,
-            ),
-        ),
-        row(
-            "Traffic",
-            timeseries(
-                "Completed requests", f"Requests per second by model, over 5 minutes. {RULES}", "reqps", [(completed, LEGEND)], 6
-            ),
-            timeseries(
-                "Generated tokens",
-                f"Tokens per second by model, over 5 minutes, without each request's first token. {RULES}",
-                "suffix: tok/s",
-                [(per_model("generation_tokens:rate5m"), LEGEND)],
-                6,
-                stack=True,
-            ),
-            timeseries(
-                "Computed prompt tokens",
-                f"Tokens per second in context phases, without tokens found in the KV cache. {RULES}",
-                "suffix: tok/s",
-                [(per_model("context_tokens:rate5m"), LEGEND)],
-                6,
-                stack=True,
-            ),
-            timeseries(
-                "Backlog",
-                f"Requests that have arrived and are not being computed. {RULES}",
-                "short",
-                [(per_model("backlog_requests:sum"), LEGEND)],
-                6,
-            ),
-        ),
-        row(
-            "Latency",
-            timeseries(
-                "Time to first token, p95",
-                "95 % of the requests get their first token within this time. 0.25 s is a good value for a chat.",
-                "s",
-                [(quantile(0.95, "nv_trt_llm_time_to_first_token_seconds", MODEL), LEGEND)],
-                6,
-                thresholds=steps((0.25, ORANGE)),
-            ),
-            timeseries(
-                "Time per output token, p95",
-                "Time between tokens of one request. 20 ms is a good value for a chat.",
-                "s",
-                [(quantile(0.95, "nv_trt_llm_time_per_output_token_seconds", MODEL), LEGEND)],
-                6,
-                thresholds=steps((0.02, ORANGE)),
-            ),
-            timeseries(
-                "End-to-end latency, p95",
-                "95 % of the requests end within this time after their arrival.",
-                "s",
-                [(quantile(0.95, "nv_trt_llm_e2e_request_latency_seconds", MODEL), LEGEND)],
-                6,
-                thresholds=steps((30, ORANGE)),
-            ),
-            timeseries(
-                "Queue time, p95",
-                "Time that new requests waited before their first iteration.",
-                "s",
-                [(quantile(0.95, "nv_trt_llm_new_request_queue_time_seconds", MODEL), LEGEND)],
-                6,
-                thresholds=steps((5, ORANGE)),
-            ),
-        ),
-        row(
-            "Resources",
-            timeseries(
-                "KV cache in use",
-                f"Share of the blocks of all engines of a model. Above 90 %, new requests soon wait. {RULES}",
-                "percentunit",
-                [(by(MODEL, recorded("model_version:nv_trt_llm_kv_cache_used:ratio"), "max"), LEGEND)],
-                6,
-                thresholds=steps((0.9, ORANGE)),
-                high=1,
-            ),
-            timeseries(
-                "KV cache hit ratio",
-                f"Share of the looked-up blocks that were found. 70 % and more is good for long prompts. {RULES}",
-                "percentunit",
-                [(by(MODEL, recorded("model_version:nv_trt_llm_kv_cache_hit:ratio_rate5m"), "max"), LEGEND)],
-                6,
-                high=1,
-            ),
-            timeseries(
-                "GPU utilization",
-                f"Mean of all GPUs of a job. {RULES}",
-                "percentunit",
-                [(f"job:nv_gpu_utilization:avg{{{FLEET}}}", "{{job}} {{namespace}}")],
-                6,
-                high=1,
-            ),
-            timeseries(
-                "GPU memory in use",
-                f"Share of the memory of all GPUs of a job. {RULES}",
-                "percentunit",
-                [(f"job:nv_gpu_memory_used:ratio{{{FLEET}}}", "{{job}} {{namespace}}")],
-                6,
-                high=1,
-            ),
-        ),
-        disaggregated(),
-        row(
-            "Energy and cost",
-            timeseries(
-                "Energy per token",
-                f"Joules per token of a generation phase, idle time included. {RULES}",
-                "joule",
-                [(by(MODEL, recorded("model_version:nv_trt_llm_energy_per_token_joules:ratio_rate5m"), "max"), LEGEND)],
-            ),
-            timeseries(
-                "GPU time per request",
-                f"Seconds of all GPUs of a model per completed request, idle time included. {RULES}",
-                "s",
-                [(by(MODEL, recorded("model_version:nv_trt_llm_gpu_seconds_per_request:ratio_rate5m"), "max"), LEGEND)],
-            ),
-            timeseries(
-                "Cost of a million tokens",
-                f"At the price of a GPU hour in trtllm_cost:gpu_hour:price, which is an example. {RULES}",
-                "short",
-                [(by(MODEL, recorded("model_version:nv_trt_llm_cost_per_million_tokens:ratio_rate5m"), "max"), LEGEND)],
-            ),
-        ),
-    ]
-    return dashboard(
+            lines("Causes over time", "Engines by what limits them. Engines without a limit are left out.", "none", [(by("cause", engine("nv_trt_llm_limited_by", 'cause!="none"')) + " > 0", "{{cause}}")], 12, stack=True, many=True),
+            lines("States over time", "Engines by state. Idle, busy and starting are healthy.", "none", [(by("state", engine("nv_trt_llm_engine_state")) + " > 0", "{{state}}")], 12, stack=True, many=True),
+        ],
+        "Latency": [
+            series("Time to first token, p95", "The dashed line is the strictest objective (--objectives).", "s", ttft, objective("ttft")),
+            series("Time per output token, p95", "Time between tokens of one request. The dashed line is the strictest objective.", "s", tpot, objective("tpot")),
+            series("End-to-end latency, p95", "From arrival to the last token. The dashed line is the strictest objective.", "s", e2e, objective("e2e")),
+            series("Requests that miss an objective", "Share of the requests.", "percentunit", missed, legend=ENGINE_LEGEND + " {{objective}}", limits=steps((0.05, RED))),
+            series("Queue time, p95", "Time that new requests waited before their first iteration.", "s", queue),
+            series("Requests that fail", "Timeouts, errors and statuses of 5xx per second.", "reqps", failed, limits=steps((0.1, RED))),
+        ],
+        "Load": [
+            series("Queued requests", "Requests in the executor's queue, not yet active.", "none", each("nv_trt_llm_queued_requests")),
+            series("Batch occupancy", "Scheduled requests as a share of the maximum. At 100 %, the batch is the limit.", "percentunit", each("nv_trt_llm_batch_occupancy_ratio", operation="max"), high=1),
+            series("KV cache in use", "Share of the blocks that requests hold. Full is no fault by itself: the verdict says whether it hurts.", "percentunit", used, high=1),
+        ],
+        "Disaggregated serving": disaggregated(),
+    }
+    return page(
         "trtllm-fleet",
         "TensorRT-LLM fleet",
-        "All models, engines and GPUs at a glance, with objectives.",
-        variables("job", "namespace", "pod", "instance", "model", "version"),
-        rows,
+        "Which engine is in trouble, and what limits it?",
+        variables("job", "namespace", "pod", "model", "version", "instance"),
+        alerts(ENGINE) + starts(ENGINE),
+        content,
     )

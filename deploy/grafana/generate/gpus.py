@@ -1,269 +1,147 @@
-"""Dashboard: health, load, power, clocks and links of each GPU."""
+"""Dashboard: health, load, power, clocks and links of the GPUs. All in a table, the worst first; lines of the ten highest only."""
 
-from limits import limit, percent
-from panels import ORANGE, RED, YELLOW, dashboard, row, stat, states, steps, table, timeseries
-from queries import by, gpu, numbered, rate, variables
+from limits import limit
+from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, numbers, page, rows, steps
+from queries import GPU, alerts, by, gpu, label, numbered, rate, top, variables
 
-PER_GPU = "instance, gpu_uuid"
-LEGEND = "{{instance}} {{gpu_uuid}}"
-GPU_STATES = (("ok", "green"), ("no_permission", "yellow"), ("reset_required", "orange"), ("stalled", "orange"), ("lost", "red"))
-# Only reasons that cost speed. An idle GPU also lowers its clocks.
-SLOW = 'reason=~"sw_power_cap|hw_slowdown|sw_thermal_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown"'
+PER_GPU = "node, instance, gpu_uuid"
+LEGEND = "{{node}} {{instance}} GPU {{index}}"
+# Names with a space are not states of the driver, but found in other series.
+STATES = [(1, "ok", GREEN), (2, "no_permission", BLUE), (3, "slowed down", ORANGE), (4, "has errors", ORANGE), (5, "reset_required", ORANGE), (6, "stalled", RED), (7, "lost", RED)]
+# Only reasons that cost speed. An idle GPU also lowers its clocks, and the power limit is usual under full load.
+SLOW = 'reason=~"hw_slowdown|sw_thermal_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown"'
+RECOVERY = [(0, "none", GREEN), (1, "reset", ORANGE), (2, "reboot", ORANGE), (3, "drain peers", ORANGE), (4, "drain, reset", ORANGE)]
+
+
+def indexed(expression):
+    """With the index of the GPU on its node, which people know, instead of its UUID alone."""
+    info = by("instance, gpu_uuid, index", gpu("nv_gpu_info"), "max")
+    return f"({expression}) * on (instance, gpu_uuid) group_left (index) {info}"
 
 
 def each(name, labels="", operation="max", more=""):
-    return by(PER_GPU + more, gpu(name, labels), operation)
+    return indexed(by(PER_GPU + more, gpu(name, labels), operation))
 
 
-def lines(title, description, unit, *parts, **options):
-    """parts: (metric, word for the legend or nothing)."""
-    return timeseries(title, description, unit, [(each(name), f"{LEGEND} {word}".rstrip()) for name, word in parts], **options)
+def line(title, text, unit, *queries, lowest=False, **how):
+    """The ten highest of each query: (expression, word for the legend)."""
+    found = [(top(expression, "bottomk" if lowest else "topk"), f"{LEGEND} {word}".rstrip()) for expression, word in queries]
+    return lines(title, f"{text} The ten {'lowest' if lowest else 'highest'}.", unit, found, many=True, links=[by_label("This GPU", "trtllm-gpu", "instance", "gpu_uuid")], **how)
+
+
+def mig(name, total=None):
+    more = ", gpu_uuid, mig_uuid"
+    info = by("instance, mig_uuid, gpu_instance_id, mig_profile", gpu("nv_gpu_mig_info"), "max")
+    value = by(f"node, instance{more}", gpu(f"nv_gpu_mig_{name}"), "max")
+    whole = f" / {by(f'node, instance{more}', gpu(f'nv_gpu_mig_{total}'), 'max')}" if total else ""
+    return indexed(f"({value}{whole}) * on (instance, mig_uuid) group_left (gpu_instance_id, mig_profile) {info}")
 
 
 def build():
-    state, state_names = numbered("nv_gpu_state", PER_GPU, GPU_STATES, of=gpu)
-    clocks = " + ".join(
-        f"{number} * {each('nv_gpu_clocks_event_active', labels)}"
-        for number, labels in (
-            (1, 'reason="sw_power_cap"'),
-            (2, 'reason=~"sw_thermal_slowdown|hw_thermal_slowdown"'),
-            (4, 'reason="hw_power_brake_slowdown"'),
-        )
-    )
-    clock_names = [
-        (0, "full speed", "green"),
-        (1, "power limit", "yellow"),
-        (2, "heat", "red"),
-        (3, "heat, power limit", "red"),
-        (4, "power brake", "orange"),
-        (5, "power brake, power limit", "orange"),
-        (6, "heat, power brake", "red"),
-        (7, "heat, power brake, power limit", "red"),
+    uncorrected = 'error="uncorrected", persistence="volatile"'
+    slowed = indexed(by(PER_GPU, f"avg_over_time({gpu('nv_gpu_clocks_event_active', SLOW)}[$__rate_interval])", "max"))
+    memory = indexed(" / ".join(by(PER_GPU, gpu(f"nv_gpu_memory_{kind}_bytes"), "max") for kind in ("used", "total")))
+    errors = [f"4 * ({series} > bool 0)" for series in (gpu("nv_gpu_xid_errors_total"), gpu("nv_gpu_ecc_errors_total", uncorrected))]
+    trouble = numbered("nv_gpu_state", PER_GPU, STATES, gpu, (f"3 * {gpu('nv_gpu_clocks_event_active', SLOW)}", *errors))
+
+    def total(expression, word, shade, base=GREEN):
+        return (f"sum({expression}) or vector(0)", word), {word: steps((1, shade), base=base)}
+
+    counts = [
+        total(f"{gpu('nv_gpu_up')} == bool 0", "not up", RED),
+        total(gpu("nv_gpu_xid_errors_total"), "Xid errors", ORANGE),
+        total(gpu("nv_gpu_ecc_errors_total", uncorrected), "uncorrected ECC", RED),
+        total(gpu("nv_gpu_remapped_rows_pending"), "remaps pending", ORANGE),
+        total(gpu("nv_gpu_remapped_rows_failure"), "remaps failed", RED),
+        total(f"max by ({PER_GPU}) ({gpu('nv_gpu_clocks_event_active', SLOW)})", "slowed down", ORANGE),
     ]
-    errors = gpu("nv_gpu_ecc_errors_total", 'persistence="volatile"')
-    uncorrected = gpu("nv_gpu_ecc_errors_total", 'error="uncorrected", persistence="volatile"')
-    rows = [
-        row(
-            "Health",
-            states(
-                "GPU state",
-                "ok: the driver can read the GPU. All other states need attention; no_permission is a setting of the exporter.",
-                [(state, LEGEND)],
-                state_names,
-                12,
-                9,
-            ),
-            states(
-                "Clocks",
-                "Why the clocks are below their maximum. The power limit is usual under full load; heat and power brake are not.",
-                [(clocks, LEGEND)],
-                clock_names,
-                12,
-                9,
-            ),
-            stat(
-                "GPUs up",
-                "GPUs that the driver can read, and all that were seen.",
+    content = {
+        "Which GPU is in trouble?": [
+            numbers(
+                "GPUs in trouble",
+                "GPUs that the driver cannot read; Xid errors since the exporters started; uncorrected memory errors since the driver was loaded; memory rows to set aside "
+                "(pending: reset the GPU, failed: replace it); GPUs that heat or the power brake slows down.",
                 "none",
-                [(f"sum({gpu('nv_gpu_up')})", "up"), (f"count({gpu('nv_gpu_up')})", "all")],
-                4,
-                4,
+                [query for query, _ in counts],
+                20,
+                {word: shade for _, one in counts for word, shade in one.items()},
             ),
-            stat(
-                "Xid errors",
-                "Xid errors since the exporters started. Each code means something else: look at the log of the kernel.",
-                "none",
-                [(f"sum({gpu('nv_gpu_xid_errors_total')}) or vector(0)", "errors")],
-                4,
-                4,
-                steps((1, RED)),
-            ),
-            stat(
-                "Uncorrected ECC errors",
-                "Uncorrected errors of GPU memory since the driver was loaded.",
-                "none",
-                [(f"sum({uncorrected})", "errors")],
-                4,
-                4,
-                steps((1, RED)),
-            ),
-            stat(
-                "Row remappings",
-                "Memory rows that were set aside. Failed: replace the GPU. Pending: reset it.",
-                "none",
+            numbers("GPUs", "All GPUs that were seen.", "none", [(f"count({gpu('nv_gpu_up')})", "all")], 4, steps(base=TEXT)),
+            rows(
+                "GPUs, the worst first",
+                "State, what the driver asks for, and errors of each GPU. Pod: the one that uses the GPU (--gpu.pod-resources).",
+                [Column("Node", "node"), Column("Instance", "instance"), Column("GPU", "index")],
                 [
-                    (f"sum({gpu('nv_gpu_remapped_rows')})", "done"),
-                    (f"sum({gpu('nv_gpu_remapped_rows_pending')})", "pending"),
-                    (f"sum({gpu('nv_gpu_remapped_rows_failure')})", "failed"),
+                    Column("State", indexed(trouble), names=STATES),
+                    Column("Do", each("nv_gpu_recovery_action"), names=RECOVERY),
+                    Column("Slowed down", slowed, "percentunit", steps((0.01, ORANGE))),
+                    Column("Xid", each("nv_gpu_xid_errors_total", operation="sum"), "none", steps((1, ORANGE))),
+                    Column("ECC", each("nv_gpu_ecc_errors_total", uncorrected, "sum"), "none", steps((1, RED))),
+                    Column("Busy", each("nv_gpu_utilization"), "percentunit"),
+                    Column("Memory", memory, "percentunit"),
+                    Column("Power", each("nv_gpu_power_usage"), "watt"),
+                    Column("Temperature", each("nv_gpu_temperature_celsius", 'sensor="gpu"'), "celsius"),
+                    Column("NVLinks", each("nv_gpu_nvlink_up", operation="sum")),
+                    Column("Pod", indexed(by(PER_GPU + ", pod", gpu("nv_gpu_pod_info"), "max")), label="pod"),
                 ],
-                6,
-                4,
+                10,
+                "State",
             ),
-            stat(
-                "Recovery action",
-                "What the driver asks for, the highest of all GPUs: 0 nothing, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.",
-                "none",
-                [(f"max({gpu('nv_gpu_recovery_action')})", "action")],
-                6,
-                4,
-                steps((1, ORANGE)),
+        ],
+        "Load": [
+            line("Utilization", "Share of time in which a kernel ran. It does not say how much of the GPU the kernel used.", "percentunit", (each("nv_gpu_utilization"), ""), high=1),
+            line("Activity of tensor cores", "Share of time in which any tensor pipe was active. High with long prompts and large batches.", "percentunit", (each("nv_gpu_tensor_active_ratio"), ""), high=1),
+            line("Memory bandwidth in use", "Share of the bandwidth of GPU memory. High while generating: decoding is limited by it.", "percentunit", (each("nv_gpu_dram_active_ratio"), ""), high=1),
+            line("Memory in use", "Share of the GPU's memory. An engine takes most of it on purpose; a level that grows for hours is a fault.", "percentunit", (memory, ""), high=1),
+            line("Activity of SMs", "Share of time in which an SM had work, averaged over all SMs.", "percentunit", (each("nv_gpu_sm_active_ratio"), ""), high=1),
+            line("Processes", "Processes with a compute context on the GPU. More than expected: another program uses the GPU.", "none", (each("nv_gpu_processes"), "")),
+        ],
+        "Power and heat": [
+            line("Power", "Mean power from the energy counter, which misses no peak.", "watt", (indexed(by(PER_GPU, rate(gpu("nv_energy_consumption")), "max")), "")),
+            line("Temperature", "The GPU slows down at its own limit, often near 87 to 92 degrees.", "celsius", (each("nv_gpu_temperature_celsius", 'sensor="gpu"'), ""), limits=steps((87, ORANGE))),
+            line("Memory temperature", "Temperature of GPU memory. Its limit is often 95 degrees.", "celsius", (each("nv_gpu_temperature_celsius", 'sensor="memory"'), ""), limits=steps((95, ORANGE))),
+            line("Time with reduced clocks", "Share of the samples in which heat or the power brake lowered the clocks.", "percentunit", (slowed, ""), high=1, limits=steps((limit("TrtllmGpuThrottled"), ORANGE))),
+            line("SM clock", "Clock frequency of the SMs. An idle GPU lowers it.", "hertz", (each("nv_gpu_clock_hertz", 'type="sm"'), ""), lowest=True),
+            line("Power limit in force", "Share of the samples at the power limit. Usual under full load.", "percentunit", (indexed(by(PER_GPU, f"avg_over_time({gpu('nv_gpu_clocks_event_active', label('reason', 'sw_power_cap'))}[$__rate_interval])", "max")), ""), high=1),
+        ],
+        "Links and errors": [
+            line("PCIe", "Bytes per second over PCIe, as the GPU sees them.", "Bps", *((each(f"nv_gpu_pcie_{way}_bytes_per_second"), word) for way, word in (("receive", "received"), ("transmit", "sent")))),
+            line("NVLink", "Payload bytes per second over all NVLinks. Tensor parallelism uses them.", "Bps", *((each(f"nv_gpu_nvlink_{way}_bytes_per_second"), word) for way, word in (("receive", "received"), ("transmit", "sent")))),
+            line("ECC errors", "Errors of GPU memory since the driver was loaded. Corrected ones are harmless in small numbers.", "none", (each("nv_gpu_ecc_errors_total", 'persistence="volatile"', "sum", ", error"), "{{error}}")),
+            line("NVLink errors per second", "Errors of all links by kind. A steady rate points to a bad link.", "none", (indexed(by(PER_GPU + ", kind", rate(gpu("nv_gpu_nvlink_errors_total")))), "{{kind}}")),
+            line("PCIe replays per second", "Packets that were sent again. A steady rate points to a bad slot or riser.", "none", (indexed(by(PER_GPU, rate(gpu("nv_gpu_pcie_replays_total")))), "")),
+            line("Row remappings", "Memory rows that were set aside.", "none", (each("nv_gpu_remapped_rows", operation="sum"), "")),
+        ],
+        "+MIG instances": [
+            rows(
+                "MIG",
+                "The MIG instances of each GPU. Empty without MIG. A GPU with MIG has no utilization of its own.",
+                [Column("Node", "node"), Column("Instance", "instance"), Column("GPU", "index"), Column("MIG", "gpu_instance_id"), Column("Profile", "mig_profile")],
+                [Column("Memory", mig("memory_used_bytes", "memory_total_bytes"), "percentunit"), Column("SMs active", mig("sm_active_ratio"), "percentunit"), Column("Tensor cores", mig("tensor_active_ratio"), "percentunit"), Column("Bandwidth", mig("dram_active_ratio"), "percentunit")],
+                8,
+                "Memory",
             ),
-        ),
-        row(
-            "Load",
-            lines(
-                "Utilization",
-                "Share of time in which a kernel ran. It does not say how much of the GPU the kernel used.",
-                "percentunit",
-                ("nv_gpu_utilization", ""),
-                high=1,
-            ),
-            lines(
-                "Activity of tensor cores",
-                "Share of time in which any tensor pipe was active. High with long prompts and large batches.",
-                "percentunit",
-                ("nv_gpu_tensor_active_ratio", ""),
-                high=1,
-            ),
-            lines(
-                "Memory bandwidth in use",
-                "Share of the bandwidth of GPU memory. High while generating: decoding is limited by it.",
-                "percentunit",
-                ("nv_gpu_dram_active_ratio", ""),
-                high=1,
-            ),
-            timeseries(
-                "Memory in use",
-                f"Share of the GPU's memory. An engine takes most of it on purpose; a level that grows for hours is a fault.",
-                "percentunit",
-                [(f"{each('nv_gpu_memory_used_bytes')} / {each('nv_gpu_memory_total_bytes')}", LEGEND)],
-                high=1,
-            ),
-            lines(
-                "Activity of SMs",
-                "Share of time in which an SM had work, averaged over all SMs.",
-                "percentunit",
-                ("nv_gpu_sm_active_ratio", ""),
-                high=1,
-            ),
-            lines(
-                "Processes",
-                "Processes with a compute context on the GPU. More than expected: another program uses the GPU.",
-                "short",
-                ("nv_gpu_processes", ""),
-            ),
-        ),
-        row(
-            "Power and heat",
-            timeseries(
-                "Power",
-                "Power of each GPU, and the highest limit in force.",
-                "watt",
-                [(each("nv_gpu_power_usage"), LEGEND), (f"max({gpu('nv_gpu_power_limit')})", "limit")],
-            ),
-            timeseries(
-                "Temperature",
-                "The GPU slows down at its own limit, often near 87 to 92 degrees.",
-                "celsius",
-                [(each("nv_gpu_temperature_celsius", 'sensor="gpu"'), LEGEND)],
-                thresholds=steps((80, YELLOW), (87, RED)),
-                low=None,
-            ),
-            timeseries(
-                "Memory temperature",
-                "Temperature of GPU memory. Its limit is often 95 degrees.",
-                "celsius",
-                [(each("nv_gpu_temperature_celsius", 'sensor="memory"'), LEGEND)],
-                thresholds=steps((85, YELLOW), (95, RED)),
-                low=None,
-            ),
-            timeseries(
-                "SM clock",
-                "Clock frequency of the SMs. An idle GPU lowers it.",
-                "hertz",
-                [(each("nv_gpu_clock_hertz", 'type="sm"'), LEGEND)],
-            ),
-            timeseries(
-                "Time with reduced clocks",
-                "Share of the samples in which a reason that costs speed was active. The panel Clocks names the reason.",
-                "percentunit",
-                [(by(PER_GPU, f"avg_over_time({gpu('nv_gpu_clocks_event_active', SLOW)}[$__rate_interval])", "max"), LEGEND)],
-                thresholds=steps((limit("TrtllmGpuThrottled"), ORANGE)),
-                high=1,
-            ),
-            timeseries(
-                "Energy",
-                "Power computed from the GPU's energy counter: a mean that misses no peak.",
-                "watt",
-                [(by(PER_GPU, rate(gpu("nv_energy_consumption")), "max"), LEGEND)],
-            ),
-        ),
-        row(
-            "Links",
-            lines(
-                "PCIe",
-                "Bytes per second over PCIe, as the GPU sees them.",
-                "Bps",
-                ("nv_gpu_pcie_receive_bytes_per_second", "received"),
-                ("nv_gpu_pcie_transmit_bytes_per_second", "sent"),
-            ),
-            lines(
-                "NVLink",
-                "Payload bytes per second over all NVLinks. Tensor parallelism uses them.",
-                "Bps",
-                ("nv_gpu_nvlink_receive_bytes_per_second", "received"),
-                ("nv_gpu_nvlink_transmit_bytes_per_second", "sent"),
-            ),
-            timeseries(
-                "Active NVLinks",
-                "Fewer than before means that a link went down.",
-                "short",
-                [(each("nv_gpu_nvlink_up", operation="sum"), LEGEND)],
-            ),
-            timeseries(
-                "ECC errors",
-                "Errors of GPU memory since the driver was loaded. Corrected ones are harmless in small numbers.",
-                "short",
-                [(by(PER_GPU + ", error", errors), LEGEND + " {{error}}")],
-            ),
-            timeseries(
-                "NVLink errors per second",
-                "Errors of all links by kind. A steady rate points to a bad link.",
-                "cps",
-                [(by(PER_GPU + ", kind", rate(gpu("nv_gpu_nvlink_errors_total"))), LEGEND + " {{kind}}")],
-            ),
-            timeseries(
-                "PCIe replays per second",
-                "Packets that were sent again. A steady rate points to a bad slot or riser.",
-                "cps",
-                [(by(PER_GPU, rate(gpu("nv_gpu_pcie_replays_total"))), LEGEND)],
-            ),
-        ),
-        row(
-            "Inventory",
-            table(
-                "GPUs",
+        ],
+        "+Inventory": [
+            rows(
+                "Descriptions",
                 "Name, index, PCI address, serial number and driver of each GPU.",
-                (gpu("nv_gpu_info"), LEGEND),
-                {
-                    "instance": "Instance",
-                    "index": "Index",
-                    "name": "Name",
-                    "gpu_uuid": "UUID",
-                    "pci_bus_id": "PCI address",
-                    "serial": "Serial number",
-                    "driver_version": "Driver",
-                    "vbios_version": "VBIOS",
-                },
-                24,
+                [
+                    Column(word, label)
+                    for label, word in (
+                        ("instance", "Instance"), ("index", "GPU"), ("name", "Name"), ("gpu_uuid", "UUID"), ("pci_bus_id", "PCI address"), ("serial", "Serial number"), ("driver_version", "Driver"), ("vbios_version", "VBIOS"),
+                    )
+                ],
+                [Column("", by("instance, index, name, gpu_uuid, pci_bus_id, serial, driver_version, vbios_version", gpu("nv_gpu_info"), "max"))],
                 9,
             ),
-        ),
-    ]
-    return dashboard(
+        ],
+    }
+    return page(
         "trtllm-gpu",
         "TensorRT-LLM GPU",
-        "Health, load, power, clocks and links of each GPU.",
-        variables("job", "namespace", "pod", "instance", "gpu"),
-        rows,
+        "Which GPU is in trouble? Health, load, power, clocks and links.",
+        variables("job", "namespace", "pod", "node", "gpu"),
+        alerts(GPU),
+        content,
     )

@@ -14,7 +14,3 @@ def limit(alert):
         if found:
             return float(found[1]) if "." in found[1] else int(found[1])
     raise ValueError(f"no limit of {alert}")
-
-
-def percent(alert):
-    return f"{limit(alert) * 100:.4g} %"

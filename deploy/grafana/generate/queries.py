@@ -1,85 +1,125 @@
 """The selectors, variables and query forms that all dashboards share."""
 
-from panels import variable
+import re
+
+from panels import BLUE, GREEN, ORANGE, RED, Marker, Names, Query, Variable
 
 # Series of an engine, of a GPU, and of a recording rule, for the values of the variables.
-POD = 'job=~"$job", namespace=~"$namespace", pod=~"$pod"'
-TARGET = f'{POD}, instance=~"$instance"'
+FLEET = 'job=~"$job", namespace=~"$namespace"'
+TARGET = f'{FLEET}, pod=~"$pod", instance=~"$instance"'
+MODELS = f'{FLEET}, model=~"$model", version=~"$version"'
 ENGINE = f'{TARGET}, model=~"$model", version=~"$version"'
 GPU = f'{TARGET}, gpu_uuid=~"$gpu"'
-RECORDED = 'job=~"$job", namespace=~"$namespace", model=~"$model", version=~"$version"'
-PER_ENGINE = "model, version, instance"
-ENGINE_LEGEND = "{{model}} v{{version}} {{instance}}"
-# What has the labels model and version: an engine, or the orchestrator of disaggregated serving.
-NAMED = '__name__=~"nv_trt_llm_engine_info|nv_trt_llm_disagg_responses_total"'
-STATES = (("idle", "blue"), ("busy", "green"), ("starting", "yellow"), ("stalled", "orange"), ("unreachable", "red"))
+PER_MODEL = "namespace, model, version"
+PER_ENGINE = "pod, instance, model, version"
+ENGINE_LEGEND = "{{model}} v{{version}} {{pod}} {{instance}}"
+STATES = [(1, "idle", GREEN), (2, "busy", GREEN), (3, "starting", BLUE), (4, "stalled", RED), (5, "unreachable", ORANGE)]
+SEVERITIES: Names = [(0, "fine", GREEN), (1, "tuning", BLUE), (2, "warning", ORANGE), (3, "critical", RED)]
 
 
-def select(name, *labels):
+def label(name: str, value: str) -> str:
+    return f'{name}="{value}"'
+
+
+def select(name: str, *labels: str) -> str:
     return f"{name}{{{', '.join(filter(None, labels))}}}"
 
 
-def engine(name, labels=""):
-    return select(name, labels, ENGINE)
-
-
-def gpu(name, labels=""):
+def gpu(name: str, labels: str = "") -> str:
     return select(name, labels, GPU)
 
 
-def recorded(name):
-    return select(name, RECORDED)
+def engine(name: str, labels: str = "") -> str:
+    return select(name, labels, ENGINE)
 
 
-def rate(series):
+def of_model(name: str, labels: str = "") -> str:
+    return select(name, labels, MODELS)
+
+
+def rate(series: str) -> str:
     return f"rate({series}[$__rate_interval])"
 
 
-def by(labels, expression, operation="sum"):
+def by(labels: str, expression: str, operation: str = "sum") -> str:
     return f"{operation} by ({labels}) ({expression})"
 
 
-def each(name, labels="", operation="sum", more=""):
+def each(name: str, labels: str = "", operation: str = "sum", more: str = "") -> str:
     """One series per engine, and per value of the labels in `more`."""
     return by(PER_ENGINE + more, engine(name, labels), operation)
 
 
-def per_second(name, labels="", more=""):
+def per_second(name: str, labels: str = "", more: str = "") -> str:
     return by(PER_ENGINE + more, rate(engine(name, labels)))
 
 
-def quantile(share, family, labels, select=engine):
+def quantile(share: float, family: str, labels: str = PER_ENGINE, select=engine) -> str:
     """A quantile of classic buckets or, where Prometheus keeps none, of the native histogram."""
     classic = by(f"le, {labels}", rate(select(f"{family}_bucket")))
     native = by(labels, rate(select(family)))
     return f"histogram_quantile({share}, {classic}) or histogram_quantile({share}, {native})"
 
 
-def quantiles(family, labels=PER_ENGINE, legend=ENGINE_LEGEND):
-    return [(quantile(share, family, labels), f"{legend} p{name}") for share, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))]
+def quantiles(family: str) -> list[Query]:
+    return [(quantile(share, family), f"p{name}") for share, name in ((0.5, 50), (0.95, 95), (0.99, 99))]
 
 
-def numbered(name, labels, states, of=engine):
-    """A state as a number, and the names of the numbers. The largest wins if two things have the same labels, so none is hidden."""
-    numbers = " or ".join(
-        f"{number} * {of(name, f'state={chr(34)}{state}{chr(34)}')}" for number, (state, _) in enumerate(states, 1)
-    )
-    return by(labels, numbers, "max"), [(number, state, color) for number, (state, color) in enumerate(states, 1)]
+def buckets(family: str) -> list[Query]:
+    """For a heatmap: requests per second in each bucket, of a classic or of a native histogram."""
+    return [(by("le", rate(engine(f"{family}_bucket"))), "{{le}}"), (f"sum({rate(engine(family))})", "native")]
 
 
-def engine_states():
-    return numbered("nv_trt_llm_engine_state", PER_ENGINE, STATES)
+def top(expression: str, operation: str = "topk") -> str:
+    """The ten series that are highest (or lowest) at the end of the shown time, so that 200 engines are as readable as two."""
+    end = re.sub(r"\}(\[[^\]]*\])?", r"\g<0> @ end()", expression)
+    return f"({expression}) and {operation}(10, {end})"
 
 
-def variables(*names):
+def numbered(name: str, labels: str, states: Names, of=engine, more: tuple[str, ...] = ()) -> str:
+    """A state as a number. The largest wins if two things have the same labels, so none is hidden. more: other numbers of theirs."""
+    numbers = (f"{number} * {of(name, label('state', state))}" for number, state, _ in states if " " not in state)
+    return by(labels, " or ".join([*numbers, *more]), "max")
+
+
+def variables(*names: str, single: tuple[str, ...] = ()) -> list[Variable]:
     """In the order of their dependence: each offers the values that exist for those before it."""
+    named = '__name__=~"nv_trt_llm_engine_info|nv_trt_llm_disagg_responses_total"'  # an engine, or an orchestrator
     known = {
-        "job": ("Job", "label_values(trtllm_exporter_build_info, job)"),
-        "namespace": ("Namespace", 'label_values(trtllm_exporter_build_info{job=~"$job"}, namespace)'),
-        "pod": ("Pod", 'label_values(trtllm_exporter_build_info{job=~"$job", namespace=~"$namespace"}, pod)'),
-        "instance": ("Instance", f"label_values(trtllm_exporter_build_info{{{POD}}}, instance)"),
-        "model": ("Model", f"label_values({{{NAMED}, {POD}}}, model)"),
-        "version": ("Version", f'label_values({{{NAMED}, {POD}, model=~"$model"}}, version)'),
-        "gpu": ("GPU", f"label_values(nv_gpu_info{{{TARGET}}}, gpu_uuid)"),
+        "job": ("Job", "trtllm_exporter_build_info", "job"),
+        "namespace": ("Namespace", 'trtllm_exporter_build_info{job=~"$job"}', "namespace"),
+        "pod": ("Pod", f"trtllm_exporter_build_info{{{FLEET}}}", "pod"),
+        "model": ("Model", f"{{{named}, {FLEET}}}", "model"),
+        "version": ("Version", f'{{{named}, {FLEET}, model=~"$model"}}', "version"),
+        "instance": ("Instance", f'{{{named}, {FLEET}, pod=~"$pod", model=~"$model", version=~"$version"}}', "instance"),
+        "node": ("Instance", f'nv_gpu_info{{{FLEET}, pod=~"$pod"}}', "instance"),
+        "gpu": ("GPU", f"nv_gpu_info{{{TARGET}}}", "gpu_uuid"),
     }
-    return [variable(name, *known[name]) for name in names]
+    result = []
+    for name in names:
+        heading, series, label = known[name]
+        result.append(Variable("instance" if name == "node" else name, heading, f"label_values({series}, {label})", name in single))
+    return result
+
+
+def alerts(labels: str) -> list[Marker]:
+    """Marks alerts while they fire."""
+    firing = f'alertname=~"Trtllm.+", alertstate="firing", {labels}'
+    title = "{{alertname}} {{model}} {{instance}}"
+    return [
+        Marker("Critical alerts", RED, f'ALERTS{{severity="critical", {firing}}}', title),
+        Marker("Warnings", ORANGE, f'ALERTS{{severity="warning", {firing}}}', title),
+    ]
+
+
+def starts(labels: str) -> list[Marker]:
+    """Marks restarts, and what is new: a pod, or a release of TensorRT-LLM or of the exporter."""
+
+    def new(name: str, word: str) -> str:
+        one = f"{name}{{{labels}}}"
+        return f"count by (model, version, {word}) ({one} unless on (job, instance, model, version, {word}) last_over_time({one}[1h] offset 2m))"
+
+    return [
+        Marker("Engine restarts", BLUE, f"increase(nv_trt_llm_engine_restarts_total{{{labels}}}[2m]) > 0", "{{model}} restarted {{instance}}"),
+        Marker("Deploys", GREEN, new("nv_trt_llm_engine_info", "engine_version"), "{{model}} v{{version}} deployed, TensorRT-LLM {{engine_version}}"),
+    ]
