@@ -21,7 +21,8 @@ fn quantiles_of_the_dashboard() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     // A row that is closed contains its panels.
-    let panels = list(&dashboard["panels"]).into_iter().flat_map(|panel| [list(&panel["panels"]), vec![panel]].concat());
+    let panels =
+        list(&dashboard["panels"]).into_iter().flat_map(|panel| [list(&panel["panels"]), vec![panel]].concat());
     let queries = panels.flat_map(|panel| list(&panel["targets"]));
     let queries = queries.map(|target| target["expr"].as_str().unwrap().to_owned());
     let concrete = |query: String| {
@@ -32,7 +33,8 @@ fn quantiles_of_the_dashboard() -> Vec<String> {
     };
     // The engine of this test has no transfers and reuses no blocks.
     let absent = ["nv_trt_llm_request_kv_cache_", "nv_trt_llm_kv_cache_transfer_"];
-    let has_data = |query: &String| query.contains("histogram_quantile") && !absent.iter().any(|name| query.contains(name));
+    let has_data =
+        |query: &String| query.contains("histogram_quantile") && !absent.iter().any(|name| query.contains(name));
     queries.filter(has_data).map(concrete).collect()
 }
 
