@@ -246,6 +246,8 @@ def main():
     if not shutil.which(args.prometheus) or not (shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")):
         print("Prometheus or its Alertmanager is not installed (apt-get install prometheus prometheus-alertmanager)")
         sys.exit(77)
+    if args.draw:
+        panels.WINDOW = "20s"
     with tempfile.TemporaryDirectory() as work:
         fleet = None
         try:
@@ -254,10 +256,10 @@ def main():
                 os.path.abspath(args.exporter),
                 args.standin,
                 args.prometheus,
-                factor=20 if args.draw else 90 if args.short else 60,
+                factor=12 if args.draw else 90 if args.short else 60,
                 native=args.native,
                 crowd=args.crowd,
-                interval="3s" if args.draw else "1s",  # 200 engines take longer
+                interval="5s" if args.draw else "1s",  # 200 engines take longer
             )
             start, watch = play(fleet, DRAWN if args.draw else SHORT if args.short else LONG)
             if args.draw:
