@@ -127,7 +127,7 @@ class Drawing:
         used = [index for index, row in enumerate(counts) if any(value == value for value in row)]
         first, last = (used[0], used[-1]) if used else (0, 0)
         names = [number(le, "s") for le in edges] + ["more"]
-        axes.pcolormesh([at(time) for time in times], range(first, last + 1), [[value**0.5 for value in row] for row in counts[first : last + 1]], cmap="Blues_r", shading="nearest")
+        axes.pcolormesh([at(time) for time in times], range(first, last + 1), [[value**0.5 for value in row] for row in counts[first : last + 1]], cmap="Blues_r", shading="nearest", vmin=0)
         labels = range(first, last + 1, max(1, (last - first) // 6))
         axes.set_yticks(list(labels), [names[index] for index in labels])
         return None

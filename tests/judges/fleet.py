@@ -164,8 +164,8 @@ class Fleet:
         ]
         flags = ["--enable-feature=native-histograms"] if native else []
         self.prometheus = Prometheus(self.work, scraping(targets, self.interval, rule_files=RULES, **self.notified.alerting), *flags, program=program)
-        until("all targets", lambda: len(self.query("up == 1")) == len(targets), 120)
-        until("the end of TrtllmExporterDown, which fires before the first scrape", lambda: not self.alerts(), 120)
+        until("all targets", lambda: len(self.query("up == 1")) == len(targets), 300)
+        until("the end of TrtllmExporterDown, which fires before the first scrape", lambda: not self.alerts(), 300)
 
     def query(self, expression, at=None):
         """The series of an instant query that have a value."""

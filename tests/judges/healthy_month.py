@@ -182,8 +182,8 @@ def scrape_gpus(series, node, at, args, target):
 
 
 def play(args, first, last):
-    """The days from first to before last."""
-    series = Series(first * DAY, last * DAY)
+    """The days from first to last, from noon to noon: a Prometheus that starts while a model sleeps cannot know that it does."""
+    series = Series(first * DAY + DAY // 2, last * DAY + DAY // 2)
     engines = {
         "n1": [Engine("chat", "1", "n1"), Engine("batch", "1", "n1", objectives=False), Engine("old", "1", "n1")],
         "n2": [Engine("chat", "1", "n2", 1), Engine("chat", "2", "n2", 2)],
