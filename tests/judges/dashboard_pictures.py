@@ -125,7 +125,7 @@ class Drawing:
         for (_, lower), (_, upper) in zip([(0, {}), *rows], rows):
             counts.append([max(0, upper.get(time, 0) - lower.get(time, 0)) or float("nan") for time in times])
         used = [index for index, row in enumerate(counts) if any(value == value for value in row)]
-        first, last = (used[0], used[-1]) if used else (0, 0)
+        first, last = (max(0, used[0] - 1), min(len(counts) - 1, used[-1] + 1)) if used else (0, 1)  # one row alone is not drawn
         names = [number(le, "s") for le in edges] + ["more"]
         axes.pcolormesh([at(time) for time in times], range(first, last + 1), [[value**0.5 for value in row] for row in counts[first : last + 1]], cmap="Blues_r", shading="nearest", vmin=0)
         labels = range(first, last + 1, max(1, (last - first) // 6))
