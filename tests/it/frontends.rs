@@ -123,3 +123,19 @@ fn frontends_that_share_their_counts_are_counted_exactly() {
     });
     assert_eq!(notice(&daemon), None);
 }
+
+#[test]
+fn frontends_whose_launcher_is_gone_are_unavailable_and_do_not_load() {
+    let server = Frontends::start("forwarded");
+    let daemon = server.daemon();
+    http::get(&server.address, "/test/lose");
+    daemon.until(|page| {
+        ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "a frontend has records".to_owned())
+    });
+    until(|| {
+        let doctor = String::from_utf8(run(&["doctor", &daemon.address, "--no-sources"]).stdout).expect("text");
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let says = "the process with the engine does not answer it";
+        ensure(doctor.contains("Nothing answers") && doctor.contains(says), || doctor.clone())
+    });
+}

@@ -28,6 +28,8 @@ struct Answers {
     more_keys: &'static str,
     /// Of `/server_info`, if the server has it.
     info: Option<serde_json::Value>,
+    /// Of `/kv_cache_events`, if the server has it.
+    events: Option<serde_json::Value>,
     /// Entries of `/perf_metrics` that were not read yet, if the server has it.
     entries: Option<Vec<serde_json::Value>>,
     /// As an invented later release may send them.
@@ -54,6 +56,7 @@ impl Server {
             iter: 0,
             more_keys: "",
             info: None,
+            events: None,
             entries: None,
             entries_in_object: false,
             begun: 0,
@@ -91,6 +94,10 @@ impl Server {
             "/perf_metrics" => self.change(|answers| match &mut answers.entries {
                 Some(entries) if answers.entries_in_object => (200, json!({"entries": entries}).to_string()),
                 Some(entries) => (200, serde_json::to_string(&std::mem::take(entries)).unwrap()),
+                None => (404, String::new()),
+            }),
+            "/kv_cache_events" => self.change(|answers| match answers.events.take() {
+                Some(events) => (200, events.to_string()),
                 None => (404, String::new()),
             }),
             "/server_info" => self.change(|answers| {
@@ -408,6 +415,15 @@ fn an_engine_that_is_newer_than_the_exporter_is_noticed() {
         std::thread::sleep(Duration::from_millis(300));
         ensure(text.contains("engine-newer") && text.contains("numDreams, wishes"), || text.to_string())
     });
+    // An older server takes its place.
+    server.change(|answers| answers.records_status = 503);
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "still up".to_owned()));
+    server.change(|answers| (answers.records_status, answers.more_keys) = (200, ""));
+    until(|| ensure(unread(&daemon) == json!([]), || unread(&daemon).to_string()));
+    until(|| {
+        let findings = daemon.get("/api/v1/findings").text().to_owned();
+        ensure(!findings.contains("engine-newer"), || findings)
+    });
 }
 
 fn unread(daemon: &Daemon) -> serde_json::Value {
@@ -430,6 +446,24 @@ fn new_names_of_entries_and_pages_and_answers_of_another_shape_are_noticed() {
     until(|| ensure(unread(&daemon) == all, || unread(&daemon).to_string()));
     assert_eq!(daemon.poll(&[], 3).get("trtllm_exporter_source_unread_keys", &[]), 4.0);
     assert_eq!(daemon.get("/api/v1/engines").json()[0]["missingEndpoints"], json!([]));
+}
+
+#[test]
+fn new_names_of_kv_cache_events_are_noticed_and_those_of_known_releases_are_not() {
+    let server = Server::start(FIXTURE);
+    let block = json!({"type": "stored_block", "block_hash": 7, "cache_level": 0, "priority": 35, "dream": 1, "cache_salt": null,
+        "mm_keys": [{"type": "mm_key", "hash": "00", "start_offset": 4}],
+        "tokens": [{"type": "unique_token", "token_id": 1, "token_extra_id": 0}]});
+    let stored = json!({"event_id": 1, "window_size": 4096, "attention_dp_rank": 0,
+        "data": {"type": "stored", "parent_hash": null, "blocks": [block]}});
+    server.change(|answers| answers.events = Some(json!([stored])));
+    let daemon = Daemon::start(&["--source", &format!("{}?kv_cache_events=true", server.source)]);
+    until(|| ensure(unread(&daemon) == json!(["dream"]), || unread(&daemon).to_string()));
+    let missing = json!(["/perf_metrics", "/kv_cache_events"]);
+    until(|| {
+        let found = daemon.get("/api/v1/engines").json()[0]["missingEndpoints"].clone();
+        ensure(found == missing, || found.to_string())
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ MODE is one of
   multiproc  as forwarded, with PROMETHEUS_MULTIPROC_DIR: each page has the sums of all frontends
 
 The engine has no load until GET /test/start, and none after GET /test/stop, which answers with what was really done.
+GET /test/lose ends the first frontend, the launcher.
 """
 
 import http.server
@@ -36,6 +37,7 @@ class Engine:
         # Requests that each frontend has finished. They differ, as those of frontends that have run for a while.
         self.finished = multiprocessing.Array("q", [6, 7, 8, 10])
         self.runs = multiprocessing.Value("b", 0)
+        self.lost = multiprocessing.Value("b", 0)
 
     def iterate(self):
         while True:
@@ -97,10 +99,16 @@ class Frontend(http.server.BaseHTTPRequestHandler):
             "/prometheus/metrics": self.page,
             "/test/start": self.start,
             "/test/stop": self.stop,
+            "/test/lose": self.lose,
         }
         answer = answers.get(self.path)
-        body = (answer() if answer else "").encode()
-        self.send_response(200 if answer else 404)
+        try:
+            status, body = (200, answer()) if answer else (404, "")
+        except OSError as error:
+            status = 503
+            body = json.dumps({"error": f"The launcher frontend that serves {self.path} is unavailable: {error!r}"})
+        body = body.encode()
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -126,6 +134,10 @@ class Frontend(http.server.BaseHTTPRequestHandler):
         time.sleep(0.3)
         return json.dumps({"records": self.engine.made.value, "finished": sum(self.engine.finished)})
 
+    def lose(self):
+        self.engine.lost.value = 1
+        return ""
+
     def log_message(self, *arguments):
         pass
 
@@ -137,6 +149,8 @@ def finish_requests():
         if os.getppid() != parent:
             os._exit(0)
         time.sleep(0.1 + 0.05 * cls.number)
+        if engine.lost.value and cls.number == 0:
+            os._exit(0)
         if not engine.runs.value:
             continue
         with engine.finished.get_lock():

@@ -92,6 +92,8 @@ pub struct Intake {
     /// Items with absurd values since the last poll ended.
     implausible: u64,
     recorder: Option<EngineRecorder>,
+    /// Restarts of the engine until the last poll.
+    restarts: u64,
     /// When the items of a recording were received. `None` for items of an engine.
     recorded: Option<Moment>,
 }
@@ -110,6 +112,7 @@ impl Intake {
             has_items: false,
             implausible: 0,
             recorder: None,
+            restarts: 0,
             recorded: None,
         }
     }
@@ -240,6 +243,12 @@ impl Intake {
         at: Moment,
     ) {
         self.fold_items(batch, at);
+        let restarts = self.engine.totals.engine_restarts;
+        // A server that answers again, or counts from 0, may be an older one: its names are looked at again.
+        let answers_again = result.is_ok() && self.source.last_failure.is_some();
+        if std::mem::replace(&mut self.restarts, restarts) != restarts || answers_again {
+            self.source.unread_keys = None;
+        }
         // A recording has its own ends of polls.
         if self.recorded.is_none() {
             self.engine.settle(batch.from_ring, at.instant);
@@ -518,6 +527,32 @@ mod tests {
         let (since, text) = poll(2, Some(&"x".repeat(99_999)));
         assert_eq!((since, text.map(|text| text.len())), (Some(1), Some(MAX_ERROR)), "since the first failure");
         assert_eq!(poll(3, None), (None, None));
+    }
+
+    #[test]
+    fn the_names_of_a_server_are_forgotten_when_another_one_may_have_replaced_it() {
+        let state = State::new(vec![EngineName::new("m", "1", "test")]);
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let error = SourceError::Engine { cause: "stopped".to_owned() };
+        let mut poll = |answers: bool, iter: u64, keys: &[&str]| {
+            let mut batch = Batch::default();
+            if answers {
+                let record = IterationStats { iter: Some(iter), num_active_requests: Some(1), ..Default::default() };
+                batch.items.push(Item::Record(Box::new(record)));
+            }
+            batch.keys = keys.iter().map(|key| (*key).to_owned()).collect();
+            let result = if answers { Ok(Presence::Present) } else { Err(&error) };
+            intake.end_poll(&mut batch, Duration::ZERO, result, Moment::now());
+            state.slots()[0].snapshot().source.unread_keys.as_ref().map(|keys| keys.join(" "))
+        };
+        assert_eq!(poll(true, 50, &["iter", "numDreams"]).as_deref(), Some("numDreams"));
+        assert_eq!(poll(true, 51, &["iter", "numWishes"]).as_deref(), Some("numDreams numWishes"), "sent now and then");
+        assert_eq!(poll(false, 0, &[]).as_deref(), Some("numDreams numWishes"), "nobody has replaced it yet");
+        assert_eq!(poll(true, 52, &[]), None, "not looked at yet");
+        assert_eq!(poll(true, 53, &["numWishes"]).as_deref(), Some("numWishes"));
+        // Replaced between two polls.
+        assert_eq!(poll(true, 1, &[]), None);
+        assert_eq!(poll(true, 2, &["iter"]).as_deref(), Some(""), "an older one");
     }
 
     #[test]

@@ -20,6 +20,10 @@ pub enum SourceError {
     #[error("{target} answered with status {status}; check that --source names the port of trtllm-serve")]
     HttpStatus { target: String, status: u16 },
     #[error(
+        "a frontend answers at {target}, but the process with the engine does not answer it; restart the server, and look at its log"
+    )]
+    LauncherGone { target: String },
+    #[error(
         "{target} did not send a JSON array of statistics: {cause}; check that --source names the port of trtllm-serve"
     )]
     NotJson { target: String, cause: String },
@@ -63,9 +67,10 @@ impl SourceError {
         match self {
             Self::Connect { .. } => ErrorKind::Connect,
             Self::Timeout { .. } | Self::Slow { .. } => ErrorKind::Timeout,
-            Self::HttpStatus { .. } | Self::Unauthorized { .. } | Self::NoOrchestratorPage { .. } => {
-                ErrorKind::HttpStatus
-            }
+            Self::HttpStatus { .. }
+            | Self::Unauthorized { .. }
+            | Self::LauncherGone { .. }
+            | Self::NoOrchestratorPage { .. } => ErrorKind::HttpStatus,
             Self::NotJson { .. } | Self::PrometheusPage { .. } | Self::NotAnOrchestrator { .. } => ErrorKind::NotJson,
             Self::Truncated { .. } => ErrorKind::Truncated,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
@@ -74,7 +79,7 @@ impl SourceError {
         }
     }
 
-    /// The server says that it is not ready yet.
+    /// The server says that it is not ready yet. A frontend starts after the engine, so one without an engine has lost it.
     #[must_use]
     pub const fn is_not_ready(&self) -> bool {
         matches!(self, Self::HttpStatus { status: 503, .. })

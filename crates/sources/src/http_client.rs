@@ -32,6 +32,8 @@ const MAX_BODY: usize = 16 << 20;
 const KEPT_BODY: usize = 128 << 10;
 /// Long responses that are being received or parsed, of all engines.
 static LONG_RESPONSES: Budget = Budget::new(MAX_BODY);
+/// In the answer of a frontend (`--num_serve_frontends`) that cannot reach the process with the engine.
+const LAUNCHER_GONE: &str = "The launcher frontend that serves ";
 /// hyper's own default is a read buffer of half a megabyte per connection.
 const READ_BUFFER: usize = 64 << 10;
 
@@ -170,7 +172,12 @@ impl HttpClient {
             self.connection = Some(connection);
         }
         if status != StatusCode::OK {
+            let has_no_launcher = status == StatusCode::SERVICE_UNAVAILABLE
+                && memchr::memmem::find(&self.body, LAUNCHER_GONE.as_bytes()).is_some();
             self.body.clear();
+            if has_no_launcher {
+                return Err(SourceError::LauncherGone { target: url });
+            }
             if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
                 self.token.refused();
                 return Err(SourceError::Unauthorized { target: url, status: status.as_u16() });
@@ -303,6 +310,27 @@ mod tests {
             }
         };
         (target, tokio::spawn(serving))
+    }
+
+    #[tokio::test]
+    async fn a_frontend_that_lost_its_engine_is_not_one_that_loads() {
+        // As upstream's serve/multi_frontend.py answers.
+        let gone = r#"{"error":"The launcher frontend that serves /metrics is unavailable: ClientConnectorError()"}"#;
+        for (body, loads) in [(gone, false), ("", true), (r#"{"error":"LLM is unavailable"}"#, true)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut client = HttpClient::new(TargetServer::plain(format!("http://{}", listener.local_addr().unwrap())));
+            let answer = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                assert!(stream.read(&mut [0; 1000]).await.unwrap() > 0);
+                let head = format!("HTTP/1.1 503 Service Unavailable\r\ncontent-length: {}\r\n\r\n", body.len());
+                stream.write_all((head + body).as_bytes()).await.unwrap();
+                stream
+            };
+            let (read, _stream) = tokio::join!(client.read(Method::GET, "/metrics"), answer);
+            let error = read.unwrap_err();
+            assert_eq!((error.is_not_ready(), error.kind()), (loads, trtllm_model::ErrorKind::HttpStatus), "{error}");
+            assert!(client.received().is_empty());
+        }
     }
 
     #[test]

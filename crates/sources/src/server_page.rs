@@ -78,6 +78,8 @@ impl ServerPageReader {
     /// The server does not answer: the one that answers next may be another one.
     pub(super) fn may_be_replaced(&mut self) {
         (self.missing, self.several_frontends, self.last) = (false, false, None);
+        // The page that is being read may be that of the last server.
+        self.reading = JoinSet::new();
     }
 
     /// The last page that has arrived, if it arrived before `before`. Its counts are cumulative, so an earlier page that was not

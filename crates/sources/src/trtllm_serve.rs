@@ -67,8 +67,6 @@ pub struct TrtllmServe {
     /// None once the server has answered: its start is over.
     startup_due: Option<Instant>,
     keys: KeyWatch,
-    /// `/perf_metrics` does not exist.
-    no_perf_metrics: bool,
     /// How much of the response of this step is parsed; None before its request and after its last part.
     unparsed: Option<ArrayPosition>,
 }
@@ -96,6 +94,14 @@ struct Endpoint {
     statistics: StatisticsArray,
     due: Instant,
     keys: KeyWatch,
+    /// The server does not have it.
+    missing: bool,
+}
+
+impl Endpoint {
+    fn new(method: Method, path: &'static str, timeout: Duration, statistics: StatisticsArray) -> Self {
+        Self { method, path, timeout, statistics, due: Instant::now(), keys: KeyWatch::new(), missing: false }
+    }
 }
 
 impl Entries {
@@ -132,15 +138,13 @@ impl TrtllmServe {
             lines.check_beside().await?;
         }
         let server = TargetServer::new(access).await?;
-        let due = Instant::now();
         let mut extras = Vec::new();
         if enabled.perf_metrics && enabled.lines.is_none() {
-            let (timeout, statistics, keys) = (EXTRAS_TIMEOUT, StatisticsArray::PerfMetrics, KeyWatch::new());
-            extras.push(Endpoint { method: Method::GET, path: "/perf_metrics", timeout, statistics, due, keys });
+            extras.push(Endpoint::new(Method::GET, "/perf_metrics", EXTRAS_TIMEOUT, StatisticsArray::PerfMetrics));
         }
         if enabled.kv_cache_events {
-            let (timeout, statistics, keys) = (KV_EVENTS_TIMEOUT, StatisticsArray::KvCacheEvents, KeyWatch::new());
-            extras.push(Endpoint { method: Method::POST, path: "/kv_cache_events", timeout, statistics, due, keys });
+            let events = StatisticsArray::KvCacheEvents;
+            extras.push(Endpoint::new(Method::POST, "/kv_cache_events", KV_EVENTS_TIMEOUT, events));
         }
         let entries = if enabled.perf_metrics || enabled.lines.is_some() { Entries::UNKNOWN } else { Entries::Absent };
         let page = enabled.prometheus_metrics.then(|| ServerPageReader::new(server.clone()));
@@ -156,9 +160,8 @@ impl TrtllmServe {
             entries,
             about,
             version: VersionReader::new(EXTRAS_TIMEOUT),
-            startup_due: Some(due),
+            startup_due: Some(Instant::now()),
             keys: KeyWatch::new(),
-            no_perf_metrics: false,
             unparsed: None,
         })
     }
@@ -181,9 +184,9 @@ impl TrtllmServe {
             if self.page.as_ref().is_some_and(|page| page.several_frontends) {
                 batch.notice = batch.notice.or(Some(SEVERAL_FRONTENDS));
             }
-            let no_page = self.page.as_ref().is_some_and(|page| page.missing);
-            let endpoints = [(self.no_perf_metrics, "/perf_metrics"), (no_page, server_page::PATH)];
-            batch.missing_endpoints = Some(endpoints.into_iter().filter_map(|(is, path)| is.then_some(path)).collect());
+            let extras = self.extras.iter().filter(|endpoint| endpoint.missing).map(|endpoint| endpoint.path);
+            let page = self.page.as_ref().filter(|page| page.missing).map(|_| server_page::PATH);
+            batch.missing_endpoints = Some(extras.chain(page).collect());
         }
         Ok(Presence::Present)
     }
@@ -261,10 +264,9 @@ impl TrtllmServe {
             let read = self.client.read(endpoint.method.clone(), endpoint.path);
             let answer = tokio::time::timeout(endpoint.timeout, read).await;
             complete = matches!(answer, Ok(Ok(_)));
+            endpoint.missing = matches!(answer, Ok(Err(SourceError::HttpStatus { status: 404, .. })));
             if endpoint.statistics == StatisticsArray::PerfMetrics {
-                let missing = matches!(answer, Ok(Err(SourceError::HttpStatus { status: 404, .. })));
-                self.entries = self.entries.after_reading(asked, missing);
-                self.no_perf_metrics = missing;
+                self.entries = self.entries.after_reading(asked, endpoint.missing);
             }
         }
         self.unparsed = None;
@@ -281,7 +283,7 @@ impl TrtllmServe {
         // An error at the end of an incomplete answer says nothing about its shape.
         if complete && matches!(result, Err(ParseError::NotJson(_))) {
             batch.keys.insert(endpoint.path.to_owned());
-        } else if endpoint.statistics == StatisticsArray::PerfMetrics {
+        } else {
             endpoint.keys.look_at_first(self.client.received(), &mut batch.keys);
         }
         self.client.release();

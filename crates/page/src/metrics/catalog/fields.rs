@@ -92,17 +92,6 @@ static OTHERS: &[(Switch, &[Id])] = &[
     (Switch::Iterations, &[Id::EngineConfigInfo]),
     (Switch::PyTorch, &[Id::StatisticsInterval]),
     (Switch::CrossAttention, &[Id::CrossKvBlocks]),
-    (
-        Switch::KvEvents,
-        &[
-            Id::KvEvents,
-            Id::KvEventsLost,
-            Id::KvBlocksStored,
-            Id::KvBlocksRemoved,
-            Id::KvBlocksUpdated,
-            Id::KvTierBlocks,
-        ],
-    ),
 ];
 
 /// The statistics of which any one feeds the family. Empty for a family that is not an engine's. A family of another exporter's
@@ -370,5 +359,25 @@ fields! {
         acceptanceRate [RequestSpecAcceptance]
         totalAcceptedDraftTokens [RequestDraftTokens RequestSpecAcceptance]
         totalDraftTokens [RequestDraftTokens RequestSpecAcceptance]
+    }
+    KvCacheEvent: KvEvents {
+        eventId [KvEventsLost]
+        attentionDpRank [KvEventsLost]
+        data [KvEvents]
+    }
+    KvCacheEventData: KvEvents {
+        type [KvEvents]
+        numBlocksPerCacheLevel [KvTierBlocks]
+        blocks [KvBlocksStored]
+        blockHashes [KvBlocksRemoved]
+        blockHash [KvBlocksRemoved]
+        cacheLevel [KvBlocksUpdated]
+    }
+    StoredBlock: KvEvents {
+        blockHash [KvBlocksRemoved]
+        cacheLevel [KvBlocksStored]
+    }
+    LevelChange: KvEvents {
+        newValue [KvBlocksUpdated]
     }
 }
