@@ -47,16 +47,17 @@ class Upstream:
             REGISTRY.unregister(metric)
             self.registry.register(metric)
 
-    def log(self, iterations, requests):
+    def log(self, iterations, requests, corrected=False):
         for record in iterations:
             self.collector.log_iteration_stats(record)
         for request in requests:
             timing = self.perf_utils.RequestEventTiming
             times = {getattr(timing, name.upper()): time for name, time in request["perf_metrics"]["timing_metrics"].items()}
-            # It has no length and no reason, but without a reason the collector ignores the request.
-            times = self.perf_utils.process_req_perf_metrics(times, output_length=0)
+            knows_both = times.get(timing.FIRST_TOKEN_TIME) and times.get(timing.LAST_TOKEN_TIME)
+            length = request["outputTokens"] if knows_both or not corrected else 0
+            times = self.perf_utils.process_req_perf_metrics(times, output_length=length)
             cached = {self.perf_utils.MetricNames.PROMPT_CACHE_CACHED_TOKENS: request["cachedTokens"]}
-            self.collector.log_request_metrics_dict(times | cached | {"finished_reason": "unknown"})
+            self.collector.log_request_metrics_dict(times | cached | {"finished_reason": "length"})
 
     def samples(self):
         return samples(generate_latest(self.registry).decode())
@@ -115,6 +116,8 @@ ARGUED = [
      "only the server knows it: neither /metrics nor /perf_metrics contains it"),
     (r"max_(batch_size|num_tokens)_.*", lambda p: p.ours is None and p.theirs == 0,
      "PyTorch never sets these limits and sends 0; ours are absent"),
+    (r"time_per_output_token_seconds", lambda p: same(p.ours, p.corrected),
+     "a request without the time of its first token has no time per token; upstream takes the missing time for 0"),
     (r"num_requests_completed_total", lambda p: same(p.ours, p.corrected or 0),
      "the C++ executor repeats the completed requests of its idle flush in the next record; upstream counts them twice"),
     (r"kv_cache_(reused|missed)_blocks_total", lambda p: same(p.ours or 0, p.corrected or 0),
@@ -137,7 +140,7 @@ def compare(kind, options, modules, directory, differences, reasons):
     steps = records.KINDS[kind](random.Random(f"{options.seed} {kind}"), options.records)
     for number, step in enumerate(steps):
         upstream.log(step.records, step.requests)
-        judge.log(step.corrected, step.requests)
+        judge.log(step.corrected, step.requests, corrected=True)
         ours.send(step.records + step.requests)
         if number % options.every:
             continue

@@ -198,9 +198,10 @@ def perf_metrics(rand, count):
             times.append(times[-1] + rand.choice((0.0, rand.random() / 9, rand.random() * 9, -0.5)))
         names = ("arrival_time", "first_scheduled_time", "first_token_time", "last_token_time")
         times = {name: 0.0 if rand.random() < 0.1 else time for name, time in zip(names, times)}
-        # Only a publisher knows the cached tokens of a request.
+        # Only a publisher knows the cached tokens and the length of a request.
         cached = rand.choice((0, 64, 65, 700, 9000))
-        yield step._replace(requests=[{"request_id": number, "cachedTokens": cached, "perf_metrics": {"timing_metrics": times}}])
+        yield step._replace(requests=[{"request_id": number, "cachedTokens": cached, "outputTokens": rand.choice((1, 2, 40, 900)),
+                                       "perf_metrics": {"timing_metrics": times}}])
 
 
 with_views = partial(plain, without=("requestStats",))
