@@ -52,8 +52,9 @@ mod recorder;
 mod reference;
 mod reference_page;
 mod reload;
-mod server_page;
 #[cfg(feature = "executor")]
+mod rulings;
+mod server_page;
 mod simulated;
 mod support;
 mod tls;

@@ -1,0 +1,309 @@
+//! What TensorRT-LLM's counts and rows mean, found by reading its source: each statement as a test by its own numbers. docs/semantics.md
+//! says the same in words. Times are milliseconds since the first record.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use trtllm_engine::EngineFold;
+use trtllm_model::{EngineName, IterationStats, Objectives, RequestStatsPerIteration};
+use trtllm_page::exposition::negotiate::Format;
+use trtllm_page::metrics::catalog::Group;
+use trtllm_page::metrics::compat::CompatSets;
+use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_page::state::{EngineSnapshot, State};
+
+use crate::support::page::Page;
+
+mod counts;
+
+/// Of each iteration but the first after idle.
+const LATENCY: u64 = 50;
+
+struct Engine {
+    fold: EngineFold,
+    start: Instant,
+}
+
+impl Engine {
+    fn new() -> Self {
+        Self { fold: EngineFold::new(Duration::from_secs(15)), start: Instant::now() }
+    }
+
+    /// Takes a record that is received at once.
+    fn record(&mut self, record: &Value) {
+        let at = record["at"].as_u64().unwrap();
+        let stats: IterationStats = serde_json::from_value(record.clone()).unwrap();
+        let instant = self.start + Duration::from_millis(at);
+        self.fold.absorb(&stats, instant, (at * 1000).try_into().unwrap()).unwrap();
+    }
+
+    fn records(records: &[Value]) -> Self {
+        let mut engine = Self::new();
+        records.iter().for_each(|record| engine.record(record));
+        engine
+    }
+
+    /// The page after all requests that ended are known to have no entries.
+    fn page(&mut self) -> Page {
+        let later = self.start + Duration::from_secs(600);
+        self.fold.settle(false, later);
+        let name = EngineName {
+            model: "m".to_owned(),
+            version: "1".to_owned(),
+            labels: Vec::new(),
+            source: "replay",
+            objectives: Objectives::default(),
+        };
+        let state = State::new(vec![name]);
+        state.slots()[0].publish(EngineSnapshot {
+            latest: self.fold.latest().copied(),
+            totals: self.fold.totals.clone(),
+            requests: self.fold.requests.totals.clone(),
+            stages: self.fold.stages(),
+            ..EngineSnapshot::starting()
+        });
+        let selection = Selection::of(&[Group::Triton, Group::Engine]);
+        let page = PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), selection);
+        let mut text = Vec::new();
+        trtllm_page::exposition::render(&page, Format::Text, &mut text);
+        Page::parse(&String::from_utf8(text).unwrap())
+    }
+}
+
+/// Number and sum of what a histogram has observed, in milliseconds.
+fn observed(page: &Page, family: &str) -> (u64, u64) {
+    let value = |end: &str| page.find(&format!("nv_trt_llm_{family}_seconds_{end}"), &[]).unwrap_or(0.0);
+    (value("count") as u64, (value("sum") * 1000.0).round() as u64)
+}
+
+/// The times of the only request: to the first token, end to end, in the queue, prefill and decode, and per output token.
+fn times(page: &Page) -> [u64; 6] {
+    [
+        "time_to_first_token",
+        "e2e_request_latency",
+        "request_queue_time",
+        "request_prefill_time",
+        "request_decode_time",
+        "time_per_output_token",
+    ]
+    .map(|family| {
+        let (count, sum) = observed(page, family);
+        assert_eq!(count, 1, "{family}");
+        sum
+    })
+}
+
+/// A record of the C++ executor, stamped at `at`.
+fn cpp(iter: u64, at: u64, rows: Value) -> Value {
+    json!({"at": at, "timestamp": format!("11-24-2026 10:00:{:02}.{:03}000", at / 1000, at % 1000), "iter": iter,
+        "iterLatencyMS": LATENCY, "numActiveRequests": 1, "numQueuedRequests": 0, "numNewActiveRequests": 0, "numCompletedRequests": 0,
+        "inflightBatchingStats": {"numScheduledRequests": 1, "numContextRequests": 0, "numGenRequests": 1, "numCtxTokens": 0},
+        "requestStats": rows})
+}
+
+/// A record of the PyTorch engine.
+fn pytorch(iter: u64, at: u64, rows: Value) -> Value {
+    let mut record = cpp(iter, at, rows);
+    record["schedulerMode"] = json!("overlap");
+    record
+}
+
+fn row(stage: &str, scheduled: bool, tokens: u64) -> Value {
+    json!([{"id": 7, "stage": stage, "scheduled": scheduled, "paused": false, "numGeneratedTokens": tokens,
+        "contextPrefillPosition": 96}])
+}
+
+const CONTEXT: &str = "CONTEXT_IN_PROGRESS";
+const GENERATION: &str = "GENERATION_IN_PROGRESS";
+const COMPLETE: &str = "GENERATION_COMPLETE";
+
+/// A request of three tokens of the C++ executor, without its end.
+fn begun_in_cpp() -> Vec<Value> {
+    vec![
+        cpp(10, 1000, json!([])),
+        cpp(11, 1050, row(CONTEXT, true, 0)),
+        cpp(12, 1100, row(GENERATION, true, 1)),
+        cpp(13, 1150, row(GENERATION, true, 2)),
+    ]
+}
+
+/// The same request in the PyTorch engine. The record of a batch has the tokens that the batch made.
+fn whole_in_pytorch() -> Vec<Value> {
+    vec![
+        pytorch(10, 1000, json!([])),
+        pytorch(11, 1050, row(GENERATION, true, 1)),
+        pytorch(12, 1100, row(GENERATION, true, 2)),
+        pytorch(13, 1150, row(COMPLETE, true, 3)),
+    ]
+}
+
+#[test]
+fn ruling_a_batch_of_the_cpp_executor_ended_at_the_timestamp_of_the_record_with_the_complete_row() {
+    let mut records = begun_in_cpp();
+    records.push(cpp(14, 1200, row(COMPLETE, false, 3)));
+    // Arrived in the pass that ends at 1050, first scheduled at 1050, first token at 1100, ended at 1200.
+    assert_eq!(times(&Engine::records(&records).page()), [100, 200, 50, 50, 100, 50]);
+}
+
+#[test]
+fn ruling_the_rows_of_the_idle_flush_ended_at_its_timestamp_too() {
+    let mut records = begun_in_cpp();
+    let mut flush = cpp(14, 1190, row(COMPLETE, false, 3));
+    flush["numActiveRequests"] = json!(0);
+    flush["iterLatencyMS"] = json!(0.0);
+    flush["inflightBatchingStats"]["numScheduledRequests"] = json!(0);
+    records.push(flush);
+    assert_eq!(times(&Engine::records(&records).page()), [100, 190, 50, 50, 90, 45]);
+}
+
+#[test]
+fn ruling_a_static_batch_ended_at_the_previous_timestamp() {
+    let mut records = begun_in_cpp();
+    records.push(cpp(14, 1200, row(COMPLETE, false, 3)));
+    for record in &mut records {
+        let batch = json!({"numScheduledRequests": 1, "numContextRequests": 0, "numCtxTokens": 0, "numGenTokens": 1, "emptyGenSlots": 0});
+        (record["staticBatchingStats"], record["inflightBatchingStats"]) = (batch, Value::Null);
+    }
+    // It runs before the record is stamped: scheduled at 1000, first token at 1100, ended at 1150.
+    assert_eq!(times(&Engine::records(&records).page()), [100, 150, 0, 100, 50, 25]);
+}
+
+#[test]
+fn ruling_a_batch_of_the_pytorch_engine_ended_at_its_timestamp_plus_its_latency() {
+    // Arrived during the batch before, scheduled at 1050, first token at 1100, ended at 1150 + 50.
+    assert_eq!(times(&Engine::records(&whole_in_pytorch()).page()), [100, 200, 50, 50, 100, 50]);
+}
+
+#[test]
+fn ruling_the_first_latency_after_idle_of_the_pytorch_engine_contains_the_wait() {
+    let mut engine = Engine::new();
+    let mut ended = whole_in_pytorch();
+    ended[3]["numCompletedRequests"] = json!(1);
+    ended.iter().for_each(|record| engine.record(record));
+    let before = engine.page();
+    // The batch starts at 9000. Its latency counts from the end of the batch before, at 1200.
+    let mut woken = pytorch(14, 9000, row(GENERATION, true, 1));
+    (woken["requestStats"][0]["id"], woken["numNewActiveRequests"], woken["iterLatencyMS"]) =
+        (json!(8), json!(1), json!(7900));
+    let mut end = pytorch(15, 9100, row(COMPLETE, true, 2));
+    end["requestStats"][0]["id"] = json!(8);
+    engine.record(&woken);
+    engine.record(&end);
+    let after = engine.page();
+    let took = |family| observed(&after, family).1 - observed(&before, family).1;
+    assert_eq!((took("time_to_first_token"), took("e2e_request_latency")), (100, 150));
+    assert_eq!(observed(&after, "iteration_latency").1 - observed(&before, "iteration_latency").1, 50);
+}
+
+#[test]
+fn ruling_records_without_a_timestamp_have_the_time_of_their_receipt() {
+    let mut records = whole_in_pytorch();
+    for record in &mut records {
+        record.as_object_mut().unwrap().remove("timestamp");
+    }
+    assert_eq!(times(&Engine::records(&records).page()), [100, 200, 50, 50, 100, 50]);
+}
+
+#[test]
+fn ruling_rows_of_an_overlapped_batch_show_requests_that_were_fetched_later() {
+    let records = [
+        pytorch(10, 1000, json!([])),
+        pytorch(11, 1050, row(CONTEXT, false, 0)),
+        // The prefill of the next batch reads "generation" with no token.
+        pytorch(12, 1100, row(GENERATION, true, 0)),
+        pytorch(13, 1150, row(GENERATION, true, 1)),
+        pytorch(14, 1200, row(COMPLETE, true, 3)),
+    ];
+    // Arrived at 1050, scheduled at 1100, first token at 1200, ended at 1250.
+    assert_eq!(times(&Engine::records(&records).page()), [150, 200, 50, 100, 50, 25]);
+}
+
+#[test]
+fn ruling_a_dropped_iteration_loses_the_rows_of_rank_0() {
+    let mut engine = Engine::new();
+    for (iter, record) in whole_in_pytorch().into_iter().enumerate() {
+        // The iteration with the first token is missing.
+        if iter == 1 {
+            continue;
+        }
+        for rank in 0..2 {
+            let mut record = record.clone();
+            (record["attentionDpRank"], record["statsSequence"]) = (json!(rank), json!(iter + 1));
+            if rank > 0 {
+                record["requestStats"] = json!([]);
+            }
+            engine.record(&record);
+        }
+    }
+    let page = engine.page();
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 1);
+    assert_eq!(page.count("nv_llm_output_token_len_count", &[]), 1, "its length is known");
+    assert_eq!((observed(&page, "e2e_request_latency"), observed(&page, "time_to_first_token")), ((0, 0), (0, 0)));
+}
+
+#[test]
+fn ruling_releases_without_rows_have_no_times_of_requests() {
+    let mut records = whole_in_pytorch();
+    records.iter_mut().for_each(|record| record["requestStats"] = Value::Null);
+    let page = Engine::records(&records).page();
+    assert_eq!(observed(&page, "e2e_request_latency"), (0, 0));
+    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=none"]), 1.0);
+}
+
+#[test]
+fn ruling_rows_without_a_number_have_lengths_and_no_times() {
+    let mut engine = Engine::new();
+    for record in begun_in_cpp() {
+        let rows = json!({"requestStats": record["requestStats"]});
+        engine.record(&cpp(record["iter"].as_u64().unwrap(), record["at"].as_u64().unwrap(), Value::Null));
+        let rows: RequestStatsPerIteration = serde_json::from_value(rows).unwrap();
+        engine.fold.absorb_requests(&rows, engine.start).unwrap();
+    }
+    let rows: RequestStatsPerIteration =
+        serde_json::from_value(json!({"requestStats": row(COMPLETE, false, 3)})).unwrap();
+    engine.fold.absorb_requests(&rows, engine.start).unwrap();
+    let page = engine.page();
+    assert_eq!((page.count("nv_llm_output_token_len_count", &[]), observed(&page, "e2e_request_latency")), (1, (0, 0)));
+}
+
+#[test]
+fn ruling_the_tokens_of_a_complete_row_contain_the_last_one() {
+    let mut records = begun_in_cpp();
+    records.push(cpp(14, 1200, row(COMPLETE, false, 3)));
+    for records in [records, whole_in_pytorch()] {
+        let page = Engine::records(&records).page();
+        assert_eq!(page.get("nv_llm_output_token_len_sum", &[]), 3.0);
+        assert_eq!(page.get("nv_llm_input_token_len_sum", &[]), 96.0);
+    }
+}
+
+#[test]
+fn ruling_a_cancelled_request_of_the_cpp_executor_has_no_tokens_and_is_the_same_request() {
+    let mut records = begun_in_cpp();
+    records.push(cpp(14, 1200, row(COMPLETE, false, 0)));
+    let page = Engine::records(&records).page();
+    assert_eq!((observed(&page, "e2e_request_latency"), observed(&page, "time_to_first_token")), ((1, 200), (1, 100)));
+}
+
+#[test]
+fn ruling_a_complete_row_that_is_scheduled_is_one_of_the_pytorch_engine() {
+    // Neither record says by itself which engine wrote it.
+    let [scheduled, not] = [true, false].map(|scheduled| {
+        let mut records = begun_in_cpp();
+        records.push(cpp(14, 1200, row(COMPLETE, scheduled, 3)));
+        let mut engine = Engine::records(&records);
+        observed(&engine.page(), "e2e_request_latency")
+    });
+    assert_eq!((not, scheduled), ((1, 200), (1, 250)), "its time is the start of the batch");
+}
+
+#[test]
+fn ruling_of_several_complete_rows_of_a_request_the_first_counts() {
+    let mut records = begun_in_cpp();
+    // It still transfers its cache.
+    records.extend([14, 15, 16].map(|iter| cpp(iter, iter * 50 + 500, row(COMPLETE, false, 3))));
+    let page = Engine::records(&records).page();
+    assert_eq!(times(&page), [100, 200, 50, 50, 100, 50]);
+    assert_eq!(page.get("nv_llm_output_token_len_sum", &[]), 3.0);
+}

@@ -1,0 +1,149 @@
+//! Counts of the KV cache, of the queue and of transfers.
+
+use serde_json::{Value, json};
+
+use super::{COMPLETE, CONTEXT, Engine, GENERATION, LATENCY, cpp, observed, pytorch, row};
+use crate::support::page::Page;
+
+// newActiveRequestsQueueLatencyMS
+
+/// Records with this value and these new requests in turn.
+fn queued(engine: fn(u64, u64, Value) -> Value, values: &[(f64, u64)]) -> (u64, u64) {
+    let records: Vec<Value> = (0_u64..)
+        .zip(values)
+        .map(|(at, (value, new))| {
+            let mut record = engine(at + 1, 1000 + at * LATENCY, json!([]));
+            (record["newActiveRequestsQueueLatencyMS"], record["numNewActiveRequests"]) = (json!(value), json!(new));
+            record
+        })
+        .collect();
+    observed(&Engine::records(&records).page(), "new_request_queue_time")
+}
+
+#[test]
+fn ruling_the_queue_latency_of_the_cpp_executor_is_milliseconds_of_one_iteration() {
+    assert_eq!(queued(cpp, &[(300.0, 2), (0.0, 0), (40.0, 1)]), (3, 340));
+}
+
+#[test]
+fn ruling_the_queue_latency_of_the_pytorch_engine_is_a_sum_of_seconds_since_its_start() {
+    assert_eq!(queued(pytorch, &[(0.3, 2), (0.3, 0), (0.34, 1)]), (3, 340));
+}
+
+/// Iterations of two ranks: what rank 0 says that requests have waited, and the new requests of both.
+fn queued_by_rank(key: &str, iterations: &[(f64, [u64; 2])]) -> (u64, u64) {
+    let mut engine = Engine::new();
+    for (at, (value, new)) in (0_u64..).zip(iterations) {
+        for (rank, new) in new.iter().enumerate() {
+            let mut record = pytorch(at + 1, 1000 + at * LATENCY, json!([]));
+            (record["attentionDpRank"], record["numNewActiveRequests"]) = (json!(rank), json!(new));
+            record[key] = json!(rank);
+            record["newActiveRequestsQueueLatencyMS"] = json!(if rank == 0 { *value } else { 0.0 });
+            engine.record(&record);
+        }
+    }
+    observed(&engine.page(), "new_request_queue_time")
+}
+
+#[test]
+fn ruling_copied_rows_of_ranks_have_no_mean_queue_latency() {
+    // The sum is that of all ranks, the number of new requests that of rank 0.
+    assert_eq!(queued_by_rank("attentionDpRank", &[(0.4, [1, 0]), (0.8, [1, 0])]), (0, 0));
+}
+
+#[test]
+fn ruling_own_rows_of_ranks_have_the_increase_of_rank_0_over_the_new_requests_of_all() {
+    assert_eq!(queued_by_rank("rank", &[(0.4, [1, 1]), (1.0, [0, 3])]), (5, 1000));
+}
+
+// KvCacheStats
+
+/// The page after the counts were first 0 and then these: allocated, newly allocated, reused, missed.
+fn cached(allocated: u64, new: u64, reused: u64, missed: Option<u64>) -> Page {
+    let record = |iter: u64, of: [u64; 3], missed: Option<u64>| {
+        let mut record = cpp(iter, 1000 + iter * LATENCY, json!([]));
+        record["kvCacheStats"] = json!({"maxNumBlocks": 900, "freeNumBlocks": 400, "usedNumBlocks": 500, "tokensPerBlock": 32,
+            "allocTotalBlocks": of[0], "allocNewBlocks": of[1], "reusedBlocks": of[2], "missedBlocks": missed});
+        record
+    };
+    Engine::records(&[record(1, [0; 3], missed.map(|_| 0)), record(2, [allocated, new, reused], missed)]).page()
+}
+
+fn blocks(page: &Page, what: &str) -> Option<f64> {
+    page.find(&format!("nv_trt_llm_kv_cache_blocks_{what}_total"), &[])
+}
+
+fn efficiency(page: &Page) -> Option<f64> {
+    page.find("nv_trt_llm_kv_cache_reuse_efficiency_ratio", &[])
+}
+
+#[test]
+fn ruling_allocated_blocks_that_are_not_new_displaced_cached_content() {
+    let page = cached(30, 12, 8, Some(2));
+    let counted = ["allocated", "newly_allocated", "reused", "missed"].map(|what| blocks(&page, what).unwrap());
+    assert_eq!(counted, [30.0, 12.0, 8.0, 2.0], "each as the engine counts it: none is derived from another");
+    assert_eq!(efficiency(&page), Some(0.8));
+}
+
+#[test]
+fn ruling_a_reused_block_is_not_an_allocated_one() {
+    // More hits than allocations: a share of the allocated blocks would be 4.
+    let page = cached(5, 5, 20, Some(5));
+    assert_eq!((efficiency(&page), blocks(&page, "allocated")), (Some(0.8), Some(5.0)));
+}
+
+#[test]
+fn ruling_reuse_efficiency_is_absent_if_nothing_was_looked_up() {
+    // Reuse is off: every allocation is a new one.
+    let page = cached(30, 30, 0, Some(0));
+    assert_eq!((efficiency(&page), blocks(&page, "newly_allocated")), (None, Some(30.0)));
+}
+
+#[test]
+fn ruling_without_missed_blocks_the_efficiency_is_that_of_reused_and_allocated_ones() {
+    let page = cached(30, 12, 10, None);
+    assert_eq!((efficiency(&page), blocks(&page, "missed").unwrap_or(0.0)), (Some(0.25), 0.0));
+}
+
+#[test]
+fn ruling_the_second_manager_counts_each_allocation_as_a_new_one_and_misses_without_reuse() {
+    let page = cached(30, 30, 0, Some(25));
+    assert_eq!(blocks(&page, "allocated"), blocks(&page, "newly_allocated"));
+    assert_eq!(efficiency(&page), Some(0.0));
+}
+
+// disServingStats
+
+/// The page after the rows of one disaggregated request: stage, transfer time in milliseconds.
+fn transferred(rows: &[(&str, f64)]) -> Page {
+    let records: Vec<Value> = (0_u64..)
+        .zip(rows)
+        .map(|(at, (stage, ms))| {
+            let mut rows = row(stage, *stage != COMPLETE, 1);
+            rows[0]["disServingStats"] = json!({"kvCacheTransferMS": ms, "kvCacheSize": 4096});
+            cpp(10 + at, 1000 + at * LATENCY, rows)
+        })
+        .collect();
+    Engine::records(&records).page()
+}
+
+fn transfers(page: &Page) -> (f64, f64) {
+    let value = |kind: &str| {
+        let label = format!("disaggregated_serving_type={kind}");
+        page.find("nv_trt_llm_disaggregated_serving_metrics", &[&label]).unwrap_or(0.0)
+    };
+    (value("request_count"), value("kv_cache_transfer_ms"))
+}
+
+#[test]
+fn ruling_a_context_request_that_ends_before_its_transfer_is_no_transfer() {
+    let page = transferred(&[(CONTEXT, 0.0), (GENERATION, 0.0), (COMPLETE, 0.0)]);
+    assert_eq!((transfers(&page), observed(&page, "kv_cache_transfer")), ((0.0, 0.0), (0, 0)));
+}
+
+#[test]
+fn ruling_a_generation_request_has_its_final_transfer_on_every_later_row_and_counts_once() {
+    let page =
+        transferred(&[(GENERATION, 0.0), (GENERATION, 20.0), (GENERATION, 20.0), (COMPLETE, 20.0), (COMPLETE, 20.0)]);
+    assert_eq!((transfers(&page), observed(&page, "kv_cache_transfer")), ((1.0, 20.0), (1, 20)));
+}
