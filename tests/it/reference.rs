@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::server_page::{self, Server};
 use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::ensure;
@@ -135,6 +136,9 @@ fn request_rows_and_all_counts_equal_the_reference() {
 #[test]
 fn requests_with_exact_times_equal_the_reference_and_count_once() {
     let page = compare(2, &["--entries"]);
+    for name in ["inter_token_latency", "inter_step_latency", "server_time_to_first_token"] {
+        assert!(page.count(&format!("nv_trt_llm_{name}_seconds_count"), &[]) > 50, "{name}");
+    }
     let entries = page.count("nv_trt_llm_request_iterations_count", &[]);
     assert_eq!(page.count("nv_trt_llm_time_to_first_token_seconds_count", &[]), entries);
 }
@@ -155,6 +159,34 @@ fn sampled_statistics_equal_the_reference_and_have_no_token_counters() {
     let page = compare(4, &["--last", "sampled"]);
     assert_eq!(page.get("nv_trt_llm_statistics_interval_iterations", &[]), 10.0);
     assert_eq!(page.find("nv_trt_llm_generation_tokens_total", &[]), None);
+}
+
+#[test]
+fn pages_of_a_server_equal_the_reference() {
+    #[derive(serde::Deserialize)]
+    struct Pages {
+        pages: Vec<String>,
+        /// Name, labels and value.
+        expected: Vec<(String, Vec<String>, f64)>,
+    }
+    let output = python("server_pages.py").arg("1").stderr(Stdio::inherit()).output().unwrap();
+    let Pages { pages, expected } = serde_json::from_slice(&output.stdout).unwrap();
+    let server = Server::start(&pages[0]);
+    let daemon = server_page::start(&server);
+    for page in &pages[1..] {
+        server.show(&daemon, page.clone());
+    }
+    let wrong = |page: &Page| {
+        let differs = |(name, labels, value): &(String, Vec<String>, f64)| {
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            // The exporter keeps sums in nanoseconds.
+            let shown = page.find(name, &labels).filter(|shown| (shown - value).abs() <= 1e-6 * value.max(1.0));
+            shown.is_none().then(|| format!("{name} {labels:?}: {:?}, not {value}", page.find(name, &labels)))
+        };
+        expected.iter().filter_map(differs).collect::<Vec<_>>()
+    };
+    let page = daemon.until(|page| ensure(wrong(page).is_empty(), || wrong(page).join("\n")));
+    assert!(expected.len() > 150 && page.count("nv_trt_llm_request_cached_tokens_count", &[]) > 100);
 }
 
 #[test]

@@ -41,13 +41,13 @@ struct Answers {
 }
 
 #[derive(Debug, Clone)]
-struct Server {
+pub(crate) struct Server {
     answers: Arc<Mutex<Answers>>,
     source: String,
 }
 
 impl Server {
-    fn start(page: &str) -> Self {
+    pub(crate) fn start(page: &str) -> Self {
         let answers = Answers {
             page: page.to_owned(),
             page_status: 200,
@@ -127,7 +127,7 @@ impl Server {
     }
 
     /// Serves another page, and waits until the daemon has read it.
-    fn show(&self, daemon: &Daemon, page: String) -> Page {
+    pub(crate) fn show(&self, daemon: &Daemon, page: String) -> Page {
         let before = self.change(|answers| {
             answers.page = page;
             answers.begun
@@ -139,7 +139,7 @@ impl Server {
     }
 }
 
-fn start(server: &Server) -> Daemon {
+pub(crate) fn start(server: &Server) -> Daemon {
     let daemon = Daemon::start(&["--source", &server.source, "--metrics.compat", "trtllm,triton-core"]);
     server.settle();
     daemon.poll(&[], 3);

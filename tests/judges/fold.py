@@ -47,6 +47,11 @@ LATER = {
     "nv_trt_llm_request_iterations": "1 2 5 10 20 50 100 200 500 1000 2000 5000 10000 20000 50000",
     "nv_trt_llm_request_decoded_tokens_per_iteration": "1 1.25 1.5 1.75 2 2.5 3 4 5 6 8",
     "nv_trt_llm_request_spec_decode_acceptance_ratio": TENTHS,
+    "nv_trt_llm_server_time_to_first_token_seconds": FIRST,
+    "nv_trt_llm_inter_token_latency_seconds": PER_TOKEN,
+    "nv_trt_llm_inter_step_latency_seconds": PER_TOKEN,
+    **{f'nv_trt_llm_request_gpu_{kind}_time_seconds{{phase="{phase}"}}': SHORT
+       for kind in ("forward", "sample") for phase in ("context", "generation")},
 }
 COUNTERS = """iterations iterations_lost iterations_unreported engine_restarts requests_started requests_completed context_tokens generation_tokens
  kv_cache_blocks_allocated kv_cache_blocks_newly_allocated kv_cache_blocks_reused kv_cache_blocks_missed
@@ -216,7 +221,7 @@ class Fold:
                 if self.process not in (None, pid) and self.seen is not None:
                     self.restart()
                 self.process = pid
-        elif "perf_metrics" in line:
+        elif "iter" not in line:
             self.entry(line)
         else:
             self.record(line)
@@ -636,21 +641,23 @@ class Fold:
         if output is not None:
             self.observe("nv_llm_output_token_len", output)
 
-    def times(self, arrived, scheduled, first, ended, tokens):
+    def times(self, arrived, scheduled, first, ended, tokens, decoding=None):
+        """`decoding`: when the server that ends the request had its first token, if that is another one."""
         between = lambda a, b: None if a is None or b is None else b - a
+        decoding = first if decoding is None else decoding
         pairs = {"time_to_first_token": (arrived, first), "e2e_request_latency": (arrived, ended),
-                 "request_prefill_time": (scheduled, first), "request_decode_time": (first, ended),
+                 "request_prefill_time": (scheduled, first), "request_decode_time": (decoding, ended),
                  "request_inference_time": (scheduled, ended)}
         for name, (a, b) in pairs.items():
             if (between(a, b) or 0) > 0:
                 self.observe(f"{name}_seconds", b - a)
-        waited, decode = between(arrived, scheduled), between(first, ended)
+        waited, decode = between(arrived, scheduled), between(decoding, ended)
         if waited is not None and waited >= 0:  # a queue time may be 0
             self.observe("request_queue_time_seconds", waited)
         if tokens is not None and tokens >= 2 and (decode or 0) > 0:
             self.observe("time_per_output_token_seconds", decode / (tokens - 1))
 
-    def judge(self, arrived, first, ended, tokens, failed):
+    def judge(self, arrived, first, ended, tokens, failed, decoding=None):
         """Missed if any objective is missed, else unknown if any is unknown, else met. A time at its limit is met."""
         def micros(a, b):
             return None if a is None or b is None or b < a else round((b - a) * 1e6)
@@ -658,7 +665,7 @@ class Fold:
         steps = 1
         if tokens is not None:
             steps = max(tokens - 1, 1)
-            took["tpot"] = 0 if tokens < 2 else micros(first, ended)
+            took["tpot"] = 0 if tokens < 2 else micros(first if decoding is None else decoding, ended)
         outcomes = []
         for objective, limit in self.objectives.items():
             time, parts = took[objective], steps if objective == "tpot" else 1
@@ -687,26 +694,31 @@ class Fold:
         if not self.exact:
             assert not self.rows_seen, "the test's entries begin before its rows"
         self.exact = True
-        reason = line.get("finish_reason")
+        parts = [line[side] for side in ("ctx_perf_metrics", "gen_perf_metrics") if side in line] or [line]
+        context, last = parts[0], parts[-1]
+        reason, tokens, prompt = last.get("finish_reason"), last.get("output_tokens"), context.get("prompt_tokens")
         if reason:
             for name in ("stop", "length", "timeout", "cancelled", "other"):
                 self.add_event(f'nv_trt_llm_requests_finished_total{{reason="{name}"}}', int(name == reason))
-        metrics = line["perf_metrics"]
-        t = metrics["timing_metrics"]
+        begun, t = (part["perf_metrics"]["timing_metrics"] for part in (context, last))
         moved = t["kv_cache_transfer_end"] - t["kv_cache_transfer_start"] if "kv_cache_transfer_start" in t else None
         if not self.rows_seen:
-            self.undecided.append((line.get("prompt_tokens"), line.get("output_tokens"), moved))
-        self.times(t.get("arrival_time"), t.get("first_scheduled_time"), t.get("first_token_time"), t.get("last_token_time"),
-                   line.get("output_tokens"))
-        times = [t.get("arrival_time"), t.get("first_token_time"), t.get("last_token_time"), line.get("output_tokens")]
+            self.undecided.append((prompt, tokens, moved))
+        times = [begun.get("arrival_time"), begun.get("first_token_time"), t.get("last_token_time"), tokens]
+        decoding = t.get("first_token_time")
+        self.times(times[0], begun.get("first_scheduled_time"), *times[1:], decoding)
         if reason == "cancelled":  # by the client: it says nothing about the engine
-            times = [None] * 4
-        self.judge(*times, failed=reason in ("timeout", "other"))
+            times, decoding = [None] * 4, None
+        self.judge(*times, failed=reason in ("timeout", "other"), decoding=decoding)
+        self.at_server(line, begun)
+        for part in parts:
+            self.token_steps(part)
         if moved is not None:
             self.transfer(moved, t["kv_cache_size"])
+        metrics = last["perf_metrics"]
         if "first_iter" in metrics:
             self.observe("request_iterations", metrics["last_iter"] - metrics["first_iter"] + 1)
-        kv = metrics.get("kv_cache_metrics")
+        kv = context["perf_metrics"].get("kv_cache_metrics")
         if kv:
             self.blocks(kv["num_total_allocated_blocks"], kv["num_new_allocated_blocks"], kv["num_reused_blocks"],
                         kv["num_missed_blocks"])
@@ -716,6 +728,30 @@ class Fold:
             self.observe("request_spec_decode_acceptance_ratio", accepted / drafted)
             self.add_event('nv_trt_llm_request_draft_tokens_total{outcome="proposed"}', drafted)
             self.add_event('nv_trt_llm_request_draft_tokens_total{outcome="accepted"}', accepted)
+
+    def at_server(self, line, begun):
+        """The time to the first token at the orchestrator, or at the server if only that knows it. 0 and null are unknown."""
+        for times, name in ((line, "disagg_server"), (begun, "server")):
+            arrived, first = times.get(f"{name}_arrival_time"), times.get(f"{name}_first_token_time")
+            if arrived and first and first > arrived:
+                self.observe("server_time_to_first_token_seconds", first - arrived)
+                return
+
+    def token_steps(self, part):
+        """With speculation a step gives several tokens. The first token comes with the last chunk of the prompt. 0 is not measured."""
+        steps = part.get("time_breakdown_metrics") or {}
+        chunks, decoding = steps.get("ctx_chunk_metrics", []), steps.get("step_metrics", [])
+        at = lambda of: [step["token_time"] for step in of if step["token_time"]]
+        times = at(chunks)[-1:] + at(decoding)
+        name = "inter_step" if part["perf_metrics"].get("speculative_decoding") else "inter_token"
+        for before, after in zip(times, times[1:]):
+            if after > before:
+                self.observe(f"{name}_latency_seconds", after - before)
+        for phase, of in (("context", chunks), ("generation", decoding)):
+            for kind in ("forward", "sample"):
+                ms = sum(step[f"gpu_{kind}_time"] for step in of)
+                if ms:
+                    self.observe(f'request_gpu_{kind}_time_seconds{{phase="{phase}"}}', ms / 1000)
 
     def page(self):
         for prompt, output, moved in self.undecided:
@@ -783,6 +819,8 @@ class Fold:
 def histogram(series, name, bounds, observed):
     label = {"nv_llm_input_token_len": 'response_metric_type="total_input_tokens"',
              "nv_llm_output_token_len": 'response_metric_type="total_output_tokens"'}.get(name)
+    if "{" in name:
+        name, label = name.rstrip("}").split("{")
     limits, inner = [float(bound) for bound in bounds], [0] * (len(bounds) + 1)
     total, count = 0.0, 0
     for value, times in observed:

@@ -63,7 +63,7 @@ class Life:
             self.queue.append({
                 "id": self.ids[0], "arrived": self.clock.us - rand.randrange(4000), "prompt": prompt, "done": 0,
                 "left": rand.randrange(1, 12), "tokens": 0, "paused": False, "scheduled": False, "scheduled_us": None,
-                "first_us": None, "blocks": prompt // 32 + 1 + reused, "reused": reused,
+                "first_us": None, "chunks": [], "steps": [], "blocks": prompt // 32 + 1 + reused, "reused": reused,
                 "missed": prompt // 32 + 1, "first_iter": None,
                 "transfer": rand.random() * 30 if rand.random() < 0.05 else 0.0,
                 "reason": rand.choice(("stop", "stop", "length", "timeout", "cancelled"))})
@@ -107,6 +107,7 @@ class Life:
                 request["done"] += chunk
                 contexts += 1
                 context_tokens += chunk
+                request["chunks"].append((clock.us, ms))
                 if request["done"] == request["prompt"]:
                     request["tokens"] = 1
                     request["first_us"] = clock.us
@@ -119,6 +120,7 @@ class Life:
                     more += kept
                 generating += 1
                 request["tokens"] += more
+                request["steps"].append((clock.us, ms))
             if request["tokens"] >= request["left"]:
                 request["last_us"] = clock.us
                 finished.append(request)
@@ -218,22 +220,51 @@ class Executor(Life):
             "reusedBlocksPerRequest": request["reused"], "missedBlocksPerRequest": request["missed"]}
 
     def entry(self, request):
+        """An entry of /perf_metrics, or a line of a server's file: of one server, or of an orchestrator with a part of each side."""
+        rand = random.Random(request["id"])
         seconds = lambda us: us / 1e6
-        timing = {"arrival_time": seconds(request["arrived"]), "first_scheduled_time": seconds(request["scheduled_us"]),
-                  "first_token_time": seconds(request["first_us"]), "last_token_time": seconds(request["last_us"])}
+        arrived, first, last = (seconds(request[name]) for name in ("arrived", "first_us", "last_us"))
+        context = {"arrival_time": arrived, "first_scheduled_time": seconds(request["scheduled_us"]), "first_token_time": first}
+        # The server's own times are null or missing in some releases.
+        server = {"server_arrival_time": arrived - 0.002, "server_first_token_time": rand.choice((None, 0.0, first + 0.003))}
+        transfer = {}
         if request["transfer"]:
-            timing.update(kv_cache_size=request["prompt"] * 1000, kv_cache_transfer_start=timing["arrival_time"],
-                          kv_cache_transfer_end=timing["arrival_time"] + request["transfer"] / 1000)
-        return {"request_id": request["id"], "finish_reason": request["reason"], "output_tokens": request["tokens"],
-                "prompt_tokens": request["prompt"],
-                "perf_metrics": {
-                    "first_iter": request["first_iter"], "last_iter": self.iter, "timing_metrics": timing,
-                    "kv_cache_metrics": {
-                        "num_total_allocated_blocks": request["blocks"],
-                        "num_new_allocated_blocks": request["blocks"] - request["reused"],
-                        "num_reused_blocks": request["reused"], "num_missed_blocks": request["missed"]},
-                    "speculative_decoding": {"total_draft_tokens": 9, "total_accepted_draft_tokens": request["id"] % 10,
-                                             "acceptance_rate": 0.5}}}
+            transfer = {"kv_cache_size": request["prompt"] * 1000, "kv_cache_transfer_start": arrived,
+                        "kv_cache_transfer_end": arrived + request["transfer"] / 1000}
+        usage = {"kv_cache_metrics": {
+            "num_total_allocated_blocks": request["blocks"], "num_new_allocated_blocks": request["blocks"] - request["reused"],
+            "num_reused_blocks": request["reused"], "num_missed_blocks": request["missed"]}}
+        drafts = {} if request["id"] % 3 == 0 else {"speculative_decoding": {
+            "total_draft_tokens": 9, "total_accepted_draft_tokens": request["id"] % 10, "acceptance_rate": 0.5}}
+        iterations = {"first_iter": request["first_iter"], "last_iter": self.iter}
+        ended = {"finish_reason": request["reason"], "output_tokens": request["tokens"]}
+        chunks, steps = self.steps(rand, request["chunks"]), self.steps(rand, request["steps"])
+        if request["id"] % 7:
+            timing = context | {"last_token_time": last} | server | transfer
+            whole = {"request_id": request["id"], "prompt_tokens": request["prompt"], **ended,
+                     "perf_metrics": iterations | {"timing_metrics": timing} | usage | drafts}
+            if request["id"] % 4:  # num_postprocess_workers leaves them out
+                whole["time_breakdown_metrics"] = {"ctx_chunk_metrics": chunks, "step_metrics": steps}
+            return whole
+        # The generation server gets the request with its first token, and makes the next ones later.
+        part = {"arrival_time": first, "first_scheduled_time": first, "first_token_time": first + (last - first) / 3,
+                "last_token_time": last}
+        return {"ctx_server": "a:1", "gen_server": "b:1", "disagg_request_id": request["id"], "status": "complete",
+                "disagg_server_arrival_time": arrived - 0.004, "disagg_server_first_token_time": rand.choice((None, first + 0.007)),
+                "ctx_perf_metrics": {
+                    "request_id": request["id"], "ctx_request_id": request["id"], "prompt_tokens": request["prompt"],
+                    "perf_metrics": {"timing_metrics": context | {"last_token_time": first} | server} | usage,
+                    "time_breakdown_metrics": {"ctx_chunk_metrics": chunks, "step_metrics": []}},
+                "gen_perf_metrics": {
+                    "request_id": 1, "ctx_request_id": request["id"], **ended,
+                    "perf_metrics": iterations | {"timing_metrics": part | transfer} | drafts,
+                    "time_breakdown_metrics": {"ctx_chunk_metrics": [], "step_metrics": steps}}}
+
+    def steps(self, rand, batches):
+        """The steps of a request, on the clock of the engine's process. 0: not measured."""
+        return [{"forward_start_time": 1.0, "token_time": rand.choice((None, *[377_680 + us / 1e6] * 20)), "iter": at,
+                 "gpu_forward_time": rand.choice((0, ms * 0.75)), "gpu_sample_time": rand.choice((0, ms / 16))}
+                for at, (us, ms) in enumerate(batches)]
 
 
 class PyTorch(Life):
@@ -396,7 +427,7 @@ class Delivery:
 
     def frame(self, frame):
         rand, life = self.rand, self.life
-        if "perf_metrics" in frame[0]:
+        if "iter" not in frame[0]:  # a finished request
             self.write(frame[0])
             return
         if self.delivered >= 3:
