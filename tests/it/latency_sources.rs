@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -11,13 +12,15 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::support::daemon::Daemon;
-use crate::support::page::Page;
+use crate::support::orchestrator::DisaggServer;
+use crate::support::page::{Page, name_of};
 use crate::support::server::serve;
 use crate::support::{ensure, until};
 
 const DOCUMENT: &str = include_str!("../../docs/sources.md");
 /// The columns with families, and the families of each.
-const COLUMNS: [(&str, &[&str]); 5] = [
+const COLUMNS: [(&str, &[&str]); 9] = [
+    ("iterations", &["iteration_latency_seconds"]),
     (
         "request times",
         &[
@@ -31,8 +34,18 @@ const COLUMNS: [(&str, &[&str]); 5] = [
     ),
     ("time per output token", &["time_per_output_token_seconds"]),
     ("inter-token latency", &["inter_token_latency_seconds"]),
+    ("inter-step latency", &["inter_step_latency_seconds"]),
+    ("GPU time", &["request_gpu_forward_time_seconds", "request_gpu_sample_time_seconds"]),
     ("first token at the server", &["server_time_to_first_token_seconds"]),
     ("KV cache transfer", &["kv_cache_transfer_seconds"]),
+    (
+        "orchestrator",
+        &[
+            "disagg_queue_time_seconds",
+            "disagg_worker_time_to_first_byte_seconds",
+            "disagg_worker_request_time_seconds",
+        ],
+    ),
 ];
 /// Every time on the server's page, in seconds. No entry and no row has a time like it.
 const OF_PAGE: f64 = 0.375;
@@ -56,7 +69,7 @@ fn rows() -> Vec<Row> {
     let rows = rows.skip(1).map(|cells| Row {
         has_endpoint: match cells[0].as_str() {
             "up to 1.2" => true,
-            "after 1.2" => false,
+            release if release.starts_with("after 1.2") => false,
             other => panic!("unknown release {other}"),
         },
         options: cells[1].split('`').skip(1).step_by(2).map(str::to_owned).collect(),
@@ -98,11 +111,15 @@ impl Server {
 
     /// One iteration a second.
     fn records(&mut self) -> Value {
+        if self.has("enable_iter_perf_stats: false") {
+            return json!([]);
+        }
         self.iter += 1;
         let (iter, second) = (self.iter, self.iter % 3600);
         let rows = if self.has("enable_iter_req_stats") { self.rows() } else { Default::default() };
+        let scheduler = (!self.has("backend: tensorrt")).then_some("overlap");
         json!([{"iter": iter, "timestamp": format!("2026-11-01T10:{:02}:{:02}.000000Z", second / 60, second % 60),
-            "iterLatencyMS": 1000.0, "numActiveRequests": 1, "requestStats": rows}])
+            "iterLatencyMS": 1000.0, "numActiveRequests": 1, "schedulerMode": scheduler, "requestStats": rows}])
     }
 
     /// The rows of a request that waits for a second and is in its context phase for another one, and then has a token in each of three.
@@ -113,7 +130,8 @@ impl Server {
             2 => ("CONTEXT_IN_PROGRESS", true, 0),
             3 => ("GENERATION_IN_PROGRESS", true, 1),
             4 => ("GENERATION_IN_PROGRESS", true, 2),
-            5 => ("GENERATION_COMPLETE", true, 3),
+            // The C++ executor reports the end with the next batch.
+            5 => ("GENERATION_COMPLETE", !self.has("backend: tensorrt"), 3),
             _ => return Vec::new(),
         };
         vec![
@@ -132,7 +150,7 @@ impl Server {
             "e2e_request_latency_seconds",
             "request_queue_time_seconds",
         ];
-        for (_, families) in &COLUMNS[..2] {
+        for (_, families) in &COLUMNS[1..3] {
             for family in families.iter().filter(|family| !self.has_endpoint || of_old_page.contains(family)) {
                 page += &format!(
                     "{prefix}{family}_bucket{{le=\"0.5\"}} {requests}.0\n{prefix}{family}_bucket{{le=\"+Inf\"}} {requests}.0\n"
@@ -145,10 +163,14 @@ impl Server {
 }
 
 /// The entry of one request, as `/perf_metrics` or a file has it.
-fn entry(with_steps: bool) -> Value {
+fn entry(with_steps: bool, with_drafts: bool) -> Value {
     let mut entry = json!({"request_id": 7, "perf_metrics": {"timing_metrics": {"server_arrival_time": 9.9375,
         "arrival_time": 10.0, "first_scheduled_time": 10.125, "first_token_time": 10.25, "last_token_time": 12.0,
         "server_first_token_time": 10.5, "kv_cache_transfer_start": 10.03125, "kv_cache_transfer_end": 10.09375, "kv_cache_size": 4096}}});
+    if with_drafts {
+        let drafts = json!({"acceptance_rate": 0.5, "total_accepted_draft_tokens": 2, "total_draft_tokens": 4});
+        entry["perf_metrics"]["speculative_decoding"] = drafts;
+    }
     if with_steps {
         let step = |time: f64| json!({"token_time": time, "gpu_forward_time": 8.0, "gpu_sample_time": 0.5});
         entry["time_breakdown_metrics"] =
@@ -163,34 +185,40 @@ fn write_line(directory: &Path, kind: &str, line: &Value) {
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
+/// The line of one request of an orchestrator. Its first releases leave out what the header of its servers did not have.
+fn whole_line(first_releases: bool) -> Value {
+    let mut part = entry(false, false);
+    if first_releases {
+        let times = part["perf_metrics"]["timing_metrics"].as_object_mut().unwrap();
+        times.retain(|name, _| !name.starts_with("server_") && !name.starts_with("kv_cache_"));
+    }
+    json!({"ctx_server": "a:1", "gen_server": "b:1", "status": "complete", "disagg_server_arrival_time": 9.875,
+        "disagg_server_first_token_time": 10.5, "disagg_request_id": 5, "ctx_perf_metrics": part, "gen_perf_metrics": part})
+}
+
 /// Where the families of a column come from. All of them are observed, or none.
-fn source_of(page: &Page, families: &[&str], of_entry: &str) -> &'static str {
+fn source_of(page: &Page, families: &[&str], of_entry: &str) -> String {
+    let sum = |name: String| -> f64 {
+        page.series.iter().filter(|(series, _)| name_of(series) == name).map(|(_, value)| value).sum()
+    };
     let found: BTreeSet<&str> = families
         .iter()
         .map(|family| {
-            let value = |end: &str| page.find(&format!("nv_trt_llm_{family}_{end}"), &[]).unwrap_or(0.0);
-            let mean = value("sum") / value("count");
-            match (value("count"), family) {
-                (0.0, _) => "–",
-                _ if mean == OF_PAGE => "page",
-                _ if of_entry != "rows" => "entry",
-                _ => "rows",
+            let [count, seconds] = ["count", "sum"].map(|end| sum(format!("nv_trt_llm_{family}_{end}")));
+            match *family {
+                _ if count == 0.0 => "–",
+                "iteration_latency_seconds" => "records",
+                _ if seconds / count == OF_PAGE || family.starts_with("disagg_") => "page",
+                _ => of_entry,
             }
         })
         .collect();
-    let found: Vec<&str> = found.into_iter().collect();
-    match found[..] {
-        ["entry"] if of_entry == "files" => "files",
-        ["entry"] => "endpoint",
-        ["page"] => "page",
-        ["rows"] => "rows",
-        ["–"] => "–",
-        _ => panic!("{families:?} come from {found:?}"),
-    }
+    assert_eq!(found.len(), 1, "{families:?} come from {found:?}");
+    found.into_iter().collect()
 }
 
 fn check(row: Row) {
-    let lines = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let Row { cells, has_endpoint, options, source } = row;
     let has = |option: &str| options.contains(option);
     let server = Server {
@@ -208,12 +236,25 @@ fn check(row: Row) {
         let (status, body) = serving.lock().unwrap().answer(request.path());
         Some((status, body.into_bytes()))
     });
-    let source =
-        source.replace("URL", &format!("http://127.0.0.1:{port}")).replace("DIR", &lines.path().display().to_string());
-    let daemon = Daemon::start(&["--source", &source]);
-    // The first list of files and the first page are there.
-    daemon.poll(&[], 30);
-    let is_read = source.starts_with("trtllm-serve:") && has("return_perf_metrics");
+    let orchestrator = DisaggServer::start();
+    let is = |scheme: &str| source.starts_with(scheme);
+    let at = if is("trtllm-disagg:") { orchestrator.port } else { port };
+    let socket = folder.path().join("socket");
+    let given = source
+        .replace("URL", &format!("http://127.0.0.1:{at}"))
+        .replace("DIR", &folder.path().display().to_string())
+        .replace("PATH", &socket.display().to_string());
+    let daemon = Daemon::start(&["--source", &given, "--model", "m"]);
+    let record = || server.lock().unwrap().records()[0].to_string();
+    let mut publisher = is("socket:").then(|| {
+        let mut publisher = until(|| UnixStream::connect(&socket).map_err(|error| error.to_string()));
+        writeln!(publisher, "{}", record()).unwrap();
+        publisher
+    });
+    // The first list of files and the first page are there. An orchestrator is read every two seconds.
+    let polls = if is("trtllm-disagg:") { 2 } else { 30 };
+    daemon.poll(&[], polls);
+    let is_read = is("trtllm-serve:") && !source.contains("prometheus_metrics=false") && has("return_perf_metrics");
     if is_read && !has_endpoint {
         daemon.until(|page| {
             let finished = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
@@ -231,44 +272,55 @@ fn check(row: Row) {
         let mut server = server.lock().unwrap();
         server.ended = true;
         if has("perf_metrics_max_requests") {
-            server.entries = vec![entry(false)];
+            server.entries = vec![entry(false, false)];
         }
         if has("perf_metrics_output_dir") {
-            match source.starts_with("perf-metrics:") {
-                false => write_line(lines.path(), "server", &entry(has("return_perf_metrics"))),
-                true => write_line(
-                    lines.path(),
-                    "disagg",
-                    &json!({"ctx_server": "a:1", "gen_server": "b:1", "status": "complete",
-                    "disagg_server_arrival_time": 9.875, "disagg_server_first_token_time": 10.5, "disagg_request_id": 5,
-                    "ctx_perf_metrics": entry(false), "gen_perf_metrics": entry(false)}),
-                ),
+            let with_steps = has("return_perf_metrics") && !has("num_postprocess_workers");
+            match is("perf-metrics:") {
+                false => write_line(folder.path(), "server", &entry(with_steps, has("speculative_config"))),
+                true => write_line(folder.path(), "disagg", &whole_line(cells[0].contains("#18990"))),
             }
         }
     }
-    let of_entry = if has("enable_iter_req_stats") {
-        "rows"
-    } else if has_endpoint {
-        "endpoint"
-    } else {
-        "files"
+    if let Some(publisher) = &mut publisher {
+        let mut ended = entry(false, false);
+        ended["output_tokens"] = json!(8);
+        // The server's own times are not in what the LLM API gives.
+        let times = ended["perf_metrics"]["timing_metrics"].as_object_mut().unwrap();
+        times.retain(|name, _| !name.starts_with("server_"));
+        writeln!(publisher, "{}\n{ended}\n{}", record(), record()).unwrap();
+    }
+    orchestrator.change(|counted| {
+        counted.whole += 1;
+        counted.generation.sent += 1;
+        counted.generation.first_bytes += 1;
+    });
+    let of_entry = match () {
+        () if is("socket:") => "lines",
+        () if has("enable_iter_req_stats") => "rows",
+        () if has_endpoint => "endpoint",
+        () => "files",
     };
-    let seen = |page: &Page| COLUMNS.map(|(_, families)| source_of(page, families, of_entry).to_owned());
+    let seen = |page: &Page| COLUMNS.map(|(_, families)| source_of(page, families, of_entry));
     let expected = &cells[3..];
     let name = cells[..3].join(" | ");
     daemon.until(|page| ensure(seen(page)[..] == *expected, || format!("{name}: {:?}, not {expected:?}", seen(page))));
     // Nothing else comes later.
     read_again();
     read_again();
-    assert_eq!(seen(&daemon.poll(&[], 30))[..], *expected, "{name}");
+    assert_eq!(seen(&daemon.poll(&[], polls))[..], *expected, "{name}");
 }
 
 #[test]
 fn latencies_come_from_where_the_document_says() {
     let rows = rows();
-    assert!(rows.len() >= 10, "only {} rows", rows.len());
+    assert!(rows.len() >= 20, "only {} rows", rows.len());
     let sources: BTreeSet<&str> = rows.iter().flat_map(|row| row.cells[3..].iter().map(String::as_str)).collect();
-    assert_eq!(sources, BTreeSet::from(["endpoint", "files", "page", "rows", "–"]), "each source is tried");
+    assert_eq!(
+        sources,
+        BTreeSet::from(["endpoint", "files", "lines", "page", "records", "rows", "–"]),
+        "each source is tried"
+    );
     thread::scope(|scope| {
         let checks: Vec<_> = rows.into_iter().map(|row| scope.spawn(|| check(row))).collect();
         for check in checks {
