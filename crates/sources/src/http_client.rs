@@ -324,8 +324,7 @@ mod tests {
                 stream.write_all((head + body).as_bytes()).await.unwrap();
                 stream
             };
-            let (read, _stream) = tokio::join!(client.read(Method::GET, "/metrics"), answer);
-            let error = read.unwrap_err();
+            let (Err(error), _) = tokio::join!(client.read(Method::GET, "/metrics"), answer) else { panic!("{body}") };
             assert_eq!((error.is_not_ready(), error.kind()), (loads, trtllm_model::ErrorKind::HttpStatus), "{error}");
         }
     }
