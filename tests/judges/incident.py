@@ -166,6 +166,8 @@ class Watch:
 # Without an engine in trouble there is no cause; and the stand-in has no MIG and no pods that use GPUs.
 MAY_BE_EMPTY = {"Causes", "Causes over time", "Limited by", "Verdict over time"}
 ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info")
+# A code appears with its first error.
+ABSENT_BEFORE = ("nv_gpu_xid_errors_total",)
 
 
 def native(query):
@@ -175,9 +177,10 @@ def native(query):
 
 def empty_queries(fleet, at, phase):
     """Complaints about panels without data at that time. A busy machine may have missed a scrape then, so it looks at earlier times, too."""
+    absent = ABSENT + (ABSENT_BEFORE if phase == "before" else ())
     for name, dashboard in panels.dashboards():
         for panel, _, query in panels.queries(dashboard):
-            if panel["title"] in MAY_BE_EMPTY or any(word in query for word in ABSENT) or panel["type"] == "heatmap" and native(query) != fleet.native:
+            if panel["title"] in MAY_BE_EMPTY or any(word in query for word in absent) or panel["type"] == "heatmap" and native(query) != fleet.native:
                 continue
             if not any(fleet.query(query, at - before) for before in (0, 2, 4)):
                 yield f"{phase}: {name}: {panel['title']}: no data: {query}"
