@@ -153,10 +153,10 @@ impl Driver {
                 Err(SourceError::Open(error)) => return Err(error),
                 result => {
                     let duration = at.instant.duration_since(begun);
+                    if result.is_err() {
+                        self.take_partial(source, &mut batch).await;
+                    }
                     let folded = supervise::catch_now(Task::Fold, || {
-                        if result.is_err() {
-                            source.take_partial(&mut batch);
-                        }
                         self.intake.end_poll(&mut batch, duration, result.as_ref().copied(), at);
                     });
                     if folded.is_err() {
@@ -184,6 +184,20 @@ impl Driver {
                 () = wait => {}
                 () = shutdown.wait() => return Ok(End::Stopped),
             }
+        }
+    }
+
+    /// What has arrived of a poll that failed. Like the items of a poll that succeeds, these take memory only for a moment.
+    async fn take_partial(&mut self, source: &mut Source, batch: &mut Batch) {
+        let mut part = || {
+            let more = source.take_partial(batch);
+            if more {
+                self.intake.absorb_items(batch, Moment::now());
+            }
+            more
+        };
+        while supervise::catch_now(Task::Fold, &mut part) == Ok(true) {
+            tokio::task::yield_now().await;
         }
     }
 

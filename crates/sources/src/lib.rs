@@ -87,10 +87,12 @@ impl Source {
         }
     }
 
-    /// Adds to `batch` the complete records of a poll that failed or was dropped at its deadline.
-    pub fn take_partial(&mut self, batch: &mut Batch) {
-        if let Self::TrtllmServe(source) = self {
-            source.take_partial(batch);
+    /// Adds to `batch` the complete records of a poll that failed or was dropped at its deadline. Returns true if there are more:
+    /// then these must be folded first.
+    pub fn take_partial(&mut self, batch: &mut Batch) -> bool {
+        match self {
+            Self::TrtllmServe(source) => source.take_partial(batch),
+            _ => false,
         }
     }
 

@@ -292,13 +292,17 @@ impl TrtllmServe {
     }
 
     /// Adds the complete records of a response that was cut by an error or a timeout. The read has drained them from the
-    /// server, so they would be lost.
-    pub(super) fn take_partial(&mut self, batch: &mut Batch) {
-        if let Some(parsed) = self.unparsed.take() {
+    /// server, so they would be lost. Returns true if there are more: then these must be folded first.
+    pub(super) fn take_partial(&mut self, batch: &mut Batch) -> bool {
+        if let Some(mut parsed) = self.unparsed.take() {
             let extra = self.step.checked_sub(1).and_then(|index| self.extras.get(index));
             let statistics = extra.map_or(StatisticsArray::Records, |endpoint| endpoint.statistics);
             // The poll's own error is counted already.
-            let _ = statistics.parse_rest(self.client.received(), parsed, batch);
+            let result = statistics.parse_part(self.client.received(), &mut parsed, batch);
+            if result.is_ok() && !parsed.complete {
+                self.unparsed = Some(parsed);
+                return true;
+            }
         }
         self.client.release();
         self.step = 0;
@@ -318,6 +322,7 @@ impl TrtllmServe {
         if let Some(page) = &mut self.page {
             page.may_be_replaced();
         }
+        false
     }
 
     fn detect_backend(&mut self, batch: &mut Batch) {
