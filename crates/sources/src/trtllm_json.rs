@@ -291,22 +291,32 @@ pub enum PublisherLine {
     Item(Item),
 }
 
+/// The line as a hello, if it is one. Nothing else of it is kept.
+///
+/// # Errors
+/// The reason to count.
+pub fn parse_hello(line: &[u8]) -> Result<Option<Hello>, RejectReason> {
+    #[derive(serde::Deserialize)]
+    struct HelloLine {
+        hello: Option<Hello>,
+    }
+    if memchr::memmem::find(line, b"\"hello\"").is_none() {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(line).map_err(|_| RejectReason::NotJson)?;
+    Ok(read::<HelloLine>(text)?.hello)
+}
+
 /// Parses one line, without its line feed. The keys decide what it is.
 ///
 /// # Errors
 /// The reason to count. A line without a known key is [`RejectReason::NotARecord`].
 pub fn parse_line(line: &[u8]) -> Result<PublisherLine, RejectReason> {
+    if let Some(hello) = parse_hello(line)? {
+        return Ok(PublisherLine::Hello(hello));
+    }
     let text = std::str::from_utf8(line).map_err(|_| RejectReason::NotJson)?;
     let has = |key: &str| memchr::memmem::find(line, key.as_bytes()).is_some();
-    if has("\"hello\"") {
-        #[derive(serde::Deserialize)]
-        struct HelloLine {
-            hello: Option<Hello>,
-        }
-        if let Some(hello) = read::<HelloLine>(text)?.hello {
-            return Ok(PublisherLine::Hello(hello));
-        }
-    }
     // An entry of a disaggregated server has two parts.
     let two_parts = has("\"gen_perf_metrics\"") || has("\"genPerfMetrics\"");
     if two_parts || has("\"perf_metrics\"") || has("\"perfMetrics\"") {

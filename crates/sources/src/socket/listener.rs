@@ -16,7 +16,7 @@ use super::desk::{Desk, Queued};
 use super::names::{Seat, Socket};
 use super::publishers::{Admission, PublisherPlace, Publishers};
 use crate::OpenError;
-use crate::trtllm_json::{Hello, PublisherLine, parse_line};
+use crate::trtllm_json::{Hello, parse_hello};
 use trtllm_model::RejectReason;
 use trtllm_service::budget::{Budget, Peer, Receiving};
 use trtllm_service::supervise::{self, Task};
@@ -216,10 +216,7 @@ impl PublisherConnection<'_> {
 
 /// The line as a hello with names that can be label values.
 fn read_hello(line: &[u8]) -> Option<Hello> {
-    match parse_line(line) {
-        Ok(PublisherLine::Hello(hello)) if hello.is_short() => Some(hello),
-        _ => None,
-    }
+    parse_hello(line).ok().flatten().filter(Hello::is_short)
 }
 
 /// Reads a line without its line feed. The last line of a stream needs none. Returns whether the line is within the limit; a
