@@ -63,7 +63,7 @@ pub(super) fn live_page(page: &HtmlPage) -> Response {
 }
 
 pub(super) async fn engines(Shared(state): Shared<Arc<State>>) -> Response {
-    json(StatusCode::OK, &views::api::engines(&state))
+    json_text(StatusCode::OK, views::api::engines(&state))
 }
 
 pub(super) async fn findings(Shared(state): Shared<Arc<State>>) -> Response {
@@ -87,7 +87,7 @@ pub(super) async fn iterations(Shared(state): Shared<Arc<State>>, RawQuery(query
 
 pub(super) async fn history(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {
     match views::api::history(&state, query.as_deref().unwrap_or_default()) {
-        Ok(slots) => json(StatusCode::OK, &slots),
+        Ok(slots) => json_text(StatusCode::OK, slots),
         Err(error) => invalid(&error),
     }
 }

@@ -1,6 +1,7 @@
 //! `/readyz` and `/api/v1`: the engines as JSON, and their last records in TensorRT-LLM's own keys. Reading drains nothing: the state keeps
 //! a bounded number of records beside the totals. Unknown values are left out; they are never null.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -18,11 +19,9 @@ const DEFAULT_LAST: usize = 10;
 
 /// All engines.
 #[must_use]
-pub fn engines(state: &State) -> Value {
+pub fn engines(state: &State) -> String {
     let engines = state.engines();
-    engines
-        .map(|(slot, snapshot)| slot.with_judged(|judged| without_nulls(&Engine::of(&slot, &snapshot, judged))))
-        .collect()
+    array(engines.map(|(slot, snapshot)| slot.with_judged(|judged| without_nulls(&Engine::of(&slot, &snapshot, judged)))))
 }
 
 /// What limits each engine, and what else is worth knowing, the worst first.
@@ -86,9 +85,17 @@ pub fn trouble(state: &State) -> String {
 /// When a parameter is invalid.
 pub fn iterations(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let (engine, last) = parse_query(query, state)?;
-    // One record after the other: as a tree of values, all of them would take many times the memory of their text.
-    let records = engine.recent_records(last).into_iter().map(|record| without_nulls(&*record).to_string());
-    Ok(format!("[{}]", records.collect::<Vec<_>>().join(",")))
+    Ok(array(engine.recent_records(last).into_iter().map(|record| without_nulls(&*record))))
+}
+
+/// The text of an array. One value after the other: a tree of all values would take many times the memory of their text.
+pub(super) fn array(values: impl Iterator<Item = Value>) -> String {
+    let mut text = String::from("[");
+    for value in values {
+        text.push_str(if text.len() > 1 { "," } else { "" });
+        let _ = write!(text, "{value}");
+    }
+    text + "]"
 }
 
 /// An invalid parameter, and why.
@@ -111,7 +118,7 @@ impl InvalidQuery {
 ///
 /// # Errors
 /// When a parameter is invalid.
-pub fn history(state: &State, query: &str) -> Result<Value, InvalidQuery> {
+pub fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let most = history::MOST_SECONDS;
     let is_valid = |seconds: &f64| *seconds > 0.0 && *seconds <= most;
     let wrong = |value: &str| format!("seconds={value} is not a number above 0, up to {most}");

@@ -8,7 +8,7 @@ use trtllm_engine::window::{Mark, Span};
 use trtllm_page::state::{EngineSlot, Judged, State};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 
-use super::api::without_nulls;
+use super::api::{array, without_nulls};
 use super::numbers::Numbers;
 
 /// Seconds of `window` in `/api/v1/engines`, and the most of `/api/v1/history`.
@@ -32,7 +32,7 @@ pub(super) fn window(judged: &Judged) -> Option<Numbers> {
 
 /// Slots of the last `seconds`, oldest first, of these engines and of all GPUs. `ago` is the end of a slot before the newest one.
 #[must_use]
-pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f64) -> Value {
+pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f64) -> String {
     let of_engine = |engine: &EngineSlot| {
         let slots = engine.with_judged(|judged| {
             let newest = judged.window.last().map_or(0.0, |mark| mark.at);
@@ -47,12 +47,13 @@ pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f
         json!({"model": engine.name.model, "version": engine.name.version, "slots": slots})
     };
     let gpus = state.gpu_windows();
-    json!({
-        "apiVersion": super::API_VERSION,
-        "slotSeconds": trtllm_engine::window::SLOT_SECONDS,
-        "engines": engines.iter().map(|engine| of_engine(engine)).collect::<Value>(),
-        "gpus": gpus.iter().map(|gpu| gpu_json(gpu, seconds)).collect::<Value>(),
-    })
+    format!(
+        "{{\"apiVersion\":{},\"slotSeconds\":{},\"engines\":{},\"gpus\":{}}}",
+        json!(super::API_VERSION),
+        trtllm_engine::window::SLOT_SECONDS,
+        array(engines.iter().map(|engine| of_engine(engine))),
+        array(gpus.iter().map(|gpu| gpu_json(gpu, seconds))),
+    )
 }
 
 fn gpu_json(gpu: &GpuWindow, seconds: f64) -> Value {
