@@ -49,6 +49,8 @@ const ALL_PUBLISHERS: usize = 256;
 const THREADS: usize = 4;
 /// How often the heartbeats of the tasks are checked.
 const WATCH: Duration = Duration::from_secs(1);
+/// How often freed memory is given back.
+const TRIM: Duration = Duration::from_secs(10);
 /// How long the drivers may take to stop. Below the 30 s after which Kubernetes kills a process.
 const DRIVERS_STOP: Duration = Duration::from_secs(10);
 /// How long the recorder may take to write its last lines.
@@ -232,6 +234,7 @@ async fn start(
         max_connections: limits.connections,
     };
     tokio::spawn(watch_tasks(heartbeats, stop.clone()));
+    tokio::spawn(give_back_memory(stop.clone()));
     let mut servers = JoinSet::new();
     servers.spawn(health.run(stop.clone()));
     drivers.first_polls().await?;
@@ -288,6 +291,18 @@ async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
         }
         if watchdog.is_some() && heartbeats.stalled().is_none() {
             systemd::notify(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
+/// Gives freed memory back to the system now and then, until shutdown.
+async fn give_back_memory(mut stop: Shutdown) {
+    let mut ticks = tokio::time::interval(TRIM);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => process::trim_allocator(),
+            () = stop.wait() => return,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Settings of the daemon's own process. The embedded library never changes them: there the process is the host's.
-#![allow(unsafe_code)] // three calls of the C library
+#![allow(unsafe_code)] // four calls of the C library
 
 use std::ffi::c_void;
 use std::io;
@@ -19,6 +19,14 @@ pub fn tune_allocator() {
         // SAFETY: passes two numbers by value; may be called at any time; an unknown option changes nothing.
         let _ = unsafe { libc::mallopt(option, value) };
     }
+}
+
+/// Gives freed memory back to the system. By itself, glibc gives back only the end of an arena, and one small allocation there keeps
+/// all freed memory before it resident.
+pub fn trim_allocator() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: passes a number by value; may be called at any time; touches no memory that is allocated.
+    let _ = unsafe { libc::malloc_trim(0) };
 }
 
 /// Makes a write beyond the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) fail like one to a full disk. By default
