@@ -8,8 +8,10 @@ use zstd::stream::read::Decoder;
 
 /// Lines of a frame before compression; a longer line has a frame of its own.
 pub const TARGET: usize = 256 << 10;
-/// More than any frame of the recorder has.
-const MAX: u64 = 64 << 20;
+/// Longest frame, in bytes: more than any item has as a line.
+pub const MAX: usize = 16 << 20;
+/// What the decoder may allocate, as a power of two: a frame is its own window.
+const MAX_WINDOW: u32 = MAX.ilog2();
 /// The fastest regular level. Lines repeat their keys, so higher levels save little.
 const LEVEL: i32 = 1;
 
@@ -63,9 +65,15 @@ pub fn read(file: &mut impl BufRead, lines: &mut Vec<u8>) -> io::Result<Read> {
     if file.fill_buf()?.is_empty() {
         return Ok(Read::End);
     }
-    let decoded = Decoder::with_buffer(file)?.single_frame().take(MAX).read_to_end(lines);
+    let mut decoder = Decoder::with_buffer(file)?.single_frame();
+    decoder.window_log_max(MAX_WINDOW)?;
+    let decoded = decoder.take(MAX as u64 + 1).read_to_end(lines);
     match decoded {
-        Ok(_) => Ok(Read::Frame),
+        Ok(length) if length <= MAX => Ok(Read::Frame),
+        Ok(_) => {
+            lines.clear();
+            Ok(Read::Torn)
+        }
         // An error of the disk has a number, one of the decoder has none.
         Err(error) if error.raw_os_error().is_some() => Err(error),
         Err(_) => {
