@@ -26,14 +26,9 @@ fn export(ExportArgs { directory, engine, since }: &ExportArgs) -> Result<(), St
     };
     let mut reader = Reader::open(directory, engine.as_deref(), "--engine", since_us).map_err(unreadable)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut line = Vec::new();
     let written = loop {
-        line.clear();
-        if !reader.next_line(&mut line).map_err(|error| unreadable(error.into()))? {
-            break out.flush();
-        }
-        line.push(b'\n');
-        if let Err(error) = out.write_all(printable::json(&String::from_utf8_lossy(&line)).as_bytes()) {
+        let Some(line) = reader.next_line().map_err(|error| unreadable(error.into()))? else { break out.flush() };
+        if let Err(error) = writeln!(out, "{}", printable::json(&String::from_utf8_lossy(line))) {
             break Err(error);
         }
     };

@@ -214,13 +214,10 @@ fn assert_same(replayed: &EngineSnapshot, recorded: &EngineSnapshot) {
 fn lines(directory: &Path) -> Vec<String> {
     let mut reader = Reader::open(directory, None, "--engine", None).unwrap();
     let mut lines = Vec::new();
-    loop {
-        let mut line = Vec::new();
-        if !reader.next_line(&mut line).unwrap() {
-            return lines;
-        }
-        lines.push(String::from_utf8(line).unwrap());
+    while let Some(line) = reader.next_line().unwrap() {
+        lines.push(String::from_utf8(line.to_vec()).unwrap());
     }
+    lines
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {

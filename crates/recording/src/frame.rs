@@ -1,17 +1,16 @@
 //! Frames of zstd, each with a checksum and readable on its own. A frame that was cut by the end of the process is found.
 
-use std::io::{self, BufRead, Read as _};
+use std::io::{self, BufRead};
 
+use trtllm_service::file_text::{self, FileText};
 use zstd::bulk::Compressor;
 use zstd::stream::raw::CParameter;
 use zstd::stream::read::Decoder;
 
 /// Lines of a frame before compression; a longer line has a frame of its own.
 pub const TARGET: usize = 256 << 10;
-/// Longest frame, in bytes: more than any item has as a line.
-pub const MAX: usize = 16 << 20;
 /// What the decoder may allocate, as a power of two: a frame is its own window.
-const MAX_WINDOW: u32 = MAX.ilog2();
+const MAX_WINDOW: u32 = file_text::MAX.ilog2();
 /// The fastest regular level. Lines repeat their keys, so higher levels save little.
 const LEVEL: i32 = 1;
 
@@ -67,19 +66,17 @@ pub fn read(file: &mut impl BufRead, lines: &mut Vec<u8>) -> io::Result<Read> {
     }
     let mut decoder = Decoder::with_buffer(file)?.single_frame();
     decoder.window_log_max(MAX_WINDOW)?;
-    let decoded = decoder.take(MAX as u64 + 1).read_to_end(lines);
-    match decoded {
-        Ok(length) if length <= MAX => Ok(Read::Frame),
-        Ok(_) => {
-            lines.clear();
-            Ok(Read::Torn)
+    let mut text = FileText::default();
+    match text.read_all(&mut decoder) {
+        Ok(true) => {
+            *lines = text.into_bytes();
+            Ok(Read::Frame)
         }
+        // No recorder writes such a long one.
+        Ok(false) => Ok(Read::Torn),
         // An error of the disk has a number, one of the decoder has none.
-        Err(error) if error.raw_os_error().is_some() => Err(error),
-        Err(_) => {
-            lines.clear();
-            Ok(Read::Torn)
-        }
+        Err(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::TimedOut => Err(error),
+        Err(_) => Ok(Read::Torn),
     }
 }
 

@@ -77,14 +77,14 @@ impl Reader {
         Ok(Self { waiting, segment: None, frame: Vec::new(), at: 0, torn: 0 })
     }
 
-    /// Adds the next line, without its line feed. False after the last one.
+    /// The next line, without its line feed. `None` after the last one.
     ///
     /// # Errors
     /// If reading fails.
-    pub fn next_line(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
+    pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         while self.at >= self.frame.len() {
             let Some(segment) = &mut self.segment else {
-                let Some(path) = self.waiting.pop_front() else { return Ok(false) };
+                let Some(path) = self.waiting.pop_front() else { return Ok(None) };
                 match File::open(path) {
                     Ok(file) => self.segment = Some(BufReader::new(file)),
                     // A recorder that still runs may have deleted it.
@@ -106,8 +106,7 @@ impl Reader {
         let rest = &self.frame[self.at..];
         let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
         self.at += length + 1;
-        line.extend_from_slice(&rest[..length]);
-        Ok(true)
+        Ok(Some(&rest[..length]))
     }
 
     /// Segments so far that end in the middle of a frame, as after kill -9. The part of the frame is left out.

@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod budget;
+pub mod file_text;
 pub mod log;
 pub mod printable;
 pub mod process;

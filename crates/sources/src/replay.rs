@@ -2,25 +2,21 @@
 //! one. After the last record the engine is idle. A trtllm-bench report is read in one poll.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_model::RejectReason;
 use trtllm_recording::{self as recording, Item, RecordedMoment, Settled};
+use trtllm_service::file_text::{self, FileText};
 use trtllm_service::small_file;
 
 use super::trtllm_json::{Hello, PublisherLine, parse_line, parse_records};
 use super::{Batch, OpenError, Presence, SourceError, bench_report, python_text};
 
-/// Most records of one poll: a file that is read at full speed must not fill the memory.
-const MAX_PER_POLL: usize = 4096;
 /// What is looked at to tell a report from records.
 const START: usize = 64 << 10;
-/// Longest line and longest array, in bytes: a device may have no end.
-const MAX_LINE: u64 = 16 << 20;
-const MAX_ARRAY: u64 = 256 << 20;
 
 /// Speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,9 +47,18 @@ pub struct Replay {
 
 #[derive(Debug)]
 enum ReplayInput {
-    Lines(BufReader<File>),
+    Lines(BufReader<File>, FileText),
     Records(std::vec::IntoIter<Item>),
     Recording(Box<recording::Reader>),
+}
+
+/// A line, parsed.
+enum ReplayedLine {
+    /// By the recorder.
+    Recorded(Result<Item, serde_json::Error>),
+    /// By an engine.
+    Published(Result<PublisherLine, RejectReason>),
+    Blank,
 }
 
 impl Replay {
@@ -88,22 +93,25 @@ impl Replay {
         let of_bench = bench_report::is_of_bench(start);
         let array = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let invalid = |error| failed(std::io::Error::new(ErrorKind::InvalidData, error));
+        let mut text = FileText::default();
         let input = if of_bench {
-            let mut text = String::new();
-            reader.take(MAX_LINE).read_to_string(&mut text).map_err(failed)?;
-            let report = bench_report::parse(&text).map_err(|error| failed(std::io::Error::other(error)))?;
+            text.read_all(&mut reader).map_err(failed)?;
+            let report = std::str::from_utf8(text.bytes()).map_err(|error| failed(std::io::Error::other(error)))?;
+            let report = bench_report::parse(report).map_err(|error| failed(std::io::Error::other(error)))?;
             ReplayInput::Records(vec![Item::BenchReport(Arc::new(report))].into_iter())
         } else if array {
-            let (mut text, mut batch) = (Vec::new(), Batch::default());
-            reader.take(MAX_ARRAY).read_to_end(&mut text).map_err(failed)?;
-            parse_records(&text, &mut batch).map_err(invalid)?;
-            if batch.rejected[RejectReason::TooMany as usize] > 0 {
+            let is_all = text.read_all(&mut reader).map_err(failed)?;
+            let mut batch = Batch::default();
+            if is_all {
+                parse_records(text.bytes(), &mut batch).map_err(invalid)?;
+            }
+            if !is_all || batch.rejected[RejectReason::TooMany as usize] > 0 {
                 let cause = "the array has too many records; write one record per line".to_owned();
                 return Err(failed(std::io::Error::new(ErrorKind::InvalidData, cause)));
             }
             ReplayInput::Records(batch.items.into_iter())
         } else {
-            ReplayInput::Lines(reader)
+            ReplayInput::Lines(reader, text)
         };
         Ok(Self::new(path, pace, input))
     }
@@ -131,7 +139,11 @@ impl Replay {
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
-        for _ in 0..MAX_PER_POLL {
+        loop {
+            if !batch.has_room() {
+                batch.more = true;
+                break;
+            }
             if self.next.is_none() {
                 self.next = self.read_item(batch)?;
                 self.advance();
@@ -142,7 +154,7 @@ impl Replay {
                 break;
             };
             self.delivered += u64::from(item.is_message());
-            batch.items.push(item);
+            batch.push(item);
         }
         Ok(Presence::Present)
     }
@@ -151,45 +163,31 @@ impl Replay {
         if let ReplayInput::Records(records) = &mut self.input {
             return Ok(records.next());
         }
-        let mut line = Vec::new();
         loop {
-            let read = self.input.read_line(&mut line, batch);
-            let is_line = read.map_err(|cause| match cause.kind() {
-                ErrorKind::FileTooLarge => {
-                    SourceError::TooLarge { target: self.target.clone(), limit: MAX_LINE as usize }
-                }
+            let parsed = self.input.next_line(batch).map_err(|cause| match cause.kind() {
+                ErrorKind::FileTooLarge => SourceError::TooLarge { target: self.target.clone(), limit: file_text::MAX },
                 _ => SourceError::Io { target: self.target.clone(), cause: cause.to_string() },
             })?;
-            if !is_line {
-                return Ok(None);
-            }
-            let line = line.as_slice();
-            if Item::is_recorded(line) {
-                match Item::parse(line) {
-                    Ok(Item::Recording(header)) if self.begins_session(header.session) => {
+            match parsed {
+                None => return Ok(None),
+                Some(ReplayedLine::Recorded(Ok(Item::Recording(header)))) => {
+                    if self.begins_session(header.session) {
                         return Ok(Some(Item::Dropped(0)));
                     }
-                    Ok(Item::Recording(_)) => {}
-                    Ok(item) => return Ok(Some(item)),
-                    Err(_) => batch.reject(RejectReason::NotARecord),
                 }
-                continue;
-            }
-            let parsed = match line.trim_ascii_start().starts_with(b"{'") {
-                true => parse_python(line),
-                false => parse_line(line),
-            };
-            match parsed {
-                Ok(PublisherLine::Item(item)) => return Ok(Some(item)),
-                Ok(PublisherLine::Hello(Hello { pid, config, .. })) => {
+                Some(ReplayedLine::Recorded(Ok(item)) | ReplayedLine::Published(Ok(PublisherLine::Item(item)))) => {
+                    return Ok(Some(item));
+                }
+                Some(ReplayedLine::Recorded(Err(_))) => batch.reject(RejectReason::NotARecord),
+                Some(ReplayedLine::Published(Ok(PublisherLine::Hello(Hello { pid, config, .. })))) => {
                     batch.update_settings(config);
                     if let Some(pid) = pid {
                         return Ok(Some(Item::Process(pid)));
                     }
                 }
-                Err(_) if line.iter().all(u8::is_ascii_whitespace) => {}
-                Err(RejectReason::Truncated) => batch.reject(RejectReason::NotJson),
-                Err(reason) => batch.reject(reason),
+                Some(ReplayedLine::Published(Err(RejectReason::Truncated))) => batch.reject(RejectReason::NotJson),
+                Some(ReplayedLine::Published(Err(reason))) => batch.reject(reason),
+                Some(ReplayedLine::Blank) => {}
             }
         }
     }
@@ -232,6 +230,22 @@ impl Replay {
     }
 }
 
+impl ReplayedLine {
+    fn parse(line: &[u8]) -> Self {
+        if Item::is_recorded(line) {
+            return Self::Recorded(Item::parse(line));
+        }
+        let parsed = match line.trim_ascii_start().starts_with(b"{'") {
+            true => parse_python(line),
+            false => parse_line(line),
+        };
+        match parsed {
+            Err(_) if line.iter().all(u8::is_ascii_whitespace) => Self::Blank,
+            parsed => Self::Published(parsed),
+        }
+    }
+}
+
 /// A record as trtllm-bench writes it to `--iteration_log`.
 fn parse_python(line: &[u8]) -> Result<PublisherLine, RejectReason> {
     let json = std::str::from_utf8(line).ok().and_then(python_text::to_json);
@@ -239,23 +253,25 @@ fn parse_python(line: &[u8]) -> Result<PublisherLine, RejectReason> {
 }
 
 impl ReplayInput {
-    /// Replaces `line` by the next one, without its line feed. False at the end.
-    fn read_line(&mut self, line: &mut Vec<u8>, batch: &mut Batch) -> std::io::Result<bool> {
-        line.clear();
+    /// The next line; `None` at the end.
+    fn next_line(&mut self, batch: &mut Batch) -> std::io::Result<Option<ReplayedLine>> {
         match self {
-            Self::Records(_) => Ok(false),
+            Self::Records(_) => Ok(None),
             Self::Recording(reader) => {
                 let torn = reader.torn();
-                let is_line = reader.next_line(line);
+                let line = reader.next_line().map(|line| line.map(ReplayedLine::parse));
                 (torn..reader.torn()).for_each(|_| batch.reject(RejectReason::Truncated));
-                is_line
+                line
             }
-            Self::Lines(lines) => {
-                let length = lines.by_ref().take(MAX_LINE).read_until(b'\n', line)?;
-                if line.pop_if(|last| *last == b'\n').is_none() && length as u64 == MAX_LINE {
+            Self::Lines(lines, line) => {
+                let read = line.read_line(lines)?;
+                if !read.is_complete && read.bytes == file_text::MAX {
+                    line.clear();
                     return Err(ErrorKind::FileTooLarge.into());
                 }
-                Ok(length > 0)
+                let parsed = (read.bytes > 0).then(|| ReplayedLine::parse(line.bytes()));
+                line.clear();
+                Ok(parsed)
             }
         }
     }

@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{DirEntry, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufReader, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirEntryExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use trtllm_model::{PerfMetricsEntry, RejectCounts, RejectReason};
 use trtllm_recording::Item;
+use trtllm_service::file_text::{self, FileText, LineRead};
 
 use super::super::Batch;
 use super::super::keys::KeyWatch;
 use super::{LineOwner, LinesDir};
 
-/// Bytes of a line. A request has some 250 bytes for each of its tokens.
-const MAX_LINE: u64 = 16 << 20;
 /// Bytes that one reading takes from all files.
 const MAX_READ: u64 = 32 << 20;
 /// Files that are watched. The server never deletes any.
@@ -168,16 +167,16 @@ impl LineFile {
         *grew = Instant::now();
         let mut lines = BufReader::with_capacity(64 << 10, &*file);
         lines.seek(SeekFrom::Start(self.offset))?;
-        let mut line = Vec::new();
+        // A request has some 250 bytes for each of its tokens.
+        let mut line = FileText::default();
         loop {
             if !into.has_room() {
                 return Ok(true);
             }
-            line.clear();
-            let read = lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? as u64;
+            let LineRead { bytes, is_complete: complete } = line.read_line(&mut lines)?;
+            let read = bytes as u64;
             into.left = into.left.saturating_sub(read);
-            let complete = line.pop_if(|last| *last == b'\n').is_some();
-            if !complete && read < MAX_LINE {
+            if !complete && bytes < file_text::MAX {
                 if self.skips {
                     self.offset += read;
                 }
@@ -188,7 +187,7 @@ impl LineFile {
             self.offset += read;
             match (std::mem::replace(&mut self.skips, !complete), complete) {
                 (true, _) => {}
-                (false, true) => into.parse(&line),
+                (false, true) => into.parse(line.bytes()),
                 (false, false) => into.batch.reject(RejectReason::TooLong),
             }
         }
@@ -417,7 +416,7 @@ mod tests {
             .replace("\"status\"", &format!("\"time_breakdown_metrics\":{{\"step_metrics\":[{steps}]}},\"status\""));
         assert!(long.len() > 1_000_000, "{}", long.len());
         add(&directory, NAME, &long);
-        add(&directory, NAME, &"x".repeat(MAX_LINE as usize + 5));
+        add(&directory, NAME, &"x".repeat(file_text::MAX + 5));
         let (mut found, mut too_long) = (Vec::new(), 0);
         for part in ["y", "\n", &line(2)] {
             add(&directory, NAME, part);

@@ -1,0 +1,140 @@
+//! Text of files. What is long takes its memory from one budget for all files, so a reader may wait for another one.
+
+use std::io::{self, BufRead, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::budget::{Budget, Held, Peer};
+
+/// Longest line, frame or document, in bytes: a device may have no end.
+pub const MAX: usize = 16 << 20;
+/// Each reader may have this much without asking.
+const SHORT: usize = 256 << 10;
+
+/// How long a reader waits for another one.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+static LONG_TEXTS: Budget = Budget::new(MAX);
+
+/// The last text that was read of a file.
+#[derive(Debug, Default)]
+pub struct FileText {
+    text: Vec<u8>,
+    held: Option<Held>,
+    peer: Arc<Peer>,
+}
+
+impl FileText {
+    /// Replaces the text by the next line without its line feed, or by its first [`MAX`] bytes.
+    ///
+    /// # Errors
+    /// If reading fails, or other files have long lines all the time.
+    pub fn read_line(&mut self, from: &mut impl BufRead) -> io::Result<LineRead> {
+        let bytes = self.read(from, Some(b'\n'), |mut from, text| from.read_until(b'\n', text))?;
+        Ok(LineRead { bytes, is_complete: self.text.pop_if(|last| *last == b'\n').is_some() })
+    }
+
+    /// Replaces the text by all that follows, or by [`MAX`] bytes of it. Returns whether that is all.
+    ///
+    /// # Errors
+    /// As [`Self::read_line`].
+    pub fn read_all(&mut self, from: &mut impl Read) -> io::Result<bool> {
+        Ok(self.read(from, None, |mut from, text| from.read_to_end(text))? < MAX)
+    }
+
+    /// Reads in two steps: what is short, and then the rest.
+    fn read<R: Read>(
+        &mut self,
+        from: &mut R,
+        end: Option<u8>,
+        part: impl Fn(io::Take<&mut R>, &mut Vec<u8>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.clear();
+        let start = part(from.take(SHORT as u64), &mut self.text)?;
+        if start < SHORT || end.is_some() && self.text.last().copied() == end {
+            return Ok(start);
+        }
+        // Commands have no runtime, and share their memory with nobody.
+        if let Ok(runtime) = Handle::try_current() {
+            let taken = async { tokio::time::timeout(PATIENCE, LONG_TEXTS.take(&self.peer, MAX)).await };
+            self.held = Some(runtime.block_on(taken)?);
+        }
+        self.text.reserve_exact(MAX - SHORT);
+        let rest = part(from.take((MAX - SHORT) as u64), &mut self.text)?;
+        self.text.shrink_to_fit();
+        Ok(start + rest)
+    }
+
+    /// Frees a long text. To be called as soon as it is parsed: others may wait.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.text.shrink_to(SHORT);
+        self.held = None;
+    }
+
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// The text, which does not count any more.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.text
+    }
+}
+
+/// What [`FileText::read_line`] has read.
+#[derive(Debug, Clone, Copy)]
+pub struct LineRead {
+    /// With the line feed. 0 at the end of the file.
+    pub bytes: usize,
+    /// There was a line feed.
+    pub is_complete: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    #[test]
+    fn short_and_long_lines_are_read_to_their_line_feed() {
+        let lines: Vec<usize> = vec![0, 5, SHORT - 1, SHORT, SHORT + 1, MAX - 1, 3];
+        let text = lines.iter().flat_map(|length| [vec![b'x'; *length], vec![b'\n']].concat()).collect::<Vec<_>>();
+        let (mut from, mut line) = (Cursor::new(text), FileText::default());
+        for length in lines {
+            let read = line.read_line(&mut from).unwrap();
+            assert_eq!((read.bytes, read.is_complete, line.bytes().len()), (length + 1, true, length));
+        }
+        assert_eq!(line.read_line(&mut from).unwrap().bytes, 0);
+        assert!(line.text.capacity() <= SHORT);
+    }
+
+    #[test]
+    fn a_text_without_an_end_is_cut() {
+        let (mut line, mut from) = (FileText::default(), io::BufReader::new(io::repeat(b'x')));
+        let read = line.read_line(&mut from).unwrap();
+        assert_eq!((read.bytes, read.is_complete, line.bytes().len()), (MAX, false, MAX));
+        assert!(!line.read_all(&mut from).unwrap());
+        // The last byte of the first part is no end.
+        assert!(line.read_all(&mut Cursor::new(vec![b'\n'; SHORT + 9])).unwrap());
+        assert_eq!(line.bytes().len(), SHORT + 9);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_long_text_waits_for_another_one_and_not_for_ever() {
+        let read = || {
+            let read = || FileText::default().read_all(&mut Cursor::new(vec![b'x'; SHORT + 9]));
+            tokio::task::spawn_blocking(read)
+        };
+        let other = LONG_TEXTS.try_take(&Arc::default(), 1);
+        assert_eq!(read().await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(other);
+        assert!(read().await.unwrap().unwrap());
+        assert_eq!(LONG_TEXTS.held(), 0);
+    }
+}
