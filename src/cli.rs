@@ -21,6 +21,7 @@ use crate::config::{self, ConfigError, EngineConfig, Mistakes};
 use trtllm_gpu::GpuMode;
 use trtllm_http::listen::Address;
 use trtllm_http::router::TelemetryPath;
+use trtllm_http::server::MAX_REQUESTS;
 use trtllm_model::{BenchReport, Objectives};
 use trtllm_page::build;
 use trtllm_page::metrics::compat::CompatSets;
@@ -118,7 +119,7 @@ pub struct Cli {
     pub systemd_socket: bool,
 
     /// Maximum number of concurrent requests; further ones get 503. 0 means no limit
-    #[arg(long = "web.max-requests", value_name = "N", env = "TRTLLM_EXPORTER_WEB_MAX_REQUESTS", default_value = "40", value_parser = whole::<usize>)]
+    #[arg(long = "web.max-requests", value_name = "N", env = "TRTLLM_EXPORTER_WEB_MAX_REQUESTS", default_value_t = MAX_REQUESTS, value_parser = whole::<usize>)]
     pub max_requests: usize,
 
     /// Listen address for /healthz and /readyz only, without TLS and passwords (repeatable)

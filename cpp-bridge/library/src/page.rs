@@ -108,7 +108,11 @@ impl Page {
             // Nobody judges them: the host's process is not ours to end.
             let heartbeats = Arc::new(Heartbeats::default());
             let metrics = Arc::new(HttpMetrics::new());
-            let options = RouterOptions { telemetry_path: path, compat: CompatSets::default(), max_requests: 0 };
+            let options = RouterOptions {
+                telemetry_path: path,
+                compat: CompatSets::default(),
+                max_requests: server::MAX_REQUESTS,
+            };
             let router = router::all(&served, options, &metrics, &heartbeats);
             let heartbeat = heartbeats.register("the HTTP server".to_owned());
             let max_connections = server::MAX_CONNECTIONS;

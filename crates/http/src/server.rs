@@ -31,6 +31,9 @@ use super::connections::{ConnectionProgress, Connections, RESPONSE, Timed};
 /// Connections of one server, if there are enough file descriptors.
 pub const MAX_CONNECTIONS: usize = 256;
 
+/// Requests that are handled at once, unless it is configured.
+pub const MAX_REQUESTS: usize = 40;
+
 /// A request's head, in bytes.
 const MAX_HEAD: usize = 16 << 10;
 /// What hyper buffers of a connection, in bytes.
