@@ -114,7 +114,17 @@ def many_names_and_readers(binary, folder):
         return peak(exporter)
 
 
-PAGES = ["/metrics", "/metrics/gateway", "/api/v1/engines", "/api/v1/iterations?last=128", "/api/v1/doctor", "/"]
+PAGES = [
+    "/metrics",
+    "/metrics/gateway",
+    "/prometheus/metrics",
+    "/api/v1/engines",
+    "/api/v1/iterations?engine=engine-1&last=128",
+    "/api/v1/history",
+    "/api/v1/findings",
+    "/api/v1/model?engine=engine-1",
+    "/",
+]
 FORMS = [
     {},
     {"Accept-Encoding": "gzip"},
