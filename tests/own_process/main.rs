@@ -5,6 +5,7 @@
 
 mod allocations;
 mod gpu_soak;
+mod kept;
 mod peers;
 #[allow(dead_code)] // the tests of GPU monitoring need more of it
 #[path = "../it/support/standin.rs"]

@@ -18,12 +18,12 @@ use trtllm_sources::{Batch, Source};
 /// The allocator rounds up, and a vector may have room for twice its elements: the weight counts the room, not the rounding.
 const ROUNDING: usize = 4096;
 
-fn many(element: &str, count: usize) -> String {
+pub(super) fn many(element: &str, count: usize) -> String {
     vec![element; count].join(",")
 }
 
 /// Hostile texts of each kind of statistic.
-fn statistics() -> Vec<(StatisticsArray, String)> {
+pub(super) fn statistics() -> Vec<(StatisticsArray, String)> {
     let (records, requests, events) =
         (StatisticsArray::Records, StatisticsArray::PerfMetrics, StatisticsArray::KvCacheEvents);
     let name = "9".repeat(64);
@@ -147,8 +147,8 @@ fn lines_that_wait_are_bounded_whatever_their_length() {
     }
 }
 
-/// A server whose answers are `body`, for each request.
-fn serve(body: Vec<u8>) -> u16 {
+/// A server whose answers are `body`, for each request. With `missing` bytes, it announces more and closes the connection.
+fn serve(body: Vec<u8>, missing: usize) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -157,9 +157,12 @@ fn serve(body: Vec<u8>) -> u16 {
             std::thread::spawn(move || {
                 let mut head = [0; 4096];
                 while stream.read(&mut head).is_ok_and(|read| read > 0) {
-                    let length = body.len();
+                    let length = body.len() + missing;
                     let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
                     let _ = stream.write_all(&body);
+                    if missing > 0 {
+                        break;
+                    }
                 }
             });
         }
@@ -173,8 +176,10 @@ fn a_long_answer_is_read_in_the_budget_and_freed_when_it_is_parsed() {
     // The budget, a batch of items, the buffers of the connection.
     const LIMIT: usize = (16 << 20) + (2 << 20) + (1 << 20);
     let text = format!("{{\"iter\":7,\"unknown\":\"{}\"}}", "x".repeat(2000));
-    for element in ["{}", "{\"iter\":7}", &text] {
-        let port = serve(format!("[{}]", many(element, (15 << 20) / (element.len() + 1))).into_bytes());
+    for (element, missing) in ["{}", "{\"iter\":7}", &text].into_iter().flat_map(|element| [(element, 0), (element, 9)])
+    {
+        let sent = (15 << 20) / (element.len() + 1);
+        let port = serve(format!("[{}]", many(element, sent)).into_bytes(), missing);
         let runtime = runtime();
         let mut source = None;
         let allocated = measure(|| {
@@ -183,15 +188,21 @@ fn a_long_answer_is_read_in_the_budget_and_freed_when_it_is_parsed() {
                     Access { target: format!("http://127.0.0.1:{port}"), ca_file: None, bearer_token_file: None };
                 let extras = Extras { perf_metrics: false, prometheus_metrics: false, ..Extras::default() };
                 let mut opened = Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await.unwrap()));
-                let mut batch = Batch::default();
+                let (mut batch, mut items) = (Batch::default(), 0);
                 loop {
-                    opened.poll(&mut batch).await.unwrap();
+                    let polled = opened.poll(&mut batch).await;
+                    assert_eq!(polled.is_err(), missing > 0);
+                    // As the driver does.
+                    while polled.is_err() && opened.take_partial(&mut batch) {
+                        items += batch.drain().count();
+                    }
                     let more = batch.more;
-                    batch.drain().for_each(drop);
-                    if !more {
+                    items += batch.drain().count();
+                    if polled.is_err() || !more {
                         break;
                     }
                 }
+                assert_eq!(items, if element == "{}" { 0 } else { sent });
                 source = Some(opened);
             });
         });

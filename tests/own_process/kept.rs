@@ -1,0 +1,146 @@
+//! What is read of files, kept for the API and written as its answers is bounded, too. The allocations are counted, as in `peers`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use allocation_counter::{AllocationInfo, measure};
+use trtllm_http::views::api;
+use trtllm_model::{EngineName, IterationStats};
+use trtllm_page::state::{RECENT_RECORDS, State};
+use trtllm_recording::{directory, frame};
+use trtllm_service::file_text;
+use trtllm_sources::prometheus_text::{MAX_PAGE, parse_server_metrics};
+use trtllm_sources::replay::{Pace, Replay};
+use trtllm_sources::{Batch, Source};
+
+use super::peers::{many, statistics};
+
+fn bytes(allocated: u64) -> usize {
+    usize::try_from(allocated).unwrap()
+}
+
+#[test]
+fn what_is_kept_of_a_servers_page_has_a_limit() {
+    let _alone = super::alone();
+    let long = "x".repeat(1000);
+    let families = |line: &dyn Fn(&mut String, usize)| {
+        let mut page = String::new();
+        (0..).find(|number| {
+            line(&mut page, *number);
+            page.len() > MAX_PAGE
+        });
+        page
+    };
+    for page in [
+        families(&|page, n| _ = writeln!(page, "trtllm_request_error_total{{http_code=\"{n}{long}\"}} 1")),
+        families(&|page, n| _ = writeln!(page, "trtllm_request_error_total{{http_code=\"{n}\"}} 1")),
+        families(&|page, n| _ = writeln!(page, "trtllm_model_config_info{{a{n}=\"{long}\"}} 1")),
+        families(&|page, n| _ = writeln!(page, "trtllm_e2e_request_latency_seconds_bucket{{le=\"{n}\"}} 1")),
+    ] {
+        let mut kept = None;
+        let allocated = measure(|| kept = parse_server_metrics(page.as_bytes()).ok());
+        assert!(kept.is_some());
+        println!("a page of {}…: {} bytes at most", &page[..30], allocated.bytes_max);
+        assert!(bytes(allocated.bytes_max) < 2 << 20, "{} bytes for {:.60}", allocated.bytes_max, page);
+    }
+}
+
+/// Reads a file to its end at full speed, as a driver does. Returns what was allocated, and the number of items.
+fn replay(path: &Path) -> (AllocationInfo, usize) {
+    // Replays need a runtime that can move its other tasks.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let opened = runtime.block_on(Replay::open(path.to_owned(), None, Pace::Recorded(f64::INFINITY))).unwrap();
+    let (mut source, mut batch, mut items) = (Source::Replay(opened), Batch::default(), 0);
+    let allocated = measure(|| {
+        runtime.block_on(async {
+            while !batch.ended {
+                // A line may be invalid or too long.
+                let _ = source.poll(&mut batch).await;
+                items += batch.drain().count();
+            }
+        });
+    });
+    (allocated, items)
+}
+
+#[test]
+fn a_replay_takes_the_memory_of_its_longest_line_and_not_that_of_its_file() {
+    let _alone = super::alone();
+    // The longest line, an item of it, and the items that wait to be folded.
+    const LIMIT: usize = file_text::MAX + (12 << 20);
+    let folder = tempfile::tempdir().unwrap();
+    let (lines, recorded) = (folder.path().join("lines"), folder.path().join("recorded"));
+    std::fs::create_dir(&recorded).unwrap();
+    let record = "{\"iter\":7,\"numActiveRequests\":1}\n";
+    let long = format!("{{\"iter\":7,\"requestStats\":[{}]}}\n", many("{}", 5_000_000));
+    for (text, expected) in [
+        (record.repeat(100_000), 100_000),
+        (format!("{long}{record}"), 2),
+        (format!("{}\n{record}", "x".repeat(3 * file_text::MAX)), 1),
+    ] {
+        std::fs::write(&lines, &text).unwrap();
+        let (allocated, items) = replay(&lines);
+        println!("lines of {}…: {} bytes at most", &text[..20], allocated.bytes_max);
+        assert_eq!(items, expected);
+        assert!(bytes(allocated.bytes_max) <= LIMIT, "{} bytes for {:.40}", allocated.bytes_max, text);
+    }
+    let header = r#"{"recording":{"format":1,"exporter":"x","session":1,"model":"m","version":"1","labels":[],"source":"test","started_us":1}}"#;
+    let moment = r#"{"record":{"iter":7,"numActiveRequests":1}}"#;
+    for lines in [format!("{moment}\n").repeat(300_000), "x".repeat(500 << 20)] {
+        let (path, _) = directory::create(&recorded, 1, "m").unwrap();
+        let mut encoder = frame::Encoder::default();
+        let mut file = encoder.encode(format!("{header}\n").as_bytes()).unwrap().to_vec();
+        file.extend_from_slice(encoder.encode(lines.as_bytes()).unwrap());
+        std::fs::write(&path, file).unwrap();
+        let (allocated, items) = replay(&recorded);
+        println!("a frame of {} bytes: {} bytes at most, {items} items", lines.len(), allocated.bytes_max);
+        assert!(bytes(allocated.bytes_max) <= LIMIT, "{} bytes", allocated.bytes_max);
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn a_record_that_is_kept_for_the_api_takes_a_few_kilobytes_whatever_is_in_it() {
+    let _alone = super::alone();
+    const RECORD: usize = 8 << 10;
+    for (_, elements) in statistics() {
+        let Ok(record) = serde_json::from_str::<IterationStats>(&elements) else { continue };
+        let state = State::new(vec![EngineName::new("m", "1", "test")]);
+        let slot = &state.slots()[0];
+        let kept = measure(|| {
+            // One after the other, as they arrive.
+            for _ in 0..2 * RECENT_RECORDS {
+                slot.keep_records(vec![Box::new(record.clone())]);
+            }
+        });
+        let kept = bytes(u64::try_from(kept.bytes_current).unwrap());
+        let start = &elements[..elements.len().min(60)];
+        assert!(kept <= RECENT_RECORDS * RECORD, "{kept} bytes are kept of {start}");
+        let mut text = None;
+        let answered = measure(|| text = api::iterations(&state, &format!("last={RECENT_RECORDS}")).ok());
+        let length = text.unwrap().len();
+        println!("{kept} bytes are kept of {start}, and {} for an answer of {length}", answered.bytes_max);
+        assert!(bytes(answered.bytes_max) <= 2 * length + (1 << 20), "{} bytes for {length}", answered.bytes_max);
+    }
+}
+
+#[test]
+fn an_answer_takes_little_more_than_its_text() {
+    let _alone = super::alone();
+    let state = State::new((0..64).map(|number| EngineName::new(&format!("m{number}"), "1", "test")).collect());
+    for slot in 0..70 {
+        for engine in state.slots().iter() {
+            engine.update(|snapshot| snapshot.totals.iterations += slot);
+        }
+        state.judge(5.0 * slot as f64, 5.0 * slot as f64);
+    }
+    let history = || api::history(&state, "").ok();
+    let engines = || Some(api::engines(&state));
+    for (name, answer) in [("history", &history as &dyn Fn() -> Option<String>), ("engines", &engines)] {
+        let mut text = None;
+        let allocated = measure(|| text = answer());
+        let length = text.unwrap().len();
+        println!("{name}: {} bytes for a text of {length}", allocated.bytes_max);
+        assert!(length > 64 * 100 && bytes(allocated.bytes_max) <= 3 * length + (1 << 20), "{name}");
+    }
+}
