@@ -66,8 +66,8 @@ fn replay(path: &Path) -> (AllocationInfo, usize) {
 #[test]
 fn a_replay_takes_the_memory_of_its_longest_line_and_not_that_of_its_file() {
     let _alone = super::alone();
-    // The longest line, an item of it, and the items that wait to be folded.
-    const LIMIT: usize = file_text::MAX + (12 << 20);
+    // The longest line, and an item with as many request rows as are kept, while their vector grows.
+    const LIMIT: usize = file_text::MAX + (16 << 20);
     let folder = tempfile::tempdir().unwrap();
     let (lines, recorded) = (folder.path().join("lines"), folder.path().join("recorded"));
     std::fs::create_dir(&recorded).unwrap();
@@ -128,11 +128,11 @@ fn a_record_that_is_kept_for_the_api_takes_a_few_kilobytes_whatever_is_in_it() {
 fn an_answer_takes_little_more_than_its_text() {
     let _alone = super::alone();
     let state = State::new((0..64).map(|number| EngineName::new(&format!("m{number}"), "1", "test")).collect());
-    for slot in 0..70 {
+    for slot in 0..70_u32 {
         for engine in state.slots().iter() {
-            engine.update(|snapshot| snapshot.totals.iterations += slot);
+            engine.update(|snapshot| snapshot.totals.iterations += u64::from(slot));
         }
-        state.judge(5.0 * slot as f64, 5.0 * slot as f64);
+        state.judge(5.0 * f64::from(slot), 5.0 * f64::from(slot));
     }
     let history = || api::history(&state, "").ok();
     let engines = || Some(api::engines(&state));

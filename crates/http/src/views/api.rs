@@ -88,14 +88,20 @@ pub fn iterations(state: &State, query: &str) -> Result<String, InvalidQuery> {
     Ok(array(engine.recent_records(last).into_iter().map(|record| without_nulls(&*record))))
 }
 
-/// The text of an array. One value after the other: a tree of all values would take many times the memory of their text.
-pub(super) fn array(values: impl Iterator<Item = Value>) -> String {
-    let mut text = String::from("[");
+/// Writes an array. One value after the other: a tree of all values would take many times the memory of their text.
+pub(super) fn write_array(text: &mut String, values: impl Iterator<Item = Value>) {
+    let mut separator = '[';
     for value in values {
-        text.push_str(if text.len() > 1 { "," } else { "" });
-        let _ = write!(text, "{value}");
+        let _ = write!(text, "{separator}{value}");
+        separator = ',';
     }
-    text + "]"
+    text.push_str(if separator == '[' { "[]" } else { "]" });
+}
+
+fn array(values: impl Iterator<Item = Value>) -> String {
+    let mut text = String::new();
+    write_array(&mut text, values);
+    text
 }
 
 /// An invalid parameter, and why.

@@ -8,7 +8,7 @@ use trtllm_engine::window::{Mark, Span};
 use trtllm_page::state::{EngineSlot, Judged, State};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 
-use super::api::{array, without_nulls};
+use super::api::{without_nulls, write_array};
 use super::numbers::Numbers;
 
 /// Seconds of `window` in `/api/v1/engines`, and the most of `/api/v1/history`.
@@ -47,13 +47,12 @@ pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f
         json!({"model": engine.name.model, "version": engine.name.version, "slots": slots})
     };
     let gpus = state.gpu_windows();
-    format!(
-        "{{\"apiVersion\":{},\"slotSeconds\":{},\"engines\":{},\"gpus\":{}}}",
-        json!(super::API_VERSION),
-        trtllm_engine::window::SLOT_SECONDS,
-        array(engines.iter().map(|engine| of_engine(engine))),
-        array(gpus.iter().map(|gpu| gpu_json(gpu, seconds))),
-    )
+    let slot_seconds = trtllm_engine::window::SLOT_SECONDS;
+    let mut text = format!("{{\"apiVersion\":{},\"slotSeconds\":{slot_seconds},\"engines\":", super::API_VERSION);
+    write_array(&mut text, engines.iter().map(|engine| of_engine(engine)));
+    text.push_str(",\"gpus\":");
+    write_array(&mut text, gpus.iter().map(|gpu| gpu_json(gpu, seconds)));
+    text + "}"
 }
 
 fn gpu_json(gpu: &GpuWindow, seconds: f64) -> Value {
