@@ -157,11 +157,12 @@ def scrape_engine(series, engine, at, args, target):
 
 
 def scrape_gpus(series, node, at, args, target):
-    """Two GPUs. MIG is enabled on one of them on day 11, for which the driver resets it; dcgm-exporter takes over on day 27."""
+    """Two GPUs. MIG is enabled on one of them on day 11, for which the driver resets it; dcgm-exporter takes over on day 27: --gpu off."""
     day, minute = at // DAY, at % DAY * STEP // 60
+    for state in ("up", "off"):
+        series.put(at, "trtllm_exporter_nvml_state", target | {"state": state}, int((state == "off") == (day >= 27)))
     if day >= 27:
         return
-    series.put(at, "trtllm_exporter_nvml_state", target | {"state": "up"}, 1)
     for index in (0, 1):
         uuid = target | {"gpu_uuid": f"GPU-{node}-{index}"}
         mig = node == "n1" and index == 1 and (day, minute) >= (11, 600)
