@@ -9,6 +9,7 @@ use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::ensure;
 use crate::support::http::request;
+use crate::support::lookalike::{Lookalike, steady};
 use crate::support::sessions::session;
 use crate::support::standin::Standin;
 
@@ -36,7 +37,7 @@ fn get(daemon: &Daemon, path: &str, status: u16) -> Value {
 
 #[test]
 fn the_findings_are_the_verdicts_and_what_else_is_worth_knowing() {
-    let lookalike = support::lookalike::Lookalike::start(&["--rate", "100"]);
+    let lookalike = Lookalike::start(&steady(100), &[]);
     let exporter = Daemon::start(&["--source", &lookalike.source(), "--stale-after", "1s"]);
     exporter.until_state(&[], "busy");
     let answer = get(&exporter, "/api/v1/findings", 200);

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::support::daemon::Daemon;
-use crate::support::lookalike::Lookalike;
+use crate::support::lookalike::{Lookalike, steady};
 use crate::support::prometheus::{Prometheus, prometheus_2, prometheus_3};
 use crate::support::standin::Standin;
 use crate::support::{ensure, until};
@@ -44,7 +44,7 @@ fn rules_and_queries(binary: &Path) {
         "gpu.0.utilization_percent=37\ngpu.0.temperature_celsius=61\ngpu.0.power_mw=250000\n\
          gpu.0.memory_total_bytes=85899345920\ngpu.0.memory_used_bytes=21474836480\ngpu.0.memory_reserved_bytes=0",
     );
-    let engine = Lookalike::start_stopped(&["--rate", "200", "--ring", "50000"]);
+    let engine = Lookalike::start_stopped(&steady(200), &["--ring", "50000"]);
     let library = gpu.library();
     let daemon = Daemon::start(&[
         "--source",

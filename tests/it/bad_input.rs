@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::support;
 use crate::support::daemon::Daemon;
-use crate::support::lookalike::Lookalike;
+use crate::support::lookalike::{Lookalike, steady};
 use crate::support::page::Page;
 use crate::support::{TIMEOUT, ensure, until};
 
@@ -32,8 +32,8 @@ fn rejected(page: &Page, reason: &str) -> u64 {
 /// Two busy engines behind one daemon.
 fn two_engines(more: &[&str]) -> (Lookalike, Lookalike, Daemon) {
     // Fast, so that each poll has records.
-    let a = Lookalike::start_stopped(&["--rate", "200", "--ring", "50000"]);
-    let b = Lookalike::start(&["--rate", "20", "--seed", "2"]);
+    let a = Lookalike::start_stopped(&steady(200), &["--ring", "50000"]);
+    let b = Lookalike::start(&steady(20), &[]);
     let (source_a, source_b) = (a.source(), b.source());
     let arguments = ["--source", &source_a, "--source", &source_b, "--model", "a", "--model", "b"];
     let daemon = Daemon::start(&[&arguments, more].concat());
@@ -196,7 +196,7 @@ fn an_unreachable_engine_is_a_connect_error_and_logged_once() {
 fn ingest() -> (Daemon, std::path::PathBuf, Lookalike, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ingest.sock");
-    let b = Lookalike::start(&["--rate", "20"]);
+    let b = Lookalike::start(&steady(20), &[]);
     let (socket, source) = (format!("socket:{}", path.display()), b.source());
     let daemon = Daemon::start(&["--source", &socket, "--source", &source, "--model", "a", "--model", "b"]);
     daemon.until(|page| ensure(iterations(page, B) > 0, || "b does not work".to_owned()));
@@ -465,7 +465,7 @@ fn sighup_does_not_end_the_process() {
 
 #[test]
 fn sigterm_ends_with_0_while_a_scrape_hangs() {
-    let engine = Lookalike::start(&[]);
+    let engine = Lookalike::start(&steady(50), &[]);
     let mut daemon = Daemon::start(&["--source", &engine.source()]);
     let mut stream = TcpStream::connect(&daemon.address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: ").unwrap();
@@ -475,7 +475,7 @@ fn sigterm_ends_with_0_while_a_scrape_hangs() {
 
 #[test]
 fn sigint_ends_with_0_and_an_open_request_is_answered() {
-    let engine = Lookalike::start(&[]);
+    let engine = Lookalike::start(&steady(50), &[]);
     let mut daemon = Daemon::start(&["--source", &engine.source()]);
     let mut stream = TcpStream::connect(&daemon.address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();

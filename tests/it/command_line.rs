@@ -6,6 +6,7 @@ use clap::CommandFactory as _;
 use trtllm_exporter::cli::Cli;
 
 use crate::support::daemon::Launch;
+use crate::support::lookalike::{Lookalike, steady};
 
 fn printed(arguments: &[&str]) -> String {
     let output = Launch::new().variable("TRTLLM_EXPORTER_MODEL", "a-secret-name").run(arguments);
@@ -167,7 +168,7 @@ fn a_build_without_tensorrt_llm_says_that_executor_is_simulated() {
 
 #[test]
 fn init_writes_a_configuration_with_the_engines_that_run() {
-    let engine = crate::support::lookalike::Lookalike::start(&["--model", "init-test"]);
+    let engine = Lookalike::start(&steady(50), &["--model", "init-test"]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("engines.yaml");
     let (port, file) = (engine.port().to_string(), path.to_str().unwrap());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support;
 use crate::support::daemon::Daemon;
-use crate::support::lookalike::{Lookalike, reserved_port};
+use crate::support::lookalike::{self, Lookalike, reserved_port, steady};
 use crate::support::orchestrator::DisaggServer;
 use crate::support::process::Process;
 use crate::support::server::serve;
@@ -33,9 +33,9 @@ impl Other {
 /// A look-alike whose process is called trtllm-serve.
 fn trtllm_serve(folder: &std::path::Path, port: u16, model: &str) -> Process {
     let program = folder.join("trtllm-serve");
-    std::fs::copy(support::root().join("examples/trtllm_serve_lookalike.py"), &program).unwrap();
-    let mut command = Command::new(support::program("python3"));
-    command.arg(program).args(["--port", &port.to_string(), "--model", model, "--rate", "50"]);
+    std::fs::copy(lookalike::program(), &program).unwrap();
+    let mut command = Command::new(program);
+    command.args(["--port", &port.to_string(), "--model", model]);
     Process::spawn(command.stdout(Stdio::null()))
 }
 
@@ -49,8 +49,8 @@ fn until_counted(daemon: &Daemon, labels: &[&str]) -> u64 {
 
 #[test]
 fn servers_on_the_given_ports_are_found_and_others_are_left_alone() {
-    let engines = ["ports-a", "/models/ports-b/"].map(|model| Lookalike::start(&["--model", model]));
-    let configured = Lookalike::start(&["--model", "ports-configured"]);
+    let engines = ["ports-a", "/models/ports-b/"].map(|model| Lookalike::start(&steady(50), &["--model", model]));
+    let configured = Lookalike::start(&steady(50), &["--model", "ports-configured"]);
     let vllm = Other::start(Some(r#"{"object":"list","data":[{"id":"m","object":"model","owned_by":"vllm"}]}"#));
     let web = Other::start(Some("<html></html>"));
     let silent = Other::start(None);
@@ -94,7 +94,7 @@ fn servers_on_the_given_ports_are_found_and_others_are_left_alone() {
 
 #[test]
 fn an_entry_for_a_server_that_was_found_takes_it_over_with_its_name() {
-    let servers = ["found-a", "found-b"].map(|model| Lookalike::start(&["--model", model]));
+    let servers = ["found-a", "found-b"].map(|model| Lookalike::start(&steady(50), &["--model", model]));
     let [first, second] = [0, 1].map(|index| servers[index].port());
     let auto = format!("engines:\n- source: auto:?ports={first},{second}\n");
     let entry = |port: u16| format!("- source: trtllm-serve:http://localhost:{port}\n  model: found-a\n");
@@ -169,7 +169,7 @@ fn the_arguments_of_a_process_never_become_a_path_that_is_asked_for() {
     let mut process = Command::new("sh");
     process.args(["-c", "read x", "trtllm-serve", "--host", &host]).stdin(Stdio::piped());
     let process = Process::spawn(&mut process);
-    let engine = Lookalike::start(&["--model", "beside-a-fake"]);
+    let engine = Lookalike::start(&steady(50), &["--model", "beside-a-fake"]);
     // The port is asked because it is configured, too.
     let auto = format!("auto:?ports={},{}", engine.port(), other.port);
     let daemon = Daemon::start(&["--source", &auto, "--gpu", "off"]);
@@ -196,7 +196,7 @@ fn only_reads(asked: &[String]) {
 #[test]
 fn an_orchestrator_is_never_read_as_an_engine_and_its_worker_is_read_once() {
     let orchestrator = DisaggServer::start();
-    let worker = Lookalike::start(&["--model", "disagg-worker"]);
+    let worker = Lookalike::start(&steady(50), &["--model", "disagg-worker"]);
     let auto = format!("auto:?ports={},{}", orchestrator.port, worker.port());
     let daemon = Daemon::start(&["--source", &auto, "--gpu", "off"]);
     until_counted(&daemon, &["model=disagg-worker", "version=1"]);

@@ -16,7 +16,7 @@ use trtllm_verdict::findings::orchestrator::ORCHESTRATOR_ERRORS;
 use crate::support;
 use crate::support::daemon::{Daemon, Launch, run};
 use crate::support::ensure;
-use crate::support::lookalike::Lookalike;
+use crate::support::lookalike::{Lookalike, often_idle, steady};
 use crate::support::pki::{self, Pki};
 use crate::support::served::Served;
 use crate::support::standin::Standin;
@@ -169,7 +169,7 @@ fn the_limit_of_each_simulated_engine_is_named() {
 #[test]
 fn engines_have_no_finding_while_the_exporter_starts() {
     let (pytorch, tensorrt) =
-        (Lookalike::start(&["--idle-every", "60"]), Lookalike::start(&["--backend", "tensorrt", "--idle-every", "90"]));
+        (Lookalike::start(&often_idle(50), &[]), Lookalike::start(&often_idle(50), &["--backend", "tensorrt"]));
     let file = config(&[("pytorch", pytorch.source()), ("tensorrt", tensorrt.source())]);
     let daemon = Daemon::start(&["--config.file", path(file.path())]);
     for _ in 0..8 {
@@ -253,9 +253,9 @@ fn what_a_publishers_statistics_lack_is_named() {
 #[test]
 fn a_second_reader_is_told_from_a_ring_that_overflows() {
     let (shared, small, healthy) = (
-        Lookalike::start(&["--rate", "200"]),
-        Lookalike::start(&["--rate", "200", "--ring", "40"]),
-        Lookalike::start(&["--rate", "100", "--idle-every", "150"]),
+        Lookalike::start(&steady(200), &[]),
+        Lookalike::start(&steady(200), &["--ring", "40"]),
+        Lookalike::start(&often_idle(100), &[]),
     );
     let file = config(&[("shared", shared.source()), ("small", small.source()), ("healthy", healthy.source())]);
     let daemon =

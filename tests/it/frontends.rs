@@ -1,47 +1,31 @@
 //! A trtllm-serve with several frontends behind one port: what cannot be known is absent and has a reason, and nothing is counted
 //! twice.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
-
 use serde_json::Value;
 
 use crate::support::daemon::{Daemon, run};
+use crate::support::lookalike::{Lookalike, steady};
 use crate::support::page::Page;
-use crate::support::process::Process;
-use crate::support::{ensure, http, program, root, until};
+use crate::support::{ensure, http, until};
 
-struct Frontends {
-    _process: Process,
-    address: String,
+/// A stopped server whose four frontends have finished different numbers of requests, as those that have run for a while, and a
+/// folder that is empty once it is dropped.
+fn frontends(mode: &str) -> (Lookalike, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Without /perf_metrics, requests are known only from the pages.
+    let directory = folder.path().to_str().expect("UTF-8");
+    let flags = ["--frontends", "4", "--frontend-mode", mode, "--prometheus", "--perf-metrics-dir", directory];
+    let server = Lookalike::start(&steady(100), &[&flags[..], &["--ring", "20000"]].concat());
+    until(|| ensure(server.truth().count("perf_metrics") >= 31, || "few requests".to_owned()));
+    server.stop();
+    (server, folder)
 }
 
-impl Frontends {
-    /// The modes are described in the program.
-    fn start(mode: &str) -> Self {
-        let mut command = Command::new(program("python3"));
-        command.arg(root().join("tests/judges/frontends.py")).arg(mode);
-        let mut process = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()));
-        let mut port = String::new();
-        BufReader::new(process.stdout.take().expect("its output")).read_line(&mut port).expect("a port");
-        Self { _process: process, address: format!("127.0.0.1:{}", port.trim()) }
-    }
-
-    fn daemon(&self) -> Daemon {
-        let source = format!("trtllm-serve:http://{}", self.address);
-        let daemon = Daemon::start(&["--source", &source, "--poll.interval", "100ms", "--metrics.compat", "trtllm"]);
-        daemon.poll(&[], 10);
-        daemon
-    }
-
-    fn begin(&self) {
-        http::get(&self.address, "/test/start");
-    }
-
-    /// What was really done.
-    fn end(&self, what: &str) -> u64 {
-        http::get(&self.address, "/test/stop").json()[what].as_u64().expect("a number")
-    }
+fn daemon(server: &Lookalike) -> Daemon {
+    let daemon =
+        Daemon::start(&["--source", &server.source(), "--poll.interval", "100ms", "--metrics.compat", "trtllm"]);
+    daemon.poll(&[], 10);
+    daemon
 }
 
 fn notice(daemon: &Daemon) -> Option<String> {
@@ -67,10 +51,10 @@ fn has_no_numbers_of_the_server(page: &Page) {
 
 #[test]
 fn frontends_with_a_page_each_are_noticed_and_named_by_doctor() {
-    let server = Frontends::start("own");
-    let daemon = server.daemon();
+    let (server, _folder) = frontends("own");
+    let daemon = daemon(&server);
     until_noticed(&daemon);
-    server.begin();
+    server.resume();
     until(|| {
         let read = daemon.page().count("nv_trt_llm_iterations_total", &[]);
         ensure(read >= 50, || format!("{read} iterations were read"))
@@ -82,7 +66,7 @@ fn frontends_with_a_page_each_are_noticed_and_named_by_doctor() {
         ensure(doctor.contains("Several frontends answer for this engine"), || doctor.clone())
     });
     // Records that another frontend took are lost, or come late. None is counted twice.
-    let made = server.end("records");
+    let made = server.stop().count("iterations");
     let page = daemon.poll(&[], 10);
     let read = page.count("nv_trt_llm_iterations_total", &[]);
     assert!(read <= made, "{read} of {made} iterations");
@@ -90,12 +74,12 @@ fn frontends_with_a_page_each_are_noticed_and_named_by_doctor() {
 
 #[test]
 fn frontends_that_forward_to_the_first_one_lose_no_record() {
-    let server = Frontends::start("forwarded");
-    let daemon = server.daemon();
+    let (server, _folder) = frontends("forwarded");
+    let daemon = daemon(&server);
     until_noticed(&daemon);
-    server.begin();
+    server.resume();
     until(|| ensure(daemon.page().count("nv_trt_llm_iterations_total", &[]) >= 50, || "few iterations".to_owned()));
-    let made = server.end("records");
+    let made = server.stop().count("iterations");
     until(|| {
         let read = daemon.page().count("nv_trt_llm_iterations_total", &[]);
         ensure(read == made, || format!("{read} of {made} iterations were read"))
@@ -107,19 +91,19 @@ fn frontends_that_forward_to_the_first_one_lose_no_record() {
 
 #[test]
 fn frontends_that_share_their_counts_are_counted_exactly() {
-    let server = Frontends::start("multiproc");
-    let before = 6 + 7 + 8 + 10;
-    let daemon = server.daemon();
+    let (server, _folder) = frontends("multiproc");
+    let before = server.truth().count("perf_metrics");
+    let daemon = daemon(&server);
     until(|| {
         let known = daemon.page().find("trtllm_prompt_tokens_total", &[]).is_some();
         ensure(known, || "the page of the server was not read".to_owned())
     });
-    server.begin();
+    server.resume();
     until(|| ensure(daemon.page().count("trtllm_prompt_tokens_total", &[]) > 0, || "no requests".to_owned()));
-    let finished = server.end("finished") - before;
+    let finished = server.stop().count("perf_metrics") - before;
     until(|| {
-        let counted = daemon.page().count("trtllm_prompt_tokens_total", &[]);
-        ensure(counted == 100 * finished, || format!("{counted} tokens of {finished} requests"))
+        let counted = daemon.page().count("trtllm_request_success_total", &[]);
+        ensure(counted == finished, || format!("{counted} of {finished} requests"))
     });
     assert_eq!(notice(&daemon), None);
 }

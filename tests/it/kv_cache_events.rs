@@ -2,12 +2,12 @@
 //! tier. A server without the endpoint loses nothing else.
 
 use crate::support::daemon::Daemon;
-use crate::support::lookalike::Lookalike;
+use crate::support::lookalike::{Lookalike, steady};
 use crate::support::{ensure, until};
 
 #[test]
 fn blocks_are_counted_by_tier() {
-    let engine = Lookalike::start(&["--rate", "500", "--ring", "50000", "--kv-events"]);
+    let engine = Lookalike::start(&steady(500), &["--ring", "50000", "--kv-events"]);
     let source = format!("{}?kv_cache_events=true", engine.source());
     let daemon = Daemon::start(&["--source", &source]);
     until(|| {
@@ -42,7 +42,7 @@ fn blocks_are_counted_by_tier() {
 
 #[test]
 fn events_are_not_read_unless_enabled() {
-    let engine = Lookalike::start(&["--rate", "500", "--kv-events"]);
+    let engine = Lookalike::start(&steady(500), &["--kv-events"]);
     let daemon = Daemon::start(&["--source", &engine.source()]);
     let page = daemon.until(|page| {
         let completed = page.count("nv_trt_llm_requests_completed_total", &[]);

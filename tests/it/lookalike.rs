@@ -3,7 +3,7 @@
 
 use crate::support;
 use crate::support::daemon::Daemon;
-use crate::support::lookalike::{Lookalike, Truth, reserved_port};
+use crate::support::lookalike::{Lookalike, Truth, often_idle, reserved_port, steady};
 use crate::support::page::{Page, name_of};
 use crate::support::{ensure, until};
 
@@ -75,9 +75,7 @@ fn counts_equal_the_truth(page: &Page, truth: &Truth) {
 fn every_iteration_is_counted(backend: &str) -> Truth {
     let scrapes = if support::long() { 50 } else { 6 };
     // Twenty times the records of one poll: a busy machine must not fail a test of counting.
-    let arguments =
-        ["--rate", "1000", "--ring", "5000", "--idle-every", "400", "--idle-for", "0.1", "--backend", backend];
-    let engine = Lookalike::start_stopped(&arguments);
+    let engine = Lookalike::start_stopped(&often_idle(1000), &["--ring", "5000", "--backend", backend]);
     let daemon = Daemon::start(&["--source", &engine.source()]);
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
     engine.resume();
@@ -116,9 +114,7 @@ fn a_thousand_iterations_a_second_of_the_pytorch_backend_are_counted_exactly() {
 
 /// The counted and the lost iterations add up to the emitted ones.
 fn iterations_dropped_by_a_small_ring_are_lost(backend: &str) {
-    let arguments =
-        ["--rate", "1000", "--ring", "20", "--idle-every", "300", "--idle-for", "0.1", "--backend", backend];
-    let engine = Lookalike::start_stopped(&arguments);
+    let engine = Lookalike::start_stopped(&often_idle(1000), &["--ring", "20", "--backend", backend]);
     let before = engine.truth();
     let daemon = Daemon::start(&["--source", &engine.source()]);
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
@@ -150,9 +146,9 @@ fn losses_are_counted_across_flush_records() {
 
 #[test]
 fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one() {
-    let arguments = ["--rate", "200", "--ring", "20000"];
+    let arguments = ["--ring", "20000"];
     let (_reserved, port) = reserved_port();
-    let mut engine = Lookalike::start_on(port, &arguments);
+    let mut engine = Lookalike::start_on(port, &steady(200), &arguments);
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "10s", "--poll.interval", "50ms"]);
     let working = daemon.until(|page| {
         let counted = page.count("nv_trt_llm_iterations_total", &[]);
@@ -196,7 +192,7 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
     let counted = last.count("nv_trt_llm_iterations_total", &[]);
     let completed = last.count("nv_trt_llm_requests_completed_total", &[]);
 
-    let engine = Lookalike::start_on(port, &arguments);
+    let engine = Lookalike::start_on(port, &steady(200), &arguments);
     let back = daemon.until(|page| {
         page.never_below(&last);
         last = page.clone();
@@ -232,7 +228,7 @@ const NO_LOAD: [(&str, &str); 9] = [
 ];
 
 fn idle_load_is_0_and_stays(backend: &str) {
-    let engine = Lookalike::start(&["--rate", "200", "--ring", "20000", "--backend", backend]);
+    let engine = Lookalike::start(&steady(200), &["--ring", "20000", "--backend", backend]);
     // Longer than any pause of a busy build machine.
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "5s"]);
     daemon.until_state(&[], "busy");
@@ -271,7 +267,7 @@ fn the_load_of_an_idle_cpp_engine_is_0_and_it_is_not_stale() {
 
 #[test]
 fn outstanding_work_without_records_is_stalled() {
-    let engine = Lookalike::start(&["--rate", "200"]);
+    let engine = Lookalike::start(&steady(200), &[]);
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "1s"]);
     daemon.until_state(&[], "busy");
     // In rare cases an iteration leaves no work. The engine is then idle, and the test waits for the next one.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support;
 use crate::support::daemon::{Daemon, run};
-use crate::support::lookalike::Lookalike;
+use crate::support::lookalike::{Lookalike, often_idle, steady};
 use crate::support::page::{Page, name_of};
 use crate::support::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
 use crate::support::standin::Standin;
@@ -24,9 +24,9 @@ fn config(daemon: &Daemon) -> String {
 }
 
 /// An engine that does not iterate yet, and a daemon that has polled it and a GPU of the stand-in.
-fn engine_and_daemon(arguments: &[&str]) -> (Lookalike, Daemon, Standin) {
+fn engine_and_daemon() -> (Lookalike, Daemon, Standin) {
     let gpu = Standin::new("gpu.0.energy_mj=1000000");
-    let engine = Lookalike::start_stopped(&[&["--rate", "100", "--ring", "50000"], arguments].concat());
+    let engine = Lookalike::start_stopped(&steady(100), &["--ring", "50000"]);
     let library = gpu.library();
     let daemon = Daemon::start(&["--source", &engine.source(), "--gpu.library", library.to_str().unwrap()]);
     daemon.until(|page| {
@@ -41,7 +41,7 @@ fn engine_and_daemon(arguments: &[&str]) -> (Lookalike, Daemon, Standin) {
 /// A server stores the names of the page, in particular those of the legacy counters.
 fn names_are_kept(binary: &Path) {
     const ENERGY: &str = "nv_energy_consumption";
-    let (engine, daemon, gpu) = engine_and_daemon(&[]);
+    let (engine, daemon, gpu) = engine_and_daemon();
     engine.resume();
     // Some families appear late: the hit ratio needs a request that looked up blocks, others a completed request, and the verdict
     // some slots of five seconds.
@@ -91,7 +91,7 @@ fn prometheus_3_stores_every_series_under_the_name_on_the_page() {
 fn rates_are_the_engines(binary: &Path) {
     const ITERATIONS: &str = "nv_trt_llm_iterations_total";
     const COMPLETED: &str = "nv_trt_llm_requests_completed_total";
-    let (engine, daemon, _gpu) = engine_and_daemon(&[]);
+    let (engine, daemon, _gpu) = engine_and_daemon();
     let prometheus = Prometheus::start(binary, &config(&daemon));
     prometheus.until_up();
     prometheus.until_value("up", 1.0);
@@ -153,7 +153,7 @@ fn rates_in_prometheus_3_are_what_the_engine_emitted() {
 
 /// Runs deploy/prometheus with another address and shorter intervals.
 fn deployed_configuration_works(binary: &Path) {
-    let (engine, daemon, _gpu) = engine_and_daemon(&[]);
+    let (engine, daemon, _gpu) = engine_and_daemon();
     engine.resume();
     let folder = support::root().join("deploy/prometheus");
     let mut config = fs::read_to_string(folder.join("scrape.yaml")).unwrap();
@@ -198,7 +198,7 @@ fn the_scrape_configuration_in_deploy_finds_the_exporter_with_prometheus_3() {
 /// The load series of an engine that disappears become stale in Prometheus; they do not keep their last values.
 #[test]
 fn prometheus_marks_the_load_of_a_killed_engine_stale_and_keeps_its_counters() {
-    let mut engine = Lookalike::start(&["--rate", "100"]);
+    let mut engine = Lookalike::start(&steady(100), &[]);
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "2s"]);
     let prometheus = Prometheus::start(&prometheus_2(), &config(&daemon));
     prometheus.until_up();
@@ -221,7 +221,7 @@ fn prometheus_marks_the_load_of_a_killed_engine_stale_and_keeps_its_counters() {
 /// Two replicas of one model that work, and one that has lost its engine.
 #[test]
 fn doctor_asks_a_prometheus_which_replica_differs() {
-    let engines = [(); 3].map(|()| Lookalike::start(&["--rate", "50", "--idle-every", "100"]));
+    let engines = [(); 3].map(|()| Lookalike::start(&often_idle(50), &[]));
     let start =
         |engine: &Lookalike| Daemon::start(&["--source", &engine.source(), "--model", "llama", "--stale-after", "1s"]);
     let daemons = [start(&engines[0]), start(&engines[1]), start(&engines[2])];

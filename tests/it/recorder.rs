@@ -23,7 +23,7 @@ use trtllm_sources::{Batch, Presence, Source, bench_report};
 
 use crate::support;
 use crate::support::daemon::{Daemon, Launch, run};
-use crate::support::lookalike::Lookalike;
+use crate::support::lookalike::{Lookalike, often_idle, steady};
 use crate::support::page::{Page, name_of};
 use crate::support::{ensure, payload, until};
 
@@ -460,7 +460,7 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("deep/recording");
     let directory = directory.to_str().unwrap();
-    let engine = Lookalike::start(&["--rate", "200", "--kv-events", "--idle-every", "50"]);
+    let engine = Lookalike::start(&often_idle(200), &["--kv-events"]);
     let source = format!("{}?kv_cache_events=true", engine.source());
     let mut daemon =
         Daemon::start(&["--source", &source, "--model", "m", "--metrics.compat", COMPAT, "--record.dir", directory]);
@@ -539,7 +539,7 @@ fn kill_9_loses_at_most_the_last_second() {
 fn kill_9_loses_at_most_a_second(after: Duration) {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().to_str().unwrap();
-    let engine = Lookalike::start(&["--rate", "200"]);
+    let engine = Lookalike::start(&steady(200), &[]);
     let arguments = ["--source", &engine.source(), "--record.dir", directory, "--poll.interval", "50ms"];
     let mut daemon = Daemon::start(&arguments);
     daemon.until(|page| {
@@ -586,7 +586,7 @@ fn a_second_exporter_is_refused_and_a_directory_that_cannot_be_written_is_an_err
 fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().to_str().unwrap();
-    let engine = Lookalike::start(&["--rate", "1000", "--kv-events", "--ring", "20000"]);
+    let engine = Lookalike::start(&steady(1000), &["--kv-events", "--ring", "20000"]);
     let source = format!("{}?kv_cache_events=true", engine.source());
     // Files may not grow beyond 400 KiB: a write fails like on a full disk. By default its signal would end the daemon.
     let limited = ["sh", "-c", "ulimit -f 800; exec \"$0\" \"$@\""];

@@ -148,6 +148,11 @@ impl Engine {
         self.cancel_at(id, now);
     }
 
+    /// Lets at most this many requests in from now on. Others wait outside.
+    pub fn limit_in_flight(&mut self, most: Option<usize>) {
+        self.config.load.in_flight = most;
+    }
+
     /// Whether no request is open.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -308,6 +313,7 @@ impl Engine {
     fn count(&mut self, batches: &[Batch], intake: &Intake) {
         self.truth.iterations += 1;
         self.truth.started += intake.new.iter().map(|new| u64::from(*new)).sum::<u64>();
+        self.truth.queue_seconds += intake.queue_seconds;
         for batch in batches {
             self.truth.context_tokens += batch.work.context_tokens;
             self.truth.decoded_tokens += batch.decoded;

@@ -37,6 +37,7 @@ pub struct Options {
     max_batch_size: Option<u32>,
     max_num_tokens: Option<u32>,
     kv_blocks: u32,
+    host_blocks: u32,
     tokens_per_block: u32,
     max_utilization: Option<bool>,
     is_static: Option<bool>,
@@ -110,6 +111,7 @@ const KEYS: &[Key] = keys![
     "max_batch_size", "1 to 65536", o, v => o.max_batch_size = Some(number(v, 1, 65536)?);
     "max_num_tokens", "1 to 1000000", o, v => o.max_num_tokens = Some(number(v, 1, 1_000_000)?);
     "kv_blocks", "2 to 10000000", o, v => o.kv_blocks = number(v, 2, 10_000_000)?;
+    "host_blocks", "0 to 10000000", o, v => o.host_blocks = number(v, 0, 10_000_000)?;
     "tokens_per_block", "1 to 1024", o, v => o.tokens_per_block = number(v, 1, 1024)?;
     "policy", "max_utilization or guaranteed_no_evict", o, v =>
         o.max_utilization = Some(word(v, "guaranteed_no_evict", "max_utilization")?);
@@ -260,7 +262,13 @@ impl Options {
         // With TensorRT-LLM's default fraction of the memory, the cache has `kv_blocks`.
         let whole = host.memory_fraction.map_or(1.0, |fraction| fraction / 0.9);
         let blocks = ((f64::from(self.kv_blocks) * whole).round() as u32).max(2);
-        CacheConfig { blocks, tokens_per_block: self.tokens_per_block, reuse: host.reuse, ..Config::default().cache }
+        CacheConfig {
+            blocks,
+            host_blocks: self.host_blocks,
+            tokens_per_block: self.tokens_per_block,
+            reuse: host.reuse,
+            ..Config::default().cache
+        }
     }
 
     fn costs(&self) -> Costs {
@@ -341,6 +349,7 @@ impl Default for Options {
             max_batch_size: None,
             max_num_tokens: None,
             kv_blocks: 512,
+            host_blocks: 0,
             tokens_per_block: 32,
             max_utilization: None,
             is_static: None,

@@ -44,6 +44,8 @@ pub struct Truth {
     pub records: u64,
     pub records_lost: u64,
     pub busy_seconds: f64,
+    /// Between the arrival of the started requests at the engine and their start.
+    pub queue_seconds: f64,
     pub requests: Vec<RequestTruth>,
 }
 

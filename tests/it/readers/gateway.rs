@@ -7,7 +7,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::Value;
 
 use crate::support::daemon::Daemon;
-use crate::support::lookalike::Lookalike;
+use crate::support::lookalike::{Lookalike, steady};
 use crate::support::page::Page;
 use crate::support::process::Process;
 use crate::support::{build_go, ensure, until};
@@ -76,7 +76,7 @@ fn is(seen: &Value, key: &str) -> bool {
 #[test]
 fn the_gateways_picker_prefers_the_idle_engine_and_drops_one_that_is_stale_or_gone() {
     // The busy engine would become stale in an hour: only the refused connection can take it off the gateway's page.
-    let [mut busy, idle, stale] = [(); 3].map(|()| Lookalike::start(&["--rate", "200"]));
+    let [mut busy, idle, stale] = [(); 3].map(|()| Lookalike::start(&steady(200), &[]));
     let of_busy = exporter(&busy, "1h");
     let of_idle = exporter(&idle, "1h");
     let of_stale = exporter(&stale, "1s");
@@ -140,7 +140,7 @@ fn the_gateways_picker_prefers_the_idle_engine_and_drops_one_that_is_stale_or_go
 
 #[test]
 fn the_page_of_trtllm_serve_has_its_names_without_a_flag() {
-    let engine = Lookalike::start(&["--rate", "200"]);
+    let engine = Lookalike::start(&steady(200), &[]);
     let daemon = exporter(&engine, "1h");
     daemon.until_state(&[], "busy");
     // The picker's type trtllm-serve finds trtllm-serve's names where that server has them.

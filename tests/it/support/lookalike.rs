@@ -1,7 +1,9 @@
-//! `examples/trtllm_serve_lookalike.py`: an imitation of trtllm-serve that reports what it really emitted.
+//! `crates/sim-serve`: a simulated trtllm-serve that reports what it really emitted.
 
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 use tokio::net::TcpSocket;
@@ -19,7 +21,33 @@ pub(crate) fn reserved_port() -> (TcpSocket, u16) {
     (holder, port)
 }
 
-/// A running look-alike.
+/// The program, which is built once.
+pub(crate) fn program() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| super::built("trtllm-sim-serve", "trtllm-sim-serve"))
+}
+
+/// An engine with so many iterations in a second. Requests wait half of the time: its load is above and below what it can serve in
+/// turn, each for ten seconds.
+pub(crate) fn steady(iterations: u32) -> String {
+    engine(iterations, 0.28, 0.4)
+}
+
+/// An engine that finishes all its requests and is idle about every hundred iterations.
+pub(crate) fn often_idle(iterations: u32) -> String {
+    engine(iterations, 0.02, 0.0)
+}
+
+/// `load`: requests per iteration.
+fn engine(iterations: u32, load: f64, wave: f64) -> String {
+    let (milliseconds, rate) = (1000.0 / f64::from(iterations), load * f64::from(iterations));
+    format!(
+        "sim:?iter_base_ms={milliseconds}&ctx_token_us=0&gen_request_us=0&jitter=0.1&max_batch_size=16&in_flight=40\
+         &rate={rate}&wave={wave}&wave_period_s=20&prompt_mean=400&output_mean=48&kv_blocks=2048"
+    )
+}
+
+/// A running server.
 #[derive(Debug)]
 pub(crate) struct Lookalike {
     process: Process,
@@ -27,26 +55,25 @@ pub(crate) struct Lookalike {
 }
 
 impl Lookalike {
-    pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::start_on(0, arguments)
+    pub(crate) fn start(engine: &str, arguments: &[&str]) -> Self {
+        Self::start_on(0, engine, arguments)
     }
 
     /// Starts on a given port, see [`reserved_port`].
-    pub(crate) fn start_on(port: u16, arguments: &[&str]) -> Self {
-        let program = super::root().join("examples/trtllm_serve_lookalike.py");
-        let mut command = Command::new(super::program("python3"));
-        command.arg(program).args(["--port", &port.to_string()]).args(arguments);
+    pub(crate) fn start_on(port: u16, engine: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program());
+        command.args([engine, "--port", &port.to_string()]).args(arguments);
         let mut process = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut line = String::new();
         BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
         let port = line.trim().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-        Self { process, port: port.unwrap_or_else(|| panic!("the look-alike did not start: {line:?}")) }
+        Self { process, port: port.unwrap_or_else(|| panic!("the server did not start: {line:?}")) }
     }
 
     /// Starts and stops iterating at once, so that an exporter can connect while there are few records.
-    pub(crate) fn start_stopped(arguments: &[&str]) -> Self {
-        let engine = Self::start(arguments);
-        engine.control(r#"{"stop":true}"#);
+    pub(crate) fn start_stopped(engine: &str, arguments: &[&str]) -> Self {
+        let engine = Self::start(engine, arguments);
+        engine.stop();
         engine
     }
 

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use super::daemon::Daemon;
 use super::http;
-use super::lookalike::Lookalike;
+use super::lookalike::{Lookalike, steady};
 use super::standin::Standin;
 use super::{ensure, until};
 
@@ -44,7 +44,7 @@ pub(crate) fn recordings() -> &'static (tempfile::TempDir, PathBuf, PathBuf) {
 }
 
 fn record(backend: &str) -> String {
-    let engine = Lookalike::start(&["--rate", "1000", "--ring", "100000", "--backend", backend]);
+    let engine = Lookalike::start(&steady(1000), &["--ring", "100000", "--backend", backend]);
     until(|| {
         let count = engine.truth().count("records");
         ensure(count >= 1000, || format!("{count} records"))

@@ -1,10 +1,10 @@
-//! The stand-in NVML for tests. Builds the library once per test binary, because cargo does not pass the path of a cdylib to
-//! tests. Each test gets a copy of the library with a control file of its own, so one process can load several independent ones.
+//! The stand-in NVML for tests. Each test gets a copy of the library with a control file of its own, so one process can load several independent ones.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::fs;
+use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::{env, fs};
+
+use super::built;
 
 /// A library and its control file, in a directory of their own.
 pub(crate) struct Standin {
@@ -28,8 +28,9 @@ impl Standin {
 
     /// Writes the library. A copy, not a link, because the loader loads the same inode only once.
     pub(crate) fn install(&self) {
+        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
         let draft = self.dir.path().join("draft.so");
-        fs::copy(built(), &draft).unwrap();
+        fs::copy(LIBRARY.get_or_init(|| built("nvml-standin", "libnvml_standin.so")), &draft).unwrap();
         fs::rename(draft, self.library()).unwrap();
     }
 
@@ -51,27 +52,4 @@ impl Standin {
         let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
-}
-
-/// Builds the library into the target directory of this test.
-fn built() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let test = env::current_exe().unwrap();
-        // <target>/<profile>/deps/<test>
-        let profile = test.ancestors().nth(2).unwrap();
-        let name = match profile.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            other => other,
-        };
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "nvml-standin", "--profile", name, "--target-dir"])
-            .arg(profile.parent().unwrap())
-            .arg("--manifest-path")
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
-            .status()
-            .unwrap();
-        assert!(status.success(), "cargo build -p nvml-standin: {status}");
-        profile.join("libnvml_standin.so")
-    })
 }

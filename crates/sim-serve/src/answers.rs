@@ -1,0 +1,269 @@
+//! What the server answers on each path, and how it misbehaves if it is told to.
+
+use std::io::{self, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use trtllm_sim::write;
+
+use crate::http::{Kept, Request, head, is_closed, write as answer};
+use crate::live::Live;
+use crate::options::Arguments;
+use crate::told::Waiting;
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What GET /metrics does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Ok,
+    NotJson,
+    /// The last record is cut in the middle.
+    Truncated,
+    /// 100 MiB.
+    Huge,
+    /// No answer until the mode changes.
+    Hang,
+    Status500,
+    /// A byte in each second until the mode changes.
+    SlowBody,
+}
+
+const MODES: [(&str, Mode); 7] = [
+    ("ok", Mode::Ok),
+    ("not-json", Mode::NotJson),
+    ("truncated", Mode::Truncated),
+    ("huge", Mode::Huge),
+    ("hang", Mode::Hang),
+    ("500", Mode::Status500),
+    ("slow-body", Mode::SlowBody),
+];
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    live: Arc<Mutex<Live>>,
+    mode: Mutex<Mode>,
+    model: String,
+    version: String,
+    has_page: bool,
+    has_perf_metrics: bool,
+    orchestrator: Option<(usize, usize)>,
+}
+
+impl Server {
+    pub(crate) fn new(live: Arc<Mutex<Live>>, arguments: &Arguments, version: String) -> Self {
+        Self {
+            live,
+            mode: Mutex::new(Mode::Ok),
+            model: arguments.model.clone(),
+            version,
+            has_page: arguments.prometheus,
+            has_perf_metrics: arguments.perf_metrics_dir.is_none(),
+            orchestrator: arguments.orchestrator,
+        }
+    }
+
+    /// Answers a request that a frontend got.
+    pub(crate) fn answer(&self, frontend: usize, request: &Request, stream: &mut TcpStream) -> Kept {
+        let now = Instant::now();
+        let is_post = request.method == "POST";
+        let reply = |stream: &mut TcpStream, value: &Value| answer(request, stream, 200, JSON, &value.to_string());
+        match (request.path.as_str(), is_post) {
+            ("/version", false) => reply(stream, &json!({"version": self.version})),
+            ("/health", false) => {
+                let status = if self.live.lock().is_up(now) { 200 } else { 503 };
+                answer(request, stream, status, "text/plain", "")
+            }
+            ("/v1/models", false) => {
+                let model = json!({"id": self.model, "object": "model", "created": 0, "owned_by": "tensorrt_llm"});
+                reply(stream, &json!({"object": "list", "data": [model]}))
+            }
+            ("/truth", false) => reply(stream, &self.truth()),
+            ("/control", true) => self.control(request, stream, now),
+            ("/prometheus/metrics", false) if self.orchestrator.is_some() => {
+                let mut live = self.live.lock();
+                live.advance(now);
+                let page = live.orchestrator();
+                drop(live);
+                answer(request, stream, 200, TEXT, &page)
+            }
+            (path, _) if self.orchestrator.is_some() => match self.orchestrator.filter(|_| path == "/cluster_info") {
+                Some(workers) => reply(stream, &cluster(workers)),
+                None => not_found(request, stream),
+            },
+            ("/prometheus/metrics", false) if self.has_page => {
+                let mut live = self.live.lock();
+                live.advance(now);
+                let page = live.page(frontend, &self.model);
+                drop(live);
+                answer(request, stream, 200, TEXT, &page)
+            }
+            ("/server_info", false) => {
+                let stages: serde_json::Map<_, _> = self
+                    .live
+                    .lock()
+                    .engine()
+                    .config()
+                    .startup
+                    .iter()
+                    .map(|(name, s)| ((*name).into(), json!(s)))
+                    .collect();
+                reply(stream, &json!({"disaggregated_params": null, "startup_metrics": stages}))
+            }
+            ("/metrics", false) => self.metrics(frontend, request, stream),
+            ("/perf_metrics", false) if self.has_perf_metrics => {
+                let mut live = self.live.lock();
+                live.advance(now);
+                let entries = live.take_entries();
+                drop(live);
+                reply(stream, &entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect())
+            }
+            ("/kv_cache_events", true) => {
+                let mut live = self.live.lock();
+                live.advance(now);
+                let events = live.take_events();
+                drop(live);
+                reply(stream, &events.into())
+            }
+            _ => not_found(request, stream),
+        }
+    }
+
+    /// Waits for answers that are being sent, because their records are in no count yet. But not for a slow one.
+    fn truth(&self) -> Value {
+        for _ in 0..100 {
+            if self.live.lock().told().open_answers == 0 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let mut live = self.live.lock();
+        live.advance(Instant::now());
+        live.truth()
+    }
+
+    fn control(&self, request: &Request, stream: &mut TcpStream, now: Instant) -> Kept {
+        let command: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let known = ["stop", "drain", "mode"];
+        let is_valid = command.as_object().is_some_and(|keys| keys.keys().all(|key| known.contains(&key.as_str())));
+        let named = command["mode"].as_str().unwrap_or("ok");
+        let mode = MODES.iter().find(|(name, _)| *name == named);
+        let Some((_, mode)) = mode.filter(|_| is_valid) else {
+            let modes = MODES.map(|(name, _)| name).join(", ");
+            let text = format!("use stop or drain with true or false, or mode with one of {modes}");
+            return answer(request, stream, 400, JSON, &json!({ "detail": text }).to_string());
+        };
+        if command["mode"].is_string() {
+            *self.mode.lock() = *mode;
+        }
+        let mut live = self.live.lock();
+        if let Some(drain) = command["drain"].as_bool() {
+            live.drain(drain, now);
+        }
+        if let Some(stop) = command["stop"].as_bool() {
+            live.stop(stop, now);
+        }
+        drop(live);
+        answer(request, stream, 200, JSON, &self.truth().to_string())
+    }
+
+    fn metrics(&self, frontend: usize, request: &Request, stream: &mut TcpStream) -> Kept {
+        let mode = *self.mode.lock();
+        match mode {
+            Mode::Status500 => return answer(request, stream, 500, "text/plain", "Internal Server Error"),
+            Mode::NotJson => {
+                return answer(request, stream, 200, "text/html", "<html><body>Bad gateway</body></html>");
+            }
+            Mode::Huge => return huge(stream).map(|()| false),
+            Mode::Hang => {
+                while *self.mode.lock() == Mode::Hang && !is_closed(stream)? {
+                    thread::sleep(Duration::from_millis(50));
+                }
+                return Ok(false);
+            }
+            Mode::Ok | Mode::Truncated | Mode::SlowBody => {}
+        }
+        let mut live = self.live.lock();
+        live.advance(Instant::now());
+        let records = live.take_records(frontend);
+        drop(live);
+        let mut body = format!("[{}]", records.iter().map(|record| record.text.as_str()).collect::<Vec<_>>().join(","));
+        let (sent, whole) = match mode {
+            Mode::Truncated if !records.is_empty() => {
+                let last = records.last().map_or(0, |record| record.text.len());
+                body.truncate(body.len() - 1 - last.div_ceil(2));
+                (answer(request, stream, 200, JSON, &body), Some(records.len() - 1))
+            }
+            Mode::SlowBody => match self.send_slowly(stream, &body) {
+                Ok(bytes) if bytes == body.len() => (Ok(true), None),
+                Ok(bytes) => (Ok(false), Some(whole(&records, bytes))),
+                Err(error) => (Err(error), Some(0)),
+            },
+            _ => match answer(request, stream, 200, JSON, &body) {
+                Ok(kept) => (Ok(kept), None),
+                Err(error) => (Err(error), Some(0)),
+            },
+        };
+        let mut live = self.live.lock();
+        live.told().open_answers -= 1;
+        live.told().answered(&records, whole);
+        drop(live);
+        sent
+    }
+
+    /// Sends a byte in each second until the mode changes, then the rest. Returns how many bytes the client got.
+    fn send_slowly(&self, stream: &mut TcpStream, body: &str) -> io::Result<usize> {
+        stream.write_all(head(200, JSON, body.len()).as_bytes())?;
+        let mut sent = 0;
+        while sent < body.len() {
+            // The first write after a disconnect would still succeed.
+            if is_closed(stream)? {
+                return Ok(sent);
+            }
+            let is_slow = *self.mode.lock() == Mode::SlowBody;
+            let end = if is_slow { sent + 1 } else { body.len() };
+            stream.write_all(&body.as_bytes()[sent..end])?;
+            sent = end;
+            if is_slow {
+                thread::sleep(Duration::from_secs(1));
+            }
+        }
+        Ok(sent)
+    }
+}
+
+/// Records that are complete in so many bytes.
+fn whole(records: &[Waiting], bytes: usize) -> usize {
+    let ends = records.iter().scan(0, |end, record| {
+        *end += record.text.len() + 1;
+        Some(*end)
+    });
+    ends.take_while(|end| *end <= bytes).count()
+}
+
+fn huge(stream: &mut TcpStream) -> io::Result<()> {
+    stream.write_all(head(200, JSON, (100 << 20) + 4).as_bytes())?;
+    stream.write_all(b"[\"")?;
+    for _ in 0..1600 {
+        stream.write_all(&[b'x'; 65536])?;
+    }
+    stream.write_all(b"\"]")
+}
+
+fn cluster((context, generation): (usize, usize)) -> Value {
+    let workers =
+        |number: usize| -> Value { (0..number).map(|n| json!({"host": "worker", "port": 8001 + n})).collect() };
+    json!({
+        "current_workers": {"context_servers": workers(context), "generation_servers": workers(generation)},
+        "minimal_instances": {"context_servers": 1, "generation_servers": 1},
+    })
+}
+
+fn not_found(request: &Request, stream: &mut TcpStream) -> Kept {
+    answer(request, stream, 404, JSON, r#"{"detail":"Not Found"}"#)
+}

@@ -1,0 +1,248 @@
+//! The simulated engine in real time, and what waits for its readers.
+
+use std::collections::VecDeque;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use trtllm_sim::record::Entry;
+use trtllm_sim::{End, Engine, Step, write};
+
+use crate::options::{Arguments, FrontendMode, Simulated};
+use crate::orchestrator::Orchestrator;
+use crate::page::ServerPage;
+use crate::told::{Told, Waiting};
+
+#[derive(Debug)]
+pub(crate) struct Live {
+    engine: Engine,
+    clock: Clock,
+    next: Option<f64>,
+    /// The engine hangs after this many.
+    iterations: u64,
+    is_draining: bool,
+    in_flight: Option<usize>,
+    ring_size: usize,
+    ring: VecDeque<Waiting>,
+    entries: VecDeque<Entry>,
+    events: Vec<Value>,
+    perf_metrics_file: Option<PathBuf>,
+    mode: FrontendMode,
+    frontends: Vec<FrontendState>,
+    orchestrator: Orchestrator,
+    told: Told,
+}
+
+/// A process that answers HTTP requests.
+#[derive(Debug, Default)]
+struct FrontendState {
+    page: ServerPage,
+    /// Taken from the engine, and not yet asked for.
+    records: Vec<Waiting>,
+}
+
+/// Virtual time. It stands still while the engine is stopped.
+#[derive(Debug)]
+struct Clock {
+    at: f64,
+    since: Option<Instant>,
+    speed: f64,
+}
+
+impl Clock {
+    fn now(&self, now: Instant) -> f64 {
+        self.at + self.since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64() * self.speed)
+    }
+}
+
+impl Live {
+    pub(crate) fn new(simulated: Simulated, arguments: &Arguments, now: Instant) -> Self {
+        let engine = Engine::new(simulated.config, simulated.seed);
+        let file = |directory: &PathBuf| {
+            directory.join(format!("perf_metrics-server-sim-{}-20261101T000000Z.jsonl", std::process::id()))
+        };
+        Self {
+            clock: Clock { at: 0.0, since: Some(now), speed: simulated.speed },
+            next: Some(0.0),
+            iterations: simulated.iterations,
+            is_draining: false,
+            in_flight: engine.config().load.in_flight,
+            ring_size: arguments.ring,
+            ring: VecDeque::new(),
+            entries: VecDeque::new(),
+            events: Vec::new(),
+            perf_metrics_file: arguments.perf_metrics_dir.as_ref().map(file),
+            mode: arguments.frontend_mode,
+            frontends: (0..arguments.frontends).map(|_| FrontendState::default()).collect(),
+            orchestrator: Orchestrator::default(),
+            told: Told::new(engine.config().release),
+            engine,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn told(&mut self) -> &mut Told {
+        &mut self.told
+    }
+
+    /// Whether the model has been loaded.
+    pub(crate) fn is_up(&self, now: Instant) -> bool {
+        self.engine.is_up(self.clock.now(now))
+    }
+
+    /// Runs all iterations that are due.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        let until = self.clock.now(now);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        while let Some(at) = self.next.filter(|at| *at <= until) {
+            if self.clock.since.is_none() || self.told.begun.iterations >= self.iterations {
+                return;
+            }
+            let step = self.engine.step(at);
+            self.next = step.next;
+            // The time 0 of a clock that shows `at` now.
+            let epoch = wall - (until - at) / self.clock.speed - at;
+            self.keep(step, (epoch * 1e6) as i64);
+            if self.is_draining && self.engine.is_idle() {
+                (self.clock.at, self.clock.since) = (at, None);
+            }
+        }
+    }
+
+    fn keep(&mut self, step: Step, epoch_us: i64) {
+        self.told.step(&self.engine);
+        let release = self.engine.config().release;
+        let mut rows = step.rows.into_iter().peekable();
+        let records = step.records.len();
+        for (number, record) in (1..).zip(step.records) {
+            let mut value = write::record(&record, release, epoch_us);
+            if let Some((iter, rows)) = rows.next_if(|(iter, _)| *iter == record.iter) {
+                value["requestStats"] = write::rows(iter, &rows, release)["requestStats"].take();
+            }
+            let waiting = self.told.record(record, value.to_string(), number == records);
+            self.ring.push_back(waiting);
+            // TensorRT-LLM drops the oldest record without notice.
+            if let Some(oldest) = (self.ring.len() > self.ring_size).then(|| self.ring.pop_front()).flatten() {
+                self.told.lost(&oldest);
+            }
+        }
+        for event in step.events {
+            self.told.event(&event.event);
+            self.events.push(write::event(&event));
+        }
+        for entry in step.entries {
+            self.finish(entry);
+        }
+    }
+
+    fn finish(&mut self, entry: Entry) {
+        self.told.entries += 1;
+        let index = (entry.id % self.frontends.len() as u64) as usize;
+        let frontend = &mut self.frontends[index];
+        frontend.page.add(&entry, self.engine.config().cache.tokens_per_block);
+        if self.mode == FrontendMode::Own && self.frontends.len() > 1 {
+            // The end of a request wakes the collector of its frontend.
+            self.frontends[index].records.extend(self.ring.drain(..));
+        }
+        self.orchestrator.add(&entry);
+        if let Some(file) = &self.perf_metrics_file {
+            let line = format!("{}\n", write::entry(&entry, write::Version::V2));
+            let file = OpenOptions::new().create(true).append(true).open(file);
+            let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+            self.told.entries_served += u64::from(written.is_ok());
+            return;
+        }
+        self.entries.push_back(entry);
+        if self.entries.len() > self.ring_size {
+            self.entries.pop_front();
+            self.told.entries_lost += 1;
+        }
+    }
+
+    /// All records that wait. [`Told::answered`] must learn what became of them.
+    pub(crate) fn take_records(&mut self, frontend: usize) -> Vec<Waiting> {
+        // With one, or if they forward, the first answers for all.
+        let own = if self.mode == FrontendMode::Own { frontend } else { 0 };
+        let mut records = std::mem::take(&mut self.frontends[own].records);
+        records.extend(self.ring.drain(..));
+        self.told.open_answers += 1;
+        records
+    }
+
+    pub(crate) fn take_entries(&mut self) -> Vec<Entry> {
+        self.told.entries_served += self.entries.len() as u64;
+        self.entries.drain(..).collect()
+    }
+
+    pub(crate) fn take_events(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// The page of the server, or of one of its frontends.
+    pub(crate) fn page(&self, frontend: usize, model: &str) -> String {
+        let config = self.engine.config();
+        let mut page = ServerPage::default();
+        for (index, each) in self.frontends.iter().enumerate() {
+            if index == frontend || self.mode == FrontendMode::Multiproc {
+                page.merge(&each.page);
+            }
+        }
+        page.text(config.release, model, self.told.last())
+    }
+
+    pub(crate) fn orchestrator(&self) -> String {
+        self.orchestrator.text()
+    }
+
+    /// Stops the engine at once, or lets it go on.
+    pub(crate) fn stop(&mut self, is_stopped: bool, now: Instant) {
+        self.advance(now);
+        self.clock.at = self.clock.now(now);
+        self.clock.since = (!is_stopped).then_some(now);
+    }
+
+    /// Lets the engine finish its requests and then idle, or ends that.
+    pub(crate) fn drain(&mut self, is_draining: bool, now: Instant) {
+        self.advance(now);
+        self.is_draining = is_draining;
+        self.engine.limit_in_flight(if is_draining { Some(0) } else { self.in_flight });
+        if self.clock.since.is_none() && !is_draining {
+            self.clock.since = Some(now);
+        }
+    }
+
+    pub(crate) fn truth(&self) -> Value {
+        let mut value = self.told.json();
+        let in_ring = self.ring.len() + self.frontends.iter().map(|frontend| frontend.records.len()).sum::<usize>();
+        value.insert("in_ring".into(), json!(in_ring));
+        value.insert("stopped".into(), json!(self.clock.since.is_none()));
+        value.insert("idle".into(), json!(self.is_draining && self.engine.is_idle()));
+        value["kv_events"]["waiting"] = json!(self.events.len());
+        value.into()
+    }
+}
+
+/// A finished request as a publisher writes it, who knows more than the file or the server tells.
+pub(crate) fn published(entry: &Entry) -> Value {
+    let mut value = write::entry(entry, write::Version::V2);
+    value["prompt_tokens"] = json!(entry.prompt_tokens);
+    value["output_tokens"] = json!(entry.output_tokens);
+    value["finish_reason"] = json!(reason(entry.end));
+    value
+}
+
+/// Why a request ended, in upstream's words.
+pub(crate) fn reason(end: End) -> &'static str {
+    match end {
+        End::Stop => "stop",
+        End::Length => "length",
+        End::TimedOut => "timeout",
+        End::Cancelled => "cancelled",
+        End::Error => "error",
+    }
+}

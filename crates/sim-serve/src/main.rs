@@ -1,0 +1,75 @@
+//! A simulated trtllm-serve, for tests of monitoring and for trying the exporter without a GPU. It loads no model: `trtllm-sim`
+//! simulates the engine in real time, and this program answers with what it reports, as trtllm-serve does. Unlike trtllm-serve it
+//! also says what really happened (`/truth`), and can be stopped, drained or made to misbehave (`/control`).
+
+mod answers;
+mod counts;
+mod families;
+mod http;
+mod live;
+mod options;
+mod orchestrator;
+mod page;
+mod publisher;
+mod told;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use clap::Parser as _;
+use parking_lot::Mutex;
+
+use answers::Server;
+use live::Live;
+use options::Arguments;
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "trtllm-sim-serve: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    let mut out = io::stdout();
+    if arguments.engine.contains("scenario=list") {
+        for scenario in trtllm_sim::scenario::all() {
+            let _ = writeln!(
+                out,
+                "{:<32} {:<9} {:<12} {}",
+                scenario.name, scenario.backend, scenario.cause, scenario.description
+            );
+        }
+        return Ok(());
+    }
+    let engine = arguments.engine()?;
+    let version = engine.version.clone();
+    // As long as a model loads.
+    thread::sleep(Duration::from_secs_f64(engine.load_seconds));
+    let live = Arc::new(Mutex::new(Live::new(engine, arguments, Instant::now())));
+    let address = (arguments.host, arguments.port).into();
+    let listeners = http::listen(address, arguments.frontends).map_err(|error| format!("{address}: {error}"))?;
+    if let Some(listener) = listeners.first() {
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let _ = writeln!(out, "listening on {address}").and_then(|()| out.flush());
+    }
+    let server = Arc::new(Server::new(Arc::clone(&live), arguments, version));
+    for (frontend, listener) in listeners.into_iter().enumerate() {
+        let server = Arc::clone(&server);
+        http::serve(listener, move |request, stream| server.answer(frontend, request, stream));
+    }
+    if let Some(path) = arguments.socket.clone() {
+        let (live, model) = (Arc::clone(&live), arguments.model.clone());
+        thread::spawn(move || publisher::run(&live, &path, &model));
+    }
+    loop {
+        live.lock().advance(Instant::now());
+        thread::sleep(Duration::from_millis(10));
+    }
+}

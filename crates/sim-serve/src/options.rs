@@ -1,0 +1,149 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use trtllm_sim::Config;
+use trtllm_sim::config::{CacheManager, Era, Release};
+use trtllm_sim::options::{Host, Options};
+
+/// A simulated trtllm-serve. It prints its address when it listens.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Arguments {
+    /// Engine, as in `trtllm-exporter --source`: sim:?key=value&key=value. sim:?scenario=list prints the scenarios
+    #[arg(value_name = "SIM", default_value = "sim:")]
+    pub(crate) engine: String,
+    /// Address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) host: IpAddr,
+    /// Port to listen on; 0 picks a free one
+    #[arg(long, default_value_t = 8000)]
+    pub(crate) port: u16,
+    /// Name of the model at /v1/models
+    #[arg(long, default_value = "simulated")]
+    pub(crate) model: String,
+    /// Backend that writes the records
+    #[arg(long)]
+    backend: Option<Backend>,
+    /// Release that writes the records: 0.9 to 1.2 with tensorrt; with pytorch 0.20, 1.0 to 1.2, 1.3, or 1.4 for the loop without
+    /// C++
+    #[arg(long)]
+    release: Option<String>,
+    /// Records, and finished requests, that wait for a reader; the oldest are dropped
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) ring: usize,
+    /// Report KV cache events at /kv_cache_events
+    #[arg(long)]
+    pub(crate) kv_events: bool,
+    /// Serve /prometheus/metrics (return_perf_metrics)
+    #[arg(long)]
+    pub(crate) prometheus: bool,
+    /// Append finished requests to a file in this directory (perf_metrics_output_dir), as releases without /perf_metrics
+    #[arg(long, value_name = "DIR")]
+    pub(crate) perf_metrics_dir: Option<PathBuf>,
+    /// Frontends that share the port, each with its own connections
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) frontends: u16,
+    /// What the frontends share
+    #[arg(long, default_value = "own")]
+    pub(crate) frontend_mode: FrontendMode,
+    /// Answer as the orchestrator of disaggregated serving with this many context and generation workers
+    #[arg(long, value_name = "CONTEXT,GENERATION", value_parser = workers)]
+    pub(crate) orchestrator: Option<(usize, usize)>,
+    /// Also publish to this socket of an exporter (`--source socket:PATH`)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    Tensorrt,
+    Pytorch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FrontendMode {
+    /// Each has a page of its own, and takes the engine's records when one of its requests ends
+    Own,
+    /// As own, but the first one answers all requests for records (TensorRT-LLM #19394)
+    Forwarded,
+    /// As forwarded, and each page has the sums of all (PROMETHEUS_MULTIPROC_DIR)
+    Multiproc,
+}
+
+/// What is simulated, and how fast.
+#[derive(Debug)]
+pub(crate) struct Simulated {
+    pub(crate) config: Config,
+    pub(crate) seed: u64,
+    pub(crate) speed: f64,
+    pub(crate) load_seconds: f64,
+    pub(crate) iterations: u64,
+    /// The answer of /version.
+    pub(crate) version: String,
+}
+
+impl Arguments {
+    pub(crate) fn engine(&self) -> Result<Simulated, String> {
+        let options = Options::parse(&self.engine)?;
+        if options.speed.is_infinite() {
+            return Err("speed=max has no time at which a server could answer; use a number".to_owned());
+        }
+        let chosen = match (self.backend, &self.release) {
+            (None, None) => None,
+            (backend, release) => Some(release_of(backend.unwrap_or(Backend::Pytorch), release.as_deref())?),
+        };
+        let default = Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 };
+        let mut config = options.config(&Host { release: chosen.unwrap_or(default), rows: false, ..Host::default() });
+        config.release = chosen.unwrap_or(config.release);
+        config.statistics.events = self.kv_events;
+        let version = match (&self.release, config.release) {
+            (Some(release), _) => release.clone(),
+            (None, Release::Cpp { major, minor }) => format!("{major}.{minor}.0"),
+            (None, Release::PyTorch { era, .. }) => match era {
+                Era::Early => "0.20.0",
+                Era::One => "1.1.0",
+                Era::Ranks => "1.3.0rc8",
+                Era::Frames => "1.4.0",
+            }
+            .to_owned(),
+        };
+        Ok(Simulated {
+            seed: options.seed,
+            speed: options.speed,
+            load_seconds: options.load_seconds,
+            iterations: options.iterations.unwrap_or(u64::MAX),
+            version,
+            config,
+        })
+    }
+}
+
+/// Whether a server has `trtllm_*` names, and records have host and device times.
+pub(crate) fn is_since_1_3(release: Release) -> bool {
+    matches!(release, Release::PyTorch { era: Era::Ranks | Era::Frames, .. })
+}
+
+fn release_of(backend: Backend, text: Option<&str>) -> Result<Release, String> {
+    let text = text.unwrap_or(if backend == Backend::Tensorrt { "1.1" } else { "1.4" });
+    let mut parts = text.split('.').map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else {
+        return Err(format!("--release {text}: use a release like 1.2 or 1.3.0rc8"));
+    };
+    match (backend, (major, minor)) {
+        (Backend::Tensorrt, (0, 9..) | (1, ..=2)) => Ok(Release::Cpp { major, minor }),
+        (Backend::Tensorrt, _) => Err(format!("--release {text}: the TensorRT backend is in 0.9 to 1.2")),
+        (Backend::Pytorch, (0, _)) => Ok(Release::PyTorch { era: Era::Early, cache: CacheManager::V1 }),
+        (Backend::Pytorch, (1, ..=2)) => Ok(Release::PyTorch { era: Era::One, cache: CacheManager::V1 }),
+        (Backend::Pytorch, (1, 3)) => Ok(Release::PyTorch { era: Era::Ranks, cache: CacheManager::V1 }),
+        (Backend::Pytorch, _) => Ok(Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 }),
+    }
+}
+
+fn workers(text: &str) -> Result<(usize, usize), String> {
+    let numbers =
+        text.split_once(',').and_then(|(context, generation)| Some((context.parse().ok()?, generation.parse().ok()?)));
+    numbers.ok_or_else(|| "use two numbers, as 2,1".to_owned())
+}
