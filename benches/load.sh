@@ -19,7 +19,7 @@ for program in h2load taskset python3 curl; do
   }
 done
 cargo build --release --quiet --bin trtllm-exporter --example constant
-cargo build --release --quiet --package nvml-standin
+cargo build --release --quiet --package nvml-standin --package trtllm-sim-serve
 target=${CARGO_TARGET_DIR:-target}/release
 
 work=$(mktemp -d)
@@ -36,7 +36,8 @@ trap cleanup EXIT
 cp "$target/libnvml_standin.so" "$work/libnvidia-ml.so.1"
 printf 'log=%s/log\ngpus=8\n' "$work" >"$work/libnvidia-ml.so.1.state"
 touch "$work/engine"
-taskset -c $client_core python3 examples/trtllm_serve_lookalike.py --port 0 --rate 1000 --ring 100000 >"$work/engine" &
+taskset -c $client_core "$target/trtllm-sim-serve" 'sim:?iter_base_ms=1&ctx_token_us=0&gen_request_us=0&rate=200' --port 0 \
+  --release 1.1 --ring 100000 >"$work/engine" &
 children+=($!)
 until grep -q . "$work/engine"; do sleep 0.05; done
 engine_port=$(sed -n '1s/.*:\([0-9]*\)$/\1/p' "$work/engine")

@@ -71,7 +71,6 @@ no_private_names() { # paths of a build machine, and names of registries; not th
 }
 
 [ -z "$fleet" ] || start "dashboards and alerts: an incident of a simulated fleet" env PREBUILT="$fleet" tests/deploy/fleet.sh short
-start "look-alike: totals equal a second implementation, broken responses, CPU" python3 tests/judges/lookalike.py
 start "Alertmanager: routes and inhibition" python3 tests/judges/alertmanager.py
 start "Python publisher: its tests" python3 -W ignore::ResourceWarning -m unittest discover -s examples/python/tests
 names_are_on_the_page() { # of a busy simulated engine

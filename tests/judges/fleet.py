@@ -13,9 +13,9 @@ import time
 
 from exporter import ROOT, Exporter, simulated_gpus, until
 from fleet_engine import Engine
-from fleet_orchestrator import Orchestrator
 from notified import Notified
 from prometheus import Prometheus, scraping, target
+from sim_serve import SimServe
 
 RULES = ("recording.yml", "alerts.yml", "alerts-gpu.yml")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -94,7 +94,7 @@ class Fleet:
         self.crowd, self.native, self.interval = crowd, native, interval
         self.notified = Notified(work)
         self.gpus = Gpus(library, work)
-        self.rate, self.orchestrator = 12, Orchestrator()
+        self.rate, self.orchestrator = 12, SimServe("sim:?disagg=1", "--orchestrator=1,2")
         self.configure()
         try:
             self.start(binary, prometheus, factor, native)
@@ -130,7 +130,7 @@ class Fleet:
         objectives = {"ttft": "250ms", "tpot": "100ms", "e2e": "30s"}
         node = {"source": f"socket:{self.work}/node.sock", "model": "mixtral-8x7b", "gpus": gpus, "objectives": objectives}
         with open(os.path.join(self.work, "node.yaml"), "w") as file:
-            json.dump({"engines": [node, {"source": self.orchestrator.source, "model": "disaggregated"}]}, file)
+            json.dump({"engines": [node, {"source": f"trtllm-disagg:{self.orchestrator.url}", "model": "disaggregated"}]}, file)
         healthy = [
             {"source": f"sim:?rate={2 + index % 7}&seed={index}", "model": ("llama-3-70b", "qwen-2.5-32b")[index % 2], "version": f"{index // 2}", "objectives": {"ttft": "2s"}}
             for index in range(HEALTHY)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the daemon under load and checks that it stays flat: python3 tests/judges/soak.py [options]
 
-Two publishers of the ingest socket and two trtllm-serve stand-ins send records and finished requests, as entries and
+Two publishers of the ingest socket and two simulated trtllm-serve send records and finished requests, as entries and
 as rows, and restart now and then. Twenty scrapers read the page in all formats. Once a second, memory, threads,
 descriptors and the size of the page go into a CSV, which soak_plot.py draws. At the end every record and every request must
 be counted, and the second half of the CSV must be flat.
@@ -16,7 +16,7 @@ import threading
 import time
 
 from exporter import Exporter
-from soak_engines import HttpEngine, SocketEngine
+from soak_engines import Engine
 from soak_scrapers import FORMATS, Scraper, scrape
 
 COLUMNS = ["seconds", "resident_kb", "threads", "descriptors", "page_bytes", "records", "scrapes", "cpu_seconds", "requests"]
@@ -55,8 +55,8 @@ def main():
 
     folder = tempfile.TemporaryDirectory()
     work = pathlib.Path(folder.name)
-    engines = [SocketEngine(f"socket-{n}", work / f"socket-{n}", options, n == 1) for n in range(2)]
-    engines += [HttpEngine(f"http-{n}", options) for n in range(2)]
+    engines = [Engine(f"socket-{n}", options, work / f"socket-{n}", n == 1) for n in range(2)]
+    engines += [Engine(f"http-{n}", options) for n in range(2)]
     arguments = [word for engine in engines for word in ("--source", engine.source, "--model", engine.name)]
     with Exporter(options.binary, *arguments) as exporter:
         rows, failures = run(exporter, engines, options)
@@ -92,7 +92,7 @@ def run(exporter, engines, options):
         engine.stop.set()
     stop.set()
     for thread in [*engines, *scrapers]:
-        thread.join(30)
+        thread.join(120)
     return rows, [failure for scraper in scrapers for failure in scraper.failures[:3]]
 
 

@@ -17,6 +17,7 @@ pub(crate) struct Request {
     /// Without a query.
     pub(crate) path: String,
     pub(crate) body: Vec<u8>,
+    is_last: bool,
 }
 
 /// Whether the connection stays open.
@@ -57,7 +58,7 @@ fn connection(stream: TcpStream, answer: &impl Fn(&Request, &mut TcpStream) -> K
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     while let Some(request) = read(&mut reader)? {
-        if !answer(&request, reader.get_mut())? {
+        if !answer(&request, reader.get_mut())? || request.is_last {
             break;
         }
     }
@@ -71,15 +72,18 @@ fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
     if !head.ends_with("\r\n\r\n") {
         return Ok(None);
     }
-    let length = head.lines().filter_map(|line| line.split_once(':'));
-    let length = length.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    let length = length.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).next_back().unwrap_or(0);
+    let header = |name: &str| {
+        let mut headers = head.lines().filter_map(|line| line.split_once(':'));
+        headers.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    };
+    let length = header("content-length").and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
+    let is_last = header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
     let mut body = Vec::new();
     reader.by_ref().take(length.min(LONGEST)).read_to_end(&mut body)?;
     let mut words = head.split(' ').map(str::to_owned);
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let path = target.split('?').next().unwrap_or_default().to_owned();
-    Ok(Some(Request { method, path, body }))
+    Ok(Some(Request { method, path, body, is_last }))
 }
 
 /// The head of an answer, with the line after it.

@@ -40,6 +40,9 @@ pub(crate) struct Arguments {
     /// Serve /prometheus/metrics (return_perf_metrics)
     #[arg(long)]
     pub(crate) prometheus: bool,
+    /// Report no finished requests (perf_metrics_max_requests: 0)
+    #[arg(long)]
+    no_perf_metrics: bool,
     /// Append finished requests to a file in this directory (perf_metrics_output_dir), as releases without /perf_metrics
     #[arg(long, value_name = "DIR")]
     pub(crate) perf_metrics_dir: Option<PathBuf>,
@@ -99,6 +102,7 @@ impl Arguments {
         let mut config = options.config(&Host { release: chosen.unwrap_or(default), rows: false, ..Host::default() });
         config.release = chosen.unwrap_or(config.release);
         config.statistics.events = self.kv_events;
+        config.statistics.entries = !self.no_perf_metrics;
         let version = match (&self.release, config.release) {
             (Some(release), _) => release.clone(),
             (None, Release::Cpp { major, minor }) => format!("{major}.{minor}.0"),

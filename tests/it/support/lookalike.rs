@@ -62,7 +62,7 @@ impl Lookalike {
     /// Starts on a given port, see [`reserved_port`].
     pub(crate) fn start_on(port: u16, engine: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(program());
-        command.args([engine, "--port", &port.to_string()]).args(arguments);
+        command.args([engine, "--port", &port.to_string(), "--release", "1.1"]).args(arguments);
         let mut process = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut line = String::new();
         BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("a line");

@@ -1,0 +1,233 @@
+//! The program as a client sees it. A simple sum of its records, with only the documented quirks of TensorRT-LLM, gives the totals
+//! that it says are true.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A thousand iterations in a second, with pauses.
+const FAST: &str = "sim:?iter_base_ms=1&ctx_token_us=0&gen_request_us=0&rate=20&wave=0&output_mean=48&kv_blocks=2048";
+
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-sim-serve"));
+        let mut process = command.args([FAST, "--port", "0"]).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { process, address: line.trim().strip_prefix("listening on ").unwrap().to_owned() }
+    }
+
+    /// Status and body.
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
+        write!(stream, "{method} {path} HTTP/1.1\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+        let mut reader = BufReader::new(stream);
+        let (mut head, mut length) = (String::new(), 0);
+        while reader.read_line(&mut head).unwrap() > 2 {}
+        for line in head.lines() {
+            length = line.strip_prefix("content-length: ").map_or(length, |text| text.parse().unwrap());
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        (head[9..12].parse().unwrap(), String::from_utf8(body).unwrap())
+    }
+
+    fn get(&self, path: &str) -> Value {
+        serde_json::from_str(&self.ask("GET", path, "").1).unwrap()
+    }
+
+    /// Returns the truth after the command.
+    fn control(&self, command: &str) -> Value {
+        serde_json::from_str(&self.ask("POST", "/control", command).1).unwrap()
+    }
+
+    fn until(&self, reached: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        loop {
+            let truth = self.get("/truth");
+            if reached(&truth) {
+                return truth;
+            }
+            assert!(Instant::now() < deadline, "{truth}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Sums of records.
+#[derive(Debug, Default)]
+struct Sums {
+    iterations: u64,
+    started: u64,
+    completed: u64,
+    context_tokens: u64,
+    generation_tokens: u64,
+    flushes: u64,
+    /// Missing before a record.
+    lost: u64,
+    next: Option<u64>,
+    /// The iteration of a flush record: the next record has the same, and repeats its completed requests.
+    flushed: Option<u64>,
+}
+
+impl Sums {
+    fn add(&mut self, records: &Value) {
+        for record in records.as_array().unwrap() {
+            let (batch, iter) = (&record["inflightBatchingStats"], record["iter"].as_u64().unwrap());
+            let number = |value: &Value| value.as_u64().unwrap();
+            if self.flushed != Some(iter) {
+                self.completed += number(&record["numCompletedRequests"]);
+            }
+            if record["numActiveRequests"] == 0 && batch["numScheduledRequests"] == 0 {
+                self.flushes += 1;
+                self.flushed = Some(iter);
+                continue;
+            }
+            self.iterations += 1;
+            self.started += number(&record["numNewActiveRequests"]);
+            self.context_tokens += number(&batch["numCtxTokens"]);
+            self.generation_tokens += number(&batch["numGenRequests"]);
+            self.lost += iter - self.next.unwrap_or(iter.min(1));
+            self.next = Some(iter + 1);
+        }
+    }
+
+    fn assert_true(&self, truth: &Value) {
+        for (name, sum) in [
+            ("iterations", self.iterations),
+            ("started_requests", self.started),
+            ("completed_requests", self.completed),
+            ("context_tokens", self.context_tokens),
+            ("generation_tokens", self.generation_tokens),
+        ] {
+            assert_eq!(
+                (sum, sum),
+                (truth[name].as_u64().unwrap(), truth["handed_out"][name].as_u64().unwrap()),
+                "{name}"
+            );
+        }
+        assert_eq!(self.flushes, truth["flush_records"]);
+    }
+}
+
+fn at_least(name: &'static str, number: u64) -> impl Fn(&Value) -> bool {
+    move |truth| truth[name].as_u64() >= Some(number)
+}
+
+#[test]
+fn sums_of_the_records_are_the_truth() {
+    for (backend, release) in [("tensorrt", "1.1"), ("pytorch", "1.0"), ("pytorch", "1.4")] {
+        let server = Server::start(&["--ring", "100000", "--backend", backend, "--release", release]);
+        let mut sums = Sums::default();
+        for reached in [500, 1000, 1500] {
+            server.until(at_least("iterations", reached));
+            sums.add(&server.get("/metrics"));
+        }
+        server.control(r#"{"stop":true}"#);
+        sums.add(&server.get("/metrics"));
+        let truth = server.get("/truth");
+        sums.assert_true(&truth);
+        assert_eq!((sums.lost, truth["lost"].as_u64()), (0, Some(0)));
+        assert_eq!(sums.flushes > 0, backend == "tensorrt");
+        let entries = server.get("/perf_metrics").as_array().unwrap().len() as u64;
+        assert_eq!(entries, truth["perf_metrics"], "{backend} {release}");
+        assert!(entries > 0);
+    }
+}
+
+#[test]
+fn a_full_ring_drops_the_oldest_records() {
+    let server = Server::start(&["--ring", "100", "--backend", "pytorch"]);
+    server.until(at_least("lost", 300));
+    server.control(r#"{"stop":true}"#);
+    let mut sums = Sums::default();
+    sums.add(&server.get("/metrics"));
+    let truth = server.get("/truth");
+    assert_eq!((sums.iterations, sums.lost), (100, truth["lost_iterations"].as_u64().unwrap()));
+    assert_eq!(sums.iterations + sums.lost, truth["iterations"]);
+}
+
+#[test]
+fn a_drained_engine_has_finished_all_requests_and_goes_on_later() {
+    for backend in ["tensorrt", "pytorch"] {
+        let server = Server::start(&["--backend", backend]);
+        server.until(at_least("completed_requests", 10));
+        server.control(r#"{"drain":true}"#);
+        let truth = server.until(|truth| truth["idle"] == true);
+        assert_eq!(truth["started_requests"], truth["completed_requests"], "{backend}");
+        assert_eq!((&truth["active_requests"], &truth["queued_requests"]), (&0.into(), &0.into()));
+        let before = server.get("/truth")["iterations"].as_u64().unwrap();
+        assert_eq!(truth["iterations"], before, "it is idle");
+        server.control(r#"{"drain":false}"#);
+        server.until(at_least("iterations", before + 10));
+    }
+}
+
+#[test]
+fn it_misbehaves_as_it_is_told() {
+    let server = Server::start(&[]);
+    server.until(at_least("iterations", 20));
+    server.control(r#"{"mode":"500"}"#);
+    assert_eq!(server.ask("GET", "/metrics", "").0, 500);
+    server.control(r#"{"mode":"not-json"}"#);
+    assert!(server.ask("GET", "/metrics", "").1.starts_with("<html>"));
+    server.control(r#"{"mode":"truncated","stop":true}"#);
+    let body = server.ask("GET", "/metrics", "").1;
+    assert!(serde_json::from_str::<Value>(&body).is_err());
+    let truth = server.get("/truth");
+    let whole = body.rfind(",{\"attentionDpRank\"").unwrap();
+    let mut sums = Sums::default();
+    sums.add(&serde_json::from_str(&format!("{}]", &body[..whole])).unwrap());
+    assert_eq!(truth["salvageable"]["iterations"], sums.iterations);
+    assert_eq!((&truth["cut"], &truth["served"]), (&1.into(), &0.into()));
+    server.control(r#"{"mode":"ok","stop":false}"#);
+    assert!(server.get("/metrics").is_array());
+    assert_eq!(server.ask("POST", "/control", r#"{"mode":"nonsense"}"#).0, 400);
+}
+
+#[test]
+fn each_path_of_trtllm_serve_and_of_the_orchestrator_answers() {
+    let directory = std::env::temp_dir().join(format!("sim-serve-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let server = Server::start(&["--prometheus", "--kv-events", "--perf-metrics-dir", directory.to_str().unwrap()]);
+    server.until(at_least("perf_metrics", 5));
+    let truth = server.control(r#"{"stop":true}"#);
+    let page = server.ask("GET", "/prometheus/metrics", "").1;
+    assert!(
+        page.contains("trtllm_e2e_request_latency_seconds_count{engine_type=\"pytorch\",model_name=\"simulated\"}")
+    );
+    assert_eq!(server.ask("GET", "/perf_metrics", "").0, 404, "the release with files has no such path");
+    let file = std::fs::read_dir(&directory).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(std::fs::read_to_string(file).unwrap().lines().count() as u64, truth["perf_metrics"]);
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(server.get("/version")["version"], "1.4.0");
+    assert_eq!(server.get("/v1/models")["data"][0]["id"], "simulated");
+    assert!(server.get("/server_info")["startup_metrics"].is_object());
+    let events: Value = serde_json::from_str(&server.ask("POST", "/kv_cache_events", "").1).unwrap();
+    assert_eq!(events.as_array().unwrap().len() as u64, truth["kv_events"]["events"]);
+
+    let orchestrator = Server::start(&["--orchestrator", "2,1"]);
+    let truth = orchestrator.until(at_least("perf_metrics", 5));
+    let page = orchestrator.ask("GET", "/prometheus/metrics", "").1;
+    let requests = page.lines().find_map(|line| line.strip_prefix("gen_completed_requests_total ")).unwrap();
+    assert!(requests.parse::<f64>().unwrap() >= truth["perf_metrics"].as_f64().unwrap());
+    assert_eq!(orchestrator.get("/cluster_info")["current_workers"]["context_servers"].as_array().unwrap().len(), 2);
+    assert_eq!(orchestrator.ask("GET", "/metrics", "").0, 404);
+}

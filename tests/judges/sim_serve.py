@@ -1,0 +1,43 @@
+"""A simulated trtllm-serve (crates/sim-serve) as a process."""
+
+import json
+import os
+import subprocess
+
+from exporter import ROOT, fetch
+
+
+def built():
+    """The program. It is built unless SIM_SERVE names it."""
+    if path := os.environ.get("SIM_SERVE"):
+        return path
+    subprocess.run(["cargo", "build", "--quiet", "--package", "trtllm-sim-serve"], cwd=ROOT, check=True)
+    target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
+    return os.path.join(target, "debug", "trtllm-sim-serve")
+
+
+class SimServe:
+    """A server, at a free port unless one is given. `engine` is what follows `--source` for a simulated engine."""
+
+    def __init__(self, engine, *arguments, port=0):
+        command = [built(), engine, f"--port={port}", *map(str, arguments)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.url = f"http://{self.process.stdout.readline().removeprefix('listening on ').strip()}"
+
+    def truth(self):
+        return json.loads(fetch(f"{self.url}/truth"))
+
+    def control(self, **command):
+        """Returns the truth after the command."""
+        return json.loads(fetch(f"{self.url}/control", json.dumps(command).encode()))
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
