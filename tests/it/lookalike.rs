@@ -50,7 +50,7 @@ fn counts_equal_the_truth(page: &Page, truth: &Truth) {
         ("context_tokens_total", "context_tokens"),
         ("generation_tokens_total", "generation_tokens"),
         ("iteration_latency_seconds_count", "latencies"),
-        ("new_request_queue_time_seconds_count", "started_requests"),
+        ("new_request_queue_time_seconds_count", "waits"),
         ("e2e_request_latency_seconds_count", "perf_metrics_served"),
         ("time_to_first_token_seconds_count", "perf_metrics_served"),
     ] {

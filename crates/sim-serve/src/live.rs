@@ -131,6 +131,10 @@ impl Live {
             if let Some((iter, rows)) = rows.next_if(|(iter, _)| *iter == record.iter) {
                 value["requestStats"] = write::rows(iter, &rows, release)["requestStats"].take();
             }
+            if let Some(dropped) = value.get_mut("statsDroppedFrames") {
+                // This record may displace one, too.
+                *dropped = json!(self.told.lost_records() + u64::from(self.ring.len() >= self.ring_size));
+            }
             let waiting = self.told.record(record, value.to_string(), number == records);
             self.ring.push_back(waiting);
             // TensorRT-LLM drops the oldest record without notice.

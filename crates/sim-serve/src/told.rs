@@ -27,6 +27,8 @@ pub(crate) struct Told {
     /// Records whose latency does not contain the wait for work.
     latencies: u64,
     latency_seconds: f64,
+    /// Started requests whose wait the records tell. PyTorch's sum must grow for it.
+    waits: u64,
     /// So many of the next records have no such latency.
     after_idle: u32,
     /// Dropped from the full ring.
@@ -90,6 +92,7 @@ impl Told {
             Counts { completed: std::mem::take(&mut self.pending.completed), ..Counts::default() }
         };
         self.records += 1;
+        self.waits += if self.is_cpp || counts.queue_seconds > 0.0 { counts.started } else { 0 };
         if record.work.scheduled == 0 && record.active == 0 {
             self.flushes += 1;
             self.after_idle = 2;
@@ -107,6 +110,10 @@ impl Told {
         let waiting = Waiting { text, counts, iter: record.iter, cache: record.cache.total };
         self.last = record;
         waiting
+    }
+
+    pub(crate) fn lost_records(&self) -> u64 {
+        self.lost
     }
 
     pub(crate) fn lost(&mut self, record: &Waiting) {
@@ -170,7 +177,7 @@ impl Told {
         };
         let mut value = json!({
             "records": self.records, "flush_records": self.flushes,
-            "latencies": self.latencies, "latency_ms": self.latency_seconds * 1e3,
+            "latencies": self.latencies, "waits": self.waits, "latency_ms": self.latency_seconds * 1e3,
             "lost": self.lost, "lost_iterations": self.lost_counts.iterations,
             "served": self.handed_out.1.iterations, "cut": self.cut.0, "cut_iterations": self.cut.1.iterations,
             "handed_out": sums(&self.handed_out), "salvageable": sums(&self.salvageable),

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tokio::net::TcpSocket;
 
-use super::http;
+use super::{ensure, http, until};
 use super::process::Process;
 
 /// Reserves a port for an engine that is killed and restarted. The returned socket is bound but does not listen, so the
@@ -62,7 +62,7 @@ impl Lookalike {
     /// Starts on a given port, see [`reserved_port`].
     pub(crate) fn start_on(port: u16, engine: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(program());
-        command.args([engine, "--port", &port.to_string(), "--release", "1.1"]).args(arguments);
+        command.args([engine, "--port", &port.to_string()]).args(arguments);
         let mut process = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut line = String::new();
         BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
@@ -70,9 +70,10 @@ impl Lookalike {
         Self { process, port: port.unwrap_or_else(|| panic!("the server did not start: {line:?}")) }
     }
 
-    /// Starts and stops iterating at once, so that an exporter can connect while there are few records.
+    /// Stops iterating after the first records, so that an exporter can connect while there are few.
     pub(crate) fn start_stopped(engine: &str, arguments: &[&str]) -> Self {
         let engine = Self::start(engine, arguments);
+        until(|| ensure(engine.truth().count("records") > 0, || "no record".to_owned()));
         engine.stop();
         engine
     }
