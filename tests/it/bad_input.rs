@@ -32,7 +32,7 @@ fn rejected(page: &Page, reason: &str) -> u64 {
 /// Two busy engines behind one daemon.
 fn two_engines(more: &[&str]) -> (Lookalike, Lookalike, Daemon) {
     // Fast, so that each poll has records.
-    let a = Lookalike::start_stopped(&steady(200), &["--ring", "50000"]);
+    let a = Lookalike::start_stopped(&steady(100), &["--ring", "50000"]);
     let b = Lookalike::start(&steady(20), &[]);
     let (source_a, source_b) = (a.source(), b.source());
     let arguments = ["--source", &source_a, "--source", &source_b, "--model", "a", "--model", "b"];

@@ -154,7 +154,7 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
         let counted = page.count("nv_trt_llm_iterations_total", &[]);
         ensure(counted >= 600 && page.state(&[]) == "busy", || format!("{counted} iterations"))
     });
-    assert_eq!(loads(&working).len(), 4 + 3 + 6 + 4 + 5);
+    assert_eq!(loads(&working).len(), 4 + 3 + 6 + 4 + 6);
     assert_eq!(Page::parse(&daemon.text("/metrics/gateway")).series.len(), GATEWAY);
 
     engine.kill();
