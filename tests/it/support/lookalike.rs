@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tokio::net::TcpSocket;
 
-use super::{ensure, http, until};
 use super::process::Process;
+use super::{ensure, http, until};
 
 /// Reserves a port for an engine that is killed and restarted. The returned socket is bound but does not listen, so the
 /// system gives the port to nobody else.
