@@ -110,9 +110,9 @@ fn frontends_that_share_their_counts_are_counted_exactly() {
 
 #[test]
 fn frontends_whose_launcher_is_gone_are_unavailable_and_do_not_load() {
-    let server = Frontends::start("forwarded");
-    let daemon = server.daemon();
-    http::get(&server.address, "/test/lose");
+    let (server, _folder) = frontends("forwarded");
+    let daemon = daemon(&server);
+    server.mode("launcher-gone");
     daemon.until(|page| {
         ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "a frontend has records".to_owned())
     });

@@ -32,9 +32,11 @@ enum Mode {
     Status500,
     /// A byte in each second until the mode changes.
     SlowBody,
+    /// The frontend that has the records does not answer the others.
+    LauncherGone,
 }
 
-const MODES: [(&str, Mode); 7] = [
+const MODES: [(&str, Mode); 8] = [
     ("ok", Mode::Ok),
     ("not-json", Mode::NotJson),
     ("truncated", Mode::Truncated),
@@ -42,6 +44,7 @@ const MODES: [(&str, Mode); 7] = [
     ("hang", Mode::Hang),
     ("500", Mode::Status500),
     ("slow-body", Mode::SlowBody),
+    ("launcher-gone", Mode::LauncherGone),
 ];
 
 #[derive(Debug)]
@@ -178,6 +181,10 @@ impl Server {
             Mode::Status500 => return answer(request, stream, 500, "text/plain", "Internal Server Error"),
             Mode::NotJson => {
                 return answer(request, stream, 200, "text/html", "<html><body>Bad gateway</body></html>");
+            }
+            Mode::LauncherGone => {
+                let error = "The launcher frontend that serves /metrics is unavailable: ConnectError('')";
+                return answer(request, stream, 503, JSON, &json!({ "error": error }).to_string());
             }
             Mode::Huge => return huge(stream).map(|()| false),
             Mode::Hang => {
