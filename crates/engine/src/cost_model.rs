@@ -95,6 +95,11 @@ const NEW_NORMAL: u32 = 200_000;
 /// How far beyond the largest work prices are used.
 const FAR: f64 = 4.0;
 
+/// Whether an iteration is far above what was expected.
+pub(super) fn is_spike(seconds: f64, expected: f64) -> bool {
+    seconds > SPIKE * expected && seconds - expected > SPIKE_SECONDS
+}
+
 /// What is concluded about one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Judged {
@@ -231,6 +236,14 @@ impl CostModel {
         })
     }
 
+    /// What an iteration with this work would take in seconds, if it is known, and the share of prompts in it.
+    #[must_use]
+    pub fn predict(&self, work: &Work) -> (Option<f64>, f64) {
+        let features = work.features();
+        let expected = self.expected(work, &features).or_else(|| self.estimate(&features));
+        (expected, self.context_share(work, &features))
+    }
+
     /// Compares an iteration with the past, and learns from it.
     pub fn observe(&mut self, work: &Work, seconds: f64) -> Judged {
         if !(seconds > 0.0 && seconds.is_finite()) {
@@ -241,7 +254,7 @@ impl CostModel {
         let estimate = if known.is_none() { self.estimate(&features) } else { None };
         let mut judged = Judged { expected: known.or(estimate), is_estimate: known.is_none(), ..Judged::default() };
         if let Some(expected) = judged.expected {
-            let is_far = seconds > SPIKE * expected && seconds - expected > SPIKE_SECONDS;
+            let is_far = is_spike(seconds, expected);
             self.spike_share += (f64::from(u8::from(is_far)) - self.spike_share) / 100.0;
             // If there are many of them, the engine has become slow.
             judged.is_spike = is_far && self.spike_share < 0.2;

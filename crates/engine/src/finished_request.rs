@@ -24,6 +24,10 @@ pub struct FinishedRequest {
     pub transfer_bytes: Option<u64>,
     /// Iterations from the first to the last.
     pub iterations: Option<u64>,
+    /// Absent for a request that two engines served.
+    pub(crate) last_iter: Option<u64>,
+    /// Begin and end, in seconds on the clock of its times.
+    pub(crate) transfer: Option<(f64, f64)>,
     pub kv_cache: Option<RequestKvCacheMetrics>,
     pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
     /// For objectives.
@@ -46,6 +50,7 @@ impl FinishedRequest {
         };
         request.served = Served::of_pair(context.as_ref(), generation.as_ref(), request.served.output_tokens);
         request.disaggregated = true;
+        request.last_iter = None;
         let at_server = TimingMetrics {
             server_arrival_time: entry.disagg_server_arrival_time,
             server_first_token_time: entry.disagg_server_first_token_time,
@@ -62,8 +67,8 @@ impl FinishedRequest {
         let timing = metrics.timing_metrics.unwrap_or_default().measured();
         let tokens = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
         let output_tokens = tokens(entry.output_tokens);
-        let transfer_seconds =
-            timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end).map(|(from, to)| to - from);
+        let transfer = timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end);
+        let transfer_seconds = transfer.map(|(from, to)| to - from);
         let times = Times {
             arrived: timing.arrival_time,
             scheduled: timing.first_scheduled_time,
@@ -84,6 +89,8 @@ impl FinishedRequest {
                 .first_iter
                 .zip(metrics.last_iter)
                 .and_then(|(first, last)| last.checked_sub(first)?.checked_add(1)),
+            last_iter: metrics.last_iter,
+            transfer,
             kv_cache: metrics.kv_cache_metrics,
             speculative_decoding: metrics.speculative_decoding,
             served: Served::of(&times, entry.output_tokens),
@@ -105,6 +112,8 @@ impl FinishedRequest {
             transfer_seconds: generation.transfer_seconds.or(context.transfer_seconds),
             transfer_bytes: generation.transfer_bytes.or(context.transfer_bytes),
             iterations: generation.iterations.or(context.iterations),
+            last_iter: None,
+            transfer: None,
             kv_cache: context.kv_cache.or(generation.kv_cache),
             speculative_decoding: generation.speculative_decoding.or(context.speculative_decoding),
             served: Served {

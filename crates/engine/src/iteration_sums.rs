@@ -5,6 +5,7 @@ use trtllm_model::iteration::Backend;
 use super::Latest;
 use super::cost_model::{CostModel, Work};
 use super::ranks::OpenIteration;
+use super::timeline::Started;
 
 /// A struct of numbers that only grow, so that two of them have a difference.
 macro_rules! sums {
@@ -143,6 +144,15 @@ impl IterationFold {
     pub fn restart(&mut self) {
         self.before = None;
         self.batch_limit = None;
+    }
+
+    /// What the last iteration does, by the past of the engine.
+    #[must_use]
+    pub fn started(&self, latest: &Latest) -> Started {
+        let work = Work::of(latest);
+        let (expected_seconds, context_share) = self.model.predict(&work);
+        let paused = latest.inflight.and_then(|batch| batch.num_paused_requests).unwrap_or(0).max(0) as f64;
+        Started { context_tokens: work.context_tokens, context_share, expected_seconds, paused, ..Started::default() }
     }
 
     fn has_two_passes(&mut self, seconds: f64, since_before_us: i64) -> bool {

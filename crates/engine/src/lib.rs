@@ -2,6 +2,7 @@
 //! an argument. It knows neither where records come from nor how they are shown.
 #![forbid(unsafe_code)]
 
+pub mod attribution;
 pub mod batch;
 pub mod batch_sums;
 pub mod cache_tiers;
@@ -36,6 +37,7 @@ pub mod requests;
 pub mod saturation;
 pub mod server_metrics;
 pub mod successes;
+pub mod timeline;
 pub mod totals;
 pub mod waits;
 pub mod window;
@@ -66,6 +68,7 @@ use pools::Pools;
 use rank_totals::{RankRow, RankTotals};
 use ranks::OpenIteration;
 use requests::RequestFold;
+use timeline::Started;
 
 /// The fold of one engine.
 #[derive(Debug, Clone)]
@@ -206,12 +209,30 @@ impl EngineFold {
         latest.update(record, wall_us);
         let flush = kind == RecordKind::Flush;
         self.clock.record(record, latest.time_us, counted.latency_seconds.is_none(), flush, counted.gap.broken);
+        match kind {
+            RecordKind::New => self.open_iteration(OpenIteration::new(record, counted, false)),
+            // Nothing runs until the next iteration.
+            RecordKind::Flush => self.note_start(Started::default()),
+            _ => {}
+        }
         if let Some(rows) = &record.request_stats {
             self.absorb_rows(rows, self.clock.newest(), now);
         }
-        if kind == RecordKind::New {
-            self.open_iteration(OpenIteration::new(record, counted, false));
-        }
+    }
+
+    /// Notes when the newest iteration started, for where the time of requests went.
+    fn note_start(&mut self, work: Started) {
+        let Some(timeline) = self.requests.attribution.timeline() else { return };
+        let (Some(span), false) = (self.clock.newest(), self.totals.is_sampled()) else { return };
+        let Some(iter) = span.iter else { return };
+        timeline.start(Started {
+            iter,
+            start_us: span.scheduled_us,
+            // A record of the C++ executor does not tell when its iteration ends.
+            end_us: Some(span.ended_us).filter(|ended_us| *ended_us > span.scheduled_us),
+            known: span.continuous,
+            ..work
+        });
     }
 
     /// Keeps an iteration for the rows of further ranks. Most engines have one rank, so its first row is also the last.
@@ -252,6 +273,10 @@ impl EngineFold {
             self.epoch.follow_requests(iteration);
             if let Some(latest) = &self.latest {
                 self.iterations.observe(latest, iteration);
+                if self.requests.attribution.timeline().is_some() {
+                    let started = self.iterations.started(latest);
+                    self.note_start(started);
+                }
             }
         }
     }
@@ -391,6 +416,10 @@ impl EngineFold {
         if !rows.is_empty() {
             let pauses = self.totals.request_pauses.get_or_insert(0);
             *pauses = pauses.saturating_add(changes.pauses);
+            self.requests.attribution.knows_pauses |= rows.iter().any(|row| row.paused.is_some());
+        }
+        for pause in &changes.over {
+            self.requests.attribution.note_pause(*pause);
         }
         let mut lifecycles = changes.completed.iter().peekable();
         for row in rows {

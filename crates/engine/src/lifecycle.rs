@@ -7,6 +7,7 @@ use std::collections::hash_map::Entry;
 
 use trtllm_model::request::{RequestStage, RequestStats};
 
+use super::attribution::Pause;
 use super::clock::ClockSpan;
 
 /// Requests followed at once, those that ended a moment ago included. More requests are counted, but have no times.
@@ -53,6 +54,8 @@ struct Followed {
     scheduled_us: Option<i64>,
     first_token_us: Option<i64>,
     paused: bool,
+    /// Since when it has had no KV cache. It computes its tokens again before the next one.
+    stopped_us: Option<i64>,
     tokens: i64,
     /// Value of `Lifecycles::iterations` at its last row.
     last_seen: u64,
@@ -95,6 +98,8 @@ pub struct StageChanges {
     /// Requests that were complete before.
     pub repeated: Vec<u64>,
     pub pauses: u64,
+    /// Pauses of requests that had tokens, once they are over.
+    pub over: Vec<Pause>,
 }
 
 impl Lifecycles {
@@ -137,6 +142,7 @@ impl Lifecycles {
             scheduled_us: None,
             first_token_us: None,
             paused: false,
+            stopped_us: None,
             tokens: 0,
             last_seen: 0,
         };
@@ -153,6 +159,10 @@ impl Lifecycles {
             *request = new;
         }
         request.last_seen = self.iterations;
+        if let Some(from_us) = request.stopped_us.filter(|_| complete || tokens > request.tokens) {
+            request.stopped_us = None;
+            changes.over.push(Pause { id, from_us, until_us: span.tokens_us });
+        }
         if complete {
             changes.completed.extend(request.end(id, tokens, span, fresh));
             request.complete = true;
@@ -170,6 +180,9 @@ impl Lifecycles {
                 request.first_token_us = Some(span.tokens_us);
             }
             let paused = row.paused == Some(true);
+            if paused && tokens > 0 {
+                request.stopped_us.get_or_insert(span.scheduled_us);
+            }
             changes.pauses += u64::from(paused && !request.paused);
             (request.paused, request.tokens) = (paused, tokens);
         }

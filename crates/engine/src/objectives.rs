@@ -197,6 +197,18 @@ impl ObjectiveTotals {
         }
     }
 
+    /// Whether a request missed the objectives of TTFT, TPOT and E2E. One that is not configured is not missed.
+    #[must_use]
+    pub fn missed(&self, served: &Served) -> [bool; 3] {
+        let limits = self.limits;
+        [
+            limits.ttft.map(|limit| served.time_to_first_token_within(limit)),
+            limits.tpot.map(|limit| served.per_token_within(limit)),
+            limits.e2e.map(|limit| served.e2e_within(limit)),
+        ]
+        .map(|outcome| outcome == Some(Outcome::Missed))
+    }
+
     /// Counts one request. `all` is missed if any objective is, else unknown if any is, else met.
     pub fn count(&mut self, served: &Served, scope: Scope) {
         let limits = self.limits;

@@ -8,7 +8,7 @@ use trtllm_model::request::RequestStats;
 use super::finished_request::FinishedRequest;
 use super::request_times::Times;
 
-/// Requests that are kept: 40 bytes each.
+/// Requests that are kept: 56 bytes each.
 const MOST: usize = 2048;
 /// The row and the entry of a request come within this many requests.
 const NEAR: usize = 256;
@@ -18,7 +18,7 @@ const LONGEST: f64 = 86_400.0;
 /// A finished request. Times are seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RecentRequest {
-    id: Option<u64>,
+    pub(crate) id: Option<u64>,
     /// Since the first request. Absent until its entry comes.
     arrived: Option<f64>,
     /// 0 until they are known.
@@ -40,6 +40,12 @@ impl RecentRequest {
     #[must_use]
     pub fn arrived(&self) -> Option<f64> {
         self.arrived.filter(|_| self.prompt_tokens > 0 && self.output_tokens > 0)
+    }
+
+    /// Tokens of the prompt that were computed. The last one always is. Absent while the length is unknown.
+    #[must_use]
+    pub fn computed_tokens(&self) -> Option<f64> {
+        (self.prompt_tokens > 0).then(|| self.prompt_tokens.saturating_sub(self.cached_tokens).max(1).into())
     }
 }
 
@@ -127,6 +133,11 @@ impl RecentRequests {
         self.origin = None;
     }
 
+    /// The request with this number, if it ended a moment ago.
+    pub(crate) fn find(&self, id: u64) -> Option<&RecentRequest> {
+        self.requests.iter().rev().take(NEAR).find(|request| request.id == Some(id))
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &RecentRequest> {
         self.requests.iter()
     }
@@ -134,4 +145,71 @@ impl RecentRequests {
 
 fn length(tokens: Option<i64>) -> Option<u32> {
     tokens.and_then(|tokens| u32::try_from(tokens).ok()).filter(|tokens| *tokens > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: u64) -> RequestStats {
+        RequestStats {
+            id: Some(id),
+            context_prefill_position: Some(100),
+            num_generated_tokens: Some(10),
+            ..RequestStats::default()
+        }
+    }
+
+    fn times(arrived: f64) -> Times {
+        Times { arrived: Some(arrived), scheduled: None, first_token: Some(arrived + 0.5), ended: Some(arrived + 2.0) }
+    }
+
+    fn entry(id: u64, arrived: f64) -> FinishedRequest {
+        FinishedRequest { request: Some(id), times: times(arrived), ..FinishedRequest::default() }
+    }
+
+    fn shown(requests: &RecentRequests) -> Vec<(Option<u64>, Option<f64>, u32)> {
+        requests.iter().map(|request| (request.id, request.arrived(), request.prompt_tokens)).collect()
+    }
+
+    #[test]
+    fn a_row_and_an_entry_are_one_request_in_either_order() {
+        let mut requests = RecentRequests { tokens_per_block: Some(32), ..RecentRequests::default() };
+        requests.note_entry(&entry(1, 7000.0));
+        requests.note_row(&row(2), &Times::default());
+        requests.note_row(&row(1), &Times::default());
+        let reused =
+            trtllm_model::perf_metrics::RequestKvCacheMetrics { num_reused_blocks: Some(2), ..Default::default() };
+        requests.note_entry(&FinishedRequest { kv_cache: Some(reused), ..entry(2, 7003.0) });
+        assert_eq!(shown(&requests), [(Some(1), Some(0.0), 100), (Some(2), Some(3.0), 100)]);
+        let computed = |id| requests.find(id).and_then(RecentRequest::computed_tokens);
+        assert_eq!((computed(1), computed(2), computed(3)), (Some(100.0), Some(36.0), None));
+    }
+
+    #[test]
+    fn times_of_rows_count_until_an_entry_has_exact_ones() {
+        let mut requests = RecentRequests::default();
+        requests.note_row(&row(1), &times(50.0));
+        requests.note_row(&row(2), &times(51.0));
+        assert_eq!(shown(&requests), [(Some(1), Some(0.0), 100), (Some(2), Some(1.0), 100)]);
+        // It is on another clock, so the others are forgotten.
+        requests.note_entry(&entry(3, 9000.0));
+        requests.note_row(&row(3), &times(52.0));
+        assert_eq!(shown(&requests), [(Some(3), Some(0.0), 100)]);
+        // A day later.
+        requests.note_entry(&entry(4, 9000.0 + 90_000.0));
+        assert_eq!(shown(&requests), [(Some(4), None, 0)]);
+    }
+
+    #[test]
+    fn the_oldest_requests_are_dropped_and_a_restart_drops_all() {
+        let mut requests = RecentRequests::default();
+        (0..3000).for_each(|id| requests.note_row(&row(id), &times(id as f64)));
+        let kept = shown(&requests);
+        assert_eq!((kept.len(), kept[0].0, requests.requests.capacity()), (MOST, Some(3000 - MOST as u64), MOST));
+        assert_eq!(requests.find(3000 - NEAR as u64 - 1), None, "its row and its entry come sooner");
+        requests.clear();
+        requests.note_row(&row(1), &times(70.0));
+        assert_eq!(shown(&requests), [(Some(1), Some(0.0), 100)]);
+    }
 }

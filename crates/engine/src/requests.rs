@@ -10,6 +10,7 @@ use trtllm_model::request::{RequestStage, RequestStats};
 use trtllm_model::server_metrics::RequestHistogram;
 use trtllm_model::{Objectives, ServerMetrics};
 
+use super::attribution::{Attribution, Split};
 use super::finished_request::{FinishedRequest, finish_reason, served};
 use super::lifecycle::Lifecycle;
 use super::objectives::{ObjectiveTotals, Scope, Served};
@@ -34,6 +35,7 @@ pub struct RequestFold {
     unjudged: VecDeque<(Instant, Served)>,
     successes: Successes,
     pub server: ServerFold,
+    pub attribution: Attribution,
     /// Entries say why requests end. trtllm-serve's metrics say it, too.
     entries_have_reasons: bool,
     /// The times of requests come from trtllm-serve's metrics, so neither rows nor entries are observed.
@@ -59,6 +61,8 @@ struct CompleteRow {
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
+    /// Absent if it cannot be told where its time went.
+    split: Option<Split>,
 }
 
 impl RequestFold {
@@ -81,7 +85,8 @@ impl RequestFold {
         self.rows = RequestRows::Present;
         self.pending_usage.clear();
         self.unjudged.clear();
-        self.recent.note_row(row, &lifecycle.map(Lifecycle::times).unwrap_or_default());
+        let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
+        self.recent.note_row(row, &times);
         self.totals.observe_usage(&Usage {
             // The prefill position of a complete request is the length of its prompt.
             input_tokens: row.context_prefill_position,
@@ -95,7 +100,8 @@ impl RequestFold {
             return;
         }
         let transfer = transfer.unwrap_or_default();
-        let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
+        let transfer_seconds = transfer.kv_cache_transfer_ms.map(|ms| ms / 1000.0);
+        let recent = row.id.filter(|_| lifecycle.is_some()).and_then(|id| self.recent.find(id));
         let output_tokens = row.num_generated_tokens.and_then(|tokens| u64::try_from(tokens).ok());
         let complete = CompleteRow {
             latencies: Latencies::of(&times, lifecycle.map(|lifecycle| lifecycle.tokens)),
@@ -111,7 +117,8 @@ impl RequestFold {
                 missed: row.missed_blocks_per_request,
                 request: row.id,
             },
-            transfer_seconds: transfer.kv_cache_transfer_ms.map(|ms| ms / 1000.0),
+            transfer_seconds,
+            split: recent.and_then(|recent| self.attribution.split_row(&times, transfer_seconds, recent)),
             transfer_bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
         };
         // Only a file that is replayed at full speed fills the queue.
@@ -137,7 +144,11 @@ impl RequestFold {
             self.complete.clear();
             self.judge_all();
         }
-        self.judge_entry(&served(entry, finished.as_ref()), now);
+        let served = served(entry, finished.as_ref());
+        self.judge_entry(&served, now);
+        if let Some(finished) = finished.filter(|_| has_times) {
+            self.attribution.note_entry(&finished, self.recent.tokens_per_block, served, now);
+        }
         self.absorb_steps(entry);
         let Some(finished) = finished else { return };
         self.recent.note_entry(&finished);
@@ -255,6 +266,7 @@ impl RequestFold {
     /// trtllm-serve was replaced. Its next page shows where the times of requests come from.
     pub fn restart(&mut self) {
         self.recent.clear();
+        self.attribution.restart();
         self.times_from_server = false;
     }
 
@@ -325,6 +337,7 @@ impl RequestFold {
 
     /// Observes the requests that have been queued long enough. `completed` is the total of all records.
     pub fn settle(&mut self, completed: u64, now: Instant) {
+        self.attribution.settle(&self.recent, self.totals.objectives.as_ref(), now);
         self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
         self.totals.succeeded = self.successes.total;
         let is_over = |since: &Instant| now.saturating_duration_since(*since) >= EXACT_TIMES_WITHIN;
@@ -353,9 +366,12 @@ impl RequestFold {
             self.totals.source = LatencySource::RequestStats;
         }
         self.observe_latencies(complete.latencies, complete.blocks.request);
+        let mut missed = [false; 3];
         if let (Some(objectives), Some(served)) = (&mut self.totals.objectives, &complete.served) {
             objectives.count(served, Scope::All);
+            missed = objectives.missed(served);
         }
+        self.attribution.count(complete.split.as_ref(), missed);
         self.totals.times.observe_blocks(&complete.blocks);
         self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
     }

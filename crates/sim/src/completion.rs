@@ -7,6 +7,9 @@ use crate::scheduler::transfer_seconds;
 impl Engine {
     /// Gives the requests of a batch their tokens, and ends those that have all.
     pub(crate) fn finish(&mut self, running: &Running, now: f64) {
+        if self.config.keeps_requests {
+            self.tell_parts(running);
+        }
         let iter = self.iter;
         let tokens: u64 = running.batches.iter().map(|b| b.decoded + u64::from(b.work.context_requests)).sum();
         let seen = self.frontend.send(now, tokens);
@@ -27,8 +30,9 @@ impl Engine {
                     }
                     u32::from(done)
                 };
-                request.first_iter.get_or_insert(iter);
                 if made > 0 {
+                    // As upstream does: the iteration of the first token.
+                    request.first_iter.get_or_insert(iter);
                     if request.arrival.is_watched {
                         self.progress.push(Progress { id: request.id, tokens: made, end: None });
                     }

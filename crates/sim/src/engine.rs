@@ -43,6 +43,8 @@ pub(crate) struct Running {
     pub(crate) start: f64,
     pub(crate) end: f64,
     pub(crate) gpu: f64,
+    /// Seconds of it that no work explains.
+    pub(crate) delay: f64,
     pub(crate) batches: Vec<Batch>,
     /// Active requests of each rank, those that this batch ends included.
     pub(crate) active: Vec<u32>,
@@ -293,11 +295,12 @@ impl Engine {
         let host = batches.iter().map(|batch| costs.host_seconds(&batch.work)).fold(0.0, f64::max);
         let loading: f64 = batches.iter().map(|batch| batch.loading).sum();
         let seconds = costs.together(host, gpu) + loading;
-        let end = now + seconds + self.faults.delay(now, seconds);
+        let delay = self.faults.delay(now, seconds);
+        let end = now + seconds + delay;
         self.truth.busy_seconds += gpu;
         self.count(&batches, &intake);
         let active = self.ranks.iter().map(|rank| rank.active.len() as u32).collect();
-        let running = Running { start: now, end, gpu, batches, active, intake };
+        let running = Running { start: now, end, gpu, delay, batches, active, intake };
         self.report_launched(&running, step);
         self.running = Some(running);
         self.micro_batch = (self.micro_batch + 1) % stages;

@@ -3,6 +3,7 @@
 use crate::config::Role;
 use crate::engine::{Ended, Engine, Intake, Progress};
 use crate::load::Arrival;
+use crate::parts::RequestParts;
 use crate::record::{Entry, Row};
 use crate::request::{End, Request, Stage};
 use crate::scheduler::blocks_at_end;
@@ -187,6 +188,7 @@ impl Engine {
             longest_gap: request.longest_gap,
             prompt: request.arrival.prompt,
             generated: request.generated,
+            parts: RequestParts { transfer: transfer_seconds(request), ..request.parts },
         });
     }
 
@@ -249,6 +251,12 @@ impl Engine {
             transfer,
         }
     }
+}
+
+/// Seconds of its time in the engine in which its cache was on its way.
+fn transfer_seconds(request: &Request) -> f64 {
+    let within = |(start, end): (f64, f64)| (end.min(request.last_token_at) - start).max(0.0);
+    request.transfer.map_or(0.0, within)
 }
 
 /// When a client gives up on a request, or the server does.

@@ -17,6 +17,7 @@ mod intake;
 mod keys;
 pub mod load;
 pub mod options;
+pub mod parts;
 pub mod random;
 pub mod record;
 mod report;

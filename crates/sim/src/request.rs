@@ -3,6 +3,7 @@
 use crate::cache::CacheCounts;
 use crate::keys::Keys;
 use crate::load::Arrival;
+use crate::parts::RequestParts;
 
 /// Where a request is, by TensorRT-LLM's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub(crate) struct Request {
     /// The pipeline's micro batch.
     pub(crate) micro_batch: usize,
     pub(crate) transfer: Option<(f64, f64)>,
+    pub(crate) parts: RequestParts,
 }
 
 impl Request {
@@ -92,6 +94,7 @@ impl Request {
             counts: CacheCounts::default(),
             micro_batch: 0,
             transfer: None,
+            parts: RequestParts::default(),
             arrival,
         }
     }

@@ -1,5 +1,6 @@
 //! What really happened. Readers of the records are judged by it.
 
+use crate::parts::RequestParts;
 use crate::request::End;
 
 /// One ended request.
@@ -20,6 +21,8 @@ pub struct RequestTruth {
     pub longest_gap: f64,
     pub prompt: u32,
     pub generated: u32,
+    /// Where its time went. The rest is its own work.
+    pub parts: RequestParts,
 }
 
 /// Sums over all iterations.

@@ -1,55 +1,17 @@
 //! Our readers judge the records: after parsing and folding, the totals are those of the simulation's truth.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::time::{Duration, Instant};
+mod folded;
 
 use trtllm_engine::{EngineFold, EngineState};
-use trtllm_model::RequestStatsPerIteration;
-use trtllm_recording::Item;
+use trtllm_model::Objectives;
 use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation, Statistics};
 use trtllm_sim::load::{Arrivals, Prefixes};
-use trtllm_sim::{Config, End, Engine, write};
-use trtllm_sources::{Batch, trtllm_json};
+use trtllm_sim::{Config, End, Engine};
 
-const EPOCH_US: i64 = 1_760_000_000_000_000;
-
-/// Runs an engine for some time and folds all that it reports, as text.
+/// Runs an engine for some time and folds all that it reports.
 fn fold(config: &Config, seconds: f64) -> (Engine, EngineFold) {
-    let start = Instant::now();
-    let mut fold = EngineFold::new(Duration::from_secs(15));
-    let mut engine = Engine::new(config.clone(), 7);
-    let release = config.release;
-    let mut at = Some(0.0);
-    while let Some(time) = at.filter(|time| *time < seconds) {
-        let now = start + Duration::from_secs_f64(time);
-        let wall = EPOCH_US + (time * 1e6) as i64;
-        let step = engine.step(time);
-        let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
-        let mut batch = Batch::default();
-        let records = step.records.iter().map(|record| write::record(record, release, EPOCH_US)).collect();
-        trtllm_json::parse_records(array(records).as_bytes(), &mut batch).unwrap();
-        let entries = step.entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect();
-        trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
-        let events = step.events.iter().map(write::event).collect();
-        trtllm_json::parse_kv_cache_events(array(events).as_bytes(), &mut batch).unwrap();
-        assert_eq!(batch.items.len(), step.records.len() + step.entries.len() + step.events.len());
-        for item in batch.drain() {
-            match item {
-                Item::Record(record) => fold.absorb(&record, now, wall).unwrap(),
-                Item::FinishedRequest(entry) => fold.absorb_perf_metrics(&entry, now).unwrap(),
-                Item::KvEvent(event) => fold.absorb_kv_event(&event).unwrap(),
-                other => panic!("{other:?}"),
-            }
-        }
-        for (iter, rows) in &step.rows {
-            let text = write::rows(*iter, rows, release).to_string();
-            let parsed: RequestStatsPerIteration = serde_json::from_str(&text).unwrap();
-            fold.absorb_requests(&parsed, now).unwrap();
-        }
-        fold.settle(false, now);
-        at = step.next;
-    }
-    (engine, fold)
+    folded::fold(config, 7, Objectives::default(), seconds, |_, _| ())
 }
 
 /// A load that ends, so that the last record has been written.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::state::EngineSnapshot;
+use trtllm_engine::attribution::PARTS;
 use trtllm_engine::objectives::{ObjectiveTotals, Outcomes};
 use trtllm_engine::request_totals::LatencySource;
 
@@ -59,6 +60,24 @@ impl SampleWriter<'_> {
         self.by_label(Id::RequestErrors, "code", &requests.server.errors);
         self.each(Id::RequestDraftTokens, requests.draft_tokens);
         self.objectives(snapshot);
+        self.request_parts(snapshot);
+    }
+
+    fn request_parts(&mut self, snapshot: &EngineSnapshot) {
+        let Some(parts) = &snapshot.request_parts else { return };
+        self.one(Id::RequestsUnattributed, parts.unattributed);
+        if parts.all.iter().sum::<f64>() <= 0.0 {
+            return;
+        }
+        self.in_order(Id::RequestTime, parts.all.map(Some));
+        let limits = snapshot.requests.objectives.map(|objectives| objectives.limits).unwrap_or_default().limits();
+        let missed = limits.into_iter().zip(parts.missed).filter(|((_, limit), _)| limit.is_some());
+        for ((objective, _), seconds) in missed {
+            for (part, seconds) in PARTS.into_iter().zip(seconds) {
+                let labels = Labels::extend(self.labels.base(), [("objective", objective), ("part", part)]);
+                self.page.push(Id::MissedRequestTime, &Arc::new(labels), seconds);
+            }
+        }
     }
 
     fn objectives(&mut self, snapshot: &EngineSnapshot) {

@@ -1,5 +1,6 @@
 //! What is published of one engine.
 
+use trtllm_engine::attribution::RequestParts;
 use trtllm_engine::cost_model::Costs;
 use trtllm_engine::iteration_sums::IterationSums;
 use trtllm_engine::lifecycle::Stages;
@@ -19,6 +20,8 @@ pub struct EngineSnapshot {
     pub latest: Option<Latest>,
     pub totals: EngineTotals,
     pub requests: RequestTotals,
+    /// Where their time went, if their iterations are known.
+    pub request_parts: Option<RequestParts>,
     /// Why requests waited, and where the time went.
     pub iteration_sums: IterationSums,
     /// What an iteration costs, if it is known.
@@ -41,6 +44,7 @@ impl EngineSnapshot {
             latest: None,
             totals: EngineTotals::new(),
             requests: RequestTotals::new(),
+            request_parts: None,
             iteration_sums: IterationSums::default(),
             costs: None,
             stages: None,
@@ -64,6 +68,7 @@ impl EngineSnapshot {
         self.latest = engine.latest().copied();
         self.totals.clone_from(&engine.totals);
         self.requests.clone_from(&engine.requests.totals);
+        self.request_parts = engine.requests.attribution.totals;
         self.iteration_sums = engine.iterations.sums;
         self.costs = engine.iterations.model.costs();
         self.stages = engine.stages();

@@ -1,5 +1,6 @@
 //! Our counters of an engine.
 
+use trtllm_engine::attribution::PARTS;
 use trtllm_engine::cache_tiers::TierNumbers;
 use trtllm_engine::kv_events::KvEventCounts;
 use trtllm_engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
@@ -136,6 +137,16 @@ families! {
     GoodputTokens = ENGINE.counter("nv_trt_llm_goodput_tokens_total")
         .help("Output tokens of requests that met all objectives.")
         .origin("the requests of nv_trt_llm_objective_requests_total with objective all and outcome met; absent until a request has told its length");
+    RequestTime = ENGINE.counter("nv_trt_llm_request_time_seconds_total").unit("seconds").by("part", &PARTS)
+        .help("Time of finished requests in seconds, by where it went: see request-time.md.")
+        .origin("RequestPerfMetrics arrivalTime, firstScheduledTime, firstTokenTime, lastTokenTime, kvCacheTransferStart, kvCacheTransferEnd and lastIter, or else stage changes in RequestStats; shared out by the records of the iterations between them, by numCtxTokens and the cost of prompts learned from iterLatencyMS. pause needs RequestStats. Absent while the iterations of no request are known");
+    MissedRequestTime = ENGINE.counter("nv_trt_llm_missed_request_time_seconds_total").unit("seconds")
+        .labels(&["model", "objective", "version"]).by("part", &PARTS)
+        .help("Time of requests that missed an objective in seconds, by where it went: until the first token for ttft, after it for tpot, all of it for e2e.")
+        .origin("as nv_trt_llm_request_time_seconds_total, of the requests that nv_trt_llm_objective_requests_total counts as missed. Needs --objectives or the key objectives");
+    RequestsUnattributed = ENGINE.counter("nv_trt_llm_requests_unattributed_total")
+        .help("Finished requests whose time is not in nv_trt_llm_request_time_seconds_total because it could not be attributed.")
+        .origin("requests with lastIter or stage changes of which a record is missing, the prompt's length and blocks are unknown, a pause has no RequestStats, or which began before the exporter's first 65000 iterations or ended without a token; absent while the iterations of no request are known");
     RequestSuspensions = ENGINE.counter("nv_trt_llm_request_suspensions_total")
         .help("Request suspensions, in which a request loses its KV cache to other requests.")
         .origin("iterSuspendedRequests");

@@ -1,0 +1,267 @@
+//! Where the time of each finished request went. Its times say when it waited, computed its prompt and decoded; what the engine
+//! was busy with meanwhile says what delayed it. Times of an entry are on the engine's own clock: the end of its last iteration
+//! tells the difference to the clock of the records. What cannot be split is counted.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::finished_request::FinishedRequest;
+use super::objectives::{ObjectiveTotals, Served};
+use super::recent_requests::{RecentRequest, RecentRequests};
+use super::request_times::Times;
+use super::timeline::{Busy, Timeline};
+
+pub const PARTS: [&str; 7] = ["queue", "prefill", "blocked", "decode", "pause", "transfer", "unexplained"];
+const QUEUE: usize = 0;
+const PREFILL: usize = 1;
+const BLOCKED: usize = 2;
+const DECODE: usize = 3;
+const PAUSE: usize = 4;
+const TRANSFER: usize = 5;
+const UNEXPLAINED: usize = 6;
+
+/// Seconds, by [`PARTS`].
+pub type Seconds = [f64; PARTS.len()];
+
+/// The seconds of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Split {
+    pub until_first_token: Seconds,
+    pub after_first_token: Seconds,
+}
+
+/// Sums over finished requests.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RequestParts {
+    pub all: Seconds,
+    /// Of requests that missed an objective, the time that it limits: TTFT until the first token, TPOT after it, all of it.
+    pub missed: [Seconds; 3],
+    pub unattributed: u64,
+}
+
+/// Without KV cache, until its next token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pause {
+    pub id: u64,
+    pub from_us: i64,
+    pub until_us: i64,
+}
+
+/// A finished request that waits for the record after its last iteration.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    since: Instant,
+    last_iter: u64,
+    request: Spans,
+    /// Those of its prompt that were computed, by its blocks.
+    tokens: Option<f64>,
+    served: Served,
+}
+
+/// The times of a request, in microseconds on one clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spans {
+    id: Option<u64>,
+    /// Its arrival, its first batch, its first token and its last one.
+    times: [i64; 4],
+    transfer: Option<(i64, i64)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Attribution {
+    /// Kept from the first request on that could be split.
+    timeline: Option<Timeline>,
+    waiting: VecDeque<Waiting>,
+    pauses: VecDeque<Pause>,
+    /// The engine tells which requests are paused, and when.
+    pub(super) knows_pauses: bool,
+    /// Absent while no request tells its iterations.
+    pub totals: Option<RequestParts>,
+}
+
+/// The record of the next iteration comes within a poll or two, unless there is none.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Requests that wait at once, and pauses that are kept.
+const MOST_WAITING: usize = 512;
+const MOST_PAUSES: usize = 1024;
+
+fn micros(seconds: f64) -> i64 {
+    (seconds * 1e6).round() as i64
+}
+
+fn overlap(one: (i64, i64), other: (i64, i64)) -> Option<(i64, i64)> {
+    let (from, until) = (one.0.max(other.0), one.1.min(other.1));
+    (from < until).then_some((from, until))
+}
+
+impl Spans {
+    /// Absent for a request without a first token, or whose times run backwards.
+    fn of(id: Option<u64>, times: &Times, transfer: Option<(f64, f64)>) -> Option<Self> {
+        let times = [times.arrived?, times.scheduled?, times.first_token?, times.ended?].map(micros);
+        let transfer = transfer.map(|(from, until)| (micros(from), micros(until)));
+        times.is_sorted().then_some(Self { id, times, transfer })
+    }
+
+    fn later(self, by_us: i64) -> Self {
+        let transfer = self.transfer.map(|(from, until)| (from + by_us, until + by_us));
+        Self { times: self.times.map(|time| time + by_us), transfer, ..self }
+    }
+}
+
+impl Attribution {
+    /// `None` until a request wants it.
+    pub(super) fn timeline(&mut self) -> Option<&mut Timeline> {
+        self.timeline.as_mut()
+    }
+
+    pub(super) fn note_pause(&mut self, pause: Pause) {
+        if self.pauses.len() >= MOST_PAUSES {
+            self.pauses.pop_front();
+        }
+        self.pauses.push_back(pause);
+    }
+
+    /// The request of complete rows, whose times are those of records. Absent if it cannot be split.
+    pub(super) fn split_row(
+        &mut self,
+        times: &Times,
+        transfer_seconds: Option<f64>,
+        of: &RecentRequest,
+    ) -> Option<Split> {
+        self.begin();
+        // The row tells how long the transfer took, and it comes before the first batch.
+        let transfer = transfer_seconds.zip(times.scheduled).map(|(seconds, until)| (until - seconds, until));
+        self.split(&Spans::of(of.id, times, transfer)?, of.computed_tokens())
+    }
+
+    /// Counts the request of complete rows.
+    pub(super) fn count(&mut self, split: Option<&Split>, missed: [bool; 3]) {
+        let Some(totals) = &mut self.totals else { return };
+        let Some(split) = split else {
+            totals.unattributed += 1;
+            return;
+        };
+        for place in 0..PARTS.len() {
+            let (before, after) = (split.until_first_token[place], split.after_first_token[place]);
+            totals.all[place] += before + after;
+            for (sum, (missed, seconds)) in
+                totals.missed.iter_mut().zip(missed.into_iter().zip([before, after, before + after]))
+            {
+                sum[place] += if missed { seconds } else { 0.0 };
+            }
+        }
+    }
+
+    /// The request of an entry. An entry without iterations tells too little.
+    pub(super) fn note_entry(
+        &mut self,
+        entry: &FinishedRequest,
+        tokens_per_block: Option<i64>,
+        served: Served,
+        now: Instant,
+    ) {
+        let Some(last_iter) = entry.last_iter else { return };
+        let blocks = entry.kv_cache.and_then(|kv| kv.num_missed_blocks).filter(|blocks| *blocks > 0);
+        // The last block is half full, on average.
+        let tokens = blocks.zip(tokens_per_block).map(|(blocks, size)| (blocks as f64 - 0.5) * size as f64);
+        self.begin();
+        match Spans::of(entry.request, &entry.times, entry.transfer) {
+            Some(request) if self.waiting.len() < MOST_WAITING => {
+                self.waiting.push_back(Waiting { since: now, last_iter, request, tokens, served });
+            }
+            _ => self.count(None, [false; 3]),
+        }
+    }
+
+    fn begin(&mut self) {
+        self.timeline.get_or_insert_default();
+        self.totals.get_or_insert_default();
+    }
+
+    /// Counts the requests of entries whose last iteration has ended.
+    pub(super) fn settle(&mut self, recent: &RecentRequests, objectives: Option<&ObjectiveTotals>, now: Instant) {
+        while let Some(waiting) = self.waiting.front().copied() {
+            let is_late = now.saturating_duration_since(waiting.since) >= PATIENCE;
+            let timeline = self.timeline.as_ref();
+            let ended_us = timeline.and_then(|timeline| timeline.ended_us(waiting.last_iter));
+            let last_us = || timeline.filter(|_| is_late)?.last_end_us(waiting.last_iter);
+            let ended_us = ended_us.or_else(last_us);
+            if ended_us.is_none() && !is_late {
+                return;
+            }
+            self.waiting.pop_front();
+            let split = ended_us.and_then(|ended_us| {
+                let request = waiting.request;
+                let known = request.id.and_then(|id| recent.find(id)).and_then(RecentRequest::computed_tokens);
+                self.split(&request.later(ended_us - request.times[3]), known.or(waiting.tokens))
+            });
+            let missed = objectives.map_or([false; 3], |objectives| objectives.missed(&waiting.served));
+            self.count(split.as_ref(), missed);
+        }
+    }
+
+    /// The iterations of an engine before its restart are not those of the one after it.
+    pub(super) fn restart(&mut self) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.clear();
+        }
+        self.pauses.clear();
+        for _ in 0..std::mem::take(&mut self.waiting).len() {
+            self.count(None, [false; 3]);
+        }
+    }
+
+    /// `tokens`: of the request's prompt that were computed.
+    fn split(&self, request: &Spans, tokens: Option<f64>) -> Option<Split> {
+        let [arrived, scheduled, first_token, ended] = request.times;
+        let mut split = Split::default();
+        let before = &mut split.until_first_token;
+        let transfer = |span| request.transfer.and_then(|transfer| overlap(transfer, span));
+        before[TRANSFER] = seconds_of(transfer((arrived, scheduled)));
+        before[QUEUE] = seconds_of(Some((arrived, scheduled))) - before[TRANSFER];
+        let prefill = (scheduled, first_token);
+        let busy = self.busy(prefill, transfer(prefill).into_iter())?;
+        let own = if busy.context_tokens > 0.0 { (tokens? / busy.context_tokens).min(1.0) } else { 1.0 };
+        let transfer_seconds = seconds_of(transfer(prefill));
+        before[TRANSFER] += transfer_seconds;
+        share_out(before, PREFILL, seconds_of(Some(prefill)) - transfer_seconds, busy.context * (1.0 - own), &busy);
+        let after = &mut split.after_first_token;
+        let decode = (first_token, ended);
+        let paused = || {
+            let of_request = self.pauses.iter().filter(|pause| Some(pause.id) == request.id);
+            of_request.filter_map(|pause| overlap((pause.from_us, pause.until_us), decode))
+        };
+        let busy = self.busy(decode, paused().chain(transfer(decode)))?;
+        after[PAUSE] = paused().map(|span| seconds_of(Some(span))).sum();
+        after[TRANSFER] = seconds_of(transfer(decode));
+        let left = seconds_of(Some(decode)) - after[PAUSE] - after[TRANSFER];
+        share_out(after, DECODE, left, busy.context, &busy);
+        Some(split)
+    }
+
+    /// What the engine was busy with in a span, without these parts of it. Absent if a record is missing, or if requests were paused
+    /// and nothing tells which.
+    fn busy(&self, span: (i64, i64), without: impl Iterator<Item = (i64, i64)>) -> Option<Busy> {
+        let timeline = self.timeline.as_ref()?;
+        let between = |(from, until)| Some(timeline.at(until)?.since(&timeline.at(from)?));
+        let mut busy: Busy = between(span)?;
+        if busy.gaps > 0.0 || busy.paused > 0.0 && !self.knows_pauses {
+            return None;
+        }
+        for span in without {
+            busy = busy.since(&between(span)?);
+        }
+        Some(busy)
+    }
+}
+
+fn seconds_of(span: Option<(i64, i64)>) -> f64 {
+    span.map_or(0.0, |(from, until)| (until - from) as f64 / 1e6)
+}
+
+/// Shares `seconds` out: first what is unexplained, then what others' prompts took. The rest is the phase's own.
+fn share_out(parts: &mut Seconds, phase: usize, seconds: f64, blocked: f64, busy: &Busy) {
+    parts[UNEXPLAINED] = busy.unexplained.clamp(0.0, seconds.max(0.0));
+    parts[BLOCKED] = blocked.clamp(0.0, (seconds - parts[UNEXPLAINED]).max(0.0));
+    parts[phase] = seconds - parts[UNEXPLAINED] - parts[BLOCKED];
+}

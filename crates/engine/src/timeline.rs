@@ -1,0 +1,260 @@
+//! What the last iterations were busy with, as sums that only grow: what happened in a span of time is the difference of two of
+//! them. Older iterations are kept coarser, so that minutes fit in little memory.
+
+use std::collections::VecDeque;
+
+use super::cost_model::is_spike;
+use super::iteration_sums::sums;
+
+/// Nodes of a level: 56 bytes each. Each level keeps every second node of the one before.
+const NODES: usize = 256;
+/// 65,000 iterations, which are ten minutes at 100 a second, in 115 KB.
+const LEVELS: usize = 8;
+/// Iterations follow each other within this time, or the engine did something else meanwhile.
+const FOLLOWS_US: i64 = 50_000;
+
+sums! {
+    /// Up to a moment.
+    pub struct Busy {
+        /// Seconds that iterations took for prompts, by the cost model.
+        context,
+        context_tokens,
+        /// Seconds far above the model, and between iterations.
+        unexplained,
+        /// Places where a record is missing.
+        gaps,
+        /// Requests that were paused.
+        paused,
+    }
+}
+
+/// An iteration that has started.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Started {
+    pub iter: u64,
+    pub start_us: i64,
+    /// Absent if only the next record shows it.
+    pub end_us: Option<i64>,
+    /// Share of its time that prompts take.
+    pub context_share: f64,
+    pub context_tokens: f64,
+    pub expected_seconds: Option<f64>,
+    pub paused: f64,
+    /// No record before it is missing.
+    pub known: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    iter: u64,
+    start_us: i64,
+    busy: Busy,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Timeline {
+    /// The newest first.
+    levels: [VecDeque<Node>; LEVELS],
+    /// Whether the next node that leaves a level goes on.
+    goes_on: [bool; LEVELS],
+    running: Option<Started>,
+}
+
+fn seconds(micros: i64) -> f64 {
+    micros as f64 / 1e6
+}
+
+impl Started {
+    /// What it was busy with until `at_us`.
+    fn until(&self, at_us: i64) -> Busy {
+        let passed = seconds(at_us - self.start_us).max(0.0);
+        let expected = self.expected_seconds.unwrap_or(passed);
+        let unexplained = if is_spike(passed, expected) { passed - expected } else { 0.0 };
+        let whole = self.end_us.map_or(expected, |end_us| seconds(end_us - self.start_us));
+        let done = if passed < whole { passed / whole } else { 1.0 };
+        Busy {
+            context: self.context_share * (passed - unexplained),
+            context_tokens: self.context_tokens * done,
+            unexplained,
+            ..Busy::default()
+        }
+    }
+}
+
+impl Busy {
+    fn plus(&self, other: &Self) -> Self {
+        self.since(&Self::default().since(other))
+    }
+
+    fn towards(&self, other: &Self, share: f64) -> Self {
+        let all = other.since(self);
+        self.plus(&Self {
+            context: all.context * share,
+            context_tokens: all.context_tokens * share,
+            unexplained: all.unexplained * share,
+            gaps: all.gaps * share,
+            paused: all.paused * share,
+        })
+    }
+}
+
+impl Timeline {
+    /// The next iteration ends the one before.
+    pub fn start(&mut self, next: Started) {
+        let mut busy = Busy::default();
+        if let (Some(running), Some(newest)) = (self.running, self.newest()) {
+            let start_us = next.start_us.max(newest.start_us);
+            let end_us = running.end_us.filter(|end_us| start_us - end_us > FOLLOWS_US).unwrap_or(start_us);
+            // It ends as a whole, however the clock of the next record sees it.
+            let whole = Started { end_us: Some(end_us), ..running };
+            busy = newest.busy.plus(&whole.until(end_us));
+            if end_us < start_us {
+                self.push(Node { iter: next.iter, start_us: end_us, busy });
+                busy.unexplained += seconds(start_us - end_us);
+            }
+        }
+        busy.gaps += f64::from(u8::from(!next.known));
+        busy.paused += next.paused;
+        let start_us = next.start_us.max(self.newest().map_or(i64::MIN, |newest| newest.start_us));
+        self.push(Node { iter: next.iter, start_us, busy });
+        self.running = Some(Started { start_us, ..next });
+    }
+
+    fn push(&mut self, node: Node) {
+        let mut node = node;
+        for (level, goes_on) in self.levels.iter_mut().zip(&mut self.goes_on) {
+            if level.capacity() == 0 {
+                level.reserve_exact(NODES);
+            }
+            let oldest = if level.len() < NODES { None } else { level.pop_front() };
+            level.push_back(node);
+            *goes_on ^= oldest.is_some();
+            let Some(oldest) = oldest.filter(|_| *goes_on) else { return };
+            node = oldest;
+        }
+    }
+
+    fn newest(&self) -> Option<Node> {
+        self.levels[0].back().copied()
+    }
+
+    /// The last node for which `is_before` holds, and the one after it, if there is one.
+    fn around(&self, is_before: impl Fn(&Node) -> bool) -> Option<(Node, Option<Node>)> {
+        let at = self.levels.iter().position(|level| level.front().is_some_and(&is_before))?;
+        let level = &self.levels[at];
+        let place = level.partition_point(&is_before);
+        let newer = || self.levels.get(at.wrapping_sub(1)).and_then(VecDeque::front);
+        Some((*level.get(place.checked_sub(1)?)?, level.get(place).or_else(newer).copied()))
+    }
+
+    /// Up to this time. Absent for a time before the first iteration that is kept.
+    #[must_use]
+    pub fn at(&self, at_us: i64) -> Option<Busy> {
+        let (before, after) = self.around(|node| node.start_us <= at_us)?;
+        Some(match after {
+            Some(after) => {
+                let share = (at_us - before.start_us) as f64 / (after.start_us - before.start_us) as f64;
+                before.busy.towards(&after.busy, share)
+            }
+            None => before.busy.plus(&self.running?.until(at_us)),
+        })
+    }
+
+    /// When an iteration ended. Absent until the next one starts.
+    #[must_use]
+    pub fn ended_us(&self, iter: u64) -> Option<i64> {
+        let (before, after) = self.around(|node| node.iter <= iter)?;
+        let after = after?;
+        let share = (iter + 1 - before.iter) as f64 / (after.iter - before.iter) as f64;
+        Some(before.start_us + ((after.start_us - before.start_us) as f64 * share) as i64)
+    }
+
+    /// When the last iteration ends, as far as it is known.
+    #[must_use]
+    pub fn last_end_us(&self, iter: u64) -> Option<i64> {
+        let running = self.running.filter(|running| running.iter == iter)?;
+        running.end_us.or(Some(running.start_us + (running.expected_seconds? * 1e6) as i64))
+    }
+
+    /// Another process numbers its iterations anew.
+    pub fn clear(&mut self) {
+        self.levels.iter_mut().for_each(VecDeque::clear);
+        self.running = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1000;
+
+    /// An iteration of 10 ms, of which prompts take 40 %.
+    fn started(iter: u64) -> Started {
+        Started {
+            iter,
+            start_us: iter as i64 * 10 * MS,
+            context_share: 0.4,
+            context_tokens: 100.0,
+            expected_seconds: Some(0.01),
+            known: true,
+            ..Started::default()
+        }
+    }
+
+    fn between(timeline: &Timeline, from_us: i64, until_us: i64) -> Option<Busy> {
+        Some(timeline.at(until_us)?.since(&timeline.at(from_us)?))
+    }
+
+    fn is_near(one: f64, other: f64) -> bool {
+        (one - other).abs() < 1e-6
+    }
+
+    #[test]
+    fn a_span_of_time_has_the_shares_of_its_iterations() {
+        let mut timeline = Timeline::default();
+        (0..20).for_each(|iter| timeline.start(started(iter)));
+        let busy = between(&timeline, 25 * MS, 105 * MS).unwrap();
+        assert!(is_near(busy.context, 0.032) && is_near(busy.context_tokens, 800.0), "{busy:?}");
+        // The last iteration has not ended: half of it has passed.
+        let busy = between(&timeline, 180 * MS, 195 * MS).unwrap();
+        assert!(is_near(busy.context, 0.006) && is_near(busy.context_tokens, 150.0), "{busy:?}");
+        assert_eq!(timeline.at(-1), None);
+        assert_eq!((timeline.ended_us(18), timeline.ended_us(19)), (Some(190 * MS), None));
+        assert_eq!(timeline.last_end_us(19), Some(200 * MS));
+    }
+
+    #[test]
+    fn a_spike_and_a_pause_between_iterations_are_unexplained() {
+        let mut timeline = Timeline::default();
+        timeline.start(started(0));
+        timeline.start(Started { start_us: 200 * MS, end_us: Some(210 * MS), ..started(1) });
+        timeline.start(Started { start_us: 300 * MS, ..started(2) });
+        let busy = timeline.at(300 * MS).unwrap();
+        assert!(is_near(busy.unexplained, 0.19 + 0.09) && is_near(busy.context, 0.008), "{busy:?}");
+        assert_eq!(timeline.ended_us(1), Some(210 * MS));
+    }
+
+    #[test]
+    fn a_missing_record_shows_in_every_span_around_it() {
+        let mut timeline = Timeline::default();
+        timeline.start(started(0));
+        timeline.start(Started { known: false, ..started(4) });
+        timeline.start(started(5));
+        let gaps = |from_ms, until_ms| between(&timeline, from_ms * MS, until_ms * MS).unwrap().gaps;
+        assert!(gaps(0, 45) > 0.0 && gaps(20, 25) > 0.0 && gaps(41, 55) == 0.0);
+    }
+
+    #[test]
+    fn old_iterations_are_kept_coarser_in_bounded_memory() {
+        let mut timeline = Timeline::default();
+        (0..60_000).for_each(|iter| timeline.start(started(iter)));
+        for (from, until) in [(59_990, 59_999), (59_000, 59_999), (30_000, 31_000), (1000, 59_000)] {
+            let busy = between(&timeline, from * 10 * MS, until * 10 * MS).unwrap();
+            assert!(is_near(busy.context, 0.004 * (until - from) as f64), "{from} {until} {busy:?}");
+            assert_eq!(timeline.ended_us(until as u64 - 1), Some(until * 10 * MS));
+        }
+        let nodes: usize = timeline.levels.iter().map(VecDeque::capacity).sum();
+        assert!(nodes * size_of::<Node>() <= 115_000, "{nodes} of {}", size_of::<Node>());
+    }
+}

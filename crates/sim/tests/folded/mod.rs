@@ -1,0 +1,57 @@
+//! A simulated engine as the exporter sees it, in virtual time.
+
+use std::time::{Duration, Instant};
+
+use trtllm_engine::EngineFold;
+use trtllm_model::{Objectives, RequestStatsPerIteration};
+use trtllm_recording::Item;
+use trtllm_sim::{Config, Engine, write};
+use trtllm_sources::{Batch, trtllm_json};
+
+const EPOCH_US: i64 = 1_760_000_000_000_000;
+
+/// Runs an engine for some time and folds all that it reports, as text. `each` sees the fold after each step.
+pub(crate) fn fold(
+    config: &Config,
+    seed: u64,
+    objectives: Objectives,
+    seconds: f64,
+    mut each: impl FnMut(f64, &EngineFold),
+) -> (Engine, EngineFold) {
+    let start = Instant::now();
+    let mut fold = EngineFold::new(Duration::from_secs(15)).with_objectives(objectives);
+    let mut engine = Engine::new(config.clone(), seed);
+    let release = config.release;
+    let mut at = Some(0.0);
+    while let Some(time) = at.filter(|time| *time < seconds) {
+        let now = start + Duration::from_secs_f64(time);
+        let wall = EPOCH_US + (time * 1e6) as i64;
+        let step = engine.step(time);
+        let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
+        let mut batch = Batch::default();
+        let records = step.records.iter().map(|record| write::record(record, release, EPOCH_US)).collect();
+        trtllm_json::parse_records(array(records).as_bytes(), &mut batch).unwrap();
+        let entries = step.entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect();
+        trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
+        let events = step.events.iter().map(write::event).collect();
+        trtllm_json::parse_kv_cache_events(array(events).as_bytes(), &mut batch).unwrap();
+        assert_eq!(batch.items.len(), step.records.len() + step.entries.len() + step.events.len());
+        for item in batch.drain() {
+            match item {
+                Item::Record(record) => fold.absorb(&record, now, wall).unwrap(),
+                Item::FinishedRequest(entry) => fold.absorb_perf_metrics(&entry, now).unwrap(),
+                Item::KvEvent(event) => fold.absorb_kv_event(&event).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
+        for (iter, rows) in &step.rows {
+            let text = write::rows(*iter, rows, release).to_string();
+            let parsed: RequestStatsPerIteration = serde_json::from_str(&text).unwrap();
+            fold.absorb_requests(&parsed, now).unwrap();
+        }
+        fold.settle(false, now);
+        each(time, &fold);
+        at = step.next;
+    }
+    (engine, fold)
+}
