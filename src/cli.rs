@@ -80,7 +80,13 @@ pub struct Cli {
     #[arg(long = "bench-report", value_name = "FILE", env = "TRTLLM_EXPORTER_BENCH_REPORT", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub bench_report: Option<PathBuf>,
 
-    /// YAML file that lists engines with source, model, version, labels, objectives, gpus and bench_report. SIGHUP reads it again
+    /// Price of a GPU for an hour, in any currency: nv_trt_llm_gpu_cost_total says what the GPUs of the engines of all --source
+    /// flags have cost
+    #[arg(long = "cost.gpu-hour", value_name = "X", env = "TRTLLM_EXPORTER_COST_GPU_HOUR", value_parser = config::gpu_hour_cost)]
+    pub gpu_hour_cost: Option<f64>,
+
+    /// YAML file that lists engines with source, model, version, labels, objectives, gpus, bench_report and gpu_hour_cost. SIGHUP
+    /// reads it again
     #[arg(long = "config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_CONFIG_FILE", conflicts_with = "source")]
     pub config_file: Option<PathBuf>,
 

@@ -45,6 +45,8 @@ pub struct EngineConfig {
     pub gpus: Vec<String>,
     /// To compare it with.
     pub bench_report: Option<Arc<BenchReport>>,
+    /// The price of a GPU for an hour, in any currency.
+    pub gpu_hour_cost: Option<f64>,
 }
 
 impl EngineConfig {
@@ -65,6 +67,7 @@ impl EngineConfig {
             is_default: true,
             gpus: Vec::new(),
             bench_report: None,
+            gpu_hour_cost: None,
         }
     }
 }
@@ -105,6 +108,15 @@ pub enum ConfigError {
     Flag { flag: &'static str, value: String, why: String },
     #[error(transparent)]
     Several(#[from] Mistakes),
+}
+
+/// The price of a GPU for an hour: a number above 0.
+///
+/// # Errors
+/// If it is something else. The text says what to write.
+pub fn gpu_hour_cost(text: &str) -> Result<f64, String> {
+    let cost = text.parse().ok().filter(|cost: &f64| *cost > 0.0 && *cost <= 1e6);
+    cost.ok_or_else(|| format!("{text:?} is not the price of a GPU for an hour; write a number above 0, as in 2.5"))
 }
 
 /// Reads `--config.file`. The daemon, a reload and check-config accept the same files, because all three call this.

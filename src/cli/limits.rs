@@ -37,6 +37,10 @@ impl Cli {
             let why = "is for --source; in a --config.file, give each engine the key objectives".to_owned();
             wrong("--objectives", self.objectives.to_string(), why);
         }
+        if let (Some(cost), Some(_)) = (self.gpu_hour_cost, &self.config_file) {
+            let why = "is for --source; in a --config.file, give each engine the key gpu_hour_cost".to_owned();
+            wrong("--cost.gpu-hour", cost.to_string(), why);
+        }
         if let (Some(report), Some(_)) = (self.bench_report_file(), &self.config_file) {
             let why = "is for --source; in a --config.file, give each engine the key bench_report".to_owned();
             wrong("--bench-report", report.display().to_string(), why);

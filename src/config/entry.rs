@@ -7,7 +7,8 @@ use trtllm_page::metrics::catalog::{CATALOG, Metric};
 
 use super::mistakes::Mistakes;
 use super::{
-    ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec, gpus, hide_user_info, read_bench_report,
+    ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec, gpu_hour_cost, gpus, hide_user_info,
+    read_bench_report,
 };
 
 /// A value and its line.
@@ -42,6 +43,7 @@ pub(super) struct Entry {
     pub(super) objectives: Vec<(String, Given)>,
     pub(super) gpus: Option<(usize, Vec<Given>)>,
     pub(super) bench_report: Option<Given>,
+    pub(super) gpu_hour_cost: Option<Given>,
     /// Nothing was wrong until now.
     pub(super) is_complete: bool,
 }
@@ -57,6 +59,7 @@ impl Entry {
             objectives: Vec::new(),
             gpus: None,
             bench_report: None,
+            gpu_hour_cost: None,
             is_complete: true,
         }
     }
@@ -122,11 +125,14 @@ impl Entry {
             let read = read_bench_report(&path);
             read.map_err(|why| wrong(line, format!("bench_report {}: {why}", path.display()))).ok()
         });
+        let gpu_hour_cost = self.gpu_hour_cost.as_ref().and_then(|given| {
+            gpu_hour_cost(&given.text).map_err(|why| wrong(given.line, format!("gpu_hour_cost {why}"))).ok()
+        });
         let is_complete = self.is_complete && mistakes.count() == before;
         let labels = self.labels.into_iter().map(|(name, value)| (name, value.text)).collect();
         let engine = source.clone().filter(|_| is_complete).map(|source| {
             let name = EngineName { model, version, labels, source: source.kind(), objectives };
-            EngineConfig { name, source, names_its_engines, is_default: false, gpus, bench_report }
+            EngineConfig { name, source, names_its_engines, is_default: false, gpus, bench_report, gpu_hour_cost }
         });
         (source, engine)
     }

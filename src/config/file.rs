@@ -8,7 +8,7 @@ use super::entry::{Entry, Given, Place, unrendered};
 use super::mistakes::{Mistakes, remedy};
 use super::yaml::{self, Node, SyntaxError, Value};
 
-const KEYS: [&str; 7] = ["source", "model", "version", "labels", "objectives", "gpus", "bench_report"];
+const KEYS: [&str; 8] = ["source", "model", "version", "labels", "objectives", "gpus", "bench_report", "gpu_hour_cost"];
 
 /// The entries of the file at `path`, without those that cannot be understood.
 pub(super) fn entries(path: &Path, text: &str, mistakes: &mut Mistakes) -> Vec<Entry> {
@@ -179,6 +179,7 @@ impl Reader<'_> {
                 "labels" => read.labels = self.map(&path, line, value, "team: search"),
                 "objectives" => read.objectives = self.map(&path, line, value, "ttft: 500ms"),
                 "gpus" => read.gpus = self.list(&path, line, value).map(|list| (line, list)),
+                "gpu_hour_cost" => read.gpu_hour_cost = self.text(&path, line, value, false),
                 _ => read.bench_report = self.text(&path, line, value, false),
             }
         }

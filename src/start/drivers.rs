@@ -232,6 +232,7 @@ impl Drivers {
         };
         let slot = self.common.state.add(&running.place, running.config.name.clone());
         slot.set_origin(running.config.origin());
+        slot.set_gpu_hour_cost(running.config.gpu_hour_cost);
         let open = async move {
             opening::left(leaving).await;
             open.await
@@ -304,6 +305,7 @@ impl Drivers {
         let (model, version) = (joined.model.clone(), joined.version.clone());
         let name = EngineName { model, version, ..running.config.name.clone() };
         let slot = self.common.state.add(&running.place, name);
+        slot.set_gpu_hour_cost(running.config.gpu_hour_cost);
         let source = Source::Socket(Ingest::joined(path, joined));
         let report = running.config.bench_report.clone();
         let (stop, events) = (running.stop.clone(), self.common.later.clone());
@@ -316,6 +318,7 @@ impl Drivers {
         // A reload may have removed it since.
         let Some(RunningSource { config, place, .. }) = auto else { return };
         let (labels, report, place) = (config.name.clone(), config.bench_report.clone(), place.clone());
+        let cost = config.gpu_hour_cost;
         let taken = servers(self.sources.iter().map(|running| &running.config));
         let Common { state, names, forget_after, .. } = &self.common;
         let (state, names, forget_after) = (Arc::clone(state), Arc::clone(names), *forget_after);
@@ -330,6 +333,7 @@ impl Drivers {
             };
             let name = EngineName { model: kind.model().to_owned(), version, source, ..labels.clone() };
             let slot = state.add(&place, name);
+            slot.set_gpu_hour_cost(cost);
             slot.set_origin(EngineOrigin { port: local_port(target), ..EngineOrigin::default() });
             let (trigger, stop) = shutdown::channel();
             self.drive(Arc::clone(&slot), report, open, stop, self.common.later.clone(), None);

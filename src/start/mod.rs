@@ -224,6 +224,7 @@ async fn start(
     let mut drivers = Drivers::start(cli, engines, (sockets, recorder.clone()), &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
     tokio::spawn(Arc::clone(&state).keep_judging(stop.clone()));
+    tokio::spawn(Arc::clone(&state).keep_capacities(stop.clone()));
     let (pages, tls) = pages(cli, &state, web, listeners, &heartbeats, limits.connections);
     let health = HttpServer {
         listeners: health_listeners,

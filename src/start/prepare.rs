@@ -68,6 +68,9 @@ pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
     if let Some(report) = mistakes.take(cli.bench_report()).flatten() {
         engines.iter_mut().for_each(|engine| engine.bench_report = Some(Arc::clone(&report)));
     }
+    if cli.gpu_hour_cost.is_some() {
+        engines.iter_mut().for_each(|engine| engine.gpu_hour_cost = cli.gpu_hour_cost);
+    }
     let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
     let web = web_file.map(WebConfig::load).and_then(|web| {
         let failed = |error: exporter_web_config::Error| {

@@ -27,6 +27,7 @@ const OPTIONAL: &str = "
     # objectives: {ttft: 500ms, tpot: 50ms, e2e: 30s}  # times that are promised to users
     # gpus: [GPU-...]                               # UUIDs of its GPUs (nvidia-smi -L), for its energy
     # bench_report: report.json                     # a report of trtllm-bench to compare it with
+    # gpu_hour_cost: 2.5                            # the price of a GPU for an hour
 ";
 
 const NOTHING_FOUND: &str = "

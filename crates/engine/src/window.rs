@@ -373,6 +373,15 @@ impl Window {
         (last.at > first.at).then(|| Span::between(first, last))
     }
 
+    /// Requests that waited at the beginning of the last `seconds`, and at their end.
+    #[must_use]
+    pub fn waiting(&self, seconds: f64) -> [Option<f64>; 2] {
+        let last = self.marks.back();
+        let first =
+            last.and_then(|last| self.marks.iter().find(|mark| last.at - mark.at <= seconds + 0.5 * SLOT_SECONDS));
+        [first, last].map(|mark| mark.and_then(|mark| mark.levels.waiting))
+    }
+
     /// Each slot, with the mark at its end.
     pub fn slots(&self) -> impl DoubleEndedIterator<Item = (Span, &Mark)> {
         self.marks.iter().zip(self.marks.iter().skip(1)).map(|(before, after)| (Span::between(before, after), after))

@@ -21,7 +21,7 @@ const WIDE_MEDIAN: f64 = 0.5;
 /// Recent iterations ÷ the engine's own past, from which the costs are not those of the present.
 const SLOWED: f64 = 1.12;
 /// Share of prompt tokens that come from the cache, from which it matters how they share blocks.
-const SHARED: f64 = 0.1;
+pub(crate) const SHARED: f64 = 0.1;
 
 /// What the engine would do after `change`.
 #[must_use]
@@ -84,7 +84,7 @@ fn shown(outcome: &Outcome) -> Forecast {
     forecast
 }
 
-fn is_known(present: &Present) -> Result<(), String> {
+pub(crate) fn is_known(present: &Present) -> Result<(), String> {
     let refused = [
         (present.sampling > 1.0, "statistics are sampled; set stats_interval to 1 and wait five minutes".to_owned()),
         (
@@ -113,7 +113,7 @@ fn is_known(present: &Present) -> Result<(), String> {
     refused.into_iter().find(|(is_refused, _)| *is_refused).map_or(Ok(()), |(_, reason)| Err(reason))
 }
 
-fn rules(present: &Present, change: &Change) -> Result<Rules, String> {
+pub(crate) fn rules(present: &Present, change: &Change) -> Result<Rules, String> {
     let limits = &present.limits;
     let unknown = |name| format!("the engine does not tell its {name}; give the exporter the engine's settings");
     let max_num_tokens = limits.max_num_tokens.ok_or_else(|| unknown("max_num_tokens"))?;

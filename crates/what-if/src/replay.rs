@@ -58,7 +58,7 @@ struct Run {
 impl Question<'_> {
     pub(crate) fn answer(&self, known: usize) -> Outcome {
         let mut reached_at_capacity = Reached::default();
-        let capacities: Vec<f64> = (0..CAPACITY_RUNS).map(|run| self.capacity(run, &mut reached_at_capacity)).collect();
+        let capacity = self.capacity_range(&mut reached_at_capacity);
         let mut reached = Reached::default();
         let mut runs: Vec<Run> = (0..RUNS).map(|run| self.run(run, known, &mut reached)).collect();
         let replicas = f64::from(self.replicas);
@@ -67,7 +67,6 @@ impl Question<'_> {
                 *number *= replicas;
             }
         }
-        let capacity = range(&capacities, replicas, LEAST_OF_RATES);
         let of = |number: fn(&Run) -> f64, least: f64| range(&runs.iter().map(number).collect::<Vec<_>>(), 1.0, least);
         let arrivals = of(|run| run.arrivals, 0.0);
         let utilization =
@@ -179,6 +178,12 @@ impl Question<'_> {
                 met(&|request| in_time(request) && fluent(request) && soon(request)),
             ],
         }
+    }
+
+    /// Of all replicas.
+    pub(crate) fn capacity_range(&self, reached: &mut Reached) -> Range {
+        let capacities: Vec<f64> = (0..CAPACITY_RUNS).map(|run| self.capacity(run, reached)).collect();
+        range(&capacities, self.replicas.into(), LEAST_OF_RATES)
     }
 
     /// Requests a second while there are always more.

@@ -111,8 +111,8 @@ impl EngineSeries {
 
     /// Samples of the engine's GPUs.
     #[must_use]
-    pub fn gpus_page(&self, gpus: &EngineGpus) -> Page {
-        engine_gpus_page(&self.labels, gpus)
+    pub fn gpus_page(&self, gpus: &EngineGpus, gpu_hour_cost: Option<f64>) -> Page {
+        engine_gpus_page(&self.labels, gpus, gpu_hour_cost)
     }
 
     /// What limits the engine.

@@ -120,7 +120,9 @@ impl PageBuilder {
     fn engine_gpus(&self, state: &State) -> Page {
         let series = self.series(state);
         let known = series.of.iter().zip(series.engines.iter());
-        Page::join(known.filter_map(|(series, engine)| Some(series.gpus_page(&*engine.gpus()?))))
+        Page::join(
+            known.filter_map(|(series, engine)| Some(series.gpus_page(&*engine.gpus()?, engine.gpu_hour_cost()))),
+        )
     }
 
     /// What limits each engine.

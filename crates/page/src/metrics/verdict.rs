@@ -17,5 +17,8 @@ pub(super) fn verdict_page(labels: &SeriesLabels, judged: &Judged) -> Page {
         page.one(Id::LimitedBySeverity, verdict.severity as u64);
     }
     page.put(Id::IterationSlowdown, judged.slowdown);
+    let headroom = judged.headroom();
+    page.put(Id::Capacity, headroom.map(|headroom| headroom.capacity));
+    page.put(Id::Headroom, headroom.map(|headroom| headroom.free));
     page.page
 }

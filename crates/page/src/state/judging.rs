@@ -22,6 +22,7 @@ use trtllm_verdict::findings::{self, Finding};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::judge::{Steady, judge, judge_orchestrator};
 use trtllm_verdict::reading::{Given, Notices, Reading, Silence};
+use trtllm_what_if::{Headroom, Present, capacity};
 
 use super::{EngineSlot, EngineSnapshot, StartPhase, State};
 
@@ -32,6 +33,8 @@ pub struct Judged {
     pub verdict: Steady,
     /// Iterations of the last minute ÷ what the engine's own past says for equal work.
     pub slowdown: Option<f64>,
+    /// Requests a second that it could serve, by the costs of its iterations.
+    capacity: Option<f64>,
     pub findings: Vec<Finding>,
     /// Of an orchestrator: the last minute, oldest first.
     orchestrator: VecDeque<OrchestratorMark>,
@@ -53,7 +56,21 @@ struct AroundMarks {
     findings: Vec<Finding>,
 }
 
+/// Seconds over which arrivals count.
+const RECENT: f64 = 60.0;
+/// How often capacities are simulated. One simulation takes about 50 ms, so they take at most a twentieth of one CPU.
+const CAPACITIES_EVERY: Duration = Duration::from_secs(60);
+const LEAST_BETWEEN: Duration = Duration::from_secs(1);
+/// An engine publishes its fold when a poll ends.
+const FOLD_WITHIN: Duration = Duration::from_secs(5);
+
 impl Judged {
+    /// Absent while the data cannot tell it.
+    #[must_use]
+    pub fn headroom(&self) -> Option<Headroom> {
+        Headroom::of(&self.window.span(RECENT)?, self.window.waiting(RECENT), self.capacity)
+    }
+
     /// What an orchestrator counted in the last seconds.
     #[must_use]
     pub fn orchestrator_span(&self, seconds: f64) -> Option<OrchestratorMark> {
@@ -77,6 +94,27 @@ impl State {
                 }
                 () = shutdown.wait() => return,
             };
+        }
+    }
+
+    /// Simulates what each engine could serve, one after the other, until the end of the process.
+    pub async fn keep_capacities(self: Arc<Self>, mut shutdown: Shutdown) {
+        loop {
+            let slots = Arc::clone(&self.slots());
+            let pause = (CAPACITIES_EVERY / slots.len().max(1) as u32).max(LEAST_BETWEEN);
+            for slot in slots.iter() {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = shutdown.wait() => return,
+                }
+                slot.update_capacity().await;
+            }
+            if slots.is_empty() {
+                tokio::select! {
+                    () = tokio::time::sleep(CAPACITIES_EVERY) => {}
+                    () = shutdown.wait() => return,
+                }
+            }
         }
     }
 
@@ -172,6 +210,17 @@ fn mark(gpu: &GpuSnapshot, at: f64) -> GpuMark {
 }
 
 impl EngineSlot {
+    async fn update_capacity(&self) {
+        let recent = self.with_judged(|judged| judged.window.span(RECENT)).map(|span| span.sums);
+        // Nothing is copied of an engine without work.
+        let Some(recent) = recent.filter(|sums| sums.iterations > 0.0) else { return };
+        let copied = tokio::time::timeout(FOLD_WITHIN, self.read_fold()).await;
+        let Some(fold) = copied.ok().and_then(Result::ok) else { return };
+        let simulated = tokio::task::spawn_blocking(move || capacity(&Present::of(&fold, &recent)));
+        let capacity = simulated.await.ok().flatten().map(|capacity| capacity.value);
+        self.judged.lock().capacity = capacity;
+    }
+
     fn judge(&self, gpus: &[GpuWindow], at: f64, wall: f64) {
         let snapshot = self.snapshot();
         let subject = format!("{} {}", self.name.model, self.name.version);
@@ -212,7 +261,7 @@ impl EngineSlot {
             before: judged.verdict.cause(),
         };
         let Some(reading) = Reading::of(&given) else {
-            (judged.slowdown, judged.findings) = (None, Vec::new());
+            (judged.slowdown, judged.capacity, judged.findings) = (None, None, Vec::new());
             judged.verdict.follow(None);
             return;
         };

@@ -73,6 +73,7 @@ pub struct EngineSlot {
     pub id: u64,
     pub(super) place: Place,
     origin: OnceLock<EngineOrigin>,
+    gpu_hour_cost: OnceLock<f64>,
     gpus: ArcSwapOption<EngineGpus>,
     snapshot: ArcSwap<EngineSnapshot>,
     /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
@@ -125,6 +126,7 @@ impl EngineSlot {
             id: changes.joined.fetch_add(1, Ordering::Relaxed),
             place,
             origin: OnceLock::new(),
+            gpu_hour_cost: OnceLock::new(),
             gpus: ArcSwapOption::empty(),
             snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
             previous: Mutex::default(),
@@ -188,6 +190,18 @@ impl EngineSlot {
     /// Only the first call has an effect.
     pub fn set_origin(&self, origin: EngineOrigin) {
         let _ = self.origin.set(origin);
+    }
+
+    /// The price of a GPU for an hour, in any currency. Only the first call has an effect.
+    pub fn set_gpu_hour_cost(&self, cost: Option<f64>) {
+        if let Some(cost) = cost {
+            let _ = self.gpu_hour_cost.set(cost);
+        }
+    }
+
+    #[must_use]
+    pub fn gpu_hour_cost(&self) -> Option<f64> {
+        self.gpu_hour_cost.get().copied()
     }
 
     #[must_use]

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use trtllm_engine::EngineFold;
-use trtllm_engine::iteration_sums::ConfiguredLimits;
+use trtllm_engine::iteration_sums::{ConfiguredLimits, IterationSums};
+use trtllm_engine::window::{Mark, SLOT_SECONDS, Window};
 use trtllm_model::Objectives;
 use trtllm_recording::Item;
 use trtllm_sim::config::Policy;
@@ -16,6 +17,19 @@ const EPOCH_US: i64 = 1_760_000_000_000_000;
 
 /// What the exporter knows of the engine after these seconds.
 pub(crate) fn observe(config: &Config, seed: u64, objectives: Objectives, seconds: f64) -> Present {
+    let mut present = None;
+    watch(config, seed, objectives, &[seconds], |_, last, _| present = Some(last));
+    present.unwrap()
+}
+
+/// What it knows at each of these times, and the marks of its window.
+pub(crate) fn watch(
+    config: &Config,
+    seed: u64,
+    objectives: Objectives,
+    times: &[f64],
+    mut each: impl FnMut(f64, Present, &Window),
+) {
     let mut fold = EngineFold::new(Duration::from_secs(15)).with_objectives(objectives);
     if !config.release.is_cpp() {
         fold.iterations.configured = ConfiguredLimits {
@@ -25,14 +39,21 @@ pub(crate) fn observe(config: &Config, seed: u64, objectives: Objectives, second
     }
     let mut engine = Engine::new(config.clone(), seed);
     let (start, mut next) = (Instant::now(), Some(0.0));
-    // The slowdown is that of the last minute.
-    let mut minute_ago = None;
-    while let Some(time) = next.filter(|time| *time < seconds) {
+    let (mut window, mut times) = (Window::default(), times.iter().copied().peekable());
+    while let Some(time) = next {
+        if window.last().is_none_or(|mark| time >= mark.at + SLOT_SECONDS) {
+            window.push(Mark::of(&fold, time));
+        }
+        if let Some(at) = times.next_if(|at| time >= *at) {
+            // The slowdown is that of the last minute.
+            let recent = window.span(60.0).map(|span| span.sums).unwrap_or_default();
+            each(at, present_of(config, &fold, &recent), &window);
+        }
+        if times.peek().is_none() {
+            return;
+        }
         let step = engine.step(time);
         next = step.next;
-        if time > seconds - 60.0 {
-            minute_ago.get_or_insert(fold.iterations.sums);
-        }
         let (now, wall) = (start + Duration::from_secs_f64(time), EPOCH_US + (time * 1e6) as i64);
         let mut batch = Batch::default();
         let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
@@ -55,8 +76,10 @@ pub(crate) fn observe(config: &Config, seed: u64, objectives: Objectives, second
         }
         fold.settle(false, now);
     }
-    let recent = fold.iterations.sums.since(&minute_ago.unwrap_or_default());
-    let mut present = Present::of(&fold, &recent);
+}
+
+fn present_of(config: &Config, fold: &EngineFold, recent: &IterationSums) -> Present {
+    let mut present = Present::of(fold, recent);
     // The engine's settings tell it.
     present.limits.chunked_context = Some(config.limits.chunked_context);
     present.limits.policy = match config.limits.policy {

@@ -57,7 +57,7 @@ pub(crate) fn truth(config: &Config, seed: u64, ttft_objective: f64) -> Truth {
 }
 
 /// Requests a second while more are always waiting.
-fn capacity(config: &Config, seed: u64) -> f64 {
+pub(crate) fn capacity(config: &Config, seed: u64) -> f64 {
     let mut config = config.clone();
     config.load.arrivals = Arrivals::Offline { requests: 4000 };
     let mut engine = Engine::new(config, seed);

@@ -71,8 +71,8 @@ pub enum Destination {
 static OTHERS: &[(Switch, &[Id])] = &[
     (Switch::Any, &[Id::EngineState, Id::EngineInfo]),
     (Switch::Any, &[Id::LimitedBy, Id::LimitedBySince, Id::LimitedBySeverity]),
-    (Switch::Iterations, &[Id::IterationSlowdown]),
-    (Switch::Any, &[Id::EngineGpuInfo, Id::EngineGpuEnergy, Id::EngineGpuSeconds]),
+    (Switch::Iterations, &[Id::IterationSlowdown, Id::Capacity, Id::Headroom]),
+    (Switch::Any, &[Id::EngineGpuInfo, Id::EngineGpuEnergy, Id::EngineGpuSeconds, Id::EngineGpuCost]),
     (
         Switch::Rows,
         &[

@@ -17,4 +17,7 @@ families! {
     EngineGpuSeconds = ENGINE.counter("nv_trt_llm_gpu_seconds_total").unit("seconds")
         .help("Time for which the engine's GPUs were present in seconds, idle time included, summed over the GPUs.")
         .origin("time between two successive polls of the GPU that succeeded; absent if a GPU also serves another engine, has MIG enabled or was not found yet");
+    EngineGpuCost = ENGINE.counter("nv_trt_llm_gpu_cost_total")
+        .help("Price of the time for which the engine's GPUs were present, idle time included, in the currency of --cost.gpu-hour.")
+        .origin("nv_trt_llm_gpu_seconds_total / 3600 × --cost.gpu-hour, or the key gpu_hour_cost of the engine; absent without a price");
 }

@@ -21,4 +21,10 @@ families! {
     IterationSlowdown = ENGINE.gauge("nv_trt_llm_iteration_slowdown_ratio").unit("ratio")
         .help("Duration of the iterations of the last minute relative to what the engine took for equal work before; 1 is as fast.")
         .origin("iterLatencyMS, or hostStepTimeMS with the overlap scheduler, by their context tokens, generation requests and KV cache tokens; absent while too few iterations can be compared");
+    Capacity = ENGINE.gauge("nv_trt_llm_capacity_requests_per_second")
+        .help("Requests per second that the engine could serve of those that it gets now.")
+        .origin("simulated once a minute from the last requests of RequestPerfMetrics and the costs learned from iterLatencyMS: see what-if.md; requests completed in the last minute while requests always wait; absent where the data cannot tell it within 25 %");
+    Headroom = ENGINE.gauge("nv_trt_llm_headroom_ratio").unit("ratio")
+        .help("Share of the engine's capacity that is free: 0 at capacity.")
+        .origin("1 - arrivals of the last minute (numNewActiveRequests and the growth of waiting requests) / nv_trt_llm_capacity_requests_per_second");
 }
