@@ -314,7 +314,8 @@ const PROTOBUF_3: Scrape = Scrape {
 
 /// The verdict is judged anew every five seconds, between two readings of a page.
 fn is_judged(name: &str) -> bool {
-    name.starts_with("nv_trt_llm_limited_by") || name == "nv_trt_llm_iteration_slowdown_ratio"
+    let others = ["iteration_slowdown_ratio", "capacity_requests_per_second", "headroom_ratio"];
+    name.starts_with("nv_trt_llm_limited_by") || others.iter().any(|other| name == format!("nv_trt_llm_{other}"))
 }
 
 fn prometheus_stores_the_page(scrape: &Scrape) {
