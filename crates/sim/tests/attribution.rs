@@ -149,7 +149,7 @@ fn compare(case: &Case, seed: u64) -> (RequestParts, [Seconds; 2], f64) {
 fn the_parts_of_requests_are_the_truth() {
     let mut wrong = Vec::new();
     for (place, case) in cases().iter().enumerate() {
-        let (parts, [truth, missed], requests) = compare(case, 41_000 + place as u64);
+        let (parts, [truth, missed], requests) = compare(case, 43_000 + place as u64);
         let unattributed = parts.unattributed as f64 / requests;
         print!("{}: {requests} requests, {} unattributed", case.name, parts.unattributed);
         if unattributed > case.unattributed {
