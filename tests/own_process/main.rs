@@ -4,11 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod allocations;
+#[allow(dead_code)] // the tests of GPU monitoring need more of it
+#[path = "../it/support/built.rs"]
+mod built;
 mod gpu_soak;
 mod kept;
 mod peers;
-#[allow(dead_code)] // the tests of GPU monitoring need more of it
 #[path = "../it/support/standin.rs"]
+#[allow(dead_code, reason = "the other tests use the rest")]
 mod standin;
 
 /// Tests that measure the memory of the whole process, or take much of it, run one after the other.

@@ -24,7 +24,7 @@ pub(crate) fn reserved_port() -> (TcpSocket, u16) {
 /// The program, which is built once.
 pub(crate) fn program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| super::built("trtllm-sim-serve", "trtllm-sim-serve"))
+    BUILT.get_or_init(|| super::built::built("trtllm-sim-serve", "trtllm-sim-serve"))
 }
 
 /// An engine with so many iterations in a second. Requests wait half of the time: its load is above and below what it can serve in

@@ -1,6 +1,7 @@
 //! The real programs for tests: the daemon, the simulated trtllm-serve, Prometheus, and a reader of their pages.
 //! Waits are for a condition, with a deadline that only a hang reaches.
 
+pub(crate) mod built;
 pub(crate) mod daemon;
 pub(crate) mod golden;
 pub(crate) mod http;
@@ -69,25 +70,6 @@ pub(crate) fn program(name: &str) -> PathBuf {
 /// A Python with prometheus_client.
 pub(crate) fn python() -> PathBuf {
     tool("TRTLLM_TEST_PYTHON", "venv/bin/python")
-}
-
-/// Builds a package of the workspace and returns this file of it. Cargo passes neither a library nor another package's program to
-/// tests.
-pub(crate) fn built(package: &str, file: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    // <target>/<profile>/deps/<test>
-    let profile = test.ancestors().nth(2).unwrap();
-    let name = match profile.file_name().unwrap().to_str().unwrap() {
-        "debug" => "dev",
-        other => other,
-    };
-    let mut build = Command::new(env!("CARGO"));
-    build
-        .args(["build", "--quiet", "--package", package, "--profile", name, "--target-dir"])
-        .arg(profile.parent().unwrap());
-    let status = build.arg("--manifest-path").arg(root().join("Cargo.toml")).status().unwrap();
-    assert!(status.success(), "cargo build -p {package}: {status}");
-    profile.join(file)
 }
 
 /// `tests/go/expfmt`, which reads pages with Prometheus's Go library. Built once.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use super::built;
+use super::built::built;
 
 /// A library and its control file, in a directory of their own.
 pub(crate) struct Standin {

@@ -21,7 +21,9 @@ const DEFAULT_LAST: usize = 10;
 #[must_use]
 pub fn engines(state: &State) -> String {
     let engines = state.engines();
-    array(engines.map(|(slot, snapshot)| slot.with_judged(|judged| without_nulls(&Engine::of(&slot, &snapshot, judged)))))
+    array(
+        engines.map(|(slot, snapshot)| slot.with_judged(|judged| without_nulls(&Engine::of(&slot, &snapshot, judged)))),
+    )
 }
 
 /// What limits each engine, and what else is worth knowing, the worst first.

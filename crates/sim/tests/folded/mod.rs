@@ -8,7 +8,7 @@ use trtllm_recording::Item;
 use trtllm_sim::{Config, Engine, write};
 use trtllm_sources::{Batch, trtllm_json};
 
-const EPOCH_US: i64 = 1_760_000_000_000_000;
+pub(crate) const EPOCH_US: i64 = 1_760_000_000_000_000;
 
 /// Runs an engine for some time and folds all that it reports, as text. `each` sees the fold after each step.
 pub(crate) fn fold(

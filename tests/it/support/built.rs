@@ -1,0 +1,23 @@
+//! Programs and libraries of other packages of the workspace.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Builds a package of the workspace and returns this file of it. Cargo passes neither a library nor another package's program to
+/// tests.
+pub(crate) fn built(package: &str, file: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    // <target>/<profile>/deps/<test>
+    let profile = test.ancestors().nth(2).unwrap();
+    let name = match profile.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        other => other,
+    };
+    let mut build = Command::new(env!("CARGO"));
+    build
+        .args(["build", "--quiet", "--package", package, "--profile", name, "--target-dir"])
+        .arg(profile.parent().unwrap());
+    let status = build.arg("--manifest-path").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).status().unwrap();
+    assert!(status.success(), "cargo build -p {package}: {status}");
+    profile.join(file)
+}
