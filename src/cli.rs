@@ -82,7 +82,7 @@ pub struct Cli {
 
     /// Price of a GPU for an hour, in any currency: nv_trt_llm_gpu_cost_total says what the GPUs of the engines of all --source
     /// flags have cost
-    #[arg(long = "cost.gpu-hour", value_name = "X", env = "TRTLLM_EXPORTER_COST_GPU_HOUR", value_parser = config::gpu_hour_cost)]
+    #[arg(long = "cost.gpu-hour", value_name = "X", env = "TRTLLM_EXPORTER_COST_GPU_HOUR", allow_negative_numbers = true, value_parser = config::gpu_hour_cost)]
     pub gpu_hour_cost: Option<f64>,
 
     /// YAML file that lists engines with source, model, version, labels, objectives, gpus, bench_report and gpu_hour_cost. SIGHUP

@@ -93,6 +93,7 @@ flags! {
     a_bench_report_that_is_missing_is_named: 2 ["--source", "auto", "--bench-report", "/nowhere/report.json"] => ["--bench-report", "/nowhere/report.json", "--report_json"];
     a_bench_report_that_is_something_else_is_named: 2 ["--source", "auto", "--bench-report", "Cargo.toml"] => ["--bench-report", "Cargo.toml", "not a report", "--report_json"];
     a_price_that_is_no_number_above_0_is_named: 2 ["--source", "auto", "--cost.gpu-hour", "0"] => ["--cost.gpu-hour", "a number above 0"];
+    a_negative_price_is_named: 2 ["--source", "auto", "--cost.gpu-hour", "-3"] => ["--cost.gpu-hour", "a number above 0"];
     a_price_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--cost.gpu-hour", "2.5"] => ["--cost.gpu-hour", "key gpu_hour_cost"];
     a_bench_report_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--bench-report", "/r.json"] => ["--bench-report", "/r.json", "key bench_report"];
     a_bad_stale_after_is_named: 2 ["--stale-after", "15 parsecs"] => ["--stale-after", "15 parsecs"];

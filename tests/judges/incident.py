@@ -165,7 +165,7 @@ class Watch:
 
 # Without an engine in trouble there is no cause; and the stand-in has no MIG and no pods that use GPUs.
 MAY_BE_EMPTY = {"Causes", "Causes over time", "Limited by", "Verdict over time"}
-ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info")
+ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info", "nv_trt_llm_missed_request_time_seconds_total", "nv_trt_llm_capacity_requests_per_second")
 # A code appears with its first error.
 ABSENT_BEFORE = ("nv_gpu_xid_errors_total",)
 

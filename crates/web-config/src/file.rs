@@ -13,6 +13,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer as _};
 use crate::basic_auth::Users;
 use crate::error::{Problem, Problems};
 use crate::rate_limit::Rate;
+use crate::yaml;
 
 /// The parsed and checked file. An empty one means plain HTTP without access rules.
 pub(crate) struct ConfigFile {
@@ -88,7 +89,7 @@ enum Version {
 /// The file as it is written. A key without a value is the same as a missing key.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct RawFile {
+pub(crate) struct RawFile {
     tls_server_config: Option<RawTls>,
     http_server_config: Option<RawHttp>,
     basic_auth_users: Option<BTreeMap<String, String>>,
@@ -140,7 +141,7 @@ enum Interval {
 impl ConfigFile {
     /// Parses the text of a file in `folder`.
     pub(crate) fn parse(text: &str, folder: &Path) -> Result<Self, Problems> {
-        let (file, schema) = read(text);
+        let (file, schema) = yaml::read(text);
         let RawFile { tls_server_config: tls, http_server_config: http, basic_auth_users: users, rate_limit: rate } =
             file;
         // What is left out for a mistake would be missing.
@@ -154,85 +155,6 @@ impl ConfigFile {
         problems.unless_any(all.map(|((tls, headers), (users, rate))| Self { tls, headers, users, rate }))
     }
 }
-
-/// Reads the text. A line that does not match the schema is left out with the lines that belong to it, so that the mistakes after it
-/// are found, too.
-fn read(text: &str) -> (RawFile, Problems) {
-    let mut lines: Vec<&str> = text.lines().collect();
-    let mut problems = Vec::new();
-    loop {
-        let error = match serde_saphyr::from_str::<Option<RawFile>>(&lines.join("\n")) {
-            Ok(file) => return (file.unwrap_or_default(), problems.into_iter().collect()),
-            Err(error) => error,
-        };
-        let line = error.location().and_then(|at| usize::try_from(at.line()).ok()?.checked_sub(1));
-        let known = line.and_then(|at| lines.get(at).filter(|line| !line.trim().is_empty()).map(|line| (at, *line)));
-        problems.push(malformed(&error, known));
-        let Some((at, wrong)) = known.filter(|_| problems.len() < MOST_PROBLEMS) else {
-            return (RawFile::default(), problems.into_iter().collect());
-        };
-        let indentation = |line: &str| line.len() - line.trim_start().len();
-        lines[at] = "";
-        for line in &mut lines[at + 1..] {
-            if !line.trim().is_empty() && indentation(line) <= indentation(wrong) {
-                break;
-            }
-            *line = "";
-        }
-    }
-}
-
-/// Mistakes of the schema that are listed.
-const MOST_PROBLEMS: usize = 20;
-
-/// The mistake in one line, with the key. The value is left out because it may be a secret.
-fn malformed(error: &serde_saphyr::Error, known: Option<(usize, &str)>) -> Problem {
-    let is_template = known.is_some_and(|(_, line)| line.contains("{{"));
-    let why = match is_template {
-        true => "is a template that nothing has filled in; give the file that comes out of it".to_owned(),
-        false => in_words(error.without_snippet()),
-    };
-    let Some((at, line)) = known else { return Problem::without_key(why) };
-    let problem = match line.split_once(':') {
-        Some((key, _)) => Problem::new(key.trim(), why),
-        None if why == NO_SECTION && !line.trim_start().starts_with('-') => Problem::without_key(SECTIONS.to_owned()),
-        None => Problem::without_key(why),
-    };
-    problem.at(at + 1)
-}
-
-fn in_words(error: &serde_saphyr::Error) -> String {
-    use serde_saphyr::Error;
-    match error {
-        Error::SerdeUnknownField { expected, .. } => {
-            format!("is not a key of this section; use one of {}", expected.join(", "))
-        }
-        Error::DuplicateMappingKey { .. } => "is written twice; remove one".to_owned(),
-        Error::MultipleDocuments { .. } => "a second document begins here; remove it, or the line ---".to_owned(),
-        Error::InvalidScalar { ty: "boolean" | "bool", .. } => "is not true or false; write one of them".to_owned(),
-        Error::InvalidScalar { .. } => "is not a whole number of 0 or more; write one".to_owned(),
-        Error::Unexpected { expected, .. } if expected.contains("string") => {
-            "is not a single value; write one text, in quotes if it has special characters".to_owned()
-        }
-        Error::Unexpected { expected, .. } if expected.contains("sequence") => {
-            "is not a list; write [VALUE, VALUE], or a line with - for each value".to_owned()
-        }
-        Error::Unexpected { expected, .. } if expected.contains("mapping") => NO_SECTION.to_owned(),
-        Error::NullIntoString { .. } => "has no value; write one, or remove the key".to_owned(),
-        // Of the syntax, and of durations.
-        error => {
-            let text = error.to_string().lines().collect::<Vec<_>>().join(" ");
-            let what = text.split(" at line ").next().unwrap_or_default();
-            if what.contains("; ") { what.to_owned() } else { format!("{what}; {FORM}") }
-        }
-    }
-}
-
-const FORM: &str =
-    "write KEY: VALUE, keys of a section below it and indented by spaces, and special characters in quotes";
-const NO_SECTION: &str = "is not a section; write its keys below it, indented by two spaces";
-const SECTIONS: &str = "the text is not a map; its keys are tls_server_config, http_server_config, basic_auth_users and rate_limit, as \
-                        those of the exporter-toolkit";
 
 impl RawTls {
     fn checked(self, folder: &Path) -> Result<Option<TlsSection>, Problems> {

@@ -14,6 +14,7 @@ mod refusal;
 mod tls;
 mod turns;
 mod web_config;
+mod yaml;
 
 pub use acceptor::TlsAcceptor;
 pub use access::{AccessControl, AccessControlLayer};

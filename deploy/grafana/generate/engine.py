@@ -68,7 +68,25 @@ def build():
             bars("Verdict over time", "Each cause that was the limit, in the color of its severity.", [(cause, "{{cause}}")], SEVERITIES),
             bars("State over time", "States of the engine.", [(numbered("nv_trt_llm_engine_state", PER_ENGINE, STATES), "state")], [(number, name, shade) for number, name, shade in STATES]),
         ],
-        # Another panel may follow here: where request time went, and what the missed requests waited for.
+        "Where request time goes": [
+            line(
+                "All finished requests",
+                "Seconds of requests per second, by what they were spent on: blocked is other requests' prompts. docs/request-time.md has what helps.",
+                "none",
+                (per_second("nv_trt_llm_request_time_seconds_total", more=", part"), "{{part}}"),
+                stack=True,
+            ),
+            *(
+                line(
+                    f"Requests that missed {objective}",
+                    f"The same for the time that the objective {objective} limits, of the requests that missed it.",
+                    "none",
+                    (per_second("nv_trt_llm_missed_request_time_seconds_total", f'objective="{objective}"', ", part"), "{{part}}"),
+                    stack=True,
+                )
+                for objective in ("ttft", "tpot")
+            ),
+        ],
         "Latency": [
             heat_map("Time to first token", "Requests by their time to the first token. Two bands: two kinds of requests.", buckets("nv_trt_llm_time_to_first_token_seconds")),
             heat_map("Time per output token", "Requests by the time of each further token.", buckets("nv_trt_llm_time_per_output_token_seconds")),
@@ -96,8 +114,9 @@ def build():
             line("Batch occupancy", "Scheduled requests as a share of the maximum. At 100 %, the batch is the limit.", "percentunit", (each("nv_trt_llm_batch_occupancy_ratio", operation="max"), "occupancy"), high=1),
             line(
                 "Requests per second",
-                "If more requests start than complete, the batch fills.",
+                "If more requests start than complete, the batch fills. The capacity is what the engine could complete of the present mix, where the data can tell.",
                 "reqps",
+                (each("nv_trt_llm_capacity_requests_per_second", operation="max"), "capacity"),
                 (per_second("nv_trt_llm_requests_started_total"), "started"),
                 (per_second("nv_trt_llm_requests_completed_total"), "completed"),
             ),
