@@ -66,7 +66,10 @@ same_page() { # the embedded exporter's page must equal the sidecar's page
     local host=$! address iterations result
     eventually address_printed
     until_metric nv_trt_llm_iterations_total "$iterations" && until_metric nv_trt_llm_e2e_request_latency_seconds_count 5 &&
-        eventually idle "$address" && eventually idle "" && engine_lines "$address" >"$work/inside" && engine_lines "" >"$work/beside" &&
+        eventually idle "$address" && eventually idle "" &&
+        # The iterations of these requests are not known; each page gives them up after a few seconds.
+        eventually over 4 nv_trt_llm_requests_unattributed_total "$address" && eventually over 4 nv_trt_llm_requests_unattributed_total "" &&
+        engine_lines "$address" >"$work/inside" && engine_lines "" >"$work/beside" &&
         [ "$(wc -l <"$work/inside")" -gt 300 ] && diff "$work/inside" "$work/beside"
     result=$?
     kill "$host"
