@@ -24,7 +24,8 @@ untouched() {
     return $result
 }
 
-engine_lines() { page "$1" | grep -E '^nv_(trt_)?llm_' | grep -v nv_trt_llm_engine_info | sort; }
+# What an exporter judges every five seconds, it judges at moments of its own.
+engine_lines() { page "$1" | grep -E '^nv_(trt_)?llm_' | grep -vE 'nv_trt_llm_(engine_info|limited_by|iteration_slowdown|capacity|headroom)' | sort; }
 
 # on_page ADDRESS PATTERN. Not a pipe: grep ends at the first match, and a page that cannot be written to its end fails.
 on_page() { grep -q "$2" <<<"$(page "$1")"; }
