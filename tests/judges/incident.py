@@ -1,8 +1,8 @@
 """Plays incidents to a simulated fleet and checks alerts, messages and dashboards with a real Prometheus and Alertmanager.
 
 usage: incident.py EXPORTER NVML_STANDIN [--prometheus PATH] [--short] [--native] [--draw FOLDER [--crowd N]]
-Each query of each dashboard has data before, during and after the incidents; the right alerts fire and no other; the pager is told of what is
-critical, and only of that. --short plays three faults at the same time in less than a minute. Without it, six take five minutes.
+Each query of each dashboard has data before, during and after the incidents; the expected alerts fire and no other; critical alerts reach
+the pager, and no other alert does. --short plays three faults at the same time in less than a minute. Without it, six take five minutes.
 --draw writes a picture of each dashboard during three faults and checks nothing but that they can be read; it needs matplotlib.
 With --crowd, there are N times 14 healthy engines, too.
 Exit code 1 if a check fails, 77 if Prometheus or the Alertmanager is not installed.
@@ -163,7 +163,7 @@ class Watch:
         return now
 
 
-# Without an engine in trouble there is no cause; and the stand-in has no MIG and no pods that use GPUs.
+# These panels are empty while no engine is in trouble. The stand-in for NVML has no MIG and no pods.
 MAY_BE_EMPTY = {"Causes", "Causes over time", "Limited by", "Verdict over time"}
 ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info", "nv_trt_llm_missed_request_time_seconds_total", "nv_trt_llm_capacity_requests_per_second")
 # A code appears with its first error.

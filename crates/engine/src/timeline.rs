@@ -176,7 +176,7 @@ impl Timeline {
         running.end_us.or(Some(running.start_us + (running.expected_seconds? * 1e6) as i64))
     }
 
-    /// Another process numbers its iterations anew.
+    /// Forgets all iterations: a new process counts them from the start again.
     pub fn clear(&mut self) {
         self.levels.iter_mut().for_each(VecDeque::clear);
         self.running = None;

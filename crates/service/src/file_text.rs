@@ -120,7 +120,7 @@ mod tests {
         let read = line.read_line(&mut from).unwrap();
         assert_eq!((read.bytes, read.is_complete, line.bytes().len()), (MAX, false, MAX));
         assert!(!line.read_all(&mut from).unwrap());
-        // The last byte of the first part is no end.
+        // The text does not end where its first part ends.
         assert!(line.read_all(&mut Cursor::new(vec![b'\n'; SHORT + 9])).unwrap());
         assert_eq!(line.bytes().len(), SHORT + 9);
     }

@@ -1,4 +1,4 @@
-//! What the server answers on each path, and how it misbehaves if it is told to.
+//! What the server answers on each path, and the faults that a test can switch on.
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;

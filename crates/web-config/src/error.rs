@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// A web configuration that cannot be used.
 ///
-/// It has every mistake of the file and of the files that it names. The text has a line for each, without secrets. A line names the
+/// It has every mistake of the file and of the files that it names; values are checked once all keys are right. The text has a line
+/// for each, without secrets. A line names the
 /// file, its line, the key, the problem and the remedy, such as
 /// `/etc/web.yml line 1: rate_limit.burst: is missing or 0, which would refuse every request; set it to at least 1 or remove rate_limit`.
 ///

@@ -144,7 +144,7 @@ impl ConfigFile {
         let (file, schema) = yaml::read(text);
         let RawFile { tls_server_config: tls, http_server_config: http, basic_auth_users: users, rate_limit: rate } =
             file;
-        // What is left out for a mistake would be missing.
+        // A key that was left out because of a mistake would be reported as missing.
         schema.unless_any(Some(()))?;
         let mut problems = Problems::default();
         let tls = problems.take(tls.map_or(Ok(None), |tls| tls.checked(folder)));

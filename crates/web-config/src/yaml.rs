@@ -1,4 +1,4 @@
-//! Reads the YAML of the file on after a mistake, and says in words of the task what is wrong.
+//! Reads the YAML of the file. It continues after a mistake, and describes each one without words of the YAML library.
 
 use crate::error::{Problem, Problems};
 use crate::file::RawFile;

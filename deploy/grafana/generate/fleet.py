@@ -130,7 +130,7 @@ def build():
         "Load": [
             series("Queued requests", "Requests in the executor's queue, not yet active.", "none", each("nv_trt_llm_queued_requests")),
             series("Batch occupancy", "Scheduled requests as a share of the maximum. At 100 %, the batch is the limit.", "percentunit", each("nv_trt_llm_batch_occupancy_ratio", operation="max"), high=1),
-            series("KV cache in use", "Share of the blocks that requests hold. Full is no fault by itself: the verdict says whether it hurts.", "percentunit", used, high=1),
+            series("KV cache in use", "Share of the blocks that requests hold. A full cache can be normal: the verdict says whether it limits the engine.", "percentunit", used, high=1),
         ],
         "Disaggregated serving": disaggregated(),
     }

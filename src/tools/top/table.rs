@@ -1,4 +1,4 @@
-//! Tables of GPUs, of the sides of an orchestrator and of ranks: their cells, and their lines as text or in colours. Pure.
+//! Tables of engines, GPUs, sides of an orchestrator and ranks: their cells, and their lines as text or in colours. Pure.
 
 use ratatui::text::{Line, Span};
 

@@ -6,7 +6,7 @@ use tokio::sync::oneshot::{Receiver, Sender, channel};
 
 use trtllm_engine::EngineFold;
 
-/// A copy is about 300 KB, so few readers wait at once. The receiver of any other fails at once.
+/// A copy has the timeline and the costs of the engine, so few readers wait at once. The receiver of any other fails at once.
 const MOST: usize = 4;
 
 #[derive(Debug, Default)]

@@ -58,7 +58,7 @@ struct AroundMarks {
 
 /// Seconds over which arrivals count.
 const RECENT: f64 = 60.0;
-/// How often capacities are simulated. One simulation takes about 50 ms, so they take at most a twentieth of one CPU.
+/// How often the capacity of an engine is simulated. With many engines, simulations are a second apart, because each keeps a CPU busy.
 const CAPACITIES_EVERY: Duration = Duration::from_secs(60);
 const LEAST_BETWEEN: Duration = Duration::from_secs(1);
 /// An engine publishes its fold when a poll ends.
