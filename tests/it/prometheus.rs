@@ -45,7 +45,7 @@ fn names_are_kept(binary: &Path) {
     engine.resume();
     // Some families appear late: the hit ratio needs a request that looked up blocks, others a completed request, and the verdict
     // some slots of five seconds.
-    let page = daemon.until(|page| {
+    daemon.until(|page| {
         let late = [
             "nv_trt_llm_kv_cache_hit_ratio",
             "nv_trt_llm_request_iterations_count",
@@ -54,15 +54,17 @@ fn names_are_kept(binary: &Path) {
         ];
         ensure(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("some of {late:?} are missing"))
     });
-    let shown: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
     let prometheus = Prometheus::start(binary, &config(&daemon));
     prometheus.until_up();
+    // Some families come and go with the work, so the names of several pages are collected.
+    let mut shown = BTreeSet::new();
     until(|| {
-        let stored = prometheus.names();
-        // Series that the server adds to each scrape.
+        shown.extend(daemon.page().series.iter().map(|(series, _)| name_of(series).to_owned()));
+        // Without the series that the server adds to each scrape.
         let own = |name: &str| name == "up" || name.starts_with("scrape_");
-        let stored: BTreeSet<&str> = stored.iter().map(String::as_str).filter(|name| !own(name)).collect();
-        ensure(stored == shown, || format!("stored {stored:?}, on the page {shown:?}"))
+        let stored: BTreeSet<String> = prometheus.names().into_iter().filter(|name| !own(name)).collect();
+        let different: Vec<&String> = stored.symmetric_difference(&shown).collect();
+        ensure(different.is_empty(), || format!("only stored, or only on the page: {different:?}"))
     });
     for name in ["nv_trt_llm_disaggregated_serving_metrics", ENERGY] {
         assert!(shown.contains(name) && !shown.contains(format!("{name}_total").as_str()), "{name}");
