@@ -12,7 +12,6 @@ import threading
 import time
 
 from exporter import ROOT, Exporter, simulated_gpus, until
-from fleet_engine import Engine
 from notified import Notified
 from prometheus import Prometheus, scraping, target
 from sim_serve import SimServe
@@ -117,11 +116,10 @@ class Fleet:
         self.gpus.start()
         self.scrape(prometheus, factor, native)
 
-    def engine(self, name, model, version, ranks=1):
+    def engine(self, name, model, version, **changes):
         path = os.path.join(self.work, f"{name}.sock")
         until(f"the socket {name}", lambda: os.path.exists(path), 20)
-        self.engines.append(Engine(path, model, version, ranks=ranks))
-        self.engines[-1].start()
+        self.engines.append(SimServe.publishing(path, model, version, **changes))
         return self.engines[-1]
 
     def configure(self):

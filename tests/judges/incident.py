@@ -18,8 +18,8 @@ import time
 
 import panels
 from fleet import Fleet
-from fleet_engine import Behaviour
 from notified import RECEIVERS
+from sim_serve import usual
 
 LOST, HOT, BROKEN = 3, 5, 6  # numbers of GPUs
 
@@ -35,17 +35,11 @@ class Fault:
 
 
 def llama(**changes):
-    return lambda fleet: setattr(fleet.llama, "behaviour", Behaviour(**changes))
+    return lambda fleet: fleet.llama.control(engine=usual(**changes))
 
 
-def qwen(**changes):
-    return lambda fleet: setattr(fleet.qwen, "behaviour", Behaviour(**changes))
-
-
-def give_up(fleet):
-    """The usual load again, and the clients that wait give up."""
-    llama()(fleet)
-    fleet.llama.queue.clear()
+def qwen(**command):
+    return lambda fleet: fleet.qwen.control(**command)
 
 
 def break_gpus(fleet):
@@ -62,7 +56,7 @@ def heal_gpus(fleet):
 
 def crash(fleet):
     for _ in range(4):
-        fleet.qwen.restart()
+        fleet.qwen.control(restart=True)
         time.sleep(2)
 
 
@@ -86,16 +80,16 @@ QUEUE = Fault(
 )
 FULL = Fault(
     "KV cache exhausted",
-    llama(rate=22, output=500),
-    give_up,
+    llama(rate=22, output_mean=500),
+    llama(),
     on(LLAMA2, "EngineLimited"),
     hurt(LLAMA2),
     ticket="EngineLimited",
 )
 HANG = Fault(
     "engine hangs",
-    qwen(hanging=True),
-    qwen(),
+    qwen(stop=True),
+    qwen(stop=False),
     on(QWEN, "EngineStalled") | on("qwen-2.5-7b", "ModelUnavailable"),
     hurt(QWEN),
     pager="ModelUnavailable",
@@ -109,7 +103,7 @@ GPU = Fault(
 )
 POOR = Fault(
     "poor drafts, poor reuse, records lost, requests time out",
-    llama(acceptance=0.3, losing=0.1, failing=0.3, shared=0.2),
+    llama(spec_acceptance=0.3, losing=0.1, timeout_s=2, prefix_share=0.2),
     llama(),
     on(LLAMA2, "EngineLimited", "StatisticsLost", "RequestsFailing"),
     hurt(LLAMA2),
@@ -166,7 +160,7 @@ class Watch:
 # These panels are empty while no engine is in trouble. The stand-in for NVML has no MIG and no pods.
 MAY_BE_EMPTY = {"Causes", "Causes over time", "Limited by", "Verdict over time"}
 ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info", "nv_trt_llm_missed_request_time_seconds_total", "nv_trt_llm_capacity_requests_per_second")
-# A code appears with its first error.
+# A code appears with the first error of a GPU.
 ABSENT_BEFORE = ("nv_gpu_xid_errors_total",)
 
 
@@ -175,9 +169,9 @@ def native(query):
     return "_bucket{" not in query
 
 
-def empty_queries(fleet, at, phase):
+def empty_queries(fleet, at, phase, more_absent):
     """Complaints about panels without data at that time. A busy machine may have missed a scrape then, so it looks at earlier times, too."""
-    absent = ABSENT + (ABSENT_BEFORE if phase == "before" else ())
+    absent = ABSENT + more_absent
     for name, dashboard in panels.dashboards():
         for panel, _, query in panels.queries(dashboard):
             if panel["title"] in MAY_BE_EMPTY or any(word in query for word in absent) or panel["type"] == "heatmap" and native(query) != fleet.native:
@@ -213,7 +207,7 @@ def play(fleet, phases):
             allowed |= fault.must | fault.may
         now = watch.until(time.time() + seconds)
         phase = "before" if number == 0 else " and ".join(fault.name for fault in active) or "after"
-        moments.append((time.time() - 0.5, phase))
+        moments.append((time.time() - 0.5, phase, GPU in seen))
         print(
             f"{time.time() - start:5.0f} s  {phase}: {', '.join(sorted(f'{name} {on}' for name, on in now)) or 'no alert'}",
             flush=True,
@@ -227,8 +221,8 @@ def play(fleet, phases):
     # What looks back for long fires on, and a lost GPU is tried again only from time to time.
     slow = re.compile(r"Trtllm(\w+BudgetBurn(Slow)?|GpuEccUncorrected|GpuLost|EngineRestartLoop|EngineLimited)")
     watch.findings += [f"after: {key} still fires" for key in sorted(now, key=str) if not slow.fullmatch(key[0])]
-    for at, phase in moments:
-        watch.findings += empty_queries(fleet, at, phase)
+    for at, phase, has_xids in moments:
+        watch.findings += empty_queries(fleet, at, phase, () if has_xids else ABSENT_BEFORE)
     watch.findings += engines_look_healthy(fleet, moments[0][0])
     told = {receiver: set().union(*(fault.told[receiver] for fault in seen)) for receiver in RECEIVERS}
     watch.findings += fleet.notified.findings(told)

@@ -19,8 +19,8 @@ import time
 
 from exporter import ROOT, Exporter, simulated_gpus, until
 from expressions import table_queries_of
-from fleet_engine import Engine
 from prometheus import Prometheus, scraping, target
+from sim_serve import SimServe
 
 DOCUMENT = ROOT / "docs/migration.md"
 GPU_STATE = ROOT / "tests/fixtures/busy_gpu.state"
@@ -34,7 +34,6 @@ WITHOUT_VALUE = {"trtllm_request_error_total": "HTTP errors of the server"}
 # Formulas of families that no simulated engine has, by a word of their queries, with the reason.
 FORMULAS_WITHOUT_VALUE = {
     "static_batch_efficiency_ratio": "static batches",
-    "kv_cache_pool_bytes": "KV cache manager V2",
     "bench_": "a report of trtllm-bench",
 }
 
@@ -107,9 +106,7 @@ def main():
         arguments = (f"--source={SIMULATED}", f"--source=socket:{ingest}", f"--metrics.compat={SETS}", f"--gpu.library={library}")
         ours = running.enter_context(Exporter(exporter, *arguments))
         until("the socket", lambda: os.path.exists(ingest))
-        engine = Engine(ingest, "published", "1")
-        engine.start()
-        running.callback(engine.stop)
+        running.enter_context(SimServe.publishing(ingest, "published"))
         prometheus = running.enter_context(Prometheus(work, scraping([target(ours.address)], "2s")))
         time.sleep(14)
         compared, empty, findings = compare(prometheus, table, types, time.time() - 3)  # one moment for both sides

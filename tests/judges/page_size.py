@@ -13,7 +13,7 @@ import tempfile
 import time
 
 from exporter import PROTOBUF, Exporter, fetch, simulated_gpus, until
-from fleet_engine import Engine
+from sim_serve import SimServe
 
 BUSY = {
     "utilization_percent": 70,
@@ -54,9 +54,7 @@ def running(program, work, sources, gpus=0, published=0):
             file.write(f'  - source: "{source}"\n{name}')
     with Exporter(program, *arguments, f"--config.file={config}") as exporter:
         until("the socket", lambda: os.path.exists(ingest))
-        engines = [Engine(ingest, "llama-3-70b", f"p{number}", seed=number) for number in range(published)]
-        for engine in engines:
-            engine.start()
+        engines = [SimServe.publishing(ingest, "llama-3-70b", f"p{number}", seed=number) for number in range(published)]
         try:
             yield exporter
         finally:

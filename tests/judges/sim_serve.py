@@ -16,6 +16,13 @@ def built():
     return os.path.join(target, "debug", "trtllm-sim-serve")
 
 
+def usual(**changes):
+    """The options of an engine with drafts, a host cache and prompts that share much."""
+    options = {"rate": 7, "wave": 0, "prompt_mean": 1000, "output_mean": 250, "prefix_share": 0.85, "prefix_tokens": 850, "in_flight": 128}
+    options |= {"kv_blocks": 1600, "host_blocks": 800, "max_num_tokens": 4096, "spec_draft_len": 3, "spec_acceptance": 0.75}
+    return "sim:?" + "&".join(f"{key}={value}" for key, value in (options | changes).items())
+
+
 class SimServe:
     """A server, at a free port unless one is given. `engine` is what follows `--source` for a simulated engine."""
 
@@ -23,6 +30,11 @@ class SimServe:
         command = [built(), engine, f"--port={port}", *map(str, arguments)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.url = f"http://{self.process.stdout.readline().removeprefix('listening on ').strip()}"
+
+    @classmethod
+    def publishing(cls, path, model, version="1", **changes):
+        """An engine that publishes to the socket of an exporter, with the usual load but for the changes."""
+        return cls(usual(**changes), f"--socket={path}", f"--model={model}", f"--model-version={version}")
 
     def truth(self):
         return json.loads(fetch(f"{self.url}/truth"))

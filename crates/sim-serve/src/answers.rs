@@ -51,24 +51,13 @@ const MODES: [(&str, Mode); 8] = [
 pub(crate) struct Server {
     live: Arc<Mutex<Live>>,
     mode: Mutex<Mode>,
-    model: String,
+    arguments: Arguments,
     version: String,
-    has_page: bool,
-    has_perf_metrics: bool,
-    orchestrator: Option<(usize, usize)>,
 }
 
 impl Server {
-    pub(crate) fn new(live: Arc<Mutex<Live>>, arguments: &Arguments, version: String) -> Self {
-        Self {
-            live,
-            mode: Mutex::new(Mode::Ok),
-            model: arguments.model.clone(),
-            version,
-            has_page: arguments.prometheus,
-            has_perf_metrics: arguments.perf_metrics_dir.is_none(),
-            orchestrator: arguments.orchestrator,
-        }
+    pub(crate) fn new(live: Arc<Mutex<Live>>, arguments: Arguments, version: String) -> Self {
+        Self { live, mode: Mutex::new(Mode::Ok), arguments, version }
     }
 
     /// Answers a request that a frontend got.
@@ -83,26 +72,29 @@ impl Server {
                 answer(request, stream, status, "text/plain", "")
             }
             ("/v1/models", false) => {
-                let model = json!({"id": self.model, "object": "model", "created": 0, "owned_by": "tensorrt_llm"});
+                let model =
+                    json!({"id": self.arguments.model, "object": "model", "created": 0, "owned_by": "tensorrt_llm"});
                 reply(stream, &json!({"object": "list", "data": [model]}))
             }
             ("/truth", false) => reply(stream, &self.truth()),
             ("/control", true) => self.control(request, stream, now),
-            ("/prometheus/metrics", false) if self.orchestrator.is_some() => {
+            ("/prometheus/metrics", false) if self.arguments.orchestrator.is_some() => {
                 let mut live = self.live.lock();
                 live.advance(now);
                 let page = live.orchestrator();
                 drop(live);
                 answer(request, stream, 200, TEXT, &page)
             }
-            (path, _) if self.orchestrator.is_some() => match self.orchestrator.filter(|_| path == "/cluster_info") {
-                Some(workers) => reply(stream, &cluster(workers)),
-                None => not_found(request, stream),
-            },
-            ("/prometheus/metrics", false) if self.has_page => {
+            (path, _) if self.arguments.orchestrator.is_some() => {
+                match self.arguments.orchestrator.filter(|_| path == "/cluster_info") {
+                    Some(workers) => reply(stream, &cluster(workers)),
+                    None => not_found(request, stream),
+                }
+            }
+            ("/prometheus/metrics", false) if self.arguments.prometheus => {
                 let mut live = self.live.lock();
                 live.advance(now);
-                let page = live.page(frontend, &self.model);
+                let page = live.page(frontend, &self.arguments.model);
                 drop(live);
                 answer(request, stream, 200, TEXT, &page)
             }
@@ -119,7 +111,7 @@ impl Server {
                 reply(stream, &json!({"disaggregated_params": null, "startup_metrics": stages}))
             }
             ("/metrics", false) => self.metrics(frontend, request, stream),
-            ("/perf_metrics", false) if self.has_perf_metrics => {
+            ("/perf_metrics", false) if self.arguments.perf_metrics_dir.is_none() => {
                 let mut live = self.live.lock();
                 live.advance(now);
                 let entries = live.take_entries();
@@ -152,19 +144,32 @@ impl Server {
 
     fn control(&self, request: &Request, stream: &mut TcpStream, now: Instant) -> Kept {
         let command: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-        let known = ["stop", "drain", "mode"];
+        let known = ["stop", "drain", "mode", "engine", "restart"];
         let is_valid = command.as_object().is_some_and(|keys| keys.keys().all(|key| known.contains(&key.as_str())));
         let named = command["mode"].as_str().unwrap_or("ok");
         let mode = MODES.iter().find(|(name, _)| *name == named);
         let Some((_, mode)) = mode.filter(|_| is_valid) else {
             let modes = MODES.map(|(name, _)| name).join(", ");
-            let text = format!("use stop or drain with true or false, or mode with one of {modes}");
+            let text = format!(
+                "use stop, drain or restart with true or false, engine with sim:?…, or mode with one of {modes}"
+            );
             return answer(request, stream, 400, JSON, &json!({ "detail": text }).to_string());
+        };
+        let changed = command["engine"].as_str().map(|engine| self.arguments.simulated(engine)).transpose();
+        let changed = match changed {
+            Ok(changed) => changed,
+            Err(error) => return answer(request, stream, 400, JSON, &json!({ "detail": error }).to_string()),
         };
         if command["mode"].is_string() {
             *self.mode.lock() = *mode;
         }
         let mut live = self.live.lock();
+        if let Some(simulated) = changed {
+            live.change(simulated, now);
+        }
+        if command["restart"] == true {
+            live.restart(now);
+        }
         if let Some(drain) = command["drain"].as_bool() {
             live.drain(drain, now);
         }

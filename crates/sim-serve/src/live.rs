@@ -210,6 +210,27 @@ impl Live {
         self.orchestrator.text()
     }
 
+    /// The engine goes on with another load and other faults.
+    pub(crate) fn change(&mut self, simulated: Simulated, now: Instant) {
+        let at = self.disturb(now);
+        self.in_flight = simulated.config.load.in_flight;
+        self.engine.change(simulated.config, at);
+    }
+
+    /// The engine crashes and serves again at once.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        let at = self.disturb(now);
+        self.engine.restart(at, at);
+    }
+
+    /// The virtual time, at which the engine makes a step next, because something else than the step before changes it.
+    fn disturb(&mut self, now: Instant) -> f64 {
+        self.advance(now);
+        let at = self.clock.now(now);
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        at
+    }
+
     /// Stops the engine at once, or lets it go on.
     pub(crate) fn stop(&mut self, is_stopped: bool, now: Instant) {
         self.advance(now);

@@ -21,13 +21,14 @@ use std::{io, thread};
 
 use clap::Parser as _;
 use parking_lot::Mutex;
+use serde_json::json;
 
 use answers::Server;
 use live::Live;
 use options::Arguments;
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "trtllm-sim-serve: {error}");
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), String> {
+fn run(arguments: Arguments) -> Result<(), String> {
     let mut out = io::stdout();
     if arguments.engine.contains("scenario=list") {
         for scenario in trtllm_sim::scenario::all() {
@@ -48,25 +49,29 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         }
         return Ok(());
     }
-    let engine = arguments.engine()?;
+    let engine = arguments.simulated(&arguments.engine)?;
     let version = engine.version.clone();
     // As long as a model loads.
     thread::sleep(Duration::from_secs_f64(engine.load_seconds));
-    let live = Arc::new(Mutex::new(Live::new(engine, arguments, Instant::now())));
+    let live = Arc::new(Mutex::new(Live::new(engine, &arguments, Instant::now())));
     let address = (arguments.host, arguments.port).into();
     let listeners = http::listen(address, arguments.frontends).map_err(|error| format!("{address}: {error}"))?;
     if let Some(listener) = listeners.first() {
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let _ = writeln!(out, "listening on {address}").and_then(|()| out.flush());
     }
+    if let Some(path) = arguments.socket.clone() {
+        let mut hello = json!({"model": arguments.model, "pid": std::process::id()});
+        if let Some(version) = &arguments.model_version {
+            hello["version"] = json!(version);
+        }
+        let live = Arc::clone(&live);
+        thread::spawn(move || publisher::run(&live, &path, &hello));
+    }
     let server = Arc::new(Server::new(Arc::clone(&live), arguments, version));
     for (frontend, listener) in listeners.into_iter().enumerate() {
         let server = Arc::clone(&server);
         http::serve(listener, move |request, stream| server.answer(frontend, request, stream));
-    }
-    if let Some(path) = arguments.socket.clone() {
-        let (live, model) = (Arc::clone(&live), arguments.model.clone());
-        thread::spawn(move || publisher::run(&live, &path, &model));
     }
     loop {
         live.lock().advance(Instant::now());

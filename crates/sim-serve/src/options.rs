@@ -24,6 +24,9 @@ pub(crate) struct Arguments {
     /// Name of the model at /v1/models
     #[arg(long, default_value = "simulated")]
     pub(crate) model: String,
+    /// Version of the model, for the exporter that --socket publishes to
+    #[arg(long)]
+    pub(crate) model_version: Option<String>,
     /// Backend that writes the records
     #[arg(long)]
     backend: Option<Backend>,
@@ -89,8 +92,9 @@ pub(crate) struct Simulated {
 }
 
 impl Arguments {
-    pub(crate) fn engine(&self) -> Result<Simulated, String> {
-        let options = Options::parse(&self.engine)?;
+    /// The engine of `sim:?key=value`.
+    pub(crate) fn simulated(&self, engine: &str) -> Result<Simulated, String> {
+        let options = Options::parse(engine)?;
         if options.speed.is_infinite() {
             return Err("speed=max has no time at which a server could answer; use a number".to_owned());
         }
@@ -103,6 +107,7 @@ impl Arguments {
         config.release = chosen.unwrap_or(config.release);
         config.statistics.events = self.kv_events;
         config.statistics.entries = !self.no_perf_metrics;
+        config.load.is_watched = self.socket.is_some();
         let version = match (&self.release, config.release) {
             (Some(release), _) => release.clone(),
             (None, Release::Cpp { major, minor }) => format!("{major}.{minor}.0"),

@@ -8,21 +8,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::live::{Live, published};
 
 /// Connects again whenever the exporter is gone.
-pub(crate) fn run(live: &Mutex<Live>, path: &Path, model: &str) {
+pub(crate) fn run(live: &Mutex<Live>, path: &Path, hello: &Value) {
     loop {
-        let _ = publish(live, path, model);
+        let _ = publish(live, path, hello);
         thread::sleep(Duration::from_millis(200));
     }
 }
 
-fn publish(live: &Mutex<Live>, path: &Path, model: &str) -> io::Result<()> {
+fn publish(live: &Mutex<Live>, path: &Path, hello: &Value) -> io::Result<()> {
     let mut stream = UnixStream::connect(path)?;
-    let mut lines = json!({"hello": {"model": model, "pid": std::process::id()}}).to_string() + "\n";
+    let mut lines = json!({"hello": hello}).to_string() + "\n";
     loop {
         let mut guard = live.lock();
         guard.advance(Instant::now());

@@ -203,6 +203,29 @@ fn it_misbehaves_as_it_is_told() {
 }
 
 #[test]
+fn an_engine_goes_on_with_another_load_and_crashes_on_request() {
+    let server = Server::start(&[]);
+    let before = server.until(at_least("iterations", 20));
+    assert_eq!(server.ask("POST", "/control", r#"{"engine":"sim:?rate=fast"}"#).0, 400);
+    // Nothing arrives any more, and what is in the engine ends.
+    server.control(r#"{"engine":"sim:?rate=0"}"#);
+    let idle = server.until(|truth| truth["active_requests"] == 0 && truth["queued_requests"] == 0);
+    assert!(idle["iterations"].as_u64() > before["iterations"].as_u64(), "{idle}");
+    server.control(r#"{"engine":"sim:?rate=100"}"#);
+    let more = idle["iterations"].as_u64().unwrap() + 20;
+    server.until(at_least("iterations", more));
+    let highest =
+        |records: &Value| records.as_array().unwrap().iter().filter_map(|record| record["iter"].as_u64()).max();
+    let last = highest(&server.get("/metrics")).unwrap();
+    server.control(r#"{"restart":true}"#);
+    let truth = server.get("/truth");
+    server.until(at_least("iterations", truth["iterations"].as_u64().unwrap() + 2));
+    server.control(r#"{"stop":true}"#);
+    let lowest = server.get("/metrics").as_array().unwrap().iter().filter_map(|record| record["iter"].as_u64()).min();
+    assert!(lowest.unwrap() < 5 && last > 20, "numbers begin again: {lowest:?} after {last}");
+}
+
+#[test]
 fn each_path_of_trtllm_serve_and_of_the_orchestrator_answers() {
     let directory = std::env::temp_dir().join(format!("sim-serve-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();

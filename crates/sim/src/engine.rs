@@ -150,6 +150,18 @@ impl Engine {
         self.cancel_at(id, now);
     }
 
+    /// Goes on with another load, other costs, drafts, faults and statistics. The rest, and what is in the engine, stays.
+    pub fn change(&mut self, config: Config, now: f64) {
+        self.has_deadlines |= config.load.cancelled_share > 0.0 || config.load.timeout.is_some();
+        self.generator.change(config.load.clone(), now);
+        self.faults = Faults::new(config.faults.clone());
+        self.config.load = config.load;
+        self.config.costs = config.costs;
+        self.config.speculation = config.speculation;
+        self.config.faults = config.faults;
+        self.config.statistics = config.statistics;
+    }
+
     /// Lets at most this many requests in from now on. Others wait outside.
     pub fn limit_in_flight(&mut self, most: Option<usize>) {
         self.config.load.in_flight = most;
@@ -338,7 +350,8 @@ impl Engine {
     }
 
     /// All requests fail, and the cache is empty.
-    fn restart(&mut self, now: f64, until: f64) {
+    /// The engine crashes. All requests fail, and it serves again at `until`.
+    pub fn restart(&mut self, now: f64, until: f64) {
         self.running = None;
         self.up_at = until;
         self.truth.restarts += 1;

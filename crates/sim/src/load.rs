@@ -28,6 +28,8 @@ pub struct Load {
     pub requests: Option<u64>,
     /// Requests in the engine at most. Others wait outside, and their time begins when they are sent.
     pub in_flight: Option<usize>,
+    /// Whether the host of the engine reports all its requests, those that time out too.
+    pub is_watched: bool,
     /// Longer prompts, and longer sums of prompt and output, are cut.
     pub max_prompt: u32,
     pub max_sequence: u32,
@@ -123,6 +125,7 @@ impl Default for Load {
             think: 1.0,
             requests: None,
             in_flight: None,
+            is_watched: false,
             max_prompt: u32::MAX,
             max_sequence: u32::MAX,
         }
@@ -172,23 +175,34 @@ impl Generator {
             load,
             random: Random::new(seed),
             adapters,
-            next_at: Some(0.0),
+            next_at: None,
             left_at_once: 0,
             conversations: mix(seed),
             taken: 0,
         };
-        match generator.load.arrivals {
-            Arrivals::Submitted => generator.next_at = None,
-            Arrivals::Recorded(ref arrivals) => generator.next_at = arrivals.first().map(|arrival| arrival.at),
-            Arrivals::Closed { concurrency } => generator.left_at_once = concurrency,
-            Arrivals::Offline { requests } => generator.left_at_once = requests,
-            _ => generator.advance(),
-        }
-        let is_empty = generator.left_at_once == 0 && !generator.is_open();
-        if is_empty && !matches!(generator.load.arrivals, Arrivals::Recorded(_)) || generator.is_exhausted() {
-            generator.next_at = None;
-        }
+        generator.begin(0.0);
         generator
+    }
+
+    /// Goes on with another load. What has been sent stays sent.
+    pub(crate) fn change(&mut self, load: Load, now: f64) {
+        (self.load, self.taken, self.left_at_once) = (load, 0, 0);
+        self.begin(now);
+    }
+
+    fn begin(&mut self, now: f64) {
+        self.next_at = Some(now);
+        match self.load.arrivals {
+            Arrivals::Submitted => self.next_at = None,
+            Arrivals::Recorded(ref arrivals) => self.next_at = arrivals.first().map(|arrival| arrival.at),
+            Arrivals::Closed { concurrency } => self.left_at_once = concurrency,
+            Arrivals::Offline { requests } => self.left_at_once = requests,
+            _ => self.advance(),
+        }
+        let is_empty = self.left_at_once == 0 && !self.is_open();
+        if is_empty && !matches!(self.load.arrivals, Arrivals::Recorded(_)) || self.is_exhausted() {
+            self.next_at = None;
+        }
     }
 
     fn is_open(&self) -> bool {
@@ -272,6 +286,7 @@ impl Generator {
         let cancels = self.random.chance(self.load.cancelled_share);
         arrival.cancelled_after = cancels.then(|| self.random.exponential(self.load.cancelled_after));
         arrival.timeout = self.load.timeout;
+        arrival.is_watched = self.load.is_watched;
         self.cut(&mut arrival);
         arrival
     }

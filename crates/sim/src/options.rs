@@ -2,7 +2,9 @@
 
 mod trace;
 
-use crate::config::{CacheConfig, Config, Frontend, Limits, Policy, Release, Role, Speculation, Statistics, Transfer};
+use crate::config::{
+    CacheConfig, Config, Fault, Frontend, Limits, Policy, Ranks, Release, Role, Speculation, Statistics, Transfer,
+};
 use crate::cost::Costs;
 use crate::load::{Arrival, Arrivals, Length, Load, Prefixes};
 use crate::scenario;
@@ -48,6 +50,9 @@ pub struct Options {
     draft_len: u32,
     acceptance: f64,
     is_disaggregated: bool,
+    ranks: usize,
+    timeout: Option<f64>,
+    losing: f64,
 }
 
 /// What the host's configuration says. Options override it.
@@ -123,6 +128,9 @@ const KEYS: &[Key] = keys![
     "spec_draft_len", "0 to 64 tokens", o, v => o.draft_len = number(v, 0, 64)?;
     "spec_acceptance", "0 to 1", o, v => o.acceptance = number(v, 0.0, 1.0)?;
     "disagg", "0 or 1", o, v => o.is_disaggregated = word(v, "0", "1")?;
+    "ranks", "1 to 64 ranks of attention data parallelism", o, v => o.ranks = number(v, 1, 64)?;
+    "timeout_s", "0.001 to 86400", o, v => o.timeout = Some(number(v, 0.001, 86400.0)?);
+    "losing", "0 to 1", o, v => o.losing = number(v, 0.0, 1.0)?;
     "rank", "0 to 65535", o, v => o.rank = number(v, 0, 65535)?;
     "comm_mode", "leader or orchestrator", o, v => o.is_orchestrated = Some(word(v, "leader", "orchestrator")?);
     "throws", "standard or foreign", o, v => { word(v, "standard", "foreign")?; o.throws = Some(v.to_owned()) };
@@ -233,6 +241,8 @@ impl Options {
                 workers: 1,
                 max_wait: f64::INFINITY,
             },
+            ranks: Ranks { attention_dp: self.ranks, ..Config::default().ranks },
+            faults: vec![Fault::LoseRecords { share: self.losing }],
             statistics: Statistics { rows: host.rows || self.request_stats, ..Config::default().statistics },
             keeps_requests: false,
             limits,
@@ -260,8 +270,8 @@ impl Options {
 
     fn cache(&self, host: &Host) -> CacheConfig {
         // With TensorRT-LLM's default fraction of the memory, the cache has `kv_blocks`.
-        let whole = host.memory_fraction.map_or(1.0, |fraction| fraction / 0.9);
-        let blocks = ((f64::from(self.kv_blocks) * whole).round() as u32).max(2);
+        let whole = host.memory_fraction.map_or(1.0, |fraction| fraction / 0.9) * f64::from(self.kv_blocks);
+        let blocks = (whole.round() as u32).max(2);
         CacheConfig {
             blocks,
             host_blocks: self.host_blocks,
@@ -308,6 +318,7 @@ impl Options {
                 .then_some(Prefixes { families: 4, tokens: self.prefix_tokens }),
             prefix_share: self.prefix_share,
             prefix_is_part: true,
+            timeout: self.timeout,
             requests: self.requests,
             in_flight: Some(self.in_flight.unwrap_or(limits.max_batch_size as usize + WAITING)),
             max_prompt: if limits.chunked_context { max_sequence } else { max_sequence.min(limits.max_num_tokens + 1) }
@@ -360,6 +371,9 @@ impl Default for Options {
             draft_len: 0,
             acceptance: 0.7,
             is_disaggregated: false,
+            ranks: 1,
+            timeout: None,
+            losing: 0.0,
         }
     }
 }

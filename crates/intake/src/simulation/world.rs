@@ -1,4 +1,5 @@
-//! The simulated engine and everything that can go wrong between it and the exporter, with the truth about both.
+//! Records and everything that can go wrong between an engine and the exporter, with the truth about both. The records are as simple as
+//! can be: what an engine does is tested with `trtllm-sim`.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
