@@ -1,16 +1,20 @@
-"""Runs fire drills and prints docs/drills.md: what doctor says about each scenario.
+"""Runs fire drills and prints docs/drills.md: what doctor says about each scenario, and the alerts that fire.
 
-usage: drills.py EXPORTER [--seconds S]     All engines at once, in real time.
+usage: drills.py EXPORTER [--seconds S] [--pictures FOLDER]     All engines at once, in real time, with a real Prometheus.
+The windows of the rules are a fifth as long. --pictures draws the page and two dashboards; it needs matplotlib, Chromium and pngquant.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 
-from exporter import Exporter
+from exporter import ROOT, Exporter
+from fleet import RULES, shortened
+from prometheus import Prometheus, scraping, target
 
 DRILLS = [
     "batch-limit", "kv-capacity", "kv-reservation", "kv-thrash", "context-blocking", "generation-work", "speculation", "frontend",
@@ -29,43 +33,106 @@ trtllm-exporter --source 'sim:?scenario=kv-thrash' --gpu off
 `-cpp` are for the C++ Executor, and names with `-v1` for the first KV cache manager of the PyTorch backend. `healthy-…` are
 engines without trouble, whose load looks alarming or not.
 
-This page is the output of `{command}`. Numbers differ a little from run to run.
+The page of the exporter with the ten engines below, in order of trouble:
+
+![the page with ten engines and what limits each](images/drills-page.png)
+
+The dashboards of the fleet and of one engine, `kv-thrash`, two minutes after the start (the project's own drawing of the JSON, not
+Grafana):
+
+![the dashboard of the fleet](images/drills-fleet.png)
+
+![the dashboard of the engine kv-thrash](images/drills-engine.png)
+
+This page is the output of `{command}`. Numbers differ a little from run to run. The alerts are those of a real
+Prometheus that scraped all ten engines, with windows a fifth as long.
 """
+SHOWN = {"trtllm-fleet": {}, "trtllm-engine": {"model": "kv-thrash", "version": "1"}}
 
 
-def reports(program, seconds):
-    """What doctor says about each scenario, by name."""
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
-        entries = [f"- {{source: 'sim:?scenario={name}', model: {name}}}\n" for name in DRILLS]
-        config.write("engines:\n" + "".join(entries))
-        config.flush()
-        with Exporter(program, f"--config.file={config.name}") as exporter:
-            time.sleep(seconds)
-            # The exit code is that of the worst verdict.
-            doctor = subprocess.run([program, "doctor", exporter.address, "--no-sources"], capture_output=True, text=True)
-    found = {}
-    for part in doctor.stdout.split("\n\n"):
-        for name in DRILLS:
-            if part.strip().split("\n")[0].endswith(f": engine {name} 1"):
-                found[name] = part.strip("\n")
-    return found
+class Drills:
+    """All engines in one exporter, and a Prometheus that scrapes it."""
+
+    def __init__(self, program, work):
+        self.program, self.start = program, time.time()
+        config = os.path.join(work, "drills.yaml")
+        with open(config, "w") as file:
+            file.write("engines:\n" + "".join(f"- {{source: 'sim:?scenario={name}', model: {name}}}\n" for name in DRILLS))
+        for rules in RULES:
+            with open(os.path.join(work, rules), "w") as copy:
+                copy.write(shortened((ROOT / "deploy/prometheus" / rules).read_text(), 5))
+        self.exporter = Exporter(program, f"--config.file={config}", "--gpu=off")
+        self.prometheus = Prometheus(work, scraping([target(self.exporter.address)], "5s", rule_files=RULES))
+
+    def query(self, expression, at=None):
+        return [series for series in self.prometheus.query(expression, at) if series["value"][1] != "NaN"]
+
+    def doctor(self):
+        """What doctor says about each scenario, by name."""
+        # The exit code is that of the worst verdict.
+        command = [self.program, "doctor", self.exporter.address, "--no-sources"]
+        parts = subprocess.run(command, capture_output=True, text=True).stdout.split("\n\n")
+        titles = {name: f": engine {name} 1" for name in DRILLS}
+        return {name: part.strip("\n") for part in parts for name in DRILLS if part.strip().split("\n")[0].endswith(titles[name])}
+
+    def alerts(self):
+        """Names and severities of the alerts that have fired, by scenario."""
+        fired = {name: set() for name in DRILLS}
+        for alert in self.query('group by (alertname, severity, model) (last_over_time(ALERTS{alertstate="firing"}[1h]))'):
+            labels = alert["metric"]
+            fired.get(labels.get("model"), set()).add(f"`{labels['alertname']}` ({labels['severity']})")
+        return fired
+
+    def draw(self, folder, browser):
+        import dashboard_pictures
+        import panels
+
+        picture = os.path.join(folder, "drills-page.png")
+        browser.screenshot(picture)
+        subprocess.run(["pngquant", "--force", "--ext", ".png", "64", picture], check=True)
+        panels.WINDOW = "30s"
+        for name, dashboard in panels.dashboards():
+            if name in SHOWN:
+                drawing = dashboard_pictures.Drawing(self, dashboard, self.start, time.time() - 1, SHOWN[name])
+                drawing.draw(os.path.join(folder, f"{name.replace('trtllm', 'drills')}.png"))
+                print(*drawing.findings, sep="\n", file=sys.stderr)
+
+    def stop(self):
+        self.prometheus.stop()
+        self.exporter.stop()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("exporter")
     parser.add_argument("--seconds", type=float, default=120, help="(default %(default)s)")
+    parser.add_argument("--pictures", metavar="FOLDER")
     args = parser.parse_args()
     listed = subprocess.run([args.exporter, "catalog", "--scenarios", "--format", "json"], capture_output=True, check=True, text=True)
     scenarios = {scenario["name"]: scenario for scenario in json.loads(listed.stdout)}
-    said = reports(args.exporter, args.seconds)
-    print(HEAD.format(command="python3 tests/judges/drills.py target/debug/trtllm-exporter"))
+    with tempfile.TemporaryDirectory() as work:
+        drills, browser = Drills(args.exporter, work), None
+        try:
+            if args.pictures:
+                from webdriver import Browser
+
+                browser = Browser(1280, 900)
+                browser.open(drills.exporter.url)
+            time.sleep(args.seconds)
+            said, fired = drills.doctor(), drills.alerts()
+            if args.pictures:
+                drills.draw(args.pictures, browser)
+        finally:
+            drills.stop()
+            if browser:
+                browser.close()
+    print(HEAD.format(command="python3 tests/judges/drills.py target/debug/trtllm-exporter --pictures docs/images"))
     for name in DRILLS:
         scenario = scenarios[name]
         print(f"## {name}\n\n{scenario['description']} The cause is `{scenario['cause']}`.\n")
         print(f"```\ntrtllm-exporter --source 'sim:?scenario={name}' --gpu off\n```\n")
         print(f"What `doctor` says:\n\n```\n{said.get(name, 'nothing')}\n```\n")
-        print(f"The change that cures it in the simulation: {scenario['cure']}.\n")
+        print(f"Alerts: {', '.join(sorted(fired[name])) or 'none'}. The change that cures it in the simulation: {scenario['cure']}.\n")
 
 
 if __name__ == "__main__":
