@@ -180,6 +180,8 @@ class Fleet:
 
     def stop(self):
         self.gpus.ended = True
+        if self.gpus.is_alive():
+            self.gpus.join()  # it writes into the folder
         for started in (*self.engines, self.orchestrator, self.prometheus, *self.exporters.values(), self.notified):
             if started:
                 started.stop()
