@@ -8,18 +8,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::{EngineName, Objectives};
-use trtllm_page::exposition::negotiate::Format;
-use trtllm_page::exposition::render;
 use trtllm_page::metrics::catalog::{CATALOG, Group, MetricKind};
 use trtllm_page::metrics::compat::CompatSets;
-use trtllm_page::metrics::own::HttpMetrics;
-use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_page::metrics::page_builder::Selection;
 use trtllm_page::state::State;
 use trtllm_recording::Item;
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
 use trtllm_sources::{Batch, Presence};
 
+use crate::support::fold_page;
 use crate::support::page::{Page, name_of};
 
 mod dcgm;
@@ -151,9 +149,7 @@ fn page() -> Page {
         poll(&mut batch);
     }
     let compat = CompatSets { trtllm: true, vllm: true, triton_core: true, spec: true, dcgm: false };
-    let mut text = Vec::new();
-    render(&PageBuilder::new(compat).page(&state, &HttpMetrics::new(), Selection::All), Format::Text, &mut text);
-    Page::parse(&String::from_utf8(text).unwrap())
+    fold_page::parsed(&fold_page::page(&state, compat, Selection::All))
 }
 
 fn same(a: f64, b: f64) -> bool {

@@ -9,17 +9,15 @@ use serde_json::{Value, json};
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::Objectives;
 use trtllm_model::{EngineName, RecordTime, RejectReason};
-use trtllm_page::exposition::negotiate::Format;
-use trtllm_page::exposition::render;
 use trtllm_page::metrics::compat::CompatSets;
-use trtllm_page::metrics::own::HttpMetrics;
-use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_page::metrics::page_builder::Selection;
 use trtllm_page::state::State;
 use trtllm_recording::Item;
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
 use trtllm_sources::{Batch, Presence};
 
+use crate::support::fold_page;
 use crate::support::page::Page;
 
 /// One engine behind a server that is polled.
@@ -78,10 +76,7 @@ impl Bench {
 
     fn page_of(&self, selection: Selection) -> Page {
         let compat = CompatSets { trtllm: true, triton_core: true, ..CompatSets::default() };
-        let builder = PageBuilder::new(compat);
-        let mut text = Vec::new();
-        render(&builder.page(&self.state, &HttpMetrics::new(), selection), Format::Text, &mut text);
-        Page::parse(&String::from_utf8(text).unwrap())
+        fold_page::parsed(&fold_page::page(&self.state, compat, selection))
     }
 
     fn value(&self, name: &str, labels: &[&str]) -> Option<f64> {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_engine::EngineFold;
-use trtllm_model::{EngineName, IterationStats, KvCacheEvent, Objectives, PerfMetricsEntry};
+use trtllm_model::{IterationStats, KvCacheEvent, Objectives, PerfMetricsEntry};
 use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, Field};
 use trtllm_page::metrics::compat::CompatSets;
-use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::Value as Sample;
-use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_page::state::{EngineSnapshot, State};
+use trtllm_page::metrics::page_builder::Selection;
+
+use crate::support::fold_page;
 
 /// Struct and TensorRT-LLM key of every field in the source of the model.
 fn model_fields() -> BTreeSet<(String, String)> {
@@ -155,19 +155,8 @@ fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
         engine.absorb_kv_event(&serde_json::from_value::<KvCacheEvent>(event.clone()).unwrap()).unwrap();
     }
     engine.settle(false, start + Duration::from_secs(60));
-    let name =
-        EngineName { model: "m".to_owned(), version: "1".to_owned(), labels: Vec::new(), source: "replay", objectives };
-    let state = State::new(vec![name]);
-    let snapshot = EngineSnapshot {
-        state: engine.health.state(start),
-        latest: engine.latest().copied(),
-        totals: engine.totals.clone(),
-        requests: engine.requests.totals.clone(),
-        stages: engine.stages(),
-        ..EngineSnapshot::starting()
-    };
-    state.slots()[0].publish(snapshot);
-    let page = PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All);
+    let state = fold_page::state(objectives, fold_page::snapshot(&engine, start));
+    let page = fold_page::page(&state, CompatSets::default(), Selection::All);
     let mut families: BTreeMap<&'static str, String> = BTreeMap::new();
     for sample in page.samples() {
         let value = match &sample.value {

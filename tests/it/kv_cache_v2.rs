@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use trtllm_engine::EngineFold;
 use trtllm_model::Objectives;
-use trtllm_model::{EngineAbout, EngineName, IterationStats};
-use trtllm_page::exposition::negotiate::Format;
+use trtllm_model::{EngineAbout, IterationStats};
 use trtllm_page::metrics::compat::CompatSets;
-use trtllm_page::metrics::own::HttpMetrics;
-use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_page::state::{EngineSnapshot, State};
+use trtllm_page::metrics::page_builder::Selection;
+use trtllm_page::state::EngineSnapshot;
 
-use crate::support;
 use crate::support::page::{Page, name_of};
+use crate::support::{self, fold_page};
 
 const PAYLOADS: [&str; 3] = ["cold_tiers_sampled", "shared_pools_host", "ssm"];
 
@@ -35,27 +33,10 @@ fn page(records: &[Value]) -> Page {
         let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
     }
-    let name = EngineName {
-        model: "m".to_owned(),
-        version: "1".to_owned(),
-        labels: Vec::new(),
-        source: "replay",
-        objectives: Objectives::default(),
-    };
-    let state = State::new(vec![name]);
-    let snapshot = EngineSnapshot {
-        state: engine.health.state(now),
-        latest: engine.latest().copied(),
-        totals: engine.totals.clone(),
-        about: EngineAbout { backend: Some("pytorch".to_owned()), ..EngineAbout::default() },
-        ..EngineSnapshot::starting()
-    };
-    state.slots()[0].publish(snapshot);
+    let about = EngineAbout { backend: Some("pytorch".to_owned()), ..EngineAbout::default() };
+    let snapshot = EngineSnapshot { about, ..fold_page::snapshot(&engine, now) };
     let sets = CompatSets { trtllm: true, ..CompatSets::default() };
-    let page = PageBuilder::new(sets).page(&state, &HttpMetrics::new(), Selection::All);
-    let mut text = Vec::new();
-    trtllm_page::exposition::render(&page, Format::Text, &mut text);
-    Page::parse(&String::from_utf8(text).unwrap())
+    fold_page::parsed(&fold_page::page(&fold_page::state(Objectives::default(), snapshot), sets, Selection::All))
 }
 
 /// The series of trtllm-serve's families. Buckets are left out: Python writes their bounds in another way.

@@ -8,24 +8,21 @@ use trtllm_engine::EngineFold;
 use trtllm_engine::iteration_sums::IterationSums;
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 use trtllm_model::Objectives;
-use trtllm_model::{EngineName, IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
-use trtllm_page::exposition::negotiate::Format;
+use trtllm_model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
 use trtllm_page::metrics::catalog::equivalents::EQUIVALENTS;
 use trtllm_page::metrics::catalog::fields::{Switch, statistics_of};
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric};
 use trtllm_page::metrics::compat::CompatSets;
-use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page;
-use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_page::state::{EngineSnapshot, State};
+use trtllm_page::metrics::page_builder::Selection;
+use trtllm_page::state::EngineSnapshot;
 use trtllm_sources::prometheus_text::parse_server_metrics;
 
-use crate::support;
 use crate::support::daemon::{Daemon, run};
 use crate::support::golden::same_as_golden;
-use crate::support::page::{Page, name_of};
-use crate::support::payload;
+use crate::support::page::name_of;
 use crate::support::sessions::session;
+use crate::support::{self, fold_page, payload};
 
 fn catalog() -> String {
     let output = run(&["catalog"]);
@@ -143,23 +140,8 @@ fn engine() -> (EngineFold, Instant) {
 
 /// The series of the engine groups, as written on the page.
 fn series(engine: &EngineFold, now: Instant) -> BTreeSet<String> {
-    let name = EngineName {
-        model: "m".to_owned(),
-        version: "1".to_owned(),
-        labels: Vec::new(),
-        source: "replay",
-        objectives: Objectives::default(),
-    };
-    let state = State::new(vec![name]);
-    let snapshot = EngineSnapshot {
-        state: engine.health.state(now),
-        latest: engine.latest().copied(),
-        totals: engine.totals.clone(),
-        requests: engine.requests.totals.clone(),
-        stages: engine.stages(),
-        ..EngineSnapshot::starting()
-    };
-    state.slots()[0].publish(snapshot.clone());
+    let snapshot = fold_page::snapshot(engine, now);
+    let state = fold_page::state(Objectives::default(), snapshot.clone());
     state.judge(0.0, 0.0);
     // Some slots with iterations that can be compared with earlier ones.
     for slot in 1..5 {
@@ -171,12 +153,9 @@ fn series(engine: &EngineFold, now: Instant) -> BTreeSet<String> {
         state.judge(5.0 * seconds, 0.0);
     }
     let selection = Selection::of(&[Group::Triton, Group::Engine]);
-    let page = PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), selection);
-    let mut text = Vec::new();
-    trtllm_page::exposition::render(&page, Format::Text, &mut text);
-    let text = String::from_utf8(text).unwrap();
+    let page = fold_page::page(&state, CompatSets::default(), selection);
     assert!(page.samples().iter().any(|sample| matches!(sample.value, page::Value::Histogram(_))));
-    Page::parse(&text).series.into_iter().map(|(series, _)| series).collect()
+    fold_page::parsed(&page).series.into_iter().map(|(series, _)| series).collect()
 }
 
 fn absorb(engine: &mut EngineFold, message: &Value, now: Instant) {

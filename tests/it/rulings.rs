@@ -5,14 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_engine::EngineFold;
-use trtllm_model::{EngineName, IterationStats, Objectives, RequestStatsPerIteration};
-use trtllm_page::exposition::negotiate::Format;
+use trtllm_model::{IterationStats, Objectives, RequestStatsPerIteration};
 use trtllm_page::metrics::catalog::Group;
 use trtllm_page::metrics::compat::CompatSets;
-use trtllm_page::metrics::own::HttpMetrics;
-use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_page::state::{EngineSnapshot, State};
+use trtllm_page::metrics::page_builder::Selection;
 
+use crate::support::fold_page;
 use crate::support::page::Page;
 
 mod counts;
@@ -48,26 +46,9 @@ impl Engine {
     fn page(&mut self) -> Page {
         let later = self.start + Duration::from_secs(600);
         self.fold.settle(false, later);
-        let name = EngineName {
-            model: "m".to_owned(),
-            version: "1".to_owned(),
-            labels: Vec::new(),
-            source: "replay",
-            objectives: Objectives::default(),
-        };
-        let state = State::new(vec![name]);
-        state.slots()[0].publish(EngineSnapshot {
-            latest: self.fold.latest().copied(),
-            totals: self.fold.totals.clone(),
-            requests: self.fold.requests.totals.clone(),
-            stages: self.fold.stages(),
-            ..EngineSnapshot::starting()
-        });
+        let state = fold_page::state(Objectives::default(), fold_page::snapshot(&self.fold, self.start));
         let selection = Selection::of(&[Group::Triton, Group::Engine]);
-        let page = PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), selection);
-        let mut text = Vec::new();
-        trtllm_page::exposition::render(&page, Format::Text, &mut text);
-        Page::parse(&String::from_utf8(text).unwrap())
+        fold_page::parsed(&fold_page::page(&state, CompatSets::default(), selection))
     }
 }
 
@@ -158,6 +139,40 @@ fn ruling_the_rows_of_the_idle_flush_ended_at_its_timestamp_too() {
 }
 
 #[test]
+fn ruling_with_several_micro_batches_the_record_with_the_complete_row_is_the_end_too() {
+    // Pipeline parallelism: every other batch is that of another micro batch.
+    let mut records = vec![cpp(10, 1000, json!([]))];
+    let rows = [(CONTEXT, 0), (GENERATION, 1), (GENERATION, 2)];
+    let rows = rows.into_iter().flat_map(|(stage, tokens)| [true, false].map(|own| row(stage, own, tokens)));
+    records
+        .extend((11..).zip(rows.chain([row(COMPLETE, false, 3)])).map(|(iter, row)| cpp(iter, iter * 50 + 500, row)));
+    for record in &mut records {
+        record["inflightBatchingStats"]["microBatchId"] = json!(record["iter"].as_u64().unwrap() % 2);
+    }
+    // Scheduled at 1050, first token at 1150, ended at 1350.
+    assert_eq!(times(&Engine::records(&records).page()), [150, 350, 50, 100, 200, 100]);
+}
+
+#[test]
+fn ruling_releases_0_9_to_0_15_have_times_by_the_rule_of_later_ones() {
+    let mut engine = Engine::new();
+    let mut records = begun_in_cpp();
+    records.push(cpp(14, 1200, row(COMPLETE, false, 3)));
+    for record in records {
+        let mut old = record.clone();
+        for key in
+            ["iterLatencyMS", "numQueuedRequests", "numNewActiveRequests", "numCompletedRequests", "requestStats"]
+        {
+            old.as_object_mut().unwrap().remove(key);
+        }
+        engine.record(&old);
+        let rows = json!({"iter": record["iter"], "requestStats": record["requestStats"]});
+        engine.fold.absorb_requests(&serde_json::from_value(rows).unwrap(), engine.start).unwrap();
+    }
+    assert_eq!(times(&engine.page()), [100, 200, 50, 50, 100, 50]);
+}
+
+#[test]
 fn ruling_a_static_batch_ended_at_the_previous_timestamp() {
     let mut records = begun_in_cpp();
     records.push(cpp(14, 1200, row(COMPLETE, false, 3)));
@@ -173,6 +188,22 @@ fn ruling_a_static_batch_ended_at_the_previous_timestamp() {
 fn ruling_a_batch_of_the_pytorch_engine_ended_at_its_timestamp_plus_its_latency() {
     // Arrived during the batch before, scheduled at 1050, first token at 1100, ended at 1150 + 50.
     assert_eq!(times(&Engine::records(&whole_in_pytorch()).page()), [100, 200, 50, 50, 100, 50]);
+}
+
+#[test]
+fn ruling_a_record_of_the_pytorch_engine_that_is_sent_later_has_the_same_times() {
+    // The overlap scheduler and pipeline parallelism send a record one loop or more later. Older releases number it then.
+    for (mode, loops) in [("non_overlap", 0), ("overlap", 1), ("overlap", 3), ("pipeline", 3)] {
+        let mut records = whole_in_pytorch();
+        for record in &mut records {
+            record["schedulerMode"] = json!(mode);
+            record["iter"] = json!(record["iter"].as_u64().unwrap() + loops);
+            record["at"] = json!(record["at"].as_u64().unwrap() + loops * LATENCY);
+        }
+        let page = Engine::records(&records).page();
+        assert_eq!(times(&page), [100, 200, 50, 50, 100, 50], "{mode} {loops}");
+        assert_eq!(page.find("nv_trt_llm_iterations_lost_total", &[]).unwrap_or(0.0), 0.0, "{mode} {loops}");
+    }
 }
 
 #[test]
@@ -284,6 +315,15 @@ fn ruling_a_cancelled_request_of_the_cpp_executor_has_no_tokens_and_is_the_same_
     records.push(cpp(14, 1200, row(COMPLETE, false, 0)));
     let page = Engine::records(&records).page();
     assert_eq!((observed(&page, "e2e_request_latency"), observed(&page, "time_to_first_token")), ((1, 200), (1, 100)));
+}
+
+#[test]
+fn ruling_a_cancelled_request_of_the_pytorch_engine_keeps_its_tokens() {
+    let mut records = whole_in_pytorch();
+    records[3]["requestStats"] = row(COMPLETE, false, 2);
+    let page = Engine::records(&records).page();
+    assert_eq!(times(&page), [100, 200, 50, 50, 100, 100], "its row is not in the batch, which ends as any other");
+    assert_eq!(page.get("nv_llm_output_token_len_sum", &[]), 2.0);
 }
 
 #[test]

@@ -30,6 +30,12 @@ fn ruling_the_queue_latency_of_the_pytorch_engine_is_a_sum_of_seconds_since_its_
     assert_eq!(queued(pytorch, &[(0.3, 2), (0.3, 0), (0.34, 1)]), (3, 340));
 }
 
+#[test]
+fn ruling_the_wait_of_a_request_that_was_rejected_is_in_the_sum() {
+    // Nothing became active with the increase to 0.5, so it belongs to the next request.
+    assert_eq!(queued(pytorch, &[(0.3, 2), (0.5, 0), (0.6, 1)]), (3, 600));
+}
+
 /// Iterations of two ranks: what rank 0 says that requests have waited, and the new requests of both.
 fn queued_by_rank(key: &str, iterations: &[(f64, [u64; 2])]) -> (u64, u64) {
     let mut engine = Engine::new();
@@ -112,16 +118,34 @@ fn ruling_the_second_manager_counts_each_allocation_as_a_new_one_and_misses_with
     assert_eq!(efficiency(&page), Some(0.0));
 }
 
+#[test]
+fn ruling_the_blocks_of_a_request_are_those_of_its_row() {
+    let mut rows = row(COMPLETE, true, 3);
+    for (key, blocks) in [("allocTotal", 5), ("allocNew", 3), ("reused", 2), ("missed", 1)] {
+        rows[0][format!("{key}BlocksPerRequest")] = json!(blocks);
+    }
+    let mut records = [pytorch(1, 1000, json!([])), pytorch(2, 1050, rows)];
+    for record in &mut records {
+        record["kvCacheStats"] =
+            json!({"maxNumBlocks": 900, "allocTotalBlocks": 70, "allocNewBlocks": 70, "reusedBlocks": 0});
+    }
+    let page = Engine::records(&records).page();
+    let of_request =
+        ["kv_cache_blocks", "kv_cache_new_blocks"].map(|name| page.get(&format!("nv_trt_llm_request_{name}_sum"), &[]));
+    assert_eq!((of_request, blocks(&page, "reused").unwrap_or(0.0)), ([5.0, 3.0], 0.0));
+    assert_eq!(page.get("nv_trt_llm_request_kv_cache_hit_ratio_sum", &[]), 2.0 / 3.0);
+}
+
 // disServingStats
 
 /// The page after the rows of one disaggregated request: stage, transfer time in milliseconds.
-fn transferred(rows: &[(&str, f64)]) -> Page {
+fn transferred(engine: fn(u64, u64, Value) -> Value, rows: &[(&str, f64)]) -> Page {
     let records: Vec<Value> = (0_u64..)
         .zip(rows)
         .map(|(at, (stage, ms))| {
             let mut rows = row(stage, *stage != COMPLETE, 1);
             rows[0]["disServingStats"] = json!({"kvCacheTransferMS": ms, "kvCacheSize": 4096});
-            cpp(10 + at, 1000 + at * LATENCY, rows)
+            engine(10 + at, 1000 + at * LATENCY, rows)
         })
         .collect();
     Engine::records(&records).page()
@@ -137,13 +161,30 @@ fn transfers(page: &Page) -> (f64, f64) {
 
 #[test]
 fn ruling_a_context_request_that_ends_before_its_transfer_is_no_transfer() {
-    let page = transferred(&[(CONTEXT, 0.0), (GENERATION, 0.0), (COMPLETE, 0.0)]);
+    let page = transferred(cpp, &[(CONTEXT, 0.0), (GENERATION, 0.0), (COMPLETE, 0.0)]);
     assert_eq!((transfers(&page), observed(&page, "kv_cache_transfer")), ((0.0, 0.0), (0, 0)));
 }
 
 #[test]
+fn ruling_a_context_request_of_the_pytorch_engine_that_still_sends_has_no_complete_row() {
+    let mut records = vec![pytorch(10, 1000, json!([])), pytorch(11, 1050, row(CONTEXT, true, 0))];
+    records.extend([pytorch(12, 1100, row(GENERATION, true, 1)), pytorch(13, 1150, json!([]))]);
+    records[3]["numCompletedRequests"] = json!(1);
+    let page = Engine::records(&records).page();
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", &[]), 1);
+    assert_eq!(page.find("nv_llm_output_token_len_count", &[]).unwrap_or(0.0), 0.0, "its length is unknown");
+    assert_eq!((transfers(&page), observed(&page, "e2e_request_latency")), ((0.0, 0.0), (0, 0)));
+}
+
+#[test]
+fn ruling_a_context_request_of_the_pytorch_engine_that_has_sent_has_its_transfer() {
+    let page = transferred(pytorch, &[(CONTEXT, 0.0), (GENERATION, 0.0), (COMPLETE, 30.0), (COMPLETE, 30.0)]);
+    assert_eq!((transfers(&page), observed(&page, "kv_cache_transfer")), ((1.0, 30.0), (1, 30)));
+}
+
+#[test]
 fn ruling_a_generation_request_has_its_final_transfer_on_every_later_row_and_counts_once() {
-    let page =
-        transferred(&[(GENERATION, 0.0), (GENERATION, 20.0), (GENERATION, 20.0), (COMPLETE, 20.0), (COMPLETE, 20.0)]);
+    let rows = [(GENERATION, 0.0), (GENERATION, 20.0), (GENERATION, 20.0), (COMPLETE, 20.0), (COMPLETE, 20.0)];
+    let page = transferred(cpp, &rows);
     assert_eq!((transfers(&page), observed(&page, "kv_cache_transfer")), ((1.0, 20.0), (1, 20)));
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod built;
 pub(crate) mod daemon;
+pub(crate) mod fold_page;
 pub(crate) mod golden;
 pub(crate) mod http;
 pub(crate) mod lookalike;

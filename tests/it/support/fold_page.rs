@@ -1,0 +1,44 @@
+//! The page of an engine's fold, without a daemon.
+
+use std::time::Instant;
+
+use trtllm_engine::EngineFold;
+use trtllm_model::{EngineName, Objectives};
+use trtllm_page::exposition::negotiate::Format;
+use trtllm_page::metrics::compat::CompatSets;
+use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::page;
+use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_page::state::{EngineSnapshot, State};
+
+use super::page::Page;
+
+/// What a poll of this engine publishes.
+pub(crate) fn snapshot(engine: &EngineFold, now: Instant) -> EngineSnapshot {
+    EngineSnapshot {
+        state: engine.health.state(now),
+        latest: engine.latest().copied(),
+        totals: engine.totals.clone(),
+        requests: engine.requests.totals.clone(),
+        stages: engine.stages(),
+        ..EngineSnapshot::starting()
+    }
+}
+
+/// A state with one engine, which has published this.
+pub(crate) fn state(objectives: Objectives, snapshot: EngineSnapshot) -> State {
+    let state = State::new(vec![EngineName { objectives, ..EngineName::new("m", "1", "replay") }]);
+    state.slots()[0].publish(snapshot);
+    state
+}
+
+pub(crate) fn page(state: &State, sets: CompatSets, selection: Selection) -> page::Page {
+    PageBuilder::new(sets).page(state, &HttpMetrics::new(), selection)
+}
+
+/// The page as readers see it.
+pub(crate) fn parsed(page: &page::Page) -> Page {
+    let mut text = Vec::new();
+    trtllm_page::exposition::render(page, Format::Text, &mut text);
+    Page::parse(&String::from_utf8(text).unwrap())
+}
