@@ -7,7 +7,7 @@ use crate::support::orchestrator::{CountedSide, DisaggServer, cluster_info};
 use crate::support::page::Page;
 use crate::support::{ensure, until};
 
-fn start(server: &DisaggServer) -> Daemon {
+pub(crate) fn start(server: &DisaggServer) -> Daemon {
     let daemon = Daemon::start(&["--source", &server.source(), "--model", "llama", "--gpu", "off"]);
     daemon.until(|page| {
         let ready = page.find("nv_trt_llm_disagg_ready", &["model=llama"]);

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::orchestrator;
 use crate::server_page::{self, Server};
-use crate::support;
 use crate::support::daemon::Daemon;
-use crate::support::ensure;
+use crate::support::orchestrator::DisaggServer;
 use crate::support::page::{Page, name_of};
+use crate::support::{self, ensure};
 
 fn records() -> u64 {
     if support::long() { 1_000_000 } else { 8000 }
@@ -168,32 +169,62 @@ fn sampled_statistics_equal_the_reference_and_have_no_token_counters() {
     assert_eq!(page.find("nv_trt_llm_generation_tokens_total", &[]), None);
 }
 
+/// Pages of a server one after the other, and what the exporter's page has after them.
+#[derive(serde::Deserialize)]
+struct Pages {
+    pages: Vec<String>,
+    /// Name, labels and value.
+    expected: Vec<(String, Vec<String>, f64)>,
+}
+
+impl Pages {
+    fn of(arguments: &[&str]) -> Self {
+        let output = python("server_pages.py").args(arguments).stderr(Stdio::inherit()).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn until_counted(&self, daemon: &Daemon) -> Page {
+        let wrong = |page: &Page| {
+            let differs = |(name, labels, value): &(String, Vec<String>, f64)| {
+                let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+                // The exporter keeps sums in nanoseconds.
+                let shown = page.find(name, &labels).filter(|shown| (shown - value).abs() <= 1e-6 * value.max(1.0));
+                shown.is_none().then(|| format!("{name} {labels:?}: {:?}, not {value}", page.find(name, &labels)))
+            };
+            self.expected.iter().filter_map(differs).collect::<Vec<_>>()
+        };
+        assert!(self.expected.len() > 150);
+        daemon.until(|page| ensure(wrong(page).is_empty(), || wrong(page).join("\n")))
+    }
+}
+
 #[test]
 fn pages_of_a_server_equal_the_reference() {
-    #[derive(serde::Deserialize)]
-    struct Pages {
-        pages: Vec<String>,
-        /// Name, labels and value.
-        expected: Vec<(String, Vec<String>, f64)>,
-    }
-    let output = python("server_pages.py").arg("1").stderr(Stdio::inherit()).output().unwrap();
-    let Pages { pages, expected } = serde_json::from_slice(&output.stdout).unwrap();
-    let server = Server::start(&pages[0]);
+    let pages = Pages::of(&["1"]);
+    let server = Server::start(&pages.pages[0]);
     let daemon = server_page::start(&server);
-    for page in &pages[1..] {
+    for page in &pages.pages[1..] {
         server.show(&daemon, page.clone());
     }
-    let wrong = |page: &Page| {
-        let differs = |(name, labels, value): &(String, Vec<String>, f64)| {
-            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-            // The exporter keeps sums in nanoseconds.
-            let shown = page.find(name, &labels).filter(|shown| (shown - value).abs() <= 1e-6 * value.max(1.0));
-            shown.is_none().then(|| format!("{name} {labels:?}: {:?}, not {value}", page.find(name, &labels)))
-        };
-        expected.iter().filter_map(differs).collect::<Vec<_>>()
-    };
-    let page = daemon.until(|page| ensure(wrong(page).is_empty(), || wrong(page).join("\n")));
-    assert!(expected.len() > 150 && page.count("nv_trt_llm_request_cached_tokens_count", &[]) > 100);
+    let page = pages.until_counted(&daemon);
+    assert!(page.count("nv_trt_llm_request_cached_tokens_count", &[]) > 100);
+}
+
+#[test]
+fn pages_of_an_orchestrator_equal_the_reference() {
+    let pages = Pages::of(&["1", "--orchestrator"]);
+    let server = DisaggServer::start();
+    server.change(|counted| counted.page = Some(pages.pages[0].clone()));
+    let daemon = orchestrator::start(&server);
+    for page in &pages.pages[1..] {
+        server.change(|counted| counted.page = Some(page.clone()));
+        // The second poll from now on begins after the change.
+        daemon.poll(&[], 2);
+    }
+    let page = pages.until_counted(&daemon);
+    // Whether it is ready, and the workers of two sides that it has and needs, are not on its page.
+    let families = page.series.iter().filter(|(series, _)| series.starts_with("nv_trt_llm_disagg_"));
+    assert_eq!(families.count(), pages.expected.len() + 5, "series that the reference lacks");
 }
 
 #[test]
