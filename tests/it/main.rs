@@ -41,6 +41,7 @@ mod lookalike;
 mod memory;
 mod mistakes;
 mod naming;
+mod new_keys;
 mod objectives;
 mod opentelemetry;
 mod orchestrator;

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::{EngineAbout, RejectReason};
 use trtllm_page::state::EngineSlot;
-use trtllm_sources::trtllm_json::{Hello, PublisherLine, parse_line};
+use trtllm_sources::keys::LineParser;
+use trtllm_sources::trtllm_json::{Hello, PublisherLine};
 use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::page::Page;
@@ -46,6 +47,7 @@ impl Default for EngineOptions {
 #[derive(Debug)]
 pub(crate) struct Fold {
     intake: Intake,
+    lines: LineParser,
     batch: Batch,
 }
 
@@ -54,11 +56,12 @@ impl Fold {
         let now = Instant::now();
         let mut intake = Intake::new(slot, stale_after);
         intake.publish_running(about, now);
-        Self { intake, batch: Batch::default() }
+        Self { intake, lines: LineParser::default(), batch: Batch::default() }
     }
 
     fn absorb(&mut self, line: &[u8]) -> Result<(), RejectReason> {
-        let parsed = if line.len() <= MAX_LINE { parse_line(line) } else { Err(RejectReason::TooLong) };
+        let is_short = line.len() <= MAX_LINE;
+        let parsed = if is_short { self.lines.parse(line, &mut self.batch.keys) } else { Err(RejectReason::TooLong) };
         let result = match parsed {
             Ok(PublisherLine::Item(item)) => {
                 self.intake.absorb(item, Moment::now());

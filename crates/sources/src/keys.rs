@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::trtllm_json::{PublisherLine, parse_line};
+use trtllm_model::RejectReason;
+use trtllm_recording::Item;
+
 /// Keys that are kept, and bytes of a key.
 const MAX_KEYS: usize = 256;
 const MAX_KEY: usize = 64;
@@ -49,6 +53,34 @@ impl KeyWatch {
             self.due = Instant::now() + INTERVAL;
         }
         keys.append(&mut found);
+    }
+}
+
+/// Parses the lines of a publisher, and looks at the keys of each kind of message.
+#[derive(Debug)]
+pub struct LineParser([KeyWatch; 3]);
+
+impl Default for LineParser {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| KeyWatch::new()))
+    }
+}
+
+impl LineParser {
+    /// Parses one line, see [`parse_line`]. Adds its keys, if it is time to look at them.
+    ///
+    /// # Errors
+    /// The reason to count.
+    pub fn parse(&mut self, line: &[u8], keys: &mut BTreeSet<String>) -> Result<PublisherLine, RejectReason> {
+        let parsed = parse_line(line)?;
+        let kind = match &parsed {
+            PublisherLine::Item(Item::Record(_)) => 0,
+            PublisherLine::Item(Item::RequestRows(_)) => 1,
+            PublisherLine::Item(Item::FinishedRequest(_)) => 2,
+            PublisherLine::Item(_) | PublisherLine::Hello(_) => return Ok(parsed),
+        };
+        self.0[kind].look_at(line, keys);
+        Ok(parsed)
     }
 }
 
@@ -144,6 +176,24 @@ mod tests {
         watch.may_be_replaced();
         watch.look_at(b"{\"c\":1}", &mut keys);
         assert_eq!(keys.iter().collect::<Vec<_>>(), ["a", "c"]);
+    }
+
+    #[test]
+    fn each_kind_of_line_is_looked_at_and_an_invalid_one_is_not() {
+        let (mut lines, mut keys) = (LineParser::default(), BTreeSet::new());
+        for line in [
+            r#"{"iter":1,"dreams":1}"#,
+            r#"{"iter":2,"later":1}"#,
+            r#"{"iter":1,"requestStats":[{"wishes":1}]}"#,
+            r#"{"perf_metrics":{},"hopes":1}"#,
+            r#"{"unknown":1}"#,
+            r#"{"hello":{"model":"m","name":1}}"#,
+            r#"{"iter":1,"cut":"#,
+        ] {
+            let _ = lines.parse(line.as_bytes(), &mut keys);
+        }
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        assert_eq!(keys, ["dreams", "hopes", "iter", "perf_metrics", "requestStats", "wishes"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Records from a file, NDJSON, one JSON array or lines that Python printed, or from a recording, at the recorded speed or a given
 //! one. After the last record the engine is idle. A trtllm-bench report is read in one poll.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use trtllm_recording::{self as recording, Item, RecordedMoment, Settled};
 use trtllm_service::file_text::{self, FileText};
 use trtllm_service::small_file;
 
-use super::trtllm_json::{Hello, PublisherLine, parse_line, parse_records};
+use super::keys::{LineParser, keys_of_first};
+use super::trtllm_json::{Hello, PublisherLine, parse_records};
 use super::{Batch, OpenError, Presence, SourceError, bench_report, python_text};
 
 /// What is looked at to tell a report from records.
@@ -33,6 +35,9 @@ pub struct Replay {
     pub(super) target: String,
     pace: Pace,
     input: ReplayInput,
+    lines: LineParser,
+    /// The keys of an array's first record, until the first poll.
+    keys: BTreeSet<String>,
     started: Option<Instant>,
     /// An item that was read before its time.
     next: Option<Item>,
@@ -93,7 +98,7 @@ impl Replay {
         let of_bench = bench_report::is_of_bench(start);
         let array = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let invalid = |error| failed(std::io::Error::new(ErrorKind::InvalidData, error));
-        let mut text = FileText::default();
+        let (mut text, mut keys) = (FileText::default(), BTreeSet::new());
         let input = if of_bench {
             text.read_all(&mut reader).map_err(failed)?;
             let report = std::str::from_utf8(text.bytes()).map_err(|error| failed(std::io::Error::other(error)))?;
@@ -109,11 +114,12 @@ impl Replay {
                 let cause = "the array has too many records; write one record per line".to_owned();
                 return Err(failed(std::io::Error::new(ErrorKind::InvalidData, cause)));
             }
+            keys = keys_of_first(text.bytes());
             ReplayInput::Records(batch.items.into_iter())
         } else {
             ReplayInput::Lines(reader, text)
         };
-        Ok(Self::new(path, pace, input))
+        Ok(Self { keys, ..Self::new(path, pace, input) })
     }
 
     fn read_recording(path: &Path, engine: Option<&str>, pace: Pace) -> Result<Self, OpenError> {
@@ -127,6 +133,8 @@ impl Replay {
             target: format!("replay:{}", path.display()),
             pace,
             input,
+            lines: LineParser::default(),
+            keys: BTreeSet::new(),
             started: None,
             next: None,
             delivered: 0,
@@ -139,6 +147,7 @@ impl Replay {
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
+        batch.keys.append(&mut self.keys);
         loop {
             if !batch.has_room() {
                 batch.more = true;
@@ -164,7 +173,7 @@ impl Replay {
             return Ok(records.next());
         }
         loop {
-            let parsed = self.input.next_line(batch).map_err(|cause| match cause.kind() {
+            let parsed = self.input.next_line(&mut self.lines, batch).map_err(|cause| match cause.kind() {
                 ErrorKind::FileTooLarge => SourceError::TooLarge { target: self.target.clone(), limit: file_text::MAX },
                 _ => SourceError::Io { target: self.target.clone(), cause: cause.to_string() },
             })?;
@@ -231,13 +240,18 @@ impl Replay {
 }
 
 impl ReplayedLine {
-    fn parse(line: &[u8]) -> Self {
+    fn parse(line: &[u8], lines: &mut LineParser, batch: &mut Batch) -> Self {
         if Item::is_recorded(line) {
             return Self::Recorded(Item::parse(line));
         }
+        // trtllm-bench writes records like this to `--iteration_log`.
         let parsed = match line.trim_ascii_start().starts_with(b"{'") {
-            true => parse_python(line),
-            false => parse_line(line),
+            true => std::str::from_utf8(line)
+                .ok()
+                .and_then(python_text::to_json)
+                .ok_or(RejectReason::NotJson)
+                .and_then(|json| lines.parse(json.as_bytes(), &mut batch.keys)),
+            false => lines.parse(line, &mut batch.keys),
         };
         match parsed {
             Err(_) if line.iter().all(u8::is_ascii_whitespace) => Self::Blank,
@@ -246,20 +260,14 @@ impl ReplayedLine {
     }
 }
 
-/// A record as trtllm-bench writes it to `--iteration_log`.
-fn parse_python(line: &[u8]) -> Result<PublisherLine, RejectReason> {
-    let json = std::str::from_utf8(line).ok().and_then(python_text::to_json);
-    parse_line(json.ok_or(RejectReason::NotJson)?.as_bytes())
-}
-
 impl ReplayInput {
     /// The next line; `None` at the end.
-    fn next_line(&mut self, batch: &mut Batch) -> std::io::Result<Option<ReplayedLine>> {
+    fn next_line(&mut self, parser: &mut LineParser, batch: &mut Batch) -> std::io::Result<Option<ReplayedLine>> {
         match self {
             Self::Records(_) => Ok(None),
             Self::Recording(reader) => {
                 let torn = reader.torn();
-                let line = reader.next_line().map(|line| line.map(ReplayedLine::parse));
+                let line = reader.next_line().map(|line| line.map(|line| ReplayedLine::parse(line, parser, batch)));
                 (torn..reader.torn()).for_each(|_| batch.reject(RejectReason::Truncated));
                 line
             }
@@ -269,7 +277,7 @@ impl ReplayInput {
                     line.clear();
                     return Err(ErrorKind::FileTooLarge.into());
                 }
-                let parsed = (read.bytes > 0).then(|| ReplayedLine::parse(line.bytes()));
+                let parsed = (read.bytes > 0).then(|| ReplayedLine::parse(line.bytes(), parser, batch));
                 line.clear();
                 Ok(parsed)
             }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::trtllm_json::{PublisherLine, parse_line};
+use super::keys::LineParser;
+use super::trtllm_json::PublisherLine;
 use super::{Batch, OpenError, Presence};
 use trtllm_model::RejectReason;
 use trtllm_recording::Item;
@@ -30,6 +31,7 @@ pub struct Ingest {
     /// For messages.
     pub(super) target: String,
     queue: mpsc::UnboundedReceiver<Queued>,
+    lines: LineParser,
     desk: Arc<Desk>,
     /// The poll that continues has received lines.
     received: bool,
@@ -55,14 +57,18 @@ impl Ingest {
         let naming = Naming::OneEngine(OneEngine(Arc::clone(&desk)));
         let listener = IngestListener::bind(path, activated, admission, naming).await?;
         let target = format!("socket:{}", path.display());
-        Ok(Self { target, queue, desk, received: false, home: Home::OwnSocket { _listener: listener } })
+        Ok(Self::new(target, queue, desk, Home::OwnSocket { _listener: listener }))
     }
 
     /// The lines of an engine whose publisher has named it.
     #[must_use]
     pub fn joined(socket: &Path, Joined { id, names, desk, queue, .. }: Joined) -> Self {
         let target = format!("socket:{}", socket.display());
-        Self { target, queue, desk, received: false, home: Home::Shared { names, id } }
+        Self::new(target, queue, desk, Home::Shared { names, id })
+    }
+
+    fn new(target: String, queue: mpsc::UnboundedReceiver<Queued>, desk: Arc<Desk>, home: Home) -> Self {
+        Self { target, queue, lines: LineParser::default(), desk, received: false, home }
     }
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Presence {
@@ -72,11 +78,15 @@ impl Ingest {
             self.received = true;
             match queued {
                 Queued::Hello { process, settings, .. } => {
+                    // Its engine may be another one.
+                    self.lines = LineParser::default();
                     process.into_iter().for_each(|process| batch.push(Item::Process(process)));
                     batch.update_settings(settings);
                 }
-                Queued::Line { text, .. } => match text.and_then(|line| parse(&line)) {
-                    Ok(item) => batch.push(item),
+                Queued::Line { text, .. } => match text.and_then(|line| self.lines.parse(&line, &mut batch.keys)) {
+                    Ok(PublisherLine::Item(item)) => batch.push(item),
+                    // The first line of the connection may be one, and has been read before.
+                    Ok(PublisherLine::Hello(_)) => batch.reject(RejectReason::NotARecord),
                     Err(reason) => batch.reject(reason),
                 },
             }
@@ -103,12 +113,4 @@ impl Ingest {
 /// If it cannot.
 pub fn check(path: &Path) -> Result<(), OpenError> {
     unix_socket::check(path).map_err(|cause| OpenError::Socket { path: path.to_owned(), cause })
-}
-
-/// A hello is not expected here: it is the first line of a connection, which has been read before.
-fn parse(line: &[u8]) -> Result<Item, RejectReason> {
-    match parse_line(line)? {
-        PublisherLine::Item(item) => Ok(item),
-        PublisherLine::Hello(_) => Err(RejectReason::NotARecord),
-    }
 }

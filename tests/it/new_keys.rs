@@ -1,0 +1,82 @@
+//! A key that this version does not know is noticed, whatever kind of source has it: its name is in the API, the number on the page, and
+//! doctor says it. tests/it/server_page.rs tries the same with trtllm-serve.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+use serde_json::{Value, json};
+
+use crate::support::daemon::{Daemon, run};
+use crate::support::{ensure, until};
+
+const RECORD: &str = r#"{"iter": 1, "numActiveRequests": 0, "kvCacheStats": {"maxNumBlocks": 9, "wishes": 1}}"#;
+const ROWS: &str = r#"{"iter": 1, "requestStats": [{"id": 7, "stage": "QUEUED", "numDreams": 3}]}"#;
+const REQUEST: &str = r#"{"request_id": 7, "perf_metrics": {"timing_metrics": {"hoped_time": 1.5}}}"#;
+
+fn unread(daemon: &Daemon, model: &str) -> Value {
+    let engines = daemon.get("/api/v1/engines").json();
+    let mut engines = engines.as_array().unwrap().iter();
+    engines.find(|engine| engine["model"] == model).unwrap()["unreadKeys"].clone()
+}
+
+fn until_unread(daemon: &Daemon, model: &str, keys: &Value) {
+    until(|| ensure(unread(daemon, model) == *keys, || format!("{model}: {}", unread(daemon, model))));
+}
+
+#[test]
+fn keys_that_are_new_are_named_for_every_source_of_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("lines"), [RECORD, ROWS, REQUEST].join("\n")).unwrap();
+    fs::write(path("array"), format!("[{RECORD}]")).unwrap();
+    fs::write(path("python"), RECORD.replace('"', "'").replace('9', "None")).unwrap();
+    fs::create_dir(path("files")).unwrap();
+    fs::write(path("files").join("perf_metrics-server-gpu7-41-20261101T000000Z.jsonl"), format!("{REQUEST}\n"))
+        .unwrap();
+    let sources = ["lines", "array", "python"].map(|name| (name, format!("replay:{}", path(name).display())));
+    let files = ("files", format!("perf-metrics:{}?from_start=true", path("files").display()));
+    let socket = ("socket", format!("socket:{}", path("socket").display()));
+    let sources: Vec<_> = sources.into_iter().chain([files, socket]).collect();
+    let arguments = sources.iter().flat_map(|(model, source)| ["--source", source, "--model", model]);
+    let daemon = Daemon::start(&arguments.chain(["--gpu", "off"]).collect::<Vec<_>>());
+    let mut publisher = UnixStream::connect(path("socket")).unwrap();
+    let hello = json!({"hello": {"model": "socket", "version": "1"}});
+    writeln!(publisher, "{hello}\n{RECORD}\n{ROWS}\n{REQUEST}").unwrap();
+
+    let all = json!(["hoped_time", "numDreams", "wishes"]);
+    for (model, keys) in [
+        ("lines", &all),
+        ("array", &json!(["wishes"])),
+        ("python", &json!(["wishes"])),
+        ("files", &json!(["hoped_time"])),
+        ("socket", &all),
+    ] {
+        until_unread(&daemon, model, keys);
+        let number = daemon.page().get("trtllm_exporter_source_unread_keys", &[&format!("model={model}")]);
+        assert_eq!(number, keys.as_array().unwrap().len() as f64, "{model}");
+    }
+    daemon.until_logged(&["model=socket", "hoped_time numDreams wishes", "update the exporter"]);
+    // Doctor says nothing about an engine that has not worked for a while.
+    let mut iter = 1;
+    until(|| {
+        iter += 1;
+        writeln!(publisher, r#"{{"iter": {iter}, "iterLatencyMS": 9, "numActiveRequests": 1}}"#).unwrap();
+        let report = run(&["doctor", &format!("http://{}", daemon.address)]);
+        let text = String::from_utf8_lossy(&report.stdout);
+        let is_named = text.contains("engine-newer") && text.contains("hoped_time, numDreams, wishes");
+        ensure(is_named, || text.to_string())
+    });
+
+    // The next process has more of them than are kept.
+    let more: BTreeSet<String> = (0..100).map(|number| format!("\"key{number}\":1")).collect();
+    let more = more.into_iter().collect::<Vec<_>>().join(",");
+    let mut next = UnixStream::connect(path("socket")).unwrap();
+    let iter = iter + 1;
+    writeln!(next, "{hello}\n{{\"iter\":{iter},\"numActiveRequests\":0,{more}}}").unwrap();
+    until(|| {
+        let kept = unread(&daemon, "socket").as_array().map_or(0, Vec::len);
+        ensure(kept == 64, || format!("{kept} keys"))
+    });
+}
