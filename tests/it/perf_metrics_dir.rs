@@ -39,6 +39,12 @@ fn a_request_of_a_deployment_counts_once_and_the_engine_is_busy_meanwhile() {
     assert!((seconds - (1000.27 - 1000.001)).abs() < 1e-3, "{seconds}");
     assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=e2e", "outcome=met"]), 1);
     assert!(notice().is_null(), "{}", notice());
+    assert_eq!(page.find("nv_trt_llm_goodput_tokens_total", &[]), None, "nothing tells its length");
+    until(|| {
+        let report = run(&["doctor", &format!("http://{}", daemon.address)]);
+        let text = String::from_utf8_lossy(&report.stdout);
+        ensure(text.contains("goodput-unknown"), || text.to_string())
+    });
     let page = daemon.until_state(&[], "idle");
     assert_eq!((observed(&page), page.get("trtllm_exporter_source_records_missing", &[])), (1.0, 0.0));
 }

@@ -273,6 +273,7 @@ impl EngineSlot {
             cause: judged.verdict.cause(),
             completed: snapshot.totals.requests_completed as f64,
             has_no_latencies: snapshot.requests.source == LatencySource::None,
+            has_no_goodput: snapshot.requests.objectives.is_some_and(|totals| totals.goodput_tokens.is_none()),
             unread_keys,
             missing_endpoints: &source.missing_endpoints,
             bench: source.bench_report.as_deref(),

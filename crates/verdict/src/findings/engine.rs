@@ -52,6 +52,12 @@ finding_rules! {
          without the limit as a bound.",
         "perf_metrics_output_dir: DIR on the server, and --source trtllm-serve:…?perf_metrics_dir=DIR. Or enable_iter_req_stats: true, beside \
          enable_iter_perf_stats: true. Or limits that are bounds of the server's buckets.";
+    GOODPUT_UNKNOWN = "goodput-unknown", Engine, Info:
+        "Requests meet their objectives, and nothing tells how many tokens they have, so goodput is absent.",
+        "Requests of the last minute met all objectives, and no request of this engine has told its number of output tokens. The entries, the \
+         lines and the histograms of trtllm-serve have no such number of each request.",
+        "enable_iter_req_stats: true, beside enable_iter_perf_stats: true, and --source trtllm-serve:…?perf_metrics=false without \
+         perf_metrics_dir: objectives are then judged by request statistics, exact to one iteration. Or a publisher that sends outputTokens.";
     BELOW_BENCHMARK = "below-benchmark", Engine, Warning:
         "The engine generates fewer tokens per second than its benchmark did at equal concurrency.",
         "Output tokens per second are below 80 % of those of --bench-report, while the requests in the engine, the queue included, are on \
@@ -87,6 +93,8 @@ pub struct EngineCase<'a> {
     pub completed: f64,
     /// Nothing tells the times of its requests.
     pub has_no_latencies: bool,
+    /// It has objectives, and no request has told its number of output tokens.
+    pub has_no_goodput: bool,
     pub unread_keys: &'a [String],
     pub missing_endpoints: &'a [&'static str],
     pub bench: Option<&'a BenchReport>,
@@ -124,6 +132,10 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     if counts.met_all + counts.missed_all <= 0.0 && counts.unknown_all > 0.0 {
         let unknown = OBJECTIVES_UNKNOWN.about(subject);
         found.push(unknown.with("requests with an unknown outcome", counts.unknown_all, Unit::Count, None));
+    }
+    if case.has_no_goodput && counts.met_all > 0.0 {
+        let met = GOODPUT_UNKNOWN.about(subject);
+        found.push(met.with("requests that met all objectives", counts.met_all, Unit::Count, None));
     }
     found.extend(case.bench.and_then(|bench| below_benchmark(case, bench)));
     found

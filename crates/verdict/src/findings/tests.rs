@@ -29,6 +29,7 @@ struct Scene {
     notices: Notices,
     cause: Option<Cause>,
     has_no_latencies: bool,
+    has_no_goodput: bool,
     unread_keys: Vec<String>,
     bench: Option<BenchReport>,
 }
@@ -51,6 +52,7 @@ impl Scene {
             notices: Notices::default(),
             cause: None,
             has_no_latencies: false,
+            has_no_goodput: false,
             unread_keys: Vec::new(),
             bench: None,
         }
@@ -76,6 +78,7 @@ impl Scene {
             cause: self.cause,
             completed: 100.0,
             has_no_latencies: self.has_no_latencies,
+            has_no_goodput: self.has_no_goodput,
             unread_keys: &self.unread_keys,
             missing_endpoints: &[],
             bench: self.bench.as_ref(),
@@ -93,7 +96,7 @@ impl Scene {
 fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     assert_eq!(names(&Scene::new().found()), [""; 0]);
     type Change = fn(&mut Scene);
-    let cases: [(&str, Change); 8] = [
+    let cases: [(&str, Change); 9] = [
         ("engine-restarted", |scene| scene.after.counts.restarts = 1.0),
         ("source-failing", |scene| scene.after.arrivals.polls_failed = 6.0),
         ("records-rejected", |scene| scene.after.arrivals.records_rejected = 1.0),
@@ -101,6 +104,7 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
         ("engine-newer", |scene| scene.unread_keys.push("numDreams".to_owned())),
         ("request-latencies-missing", |scene| scene.has_no_latencies = true),
         ("objectives-unknown", |scene| scene.after.counts.unknown_all = 5.0),
+        ("goodput-unknown", |scene| (scene.has_no_goodput, scene.after.counts.met_all) = (true, 1.0)),
         ("statistics-incomplete", |scene| scene.after.counts.iterations_lost = 3.0),
     ];
     for (rule, change) in cases {
@@ -108,6 +112,7 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     }
     // Less than a tenth of the polls, and objectives of which some are known.
     assert_eq!(names(&Scene::with(|scene| scene.after.arrivals.polls_failed = 5.0)), [""; 0]);
+    assert_eq!(names(&Scene::with(|scene| scene.has_no_goodput = true)), [""; 0], "no request has met them");
     let known = Scene::with(|scene| (scene.after.counts.unknown_all, scene.after.counts.met_all) = (5.0, 1.0));
     assert_eq!(names(&known), [""; 0]);
 }
