@@ -50,6 +50,21 @@ fn has_no_numbers_of_the_server(page: &Page) {
 }
 
 #[test]
+fn frontends_that_have_counted_nothing_at_first_are_noticed_when_they_count() {
+    // Between two readings of a page, each frontend finishes more requests than they differ by.
+    let folder = tempfile::tempdir().expect("a folder");
+    let directory = folder.path().to_str().expect("UTF-8");
+    let flags = ["--frontends", "4", "--frontend-mode", "own", "--prometheus", "--perf-metrics-dir", directory];
+    let server = Lookalike::start_stopped(&steady(100), &flags);
+    let daemon = daemon(&server);
+    assert_eq!(notice(&daemon), None);
+    server.resume();
+    until_noticed(&daemon);
+    daemon.poll(&[], 3);
+    has_no_numbers_of_the_server(&daemon.page());
+}
+
+#[test]
 fn frontends_with_a_page_each_are_noticed_and_named_by_doctor() {
     let (server, _folder) = frontends("own");
     let daemon = daemon(&server);

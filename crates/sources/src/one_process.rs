@@ -1,7 +1,8 @@
 //! Whether one process answers on a port. A server may have several that share it, each with a page of its own: the system gives a
 //! connection to any of them, and no page says whose it is. But counts that fall are those of another process, or of a server that
 //! was replaced; and a server that was replaced does not fall twice. So a page is read several times over, each time over a
-//! connection of its own, if it is the first one or its counts have fallen.
+//! connection of its own, if it is the first one or its counts have fallen. Processes with equal load count as much between two readings
+//! as they differ, and then no count falls. So that is repeated whenever the counts have doubled.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -32,13 +33,15 @@ pub(super) trait ReadPage {
 pub(super) struct LastCounts {
     hasher: RandomState,
     counts: HashMap<u64, u64>,
+    /// The sum of the counts when the page was last read several times.
+    probed: u128,
 }
 
 impl LastCounts {
-    pub(super) fn of(page: &impl Counts) -> Self {
+    fn of(page: &impl Counts) -> Self {
         let hasher = RandomState::new();
         let counts = page.counts().map(|(series, count)| (hasher.hash_one(series), count)).collect();
-        Self { hasher, counts }
+        Self { hasher, counts, probed: sum(page) }
     }
 
     /// Whether a count of the page is lower.
@@ -48,16 +51,24 @@ impl LastCounts {
     }
 }
 
-/// Reads a page until it is certain whether one process answers. `last`: the counts of the last page, if there was one. The second
-/// value: several processes answer.
+fn sum(page: &impl Counts) -> u128 {
+    page.counts().map(|(_, count)| u128::from(count)).sum()
+}
+
+/// Reads a page until it is certain whether one process answers. `last`: the counts of the last page, if there was one. Returns its
+/// own counts, or `None` if several processes answer.
 pub(super) async fn read_until_certain<R: ReadPage>(
     reader: &mut R,
     last: Option<LastCounts>,
-) -> Result<(R::Page, bool), R::Error> {
+) -> Result<(R::Page, Option<LastCounts>), R::Error> {
     let start = Instant::now();
     let mut page = reader.read_page(false).await?;
-    if last.is_some_and(|last| !last.are_above(&page)) {
-        return Ok((page, false));
+    if let Some(last) = last
+        && !last.are_above(&page)
+        && (sum(&page) == 0 || sum(&page) < 2 * last.probed)
+    {
+        let counts = LastCounts { probed: last.probed, ..LastCounts::of(&page) };
+        return Ok((page, Some(counts)));
     }
     for _ in 0..PROBES {
         if start.elapsed() >= PROBE_TIME {
@@ -65,11 +76,12 @@ pub(super) async fn read_until_certain<R: ReadPage>(
         }
         let next = reader.read_page(true).await?;
         if LastCounts::of(&page).are_above(&next) {
-            return Ok((next, true));
+            return Ok((next, None));
         }
         page = next;
     }
-    Ok((page, false))
+    let counts = LastCounts::of(&page);
+    Ok((page, Some(counts)))
 }
 
 #[cfg(test)]
@@ -98,8 +110,8 @@ mod tests {
     async fn read(last: Option<u64>, pages: &[u64]) -> (u64, bool, usize) {
         let last = last.map(|count| LastCounts::of(&vec![("a", count), ("gone", 9)]));
         let mut pages = Pages(pages.to_vec());
-        let (page, several) = read_until_certain(&mut pages, last).await.unwrap();
-        (page[0].1, several, pages.0.len())
+        let (page, counts) = read_until_certain(&mut pages, last).await.unwrap();
+        (page[0].1, counts.is_none(), pages.0.len())
     }
 
     #[tokio::test]
@@ -109,6 +121,17 @@ mod tests {
         let replaced = [1, 1, 1, 2, 2, 2, 2, 2, 3, 3];
         assert_eq!(read(Some(5), &replaced).await, (3, false, 1));
         assert_eq!(read(None, &replaced).await, (3, false, 1));
+    }
+
+    #[tokio::test]
+    async fn processes_that_count_alike_are_noticed_when_their_counts_have_doubled() {
+        let mut pages = Pages(vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 9, 11, 10]);
+        let mut last = None;
+        for left in [13, 12, 3, 2] {
+            last = read_until_certain(&mut pages, last).await.unwrap().1;
+            assert!(last.is_some() && pages.0.len() == left, "{} of {left} pages are left", pages.0.len());
+        }
+        assert!(read_until_certain(&mut pages, last).await.unwrap().1.is_none());
     }
 
     #[tokio::test]

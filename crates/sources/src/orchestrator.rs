@@ -80,13 +80,10 @@ impl Orchestrator {
         }
         // The page after an error may be that of another orchestrator, so it is a first one.
         let last = self.last.take();
-        let (counts, several) = read_until_certain(self, last).await?;
-        self.several_processes = several;
-        if several {
-            return Ok(Vec::new());
-        }
-        self.last = Some(LastCounts::of(&counts));
-        Ok(counts)
+        let (counts, last) = read_until_certain(self, last).await?;
+        self.several_processes = last.is_none();
+        self.last = last;
+        Ok(if self.several_processes { Vec::new() } else { counts })
     }
 
     fn not_an_orchestrator(&self, status: Option<u16>) -> SourceError {

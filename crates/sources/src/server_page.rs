@@ -115,16 +115,14 @@ impl ServerPageReader {
 }
 
 async fn read(mut client: HttpClient, last: Option<LastCounts>) -> PageRead {
-    let page = read_until_certain(&mut client, last).await;
-    let last = page.as_ref().ok().map(|(page, _)| LastCounts::of(page));
-    let page = page.map(|(page, several)| match several {
-        true => {
+    match read_until_certain(&mut client, last).await {
+        Ok((page, None)) => {
             let metrics = ServerMetrics { config: page.metrics.config, several_frontends: true, ..Default::default() };
-            ServerPage { metrics, ..page }
+            PageRead { client, last: None, page: Ok(ServerPage { metrics, ..page }) }
         }
-        false => page,
-    });
-    PageRead { client, last, page }
+        Ok((page, last)) => PageRead { client, last, page: Ok(page) },
+        Err(error) => PageRead { client, last: None, page: Err(error) },
+    }
 }
 
 impl ReadPage for HttpClient {
