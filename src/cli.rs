@@ -30,7 +30,7 @@ use trtllm_service::log::LogFormat;
 
 pub use clients::{ClientOptions, DoctorArgs, ReportFormat, TopArgs};
 pub use record::{ExportArgs, RecordCommand};
-pub use what_if::WhatIfArgs;
+pub use what_if::{CompareArgs, WhatIfArgs};
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
@@ -243,6 +243,10 @@ pub enum Command {
     Top(TopArgs),
     /// Say what an engine would do with another limit or load. Exit code: 0, or 3 if the question is refused
     WhatIf(WhatIfArgs),
+    /// Compare two engines, or one at two times: URL@-2h, URL@2026-11-23T04:00:00Z, or URL@before for the run before the last
+    /// restart (earlier times need --record.dir of the exporter). Says what equal work costs, apart from the load. Exit code: 0,
+    /// or 3 if the costs cannot be compared
+    Compare(CompareArgs),
     /// Read a recording of the flight recorder (--record.dir)
     Record {
         #[command(subcommand)]

@@ -46,6 +46,7 @@ fn run(cli: &Cli) -> Result<u8, StartError> {
         Some(Command::Doctor(arguments)) => tools::doctor::run(arguments).map_err(StartError::from),
         Some(Command::Top(arguments)) => tools::top::run(arguments).map_err(StartError::from),
         Some(Command::WhatIf(arguments)) => tools::what_if::run(arguments).map_err(StartError::from),
+        Some(Command::Compare(arguments)) => tools::compare::run(arguments).map_err(StartError::from),
         Some(Command::Record { command }) => tools::record::run(command).map(|()| 0).map_err(StartError::from),
         Some(Command::Man) => {
             tools::man::run();

@@ -1,4 +1,4 @@
-//! The command line of `what-if`.
+//! The command lines of questions about engines: `what-if` and `compare`.
 
 use clap::Args;
 
@@ -22,6 +22,21 @@ pub struct WhatIfArgs {
     /// Another load, as a multiple of the present one
     #[arg(long, value_name = "FACTOR", default_value = "1x")]
     pub rate: String,
+
+    /// Output format: text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: ReportFormat,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Clone, Args)]
+pub struct CompareArgs {
+    #[command(flatten)]
+    pub connection: ClientOptions,
+
+    /// The engine, if an exporter has several: MODEL or MODEL:VERSION. Twice, if the second URL has another one
+    #[arg(long, value_name = "NAME")]
+    pub engine: Vec<String>,
 
     /// Output format: text or json
     #[arg(long, value_name = "FORMAT", default_value = "text")]

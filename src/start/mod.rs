@@ -8,7 +8,6 @@ mod opening;
 mod prepare;
 mod systemd;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,11 +28,12 @@ use trtllm_http::server::{HttpServer, MAX_CONNECTIONS};
 use trtllm_model::RecorderCounts;
 use trtllm_page::build;
 use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
-use trtllm_page::state::State;
+use trtllm_page::state::{BaselineFiles, State};
 use trtllm_recording::recorder::{Recorder, RecorderError};
 use trtllm_service::log;
 use trtllm_service::process::{self, FilePages};
 use trtllm_service::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
+use trtllm_service::small_file;
 use trtllm_service::supervise::Heartbeats;
 use trtllm_sources::socket::Admission;
 
@@ -224,7 +224,7 @@ async fn start(
     let mut drivers = Drivers::start(cli, engines, (sockets, recorder.clone()), &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
     tokio::spawn(Arc::clone(&state).keep_judging(stop.clone()));
-    tokio::spawn(Arc::clone(&state).keep_capacities(stop.clone()));
+    tokio::spawn(Arc::clone(&state).keep_models(stop.clone()));
     let (pages, tls) = pages(cli, &state, web, listeners, &heartbeats, limits.connections);
     let health = HttpServer {
         listeners: health_listeners,
@@ -244,7 +244,8 @@ async fn start(
 
     // A script waits for this file: it must not appear before a start-up that fails.
     if let Some(path) = &cli.port_file {
-        write_atomically(path, &addresses).map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
+        let written = small_file::replace(path, (addresses.join("\n") + "\n").as_bytes());
+        written.map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
     }
     tracing::info!(version = build::VERSION, revision = build::REVISION, "trtllm-exporter started");
     for address in &addresses {
@@ -352,7 +353,9 @@ fn counted_as(refusal: exporter_web_config::Refusal) -> HttpRefusal {
 fn start_recorder(cli: &Cli, state: &State) -> Result<Option<Arc<Recorder>>, RecorderError> {
     let Some(config) = cli.recorder() else { return Ok(None) };
     let counts = RecorderCounts::default();
+    let directory = config.directory.clone();
     let recorder = Recorder::start(config, counts.clone())?;
+    let _ = state.baselines.set(Arc::new(BaselineFiles::new(directory, counts.clone())));
     let _ = state.recorder.set(counts);
     Ok(Some(Arc::new(recorder)))
 }
@@ -376,18 +379,4 @@ async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, 
     let start = move || gpu::start(config, publish);
     let started = tokio::task::spawn_blocking(start).await.map_err(std::io::Error::other)?;
     Ok(Some(started?))
-}
-
-/// A reader never sees a partial file. The directory may be writable by others, so nothing that already exists is opened.
-fn write_atomically(path: &Path, lines: &[String]) -> std::io::Result<()> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".{}.part", std::process::id()));
-    // Left by a process with the same number, as in another container.
-    let _ = std::fs::remove_file(&part);
-    let mut file = std::fs::File::create_new(&part)?;
-    let written = file.write_all((lines.join("\n") + "\n").as_bytes()).and_then(|()| std::fs::rename(&part, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
-    written
 }

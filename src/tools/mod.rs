@@ -6,6 +6,7 @@ use trtllm_service::printable;
 
 pub mod catalog;
 pub mod check_config;
+pub mod compare;
 pub mod completions;
 pub mod doctor;
 pub mod dry_run;

@@ -1,24 +1,17 @@
 //! `what-if`: what an engine would do with another limit or load. It reads the engine's costs and requests from an exporter, and
 //! simulates the engine here.
 
-use serde::Deserialize;
 use serde_json::json;
 
-use trtllm_what_if::{Answer, Change, Forecast, Present, Range, ask};
+use trtllm_what_if::{Answer, Change, Forecast, Range, ask};
 
-use super::exporters::client::{Failure, targets};
+use super::exporters::client::targets;
+use super::exporters::model::{Model, model};
 use crate::cli::{ReportFormat, WhatIfArgs};
 use crate::config::ConfigError;
 
 /// Of a question that is refused.
 const REFUSED: u8 = 3;
-
-#[derive(Deserialize)]
-struct Model {
-    model: String,
-    version: String,
-    present: Present,
-}
 
 /// Prints the answer. Returns the exit code.
 ///
@@ -59,32 +52,7 @@ async fn read(arguments: &WhatIfArgs) -> Result<Model, ConfigError> {
         let why = "what-if asks one exporter; give one URL".to_owned();
         return Err(invalid("URL", &arguments.connection.urls.join(" "), why));
     };
-    let mut path = "/api/v1/model".to_owned();
-    if let Some(engine) = &arguments.engine {
-        let query = form_urlencoded::Serializer::new(String::new()).append_pair("engine", engine).finish();
-        path = format!("{path}?{query}");
-    }
-    let body = target.client().get(&path).await;
-    let body = body.map_err(|failure| unread(&failure, &target.url, arguments))?;
-    let api = serde_json::from_slice::<Model>(&body);
-    api.map_err(|error| {
-        invalid("URL", &target.url, format!("the answer is not that of an exporter of this version: {error}"))
-    })
-}
-
-fn unread(failure: &Failure, url: &str, arguments: &WhatIfArgs) -> ConfigError {
-    let several = "choose one of the engines with --engine MODEL or MODEL:VERSION (trtllm-exporter top lists them)";
-    match (failure, &arguments.engine) {
-        (Failure::Status(404), Some(engine)) => invalid("--engine", engine, format!("no such engine; {several}")),
-        (Failure::Status(404), None) => {
-            invalid("URL", url, "no engine, or an exporter older than this command; update the exporter".to_owned())
-        }
-        (Failure::Status(400), _) => invalid("URL", url, format!("the exporter has several engines; {several}")),
-        (Failure::Status(503), _) => {
-            invalid("URL", url, "the polls of this engine do not end; look at trtllm-exporter doctor".to_owned())
-        }
-        (failure, _) => invalid("URL", url, failure.to_string()),
-    }
+    model(target, arguments.engine.as_deref(), None).await
 }
 
 fn text(model: &Model, arguments: &WhatIfArgs, answer: &Answer) -> String {

@@ -111,7 +111,7 @@ grep -q 'violates PodSecurity "restricted' "$work/refused" || fail "$(cat "$work
 say "the pods with podResources are refused there, as documented"
 
 kubectl delete deployment llama >/dev/null
-for file in deploy/kubernetes/*.yaml deploy/kubernetes/autoscaling/{hpa,keda}.yaml deploy/kubernetes/gateway/inferencepool.yaml; do
+for file in deploy/kubernetes/*.yaml deploy/kubernetes/autoscaling/{hpa,keda,keda-headroom}.yaml deploy/kubernetes/gateway/inferencepool.yaml; do
   kubectl apply --validate=strict --dry-run=server -f "$file" >/dev/null || fail "$file"
 done
 kubectl apply --validate=strict --dry-run=server -f deploy/kubernetes/autoscaling/llm-d.yaml >/dev/null

@@ -1,8 +1,10 @@
 //! The published data: an immutable snapshot per engine and one of all GPUs. Writers replace snapshots; readers never wait.
 
+mod baselines;
 mod engine;
 mod fold_readers;
 mod judging;
+mod models;
 mod slot;
 mod source;
 
@@ -16,6 +18,7 @@ use trtllm_model::gpu::GpuInventory;
 use trtllm_model::{EngineName, RecorderCounts, RefusedPublishers};
 use trtllm_service::shutdown::Shutdown;
 
+pub use baselines::BaselineFiles;
 pub use engine::EngineSnapshot;
 pub use judging::Judged;
 pub use slot::{EngineOrigin, EngineSlot, Place, copy_to_keep};
@@ -37,6 +40,8 @@ pub struct State {
     pub refused_publishers: RefusedPublishers,
     /// Unset without a recorder.
     pub recorder: OnceLock<RecorderCounts>,
+    /// Where engines are kept over restarts. Unset without a recorder.
+    pub baselines: OnceLock<Arc<BaselineFiles>>,
     pub config_reload: ConfigReload,
     /// What the search for engines found, each with its address. For people.
     pub discovery: ArcSwap<Vec<(String, String)>>,
@@ -79,6 +84,7 @@ impl State {
             changes: Arc::default(),
             refused_publishers: RefusedPublishers::default(),
             recorder: OnceLock::new(),
+            baselines: OnceLock::new(),
             config_reload: ConfigReload::default(),
             discovery: ArcSwap::default(),
         };

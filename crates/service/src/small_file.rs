@@ -1,7 +1,7 @@
-//! Reads configuration files. Their length is limited: a device such as `/dev/zero` has no end. Knows which files are streams.
+//! Reads and replaces small files. Their length is limited: a device such as `/dev/zero` has no end. Knows which files are streams.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
@@ -19,6 +19,24 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
         true => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {} MiB", MAX >> 20))),
         false => Ok(content),
     }
+}
+
+/// Writes a file so that a reader never sees a partial one. The directory may be writable by others, so nothing that already exists
+/// is opened.
+///
+/// # Errors
+/// If it cannot be written. Then the old file, if there is one, stays.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    // Left by a process with the same number, as in another container.
+    let _ = std::fs::remove_file(&part);
+    let mut file = File::create_new(&part)?;
+    let written = file.write_all(content).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    written
 }
 
 /// Whether the file is a pipe or a device: opening or reading it may wait, and takes what another reader expects.

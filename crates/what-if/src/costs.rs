@@ -64,9 +64,11 @@ impl Place {
 
 impl Costs {
     pub(crate) fn of(present: &Present) -> Option<Self> {
-        let prices = present.prices?;
-        let known: Vec<Known> = present
-            .equal_work
+        Self::new(&present.equal_work, present.prices?)
+    }
+
+    pub(crate) fn new(equal_work: &[EqualWork], prices: Prices) -> Option<Self> {
+        let known: Vec<Known> = equal_work
             .iter()
             .map(|work| Known {
                 work: *work,
@@ -74,7 +76,7 @@ impl Costs {
                 trust: work.iterations.min(50.0),
             })
             .collect();
-        let largest = |of: fn(&EqualWork) -> f64| present.equal_work.iter().map(of).fold(0.0, f64::max);
+        let largest = |of: fn(&EqualWork) -> f64| equal_work.iter().map(of).fold(0.0, f64::max);
         let largest = Work {
             context_tokens: largest(|work| work.context_tokens),
             generation_tokens: largest(|work| work.generation_tokens),
@@ -98,6 +100,19 @@ impl Costs {
         let beyond = self.beyond(work);
         let of_prices = self.prices.error.max(LEAST_ERROR_OF_PRICES);
         Seconds { mean: sum / weights, error: ERROR_OF_KNOWN + of_prices * (far + beyond.log2().max(0.0) / 2.0) }
+    }
+
+    /// By the nearest known work alone, whose neighbours may lie beyond a step of the costs.
+    pub(crate) fn by_nearest(&self, work: &EqualWork) -> Option<Seconds> {
+        let at = Place::of(work.context_tokens, work.generation_tokens);
+        let distance = |known: &&Known| at.squared_distance(known.at);
+        let nearest = self.known.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)))?;
+        let work = Work {
+            context_tokens: work.context_tokens,
+            generation_tokens: work.generation_tokens,
+            kv_tokens: work.kv_tokens,
+        };
+        Some(Seconds { mean: self.carried(&nearest.work, &work), error: self.seconds(&work).error })
     }
 
     /// What known work took, and the price of the difference. Prices correct by at most the half downwards.

@@ -4,11 +4,14 @@
 
 pub mod answer;
 mod ask;
+pub mod baselines;
 pub mod change;
+pub mod compare;
 mod costs;
 mod headroom;
 mod load;
 mod measured;
+pub mod output;
 pub mod present;
 mod random;
 mod replay;
@@ -17,5 +20,6 @@ mod scheduler;
 pub use answer::{Answer, Forecast, Range};
 pub use ask::ask;
 pub use change::Change;
+pub use compare::{Comparison, compare};
 pub use headroom::{Headroom, capacity};
 pub use present::Present;

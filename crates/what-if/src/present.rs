@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use trtllm_engine::EngineFold;
-use trtllm_engine::iteration_sums::IterationSums;
+use trtllm_engine::window::{Span, Window};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -25,6 +25,23 @@ pub struct Present {
     pub static_batching: bool,
     /// Two engines serve each request.
     pub disaggregated: bool,
+    /// What the last minutes were like. Absent without iterations in them.
+    pub workload: Option<Workload>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Workload {
+    pub requests_per_second: f64,
+    /// Means of the requests whose lengths are known.
+    pub prompt_tokens: Option<f64>,
+    pub output_tokens: Option<f64>,
+    /// Share of the prompts' tokens that was found in the KV cache.
+    pub cached_share: Option<f64>,
+    /// Mean number of requests in an iteration.
+    pub batch: f64,
+    /// Share of the iterations' time in iterations with prompts.
+    pub context_share: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,10 +119,15 @@ pub struct Objectives {
     pub e2e: Option<f64>,
 }
 
+/// Seconds over which the slowdown and drafts are taken, and those of the workload.
+const RECENT: f64 = 60.0;
+const MINUTES: f64 = 300.0;
+
 impl Present {
-    /// `recent`: sums over the last minutes.
+    /// `window`: the last minutes of the engine.
     #[must_use]
-    pub fn of(engine: &EngineFold, recent: &IterationSums) -> Self {
+    pub fn of(engine: &EngineFold, window: &Window) -> Self {
+        let recent = &window.span(RECENT).map(|span| span.sums).unwrap_or_default();
         let latest = engine.latest();
         let limit = |of: fn(&trtllm_engine::Latest) -> trtllm_engine::latest::EngineLimits, configured: Option<i64>| {
             let limits = latest.map(of).unwrap_or_default();
@@ -143,6 +165,7 @@ impl Present {
             }),
             equal_work: model.equal_work().map(EqualWork::from).collect(),
             drafts,
+            workload: window.span(MINUTES).and_then(|span| Workload::of(&span, &requests)),
             requests,
             objectives: Objectives {
                 ttft: seconds(objective.ttft),
@@ -155,6 +178,30 @@ impl Present {
             static_batching: recent.static_slots > 0.0,
             disaggregated: totals.disaggregated_requests > 0,
         }
+    }
+}
+
+impl Workload {
+    /// `span`: the last minutes. `requests`: by arrival.
+    #[must_use]
+    pub fn of(span: &Span, requests: &[Request]) -> Option<Self> {
+        let sums = &span.sums;
+        if sums.iterations <= 0.0 {
+            return None;
+        }
+        let last = requests.last().map_or(0.0, |request| request.arrived);
+        let recent = &requests[requests.partition_point(|request| request.arrived < last - span.seconds)..];
+        let sum = |of: fn(&Request) -> u32| recent.iter().map(|request| f64::from(of(request))).sum::<f64>();
+        let mean = |of: fn(&Request) -> u32| (!recent.is_empty()).then(|| sum(of) / recent.len() as f64);
+        let prompts = sum(|request| request.prompt);
+        Some(Self {
+            requests_per_second: span.rate(span.counts.completed),
+            prompt_tokens: mean(|request| request.prompt),
+            output_tokens: mean(|request| request.output),
+            cached_share: (prompts > 0.0).then(|| sum(|request| request.cached) / prompts),
+            batch: sums.scheduled / sums.iterations,
+            context_share: (sums.seconds > 0.0).then(|| 1.0 - sums.generation_seconds / sums.seconds),
+        })
     }
 }
 

@@ -219,6 +219,13 @@ def build():
             ),
             line("Power", "Power of the engine's GPUs, idle time included. No data if it is not certain which GPUs are the engine's alone.", "watt", (energy, "power")),
             line("Energy per token", "Joules per token of a generation phase, idle time included. It rises when the engine has little load.", "joule", (f"{energy} / ({tokens} > 0)", "energy")),
+            line(
+                "How far from the limit",
+                "Output tokens per second and GPU, and per joule, relative to the benchmark report and to the engine's best hour. Low with little load. docs/compare.md has what it assumes.",
+                "percentunit",
+                (each("nv_trt_llm_throughput_of_reference_ratio", operation="max", more=", reference"), "tokens/s of {{reference}}"),
+                (each("nv_trt_llm_tokens_per_joule_of_reference_ratio", operation="max", more=", reference"), "tokens/J of {{reference}}"),
+            ),
         ],
         "+Statistics": [
             rows(

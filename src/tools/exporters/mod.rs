@@ -2,3 +2,4 @@
 
 pub mod api;
 pub(crate) mod client;
+pub(crate) mod model;

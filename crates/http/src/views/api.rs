@@ -116,6 +116,10 @@ pub struct InvalidQuery {
 }
 
 impl InvalidQuery {
+    pub(super) fn not_found(parameter: &'static str, error: String) -> Self {
+        Self { parameter, error, not_found: true }
+    }
+
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({"parameter": self.parameter, "error": self.error})
@@ -153,7 +157,7 @@ pub(super) fn chosen_engine(query: &str, state: &State) -> Result<Arc<EngineSlot
 }
 
 /// The last value of a parameter. Unknown parameters are ignored, as on the metrics page.
-fn parameter<T>(
+pub(super) fn parameter<T>(
     query: &str,
     parameter: &'static str,
     parse: impl Fn(&str) -> Option<T>,

@@ -1,32 +1,73 @@
-//! What is known of one engine for questions about it: the costs of its iterations, and its last requests.
+//! What is known of one engine for questions about it: the costs of its iterations, and its last requests. Of earlier times, what
+//! was kept in the directory of the recorder.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trtllm_page::state::State;
+use trtllm_page::state::{EngineSlot, State};
 use trtllm_what_if::Present;
+use trtllm_what_if::baselines::Run;
 
-use super::api::{InvalidQuery, chosen_engine};
+use super::api::{InvalidQuery, chosen_engine, parameter, without_nulls};
 
 /// The fold is copied when the engine's next poll ends.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Seconds over which slowdown and drafts are taken.
-const RECENT: f64 = 60.0;
+
+/// A time in the past: seconds since 1970, or the end of the run before the present one.
+#[derive(Clone, Copy)]
+enum At {
+    Time(f64),
+    Before,
+}
 
 /// `None` if the engine's polls do not end, or too many readers wait.
 ///
 /// # Errors
-/// When a parameter is invalid.
+/// When a parameter is invalid, or nothing is kept of the time that is asked for.
 pub async fn model(state: &State, query: &str) -> Result<Option<Value>, InvalidQuery> {
     let engine = chosen_engine(query, state)?;
+    let at = parameter(query, "at", parse_time, |value| format!("at={value} is not a Unix time or the word before"))?;
+    if let Some(at) = at {
+        return kept(state, engine, at).await.map(Some);
+    }
     let copied = tokio::time::timeout(PATIENCE, engine.read_fold()).await;
     let Some(fold) = copied.ok().and_then(Result::ok) else { return Ok(None) };
-    let recent = engine.with_judged(|judged| judged.window.span(RECENT)).map(|span| span.sums).unwrap_or_default();
-    let present = Present::of(&fold, &recent);
-    Ok(Some(json!({
+    let present = engine.with_judged(|judged| Present::of(&fold, &judged.window));
+    Ok(Some(answer(&engine, None, &engine.run(), &present)))
+}
+
+fn parse_time(text: &str) -> Option<At> {
+    match text {
+        "before" => Some(At::Before),
+        text => text.parse().ok().filter(|time: &f64| time.is_finite()).map(At::Time),
+    }
+}
+
+async fn kept(state: &State, engine: Arc<EngineSlot>, at: At) -> Result<Value, InvalidQuery> {
+    let nothing = |why: &str| InvalidQuery::not_found("at", why.to_owned());
+    let Some(files) = state.baselines.get().map(Arc::clone) else {
+        return Err(nothing("nothing is kept; set --record.dir"));
+    };
+    let read = move || {
+        let kept = files.read(&engine.name);
+        let found = match at {
+            At::Time(time) => kept.at(time),
+            At::Before => kept.before(&engine.run()),
+        };
+        found.map(|found| answer(&engine, Some(found.at), &found.run, &found.present))
+    };
+    let read = tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(read)).await;
+    read.ok().and_then(Result::ok).flatten().ok_or_else(|| nothing("nothing is kept of this time"))
+}
+
+fn answer(engine: &EngineSlot, at: Option<f64>, run: &Run, present: &Present) -> Value {
+    without_nulls(&json!({
         "apiVersion": super::API_VERSION,
         "model": engine.name.model,
         "version": engine.name.version,
+        "at": at,
+        "run": run,
         "present": present,
-    })))
+    }))
 }

@@ -8,7 +8,7 @@ use trtllm_engine::request_totals::LatencySource;
 use trtllm_engine::{EngineState, Latest};
 use trtllm_model::gpu::EngineGpus;
 use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
-use trtllm_model::{EngineName, ErrorKind};
+use trtllm_model::{BenchReport, EngineName, ErrorKind};
 
 use super::catalog::Id;
 use super::catalog::table::{OF_ENGINES, OF_ORCHESTRATORS};
@@ -117,8 +117,8 @@ impl EngineSeries {
 
     /// What limits the engine.
     #[must_use]
-    pub fn verdict_page(&self, judged: &Judged) -> Page {
-        verdict_page(&self.labels, judged)
+    pub fn verdict_page(&self, judged: &Judged, bench: Option<&BenchReport>) -> Page {
+        verdict_page(&self.labels, judged, bench)
     }
 
     /// What the Kubernetes gateway's picker reads. An engine that refuses connections leaves at once: waiting until it is stale

@@ -129,7 +129,10 @@ impl PageBuilder {
     fn verdicts(&self, state: &State) -> Page {
         let series = self.series(state);
         let all = series.of.iter().zip(series.engines.iter());
-        Page::join(all.map(|(series, engine)| engine.with_judged(|judged| series.verdict_page(judged))))
+        Page::join(all.map(|(series, engine)| {
+            let bench = engine.snapshot().source.bench_report.clone();
+            engine.with_judged(|judged| series.verdict_page(judged, bench.as_deref()))
+        }))
     }
 
     /// The series of all engines of `state`. Their labels are made again only for engines that have joined.

@@ -7,9 +7,22 @@ use trtllm_engine::lifecycle::Stages;
 use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::request_totals::RequestTotals;
 use trtllm_engine::{EngineFold, EngineState, EngineTotals, Health, Latest};
-use trtllm_model::EngineAbout;
+use trtllm_model::server_metrics::ConfigSection;
+use trtllm_model::{EngineAbout, EngineSettings};
 
 use super::source::SourceStatus;
+
+/// Settings with trtllm-serve's own names for them.
+const OF_SERVER: [(&str, ConfigSection, &str); 8] = [
+    ("dtype", ConfigSection::Model, "dtype"),
+    ("quantization", ConfigSection::Model, "quantization"),
+    ("tensor_parallel_size", ConfigSection::Parallel, "tensor_parallel_size"),
+    ("pipeline_parallel_size", ConfigSection::Parallel, "pipeline_parallel_size"),
+    ("expert_parallel_size", ConfigSection::Parallel, "expert_parallel_size"),
+    ("kv_cache_dtype", ConfigSection::KvCache, "cache_dtype"),
+    ("tokens_per_block", ConfigSection::KvCache, "page_size"),
+    ("speculative_method", ConfigSection::Speculative, "spec_method"),
+];
 
 /// One engine at one moment.
 #[derive(Debug, Clone)]
@@ -75,5 +88,28 @@ impl EngineSnapshot {
         self.orchestrator = engine.orchestrator().cloned().map(Box::new);
         self.source.clone_from(source);
         self.about.clone_from(about);
+    }
+
+    /// Values by the label of `nv_trt_llm_engine_config_info`, as far as the engine tells them.
+    #[must_use]
+    pub fn settings(&self) -> [(&'static str, Option<String>); EngineSettings::NAMES.len()] {
+        let of_server = |label: &str| {
+            let (_, section, name) = OF_SERVER.iter().find(|(known, ..)| *known == label)?;
+            let settings = self.requests.server.config.get(section)?;
+            settings.iter().find(|(setting, _)| setting == name).map(|(_, value)| value.clone())
+        };
+        let latest = self.latest.as_ref();
+        // 0 means that the engine does not tell.
+        let number = |number: Option<i64>| number.filter(|number| *number > 0).map(|number| number.to_string());
+        let of_records = |label: &str| match label {
+            "tokens_per_block" => number(latest?.kv?.tokens_per_block),
+            "max_batch_size" => number(latest?.batch_size_limits.fixed),
+            "max_num_tokens" => number(latest?.token_limits.fixed),
+            _ => None,
+        };
+        let of_about = |label: &str| self.about.settings.get(label).map(str::to_owned);
+        // Records come from the running engine, so they take precedence over its configuration.
+        let told = |label| of_server(label).or_else(|| of_records(label)).or_else(|| of_about(label));
+        EngineSettings::NAMES.map(|label| (label, told(label)))
     }
 }

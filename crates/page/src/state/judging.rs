@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use trtllm_engine::EngineState;
 use trtllm_engine::request_totals::LatencySource;
 use trtllm_engine::window::{Arrivals, Mark, SLOT_SECONDS, Window};
-use trtllm_model::ErrorKind;
-use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState};
+use trtllm_model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState};
 use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
+use trtllm_model::{BenchReport, ErrorKind};
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::{log, supervise};
 use trtllm_verdict::findings::engine::EngineCase;
@@ -22,7 +22,8 @@ use trtllm_verdict::findings::{self, Finding};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::judge::{Steady, judge, judge_orchestrator};
 use trtllm_verdict::reading::{Given, Notices, Reading, Silence};
-use trtllm_what_if::{Headroom, Present, capacity};
+use trtllm_what_if::Headroom;
+use trtllm_what_if::output::{Best, LastHour, Output, OutputRatios};
 
 use super::{EngineSlot, EngineSnapshot, StartPhase, State};
 
@@ -34,7 +35,13 @@ pub struct Judged {
     /// Iterations of the last minute ÷ what the engine's own past says for equal work.
     pub slowdown: Option<f64>,
     /// Requests a second that it could serve, by the costs of its iterations.
-    capacity: Option<f64>,
+    pub(super) capacity: Option<f64>,
+    pub(super) last_hour: LastHour,
+    pub(super) best: Best,
+    /// Restarts of the engine so far, and when the last one was, or the exporter began to judge: in seconds since 1970.
+    run: Option<(u64, f64)>,
+    /// When the engine was last kept, on the clock of the window.
+    pub(super) kept_at: Option<f64>,
     pub findings: Vec<Finding>,
     /// Of an orchestrator: the last minute, oldest first.
     orchestrator: VecDeque<OrchestratorMark>,
@@ -57,18 +64,51 @@ struct AroundMarks {
 }
 
 /// Seconds over which arrivals count.
-const RECENT: f64 = 60.0;
-/// How often the capacity of an engine is simulated. With many engines, simulations are a second apart, because each keeps a CPU busy.
-const CAPACITIES_EVERY: Duration = Duration::from_secs(60);
-const LEAST_BETWEEN: Duration = Duration::from_secs(1);
-/// An engine publishes its fold when a poll ends.
-const FOLD_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const RECENT: f64 = 60.0;
 
 impl Judged {
     /// Absent while the data cannot tell it.
     #[must_use]
     pub fn headroom(&self) -> Option<Headroom> {
         Headroom::of(&self.window.span(RECENT)?, self.window.waiting(RECENT), self.capacity)
+    }
+
+    /// Present output ÷ that of the benchmark, and ÷ that of the best hour.
+    #[must_use]
+    pub fn output_ratios(&self, bench: Option<&BenchReport>) -> [OutputRatios; 2] {
+        let Some(now) = self.last_hour.present() else { return Default::default() };
+        let of_benchmark = bench.map(|bench| OutputRatios::of_benchmark(&now, bench)).unwrap_or_default();
+        [of_benchmark, OutputRatios::of_best(&now, &self.best)]
+    }
+
+    /// When the present run of the engine began, in seconds since 1970.
+    #[must_use]
+    pub fn run_since(&self) -> f64 {
+        self.run.map_or(0.0, |(_, since)| since)
+    }
+
+    fn follow_output(&mut self, snapshot: &EngineSnapshot, gpus: Option<&EngineGpus>, at: f64, wall: f64) {
+        let restarts = snapshot.totals.engine_restarts;
+        if self.run.is_none_or(|(before, _)| before != restarts) {
+            self.run = Some((restarts, wall.floor()));
+        }
+        let sums = &snapshot.iteration_sums;
+        if snapshot.totals.is_sampled() {
+            self.last_hour = LastHour::default();
+            return;
+        }
+        self.last_hour.push(Output {
+            at,
+            // The first token of a request comes from its context phase.
+            tokens: sums.generation_requests + sums.accepted_tokens + snapshot.totals.requests_started as f64,
+            iterations: snapshot.totals.iterations as f64,
+            unseen: (snapshot.totals.iterations_lost + snapshot.totals.iterations_unreported) as f64,
+            joules: gpus.and_then(|gpus| gpus.energy_joules),
+            gpus: gpus.map_or(0, |gpus| gpus.uuids.len()),
+        });
+        if let Some(hour) = self.last_hour.hour() {
+            self.best.merge(&Best::of(&hour, wall), wall);
+        }
     }
 
     /// What an orchestrator counted in the last seconds.
@@ -94,27 +134,6 @@ impl State {
                 }
                 () = shutdown.wait() => return,
             };
-        }
-    }
-
-    /// Simulates what each engine could serve, one after the other, until the end of the process.
-    pub async fn keep_capacities(self: Arc<Self>, mut shutdown: Shutdown) {
-        loop {
-            let slots = Arc::clone(&self.slots());
-            let pause = (CAPACITIES_EVERY / slots.len().max(1) as u32).max(LEAST_BETWEEN);
-            for slot in slots.iter() {
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = shutdown.wait() => return,
-                }
-                slot.update_capacity().await;
-            }
-            if slots.is_empty() {
-                tokio::select! {
-                    () = tokio::time::sleep(CAPACITIES_EVERY) => {}
-                    () = shutdown.wait() => return,
-                }
-            }
         }
     }
 
@@ -210,17 +229,6 @@ fn mark(gpu: &GpuSnapshot, at: f64) -> GpuMark {
 }
 
 impl EngineSlot {
-    async fn update_capacity(&self) {
-        let recent = self.with_judged(|judged| judged.window.span(RECENT)).map(|span| span.sums);
-        // Nothing is copied of an engine without work.
-        let Some(recent) = recent.filter(|sums| sums.iterations > 0.0) else { return };
-        let copied = tokio::time::timeout(FOLD_WITHIN, self.read_fold()).await;
-        let Some(fold) = copied.ok().and_then(Result::ok) else { return };
-        let simulated = tokio::task::spawn_blocking(move || capacity(&Present::of(&fold, &recent)));
-        let capacity = simulated.await.ok().flatten().map(|capacity| capacity.value);
-        self.judged.lock().capacity = capacity;
-    }
-
     fn judge(&self, gpus: &[GpuWindow], at: f64, wall: f64) {
         let snapshot = self.snapshot();
         let subject = format!("{} {}", self.name.model, self.name.version);
@@ -241,6 +249,7 @@ impl EngineSlot {
             judged.findings.extend(findings::engine::newer(&subject, unread_keys, &source.missing_endpoints));
             return;
         }
+        judged.follow_output(&snapshot, self.gpus().as_deref(), at, wall);
         let latest = snapshot.latest.as_ref();
         let parts = (&snapshot.totals, &snapshot.requests, latest, snapshot.iteration_sums);
         let arrivals = arrivals(&snapshot);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod cases;
+mod compare;
 mod headroom;
 mod observed;
 mod table;

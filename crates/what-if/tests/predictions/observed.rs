@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use trtllm_engine::EngineFold;
-use trtllm_engine::iteration_sums::{ConfiguredLimits, IterationSums};
+use trtllm_engine::iteration_sums::ConfiguredLimits;
 use trtllm_engine::window::{Mark, SLOT_SECONDS, Window};
 use trtllm_model::Objectives;
 use trtllm_recording::Item;
@@ -45,9 +45,7 @@ pub(crate) fn watch(
             window.push(Mark::of(&fold, time));
         }
         if let Some(at) = times.next_if(|at| time >= *at) {
-            // The slowdown is that of the last minute.
-            let recent = window.span(60.0).map(|span| span.sums).unwrap_or_default();
-            each(at, present_of(config, &fold, &recent), &window);
+            each(at, present_of(config, &fold, &window), &window);
         }
         if times.peek().is_none() {
             return;
@@ -78,8 +76,8 @@ pub(crate) fn watch(
     }
 }
 
-fn present_of(config: &Config, fold: &EngineFold, recent: &IterationSums) -> Present {
-    let mut present = Present::of(fold, recent);
+fn present_of(config: &Config, fold: &EngineFold, window: &Window) -> Present {
+    let mut present = Present::of(fold, window);
     // The engine's settings tell it.
     present.limits.chunked_context = Some(config.limits.chunked_context);
     present.limits.policy = match config.limits.policy {

@@ -72,6 +72,7 @@ static OTHERS: &[(Switch, &[Id])] = &[
     (Switch::Any, &[Id::EngineState, Id::EngineInfo]),
     (Switch::Any, &[Id::LimitedBy, Id::LimitedBySince, Id::LimitedBySeverity]),
     (Switch::Iterations, &[Id::IterationSlowdown, Id::Capacity, Id::Headroom]),
+    (Switch::Iterations, &[Id::ThroughputOfReference, Id::EfficiencyOfReference]),
     (Switch::Any, &[Id::EngineGpuInfo, Id::EngineGpuEnergy, Id::EngineGpuSeconds, Id::EngineGpuCost]),
     (
         Switch::Rows,

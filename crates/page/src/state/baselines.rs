@@ -1,0 +1,167 @@
+//! Keeps what engines were like in the directory of the flight recorder, in one small file an engine, so that a restart of the
+//! exporter does not lose it.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use trtllm_model::{EngineName, RecorderCounts};
+use trtllm_service::small_file;
+use trtllm_what_if::baselines::{Baselines, Snapshot};
+use trtllm_what_if::output::Best;
+
+const PREFIX: &str = "baselines-";
+/// Files of all engines. With a further one, the oldest is deleted.
+const MOST_FILES: usize = 256;
+/// Longest name of a file. File systems take 255 bytes, and one is written beside it first.
+const MAX_NAME: usize = 200;
+/// Bytes of a file's text, which has at most 32 states of about 10 KB.
+const MAX_TEXT: u64 = 4 << 20;
+
+/// The files of all engines.
+#[derive(Debug)]
+pub struct BaselineFiles {
+    directory: PathBuf,
+    counts: RecorderCounts,
+    is_failing: AtomicBool,
+    is_writing: AtomicBool,
+}
+
+impl BaselineFiles {
+    /// `directory`: that of the recorder, which has its lock.
+    #[must_use]
+    pub fn new(directory: PathBuf, counts: RecorderCounts) -> Self {
+        Self { directory, counts, is_failing: AtomicBool::default(), is_writing: AtomicBool::default() }
+    }
+
+    /// What is kept of an engine. A file that is missing or broken holds nothing.
+    #[must_use]
+    pub fn read(&self, engine: &EngineName) -> Baselines {
+        self.path(engine).and_then(|path| read(&path)).unwrap_or_default()
+    }
+
+    /// Writes one file at a time, because a disk may hang. False if another one is being written.
+    pub(super) fn begin(&self) -> bool {
+        !self.is_writing.swap(true, Ordering::Acquire)
+    }
+
+    /// Adds what an engine is like, and returns its best hours so far. Only after [`Self::begin`].
+    pub(super) fn add(&self, engine: &EngineName, snapshot: Option<Snapshot>, mut best: Best, now: f64) -> Best {
+        let mut kept = self.read(engine);
+        best.merge(&kept.best, now);
+        if let Some(snapshot) = snapshot {
+            kept.push(snapshot);
+            kept.best = best;
+            self.note(self.write(engine, &kept));
+        }
+        self.is_writing.store(false, Ordering::Release);
+        best
+    }
+
+    fn write(&self, engine: &EngineName, kept: &Baselines) -> io::Result<()> {
+        let path = self.path(engine)?;
+        if !path.exists() {
+            self.make_room()?;
+        }
+        small_file::replace(&path, &zstd::encode_all(&*serde_json::to_vec(kept)?, 0)?)
+    }
+
+    fn note(&self, written: io::Result<()>) {
+        let was_failing = self.is_failing.swap(written.is_err(), Ordering::Relaxed);
+        match written {
+            Ok(()) if was_failing => tracing::info!("baselines of engines are written again"),
+            Ok(()) => {}
+            Err(error) => {
+                self.counts.failed();
+                if !was_failing {
+                    tracing::warn!(%error, "the baseline of an engine was not written; free space on the disk, or change --record.dir");
+                }
+            }
+        }
+    }
+
+    fn path(&self, engine: &EngineName) -> io::Result<PathBuf> {
+        let mut name = PREFIX.to_owned();
+        for letter in format!("{}:{}", engine.model, engine.version).bytes() {
+            match letter {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' => name.push(letter.into()),
+                other => name += &format!("_{other:02x}"),
+            }
+        }
+        match name.len() > MAX_NAME {
+            true => {
+                Err(io::Error::new(io::ErrorKind::InvalidFilename, "the name of the engine is too long for a file"))
+            }
+            false => Ok(self.directory.join(name + ".json.zst")),
+        }
+    }
+
+    /// Engines of a socket may have any number of names.
+    fn make_room(&self) -> io::Result<()> {
+        let files = fs::read_dir(&self.directory)?.filter_map(Result::ok);
+        let mut known: Vec<_> = files
+            .filter(|file| file.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()))
+            .filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path())))
+            .collect();
+        known.sort();
+        let too_many = (known.len() + 1).saturating_sub(MOST_FILES);
+        known.into_iter().take(too_many).try_for_each(|(_, path)| fs::remove_file(path))
+    }
+}
+
+fn read(path: &Path) -> io::Result<Baselines> {
+    let mut text = Vec::new();
+    zstd::Decoder::new(File::open(path)?)?.take(MAX_TEXT).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trtllm_what_if::Present;
+    use trtllm_what_if::baselines::Run;
+
+    fn add(files: &BaselineFiles, model: &str, at: f64) {
+        assert!(files.begin());
+        let snapshot = Snapshot::of(Present::default(), Run::default(), at);
+        files.add(&EngineName::new(model, "1", "test"), Some(snapshot), Best::default(), at);
+    }
+
+    #[test]
+    fn baselines_survive_restarts_and_a_broken_file_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let counts = RecorderCounts::default();
+        let files = || BaselineFiles::new(directory.path().to_owned(), counts.clone());
+        let times = |model: &str| -> Vec<f64> {
+            let kept = files().read(&EngineName::new(model, "1", "test"));
+            kept.snapshots.iter().map(|snapshot| snapshot.at).collect()
+        };
+        let hostile = "../../etc/passwd:é\0";
+        for at in [1.0, 7200.0] {
+            add(&files(), "llama", at);
+            add(&files(), hostile, at);
+        }
+        assert_eq!((times("llama"), times(hostile)), (vec![1.0, 7200.0], vec![1.0, 7200.0]));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "no part is left");
+        let path = files().path(&EngineName::new("llama", "1", "test")).unwrap();
+        let content = fs::read(&path).unwrap();
+        fs::write(&path, &content[..content.len() / 2]).unwrap();
+        assert_eq!(times("llama"), []);
+        add(&files(), "llama", 9000.0);
+        assert_eq!((times("llama"), counts.errors()), (vec![9000.0], 0));
+    }
+
+    #[test]
+    fn the_number_of_files_is_bounded_and_a_failed_write_is_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let counts = RecorderCounts::default();
+        let files = BaselineFiles::new(directory.path().to_owned(), counts.clone());
+        (0..MOST_FILES + 5).for_each(|engine| add(&files, &format!("m{engine}"), 1.0));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), MOST_FILES);
+        add(&files, &"x".repeat(500), 1.0);
+        directory.close().unwrap();
+        add(&files, "m1", 2.0);
+        assert_eq!(counts.errors(), 2);
+    }
+}

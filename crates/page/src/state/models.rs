@@ -1,0 +1,96 @@
+//! Once a minute, and away from all readers: what each engine could serve, and what is kept of it over restarts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use trtllm_service::shutdown::Shutdown;
+use trtllm_what_if::baselines::{Run, Snapshot};
+use trtllm_what_if::{Present, capacity};
+
+use super::judging::RECENT;
+use super::{BaselineFiles, EngineSlot, State};
+
+/// How often the capacity of an engine is simulated. With many engines, simulations are a second apart, because each keeps a CPU busy.
+const EVERY: Duration = Duration::from_secs(60);
+const LEAST_BETWEEN: Duration = Duration::from_secs(1);
+/// An engine publishes its fold when a poll ends.
+const FOLD_WITHIN: Duration = Duration::from_secs(5);
+/// Seconds between two states of an engine that are kept, and of a run before its first one.
+const KEPT_EVERY: f64 = 590.0;
+
+impl State {
+    /// Works on one engine after the other, until the end of the process.
+    pub async fn keep_models(self: Arc<Self>, mut shutdown: Shutdown) {
+        loop {
+            let slots = Arc::clone(&self.slots());
+            let pause = (EVERY / slots.len().max(1) as u32).max(LEAST_BETWEEN);
+            for slot in slots.iter() {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = shutdown.wait() => return,
+                }
+                slot.update_model(self.baselines.get()).await;
+            }
+            if slots.is_empty() {
+                tokio::select! {
+                    () = tokio::time::sleep(EVERY) => {}
+                    () = shutdown.wait() => return,
+                }
+            }
+        }
+    }
+}
+
+impl EngineSlot {
+    async fn update_model(self: &Arc<Self>, files: Option<&Arc<BaselineFiles>>) {
+        // Nothing is copied of an engine without work.
+        let recent = self.with_judged(|judged| judged.window.span(RECENT));
+        if recent.is_none_or(|span| span.sums.iterations <= 0.0) {
+            return;
+        }
+        let copied = tokio::time::timeout(FOLD_WITHIN, self.read_fold()).await;
+        let Some(fold) = copied.ok().and_then(Result::ok) else { return };
+        let present = self.with_judged(|judged| Present::of(&fold, &judged.window));
+        drop(fold);
+        if let Some(files) = files {
+            self.keep(files, &present);
+        }
+        let simulated = tokio::task::spawn_blocking(move || capacity(&present));
+        let capacity = simulated.await.ok().flatten().map(|capacity| capacity.value);
+        self.judged.lock().capacity = capacity;
+    }
+
+    /// Reads its best hours at first, and writes its state every ten minutes. Nothing waits for the disk.
+    fn keep(self: &Arc<Self>, files: &Arc<BaselineFiles>, present: &Present) {
+        let (at, kept_at) =
+            self.with_judged(|judged| (judged.window.last().map_or(0.0, |mark| mark.at), judged.kept_at));
+        if kept_at.is_some_and(|kept_at| at - kept_at < KEPT_EVERY) || !files.begin() {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let run = self.run();
+        let is_settled = now - run.since >= KEPT_EVERY && !present.equal_work.is_empty();
+        let snapshot = is_settled.then(|| Snapshot::of(present.clone(), run, now));
+        let (files, slot) = (Arc::clone(files), Arc::clone(self));
+        tokio::task::spawn_blocking(move || {
+            let best = slot.with_judged(|judged| judged.best);
+            let best = files.add(&slot.name, snapshot, best, now);
+            let mut judged = slot.judged.lock();
+            judged.best.merge(&best, now);
+            judged.kept_at = Some(at);
+        });
+    }
+
+    /// The present run of the engine.
+    #[must_use]
+    pub fn run(&self) -> Run {
+        let snapshot = self.snapshot();
+        let about = &snapshot.about;
+        let names = [("backend", about.backend.clone()), ("engine_version", about.version.clone())];
+        let told = snapshot.settings().into_iter().chain(names);
+        let configuration: BTreeMap<String, String> =
+            told.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        Run { since: self.with_judged(super::Judged::run_since), configuration }
+    }
+}
