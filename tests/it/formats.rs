@@ -319,7 +319,13 @@ const PROTOBUF_3: Scrape = Scrape {
 
 /// The verdict is judged anew every five seconds, between two readings of a page.
 fn is_judged(name: &str) -> bool {
-    let others = ["iteration_slowdown_ratio", "capacity_requests_per_second", "headroom_ratio"];
+    let others = [
+        "iteration_slowdown_ratio",
+        "capacity_requests_per_second",
+        "headroom_ratio",
+        "throughput_of_reference_ratio",
+        "tokens_per_joule_of_reference_ratio",
+    ];
     name.starts_with("nv_trt_llm_limited_by") || others.iter().any(|other| name == format!("nv_trt_llm_{other}"))
 }
 

@@ -11,6 +11,7 @@ mod bad_flags;
 mod bad_input;
 mod bench_report;
 mod command_line;
+mod compare;
 mod connections;
 mod discovery;
 mod doctor;

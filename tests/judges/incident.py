@@ -159,7 +159,7 @@ class Watch:
 
 # These panels are empty while no engine is in trouble. The stand-in for NVML has no MIG and no pods.
 MAY_BE_EMPTY = {"Causes", "Causes over time", "Limited by", "Verdict over time"}
-ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info", "nv_trt_llm_missed_request_time_seconds_total", "nv_trt_llm_capacity_requests_per_second")
+ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info", "nv_trt_llm_missed_request_time_seconds_total", "nv_trt_llm_capacity_requests_per_second", "nv_trt_llm_throughput_of_reference_ratio", "nv_trt_llm_tokens_per_joule_of_reference_ratio")
 # A code appears with the first error of a GPU.
 ABSENT_BEFORE = ("nv_gpu_xid_errors_total",)
 

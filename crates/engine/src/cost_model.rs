@@ -87,6 +87,9 @@ const SPIKE_SECONDS: f64 = 0.05;
 /// Recent iterations ÷ what was expected, from which the engine counts as slowed: at equal work, and by prices.
 const SLOWED: f64 = 1.12;
 const SLOWED_ESTIMATE: f64 = 1.4;
+/// Iterations before an estimate by prices may show a slowdown. The first batches of an engine are small, and a larger one may lie
+/// beyond a step of the costs.
+const SETTLED: f64 = 1000.0;
 /// Iterations that are not learned yet, because a slowdown is noticed only after some. The first ones are learned at once: there
 /// is nothing before that they could spoil.
 const RECENT: usize = 256;
@@ -273,7 +276,8 @@ impl CostModel {
         *drift += (seconds / expected - *drift) / 100.0;
         self.compared += (f64::from(u8::from(!judged.is_estimate)) - self.compared) / 100.0;
         // Equal work proves more than prices do.
-        let is_slow = self.drift > SLOWED || self.compared < 0.1 && self.estimate_drift > SLOWED_ESTIMATE;
+        let by_prices = self.weight >= SETTLED && self.compared < 0.1 && self.estimate_drift > SLOWED_ESTIMATE;
+        let is_slow = self.drift > SLOWED || by_prices;
         self.slow_for = if is_slow { self.slow_for + 1 } else { 0 };
         if self.slow_for > NEW_NORMAL {
             *self = Self::default();

@@ -41,13 +41,14 @@ impl BaselineFiles {
         self.path(engine).and_then(|path| read(&path)).unwrap_or_default()
     }
 
-    /// Writes one file at a time, because a disk may hang. False if another one is being written.
-    pub(super) fn begin(&self) -> bool {
+    /// One file is written at a time, because a disk may hang. False if another one is being written.
+    #[must_use]
+    pub fn begin(&self) -> bool {
         !self.is_writing.swap(true, Ordering::Acquire)
     }
 
     /// Adds what an engine is like, and returns its best hours so far. Only after [`Self::begin`].
-    pub(super) fn add(&self, engine: &EngineName, snapshot: Option<Snapshot>, mut best: Best, now: f64) -> Best {
+    pub fn add(&self, engine: &EngineName, snapshot: Option<Snapshot>, mut best: Best, now: f64) -> Best {
         let mut kept = self.read(engine);
         best.merge(&kept.best, now);
         if let Some(snapshot) = snapshot {

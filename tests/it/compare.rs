@@ -1,0 +1,88 @@
+//! `compare`: two exporters, and one exporter before and after a restart.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use trtllm_model::{EngineName, RecorderCounts};
+use trtllm_page::state::BaselineFiles;
+use trtllm_what_if::baselines::{Run, Snapshot};
+use trtllm_what_if::output::Best;
+
+use crate::support::daemon::{Daemon, run};
+use crate::support::{ensure, until};
+
+/// 50 seconds of the engine pass in one.
+const BEFORE: &str = "sim:?speed=50&rate=6&seed=9101";
+/// Each iteration takes 20 % longer, and more requests arrive.
+const AFTER: &str = "sim:?speed=50&rate=9&seed=9102&iter_base_ms=9.6&ctx_token_us=14.4&gen_request_us=72";
+
+fn model(daemon: &Daemon) -> Value {
+    serde_json::from_str(&daemon.text("/api/v1/model")).unwrap()
+}
+
+/// Once the exporter knows the engine's costs and has judged it for a minute of the engine.
+fn settled(daemon: &Daemon) -> Value {
+    until(|| {
+        let model = model(daemon);
+        let works = model["present"]["equalWork"].as_array().map_or(0, Vec::len);
+        ensure(works >= 20 && model["present"]["workload"].is_object(), || format!("{works} kinds of work"))?;
+        Ok(model)
+    })
+}
+
+fn compare(arguments: &[&str]) -> Value {
+    let output = run(&[&["compare", "--format", "json"], arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn is_slower(comparison: &Value) {
+    let slowdown = comparison["engine"]["slowdown"]["value"].as_f64().unwrap();
+    assert!((slowdown / 1.2 - 1.0).abs() < 0.05, "{comparison}");
+    assert!(comparison["says"].as_str().unwrap().contains("longer in the second"), "{comparison}");
+}
+
+#[test]
+fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().to_str().unwrap();
+    let before = Daemon::start(&["--source", BEFORE, "--gpu", "off"]);
+    let known = settled(&before);
+
+    // As the exporter keeps it after ten minutes, which a test does not wait for.
+    let files = BaselineFiles::new(folder.path().to_owned(), RecorderCounts::default());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let present = serde_json::from_value(known["present"].clone()).unwrap();
+    let snapshot = Snapshot::of(present, Run { since: now - 9000.0, ..Run::default() }, now - 7300.0);
+    assert!(files.begin());
+    files.add(&EngineName::new("tensorrt_llm", "1", "sim"), Some(snapshot), Best::default(), now);
+
+    let after = Daemon::start(&["--source", AFTER, "--gpu", "off", "--record.dir", directory]);
+    settled(&after);
+    let comparison = compare(&[&before.address, &after.address]);
+    is_slower(&comparison);
+    let rate = comparison["workload"]["requestsPerSecond"].as_f64().unwrap();
+    assert!((1.2..1.9).contains(&rate), "{comparison}");
+    for earlier in ["-2h", "before"] {
+        let comparison = compare(&[&format!("{}@{earlier}", after.address), &after.address]);
+        is_slower(&comparison);
+        assert_eq!(comparison["first"]["at"].as_f64(), Some((now - 7300.0).floor()));
+        assert_eq!(comparison["second"]["at"], Value::Null);
+    }
+    let text = String::from_utf8(run(&["compare", &before.address, &after.address]).stdout).unwrap();
+    assert!(text.contains("time of equal work") && text.contains("longer in the second"), "{text}");
+
+    // What cannot be answered says why.
+    let address = &after.address;
+    for (sides, why) in [
+        ([address.clone(), address.clone()], "URL@-2h"),
+        ([format!("{address}@-9h"), address.clone()], "--record.dir"),
+        ([format!("{}@-2h", before.address), address.clone()], "--record.dir"),
+        ([format!("{address}@noon"), address.clone()], "not a time"),
+    ] {
+        let output = run(&["compare", &sides[0], &sides[1]]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(why), "{sides:?}: {said}");
+    }
+}
