@@ -20,12 +20,13 @@ const FIRST: [(&str, &str); 10] = [
 ];
 
 /// What each command does, in a few words.
-const COMMANDS: [(&str, &str); 9] = [
+const COMMANDS: [(&str, &str); 10] = [
     ("check-config", "Check a --config.file and all flags; says every mistake"),
     ("init", "Write a configuration with the engines that are found here"),
     ("doctor", "Say what limits each engine, and what to change"),
     ("top", "Show engines and GPUs in the terminal"),
     ("what-if", "Say what an engine would do with another limit or load"),
+    ("compare", "Compare two engines, or one at two times, at equal work"),
     ("record", "Read a recording of --record.dir"),
     ("catalog", "Print all metrics"),
     ("man", "Print the manual page"),

@@ -244,7 +244,7 @@ async fn start(
 
     // A script waits for this file: it must not appear before a start-up that fails.
     if let Some(path) = &cli.port_file {
-        let written = small_file::replace(path, (addresses.join("\n") + "\n").as_bytes());
+        let written = small_file::replace(path, (addresses.join("\n") + "\n").as_bytes(), 0o666);
         written.map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
     }
     tracing::info!(version = build::VERSION, revision = build::REVISION, "trtllm-exporter started");

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 /// More than any configuration or bundle of certificates has.
@@ -26,12 +26,12 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// If it cannot be written. Then the old file, if there is one, stays.
-pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}.part", std::process::id()));
     // Left by a process with the same number, as in another container.
     let _ = std::fs::remove_file(&part);
-    let mut file = File::create_new(&part)?;
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(&part)?;
     let written = file.write_all(content).and_then(|()| std::fs::rename(&part, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&part);

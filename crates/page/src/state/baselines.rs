@@ -65,7 +65,7 @@ impl BaselineFiles {
         if !path.exists() {
             self.make_room()?;
         }
-        small_file::replace(&path, &zstd::encode_all(&*serde_json::to_vec(kept)?, 0)?)
+        small_file::replace(&path, &zstd::encode_all(&*serde_json::to_vec(kept)?, 0)?, 0o600)
     }
 
     fn note(&self, written: io::Result<()>) {
@@ -148,7 +148,7 @@ mod tests {
         let path = files().path(&EngineName::new("llama", "1", "test")).unwrap();
         let content = fs::read(&path).unwrap();
         fs::write(&path, &content[..content.len() / 2]).unwrap();
-        assert_eq!(times("llama"), []);
+        assert_eq!(times("llama"), Vec::<f64>::new());
         add(&files(), "llama", 9000.0);
         assert_eq!((times("llama"), counts.errors()), (vec![9000.0], 0));
     }
