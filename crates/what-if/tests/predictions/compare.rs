@@ -7,6 +7,7 @@ use trtllm_sim::cost::{Costs, Experts};
 use trtllm_sim::load::{Arrivals, Length};
 use trtllm_what_if::compare;
 
+use crate::long;
 use crate::observed::{observe, watch};
 
 const SEED: u64 = 7_100_000;
@@ -67,14 +68,17 @@ fn slowed(costs: &Costs, factor: f64) -> Costs {
 fn a_slower_engine_is_told_from_a_changed_load() {
     let (mut wrong, mut held, mut all) = (Vec::new(), 0, 0);
     let mut seed = SEED;
-    for (name, engine) in ENGINES {
+    for (row, (name, engine)) in ENGINES.into_iter().enumerate() {
         let mut first = Config::default();
         first.statistics.rows = false;
         first.cache.reuse = false;
         engine(&mut first);
         let before = observe(&first, seed, Objectives::default(), SECONDS);
-        for (load, factor, set) in CHANGES {
+        for (column, (load, factor, set)) in CHANGES.into_iter().enumerate() {
             seed += 1;
+            if !long() && (row + column) % 3 != 0 {
+                continue;
+            }
             let mut second = first.clone();
             set(&mut second);
             second.costs = slowed(&first.costs, factor);

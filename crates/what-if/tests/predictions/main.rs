@@ -8,9 +8,15 @@ mod observed;
 mod table;
 mod truth;
 
+/// Whether all cases are played, which takes minutes (`TRTLLM_TEST_LONG=1`). Else a part of them that has each kind.
+fn long() -> bool {
+    std::env::var_os("TRTLLM_TEST_LONG").is_some()
+}
+
 #[test]
 fn predictions_hold_on_seeds_that_were_not_used_before() {
-    let table = table::Table::play(&cases::all());
+    let cases: Vec<_> = cases::all().into_iter().step_by(if long() { 1 } else { 2 }).collect();
+    let table = table::Table::play(&cases);
     // Chance: the load is known from five minutes, so a few of 57 changes miss a bound on any seed.
     let most = table.changes() / 20;
     println!("{table}");
