@@ -11,7 +11,7 @@ mod systemd;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exporter_web_config::WebConfig;
 use sd_notify::NotifyState;
@@ -30,6 +30,7 @@ use trtllm_page::build;
 use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_page::state::{BaselineFiles, State};
 use trtllm_recording::recorder::{Recorder, RecorderError};
+use trtllm_service::budget;
 use trtllm_service::log;
 use trtllm_service::process::{self, FilePages};
 use trtllm_service::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
@@ -235,7 +236,6 @@ async fn start(
         max_connections: limits.connections,
     };
     tokio::spawn(watch_tasks(heartbeats, stop.clone()));
-    tokio::spawn(give_back_memory(stop.clone()));
     let mut servers = JoinSet::new();
     servers.spawn(health.run(stop.clone()));
     drivers.first_polls().await?;
@@ -278,11 +278,13 @@ impl PeerLimits {
     }
 }
 
-/// Tells systemd's watchdog that the process works while all of its tasks make progress. Logs a task that stalls.
+/// Tells systemd's watchdog that the process works while all of its tasks make progress. Logs a task that stalls. Gives freed memory
+/// back to the system: now and then, and often while peers make the process hold much.
 async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
     let watchdog = sd_notify::watchdog_enabled();
     let mut ticks = tokio::time::interval(watchdog.map_or(WATCH, |timeout| WATCH.min(timeout / 2)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut trimmed = Instant::now();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -294,17 +296,9 @@ async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
         if watchdog.is_some() && heartbeats.stalled().is_none() {
             systemd::notify(&[NotifyState::Watchdog]);
         }
-    }
-}
-
-/// Gives freed memory back to the system now and then, until shutdown.
-async fn give_back_memory(mut stop: Shutdown) {
-    let mut ticks = tokio::time::interval(TRIM);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => process::trim_allocator(),
-            () = stop.wait() => return,
+        if trimmed.elapsed() >= TRIM || budget::REST.is_used() {
+            process::trim_allocator();
+            trimmed = Instant::now();
         }
     }
 }

@@ -5,7 +5,6 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,9 +14,10 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
+use trtllm_service::budget::{Budget, Held, REST};
 
-/// All responses that are not sent yet, in bytes.
-const MAX_UNREAD: usize = 16 << 20;
+/// All responses that are not sent yet.
+pub(super) static UNREAD: Budget = Budget::new(6 << 20, &REST);
 /// For a TLS handshake, for a request's head from its first byte, and without any byte written.
 const STALL: Duration = Duration::from_secs(10);
 /// For a whole response. A scraper that announces a shorter timeout gets that.
@@ -42,16 +42,16 @@ pub(super) struct Progress {
     blocked_since: Option<Instant>,
     /// The last bytes read, to see whether they end a request.
     tail: [u8; 4],
-    unread: usize,
-    all_unread: Arc<AtomicUsize>,
+    unread: Held,
 }
 
 pub(super) type ConnectionProgress = Mutex<Progress>;
 
 impl Progress {
-    fn new(all_unread: Arc<AtomicUsize>) -> Self {
+    fn new(unread: &'static Budget) -> Self {
         let (phase, since) = (ConnectionPhase::Head, Instant::now());
-        Self { phase, since, deadline: since + STALL, blocked_since: None, tail: [0; 4], unread: 0, all_unread }
+        let unread = unread.take_anyway(0);
+        Self { phase, since, deadline: since + STALL, blocked_since: None, tail: [0; 4], unread }
     }
 
     fn enter(&mut self, phase: ConnectionPhase, limit: Duration) {
@@ -69,8 +69,7 @@ impl Progress {
 
     pub(super) fn response_ready(&mut self, bytes: usize) {
         self.phase = ConnectionPhase::Sending;
-        self.unread += bytes;
-        self.all_unread.fetch_add(bytes, Relaxed);
+        self.unread.grow_anyway(bytes);
     }
 
     fn bytes_read(&mut self, bytes: &[u8]) {
@@ -84,9 +83,7 @@ impl Progress {
 
     fn bytes_written(&mut self, bytes: usize) {
         self.blocked_since = None;
-        let bytes = bytes.min(self.unread);
-        self.unread -= bytes;
-        self.all_unread.fetch_sub(bytes, Relaxed);
+        self.unread.shrink_to(self.unread.bytes().saturating_sub(bytes));
     }
 
     /// Everything that hyper had to write has been written.
@@ -98,12 +95,6 @@ impl Progress {
                 if self.tail == *b"\r\n\r\n" { (ConnectionPhase::Idle, IDLE) } else { (ConnectionPhase::Head, STALL) };
             self.enter(phase, limit);
         }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bytes_written(usize::MAX);
     }
 }
 
@@ -167,13 +158,13 @@ type ConnectionTable = Vec<(Arc<ConnectionProgress>, AbortHandle)>;
 pub(super) struct Connections {
     table: Mutex<ConnectionTable>,
     limit: usize,
-    all_unread: Arc<AtomicUsize>,
+    unread: &'static Budget,
     metrics: Arc<HttpMetrics>,
 }
 
 impl Connections {
-    pub(super) fn new(limit: usize, metrics: Arc<HttpMetrics>) -> Self {
-        Self { table: Mutex::default(), limit, all_unread: Arc::default(), metrics }
+    pub(super) fn new(limit: usize, unread: &'static Budget, metrics: Arc<HttpMetrics>) -> Self {
+        Self { table: Mutex::default(), limit, unread, metrics }
     }
 
     /// The table without ended connections.
@@ -200,15 +191,16 @@ impl Connections {
                 return;
             }
         }
-        let connection = Arc::new(Mutex::new(Progress::new(Arc::clone(&self.all_unread))));
+        let connection = Arc::new(Mutex::new(Progress::new(self.unread)));
         let task = tokio::spawn(serve(Arc::clone(&connection)));
         table.push((connection, task.abort_handle()));
     }
 
     /// Keeps unread responses below their cap: aborts the connection whose peer has been reading one the longest.
     pub(super) fn limit_unread(&self) {
-        let over = self.all_unread.load(Relaxed) > MAX_UNREAD;
-        if over && abort_first(&mut self.table(), |progress| progress.blocked_since.map(|_| progress.since)) {
+        if self.unread.is_over()
+            && abort_first(&mut self.table(), |progress| progress.blocked_since.map(|_| progress.since))
+        {
             self.metrics.refused(HttpRefusal::Timeout);
         }
     }
@@ -254,12 +246,16 @@ fn abort_first(table: &mut ConnectionTable, since: impl Fn(&Progress) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trtllm_service::budget::Rest;
 
     const LIMIT: usize = 256;
+    const MAX_UNREAD: usize = 1 << 20;
 
     /// Connections whose tasks never end by themselves, in the order of their start.
     async fn table(size: usize) -> (Connections, Vec<Arc<ConnectionProgress>>) {
-        let connections = Connections::new(LIMIT, Arc::default());
+        let rest = Box::leak(Box::new(Rest::new(0)));
+        let unread = Box::leak(Box::new(Budget::new(MAX_UNREAD, rest)));
+        let connections = Connections::new(LIMIT, unread, Arc::default());
         let mut all = Vec::new();
         for _ in 0..size {
             connections.spawn(|connection| {
@@ -305,9 +301,9 @@ mod tests {
         let (connections, all) = table(1).await;
         unread(&all[0], 100);
         all[0].lock().bytes_written(30);
-        assert_eq!(connections.all_unread.load(Relaxed), 70);
+        assert_eq!(connections.unread.held(), 70);
         all[0].lock().flushed();
-        assert_eq!(connections.all_unread.load(Relaxed), 0);
+        assert_eq!(connections.unread.held(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,7 +26,7 @@ use trtllm_service::log::LogLimit;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Task};
 
-use super::connections::{ConnectionProgress, Connections, RESPONSE, Timed};
+use super::connections::{ConnectionProgress, Connections, RESPONSE, Timed, UNREAD};
 
 /// Connections of one server, if there are enough file descriptors.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -56,7 +56,7 @@ impl HttpServer {
     /// Serves until shutdown, then gives responses under way a moment to finish.
     pub async fn run(self, mut shutdown: Shutdown) {
         let Self { listeners, router, tls, metrics, heartbeat, max_connections } = self;
-        let connections = Connections::new(max_connections, Arc::clone(&metrics));
+        let connections = Connections::new(max_connections, &UNREAD, Arc::clone(&metrics));
         let service = Arc::new(Service { router, tls, metrics, connections });
         let mut accepting = JoinSet::new();
         for listener in listeners {

@@ -1,5 +1,6 @@
 //! Bytes that are held on behalf of peers. A reader takes them before it reads, shrinks them to what it keeps, and gives them back
-//! when it drops them. A peer that has a place and is slow loses it as soon as another one needs room.
+//! when it drops them. A peer that has a place and is slow loses it as soon as another one needs room. Each kind of input has a
+//! share of its own, so no other kind can use it up. Beyond it, all kinds take from one rest.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -20,10 +21,21 @@ const PLACE: Duration = Duration::from_secs(2);
 /// How often a reader that waits looks for a peer that is slow.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// What all kinds of input take from beyond their own shares.
+pub static REST: Rest = Rest::new(6 << 20);
+
+/// Bytes that several budgets share.
+#[derive(Debug)]
+pub struct Rest {
+    limit: usize,
+    taken: AtomicUsize,
+}
+
 /// The bytes of one kind of input, of all peers together.
 #[derive(Debug)]
 pub struct Budget {
-    limit: usize,
+    own: usize,
+    rest: &'static Rest,
     table: Mutex<Table>,
     changed: Notify,
 }
@@ -111,12 +123,29 @@ impl Peer {
     }
 }
 
-impl Budget {
-    /// A budget of `limit` bytes. More than that is held only by one peer alone.
+impl Rest {
     #[must_use]
     pub const fn new(limit: usize) -> Self {
+        Self { limit, taken: AtomicUsize::new(0) }
+    }
+
+    /// Whether any kind of input holds more than its own share.
+    pub fn is_used(&self) -> bool {
+        self.taken.load(Relaxed) > 0
+    }
+
+    fn try_take(&self, bytes: usize) -> bool {
+        let room = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= self.limit);
+        bytes == 0 || self.taken.fetch_update(Relaxed, Relaxed, room).is_ok()
+    }
+}
+
+impl Budget {
+    /// A budget of `own` bytes and what is left of the rest. More than that is held only by one peer alone.
+    #[must_use]
+    pub const fn new(own: usize, rest: &'static Rest) -> Self {
         let table = Table { held: 0, places: Vec::new(), waiting: VecDeque::new() };
-        Self { limit, table: Mutex::new(table), changed: Notify::const_new() }
+        Self { own, rest, table: Mutex::new(table), changed: Notify::const_new() }
     }
 
     /// What is held now.
@@ -129,6 +158,18 @@ impl Budget {
         let mut table = self.table.lock();
         let taken = table.waiting.is_empty() && self.take_now(&mut table, peer, bytes);
         taken.then(|| Held { budget: self, peer: Arc::clone(peer), bytes })
+    }
+
+    /// Takes the bytes, whether there is room or not: they are there already. The caller frees others if this [`Self::is_over`].
+    pub fn take_anyway(&'static self, bytes: usize) -> Held {
+        let mut held = Held { budget: self, peer: Arc::default(), bytes: 0 };
+        held.grow_anyway(bytes);
+        held
+    }
+
+    /// Whether more is held than there is room for.
+    pub fn is_over(&self) -> bool {
+        self.held() > self.own && self.rest.taken.load(Relaxed) > self.rest.limit
     }
 
     /// Takes the bytes. Waits for room, and cuts peers that are slow to get it.
@@ -161,9 +202,22 @@ impl Budget {
     }
 
     fn take_now(&self, table: &mut Table, peer: &Peer, bytes: usize) -> bool {
-        let fits = table.held == 0 || table.held.saturating_add(bytes) <= self.limit;
+        let is_alone = table.held == 0;
+        self.add(table, peer, bytes, |rest, more| {
+            let fits = rest.try_take(more);
+            if is_alone && !fits {
+                rest.taken.fetch_add(more, Relaxed);
+            }
+            fits || is_alone
+        })
+    }
+
+    /// Adds the bytes if what they need of the rest can be taken.
+    fn add(&self, table: &mut Table, peer: &Peer, bytes: usize, take: impl FnOnce(&Rest, usize) -> bool) -> bool {
+        let held = table.held.saturating_add(bytes);
+        let fits = take(self.rest, held.saturating_sub(self.own) - table.held.saturating_sub(self.own));
         if fits {
-            table.held += bytes;
+            table.held = held;
             peer.add(bytes);
         }
         fits
@@ -196,6 +250,8 @@ impl Budget {
 
     fn give_back(&self, peer: &Peer, bytes: usize) {
         let mut table = self.table.lock();
+        let of_rest = table.held.saturating_sub(self.own).min(bytes);
+        self.rest.taken.fetch_sub(of_rest, Relaxed);
         table.held -= bytes;
         peer.subtract(bytes);
         let is_awaited = !table.waiting.is_empty();
@@ -232,6 +288,15 @@ impl Drop for Leaving<'_> {
 }
 
 impl Held {
+    /// As [`Budget::take_anyway`].
+    pub fn grow_anyway(&mut self, bytes: usize) {
+        self.budget.add(&mut self.budget.table.lock(), &self.peer, bytes, |rest, more| {
+            rest.taken.fetch_add(more, Relaxed);
+            true
+        });
+        self.bytes += bytes;
+    }
+
     /// Gives back what is not kept.
     pub fn shrink_to(&mut self, bytes: usize) {
         let rest = self.bytes.saturating_sub(bytes);
@@ -290,7 +355,11 @@ mod tests {
     const KIB: usize = 1 << 10;
 
     fn budget(limit: usize) -> &'static Budget {
-        Box::leak(Box::new(Budget::new(limit)))
+        sharing(limit, Box::leak(Box::new(Rest::new(0))))
+    }
+
+    fn sharing(own: usize, rest: &'static Rest) -> &'static Budget {
+        Box::leak(Box::new(Budget::new(own, rest)))
     }
 
     /// Polls a future once.
@@ -317,6 +386,42 @@ mod tests {
         // More than the limit, but alone.
         let whole = budget.try_take(&peer, 200 * KIB);
         assert!(whole.is_some() && budget.try_take(&peer, 1).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_flooded_takes_the_rest_and_nothing_of_another_kind() {
+        let rest = Box::leak(Box::new(Rest::new(6 * KIB)));
+        let (flooded, other) = (sharing(2 * KIB, rest), sharing(2 * KIB, rest));
+        let (hostile, honest) = (Arc::default(), Arc::default());
+        let mut floods: Vec<_> = std::iter::from_fn(|| flooded.try_take(&hostile, KIB)).collect();
+        assert_eq!((floods.len(), rest.taken.load(Relaxed)), (8, 6 * KIB));
+        // The whole share, again and again, and no more.
+        for _ in 0..3 {
+            let both = [(); 2].map(|()| other.try_take(&honest, KIB));
+            assert!(both.iter().all(Option::is_some) && other.try_take(&honest, 1).is_none());
+        }
+        // What one gives back the other one can take.
+        floods.truncate(5);
+        assert!(other.try_take(&honest, 2 * KIB).is_some());
+        let more = other.try_take(&honest, 5 * KIB);
+        assert!(more.is_some() && flooded.try_take(&hostile, 1).is_none());
+        drop((floods, more));
+        assert_eq!((flooded.held(), other.held(), rest.taken.load(Relaxed)), (0, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_there_already_is_counted_also_above_the_limit() {
+        let rest = Box::leak(Box::new(Rest::new(KIB)));
+        let (pages, lines, peer) = (sharing(KIB, rest), sharing(KIB, rest), Arc::default());
+        let two = pages.take_anyway(2 * KIB);
+        assert!(!pages.is_over());
+        let third = pages.take_anyway(KIB);
+        assert!(pages.is_over() && !lines.is_over());
+        assert!(lines.try_take(&peer, KIB).is_some(), "its own share");
+        drop(third);
+        assert!(!pages.is_over());
+        drop(two);
+        assert_eq!((pages.held(), rest.taken.load(Relaxed)), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::budget::{Budget, Held, Peer};
+use crate::budget::{Budget, Held, Peer, REST};
 
 /// Longest line, frame or document, in bytes: a device may have no end.
 pub const MAX: usize = 16 << 20;
@@ -16,7 +16,7 @@ const SHORT: usize = 256 << 10;
 /// How long a reader waits for another one.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-static LONG_TEXTS: Budget = Budget::new(MAX);
+static LONG_TEXTS: Budget = Budget::new(MAX, &REST);
 
 /// The last text that was read of a file.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::either::Either;
 use tower::ServiceExt as _;
-use trtllm_service::budget::{Budget, Held, Peer, Receiving};
+use trtllm_service::budget::{Budget, Held, Peer, REST, Receiving};
 
 use super::SourceError;
 use super::name_lookup::{Resolver, look_up, resolver};
@@ -31,7 +31,7 @@ const MAX_BODY: usize = 16 << 20;
 /// from the budget.
 const KEPT_BODY: usize = 128 << 10;
 /// Long responses that are being received or parsed, of all engines.
-static LONG_RESPONSES: Budget = Budget::new(MAX_BODY);
+static LONG_RESPONSES: Budget = Budget::new(MAX_BODY, &REST);
 /// In the answer of a frontend (`--num_serve_frontends`) that cannot reach the process with the engine.
 const LAUNCHER_GONE: &str = "The launcher frontend that serves ";
 /// hyper's own default is a read buffer of half a megabyte per connection.

@@ -5,12 +5,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use trtllm_model::EngineName;
-use trtllm_service::budget::{Budget, Held, Peer};
+use trtllm_service::budget::{Budget, Held, Peer, REST};
 
 use crate::Item;
 
-/// Approximate memory of the messages that wait for the disk, over all engines.
-const MAX_WEIGHT: usize = 8 << 20;
+/// Approximate memory of the messages that wait for the disk, over all engines, and more if there is room.
+const WEIGHT: usize = 2 << 20;
 
 /// The way to the thread, shared by all engines.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ impl Queue {
     pub(super) fn new() -> (Self, Receiver<Message>) {
         let (messages, received) = mpsc::channel();
         // Never freed. A process starts one recorder.
-        let budget = Box::leak(Box::new(Budget::new(MAX_WEIGHT)));
+        let budget = Box::leak(Box::new(Budget::new(WEIGHT, &REST)));
         (Self { messages, budget, peer: Arc::default(), engines: Arc::default() }, received)
     }
 

@@ -18,7 +18,7 @@ use super::publishers::{Admission, PublisherPlace, Publishers};
 use crate::OpenError;
 use crate::trtllm_json::{Hello, parse_hello};
 use trtllm_model::RejectReason;
-use trtllm_service::budget::{Budget, Peer, Receiving};
+use trtllm_service::budget::{Budget, Peer, REST, Receiving};
 use trtllm_service::supervise::{self, Task};
 use trtllm_service::unix_socket::{self, Activated, SocketFile};
 
@@ -26,7 +26,7 @@ use trtllm_service::unix_socket::{self, Activated, SocketFile};
 const MAX_LINE: usize = 1 << 20;
 /// Lines of all sockets that were read and not yet parsed, and long lines that are being read. Lines wait as text: an element of
 /// two bytes takes hundreds of bytes once it is parsed.
-static LINES: Budget = Budget::new(8 << 20);
+static LINES: Budget = Budget::new(2 << 20, &REST);
 /// Each connection may read this much without asking. For a longer line, it takes the longest one from the budget.
 const SHORT_LINE: usize = 32 << 10;
 /// What a line that waits takes beside its text.
@@ -249,7 +249,11 @@ async fn read_line(
             return Ok((fits, long));
         }
         match &long {
-            None => long = Some(LINES.receive(peer, MAX_LINE).await),
+            None => {
+                // It grows to twice what has been read, and may wait here for long.
+                line.shrink_to_fit();
+                long = Some(LINES.receive(peer, MAX_LINE).await);
+            }
             Some(long) => long.arrived(arrived),
         }
         if line.len() > MAX_LINE {
