@@ -284,7 +284,7 @@ async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
     let watchdog = sd_notify::watchdog_enabled();
     let mut ticks = tokio::time::interval(watchdog.map_or(WATCH, |timeout| WATCH.min(timeout / 2)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut trimmed = Instant::now();
+    let mut trimmed: Option<Instant> = None;
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -296,9 +296,9 @@ async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
         if watchdog.is_some() && heartbeats.stalled().is_none() {
             systemd::notify(&[NotifyState::Watchdog]);
         }
-        if trimmed.elapsed() >= TRIM || budget::REST.is_used() {
+        if budget::REST.is_used() || trimmed.is_none_or(|trimmed| trimmed.elapsed() >= TRIM) {
             process::trim_allocator();
-            trimmed = Instant::now();
+            trimmed = Some(Instant::now());
         }
     }
 }

@@ -11,11 +11,11 @@ use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Tunes glibc's allocator, before any thread starts. Two arenas: the two threads that serve scrapes need them, and arenas
-/// of other threads cost a tenth of the daemon's memory. Allocations as long as a page or an engine's answer are returned to
-/// the system once freed; by default glibc keeps room for the longest one ever in each arena.
+/// of other threads cost a tenth of the daemon's memory. Allocations as long as a page, an engine's answer or a long line are returned
+/// to the system once freed; by default glibc keeps room for the longest one ever in each arena.
 pub fn tune_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    for (option, value) in [(libc::M_ARENA_MAX, 2), (libc::M_MMAP_THRESHOLD, 128 << 10)] {
+    for (option, value) in [(libc::M_ARENA_MAX, 2), (libc::M_MMAP_THRESHOLD, 64 << 10)] {
         // SAFETY: passes two numbers by value; may be called at any time; an unknown option changes nothing.
         let _ = unsafe { libc::mallopt(option, value) };
     }
