@@ -168,19 +168,7 @@ fn servers_that_drip_take_no_turn_from_an_honest_one() {
             ["--source".to_owned(), dripping_server(start.clone()), "--model".to_owned(), format!("drip-{server}")]
         })
         .collect();
-    let answered = Arc::new(AtomicU64::new(0));
-    let port = crate::support::server::serve({
-        let answered = Arc::clone(&answered);
-        move |request| {
-            if request.path() != "/metrics" {
-                return Some((200, b"[]".to_vec()));
-            }
-            // Longer than what is read without asking.
-            let number = answered.fetch_add(1, Relaxed) + 1;
-            Some((200, format!("[{}]", record(number, 300_000).trim()).into_bytes()))
-        }
-    });
-    let honest = format!("trtllm-serve:http://127.0.0.1:{port}?perf_metrics=false");
+    let honest = server_of_long_answers();
     arguments.extend(["--source", &honest, "--model", "b", "--poll.interval", "50ms"].map(str::to_owned));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let daemon = Daemon::start(&arguments);
@@ -188,12 +176,71 @@ fn servers_that_drip_take_no_turn_from_an_honest_one() {
         let counted = iterations(page, B);
         ensure(counted >= ANSWERS, || format!("{counted} long answers"))
     });
-    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", B), 0);
+    assert_nothing_failed(&daemon, &page, "b");
+}
+
+/// A server with a new record in each answer, which is longer than what is read without asking.
+fn server_of_long_answers() -> String {
+    let answered = AtomicU64::new(0);
+    let port = crate::support::server::serve(move |request| {
+        if request.path() != "/metrics" {
+            return Some((200, b"[]".to_vec()));
+        }
+        let number = answered.fetch_add(1, Relaxed) + 1;
+        Some((200, format!("[{}]", record(number, 300_000).trim()).into_bytes()))
+    });
+    format!("trtllm-serve:http://127.0.0.1:{port}?perf_metrics=false")
+}
+
+fn assert_nothing_failed(daemon: &Daemon, page: &Page, model: &str) {
+    let model = format!("model={model}");
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[&model]), 0);
     let failed: f64 = ["timeout", "too_large", "io"]
         .iter()
-        .filter_map(|kind| page.find("trtllm_exporter_poll_errors_total", &["model=b", &format!("kind={kind}")]))
+        .filter_map(|kind| page.find("trtllm_exporter_poll_errors_total", &[&model, &format!("kind={kind}")]))
         .sum();
     assert_eq!(failed, 0.0, "{}", daemon.stderr());
+}
+
+/// What all kinds of input share beyond the share of each: lines, answers and unread responses flood it at once.
+#[test]
+fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
+    const EACH: u64 = 10;
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    let drip = dripping_server(vec![b' '; 200 << 10]);
+    let sources =
+        [drip, server_of_long_answers(), format!("socket:{}", a.display()), format!("socket:{}", b.display())];
+    let mut arguments = vec!["--poll.interval", "50ms"];
+    for (source, model) in sources.iter().zip(["drip", "answers", "a", "b"]) {
+        arguments.extend(["--source", source, "--model", model]);
+    }
+    let daemon = Daemon::start(&arguments);
+    // Half lines that keep their places, and whole ones that wait.
+    let crowds = [
+        Crowd::new(40, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b""),
+        Crowd::new(20, &a, record(1, 900_000).into_bytes(), b""),
+    ];
+    let readers: Vec<std::net::TcpStream> = (0..100)
+        .map(|_| {
+            let mut reader = std::net::TcpStream::connect(&daemon.address).unwrap();
+            reader.write_all(&b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(50)).unwrap();
+            reader
+        })
+        .collect();
+    let mut honest = connect(&b);
+    honest.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+    for line in 1..=EACH {
+        honest.write_all(record(line, 100_000).as_bytes()).unwrap();
+        daemon.until(|page| ensure(iterations(page, B) == line, || format!("line {line} is missing")));
+    }
+    let page = daemon.until(|page| {
+        let counted = iterations(page, &["model=answers"]);
+        ensure(counted >= EACH, || format!("{counted} long answers"))
+    });
+    assert_nothing_failed(&daemon, &page, "answers");
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", B), 0);
+    drop((crowds, readers));
 }
 
 /// Log lines.

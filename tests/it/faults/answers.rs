@@ -55,9 +55,7 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     ]
 }
 
-#[test]
-fn a_body_that_is_not_an_array_of_records_is_counted_by_kind() {
-    let scene = Scene::start(&["--poll.timeout", "60s"]);
+pub(super) fn bodies_that_are_not_an_array_of_records(scene: &Scene) {
     for (name, body, counted) in bodies() {
         scene.fault("/metrics", name, &exactly(counted, 0), |scene| scene.answer("/metrics", Answer::Body(body)));
     }
@@ -70,12 +68,9 @@ fn a_body_that_is_not_an_array_of_records_is_counted_by_kind() {
             });
         }
     }
-    scene.finish();
 }
 
-#[test]
-fn an_answer_that_is_cut_at_any_byte_loses_only_the_record_that_was_cut() {
-    let scene = Scene::start(&["--poll.timeout", "60s"]);
+pub(super) fn answers_that_are_cut_lose_only_the_record_that_was_cut(scene: &Scene) {
     let length = format!("[{}]", record(1_000_000)).len();
     // Each tenth byte of the second record, and the ends.
     for cut in (0..length).step_by(10).chain([length - 1]) {
@@ -89,12 +84,9 @@ fn an_answer_that_is_cut_at_any_byte_loses_only_the_record_that_was_cut() {
             scene.answer("/metrics", Answer::Body(body.into_bytes()));
         });
     }
-    scene.finish();
 }
 
-#[test]
-fn a_broken_http_response_is_counted_by_kind() {
-    let scene = Scene::start(&["--poll.timeout", "60s"]);
+pub(super) fn broken_http_responses(scene: &Scene) {
     let array = b"[]";
     let raw = |head: Vec<u8>, body: &[u8]| Answer::Raw([&head[..], body].concat(), End::Close);
     let start = |more: &str| format!("HTTP/1.1 200 OK\r\n{more}");
@@ -145,7 +137,9 @@ fn a_broken_http_response_is_counted_by_kind() {
     ] {
         scene.fault("http", name, &exactly(counted, 0), |scene| scene.answer("/metrics", answer));
     }
-    scene.fault("http", "a connection that is reset", &exactly("io 1", 0), |scene| {
+    // The exporter repeats a request whose connection ended before the server had read it.
+    let repeated = |counted: &str, more: u64| more == 0 && ["", "io 1"].contains(&counted);
+    scene.fault("http", "a connection that is reset", &repeated, |scene| {
         // The connection that is kept ends first, so the next request opens another one.
         scene.answer(RESET, Answer::Body(Vec::new()));
     });
@@ -161,7 +155,6 @@ fn a_broken_http_response_is_counted_by_kind() {
             });
         }
     }
-    scene.finish();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::scene::Scene;
 
 impl Scene {
     /// Sends `bytes` and returns the status of the first response; 0 if there is none.
-    fn send(&self, bytes: &[u8]) -> u16 {
+    pub(super) fn send(&self, bytes: &[u8]) -> u16 {
         let mut stream = TcpStream::connect(&self.daemon.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let _ = stream.write_all(bytes);
@@ -74,6 +74,17 @@ fn requests() -> Vec<(&'static str, Vec<u8>, u16)> {
         ("zero records", get("/api/v1/iterations?engine=victim&last=0", ""), 400),
         ("too many records", get("/api/v1/iterations?engine=victim&last=99999999999999999999", ""), 400),
         ("a negative number of records", get("/api/v1/iterations?engine=victim&last=-1", ""), 400),
+        ("half a record", get("/api/v1/iterations?engine=victim&last=1.5", ""), 400),
+        ("no number of records", get("/api/v1/iterations?engine=victim&last=", ""), 400),
+        ("two numbers of records", get("/api/v1/iterations?engine=victim&last=x&last=1", ""), 400),
+        ("records of several engines", get("/api/v1/iterations", ""), 400),
+        ("an engine of 10,000 characters", get(&format!("/api/v1/iterations?engine={}", "x".repeat(10_000)), ""), 404),
+        ("a history of no time", get("/api/v1/history?seconds=0", ""), 400),
+        ("a history of NaN seconds", get("/api/v1/history?seconds=NaN", ""), 400),
+        ("a history of 1e400 seconds", get("/api/v1/history?seconds=1e400", ""), 400),
+        ("a history of an unknown engine", get("/api/v1/history?engine=none", ""), 404),
+        ("a model of an unknown engine", get("/api/v1/model?engine=none", ""), 404),
+        ("a model of nonsense", get("/api/v1/model?engine=victim&batch=-1&batch=NaN", ""), 200),
         ("an unknown engine", get("/api/v1/iterations?engine=%00%0a%22", ""), 404),
         ("a path below the page", get("/metrics/metrics", ""), 404),
         ("an Accept of nonsense", get("/metrics", "Accept: ;;;,,,;q=\r\n"), 200),
@@ -92,9 +103,7 @@ fn requests() -> Vec<(&'static str, Vec<u8>, u16)> {
     ]
 }
 
-#[test]
-fn a_hostile_request_gets_its_status_and_disturbs_no_engine() {
-    let scene = Scene::start(&[]);
+pub(super) fn hostile_requests(scene: &Scene) {
     let harmless = |counted: &str, more: u64| counted.is_empty() && more == 0;
     for (name, bytes, expected) in requests() {
         let status = std::cell::Cell::new(0);
@@ -142,5 +151,4 @@ fn a_hostile_request_gets_its_status_and_disturbs_no_engine() {
         std::thread::sleep(Duration::from_secs(1));
         scene.daemon.signal("CONT");
     });
-    scene.finish();
 }

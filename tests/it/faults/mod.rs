@@ -1,11 +1,12 @@
-//! Faults from outside, one after another, against the real binary: broken answers, broken lines, hostile HTTP clients, a host
-//! without descriptors, threads, memory or disk, and whose clock jumps. After each one the totals are exact, healthy engines are unaffected, the page can be read, and
-//! memory and descriptors are back. Each test prints its table.
+//! Faults from outside, one after another, against the real binary: broken answers, broken lines, hostile HTTP clients, damaged
+//! files, a host without descriptors, threads, memory or disk, and whose clock jumps. After each one the totals are exact, healthy
+//! engines are unaffected, the page can be read, and memory and descriptors are back. Each test prints its table.
 
 mod answers;
 mod clients;
 mod clock;
 mod engine;
+mod files;
 mod host;
 mod limits;
 mod many;
@@ -13,3 +14,26 @@ mod progress;
 mod publishers;
 mod scene;
 mod values;
+
+use std::fs;
+
+use scene::Scene;
+
+#[test]
+fn one_daemon_survives_hundreds_of_faults_and_counts_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let (kept, config) = (folder.path().join("kept"), folder.path().join("web.yml"));
+    fs::write(&config, "").unwrap();
+    let files = [&kept, &config].map(|path| path.to_str().unwrap());
+    let scene = Scene::start(&["--poll.timeout", "60s", "--record.dir", files[0], "--web.config.file", files[1]]);
+    answers::bodies_that_are_not_an_array_of_records(&scene);
+    answers::answers_that_are_cut_lose_only_the_record_that_was_cut(&scene);
+    answers::broken_http_responses(&scene);
+    values::records_with_an_impossible_value_are_counted_once_either_way(&scene);
+    publishers::invalid_lines(&scene);
+    publishers::hellos_that_are_cut_at_any_byte(&scene);
+    clients::hostile_requests(&scene);
+    files::broken_recordings(&scene, &kept);
+    files::broken_configurations(&scene, &config);
+    scene.finish();
+}

@@ -81,9 +81,7 @@ fn lines() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     ]
 }
 
-#[test]
-fn an_invalid_line_is_counted_by_reason_and_disturbs_no_other_publisher() {
-    let scene = Scene::start(&[]);
+pub(super) fn invalid_lines(scene: &Scene) {
     for (name, bytes, counted) in lines() {
         let expected = move |found: &str, more: u64| found == counted && more == 0;
         scene.fault("lines", name, &expected, |scene| scene.publish(&bytes));
@@ -115,12 +113,9 @@ fn an_invalid_line_is_counted_by_reason_and_disturbs_no_other_publisher() {
         let socket = UnixDatagram::unbound().unwrap();
         assert!(socket.send_to(b"{\"iter\":1}", &scene.socket).is_err());
     });
-    scene.finish();
 }
 
-#[test]
-fn a_hello_that_is_cut_at_any_byte_is_counted_or_empty() {
-    let scene = Scene::start(&[]);
+pub(super) fn hellos_that_are_cut_at_any_byte(scene: &Scene) {
     let hello = "{\"hello\":{\"model\":\"m\",\"version\":\"1\"}}";
     for cut in 1..hello.len() {
         let expected = |counted: &str, more: u64| counted == "truncated 1" && more == 0;
@@ -128,7 +123,6 @@ fn a_hello_that_is_cut_at_any_byte_is_counted_or_empty() {
             scene.publish(&hello.as_bytes()[..cut]);
         });
     }
-    scene.finish();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::page::Page;
 use super::process::Process;
 use super::{TIMEOUT, ensure, until};
 
-/// The exporter.
+/// The exporter. `TRTLLM_TEST_BINARY` is another build of it for what [`Launch`] starts: a release build, to measure its memory.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_trtllm-exporter");
 
 /// How the binary starts. Environment variables that set its flags are removed.
@@ -23,13 +23,14 @@ pub(crate) struct Launch {
 impl Launch {
     /// The binary itself.
     pub(crate) fn new() -> Self {
-        Self::program(&[BINARY])
+        Self::behind::<&str>(&[])
     }
 
     /// Another program, whose arguments end with the command to run. It must replace itself by that command.
     pub(crate) fn behind<S: AsRef<str>>(program: &[S]) -> Self {
+        let binary = std::env::var("TRTLLM_TEST_BINARY").unwrap_or_else(|_| BINARY.to_owned());
         let program = program.iter().map(AsRef::as_ref);
-        Self::program(&program.chain([BINARY]).collect::<Vec<_>>())
+        Self::program(&program.chain([&*binary]).collect::<Vec<_>>())
     }
 
     /// A command that ends with a copy of the binary.
