@@ -6,6 +6,7 @@
 pub mod directory;
 pub mod frame;
 pub mod item;
+pub mod pack;
 mod reader;
 pub mod recorder;
 
