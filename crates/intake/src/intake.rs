@@ -12,7 +12,8 @@ use trtllm_model::{BenchReport, EngineAbout, EngineName, EngineSettings, ErrorKi
 use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
 use trtllm_recording::recorder::EngineRecorder;
-use trtllm_recording::{Item, RecordedMoment, Settled};
+use trtllm_recording::gpu::GpuReading;
+use trtllm_recording::{Failure, Item, RecordedMoment, Settled};
 use trtllm_service::log::LogLimit;
 use trtllm_service::printable::one_line;
 use trtllm_sources::{Batch, Presence, SourceError};
@@ -138,6 +139,12 @@ impl Intake {
         self.publish(now);
     }
 
+    /// What is known of the engine.
+    #[must_use]
+    pub fn fold(&self) -> &EngineFold {
+        &self.engine
+    }
+
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.published == EngineState::Idle
@@ -145,12 +152,12 @@ impl Intake {
 
     /// Folds one item. The embedded library calls it; it is not recorded.
     pub fn absorb(&mut self, item: Item, at: Moment) {
-        let absorbed = self.fold(&item, at);
+        let absorbed = self.fold_item(&item, at);
         self.note_absorbed(absorbed);
     }
 
     /// An item of a recording is folded at the moment when it was received.
-    fn fold(&mut self, item: &Item, at: Moment) -> Result<(), Implausible> {
+    fn fold_item(&mut self, item: &Item, at: Moment) -> Result<(), Implausible> {
         let present = at.instant;
         let at = self.recorded.unwrap_or(at);
         match item {
@@ -176,7 +183,12 @@ impl Intake {
                 self.engine.settle(*from_ring, at.instant);
             }
             Item::RefusedRecord(_) => self.engine.refuse_record(),
-            Item::About(about) => self.about.clone_from(about),
+            Item::About(about) => {
+                self.about.clone_from(about);
+                self.engine.iterations.configured = configured(&about.settings);
+            }
+            // The source of a recording fails like the recorded one, and tells others of the GPUs.
+            Item::Failing(_) | Item::Gpu(_) => {}
             Item::Dropped(_) => {
                 if let Some(last) = self.recorded {
                     self.engine.settle_all(last.instant);
@@ -202,8 +214,14 @@ impl Intake {
         }
     }
 
+    /// The moment as a recording has it, if there is one: a replay folds items at the same moments.
+    fn recordable(&self, at: Moment) -> Moment {
+        if self.recorder.is_some() { Moment::recorded(at.to_record()) } else { at }
+    }
+
     /// The recorder takes the items, and the API copies of the last records.
     fn fold_items(&mut self, batch: &mut Batch, at: Moment) {
+        let at = self.recordable(at);
         if let Some(recorder) = &mut self.recorder
             && self.recorded.is_none()
             && !batch.items.is_empty()
@@ -214,7 +232,7 @@ impl Intake {
         let copied_from = batch.items.len().saturating_sub(state::RECENT_RECORDS);
         let mut records = Vec::new();
         for (index, mut item) in batch.drain().enumerate() {
-            let absorbed = self.fold(&item, at);
+            let absorbed = self.fold_item(&item, at);
             let refused = absorbed.is_err();
             self.note_absorbed(absorbed);
             let Some(recorder) = &mut self.recorder else {
@@ -242,6 +260,7 @@ impl Intake {
         result: Result<Presence, &SourceError>,
         at: Moment,
     ) {
+        let at = self.recordable(at);
         self.fold_items(batch, at);
         let restarts = self.engine.totals.engine_restarts;
         // A server that answers again, or counts from 0, may be an older one: its names are looked at again.
@@ -268,7 +287,10 @@ impl Intake {
         }
         if let Some(recorder) = &mut self.recorder {
             if self.recorded.is_none() {
-                recorder.settled(Settled { at: at.to_record(), from_ring: batch.from_ring });
+                let at = at.to_record();
+                recorder.polled(result.err().map(failure), at);
+                recorder.gpus(readings(&self.slot), at);
+                recorder.settled(Settled { at, from_ring: batch.from_ring });
             }
             recorder.end();
         }
@@ -466,6 +488,21 @@ impl Intake {
         self.slot.update(|snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
         self.slot.publish_fold(&self.engine);
     }
+}
+
+fn failure(error: &SourceError) -> Failure {
+    Failure { kind: error.kind(), text: beginning(&error.to_string()), not_ready: error.is_not_ready() }
+}
+
+/// The GPUs of the engine, or all of this host if those are not known. Nothing if they were taken before.
+fn readings(slot: &EngineSlot) -> impl Iterator<Item = GpuReading> {
+    let inventory = slot.take_inventory();
+    let serving = slot.gpus().filter(|_| inventory.is_some());
+    let gpus = inventory.map(|inventory| inventory.gpus.clone()).unwrap_or_default();
+    gpus.into_iter().filter_map(move |gpu| {
+        let serves = serving.as_ref().is_some_and(|serving| serving.uuids.contains(&gpu.identity.uuid));
+        (serves || serving.is_none()).then(|| GpuReading::of(&gpu, serves))
+    })
 }
 
 /// The limits that settings tell. Records of the PyTorch engine have none.

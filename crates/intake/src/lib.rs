@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod intake;
+pub mod past;
 pub mod poll;
 #[cfg(test)]
 mod simulation;

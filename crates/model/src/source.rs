@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::settings::EngineSettings;
 
 /// Why a poll failed, by what an operator can do about it. The order is that of the catalog's label values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     Connect,
     Timeout,

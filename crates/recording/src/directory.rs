@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 const ENDING: &str = ".rec.zst";
 /// Held by the process that records.
@@ -18,6 +19,8 @@ pub struct Segment {
     pub number: u64,
     pub path: PathBuf,
     pub bytes: u64,
+    /// When it was last written.
+    pub written: SystemTime,
 }
 
 /// All segments, oldest first. Other files and symbolic links are left out.
@@ -32,7 +35,7 @@ pub fn segments(directory: &Path) -> io::Result<Vec<Segment>> {
         let Some(number) = name.to_str().and_then(number) else { continue };
         match entry.metadata() {
             Ok(file) if file.is_file() => {
-                segments.push(Segment { number, path: entry.path(), bytes: file.len() });
+                segments.push(Segment { number, path: entry.path(), bytes: file.len(), written: file.modified()? });
             }
             Ok(_) => {}
             // The recorder may delete the oldest one meanwhile.

@@ -2,9 +2,12 @@
 //! one key, which says what the value is. Values of the engine have the keys that TensorRT-LLM sends, so the parsers of the sources
 //! read them, too.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use trtllm_model::kv_event::{BlockHash, KvCacheEventData, StoredBlock};
@@ -12,12 +15,14 @@ use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::rows::PoolRows;
 use trtllm_model::server_metrics::ServerCount;
 use trtllm_model::{
-    BenchReport, EngineAbout, IterationStats, KvCacheEvent, OrchestratorReading, PerfMetricsEntry,
-    RequestStatsPerIteration, ServerMetrics,
+    BenchReport, EngineAbout, ErrorKind, IterationStats, KvCacheEvent, Objectives, OrchestratorReading,
+    PerfMetricsEntry, RequestStatsPerIteration, ServerMetrics,
 };
 
+use super::gpu::GpuReading;
+
 /// The version of the format.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Bytes of the text of a counter, such as an HTTP status.
 const MAX_TEXT: usize = 64;
@@ -40,13 +45,19 @@ pub enum Item {
     /// The number of messages of the engine that are missing at this place. 0 if the number is unknown: a replay was recorded,
     /// and another exporter had continued its recording.
     Dropped(u64),
-    /// When the following items were received. They are folded at this moment, not at the present.
+    /// When the following items were received. They are folded at this moment, not at the present. Has no line of its own: each
+    /// line has its moment.
+    #[serde(skip)]
     Received(RecordedMoment),
     /// A record with absurd values. It was not counted.
     RefusedRecord(Box<IterationStats>),
     About(Box<EngineAbout>),
     /// A poll has ended.
     Settled(Settled),
+    /// From here on polls fail for this reason, or succeed again.
+    Failing(Option<Failure>),
+    /// A GPU, as it was last read.
+    Gpu(Box<GpuReading>),
 }
 
 /// What a segment belongs to.
@@ -64,8 +75,8 @@ pub struct Header {
     pub labels: Vec<(String, String)>,
     /// The kind of source.
     pub source: String,
-    /// Microseconds since 1970 UTC.
-    pub started_us: i64,
+    #[serde(default)]
+    pub objectives: Objectives,
 }
 
 impl Header {
@@ -83,37 +94,34 @@ impl Header {
 }
 
 /// A moment of the recording process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecordedMoment {
-    /// Nanoseconds of a clock that only moves forward. Only differences within a session are meaningful.
-    pub ns: i64,
     /// Microseconds since 1970 UTC, from 1970 to 2286: a gauge with another time means nothing.
-    #[serde(deserialize_with = "plausible_time")]
     pub us: i64,
+    /// Microseconds of a clock that only moves forward. Only differences within a session are meaningful.
+    pub clock_us: i64,
 }
 
-fn plausible_time<'de, D: serde::Deserializer<'de>>(us: D) -> Result<i64, D::Error> {
-    Ok(i64::deserialize(us)?.clamp(0, 10_000_000_000_000_000))
-}
+const LATEST_US: i64 = 10_000_000_000_000_000;
 
 impl RecordedMoment {
     /// A moment of this process.
     #[must_use]
     pub fn new(instant: Instant, unix_us: i64) -> Self {
-        let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
-        let ns = match instant.checked_duration_since(origin()) {
-            Some(after) => nanos(after),
-            None => -nanos(origin().saturating_duration_since(instant)),
+        let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        let clock_us = match instant.checked_duration_since(origin()) {
+            Some(after) => micros(after),
+            None => -micros(origin().saturating_duration_since(instant)),
         };
-        Self { ns, us: unix_us }
+        Self { us: unix_us, clock_us }
     }
 
     /// The moment on the clock of this process. Only differences are meaningful if another process recorded it. A time of
     /// centuries becomes the origin.
     #[must_use]
     pub fn instant(self) -> Instant {
-        let distance = Duration::from_nanos(self.ns.unsigned_abs());
-        let moment = if self.ns < 0 { origin().checked_sub(distance) } else { origin().checked_add(distance) };
+        let distance = Duration::from_micros(self.clock_us.unsigned_abs());
+        let moment = if self.clock_us < 0 { origin().checked_sub(distance) } else { origin().checked_add(distance) };
         moment.unwrap_or_else(origin)
     }
 }
@@ -127,47 +135,120 @@ fn origin() -> Instant {
 /// The end of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
+    /// The moment of its line.
+    #[serde(skip)]
     pub at: RecordedMoment,
     /// The records were what the engine's ring held.
     pub from_ring: bool,
 }
 
-/// How a line begins, by its key.
-const STARTS: [&str; 14] = [
-    r#"{"recording":"#,
-    r#"{"dropped":"#,
-    r#"{"received":"#,
-    r#"{"record":"#,
-    r#"{"refused_record":"#,
-    r#"{"request_rows":"#,
-    r#"{"finished_request":"#,
-    r#"{"kv_event":"#,
-    r#"{"server_metrics":"#,
-    r#"{"orchestrator":"#,
-    r#"{"bench_report":"#,
-    r#"{"process":"#,
-    r#"{"about":"#,
-    r#"{"settled":"#,
-];
+/// Why a poll failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub kind: ErrorKind,
+    pub text: String,
+    /// The server says that it is not ready yet.
+    pub not_ready: bool,
+}
+
+/// How a line begins.
+const START: &[u8] = b"{\"us\":";
+
+/// What each line of an engine begins with: the moment and the engine.
+#[derive(Debug)]
+pub struct Stamp {
+    engine: String,
+    at: RecordedMoment,
+    text: String,
+}
+
+impl Stamp {
+    #[must_use]
+    pub fn new(model: &str, version: &str) -> Self {
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let engine = format!("\"model\":{},\"version\":{}", quoted(model), quoted(version));
+        let mut stamp = Self { engine, at: RecordedMoment::default(), text: String::new() };
+        stamp.write();
+        stamp
+    }
+
+    /// The next lines are of this moment.
+    pub fn set(&mut self, at: RecordedMoment) {
+        if at != self.at {
+            self.at = at;
+            self.write();
+        }
+    }
+
+    fn write(&mut self) {
+        let Self { engine, at: RecordedMoment { us, clock_us }, .. } = self;
+        self.text = format!("{{\"us\":{us},\"clock_us\":{clock_us},{engine},");
+    }
+}
+
+/// A line of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    pub at: RecordedMoment,
+    pub item: Item,
+}
+
+impl<'de> Deserialize<'de> for Line {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Line;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a line of a recording")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
+                let us: i64 = value(&mut map, "us")?;
+                let at = RecordedMoment { us: us.clamp(0, LATEST_US), clock_us: value(&mut map, "clock_us")? };
+                // The header of the segment has the names, too.
+                let _: (serde::de::IgnoredAny, serde::de::IgnoredAny) = (value(&mut map, "model")?, value(&mut map, "version")?);
+                let mut item = Item::deserialize(MapAccessDeserializer::new(map))?;
+                if let Item::Settled(settled) = &mut item {
+                    settled.at = at;
+                }
+                Ok(Line { at, item })
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+/// The next value of a line, which has this key.
+fn value<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A, key: &'static str) -> Result<T, A::Error> {
+    match map.next_key::<std::borrow::Cow<'de, str>>()? {
+        Some(found) if found == key => map.next_value(),
+        _ => Err(A::Error::missing_field(key)),
+    }
+}
 
 impl Item {
     /// Whether the text is a line of a recording. Lines of publishers begin differently.
     #[must_use]
     pub fn is_recorded(text: &[u8]) -> bool {
-        STARTS.iter().any(|start| text.starts_with(start.as_bytes()))
+        text.starts_with(START)
     }
 
     /// # Errors
     /// If the text is not a line of this version.
-    pub fn parse(text: &[u8]) -> serde_json::Result<Self> {
+    pub fn parse(text: &[u8]) -> serde_json::Result<Line> {
         serde_json::from_slice(text)
     }
 
     /// Appends the item as a line. An item that cannot be written is left out, and the result is false.
-    pub fn write(&self, out: &mut Vec<u8>) -> bool {
+    pub fn write(&self, stamp: &Stamp, out: &mut Vec<u8>) -> bool {
         let length = out.len();
+        out.extend_from_slice(stamp.text.as_bytes());
+        let of_item = out.len();
         match serde_json::to_writer(&mut *out, self) {
-            Ok(()) => out.push(b'\n'),
+            Ok(()) => {
+                // Its brace: the line goes on.
+                out.remove(of_item);
+                out.push(b'\n');
+            }
             Err(_) => out.truncate(length),
         }
         out.len() > length
@@ -176,7 +257,16 @@ impl Item {
     /// Whether the engine sent it.
     #[must_use]
     pub fn is_message(&self) -> bool {
-        !matches!(self, Self::Recording(_) | Self::Dropped(_) | Self::Received(_) | Self::About(_) | Self::Settled(_))
+        !matches!(
+            self,
+            Self::Recording(_)
+                | Self::Dropped(_)
+                | Self::Received(_)
+                | Self::About(_)
+                | Self::Settled(_)
+                | Self::Failing(_)
+                | Self::Gpu(_)
+        )
     }
 
     /// Approximate memory. The parts whose number or length a peer chooses are counted.
@@ -239,10 +329,16 @@ mod tests {
 
     #[test]
     fn a_time_that_no_clock_shows_becomes_the_nearest_one() {
-        for (text, expected) in [("-9223372036854775808", 0), ("5", 5), ("9223372036854775807", 10_000_000_000_000_000)]
-        {
-            let line = format!("{{\"received\":{{\"ns\":1,\"us\":{text}}}}}");
-            assert_eq!(Item::parse(line.as_bytes()).unwrap(), Item::Received(RecordedMoment { ns: 1, us: expected }));
+        for (text, us) in [("-9223372036854775808", 0), ("5", 5), ("9223372036854775807", LATEST_US)] {
+            let line = format!(
+                "{{\"us\":{text},\"clock_us\":1,\"model\":\"\\u0001\",\"version\":\"1\",\"settled\":{{\"from_ring\":true}}}}"
+            );
+            let at = RecordedMoment { us, clock_us: 1 };
+            let item = Item::Settled(Settled { at, from_ring: true });
+            assert_eq!(Item::parse(line.as_bytes()).unwrap(), Line { at, item });
+        }
+        for wrong in ["{\"us\":1}", "{\"us\":1,\"process\":2}", "{\"us\":1,\"clock_us\":1,\"model\":\"m\",\"version\":\"1\",\"process\":2,\"x\":1}"] {
+            assert!(Item::parse(wrong.as_bytes()).is_err(), "{wrong}");
         }
     }
 

@@ -5,9 +5,12 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
+use trtllm_model::RecordTime;
+
 use super::directory::{self, Segment};
 use super::frame::{self, Read};
-use super::item::{FORMAT, Header, Item};
+use super::item::{FORMAT, Header, Item, Line};
+use super::pack::Unpacker;
 
 /// A recording that cannot be read. The text names the engines that can be chosen.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +25,23 @@ pub enum OpenRecordingError {
     Several { option: &'static str, engines: String },
     #[error("the recording has no engine {name:?}; choose one of {engines}")]
     Unknown { name: String, engines: String },
+    #[error("the recording has nothing of this time; choose a time from {from} to {until}")]
+    Outside { from: String, until: String },
+}
+
+impl OpenRecordingError {
+    /// The recording has this span only, in microseconds since 1970 UTC.
+    #[must_use]
+    pub fn outside(from_us: i64, until_us: i64) -> Self {
+        Self::Outside { from: utc(from_us), until: utc(until_us) }
+    }
+}
+
+/// As people and `--at` write a time.
+#[must_use]
+pub fn utc(micros: i64) -> String {
+    let time = serde_json::to_value(RecordTime { micros, zoned: true });
+    time.ok().and_then(|time| time.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// The segments of one engine.
@@ -29,10 +49,21 @@ pub enum OpenRecordingError {
 pub struct Reader {
     waiting: VecDeque<PathBuf>,
     segment: Option<BufReader<File>>,
+    unpacker: Unpacker,
     frame: Vec<u8>,
     /// Bytes of the frame that were read.
     at: usize,
+    line: Vec<u8>,
     torn: u64,
+}
+
+/// The engines of a recording, as [`Reader::open`] chooses them.
+///
+/// # Errors
+/// If the directory cannot be read or has no recording.
+pub fn engines(directory: &Path) -> Result<Vec<String>, OpenRecordingError> {
+    let all: BTreeSet<String> = headers(directory)?.into_iter().map(|(_, _, header)| header.engine()).collect();
+    Ok(all.into_iter().collect())
 }
 
 impl Reader {
@@ -47,21 +78,11 @@ impl Reader {
         option: &'static str,
         since_us: Option<i64>,
     ) -> Result<Self, OpenRecordingError> {
-        let (mut found, mut other_format) = (Vec::new(), None);
-        for Segment { path, .. } in directory::segments(directory)? {
-            match header(&path)? {
-                Some(Ok(header)) => found.push((path, header)),
-                Some(Err(format)) => other_format = Some(format),
-                None => {}
-            }
-        }
-        let all: BTreeSet<String> = found.iter().map(|(_, header)| header.engine()).collect();
+        let mut found = headers(directory)?;
+        let all: BTreeSet<String> = found.iter().map(|(_, _, header)| header.engine()).collect();
         let names = |engines: &BTreeSet<String>| engines.iter().cloned().collect::<Vec<_>>().join(", ");
-        if all.is_empty() {
-            return Err(other_format.map_or(OpenRecordingError::Empty, OpenRecordingError::Format));
-        }
-        found.retain(|(_, header)| engine.is_none_or(|name| header.is_engine(name)));
-        let chosen: BTreeSet<String> = found.iter().map(|(_, header)| header.engine()).collect();
+        found.retain(|(_, _, header)| engine.is_none_or(|name| header.is_engine(name)));
+        let chosen: BTreeSet<String> = found.iter().map(|(_, _, header)| header.engine()).collect();
         match (chosen.len(), engine) {
             (0, Some(name)) => {
                 return Err(OpenRecordingError::Unknown { name: name.to_owned(), engines: names(&all) });
@@ -70,11 +91,12 @@ impl Reader {
             _ => return Err(OpenRecordingError::Several { option, engines: names(&chosen) }),
         }
         if let Some(since) = since_us {
-            let later = found.iter().position(|(_, header)| header.started_us > since).unwrap_or(found.len());
+            let later = found.iter().position(|(_, began_us, _)| *began_us > since).unwrap_or(found.len());
             found.drain(..later.saturating_sub(1));
         }
-        let waiting = found.into_iter().map(|(path, _)| path).collect();
-        Ok(Self { waiting, segment: None, frame: Vec::new(), at: 0, torn: 0 })
+        let waiting = found.into_iter().map(|(path, ..)| path).collect();
+        let (frame, line) = (Vec::new(), Vec::new());
+        Ok(Self { waiting, segment: None, unpacker: Unpacker::default(), frame, at: 0, line, torn: 0 })
     }
 
     /// The next line, without its line feed. `None` after the last one.
@@ -86,7 +108,7 @@ impl Reader {
             let Some(segment) = &mut self.segment else {
                 let Some(path) = self.waiting.pop_front() else { return Ok(None) };
                 match File::open(path) {
-                    Ok(file) => self.segment = Some(BufReader::new(file)),
+                    Ok(file) => (self.segment, self.unpacker) = (Some(BufReader::new(file)), Unpacker::default()),
                     // A recorder that still runs may have deleted it.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
@@ -103,10 +125,10 @@ impl Reader {
                 }
             }
         }
-        let rest = &self.frame[self.at..];
-        let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
-        self.at += length + 1;
-        Ok(Some(&rest[..length]))
+        let mut rest = &self.frame[self.at..];
+        self.unpacker.unpack(&mut rest, &mut self.line)?;
+        self.at = self.frame.len() - rest.len();
+        Ok(Some(&self.line))
     }
 
     /// Segments so far that end in the middle of a frame, as after kill -9. The part of the frame is left out.
@@ -116,21 +138,38 @@ impl Reader {
     }
 }
 
+/// The segments that can be read, oldest first, each with its begin in microseconds since 1970 UTC.
+fn headers(directory: &Path) -> Result<Vec<(PathBuf, i64, Header)>, OpenRecordingError> {
+    let (mut found, mut other_format) = (Vec::new(), None);
+    for Segment { path, .. } in directory::segments(directory)? {
+        match header(&path)? {
+            Some(Ok((began_us, header))) => found.push((path, began_us, header)),
+            Some(Err(format)) => other_format = Some(format),
+            None => {}
+        }
+    }
+    if found.is_empty() {
+        return Err(other_format.map_or(OpenRecordingError::Empty, OpenRecordingError::Format));
+    }
+    Ok(found)
+}
+
 /// The first line of a segment, or the number of its format if that is another one. `None` if the segment was cut there.
-fn header(path: &Path) -> io::Result<Option<Result<Header, u64>>> {
+fn header(path: &Path) -> io::Result<Option<Result<(i64, Header), u64>>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut frame = Vec::new();
-    if frame::read(&mut BufReader::new(file), &mut frame)? != Read::Frame {
+    let (mut frame, mut first) = (Vec::new(), Vec::new());
+    if frame::read(&mut BufReader::new(file), &mut frame)? != Read::Frame
+        || Unpacker::default().unpack(&mut frame.as_slice(), &mut first).is_err()
+    {
         return Ok(None);
     }
-    let first = frame.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    Ok(match Item::parse(first) {
-        Ok(Item::Recording(header)) if header.format == FORMAT => Some(Ok(*header)),
-        _ => other_format(first).map(Err),
+    Ok(match Item::parse(&first) {
+        Ok(Line { at, item: Item::Recording(header) }) if header.format == FORMAT => Some(Ok((at.us, *header))),
+        _ => other_format(&first).map(Err),
     })
 }
 
@@ -150,13 +189,16 @@ fn other_format(first: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pack::Packer;
     use super::*;
 
     #[test]
     fn a_recording_of_another_format_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let mut encoder = frame::Encoder::default();
-        let frame = encoder.encode(b"{\"recording\":{\"format\":99,\"something\":{\"new\":1}}}\n").unwrap();
+        let mut packed = Vec::new();
+        Packer::default().pack(b"{\"recording\":{\"format\":99,\"something\":{\"new\":1}}}", &mut packed);
+        let frame = encoder.encode(&packed).unwrap();
         let (path, _) = directory::create(directory.path(), 1, "m").unwrap();
         std::fs::write(path, frame).unwrap();
         let error = Reader::open(directory.path(), None, "engine=", None).unwrap_err();

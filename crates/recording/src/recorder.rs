@@ -28,6 +28,8 @@ pub struct RecorderConfig {
     pub directory: PathBuf,
     /// Bytes of all segments together.
     pub max_size: u64,
+    /// Older segments are deleted.
+    pub max_age: Option<Duration>,
 }
 
 impl RecorderConfig {
@@ -69,12 +71,12 @@ impl Recorder {
     /// # Errors
     /// If the directory cannot be used.
     pub fn start(config: RecorderConfig, counts: RecorderCounts) -> Result<Self, RecorderError> {
-        let RecorderConfig { directory, max_size } = config;
+        let RecorderConfig { directory, max_size, .. } = &config;
         let failed = |cause: io::Error| match cause.kind() {
             io::ErrorKind::WouldBlock => RecorderError::Locked { directory: directory.clone() },
             _ => RecorderError::Directory { directory: directory.clone(), cause },
         };
-        let files = SegmentFiles::open(&directory, max_size, counts.clone()).map_err(failed)?;
+        let files = SegmentFiles::open(&config, counts.clone()).map_err(failed)?;
         let (queue, received) = Queue::new();
         let (alive, ended) = mpsc::channel();
         let writer = writer::SegmentWriter::new(files, counts.clone());
@@ -85,7 +87,7 @@ impl Recorder {
             drop(alive);
         };
         thread.spawn(run).map_err(failed)?;
-        tracing::info!(directory = %show(&directory), max_size, "recording started");
+        tracing::info!(directory = %show(directory), max_size, "recording started");
         Ok(Self { queue, counts, ended: Mutex::new(ended) })
     }
 

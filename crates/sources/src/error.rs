@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use trtllm_model::ErrorKind;
+use trtllm_recording::Failure;
 
 /// A poll that failed. The text names the target.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,9 @@ pub enum SourceError {
     Engine { cause: String },
     #[error("reading from {target} failed by a bug in the exporter; please report the log line \"panic\" before it")]
     Panicked { target: String },
+    /// In a recording.
+    #[error("{}", .0.text)]
+    Recorded(Failure),
     /// The source can never work. Polling it again is useless.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -75,6 +79,7 @@ impl SourceError {
             Self::Truncated { .. } => ErrorKind::Truncated,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
             Self::Io { .. } | Self::Token { .. } | Self::Directory { .. } => ErrorKind::Io,
+            Self::Recorded(failure) => failure.kind,
             Self::Engine { .. } | Self::Panicked { .. } | Self::Open(_) => ErrorKind::Engine,
         }
     }
@@ -82,7 +87,7 @@ impl SourceError {
     /// The server says that it is not ready yet. A frontend starts after the engine, so one without an engine has lost it.
     #[must_use]
     pub const fn is_not_ready(&self) -> bool {
-        matches!(self, Self::HttpStatus { status: 503, .. })
+        matches!(self, Self::HttpStatus { status: 503, .. } | Self::Recorded(Failure { not_ready: true, .. }))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_model::RejectReason;
-use trtllm_recording::{self as recording, Item, RecordedMoment, Settled};
+use trtllm_recording::{self as recording, Failure, Item, Line, RecordedMoment, Settled};
 use trtllm_service::file_text::{self, FileText};
 use trtllm_service::small_file;
 
@@ -48,6 +48,11 @@ pub struct Replay {
     /// The moment of the last items of a recording, and the process that wrote it.
     received: Option<RecordedMoment>,
     session: Option<i64>,
+    /// The moment of the last line, and its item if that follows the moment.
+    at: Option<RecordedMoment>,
+    behind: Option<Item>,
+    /// Why the recorded polls fail.
+    failure: Option<Failure>,
 }
 
 #[derive(Debug)]
@@ -60,7 +65,7 @@ enum ReplayInput {
 /// A line, parsed.
 enum ReplayedLine {
     /// By the recorder.
-    Recorded(Result<Item, serde_json::Error>),
+    Recorded(Result<Line, serde_json::Error>),
     /// By an engine.
     Published(Result<PublisherLine, RejectReason>),
     Blank,
@@ -142,6 +147,9 @@ impl Replay {
             first_timestamp_us: None,
             received: None,
             session: None,
+            at: None,
+            behind: None,
+            failure: None,
         }
     }
 
@@ -163,14 +171,23 @@ impl Replay {
                 break;
             };
             self.delivered += u64::from(item.is_message());
+            if let Item::Failing(failure) = &item {
+                self.failure.clone_from(failure);
+            }
             batch.push(item);
         }
-        Ok(Presence::Present)
+        match &self.failure {
+            Some(failure) if !batch.ended => Err(SourceError::Recorded(failure.clone())),
+            _ => Ok(Presence::Present),
+        }
     }
 
     fn read_item(&mut self, batch: &mut Batch) -> Result<Option<Item>, SourceError> {
         if let ReplayInput::Records(records) = &mut self.input {
             return Ok(records.next());
+        }
+        if let Some(item) = self.behind.take() {
+            return Ok(Some(item));
         }
         loop {
             let parsed = self.input.next_line(&mut self.lines, batch).map_err(|cause| match cause.kind() {
@@ -179,14 +196,20 @@ impl Replay {
             })?;
             match parsed {
                 None => return Ok(None),
-                Some(ReplayedLine::Recorded(Ok(Item::Recording(header)))) => {
+                Some(ReplayedLine::Recorded(Ok(Line { item: Item::Recording(header), .. }))) => {
                     if self.begins_session(header.session) {
                         return Ok(Some(Item::Dropped(0)));
                     }
                 }
-                Some(ReplayedLine::Recorded(Ok(item)) | ReplayedLine::Published(Ok(PublisherLine::Item(item)))) => {
-                    return Ok(Some(item));
+                Some(ReplayedLine::Recorded(Ok(Line { at, item }))) => {
+                    let is_known = self.at.replace(at) == Some(at);
+                    if is_known || matches!(item, Item::Settled(_)) {
+                        return Ok(Some(item));
+                    }
+                    self.behind = Some(item);
+                    return Ok(Some(Item::Received(at)));
                 }
+                Some(ReplayedLine::Published(Ok(PublisherLine::Item(item)))) => return Ok(Some(item)),
                 Some(ReplayedLine::Recorded(Err(_))) => batch.reject(RejectReason::NotARecord),
                 Some(ReplayedLine::Published(Ok(PublisherLine::Hello(Hello { pid, config, .. })))) => {
                     batch.update_settings(config);
@@ -215,8 +238,8 @@ impl Replay {
         let record = match &self.next {
             Some(Item::Record(record)) if self.session.is_none() => record,
             Some(Item::Received(at) | Item::Settled(Settled { at, .. })) => {
-                let last = self.received.replace(*at).map_or(at.ns, |last| last.ns);
-                self.clock += at.ns.saturating_sub(last).max(0) as f64 / 1e9;
+                let last = self.received.replace(*at).map_or(at.clock_us, |last| last.clock_us);
+                self.clock += at.clock_us.saturating_sub(last).max(0) as f64 / 1e6;
                 return;
             }
             _ => return,

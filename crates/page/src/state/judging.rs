@@ -144,6 +144,9 @@ impl State {
         for slot in self.slots().iter() {
             let gpus = self.gpus_of(slot);
             slot.judge(&gpus, at, wall);
+            if self.recorder.get().is_some() {
+                slot.offer_inventory(&inventory);
+            }
         }
         self.changes.engine();
     }

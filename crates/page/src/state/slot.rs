@@ -13,7 +13,7 @@ use super::fold_readers::FoldReaders;
 use super::judging::Judged;
 use tokio::sync::oneshot::Receiver;
 use trtllm_engine::EngineFold;
-use trtllm_model::gpu::EngineGpus;
+use trtllm_model::gpu::{EngineGpus, GpuInventory};
 use trtllm_model::rows::PoolRows;
 use trtllm_model::{EngineName, IterationStats, RECENT_RECORDS};
 
@@ -75,6 +75,8 @@ pub struct EngineSlot {
     origin: OnceLock<EngineOrigin>,
     gpu_hour_cost: OnceLock<f64>,
     gpus: ArcSwapOption<EngineGpus>,
+    /// For the recorder of the engine.
+    inventory: ArcSwapOption<GpuInventory>,
     snapshot: ArcSwap<EngineSnapshot>,
     /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
     previous: Mutex<Option<Arc<EngineSnapshot>>>,
@@ -128,6 +130,7 @@ impl EngineSlot {
             origin: OnceLock::new(),
             gpu_hour_cost: OnceLock::new(),
             gpus: ArcSwapOption::empty(),
+            inventory: ArcSwapOption::empty(),
             snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
             previous: Mutex::default(),
             recent: Mutex::default(),
@@ -220,6 +223,16 @@ impl EngineSlot {
             self.gpus.store(gpus.map(Arc::new));
             self.changes.engine();
         }
+    }
+
+    /// The GPUs with which the engine was judged. Of each judgement, only the first call gets them.
+    #[must_use]
+    pub fn take_inventory(&self) -> Option<Arc<GpuInventory>> {
+        self.inventory.swap(None)
+    }
+
+    pub(super) fn offer_inventory(&self, inventory: &Arc<GpuInventory>) {
+        self.inventory.store(Some(Arc::clone(inventory)));
     }
 
     /// Keeps the last of these records for the API, without the parts that are large or unbounded.

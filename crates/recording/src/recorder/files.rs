@@ -4,21 +4,27 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
 
 use trtllm_model::RecorderCounts;
 
 use crate::directory::{self, Segment};
 
+use super::RecorderConfig;
+
 /// Bounds of the size of a segment.
 const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
 /// Segments that fit below the limit.
 const SEGMENTS: u64 = 32;
+/// A segment ends after this time, so that old items can be deleted, and a reader finds a time quickly.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct SegmentFiles {
     directory: PathBuf,
     max_size: u64,
+    max_age: Option<Duration>,
     /// Complete segments, oldest first.
     closed: VecDeque<Segment>,
     /// Bytes of all segments.
@@ -34,6 +40,7 @@ pub(super) struct SegmentFiles {
 pub(super) struct Open {
     file: File,
     segment: Segment,
+    began: Instant,
 }
 
 impl Open {
@@ -48,12 +55,14 @@ impl Open {
 }
 
 impl SegmentFiles {
-    pub(super) fn open(directory: &Path, max_size: u64, counts: RecorderCounts) -> io::Result<Self> {
+    pub(super) fn open(config: &RecorderConfig, counts: RecorderCounts) -> io::Result<Self> {
+        let RecorderConfig { directory, max_size, max_age } = config;
         let lock = directory::lock(directory)?;
         let closed: VecDeque<Segment> = directory::segments(directory)?.into();
         let next = closed.back().map_or(1, |last| last.number.saturating_add(1));
         let total = closed.iter().map(|segment| segment.bytes).sum();
-        let mut files = Self { directory: directory.to_owned(), max_size, closed, total, next, counts, lock };
+        let (directory, max_size, max_age) = (directory.clone(), *max_size, *max_age);
+        let mut files = Self { directory, max_size, max_age, closed, total, next, counts, lock };
         // The limit may be lower than before.
         files.make_room(0)?;
         Ok(files)
@@ -72,7 +81,8 @@ impl SegmentFiles {
             created => created,
         };
         let (path, file) = created?;
-        Ok(Open { file, segment: Segment { number, path, bytes: 0 } })
+        let segment = Segment { number, path, bytes: 0, written: SystemTime::now() };
+        Ok(Open { file, segment, began: Instant::now() })
     }
 
     /// Appends a frame. Deletes the oldest segments to make room. False if that was not enough, because all other segments are
@@ -101,10 +111,11 @@ impl SegmentFiles {
         Ok(true)
     }
 
-    pub(super) fn close(&mut self, open: Open) {
+    pub(super) fn close(&mut self, mut open: Open) {
         if !open.is_in_place() {
             return self.set_total(self.total.saturating_sub(open.segment.bytes));
         }
+        open.segment.written = SystemTime::now();
         let behind = self.closed.partition_point(|other| other.number < open.segment.number);
         self.closed.insert(behind, open.segment);
     }
@@ -115,13 +126,19 @@ impl SegmentFiles {
         self.set_total(self.total.saturating_sub(open.segment.bytes));
     }
 
-    /// Whether a segment has reached its size.
+    /// Whether a segment has reached its size or age.
     pub(super) fn is_full(&self, open: &Open) -> bool {
-        open.segment.bytes >= (self.max_size / SEGMENTS).clamp(*SEGMENT.start(), *SEGMENT.end())
+        let longest = self.max_age.map_or(LONGEST, |age| LONGEST.min(age / 8));
+        open.began.elapsed() >= longest || open.segment.bytes >= (self.max_size / SEGMENTS).clamp(*SEGMENT.start(), *SEGMENT.end())
     }
 
     fn make_room(&mut self, bytes: u64) -> io::Result<bool> {
-        while self.total.saturating_add(bytes) > self.max_size {
+        let max_age = self.max_age;
+        let is_old = |segment: &Segment| {
+            let age = segment.written.elapsed().unwrap_or_default();
+            max_age.is_some_and(|most| age > most)
+        };
+        while self.total.saturating_add(bytes) > self.max_size || self.closed.front().is_some_and(is_old) {
             let Some(oldest) = self.closed.pop_front() else { return Ok(false) };
             match fs::remove_file(&oldest.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use trtllm_model::{EngineAbout, RecorderCounts};
 
-use crate::{Item, RecordedMoment, Settled};
+use crate::{Failure, Item, RecordedMoment, Settled};
+
+use crate::gpu::GpuReading;
 
 use super::queue::{Message, Queue};
 
@@ -29,6 +31,8 @@ pub struct EngineRecorder {
     skipped: Option<Settled>,
     last_pushed: Option<RecordedMoment>,
     last_item: Option<RecordedMoment>,
+    /// Why polls fail now.
+    failing: Option<Failure>,
     /// Items that were dropped since items were last passed on.
     dropped: u64,
 }
@@ -44,6 +48,7 @@ impl EngineRecorder {
             skipped: None,
             last_pushed: None,
             last_item: None,
+            failing: None,
             dropped: 0,
         }
     }
@@ -56,7 +61,8 @@ impl EngineRecorder {
     }
 
     /// An item was folded. Of refused items only records change the fold.
-    pub fn item(&mut self, item: Item, refused: bool) {
+    pub fn item(&mut self, mut item: Item, refused: bool) {
+        item.round_times();
         match item {
             Item::Record(record) if refused => self.items.push(Item::RefusedRecord(record)),
             _ if refused => {}
@@ -68,12 +74,30 @@ impl EngineRecorder {
         self.items.push(Item::About(Box::new(about.clone())));
     }
 
+    /// A poll has failed, or not. Only changes are recorded.
+    pub fn polled(&mut self, failure: Option<Failure>, at: RecordedMoment) {
+        if failure != self.failing {
+            self.add_skipped();
+            self.empty = 0;
+            self.failing.clone_from(&failure);
+            self.items.extend([Item::Received(at), Item::Failing(failure)]);
+        }
+    }
+
+    /// The GPUs were read, whatever the engine sent.
+    pub fn gpus(&mut self, gpus: impl Iterator<Item = GpuReading>, at: RecordedMoment) {
+        for gpu in gpus {
+            self.add_skipped();
+            self.items.extend([Item::Received(at), Item::Gpu(Box::new(gpu))]);
+        }
+    }
+
     /// A poll has ended. Many polls of an idle engine change nothing, so most of them are left out.
     pub fn settled(&mut self, settled: Settled) {
         self.empty = self.empty.saturating_add(1);
         let since = |moment: Option<RecordedMoment>| {
-            let ns = moment.map_or(i64::MAX, |moment| settled.at.ns.saturating_sub(moment.ns));
-            Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
+            let us = moment.map_or(i64::MAX, |moment| settled.at.clock_us.saturating_sub(moment.clock_us));
+            Duration::from_micros(u64::try_from(us).unwrap_or(0))
         };
         let interval = if since(self.last_item) >= IDLE_AFTER { IDLE_INTERVAL } else { EMPTY_INTERVAL };
         // The first one ends the poll with the items.
@@ -129,7 +153,7 @@ mod tests {
         let mut tap = EngineRecorder::new(0, queue.clone(), counts.clone());
         let mut sent = 0;
         let mut send = |tap: &mut EngineRecorder| {
-            let at = RecordedMoment { ns: sent, us: 0 };
+            let at = RecordedMoment { clock_us: sent, us: 0 };
             tap.received(at);
             tap.about(&EngineAbout::default());
             (0..100).for_each(|_| tap.item(Item::Record(Box::default()), false));

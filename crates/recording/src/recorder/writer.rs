@@ -11,7 +11,8 @@ use trtllm_service::supervise::{self, Task};
 
 use crate::frame::{self, Encoder};
 use crate::item::FORMAT;
-use crate::{Header, Item, Settled};
+use crate::pack::Packer;
+use crate::{Header, Item, RecordedMoment, Settled, Stamp};
 
 use super::files::{Open, SegmentFiles};
 use super::queue::Message;
@@ -38,10 +39,14 @@ pub(super) struct SegmentWriter {
 /// What is written of one engine.
 struct RecordedEngine {
     name: Box<EngineName>,
+    stamp: Stamp,
     segment: Option<Open>,
-    /// The last lines that say what the engine is. Each segment begins with them, because older ones are deleted.
-    about: [Vec<u8>; 3],
-    /// Lines of the next frame.
+    /// The last items that say what the engine is. Each segment begins with them, because older ones are deleted.
+    about: [Option<Item>; 4],
+    packer: Packer,
+    /// The line that is being written.
+    line: Vec<u8>,
+    /// Packed lines of the next frame.
     lines: Vec<u8>,
     /// Messages of the engine among them.
     messages: u64,
@@ -151,11 +156,10 @@ impl SegmentWriter {
         if let Some(open) = recorded.segment.take() {
             self.files.close(open);
         }
-        let began = items.iter().find_map(|item| match item {
-            Item::Received(at) | Item::Settled(Settled { at, .. }) => Some(at.us),
-            _ => None,
-        });
-        let EngineName { model, version, labels, source, .. } = &*recorded.name;
+        if let Some(at) = items.iter().find_map(moment) {
+            recorded.stamp.set(at);
+        }
+        let EngineName { model, version, labels, source, objectives } = &*recorded.name;
         let header = Header {
             format: FORMAT,
             exporter: env!("CARGO_PKG_VERSION").to_owned(),
@@ -164,19 +168,29 @@ impl SegmentWriter {
             version: version.clone(),
             labels: labels.clone(),
             source: (*source).to_owned(),
-            started_us: began.unwrap_or_else(unix_us),
+            objectives: *objectives,
         };
         let name = format!("{model}-{version}");
-        let mut text = Vec::new();
-        Item::Recording(Box::new(header)).write(&mut text);
-        recorded.about.iter().for_each(|line| text.extend_from_slice(line));
+        // What is still in it was dropped.
+        recorded.lines.clear();
+        recorded.packer = Packer::default();
+        let header = Item::Recording(Box::new(header));
+        let about = std::mem::take(&mut recorded.about);
+        [&header].into_iter().chain(about.iter().flatten()).for_each(|item| {
+            recorded.pack(item);
+        });
+        recorded.about = about;
+        if recorded.dropped > 0 {
+            recorded.pack(&Item::Dropped(recorded.dropped));
+        }
+        let text = std::mem::take(&mut recorded.lines);
         let mut open = self.files.create(&name)?;
         let written = self.encoder.encode(&text).and_then(|frame| self.files.append(&mut open, frame));
         if !matches!(written, Ok(true)) {
             self.files.discard(open);
             return written.and(Err(io::Error::new(io::ErrorKind::StorageFull, "--record.max-size is too small")));
         }
-        recorded.segment = Some(open);
+        (recorded.segment, recorded.dropped) = (Some(open), 0);
         if std::mem::take(&mut self.is_logged) {
             tracing::info!("recording continues");
         }
@@ -198,21 +212,14 @@ impl SegmentWriter {
         recorded.since = None;
         let messages = std::mem::take(&mut recorded.messages);
         let Some(open) = recorded.segment.as_mut().filter(|_| !recorded.lines.is_empty()) else { return };
-        let mut text = Vec::new();
-        if recorded.dropped > 0 {
-            Item::Dropped(recorded.dropped).write(&mut text);
-        }
-        text.append(&mut recorded.lines);
+        let mut text = std::mem::take(&mut recorded.lines);
         let encoded = self.encoder.encode(&text);
         let written = encoded.and_then(|frame| self.files.append(open, frame));
         text.clear();
         text.shrink_to(KEPT);
         recorded.lines = text;
         match written {
-            Ok(true) => {
-                recorded.dropped = 0;
-                self.counts.wrote(messages);
-            }
+            Ok(true) => self.counts.wrote(messages),
             Ok(false) => {
                 // All segments are being written. This one ends, so that it can be deleted.
                 recorded.drop_messages(messages, &self.counts);
@@ -246,7 +253,18 @@ impl SegmentWriter {
 
 impl RecordedEngine {
     fn new(name: Box<EngineName>) -> Self {
-        Self { name, segment: None, about: Default::default(), lines: Vec::new(), messages: 0, dropped: 0, since: None }
+        Self {
+            stamp: Stamp::new(&name.model, &name.version),
+            name,
+            segment: None,
+            about: Default::default(),
+            packer: Packer::default(),
+            line: Vec::new(),
+            lines: Vec::new(),
+            messages: 0,
+            dropped: 0,
+            since: None,
+        }
     }
 
     fn needs_segment(&self, files: &SegmentFiles) -> bool {
@@ -255,29 +273,44 @@ impl RecordedEngine {
 
     /// Adds an item to the next frame. False if it must be dropped.
     fn add(&mut self, item: &Item) -> bool {
-        let start = self.lines.len();
-        if !item.write(&mut self.lines) {
-            return false;
+        if let Some(at) = moment(item) {
+            self.stamp.set(at);
         }
         let kept = match item {
-            Item::About(_) => Some(&mut self.about[0]),
-            Item::BenchReport(_) => Some(&mut self.about[1]),
-            Item::Process(_) => Some(&mut self.about[2]),
+            Item::About(_) => Some(0),
+            Item::BenchReport(_) => Some(1),
+            Item::Process(_) => Some(2),
+            Item::Failing(_) => Some(3),
+            // Each line has its moment.
+            Item::Received(_) => return true,
             _ => None,
         };
         if let Some(kept) = kept {
-            kept.clear();
-            kept.extend_from_slice(&self.lines[start..]);
+            self.about[kept] = Some(item.clone());
         }
-        if self.segment.is_none() {
-            self.lines.truncate(start);
+        self.segment.is_some() && self.pack(item)
+    }
+
+    fn pack(&mut self, item: &Item) -> bool {
+        self.line.clear();
+        let is_written = item.write(&self.stamp, &mut self.line);
+        if is_written {
+            self.packer.pack(self.line.trim_ascii_end(), &mut self.lines);
         }
-        self.segment.is_some()
+        self.line.shrink_to(KEPT);
+        is_written
     }
 
     fn drop_messages(&mut self, messages: u64, counts: &RecorderCounts) {
         counts.dropped(messages);
         self.dropped += messages;
+    }
+}
+
+fn moment(item: &Item) -> Option<RecordedMoment> {
+    match item {
+        Item::Received(at) | Item::Settled(Settled { at, .. }) => Some(*at),
+        _ => None,
     }
 }
 
@@ -290,6 +323,7 @@ fn unix_us() -> i64 {
 mod tests {
     use trtllm_model::Objectives;
 
+    use super::super::RecorderConfig;
     use super::super::queue::Queue;
     use super::*;
 
@@ -297,7 +331,8 @@ mod tests {
     fn after_a_panic_its_items_are_counted_as_dropped_and_the_recording_continues() {
         let directory = tempfile::tempdir().unwrap();
         let counts = RecorderCounts::default();
-        let files = SegmentFiles::open(directory.path(), 1 << 20, counts.clone()).unwrap();
+        let config = RecorderConfig { directory: directory.path().to_owned(), max_size: 1 << 20, max_age: None };
+        let files = SegmentFiles::open(&config, counts.clone()).unwrap();
         let mut writer = SegmentWriter::new(files, counts.clone());
         let (queue, _received) = Queue::new();
         let name = EngineName {

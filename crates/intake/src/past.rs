@@ -1,0 +1,224 @@
+//! An engine as it was at a time of its recording. The recording passes through the fold and the judgements of a running
+//! exporter, on its own clock: there is no second reader of what engines send.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trtllm_engine::EngineFold;
+use trtllm_engine::window::SLOT_SECONDS;
+use trtllm_model::EngineName;
+use trtllm_model::gpu::{EngineGpus, GpuInventory, NvmlState};
+use trtllm_page::state::{EngineSlot, State};
+use trtllm_recording::{Header, Item, Line, OpenRecordingError, Reader, RecordedMoment};
+use trtllm_sources::{Batch, Presence, SourceError};
+
+use crate::{Intake, Moment};
+
+/// What is read of the time before: the costs of iterations are learnt from it.
+const BEFORE_US: i64 = 30 * 60 * 1_000_000;
+/// An idle engine has a line each minute. After a longer time without one, nothing is known of the time between.
+const LONGEST_GAP_US: i64 = 90 * 1_000_000;
+const SLOT_US: i64 = (SLOT_SECONDS * 1e6) as i64;
+/// Where the clock of the past begins: later than any moment of this process, so that nothing is too old for it.
+const BEGIN_US: i64 = 1_000_000_000_000_000;
+const STALE_AFTER: Duration = Duration::from_secs(15);
+
+/// One engine.
+#[derive(Debug)]
+pub struct PastEngine {
+    /// With this engine only, as a running exporter had it.
+    pub state: Arc<State>,
+    /// The time, in microseconds since 1970 UTC.
+    pub at_us: i64,
+    intake: Intake,
+    batch: Batch,
+    gpus: GpuInventory,
+    serving: EngineGpus,
+    failure: Option<SourceError>,
+    /// The last moment, on the clock of the past.
+    last: RecordedMoment,
+    /// What leads from the clock of the session to that clock.
+    offset: i64,
+    session: i64,
+    next_judgement: i64,
+}
+
+/// Reads the recording of an engine up to a time, or to its end. `engine`: MODEL or MODEL/VERSION, or the only one. `option` is what
+/// chooses it, for messages.
+///
+/// # Errors
+/// If the recording cannot be read, has no such engine, or has nothing of this time.
+pub fn engine_at(
+    directory: &Path,
+    engine: Option<&str>,
+    option: &'static str,
+    at_us: Option<i64>,
+) -> Result<PastEngine, OpenRecordingError> {
+    let until = at_us.unwrap_or(i64::MAX);
+    let mut reader = Reader::open(directory, engine, option, at_us.map(|at| at - BEFORE_US))?;
+    let mut past: Option<PastEngine> = None;
+    let mut first_us = None;
+    while let Some(line) = reader.next_line()? {
+        let Ok(Line { at, item }) = Item::parse(line) else { continue };
+        let begin = *first_us.get_or_insert(at.us);
+        if at.us > until {
+            let mut past = past.filter(|_| begin <= until).ok_or_else(|| OpenRecordingError::outside(begin, at.us))?;
+            past.continue_until(until);
+            return Ok(past);
+        }
+        match (&mut past, item) {
+            (None, Item::Recording(header)) => past = Some(PastEngine::new(&header, at)),
+            (Some(past), item) => past.absorb(at, item),
+            (None, _) => {}
+        }
+    }
+    let mut past = past.ok_or(OpenRecordingError::Empty)?;
+    let end = past.last.us;
+    if until < i64::MAX && until - end > LONGEST_GAP_US {
+        return Err(OpenRecordingError::outside(first_us.unwrap_or(end), end));
+    }
+    past.continue_until(if until == i64::MAX { end } else { until });
+    Ok(past)
+}
+
+impl PastEngine {
+    fn new(header: &Header, at: RecordedMoment) -> Self {
+        let Header { model, version, labels, objectives, session, .. } = header;
+        let name = EngineName {
+            model: model.clone(),
+            version: version.clone(),
+            labels: labels.clone(),
+            source: "recording",
+            objectives: *objectives,
+        };
+        let state = Arc::new(State::new(vec![name]));
+        let intake = Intake::new(Arc::clone(&state.slots()[0]), STALE_AFTER);
+        Self {
+            intake,
+            state,
+            at_us: at.us,
+            batch: Batch::default(),
+            gpus: GpuInventory::default(),
+            serving: EngineGpus::default(),
+            failure: None,
+            last: RecordedMoment { us: at.us, clock_us: BEGIN_US },
+            offset: BEGIN_US - at.clock_us,
+            session: *session,
+            next_judgement: BEGIN_US,
+        }
+    }
+
+    /// All that its exporter had learnt.
+    #[must_use]
+    pub fn fold(&self) -> &EngineFold {
+        self.intake.fold()
+    }
+
+    #[must_use]
+    pub fn slot(&self) -> Arc<EngineSlot> {
+        Arc::clone(&self.state.slots()[0])
+    }
+
+    fn absorb(&mut self, at: RecordedMoment, item: Item) {
+        if let Item::Recording(header) = &item {
+            // Of another process, with another clock.
+            if header.session != self.session {
+                self.session = header.session;
+                self.offset = self.last.clock_us + (at.us - self.last.us).max(0) - at.clock_us;
+                self.next_judgement = self.offset + at.clock_us;
+                self.batch.push(Item::Dropped(0));
+            }
+            return;
+        }
+        let at = RecordedMoment { us: at.us, clock_us: at.clock_us + self.offset };
+        if at.clock_us - self.last.clock_us > LONGEST_GAP_US {
+            self.next_judgement = at.clock_us;
+        }
+        self.judge_until(at.clock_us);
+        if at != self.last && !matches!(item, Item::Settled(_)) {
+            self.batch.push(Item::Received(at));
+        }
+        self.last = at;
+        match item {
+            Item::Settled(settled) => {
+                self.batch.push(Item::Settled(trtllm_recording::Settled { at, ..settled }));
+                self.end_poll(at);
+            }
+            Item::Failing(failure) => self.failure = failure.map(SourceError::Recorded),
+            Item::Gpu(gpu) => {
+                let known = self.gpus.gpus.iter_mut().find(|other| other.identity.uuid == gpu.uuid);
+                match known {
+                    Some(known) => *known = gpu.snapshot(),
+                    None => self.gpus.gpus.push(gpu.snapshot()),
+                }
+                self.serving.uuids.retain(|uuid| *uuid != gpu.uuid);
+                self.serving.uuids.extend(gpu.serves.then_some(gpu.uuid));
+            }
+            item => self.batch.push(item),
+        }
+        if !self.batch.has_room() {
+            self.intake.absorb_items(&mut self.batch, moment(at));
+        }
+    }
+
+    fn end_poll(&mut self, at: RecordedMoment) {
+        let result = self.failure.as_ref().map_or(Ok(Presence::Present), Err);
+        self.intake.end_poll(&mut self.batch, Duration::ZERO, result, moment(at));
+    }
+
+    /// Judges each five seconds, like a running exporter.
+    fn judge_until(&mut self, clock_us: i64) {
+        while self.next_judgement <= clock_us {
+            let at = self.next_judgement;
+            let us = self.last.us + (at - self.last.clock_us);
+            // Polls that found nothing are not recorded.
+            self.end_poll(RecordedMoment { us, clock_us: at });
+            if !self.gpus.gpus.is_empty() {
+                let gpus = GpuInventory {
+                    nvml: NvmlState::Up,
+                    expected: self.gpus.gpus.len() as u32,
+                    ..self.gpus.clone()
+                };
+                self.state.publish_gpus(gpus);
+                self.slot().publish_gpus((!self.serving.uuids.is_empty()).then(|| self.serving.clone()));
+            }
+            self.state.judge((at - BEGIN_US) as f64 / 1e6, us as f64 / 1e6);
+            self.next_judgement += SLOT_US;
+        }
+    }
+
+    fn continue_until(&mut self, us: i64) {
+        let clock_us = self.last.clock_us + (us - self.last.us).clamp(0, LONGEST_GAP_US);
+        self.judge_until(clock_us);
+        self.end_poll(RecordedMoment { us, clock_us });
+        self.at_us = us;
+    }
+}
+
+fn moment(at: RecordedMoment) -> Moment {
+    Moment { instant: at.instant(), unix_us: at.us }
+}
+
+/// The engines of a recording at a time: the one that is named, or all that have something of this time.
+///
+/// # Errors
+/// If the recording cannot be read, or no engine has anything of this time.
+pub fn engines_at(directory: &Path, engine: Option<&str>, at_us: Option<i64>) -> Result<Vec<PastEngine>, OpenRecordingError> {
+    if engine.is_some() {
+        return Ok(vec![engine_at(directory, engine, "--engine", at_us)?]);
+    }
+    let (mut found, mut outside) = (Vec::new(), None);
+    for name in trtllm_recording::engines(directory)? {
+        match engine_at(directory, Some(&name), "--engine", at_us) {
+            Ok(past) => found.push(past),
+            Err(error @ OpenRecordingError::Outside { .. }) => outside = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    if found.is_empty() {
+        return Err(outside.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound).into()));
+    }
+    Ok(found)
+}

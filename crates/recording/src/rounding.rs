@@ -1,0 +1,101 @@
+//! Times of 1 µs. What engines write behind that are errors of their arithmetic, which compression cannot remove.
+
+use trtllm_model::perf_metrics::TimingMetrics;
+use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats};
+
+use super::Item;
+
+impl Item {
+    /// Rounds the times in it to 1 µs.
+    pub fn round_times(&mut self) {
+        match self {
+            Self::Record(record) | Self::RefusedRecord(record) => of_record(record),
+            Self::RequestRows(rows) => of_rows(rows.request_stats.as_deref_mut()),
+            Self::FinishedRequest(entry) => {
+                of_entry(entry);
+                [&mut entry.ctx_perf_metrics, &mut entry.gen_perf_metrics].into_iter().flatten().for_each(|part| of_entry(part));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn of_record(record: &mut IterationStats) {
+    let speculation = record.spec_decoding_stats.as_mut().map(|stats| &mut stats.iter_latency_ms);
+    [
+        &mut record.iter_latency_ms,
+        &mut record.new_active_requests_queue_latency_ms,
+        &mut record.host_step_time_ms,
+        &mut record.prev_device_step_time_ms,
+        &mut record.gpu_forward_time_ms,
+    ]
+    .into_iter()
+    .chain(speculation)
+    .for_each(milliseconds);
+    of_rows(record.request_stats.as_deref_mut());
+}
+
+fn of_rows(rows: Option<&mut [RequestStats]>) {
+    let transfers = rows.into_iter().flatten().filter_map(|row| row.dis_serving_stats.as_mut());
+    transfers.for_each(|transfer| milliseconds(&mut transfer.kv_cache_transfer_ms));
+}
+
+fn of_entry(entry: &mut PerfMetricsEntry) {
+    seconds(&mut entry.disagg_server_arrival_time);
+    seconds(&mut entry.disagg_server_first_token_time);
+    if let Some(TimingMetrics {
+        server_arrival_time,
+        server_first_token_time,
+        arrival_time,
+        first_scheduled_time,
+        first_token_time,
+        last_token_time,
+        kv_cache_transfer_start,
+        kv_cache_transfer_end,
+        kv_cache_size: _,
+    }) = entry.perf_metrics.as_mut().and_then(|metrics| metrics.timing_metrics.as_mut())
+    {
+        let engine = [arrival_time, first_scheduled_time, first_token_time, last_token_time];
+        let others = [server_arrival_time, server_first_token_time, kv_cache_transfer_start, kv_cache_transfer_end];
+        engine.into_iter().chain(others).for_each(seconds);
+    }
+    let steps = entry.time_breakdown_metrics.as_deref_mut();
+    for phase in steps.into_iter().flat_map(|steps| [&mut steps.ctx_chunk_metrics, &mut steps.step_metrics]) {
+        phase.token_times.iter_mut().for_each(|time| *time = rounded(*time, 1e6));
+        milliseconds(&mut phase.gpu_forward_ms);
+        milliseconds(&mut phase.gpu_sample_ms);
+    }
+}
+
+fn milliseconds(time: &mut Option<f64>) {
+    *time = time.map(|time| rounded(time, 1e3));
+}
+
+fn seconds(time: &mut Option<f64>) {
+    *time = time.map(|time| rounded(time, 1e6));
+}
+
+/// Absurd times are left as they are.
+fn rounded(time: f64, per_unit: f64) -> f64 {
+    let rounded = (time * per_unit).round() / per_unit;
+    if rounded.is_finite() { rounded } else { time }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_the_digits_of_a_microsecond_and_a_time_with_them_stays() {
+        for (time, per_unit, expected) in [
+            (17.236_000_000_000_03, 1e3, 17.236),
+            (17.236, 1e3, 17.236),
+            (1001.928_526_636_67, 1e6, 1001.928_527),
+            (f64::MAX, 1e3, f64::MAX),
+            (-0.000_4, 1e3, 0.0),
+        ] {
+            assert_eq!(rounded(time, per_unit), expected);
+            assert_eq!(rounded(expected, per_unit), expected);
+        }
+    }
+}
