@@ -28,8 +28,8 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_recording::recorder::RecorderConfig;
 use trtllm_service::log::LogFormat;
 
-pub use clients::{ClientOptions, DoctorArgs, ReportFormat, TopArgs};
-pub use record::{ExportArgs, RecordCommand};
+pub use clients::{ClientOptions, DoctorArgs, PastOptions, ReportFormat, TopArgs};
+pub use record::{ExportArgs, ExportFormat, RecordCommand, unix_us};
 pub use what_if::{CompareArgs, WhatIfArgs};
 
 /// The default ingest socket.
@@ -208,6 +208,10 @@ pub struct Cli {
     #[arg(long = "record.max-size", value_name = "SIZE", env = "TRTLLM_EXPORTER_RECORD_MAX_SIZE", default_value = "256MiB", value_parser = record::size, allow_hyphen_values = true)]
     pub record_max_size: u64,
 
+    /// Age after which the files of the flight recorder are deleted. Default: only their size counts
+    #[arg(long = "record.max-age", value_name = "D", env = "TRTLLM_EXPORTER_RECORD_MAX_AGE", value_parser = duration, allow_hyphen_values = true)]
+    pub record_max_age: Option<Duration>,
+
     /// Log level: error, warn, info, debug or trace
     #[arg(long = "log.level", value_name = "LEVEL", env = "TRTLLM_EXPORTER_LOG_LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: tracing::Level,
@@ -347,7 +351,7 @@ impl Cli {
     pub fn recorder(&self) -> Option<RecorderConfig> {
         // Helm charts pass an empty value.
         let directory = self.record_dir.clone().filter(|path| !path.as_os_str().is_empty())?;
-        Some(RecorderConfig { directory, max_size: self.record_max_size })
+        Some(RecorderConfig { directory, max_size: self.record_max_size, max_age: self.record_max_age })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The command lines of the commands that read running exporters.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 
@@ -28,11 +28,30 @@ pub struct ClientOptions {
     pub bearer_token_file: Option<PathBuf>,
 }
 
+/// A recording to read instead of an exporter.
+#[derive(Debug, Clone, Args)]
+pub struct PastOptions {
+    /// Instead of exporters, read this recording (--record.dir). Its exporter is not needed
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["urls", "ca_file", "user_file", "bearer_token_file"])]
+    pub recording: Option<PathBuf>,
+
+    /// The time in the recording: a time such as 2026-11-23T04:00:00Z, or a duration before now. Default: its end
+    #[arg(long, value_name = "TIME", value_parser = super::record::time, requires = "recording")]
+    pub at: Option<SystemTime>,
+}
+
 /// Arguments of `doctor`.
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArgs {
     #[command(flatten)]
     pub connection: ClientOptions,
+
+    #[command(flatten)]
+    pub past: PastOptions,
+
+    /// Of a recording, only this engine: MODEL or MODEL/VERSION
+    #[arg(long, value_name = "NAME", requires = "recording")]
+    pub engine: Option<String>,
 
     /// Output format: text or json
     #[arg(long, value_name = "FORMAT", default_value = "text")]
@@ -56,7 +75,7 @@ pub struct DoctorArgs {
     pub no_sources: bool,
 
     /// Instead of exporters, ask this Prometheus which replica of a model differs from its siblings
-    #[arg(long, value_name = "URL", conflicts_with_all = ["urls", "bundle", "source", "config_file"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["urls", "recording", "bundle", "source", "config_file"])]
     pub prometheus: Option<String>,
 
     /// Print all rules as markdown and exit

@@ -1,14 +1,14 @@
 //! The command line of the flight recorder: its sizes, and the command that reads a recording.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 /// Commands that read a recording.
 #[derive(Debug, Clone, Subcommand)]
 pub enum RecordCommand {
-    /// Print the recording of an engine as NDJSON, which --source replay:FILE reads
+    /// Print a recording as JSON lines (which --source replay:FILE reads), as CSV, or as a trace for Perfetto
     Export(ExportArgs),
 }
 
@@ -19,17 +19,44 @@ pub struct ExportArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// Engine to print: MODEL or MODEL/VERSION. Not needed if the recording has one engine
+    /// json: a line for each item. csv: a row for each item, and a column for each number and text in it. trace: Chrome's JSON
+    /// trace format
+    #[arg(long, value_name = "FORMAT", default_value = "json")]
+    pub format: ExportFormat,
+
+    /// Engine to print: MODEL or MODEL/VERSION. Default: all, one after the other
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
 
-    /// Begin with the segment that contains this time: a duration before now, such as 10m, or a time such as
-    /// 2026-11-23T04:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = since)]
-    pub since: Option<SystemTime>,
+    /// Begin at this time: a duration before now such as 10m, or a time such as 2026-11-23T04:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub from: Option<SystemTime>,
+
+    /// End before this time
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub until: Option<SystemTime>,
+
+    /// File to write. Default: stdout
+    #[arg(long, value_name = "PATH")]
+    pub output: Option<PathBuf>,
 }
 
-fn since(text: &str) -> Result<SystemTime, String> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    #[value(alias = "jsonl", alias = "ndjson")]
+    Json,
+    Csv,
+    Trace,
+}
+
+/// Microseconds since 1970 UTC.
+#[must_use]
+pub fn unix_us(time: SystemTime) -> i64 {
+    let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn time(text: &str) -> Result<SystemTime, String> {
     if let Ok(time) = humantime::parse_rfc3339_weak(text) {
         return Ok(time);
     }

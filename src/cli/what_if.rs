@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{ClientOptions, ReportFormat};
+use super::{ClientOptions, PastOptions, ReportFormat};
 
 /// Arguments of `what-if`.
 #[derive(Debug, Clone, Args)]
@@ -10,7 +10,10 @@ pub struct WhatIfArgs {
     #[command(flatten)]
     pub connection: ClientOptions,
 
-    /// The engine, if the exporter has several: MODEL or MODEL:VERSION
+    #[command(flatten)]
+    pub past: PastOptions,
+
+    /// The engine, if there are several: MODEL or MODEL:VERSION, of a recording MODEL/VERSION
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
 

@@ -7,7 +7,8 @@ use trtllm_what_if::{Answer, Change, Forecast, Range, ask};
 
 use super::exporters::client::targets;
 use super::exporters::model::{Model, model};
-use crate::cli::{ReportFormat, WhatIfArgs};
+use super::record;
+use crate::cli::{ReportFormat, WhatIfArgs, unix_us};
 use crate::config::ConfigError;
 
 /// Of a question that is refused.
@@ -19,9 +20,17 @@ const REFUSED: u8 = 3;
 /// When the command line is invalid, or the exporter does not answer.
 pub fn run(arguments: &WhatIfArgs) -> Result<u8, ConfigError> {
     let change = change(arguments)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|cause| invalid("URL", &arguments.connection.urls.join(" "), cause.to_string()))?;
-    let model = runtime.block_on(read(arguments))?;
+    let model = match &arguments.past.recording {
+        Some(directory) => {
+            record::model(directory, arguments.past.at.map(unix_us), arguments.engine.as_deref())?
+        }
+        None => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let failed =
+                |cause: std::io::Error| invalid("URL", &arguments.connection.urls.join(" "), cause.to_string());
+            runtime.map_err(failed)?.block_on(read(arguments))?
+        }
+    };
     let answer = ask(&model.present, &change);
     match arguments.format {
         ReportFormat::Json => {

@@ -176,11 +176,8 @@ impl PastEngine {
             // Polls that found nothing are not recorded.
             self.end_poll(RecordedMoment { us, clock_us: at });
             if !self.gpus.gpus.is_empty() {
-                let gpus = GpuInventory {
-                    nvml: NvmlState::Up,
-                    expected: self.gpus.gpus.len() as u32,
-                    ..self.gpus.clone()
-                };
+                let gpus =
+                    GpuInventory { nvml: NvmlState::Up, expected: self.gpus.gpus.len() as u32, ..self.gpus.clone() };
                 self.state.publish_gpus(gpus);
                 self.slot().publish_gpus((!self.serving.uuids.is_empty()).then(|| self.serving.clone()));
             }
@@ -205,7 +202,11 @@ fn moment(at: RecordedMoment) -> Moment {
 ///
 /// # Errors
 /// If the recording cannot be read, or no engine has anything of this time.
-pub fn engines_at(directory: &Path, engine: Option<&str>, at_us: Option<i64>) -> Result<Vec<PastEngine>, OpenRecordingError> {
+pub fn engines_at(
+    directory: &Path,
+    engine: Option<&str>,
+    at_us: Option<i64>,
+) -> Result<Vec<PastEngine>, OpenRecordingError> {
     if engine.is_some() {
         return Ok(vec![engine_at(directory, engine, "--engine", at_us)?]);
     }

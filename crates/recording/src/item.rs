@@ -205,7 +205,8 @@ impl<'de> Deserialize<'de> for Line {
                 let us: i64 = value(&mut map, "us")?;
                 let at = RecordedMoment { us: us.clamp(0, LATEST_US), clock_us: value(&mut map, "clock_us")? };
                 // The header of the segment has the names, too.
-                let _: (serde::de::IgnoredAny, serde::de::IgnoredAny) = (value(&mut map, "model")?, value(&mut map, "version")?);
+                let _: (serde::de::IgnoredAny, serde::de::IgnoredAny) =
+                    (value(&mut map, "model")?, value(&mut map, "version")?);
                 let mut item = Item::deserialize(MapAccessDeserializer::new(map))?;
                 if let Item::Settled(settled) = &mut item {
                     settled.at = at;
@@ -252,6 +253,12 @@ impl Item {
             Err(_) => out.truncate(length),
         }
         out.len() > length
+    }
+
+    /// Whether it says what the engine is. Each segment begins with the last ones.
+    #[must_use]
+    pub fn is_about(&self) -> bool {
+        matches!(self, Self::Recording(_) | Self::About(_) | Self::BenchReport(_) | Self::Process(_) | Self::Failing(_))
     }
 
     /// Whether the engine sent it.
@@ -337,7 +344,11 @@ mod tests {
             let item = Item::Settled(Settled { at, from_ring: true });
             assert_eq!(Item::parse(line.as_bytes()).unwrap(), Line { at, item });
         }
-        for wrong in ["{\"us\":1}", "{\"us\":1,\"process\":2}", "{\"us\":1,\"clock_us\":1,\"model\":\"m\",\"version\":\"1\",\"process\":2,\"x\":1}"] {
+        for wrong in [
+            "{\"us\":1}",
+            "{\"us\":1,\"process\":2}",
+            "{\"us\":1,\"clock_us\":1,\"model\":\"m\",\"version\":\"1\",\"process\":2,\"x\":1}",
+        ] {
             assert!(Item::parse(wrong.as_bytes()).is_err(), "{wrong}");
         }
     }

@@ -264,7 +264,8 @@ fn value(text: &[u8]) -> Option<(u8, i64)> {
         if part_digits.is_empty() || part_digits.len() > MICROS || !is_shortest {
             return None;
         }
-        value = (0..MICROS).fold(value, |value, at| value * 10 + part_digits.get(at).map_or(0, |digit| digit_of(*digit)));
+        value =
+            (0..MICROS).fold(value, |value, at| value * 10 + part_digits.get(at).map_or(0, |digit| digit_of(*digit)));
     }
     // -0 has no other way to be kept.
     if value == 0 && unsigned.len() < text.len() {
@@ -348,15 +349,40 @@ mod tests {
     #[test]
     fn numbers_of_every_notation_are_read_as_they_were_written() {
         let numbers = [
-            "0", "-0", "7", "-7", "0.0", "-0.0", "0.5", "-0.5", "17.236", "17.2360", "007", "1e300", "1E-7", "-1.5e+9",
-            "0.1234567", "0.123456", "123456789.123456", "1234567890.5", "999999999999999", "18446744073709551615",
-            "-9223372036854775808", "1.", "1-2", "100.000001",
+            "0",
+            "-0",
+            "7",
+            "-7",
+            "0.0",
+            "-0.0",
+            "0.5",
+            "-0.5",
+            "17.236",
+            "17.2360",
+            "007",
+            "1e300",
+            "1E-7",
+            "-1.5e+9",
+            "0.1234567",
+            "0.123456",
+            "123456789.123456",
+            "1234567890.5",
+            "999999999999999",
+            "18446744073709551615",
+            "-9223372036854775808",
+            "1.",
+            "1-2",
+            "100.000001",
         ];
-        let lines: Vec<String> = numbers.iter().map(|number| format!("{{\"a\":{number},\"b\":[{number},1]}}")).collect();
+        let lines: Vec<String> =
+            numbers.iter().map(|number| format!("{{\"a\":{number},\"b\":[{number},1]}}")).collect();
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         round_trip(&lines);
         let in_string = ["09:59.000001", "10:00.100000", "a\\\"1\\\\2\\u0001é\\n3", "12345678901234567890", ""];
-        let lines: Vec<String> = in_string.iter().flat_map(|text| [format!("{{\"t\":\"{text}\",\"n\":1}}"), format!("{{\"t\":\"{text}\",\"n\":2.5}}")]).collect();
+        let lines: Vec<String> = in_string
+            .iter()
+            .flat_map(|text| [format!("{{\"t\":\"{text}\",\"n\":1}}"), format!("{{\"t\":\"{text}\",\"n\":2.5}}")])
+            .collect();
         let lines: Vec<&str> = lines.iter().chain(&lines).map(String::as_str).collect();
         round_trip(&lines);
     }
@@ -364,7 +390,13 @@ mod tests {
     #[test]
     fn lines_that_differ_in_numbers_only_take_few_bytes() {
         let lines: Vec<String> = (0..1000)
-            .map(|at| format!("{{\"record\":{{\"iter\":{at},\"ms\":{}.25,\"time\":\"11:{:02}\",\"x\":[1,2,3]}}}}", at % 7, at % 60))
+            .map(|at| {
+                format!(
+                    "{{\"record\":{{\"iter\":{at},\"ms\":{}.25,\"time\":\"11:{:02}\",\"x\":[1,2,3]}}}}",
+                    at % 7,
+                    at % 60
+                )
+            })
             .collect();
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let bytes = round_trip(&lines);

@@ -13,7 +13,10 @@ impl Item {
             Self::RequestRows(rows) => of_rows(rows.request_stats.as_deref_mut()),
             Self::FinishedRequest(entry) => {
                 of_entry(entry);
-                [&mut entry.ctx_perf_metrics, &mut entry.gen_perf_metrics].into_iter().flatten().for_each(|part| of_entry(part));
+                [&mut entry.ctx_perf_metrics, &mut entry.gen_perf_metrics]
+                    .into_iter()
+                    .flatten()
+                    .for_each(|part| of_entry(part));
             }
             _ => {}
         }

@@ -1,8 +1,9 @@
-//! `doctor`: asks exporters what limits each engine (`read`) and sources which options are off (`sources`), and prints it
+//! `doctor`: asks exporters what limits each engine (`read`), or a recording (`past`), and sources which options are off (`sources`), and prints it
 //! (`report`). The exporters judge; only what a source says is judged here.
 
 mod bundle;
 pub mod fleet;
+mod past;
 mod read;
 pub mod report;
 pub mod source_rules;
@@ -37,6 +38,10 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     if let Some(url) = &arguments.prometheus {
         return runtime.block_on(fleet::of_prometheus(url, arguments));
     }
+    if let Some(directory) = &arguments.past.recording {
+        let exporters = past::read(directory, arguments)?;
+        return print(&Report { exporters, sources: Vec::new() }, arguments);
+    }
     let sources = sources::configured(arguments)?;
     let (with_details, format) = (arguments.bundle.is_some(), arguments.format);
     let report = runtime.block_on(async {
@@ -55,12 +60,16 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     })?;
     // A look-up of a name may hang on another thread.
     runtime.shutdown_background();
-    match format {
+    print(&report, arguments)
+}
+
+fn print(report: &Report, arguments: &DoctorArgs) -> Result<u8, ConfigError> {
+    match arguments.format {
         ReportFormat::Text => super::print(&report.text()),
         ReportFormat::Json => super::print_json(&format!("{:#}\n", report.json())),
     }
     if let Some(path) = &arguments.bundle {
-        write_bundle(path, &bundle::bundle(&report))?;
+        write_bundle(path, &bundle::bundle(report))?;
     }
     Ok(exit_code(report.worst()))
 }

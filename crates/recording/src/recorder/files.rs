@@ -129,7 +129,8 @@ impl SegmentFiles {
     /// Whether a segment has reached its size or age.
     pub(super) fn is_full(&self, open: &Open) -> bool {
         let longest = self.max_age.map_or(LONGEST, |age| LONGEST.min(age / 8));
-        open.began.elapsed() >= longest || open.segment.bytes >= (self.max_size / SEGMENTS).clamp(*SEGMENT.start(), *SEGMENT.end())
+        open.began.elapsed() >= longest
+            || open.segment.bytes >= (self.max_size / SEGMENTS).clamp(*SEGMENT.start(), *SEGMENT.end())
     }
 
     fn make_room(&mut self, bytes: u64) -> io::Result<bool> {

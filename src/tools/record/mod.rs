@@ -1,0 +1,139 @@
+//! `record export`, and what other commands read of a recording.
+
+mod csv;
+mod trace;
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use super::exporters::model::Model;
+use crate::cli::{ExportArgs, ExportFormat, RecordCommand, unix_us};
+use crate::config::ConfigError;
+use trtllm_intake::past::{PastEngine, engines_at};
+use trtllm_model::EngineName;
+use trtllm_recording::{Item, Line, OpenRecordingError, Reader, engines};
+use trtllm_service::printable;
+use trtllm_what_if::Present;
+
+/// Runs the command.
+///
+/// # Errors
+/// If the recording cannot be read.
+pub fn run(command: &RecordCommand) -> Result<(), ConfigError> {
+    let RecordCommand::Export(arguments) = command;
+    export(arguments).map_err(|why| ConfigError::Recording { path: arguments.directory.clone(), why })
+}
+
+/// The engines of a recording at a time in microseconds since 1970 UTC, or at its end.
+///
+/// # Errors
+/// If the recording cannot be read, or has nothing of this time.
+pub(super) fn past(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Vec<PastEngine>, ConfigError> {
+    let failed = |error| ConfigError::Recording { path: directory.to_owned(), why: unreadable(error) };
+    engines_at(directory, engine, at_us).map_err(failed)
+}
+
+/// What the exporter knew of one engine at that time, for questions about it.
+///
+/// # Errors
+/// As [`past`], or if the recording has several engines and none is named.
+pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Model, ConfigError> {
+    let mut engines = past(directory, at_us, engine)?;
+    let (Some(past), true) = (engines.pop(), engines.is_empty()) else {
+        let why = "it has several engines; choose one with --engine MODEL/VERSION".to_owned();
+        return Err(ConfigError::Recording { path: directory.to_owned(), why });
+    };
+    let slot = past.slot();
+    let EngineName { model, version, .. } = slot.name.clone();
+    let present = slot.with_judged(|judged| Present::of(past.fold(), &judged.window));
+    Ok(Model { model, version, at: Some(past.at_us as f64 / 1e6), run: slot.run(), present })
+}
+
+fn unreadable(error: OpenRecordingError) -> String {
+    match error {
+        OpenRecordingError::Io(error) => format!("{error}; name a directory that --record.dir wrote"),
+        error => error.to_string(),
+    }
+}
+
+/// The lines of some engines and of a span of time, one engine after the other.
+pub(super) struct Selection<'a> {
+    directory: &'a Path,
+    engines: Vec<String>,
+    from_us: i64,
+    until_us: i64,
+    /// Segments that end in the middle of a frame.
+    torn: u64,
+}
+
+impl Selection<'_> {
+    /// Passes each line and its text on. Those that say what an engine is are passed on also if they are older. Ends early if
+    /// `each` fails.
+    fn each(
+        &mut self,
+        mut each: impl FnMut(&Line, &[u8]) -> io::Result<()>,
+    ) -> Result<io::Result<()>, OpenRecordingError> {
+        self.torn = 0;
+        for engine in &self.engines {
+            let mut reader = Reader::open(self.directory, Some(engine), "--engine", Some(self.from_us))?;
+            while let Some(text) = reader.next_line()? {
+                let Ok(line) = Item::parse(text) else { continue };
+                if line.at.us >= self.until_us {
+                    break;
+                }
+                if (line.at.us >= self.from_us || line.item.is_about())
+                    && let Err(error) = each(&line, text)
+                {
+                    return Ok(Err(error));
+                }
+            }
+            self.torn += reader.torn();
+        }
+        Ok(Ok(()))
+    }
+}
+
+fn export(arguments: &ExportArgs) -> Result<(), String> {
+    let ExportArgs { directory, format, engine, from, until, output } = arguments;
+    let mut chosen = engines(directory).map_err(unreadable)?;
+    if let Some(name) = engine {
+        let is_chosen =
+            |engine: &String| engine == name || engine.split_once('/').is_some_and(|(model, _)| model == name);
+        let all = chosen.join(", ");
+        chosen.retain(is_chosen);
+        if chosen.is_empty() {
+            return Err(OpenRecordingError::Unknown { name: name.clone(), engines: all }.to_string());
+        }
+    }
+    let (from_us, until_us) = (from.map_or(i64::MIN, unix_us), until.map_or(i64::MAX, unix_us));
+    let mut lines = Selection { directory, engines: chosen, from_us, until_us, torn: 0 };
+    let failed = |error| match output {
+        Some(path) => format!("cannot write {}: {error}; choose another --output", path.display()),
+        None => format!("cannot write to stdout: {error}; check the disk, or the program that reads it"),
+    };
+    let mut out: Box<dyn Write> = match output {
+        Some(path) => Box::new(io::BufWriter::new(File::create(path).map_err(failed)?)),
+        None => Box::new(io::BufWriter::new(io::stdout().lock())),
+    };
+    let written = match format {
+        ExportFormat::Json => {
+            lines.each(|_, text| writeln!(out, "{}", printable::json(&String::from_utf8_lossy(text))))
+        }
+        ExportFormat::Csv => csv::write(&mut lines, &mut out),
+        ExportFormat::Trace => trace::write(&mut lines, &mut out),
+    };
+    let written = written.map_err(unreadable)?.and_then(|()| out.flush());
+    if lines.torn > 0 {
+        let torn = lines.torn;
+        let _ = writeln!(
+            io::stderr(),
+            "trtllm-exporter: segments that end in the middle of a frame: {torn}. The rest of these frames is left out"
+        );
+    }
+    match written {
+        // A reader that stops early, such as head.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(failed(error)),
+        _ => Ok(()),
+    }
+}

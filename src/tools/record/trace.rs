@@ -1,0 +1,258 @@
+//! A recording as Chrome's JSON trace, which Perfetto opens: a process for each engine and GPU, tracks for the iterations and
+//! phases of each rank, an asynchronous track for each request, counters for load and GPUs. Times are in µs since 1970 UTC.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::Selection;
+use trtllm_model::perf_metrics::TimingMetrics;
+use trtllm_model::{IterationStats, PerfMetricsEntry};
+use trtllm_recording::gpu::GpuReading;
+use trtllm_recording::{Item, Line, OpenRecordingError, RecordedMoment};
+
+/// Time zones differ by multiples of this.
+const ZONES_US: i64 = 15 * 60 * 1_000_000;
+/// A request whose end lies further from its receipt has times of another clock.
+const LONGEST_WAY_US: f64 = 600e6;
+/// Tracks of a rank.
+const TRACKS: [&str; 3] = ["iterations", "prefill", "decode"];
+
+/// Writes the trace. Reads the recording twice: requests have times of the engine's clock, which are moved to the time at which
+/// the fastest of them was received.
+pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<io::Result<()>, OpenRecordingError> {
+    let mut clocks: BTreeMap<String, f64> = BTreeMap::new();
+    let read = lines.each(|line, text| {
+        if let Item::FinishedRequest(entry) = &line.item
+            && let Some(end) = times(entry).and_then(|times| times.last_token_time)
+        {
+            let distance = line.at.us as f64 - end * 1e6;
+            let least = clocks.entry(engine(text)).or_insert(distance);
+            // The engine's host may have been restarted: the last clock counts, and others are found by their distance.
+            *least = if (distance - *least).abs() > LONGEST_WAY_US { distance } else { least.min(distance) };
+        }
+        Ok(())
+    })?;
+    if read.is_err() {
+        return Ok(read);
+    }
+    let mut trace = Trace { out, is_first: true, processes: BTreeMap::new(), requests: 0 };
+    let mut engines: BTreeMap<String, Engine> = BTreeMap::new();
+    let begin =
+        b"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"clock\":\"microseconds since 1970 UTC\"},\"traceEvents\":[";
+    let written = trace.out.write_all(begin);
+    if written.is_err() {
+        return Ok(written);
+    }
+    let read = lines.each(|line, text| {
+        let name = engine(text);
+        let clock = clocks.get(&name).copied();
+        let process = trace.process(&format!("engine {name}"))?;
+        let engine = engines.entry(name).or_insert_with(|| Engine { process, clock, ..Engine::default() });
+        engine.line(line, &mut trace)
+    })?;
+    let ended = read.and_then(|()| engines.values_mut().try_for_each(|engine| engine.end_poll(&mut trace)));
+    Ok(ended.and_then(|()| writeln!(trace.out, "\n]}}")))
+}
+
+/// Model and version, as the line has them.
+fn engine(text: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        model: String,
+        version: String,
+    }
+    let named = serde_json::from_slice::<Named>(text);
+    named.map(|Named { model, version }| format!("{model} {version}")).unwrap_or_default()
+}
+
+struct Trace<'a, W> {
+    out: &'a mut W,
+    is_first: bool,
+    processes: BTreeMap<String, usize>,
+    requests: u64,
+}
+
+impl<W: Write> Trace<'_, W> {
+    fn event(&mut self, event: &Value) -> io::Result<()> {
+        let separator = if std::mem::take(&mut self.is_first) { "\n" } else { ",\n" };
+        write!(self.out, "{separator}{event}")
+    }
+
+    fn named(&mut self, what: &str, process: usize, thread: usize, name: &str) -> io::Result<()> {
+        self.event(&json!({"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}))
+    }
+
+    fn process(&mut self, name: &str) -> io::Result<usize> {
+        if let Some(known) = self.processes.get(name) {
+            return Ok(*known);
+        }
+        let process = self.processes.len() + 1;
+        self.processes.insert(name.to_owned(), process);
+        self.named("process_name", process, 0, name)?;
+        Ok(process)
+    }
+
+    fn counter(&mut self, process: usize, at: i64, name: &str, values: Value) -> io::Result<()> {
+        self.event(&json!({"ph": "C", "name": name, "pid": process, "tid": 0, "ts": at, "args": values}))
+    }
+}
+
+#[derive(Default)]
+struct Engine {
+    process: usize,
+    /// What leads from the clock of its requests to that of the trace, in µs.
+    clock: Option<f64>,
+    /// Records that were received together.
+    poll: Vec<IterationStats>,
+    received: RecordedMoment,
+    /// The end of the last iteration of each rank.
+    ends: BTreeMap<i64, i64>,
+}
+
+impl Engine {
+    fn line(&mut self, line: &Line, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
+        if line.at != self.received {
+            self.end_poll(trace)?;
+            self.received = line.at;
+        }
+        match &line.item {
+            Item::Record(record) => self.poll.push(IterationStats::clone(record)),
+            Item::FinishedRequest(entry) => self.request(entry, trace)?,
+            Item::Gpu(gpu) => of_gpu(gpu, line.at.us, trace)?,
+            Item::Failing(failure) => {
+                let name = failure.as_ref().map_or("polls succeed", |failure| &failure.text);
+                let (process, at) = (self.process, line.at.us);
+                trace.event(&json!({"ph": "i", "s": "p", "name": name, "pid": process, "tid": 0, "ts": at}))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Iterations without a time of their own end one after the other, the last one when it was received.
+    fn end_poll(&mut self, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
+        let poll = std::mem::take(&mut self.poll);
+        let received = self.received.us;
+        let mut later: BTreeMap<i64, i64> = BTreeMap::new();
+        let mut ends: Vec<i64> = Vec::new();
+        for record in poll.iter().rev() {
+            let later = later.entry(rank(record)).or_insert(0);
+            ends.push(record.timestamp.map_or(received - *later, |time| {
+                let zone = (time.micros - received + ZONES_US / 2).div_euclid(ZONES_US) * ZONES_US;
+                time.micros - zone
+            }));
+            *later += latency_us(record);
+        }
+        poll.iter().zip(ends.into_iter().rev()).try_for_each(|(record, end)| self.iteration(record, end, trace))
+    }
+
+    fn iteration(&mut self, record: &IterationStats, end: i64, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
+        let (rank, process) = (rank(record), self.process);
+        let first = usize::try_from(rank).unwrap_or(0) * TRACKS.len() + 1;
+        if !self.ends.contains_key(&rank) {
+            for (at, track) in TRACKS.iter().enumerate() {
+                trace.named("thread_name", process, first + at, &format!("rank {rank} {track}"))?;
+            }
+        }
+        // The overlap scheduler works on two iterations at once. Events of a track must not overlap.
+        let before = self.ends.insert(rank, end).unwrap_or(i64::MIN);
+        let began = (end - latency_us(record)).max(before).min(end);
+        let batch = record.inflight_batching_stats.as_ref();
+        let context = batch.and_then(|batch| batch.num_context_requests).unwrap_or(0);
+        let generation = batch.and_then(|batch| batch.num_gen_requests).unwrap_or(0);
+        let args = json!({
+            "iter": record.iter, "latencyMs": record.iter_latency_ms,
+            "contextRequests": context, "generationRequests": generation,
+            "contextTokens": batch.and_then(|batch| batch.num_ctx_tokens),
+        });
+        let mut track = |at: usize, name: &str| {
+            let thread = first + at;
+            trace
+                .event(&json!({"ph": "X", "name": name, "cat": "iteration", "pid": process, "tid": thread, "ts": began,
+                "dur": end - began, "args": args}))
+        };
+        track(0, "iteration")?;
+        if context > 0 {
+            track(1, "prefill")?;
+        }
+        if generation > 0 {
+            track(2, "decode")?;
+        }
+        let requests = json!({"active": record.num_active_requests.unwrap_or(0), "queued": record.num_queued_requests.unwrap_or(0)});
+        trace.counter(process, end, &format!("rank {rank} requests"), requests)?;
+        if let Some(used) = record.kv_cache_stats.as_ref().and_then(|cache| cache.used_num_blocks) {
+            trace.counter(process, end, &format!("rank {rank} KV cache blocks"), json!({"used": used}))?;
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, entry: &PerfMetricsEntry, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
+        let Some(times) = times(entry) else { return Ok(()) };
+        let (Some(arrival), Some(end)) = (times.server_arrival_time.or(times.arrival_time), times.last_token_time)
+        else {
+            return Ok(());
+        };
+        let received = self.received.us as f64;
+        let near = self.clock.filter(|clock| (received - end * 1e6 - clock).abs() <= LONGEST_WAY_US);
+        let clock = near.unwrap_or(received - end * 1e6);
+        let us = |seconds: f64| (seconds * 1e6 + clock).round() as i64;
+        trace.requests += 1;
+        let (process, id) = (self.process, trace.requests.to_string());
+        let mut event = |phase: &str, name: &str, seconds: f64, args: Value| {
+            let at = us(seconds);
+            trace.event(&json!({"ph": phase, "cat": "request", "id": id, "name": name, "pid": process, "tid": 0, "ts": at, "args": args}))
+        };
+        let name = entry.request_id.map_or("request".to_owned(), |id| format!("request {id}"));
+        let metrics = entry.perf_metrics.as_ref();
+        let [first, last] =
+            [metrics.and_then(|metrics| metrics.first_iter), metrics.and_then(|metrics| metrics.last_iter)];
+        event("b", &name, arrival, json!({"firstIter": first, "lastIter": last}))?;
+        let scheduled = times.first_scheduled_time;
+        let mut last = arrival;
+        for (part, from, until) in [
+            ("queue", Some(arrival), scheduled),
+            ("prefill", scheduled, times.first_token_time),
+            ("decode", times.first_token_time, Some(end)),
+        ] {
+            if let (Some(from), Some(until)) = (from, until) {
+                // Parts of a request follow one another, whatever its times say.
+                let from = from.clamp(last, end.max(last));
+                last = until.clamp(from, end.max(from));
+                event("b", part, from, json!({}))?;
+                event("e", part, last, json!({}))?;
+            }
+        }
+        event("e", &name, end.max(last), json!({}))
+    }
+}
+
+fn of_gpu(gpu: &GpuReading, at: i64, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
+    let process = trace.process(&format!("GPU {} {}", gpu.index, gpu.uuid))?;
+    let scaled = |value: Option<u64>, unit: f64| value.map(|value| value as f64 / unit);
+    for (name, value) in [
+        ("utilization %", gpu.utilization_ratio.map(|ratio| 100.0 * ratio)),
+        ("power W", gpu.power_watts),
+        ("memory GiB", scaled(gpu.memory_used_bytes, f64::from(1 << 30))),
+        ("SM clock MHz", scaled(gpu.sm_clock_hertz, 1e6)),
+        ("temperature °C", gpu.temperature_celsius),
+    ] {
+        if let Some(value) = value {
+            trace.counter(process, at, name, json!({"value": value}))?;
+        }
+    }
+    Ok(())
+}
+
+fn rank(record: &IterationStats) -> i64 {
+    record.attention_dp_rank.unwrap_or(0)
+}
+
+fn latency_us(record: &IterationStats) -> i64 {
+    (record.iter_latency_ms.unwrap_or(0.0).max(0.0) * 1e3).round() as i64
+}
+
+fn times(entry: &PerfMetricsEntry) -> Option<TimingMetrics> {
+    entry.perf_metrics.as_ref()?.timing_metrics.map(TimingMetrics::measured)
+}
