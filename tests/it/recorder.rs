@@ -15,7 +15,7 @@ use trtllm_model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind, StoredBl
 use trtllm_model::{EngineName, IterationStats, RecorderCounts, RequestStatsPerIteration};
 use trtllm_page::state::{EngineSnapshot, State};
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
-use trtllm_recording::{Item, OpenRecordingError, Reader, directory};
+use trtllm_recording::{Item, OpenRecordingError, Reader, RecordedMoment, Stamp, directory};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::trtllm_json::{self, StatisticsArray, parse_kv_cache_events, parse_line, parse_perf_metrics};
@@ -102,7 +102,7 @@ struct Recorded {
 impl Recorded {
     fn start(directory: &Path, max_size: u64, seed: u64) -> Self {
         let counts = RecorderCounts::default();
-        let config = RecorderConfig { directory: directory.to_owned(), max_size };
+        let config = RecorderConfig { directory: directory.to_owned(), max_size, max_age: None };
         let recorder = Recorder::start(config, counts.clone()).unwrap();
         let state = State::new(vec![name("m")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
@@ -148,7 +148,7 @@ impl Recorded {
                     _ => self.iter + 1,
                 };
                 record.iter = Some(self.iter);
-                record.iter_latency_ms = Some(random.below(100_000) as f64 / 777.0);
+                record.iter_latency_ms = Some(random.below(100_000) as f64 / 1000.0);
                 if random.below(50) == 0 {
                     record.iter_latency_ms = Some(f64::NAN);
                 }
@@ -220,6 +220,11 @@ fn lines(directory: &Path) -> Vec<String> {
     lines
 }
 
+/// Whether the item of a line has this key.
+fn is_kind(line: &str, kind: &str) -> bool {
+    line.contains(&format!("\"version\":\"1\",\"{kind}\":"))
+}
+
 fn files(directory: &Path) -> Vec<PathBuf> {
     directory::segments(directory).unwrap().into_iter().map(|segment| segment.path).collect()
 }
@@ -242,9 +247,9 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_items() {
         let lines = lines(folder.path());
         for kind in ["record", "refused_record", "request_rows", "finished_request", "kv_event", "server_metrics"]
             .into_iter()
-            .chain(["bench_report", "process", "received", "settled"])
+            .chain(["bench_report", "process", "settled"])
         {
-            assert!(lines.iter().any(|line| line.starts_with(&format!("{{\"{kind}\":"))), "{kind}");
+            assert!(lines.iter().any(|line| is_kind(line, kind)), "{kind}");
         }
         // The same lines as a file.
         let file = folder.path().join("export.ndjson");
@@ -272,12 +277,15 @@ fn every_item_is_read_as_it_was_written() {
     let mut kinds = std::collections::BTreeSet::new();
     for item in items {
         let text = format!("{item:?}");
-        let mut written = Vec::new();
-        assert!(item.write(&mut written));
+        let (mut written, mut stamp) = (Vec::new(), Stamp::new("m\"1", "1"));
+        let at = RecordedMoment { us: 5, clock_us: -7 };
+        stamp.set(at);
+        assert!(item.write(&stamp, &mut written));
         assert_eq!(written.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
         assert!(Item::is_recorded(&written));
         // Other publishers' lines must not look like these.
-        assert_eq!(format!("{:?}", Item::parse(written.trim_ascii_end()).unwrap()), text);
+        let line = Item::parse(written.trim_ascii_end()).unwrap();
+        assert_eq!((line.at, format!("{:?}", line.item)), (at, text.clone()));
         kinds.insert(text.split('(').next().unwrap().to_owned());
     }
     assert_eq!(kinds.len(), 7, "{kinds:?}");
@@ -324,7 +332,7 @@ fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
     let stored = |snapshot: &EngineSnapshot| snapshot.totals.kv_events.unwrap().events.stored.unwrap_or(0);
     let in_lines = || {
         let lines = lines(folder.path());
-        lines.iter().filter(|line| line.starts_with("{\"kv_event\"") && line.contains("\"stored\"")).count() as u64
+        lines.iter().filter(|line| is_kind(line, "kv_event") && line.contains("\"stored\"")).count() as u64
     };
     let all = replay(folder.path(), None).0;
     assert_eq!(stored(&all), in_lines());
@@ -346,7 +354,7 @@ fn a_restarted_exporter_continues_the_directory_and_a_replay_has_the_sum() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = Recorded::start(folder.path(), 64 << 20, 5);
     first.polls(100);
-    let in_use = RecorderConfig { directory: folder.path().to_owned(), max_size: 64 << 20 };
+    let in_use = RecorderConfig { directory: folder.path().to_owned(), max_size: 64 << 20, max_age: None };
     let refused = Recorder::start(in_use, RecorderCounts::default()).unwrap_err();
     assert!(refused.to_string().contains("another exporter records into it"), "{refused}");
     let first = first.stop();
@@ -402,7 +410,9 @@ fn the_engine_of_a_recording_is_chosen_and_hostile_names_stay_in_the_directory()
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("recording");
     let counts = RecorderCounts::default();
-    let recorder = Recorder::start(RecorderConfig { directory: directory.clone(), max_size: 4 << 20 }, counts).unwrap();
+    let recorder =
+        Recorder::start(RecorderConfig { directory: directory.clone(), max_size: 4 << 20, max_age: None }, counts)
+            .unwrap();
     let names = ["../../escape", "a/b\n\0\"é", "m", "recorder.lock"];
     for (at, engine) in names.iter().enumerate() {
         let state = State::new(vec![name(engine)]);
@@ -445,6 +455,63 @@ fn totals(page: &Page) -> Vec<(String, f64)> {
     totals
 }
 
+/// Equal, but for times, which are recorded in whole microseconds.
+fn assert_totals(replayed: &[(String, f64)], recorded: &[(String, f64)]) {
+    assert_eq!(replayed.len(), recorded.len());
+    for ((series, value), (expected, truth)) in replayed.iter().zip(recorded) {
+        let off = if name_of(series).ends_with("_sum") || series.contains("seconds") {
+            1e-4 * truth.abs().max(1.0)
+        } else {
+            0.0
+        };
+        assert!(series == expected && (value - truth).abs() <= off, "{series}: {value}, not {truth}");
+    }
+}
+
+/// A row for each line, whose sums are the counters.
+fn assert_table(table: &[u8], lines: &[u8], page: &Page) {
+    let table = String::from_utf8(table.to_vec()).unwrap();
+    let mut rows = table.lines().map(|row| row.split(',').collect::<Vec<_>>());
+    let names = rows.next().unwrap();
+    let rows: Vec<Vec<&str>> = rows.collect();
+    let column = |name: &str| names.iter().position(|other| *other == name).unwrap();
+    let of = |kind: &str| rows.iter().filter(|row| row[0] == kind).cloned().collect::<Vec<_>>();
+    let lines = String::from_utf8(lines.to_vec()).unwrap();
+    assert_eq!(rows.len(), lines.lines().count());
+    for kind in ["record", "finished_request", "kv_event"] {
+        let count = lines.lines().filter(|line| is_kind(line, kind)).count();
+        assert!(count > 0 && of(kind).len() == count, "{kind}: {} of {count}", of(kind).len());
+    }
+    assert_eq!(of("record").len() as u64, page.count("nv_trt_llm_iterations_total", &[]));
+    let sum = |name| of("record").iter().map(|row| row[column(name)].parse::<u64>().unwrap_or(0)).sum::<u64>();
+    let tokens = sum("inflightBatchingStats.numCtxTokens");
+    assert_eq!(tokens, page.count("nv_trt_llm_context_tokens_total", &[]), "context tokens");
+    assert!(of("record").iter().all(|row| row[column("us")].parse::<u64>().unwrap() > 1_700_000_000_000_000));
+}
+
+/// As Chrome's description of the format demands, with a track for each phase and request.
+fn assert_trace(trace: &[u8], lines: &[u8]) {
+    let trace: serde_json::Value = serde_json::from_slice(trace).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
+    assert!(of("X").iter().all(|event| event["dur"].as_i64().unwrap() >= 0 && event["ts"].as_i64().unwrap() > 0));
+    let mut ends = std::collections::BTreeMap::new();
+    for event in of("X") {
+        let (begin, length) = (event["ts"].as_i64().unwrap(), event["dur"].as_i64().unwrap());
+        let before = ends.insert(event["tid"].as_i64().unwrap(), begin + length).unwrap_or(0);
+        assert!(begin >= before, "events of a track overlap: {event}");
+    }
+    let iterations = of("X").iter().filter(|event| event["name"] == "iteration").count();
+    let lines = String::from_utf8(lines.to_vec()).unwrap();
+    assert_eq!(iterations, lines.lines().filter(|line| is_kind(line, "record")).count());
+    let names: std::collections::BTreeSet<_> = of("M").iter().map(|event| event["args"]["name"].to_string()).collect();
+    assert!(names.contains("\"rank 0 decode\"") && names.contains("\"engine m 1\""), "{names:?}");
+    let requests = lines.lines().filter(|line| is_kind(line, "finished_request")).count();
+    let whole = |phase| of(phase).iter().filter(|event| event["name"].as_str().unwrap().starts_with("request")).count();
+    assert!(requests > 0 && whole("b") == requests && whole("e") == requests, "{requests} requests");
+    assert_eq!(of("b").len(), of("e").len());
+}
+
 /// The page of a replay at full speed, once it has ended.
 fn replayed_page(source: &str, iterations: u64) -> Page {
     let daemon = Daemon::start(&["--source", source, "--model", "m", "--metrics.compat", COMPAT]);
@@ -484,17 +551,21 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     assert!(all.iter().any(|(series, value)| series.starts_with("nv_trt_llm_kv_cache_events_total") && *value > 0.0));
     assert!(all.iter().any(|(series, value)| series.contains("e2e_") && *value > 0.0));
     let from_directory = replayed_page(&format!("replay:{directory}?speed=max"), iterations);
-    assert_eq!(totals(&from_directory), all);
+    assert_totals(&totals(&from_directory), &all);
     let export = |more: &[&str]| run(&[&["record", "export", directory], more].concat());
     let exported = export(&[]);
     assert!(exported.status.success());
     let file = folder.path().join("export.ndjson");
     fs::write(&file, &exported.stdout).unwrap();
     let from_file = replayed_page(&format!("replay:{}?speed=max", file.to_str().unwrap()), iterations);
-    assert_eq!(totals(&from_file), all);
-    // From the segment that contains a time: here there is only one.
-    let since = export(&["--since", "1s", "--engine", "m/1"]);
-    assert_eq!(since.stdout, exported.stdout);
+    assert_eq!(totals(&from_file), totals(&from_directory));
+    // A span of time: only its lines, and what says what the engine is.
+    let later = export(&["--from", "1h", "--engine", "m/1"]);
+    assert_eq!(later.stdout, exported.stdout);
+    let nothing = String::from_utf8(export(&["--until", "1h"]).stdout).unwrap();
+    assert_eq!(nothing, "");
+    assert_table(&export(&["--format", "csv"]).stdout, &exported.stdout, &page);
+    assert_trace(&export(&["--format", "trace"]).stdout, &exported.stdout);
     let wrong = export(&["--engine", "x"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("choose one of m/1"));
@@ -621,9 +692,9 @@ fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
     // What was dropped is missing in the replay, and the engine has not lost it.
     let (replayed, _) = replay(folder.path(), None);
     let recorded = lines(folder.path());
-    let count = |start: &str| recorded.iter().filter(|line| line.starts_with(start)).count() as u64;
-    assert!(count("{\"dropped\":") > 0);
-    assert_eq!(replayed.totals.iterations, count("{\"record\":"));
+    let count = |kind: &str| recorded.iter().filter(|line| is_kind(line, kind)).count() as u64;
+    assert!(count("dropped") > 0);
+    assert_eq!(replayed.totals.iterations, count("record"));
     assert!(replayed.totals.iterations < truth.count("iterations"));
     assert_eq!(replayed.totals.iterations_lost, 0);
 }

@@ -11,7 +11,7 @@ use trtllm_engine::window::SLOT_SECONDS;
 use trtllm_model::EngineName;
 use trtllm_model::gpu::{EngineGpus, GpuInventory, NvmlState};
 use trtllm_page::state::{EngineSlot, State};
-use trtllm_recording::{Header, Item, Line, OpenRecordingError, Reader, RecordedMoment};
+use trtllm_recording::{Header, Item, Line, OpenRecordingError, Reader, RecordedMoment, Settled, utc};
 use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::{Intake, Moment};
@@ -64,7 +64,7 @@ pub fn engine_at(
         let Ok(Line { at, item }) = Item::parse(line) else { continue };
         let begin = *first_us.get_or_insert(at.us);
         if at.us > until {
-            let mut past = past.filter(|_| begin <= until).ok_or_else(|| OpenRecordingError::outside(begin, at.us))?;
+            let mut past = past.filter(|_| begin <= until).ok_or_else(|| OpenRecordingError::Begins(utc(begin)))?;
             past.continue_until(until);
             return Ok(past);
         }
@@ -77,7 +77,7 @@ pub fn engine_at(
     let mut past = past.ok_or(OpenRecordingError::Empty)?;
     let end = past.last.us;
     if until < i64::MAX && until - end > LONGEST_GAP_US {
-        return Err(OpenRecordingError::outside(first_us.unwrap_or(end), end));
+        return Err(OpenRecordingError::Ends(utc(end)));
     }
     past.continue_until(if until == i64::MAX { end } else { until });
     Ok(past)
@@ -143,7 +143,7 @@ impl PastEngine {
         self.last = at;
         match item {
             Item::Settled(settled) => {
-                self.batch.push(Item::Settled(trtllm_recording::Settled { at, ..settled }));
+                self.batch.push(Item::Settled(Settled { at, ..settled }));
                 self.end_poll(at);
             }
             Item::Failing(failure) => self.failure = failure.map(SourceError::Recorded),
@@ -214,7 +214,7 @@ pub fn engines_at(
     for name in trtllm_recording::engines(directory)? {
         match engine_at(directory, Some(&name), "--engine", at_us) {
             Ok(past) => found.push(past),
-            Err(error @ OpenRecordingError::Outside { .. }) => outside = Some(error),
+            Err(error @ (OpenRecordingError::Begins(_) | OpenRecordingError::Ends(_))) => outside = Some(error),
             Err(error) => return Err(error),
         }
     }

@@ -25,16 +25,10 @@ pub enum OpenRecordingError {
     Several { option: &'static str, engines: String },
     #[error("the recording has no engine {name:?}; choose one of {engines}")]
     Unknown { name: String, engines: String },
-    #[error("the recording has nothing of this time; choose a time from {from} to {until}")]
-    Outside { from: String, until: String },
-}
-
-impl OpenRecordingError {
-    /// The recording has this span only, in microseconds since 1970 UTC.
-    #[must_use]
-    pub fn outside(from_us: i64, until_us: i64) -> Self {
-        Self::Outside { from: utc(from_us), until: utc(until_us) }
-    }
+    #[error("the recording has nothing of this time; it begins at {0}")]
+    Begins(String),
+    #[error("the recording has nothing of this time; it ends at {0}")]
+    Ends(String),
 }
 
 /// As people and `--at` write a time.

@@ -1,0 +1,217 @@
+//! A recording is judged as its exporter judged the engine at that time: simulated engines in virtual time, recorded, and read again
+//! without their exporter. And how much of the disk a day takes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use trtllm_intake::past::engine_at;
+use trtllm_intake::{Intake, Moment};
+use trtllm_model::ErrorKind;
+use trtllm_model::gpu::{EngineGpus, GpuInventory, NvmlState};
+use trtllm_model::{EngineAbout, EngineName, RecorderCounts};
+use trtllm_page::state::State;
+use trtllm_recording::frame::Encoder;
+use trtllm_recording::gpu::GpuReading;
+use trtllm_recording::pack::Packer;
+use trtllm_recording::recorder::{Recorder, RecorderConfig};
+use trtllm_recording::{Failure, Item, OpenRecordingError, Reader};
+use trtllm_sim::config::Config;
+use trtllm_sim::scenario::find;
+use trtllm_sim::{Engine, write};
+use trtllm_sources::{Batch, Presence, SourceError, trtllm_json};
+
+const EPOCH_US: i64 = 1_760_000_000_000_000;
+/// Of polls.
+const INTERVAL: f64 = 0.1;
+/// Judgements of one slot, in seconds.
+const SLOT: f64 = 5.0;
+
+/// What was judged of an engine: its time in µs, the cause, what the verdict says, and the rules of the findings.
+type Judged = (i64, Option<(&'static str, String)>, Vec<String>);
+
+fn judged(state: &State, at_us: i64) -> Judged {
+    let verdict = state.slots()[0].with_judged(|judged| judged.verdict.verdict().cloned());
+    let rules = state.findings().iter().map(|finding| format!("{} {}", finding.rule, finding.subject)).collect();
+    (at_us, verdict.map(|verdict| (verdict.cause.name(), verdict.says)), rules)
+}
+
+/// Runs an engine for some seconds of virtual time and records it. Returns each judgement.
+fn record(config: &Config, seconds: f64, directory: &Path) -> Vec<Judged> {
+    let counts = RecorderCounts::default();
+    let limits = RecorderConfig { directory: directory.to_owned(), max_size: 64 << 20, max_age: None };
+    let recorder = Recorder::start(limits, counts.clone()).unwrap();
+    let name = EngineName::new("m", "1", "test");
+    let state = State::new(vec![name.clone()]);
+    let _ = state.recorder.set(counts.clone());
+    let slot = Arc::clone(&state.slots()[0]);
+    let mut intake = Intake::new(Arc::clone(&slot), Duration::from_secs(15));
+    intake.record_to(recorder.engine(&name));
+    // Later than all of this test, so that nothing is too old.
+    let start = Instant::now() + Duration::from_secs(86_400);
+    let (mut engine, mut next, mut found, mut sent) = (Engine::new(config.clone(), 7), Some(0.0), Vec::new(), 0);
+    let (mut throttled, mut now, mut judgement) = ([0; 2], 0.0, SLOT);
+    let mut about = Some(about(config));
+    while now < seconds {
+        now += INTERVAL;
+        let mut batch = Batch { about: about.take(), ..Batch::default() };
+        while let Some(time) = next.filter(|time| *time < now) {
+            let step = engine.step(time);
+            next = step.next;
+            read(&step, config, &mut batch);
+        }
+        let moment = Moment { instant: start + Duration::from_secs_f64(now), unix_us: EPOCH_US + (now * 1e6) as i64 };
+        let error = SourceError::Recorded(Failure {
+            kind: ErrorKind::Connect,
+            text: "connection refused".to_owned(),
+            not_ready: false,
+        });
+        sent += batch.items.len() as u64;
+        let result = if engine.is_up(now) { Ok(Presence::Present) } else { Err(&error) };
+        intake.end_poll(&mut batch, Duration::ZERO, result, moment);
+        // The recorder has real time.
+        while counts.items_written() + 2000 < sent {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if now + 1e-6 >= judgement {
+            state.publish_gpus(gpus(&mut engine, now, &mut throttled));
+            slot.publish_gpus(Some(EngineGpus { uuids: vec!["GPU-0".to_owned()], ..EngineGpus::default() }));
+            state.judge(now, moment.unix_us as f64 / 1e6);
+            found.push(judged(&state, moment.unix_us));
+            judgement += SLOT;
+        }
+    }
+    drop(intake);
+    recorder.stop(Duration::from_secs(60));
+    assert_eq!((counts.items_dropped(), counts.errors()), (0, 0));
+    found
+}
+
+fn about(config: &Config) -> EngineAbout {
+    let mut about = EngineAbout { backend: Some("pytorch".to_owned()), ..EngineAbout::default() };
+    about.settings.set("max_batch_size", &config.limits.max_batch_size.to_string());
+    about.settings.set("max_num_tokens", &config.limits.max_num_tokens.to_string());
+    about
+}
+
+fn read(step: &trtllm_sim::Step, config: &Config, batch: &mut Batch) {
+    let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
+    let records = step.records.iter().map(|record| write::record(record, config.release, EPOCH_US)).collect();
+    trtllm_json::parse_records(array(records).as_bytes(), batch).unwrap();
+    let entries = step.entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect();
+    trtllm_json::parse_perf_metrics(array(entries).as_bytes(), batch).unwrap();
+}
+
+fn gpus(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> GpuInventory {
+    let gpu = engine.gpu(now);
+    let slot = (SLOT * 1e9) as u64;
+    throttled[0] += if gpu.throttle_reason == Some("sw_power_cap") { slot } else { 0 };
+    throttled[1] += if gpu.throttle_reason == Some("hw_thermal_slowdown") { slot } else { 0 };
+    let reading = GpuReading {
+        uuid: "GPU-0".to_owned(),
+        state: "ok".to_owned(),
+        utilization_ratio: Some(gpu.utilization),
+        power_watts: Some(gpu.power_watts),
+        energy_joules: Some(gpu.energy_joules),
+        temperature_celsius: Some(gpu.temperature_celsius),
+        sm_clock_hertz: Some((gpu.sm_clock_mhz * 1e6) as u64),
+        sm_clock_max_hertz: Some((gpu.max_sm_clock_mhz * 1e6) as u64),
+        throttle_power_ns: Some(throttled[0]),
+        throttle_hw_thermal_ns: Some(throttled[1]),
+        ..GpuReading::default()
+    };
+    GpuInventory { nvml: NvmlState::Up, expected: 1, gpus: vec![reading.snapshot()], ..GpuInventory::default() }
+}
+
+#[test]
+fn a_recording_has_the_verdict_that_its_exporter_had_at_that_time() {
+    let scenarios = [
+        "batch-limit",
+        "kv-capacity",
+        "context-blocking",
+        "host",
+        "spikes",
+        "clocks-thermal",
+        "clocks-power",
+        "load",
+        "generation-work",
+        "transfer",
+    ];
+    std::thread::scope(|scope| {
+        for name in scenarios {
+            scope.spawn(move || {
+                let folder = tempfile::tempdir().unwrap();
+                let scenario = find(name).unwrap();
+                let live = record(&scenario.config, 130.0, folder.path());
+                let causes: Vec<_> =
+                    live.iter().map(|(_, verdict, _)| verdict.as_ref().map(|verdict| verdict.0)).collect();
+                assert!(causes.contains(&Some(scenario.cause)), "{name}: {causes:?}");
+                for at in [9, 15, live.len() - 1] {
+                    let (at_us, cause, rules) = &live[at];
+                    // The next poll has not been received then. The judgement of this moment is the last one.
+                    let past = engine_at(folder.path(), None, "--engine", Some(at_us + 1)).unwrap();
+                    let found = judged(&past.state, *at_us);
+                    let of = |verdict: &Option<(&'static str, String)>| verdict.as_ref().map(|verdict| verdict.0);
+                    assert_eq!(of(&found.1), of(cause), "{name} after {at} judgements: {found:?}, not {cause:?}");
+                    assert_eq!(&found.2, rules, "{name} after {at} judgements");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn an_engine_that_is_gone_is_unavailable_in_its_recording_and_a_time_without_recording_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = find("batch-limit").unwrap().config;
+    config.faults = vec![trtllm_sim::config::Fault::Restart { at: 60.0, seconds: 1000.0 }];
+    let live = record(&config, 260.0, folder.path());
+    let (at_us, verdict, _) = live.last().unwrap();
+    assert_eq!(verdict.as_ref().unwrap().0, "unavailable");
+    let past = engine_at(folder.path(), Some("m/1"), "--engine", None).unwrap();
+    let found = judged(&past.state, *at_us);
+    assert_eq!(found.1.as_ref().unwrap().0, "unavailable", "{found:?}");
+    assert!(found.1.unwrap().1.contains("connection refused"), "the reason was recorded");
+    let error = |at_us| engine_at(folder.path(), None, "--engine", Some(at_us)).unwrap_err();
+    assert!(matches!(error(EPOCH_US - 1), OpenRecordingError::Begins(_)));
+    let late = error(EPOCH_US + 600_000_000);
+    assert!(matches!(late, OpenRecordingError::Ends(_)) && late.to_string().contains("2025-10-09T"), "{late}");
+}
+
+/// What was recorded takes so many bytes a record if it is written each half second, as with a real engine.
+fn bytes_a_record(directory: &Path) -> (f64, f64) {
+    let mut reader = Reader::open(directory, None, "--engine", None).unwrap();
+    let (mut packer, mut encoder, mut frame) = (Packer::default(), Encoder::default(), Vec::new());
+    let (mut bytes, mut records, mut since, mut first) = (0, 0, 0, None);
+    let mut last = 0;
+    while let Some(text) = reader.next_line().unwrap() {
+        let line = Item::parse(text).unwrap();
+        if line.at.us - since >= 500_000 {
+            bytes += encoder.encode(&frame).unwrap().len();
+            frame.clear();
+            since = line.at.us;
+        }
+        packer.pack(text, &mut frame);
+        records += u64::from(matches!(line.item, Item::Record(_)));
+        last = line.at.us;
+        first.get_or_insert(last);
+    }
+    let seconds = (last - first.unwrap()) as f64 / 1e6;
+    (bytes as f64 / records as f64, records as f64 / seconds)
+}
+
+/// `cargo test -p trtllm-intake --test past -- --nocapture size` prints the sizes.
+#[test]
+fn the_size_of_a_day_is_below_the_default_limit_at_100_iterations_a_second() {
+    for name in ["batch-limit", "batch-limit-v1", "batch-limit-cpp", "context-work", "load"] {
+        let folder = tempfile::tempdir().unwrap();
+        record(&find(name).unwrap().config, 120.0, folder.path());
+        let (bytes, rate) = bytes_a_record(folder.path());
+        let day = bytes * 100.0 * 86_400.0 / f64::from(1 << 20);
+        println!(
+            "{name}: {bytes:.1} bytes a record at {rate:.0}/s with its requests; a day at 100/s takes {day:.0} MiB"
+        );
+        assert!(day < 256.0, "{name}: {day} MiB");
+    }
+}

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""A recording opens in pandas and DuckDB, with the same rows and sums in each format, and its trace is what Chrome's description of
+the format demands. Needs both packages.
+
+    usage: recording.py BINARY [SECONDS]
+"""
+
+import collections
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import duckdb
+import pandas
+
+
+def main() -> None:
+    binary, seconds = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 20.0
+    with tempfile.TemporaryDirectory() as folder:
+        directory = pathlib.Path(folder)
+        record(binary, directory / "recording", seconds)
+        for form in ("json", "csv", "trace"):
+            export(binary, directory, form)
+        with (directory / "export.json").open() as lines:
+            truth = [json.loads(line) for line in lines]
+        by_pandas(directory, truth)
+        by_duckdb(directory, truth)
+        trace(json.loads((directory / "export.trace").read_text()), truth)
+    print(f"{len(truth)} items: pandas {pandas.__version__} and DuckDB {duckdb.__version__} read both tables, and the trace is valid")
+
+
+def record(binary: str, recording: pathlib.Path, seconds: float) -> None:
+    arguments = ["--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--record.dir", str(recording)]
+    engine = "sim:?scenario=batch-limit"
+    exporter = subprocess.Popen([binary, "--source", engine, "--model", 'm,"1"', *arguments], stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(seconds)
+    finally:
+        exporter.terminate()
+        exporter.wait()
+
+
+def export(binary: str, directory: pathlib.Path, form: str) -> None:
+    output = ["--format", form, "--output", str(directory / f"export.{form}")]
+    subprocess.run([binary, "record", "export", str(directory / "recording"), *output], check=True)
+
+
+def sums(truth: list) -> tuple:
+    records = [line["record"] for line in truth if "record" in line]
+    tokens = sum(record["inflightBatchingStats"]["numCtxTokens"] for record in records)
+    milliseconds = sum(record["iterLatencyMS"] for record in records)
+    return len(records), tokens, milliseconds
+
+
+def same(what: str, found: tuple, truth: tuple) -> None:
+    assert all(abs(one - other) <= 1e-6 * other for one, other in zip(found, truth)), f"{what}: {found}, not {truth}"
+
+
+def by_pandas(directory: pathlib.Path, truth: list) -> None:
+    table = pandas.read_csv(directory / "export.csv", low_memory=False)
+    assert len(table) == len(truth), f"{len(table)} rows of {len(truth)} items"
+    assert set(table.model) == {'m,"1"'}, set(table.model)
+    records = table[table["item"] == "record"]
+    tokens = records["inflightBatchingStats.numCtxTokens"].sum()
+    same("pandas, CSV", (len(records), tokens, records["iterLatencyMS"].sum()), sums(truth))
+    assert pandas.to_datetime(records["time"]).is_monotonic_increasing
+    lines = pandas.read_json(directory / "export.json", lines=True)
+    assert len(lines) == len(truth) and lines["record"].notna().sum() == len(records)
+
+
+def by_duckdb(directory: pathlib.Path, truth: list) -> None:
+    table = duckdb.sql(f"""select count(*), sum("inflightBatchingStats.numCtxTokens"), sum("iterLatencyMS")
+        from read_csv('{directory}/export.csv', sample_size=-1) where item = 'record'""").fetchone()
+    same("DuckDB, CSV", table, sums(truth))
+    lines = duckdb.sql(f"""select count(record), sum(record.inflightBatchingStats.numCtxTokens), sum(record.iterLatencyMS)
+        from read_json('{directory}/export.json', format='newline_delimited', sample_size=-1, maximum_object_size=1048576)
+        where record is not null""").fetchone()
+    same("DuckDB, JSON lines", lines, sums(truth))
+
+
+# https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format)
+REQUIRED = {
+    "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid"},
+    "b": {"name", "cat", "ph", "ts", "pid", "tid", "id"},
+    "e": {"name", "cat", "ph", "ts", "pid", "tid", "id"},
+    "C": {"name", "ph", "ts", "pid", "args"},
+    "M": {"name", "ph", "pid", "args"},
+    "i": {"name", "ph", "ts", "pid", "tid", "s"},
+}
+
+
+def trace(document: dict, truth: list) -> None:
+    events = document["traceEvents"]
+    tracks, requests, begun = {}, collections.Counter(), collections.defaultdict(list)
+    for event in events:
+        missing = REQUIRED[event["ph"]] - set(event)
+        assert not missing, f"{event} has no {missing}"
+        assert event["ph"] == "M" or isinstance(event["ts"], int) and event["ts"] > 0, event
+        if event["ph"] == "X":
+            track = event["pid"], event["tid"]
+            assert event["dur"] >= 0 and event["ts"] >= tracks.get(track, 0), f"events of a track overlap: {event}"
+            tracks[track] = event["ts"] + event["dur"]
+        elif event["ph"] == "C":
+            assert event["args"] and all(isinstance(value, (int, float)) for value in event["args"].values()), event
+        elif event["ph"] == "b":
+            requests[event["name"].split()[0]] += 1
+            begun[event["cat"], event["id"]].append(event)
+        elif event["ph"] == "e":
+            begin = begun[event["cat"], event["id"]].pop()
+            assert begin["name"] == event["name"] and begin["ts"] <= event["ts"], (begin, event)
+    assert not any(begun.values()), "a request that never ends"
+    names = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
+    assert set(tracks) <= names, "a track without a name"
+    finished = sum("finished_request" in line for line in truth)
+    assert requests["request"] == finished > 0, f"{requests['request']} of {finished} requests"
+    iterations = sum(event["ph"] == "X" and event["name"] == "iteration" for event in events)
+    assert iterations == sums(truth)[0]
+
+
+if __name__ == "__main__":
+    main()
