@@ -27,7 +27,7 @@ const COMMANDS: [(&str, &str); 10] = [
     ("top", "Show engines and GPUs in the terminal"),
     ("what-if", "Say what an engine would do with another limit or load"),
     ("compare", "Compare two engines, or one at two times, at equal work"),
-    ("record", "Read a recording of --record.dir"),
+    ("record", "Export a recording of --record.dir"),
     ("catalog", "Print all metrics"),
     ("man", "Print the manual page"),
     ("completions", "Print the completions of a shell"),

@@ -55,7 +55,8 @@ fn record(config: &Config, seconds: f64, directory: &Path) -> Vec<Judged> {
     let mut about = Some(about(config));
     while now < seconds {
         now += INTERVAL;
-        let mut batch = Batch { about: about.take(), ..Batch::default() };
+        let mut batch = Batch::default();
+        batch.about = about.take();
         while let Some(time) = next.filter(|time| *time < now) {
             let step = engine.step(time);
             next = step.next;
