@@ -107,8 +107,10 @@ impl Recorded {
         let state = State::new(vec![name("m")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         intake.record_to(recorder.engine(&name("m")));
-        let (at, random) = (Moment::now(), Random(seed));
-        Self { recorder, counts, state, intake, at, random, iter: 1, items: all_items(), sent: 0 }
+        let (at, random, mut items) = (Moment::now(), Random(seed), all_items());
+        // A recording has no more digits.
+        items.iter_mut().for_each(Item::round_times);
+        Self { recorder, counts, state, intake, at, random, iter: 1, items, sent: 0 }
     }
 
     fn poll(&mut self, items: Vec<Item>, after: Duration) {

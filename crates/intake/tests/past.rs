@@ -204,15 +204,16 @@ fn bytes_a_record(directory: &Path) -> (f64, f64) {
 
 /// `cargo test -p trtllm-intake --test past -- --nocapture size` prints the sizes.
 #[test]
-fn the_size_of_a_day_is_below_the_default_limit_at_100_iterations_a_second() {
-    for name in ["batch-limit", "batch-limit-v1", "batch-limit-cpp", "context-work", "load"] {
+fn the_size_of_a_day_of_one_engine_is_below_the_default_limit() {
+    let mut fastest: f64 = 0.0;
+    for name in ["batch-limit", "batch-limit-v1", "batch-limit-cpp", "context-work"] {
         let folder = tempfile::tempdir().unwrap();
         record(&find(name).unwrap().config, 120.0, folder.path());
         let (bytes, rate) = bytes_a_record(folder.path());
-        let day = bytes * 100.0 * 86_400.0 / f64::from(1 << 20);
-        println!(
-            "{name}: {bytes:.1} bytes a record at {rate:.0}/s with its requests; a day at 100/s takes {day:.0} MiB"
-        );
+        let day = bytes * rate * 86_400.0 / f64::from(1 << 20);
+        println!("{name}: {bytes:.1} bytes a record with its requests, {rate:.0} records/s, a day takes {day:.0} MiB");
         assert!(day < 256.0, "{name}: {day} MiB");
+        fastest = fastest.max(rate);
     }
+    assert!(fastest >= 100.0, "{fastest} records a second");
 }
