@@ -461,11 +461,8 @@ fn totals(page: &Page) -> Vec<(String, f64)> {
 fn assert_totals(replayed: &[(String, f64)], recorded: &[(String, f64)]) {
     assert_eq!(replayed.len(), recorded.len());
     for ((series, value), (expected, truth)) in replayed.iter().zip(recorded) {
-        let off = if name_of(series).ends_with("_sum") || series.contains("seconds") {
-            1e-4 * truth.abs().max(1.0)
-        } else {
-            0.0
-        };
+        let is_time = ["seconds", "duration", "_us", "time", "_sum"].iter().any(|part| name_of(series).contains(part));
+        let off = if is_time { 1e-4 * truth.abs().max(1.0) } else { 0.0 };
         assert!(series == expected && (value - truth).abs() <= off, "{series}: {value}, not {truth}");
     }
 }
