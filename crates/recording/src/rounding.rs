@@ -24,10 +24,11 @@ impl Item {
 }
 
 fn of_record(record: &mut IterationStats) {
+    // The PyTorch engine sends seconds under this name.
+    seconds(&mut record.new_active_requests_queue_latency_ms);
     let speculation = record.spec_decoding_stats.as_mut().map(|stats| &mut stats.iter_latency_ms);
     [
         &mut record.iter_latency_ms,
-        &mut record.new_active_requests_queue_latency_ms,
         &mut record.host_step_time_ms,
         &mut record.prev_device_step_time_ms,
         &mut record.gpu_forward_time_ms,
@@ -78,10 +79,14 @@ fn seconds(time: &mut Option<f64>) {
     *time = time.map(|time| rounded(time, 1e6));
 }
 
-/// Absurd times are left as they are.
+/// Absurd times are left as they are. A short time does not become 0, which engines send for a time that they did not measure.
 fn rounded(time: f64, per_unit: f64) -> f64 {
     let rounded = (time * per_unit).round() / per_unit;
-    if rounded.is_finite() { rounded } else { time }
+    match rounded {
+        0.0 if time != 0.0 => (1.0 / per_unit).copysign(time),
+        rounded if rounded.is_finite() => rounded,
+        _ => time,
+    }
 }
 
 #[cfg(test)]
@@ -95,7 +100,9 @@ mod tests {
             (17.236, 1e3, 17.236),
             (1001.928_526_636_67, 1e6, 1001.928_527),
             (f64::MAX, 1e3, f64::MAX),
-            (-0.000_4, 1e3, 0.0),
+            (-0.000_4, 1e3, -0.001),
+            (1e-300, 1e6, 0.000_001),
+            (0.0, 1e6, 0.0),
         ] {
             assert_eq!(rounded(time, per_unit), expected);
             assert_eq!(rounded(expected, per_unit), expected);
