@@ -157,3 +157,30 @@ impl SegmentFiles {
         self.counts.set_bytes(total);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_that_are_too_old_are_deleted_with_the_next_write_and_the_others_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let (max_size, max_age) = (1 << 20, Some(Duration::from_secs(3600)));
+        let config = RecorderConfig { directory: directory.path().to_owned(), max_size, max_age };
+        let mut files = SegmentFiles::open(&config, RecorderCounts::default()).unwrap();
+        let mut write = |age: u64| {
+            let mut open = files.create("m").unwrap();
+            assert!(files.append(&mut open, b"frame").unwrap());
+            assert!(!files.is_full(&open));
+            files.close(open);
+            let closed = files.closed.back_mut().unwrap();
+            closed.written -= Duration::from_secs(age);
+            let left = directory::segments(directory.path()).unwrap();
+            left.into_iter().map(|segment| segment.number).collect::<Vec<_>>()
+        };
+        assert_eq!(write(3700), [1]);
+        assert_eq!(write(3500), [2], "the first one is too old");
+        assert_eq!(write(0), [2, 3]);
+        assert_eq!(files.total, 10);
+    }
+}
