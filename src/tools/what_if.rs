@@ -21,9 +21,7 @@ const REFUSED: u8 = 3;
 pub fn run(arguments: &WhatIfArgs) -> Result<u8, ConfigError> {
     let change = change(arguments)?;
     let model = match &arguments.past.recording {
-        Some(directory) => {
-            record::model(directory, arguments.past.at.map(unix_us), arguments.engine.as_deref())?
-        }
+        Some(directory) => record::model(directory, arguments.past.at.map(unix_us), arguments.engine.as_deref())?,
         None => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let failed =
