@@ -1,6 +1,6 @@
 //! `compare`: two engines, or one engine at two times. What differs in their work, and what equal work costs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
@@ -66,12 +66,15 @@ async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
     let engines = [arguments.engine.first(), arguments.engine.last()];
     let [first, second] = [(first, engines[0]), (second, engines[1])].map(|(side, engine)| async move {
         let (url, at) = url_and_time(side)?;
-        let directory = Path::new(url);
-        if directory.is_dir() {
+        if Path::new(url).is_dir() {
             let seconds = at.as_deref().map(str::parse::<i64>).transpose();
             let seconds =
                 seconds.map_err(|_| invalid("URL", side, "a recording has a time; write DIR@TIME".to_owned()))?;
-            return record::model(directory, seconds.map(|seconds| seconds * 1_000_000), engine.map(String::as_str));
+            let (directory, engine) = (PathBuf::from(url), engine.cloned());
+            // The files block their thread.
+            let read = move || record::model(&directory, seconds.map(|at| at * 1_000_000), engine.as_deref());
+            let read = tokio::task::spawn_blocking(read).await;
+            return read.unwrap_or_else(|error| Err(invalid("URL", side, format!("a bug: {error}; please report it"))));
         }
         let connection = ClientOptions { urls: vec![url.to_owned()], ..arguments.connection.clone() };
         let [target] = &targets(&connection).await?[..] else { return Err(invalid("URL", side, String::new())) };
