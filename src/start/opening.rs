@@ -71,7 +71,7 @@ pub(super) fn perf_metrics(dir: LinesDir) -> Opening {
 }
 
 pub(super) fn replay(path: PathBuf, engine: Option<String>, pace: Pace) -> Opening {
-    Box::pin(async move { Ok(Source::Replay(Replay::open(path, engine, pace).await?)) })
+    Box::pin(async move { Ok(Source::Replay(Box::new(Replay::open(path, engine, pace).await?))) })
 }
 
 #[cfg(feature = "executor")]

@@ -187,7 +187,7 @@ fn replay(path: &Path, engine: Option<&str>) -> (Arc<EngineSnapshot>, u64) {
     let (path, engine) = (path.to_owned(), engine.map(str::to_owned));
     let whole = async move {
         let opened = Replay::open(path, engine, Pace::Recorded(f64::INFINITY)).await.unwrap();
-        let (mut source, mut torn) = (Source::Replay(opened), 0);
+        let (mut source, mut torn) = (Source::Replay(Box::new(opened)), 0);
         let mut batch = Batch::default();
         loop {
             let presence = source.poll(&mut batch).await.unwrap();

@@ -50,7 +50,7 @@ fn replay(path: &Path) -> (AllocationInfo, usize) {
     // Replays need a runtime that can move its other tasks.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let opened = runtime.block_on(Replay::open(path.to_owned(), None, Pace::Recorded(f64::INFINITY))).unwrap();
-    let (mut source, mut batch, mut items) = (Source::Replay(opened), Batch::default(), 0);
+    let (mut source, mut batch, mut items) = (Source::Replay(Box::new(opened)), Batch::default(), 0);
     let allocated = measure(|| {
         runtime.block_on(async {
             while !batch.ended {

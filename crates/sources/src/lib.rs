@@ -44,7 +44,7 @@ pub enum Source {
     TrtllmServe(Box<trtllm_serve::TrtllmServe>),
     Orchestrator(Box<orchestrator::Orchestrator>),
     Socket(socket::Ingest),
-    Replay(replay::Replay),
+    Replay(Box<replay::Replay>),
     PerfMetrics(perf_metrics_dir::PerfMetricsDir),
     Simulated(Box<simulated::Simulated>),
     #[cfg(feature = "executor")]
