@@ -126,7 +126,6 @@ fn an_engine_has_the_sum_of_its_gpus_and_an_engine_that_appears_starts_at_zero()
     let mut monitor = monitor(&standin);
     monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
     set(&standin, &monitor, &[1010, 20_300], "");
-    let appears = monitor.published() - 1;
     set(&standin, &monitor, &[1510, 20_700], "");
     monitor.stop();
     let all = used(&monitor, &[&[UUID_1, UUID_0]]);
@@ -136,6 +135,11 @@ fn an_engine_has_the_sum_of_its_gpus_and_an_engine_that_appears_starts_at_zero()
     let gpus = [UUID_0.to_owned()];
     let engine = EngineClaim { configured: &gpus, ..EngineClaim::new(7) };
     let (mut gpu_use, mut shown) = (GpuUse::default(), None);
+    // An engine that appears between two polls starts with the second one.
+    let has_polled = |(_, inventory): &(Instant, GpuInventory)| {
+        gpu(inventory, 0).is_some_and(|gpu| gpu.readings.energy_counter_mj == Some(1010))
+    };
+    let appears = monitor.all().iter().position(has_polled).unwrap();
     for (at, (_, inventory)) in monitor.all().iter().enumerate() {
         let engines: &[EngineClaim<'_>] = if at < appears { &[] } else { std::slice::from_ref(&engine) };
         shown = gpu_use.absorb(inventory, engines).pop();
