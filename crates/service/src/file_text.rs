@@ -131,7 +131,7 @@ mod tests {
             let read = || FileText::default().read_all(&mut Cursor::new(vec![b'x'; SHORT + 9]));
             tokio::task::spawn_blocking(read)
         };
-        let other = LONG_TEXTS.try_take(&Arc::default(), 1);
+        let other = LONG_TEXTS.try_take(&Arc::default(), MAX);
         assert_eq!(read().await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(other);
         assert!(read().await.unwrap().unwrap());
