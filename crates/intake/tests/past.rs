@@ -72,7 +72,7 @@ fn record(config: &Config, seconds: f64, directory: &Path) -> Vec<Judged> {
         let result = if engine.is_up(now) { Ok(Presence::Present) } else { Err(&error) };
         intake.end_poll(&mut batch, Duration::ZERO, result, moment);
         // The recorder has real time, and a queue of a few MiB for all engines of these tests.
-        while counts.items_written() + 100 < sent {
+        while counts.items_written() + 250 < sent {
             std::thread::sleep(Duration::from_millis(10));
         }
         if now + 1e-6 >= judgement {
