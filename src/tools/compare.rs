@@ -77,7 +77,9 @@ async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
             return read.unwrap_or_else(|error| Err(invalid("URL", side, format!("a bug: {error}; please report it"))));
         }
         let connection = ClientOptions { urls: vec![url.to_owned()], ..arguments.connection.clone() };
-        let [target] = &targets(&connection).await?[..] else { return Err(invalid("URL", side, String::new())) };
+        let [target] = &targets(&connection).await?[..] else {
+            return Err(invalid("URL", side, "it names several exporters; give the address of one".to_owned()));
+        };
         model(target, engine.map(String::as_str), at.as_deref()).await
     });
     Ok([first.await?, second.await?])

@@ -1,5 +1,5 @@
-//! An engine as it was at a time of its recording. The recording passes through the fold and the judgements of a running
-//! exporter, on its own clock: there is no second reader of what engines send.
+//! An engine as it was at a time of its recording. A running exporter and a recording are judged by the same code, so they
+//! cannot disagree. Only the clock differs: that of a recording is in its lines.
 
 use std::io;
 use std::path::Path;

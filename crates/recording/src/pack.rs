@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind, Result, Write as _};
 
 /// Lines that later ones may resemble. The one that was not used for longest is replaced.
 const TEMPLATES: usize = 24;
-/// A longer line is kept as it is, and is no template: memory stays bounded.
+/// Longer lines are stored unchanged, and no later line refers to them. So memory stays bounded.
 const LONGEST: usize = 16 << 10;
 /// Marks of numbers in a template. JSON has none of these bytes.
 const WHOLE: u8 = 1;

@@ -7,9 +7,9 @@ use crate::answer::Range;
 use crate::costs::Costs;
 use crate::present::{EqualWork, Present, Workload};
 
-/// Of a cost, as a ratio: what remains of the work after it counts as equal.
+/// Standard error of a cost, as a share. Work that counts as equal still differs by this much.
 const LEAST_ERROR: f64 = 0.012;
-/// Cells of equal work err together, so more of them than this prove nothing more.
+/// Costs of similar work err in the same direction, so more than this many count as this many.
 const INDEPENDENT: f64 = 4.0;
 /// Half of the widest interval, as a share.
 const WIDE: f64 = 0.15;

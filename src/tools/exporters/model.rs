@@ -43,7 +43,7 @@ fn unread(failure: &Failure, url: &str, engine: Option<&str>, at: Option<&str>) 
             "URL",
             url,
             format!(
-                "nothing is kept of this time. The exporter needs --record.dir, and keeps an engine after ten minutes of work. Or there is no such engine; {several}"
+                "nothing is kept of this time, or there is no such engine. The exporter keeps engines only with --record.dir, and only after ten minutes of work; {several}"
             ),
         ),
         (Failure::Status(404), Some(engine), None) => invalid("--engine", engine, format!("no such engine; {several}")),

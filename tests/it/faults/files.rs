@@ -117,10 +117,10 @@ const CONFIGURATIONS: [(&str, Change); 12] = [
     ("a certificate that does not exist", |file| {
         fs::write(file, "tls_server_config: {cert_file: none.pem, key_file: none.pem}\n").unwrap();
     }),
-    ("a password that is no hash", |file| fs::write(file, "basic_auth_users: {a: b}\n").unwrap()),
+    ("a password that is not a hash", |file| fs::write(file, "basic_auth_users: {a: b}\n").unwrap()),
 ];
 
-/// All requests fail until the file is mended, and the engines must not notice.
+/// While the file is broken, all requests to the exporter fail. It must go on reading the engines.
 pub(super) fn broken_configurations(scene: &Scene, file: &Path) {
     let harmless = |counted: &str, more: u64| counted.is_empty() && more == 0;
     for (name, change) in CONFIGURATIONS {
