@@ -148,7 +148,7 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn totals_are_exact_and_nothing_stale_is_shown_whatever_happens() {
-    let polls = number("TRTLLM_SIMULATION_POLLS").unwrap_or(8_000);
+    let polls = number("TRTLLM_SIMULATION_POLLS").unwrap_or(4_000);
     let most = number("TRTLLM_SIMULATION_RECORDS").unwrap_or(FEW);
     let one_seed = number("TRTLLM_SIMULATION_SEED");
     let seeds = one_seed.map_or(1..=12, |seed| seed..=seed);

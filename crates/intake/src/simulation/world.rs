@@ -1,15 +1,19 @@
-//! Records and everything that can go wrong between an engine and the exporter, with the truth about both. The records are as simple as
-//! can be: what an engine does is tested with `trtllm-sim`.
+//! The simulated engine, and everything that can go wrong between an engine and the exporter, with the truth about both.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::time::Duration;
 
+use trtllm_sim::config::{CacheManager, Config, Era, Release};
+use trtllm_sim::load::{Arrivals, Length, Prefixes};
+use trtllm_sim::record::Record;
+use trtllm_sim::{Engine, write};
 use trtllm_sources::trtllm_json::parse_records;
 use trtllm_sources::{Batch, Presence, SourceError, TestPoll};
 
-/// Records that the engine writes from one poll to the next, at most.
+/// Records that a busy engine writes from one poll to the next.
 pub(super) const FEW: u64 = 8;
+/// The time of the records. The exporter's own is virtual.
+const EPOCH_US: i64 = 1_760_000_000_000_000;
 
 /// SplitMix64.
 #[derive(Debug)]
@@ -52,28 +56,6 @@ impl Truth {
     }
 }
 
-/// A record of the simulated engine.
-#[derive(Debug, Clone, Copy)]
-struct Record {
-    process: u64,
-    iter: u64,
-    active: u64,
-    context_tokens: u64,
-    generating: u64,
-    reused: u64,
-    /// A value that no engine has: the record is rejected.
-    absurd: bool,
-}
-
-/// The engine, by what it writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Executor,
-    PyTorch,
-    /// Each record has the number of its frame.
-    PyTorchWithFrames,
-}
-
 /// What happens to one poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outage {
@@ -84,7 +66,13 @@ enum Outage {
 #[derive(Debug)]
 pub(super) struct World {
     random: Random,
-    kind: Kind,
+    engine: Engine,
+    /// When the engine's process began, and when its next step is, in its own time.
+    began: Duration,
+    next: Option<f64>,
+    /// Number of the process, and the last iteration that it has recorded.
+    process: u64,
+    iter: u64,
     /// Records from one poll to the next, at most. The engine keeps twelve times as many.
     most: u64,
     pub(super) polls: u64,
@@ -93,10 +81,6 @@ pub(super) struct World {
     answered: [Option<Duration>; 2],
     /// When the last answer is folded.
     folded: Duration,
-    process: u64,
-    iter: u64,
-    reused: u64,
-    active: u64,
     ring: VecDeque<Record>,
     /// A record that its successor overtakes.
     late: Option<Record>,
@@ -106,24 +90,44 @@ pub(super) struct World {
     seen: Option<(u64, u64)>,
     seen_reused: u64,
     /// The last record that was read shows no request.
-    last_active: Option<u64>,
+    last_active: Option<u32>,
+}
+
+/// An engine that is busy for a while and idle for a while, with this many records from one poll to the next.
+fn config(random: &mut Random, most: u64) -> Config {
+    let mut config = Config::default();
+    let cache = CacheManager::V1;
+    config.release = [
+        Release::Cpp { major: 1, minor: 2 },
+        Release::PyTorch { era: Era::One, cache },
+        Release::PyTorch { era: Era::Frames, cache },
+    ][random.below(3) as usize];
+    config.statistics.rows = false;
+    config.keeps_requests = false;
+    config.costs.base = 0.09 / most as f64;
+    config.costs.host = config.costs.base / 8.0;
+    config.load.arrivals = Arrivals::Bursty { rate: 2.0, burst: 4 };
+    config.load.prefixes = Some(Prefixes { families: 10, tokens: 100 });
+    config.load.output = Length::Lognormal { median: 6.0 * most as f64, sigma: 1.0, max: 4_000 };
+    config
 }
 
 impl World {
     pub(super) fn new(seed: u64, most: u64) -> Self {
         let mut random = Random(seed);
+        let config = config(&mut random, most);
         Self {
-            kind: [Kind::Executor, Kind::PyTorch, Kind::PyTorchWithFrames][random.below(3) as usize],
+            engine: Engine::new(config, seed),
             random,
+            began: Duration::ZERO,
+            next: Some(0.0),
+            process: 1,
+            iter: 0,
             most,
             polls: 0,
             truth: Truth::default(),
             answered: [None; 2],
             folded: Duration::ZERO,
-            process: 1,
-            iter: 0,
-            reused: 0,
-            active: 1,
             ring: VecDeque::new(),
             late: None,
             outage: None,
@@ -151,7 +155,7 @@ impl World {
 
     pub(super) fn poll(&mut self, batch: &mut Batch, now: Duration) -> TestPoll {
         self.polls += 1;
-        self.work();
+        self.work(now);
         let failed = |cause: &str| SourceError::Connect { target: "sim".to_owned(), cause: cause.to_owned() };
         if self.outage.is_none() && !self.calm && self.random.one_in(200) {
             let kind = if self.random.one_in(4) { Outage::Hangs } else { Outage::Refused };
@@ -186,61 +190,65 @@ impl World {
     }
 
     /// The engine has continued since the last poll.
-    fn work(&mut self) {
+    fn work(&mut self, now: Duration) {
         // Only after a while: the first numbers of a new process, also after an outage of 200 polls, must not look like late ones
         // of the old process.
         if !self.calm && self.iter > 1_000 + 250 * self.most && self.random.one_in(100) {
             self.process += 1;
-            (self.iter, self.reused, self.active) = (0, 0, 1);
+            (self.began, self.next, self.iter) = (now, Some(0.0), 0);
+            self.engine = Engine::new(self.engine.config().clone(), self.random.below(u64::MAX));
             self.ring.clear();
             self.late = None;
         }
-        // Idle for a while now and then.
-        if self.active == 0 && !self.random.one_in(20) {
+        let until = (now - self.began).as_secs_f64();
+        while let Some(time) = self.next.filter(|time| *time < until) {
+            let step = self.engine.step(time);
+            self.next = step.next;
+            step.records.into_iter().for_each(|record| self.recorded(record));
+        }
+    }
+
+    /// Whether the C++ Executor has written the record because its last request has ended. It is no iteration.
+    fn is_flush(&self, record: &Record) -> bool {
+        self.engine.config().release.is_cpp() && record.work.scheduled == 0
+    }
+
+    fn recorded(&mut self, record: Record) {
+        self.iter = record.iter;
+        // If the first record of a process that is read is overtaken, nobody can tell it from a restart.
+        let is_known = self.seen.is_some_and(|(process, _)| process == self.process);
+        if self.late.is_none() && !self.calm && self.random.one_in(200) && is_known && !self.is_flush(&record) {
+            self.late = Some(record);
             return;
         }
-        for _ in 0..self.random.below(self.most + 1) {
-            self.iter += 1;
-            self.active = if self.random.one_in(5 * self.most) { 0 } else { 1 + self.random.below(4) };
-            self.reused += self.random.below(3);
-            let record = Record {
-                process: self.process,
-                iter: self.iter,
-                active: self.active,
-                context_tokens: self.random.below(100),
-                generating: self.active,
-                reused: self.reused,
-                absurd: !self.calm && self.random.one_in(1_000),
-            };
-            // If the first record of a process that is read is overtaken, nobody can tell it from a restart.
-            let is_known = self.seen.is_some_and(|(process, _)| process == self.process);
-            if self.late.is_none() && !self.calm && !record.absurd && self.random.one_in(200) && is_known {
-                self.late = Some(record);
-                continue;
-            }
-            self.ring.push_back(record);
-            if let Some(late) = self.late.take() {
-                self.ring.push_back(late);
-            }
-            while self.ring.len() as u64 > 12 * self.most {
-                self.ring.pop_front();
-            }
-            if self.active == 0 {
-                return;
-            }
+        // A flush says that all before it has been written, so it overtakes nothing.
+        if self.is_flush(&record) {
+            self.ring.extend(self.late.take());
+        }
+        self.ring.push_back(record);
+        self.ring.extend(self.late.take());
+        while self.ring.len() as u64 > 12 * self.most {
+            self.ring.pop_front();
         }
     }
 
     /// Hands out the ring. A truncated answer ends inside of a record; the exporter keeps the complete ones.
     fn answer(&mut self, batch: &mut Batch, truncated: bool) {
+        let release = self.engine.config().release;
         let (mut text, mut ends) = ("[".to_owned(), Vec::new());
         let records: Vec<Record> = self.ring.drain(..).collect();
         for (index, record) in records.iter().enumerate() {
             if index > 0 {
                 text.push(',');
             }
-            self.write(record, &mut text);
-            ends.push(text.len());
+            let mut written = write::record(record, release, EPOCH_US);
+            // A value that no engine has: the record is rejected.
+            let is_absurd = !self.calm && self.random.one_in(1_000);
+            if is_absurd {
+                written["numActiveRequests"] = (-7).into();
+            }
+            text.push_str(&written.to_string());
+            ends.push((text.len(), is_absurd));
         }
         text.push(']');
         if truncated {
@@ -249,58 +257,47 @@ impl World {
         }
         let parsed = parse_records(text.as_bytes(), batch);
         assert_eq!(parsed.is_err(), truncated, "{text}");
-        for (record, end) in records.iter().zip(ends) {
+        for (record, (end, is_absurd)) in records.iter().zip(ends) {
             if end <= text.len() {
-                self.delivered(record);
+                self.delivered(record, is_absurd);
             }
         }
-    }
-
-    fn write(&self, record: &Record, text: &mut String) {
-        let Record { iter, active, context_tokens, generating, reused, absurd, .. } = *record;
-        let marks = match self.kind {
-            Kind::Executor => r#""timestamp":"11-22-2026 10:00:00.000000","#.to_owned(),
-            Kind::PyTorch => String::new(),
-            Kind::PyTorchWithFrames => format!(r#""statsSequence":{iter},"#),
-        };
-        let active = if absurd { -7 } else { active as i64 };
-        let written = write!(
-            text,
-            r#"{{"iter":{iter},{marks}"iterLatencyMS":2.5,"numActiveRequests":{active},"numQueuedRequests":0,"maxNumActiveRequests":8,"kvCacheStats":{{"maxNumBlocks":100,"usedNumBlocks":10,"freeNumBlocks":90,"tokensPerBlock":32,"reusedBlocks":{reused},"missedBlocks":1,"allocTotalBlocks":1,"allocNewBlocks":1}},"inflightBatchingStats":{{"numScheduledRequests":{generating},"numContextRequests":0,"numGenRequests":{generating},"numPausedRequests":0,"numCtxTokens":{context_tokens},"microBatchId":0,"avgNumDecodedTokensPerIter":1.0}}}}"#
-        );
-        assert!(written.is_ok());
     }
 
     /// The exporter has read the record.
-    fn delivered(&mut self, record: &Record) {
-        if record.absurd {
+    fn delivered(&mut self, record: &Record, is_absurd: bool) {
+        if is_absurd {
             self.truth.rejected += 1;
             return;
         }
+        let is_flush = self.is_flush(record);
+        // The flush has the number of the iteration that follows it.
+        let iter = record.iter - u64::from(is_flush);
         let (process, through) = match self.seen {
             Some(seen) => seen,
             // The exporter meets the engine at its first record.
-            None => (record.process, 0),
+            None => (self.process, 0),
         };
-        if record.process != process {
+        if self.process != process {
             self.truth.restarts += 1;
             self.seen_reused = 0;
-        } else if record.iter > through && self.seen.is_some() {
-            let missing = record.iter - through - 1;
+        } else if iter > through && self.seen.is_some() {
+            let missing = iter - through - 1 + u64::from(is_flush);
             // Without frame numbers, a gap of the PyTorch engine is not certain to be a loss.
-            if self.kind != Kind::PyTorch {
+            if !matches!(self.engine.config().release, Release::PyTorch { era: Era::One, .. }) {
                 self.truth.lost += missing;
             }
         }
-        let late = record.process == process && self.seen.is_some() && record.iter < through;
+        let late = self.process == process && self.seen.is_some() && !is_flush && iter <= through;
         if !late {
-            self.seen = Some((record.process, record.iter));
-            self.truth.reused += record.reused.saturating_sub(self.seen_reused);
-            self.seen_reused = self.seen_reused.max(record.reused);
+            self.seen = Some((self.process, iter));
+            let reused = record.cache.total.reused();
+            self.truth.reused += reused.saturating_sub(self.seen_reused);
+            self.seen_reused = self.seen_reused.max(reused);
             self.last_active = Some(record.active);
         }
-        self.truth.iterations += 1;
-        self.truth.context_tokens += record.context_tokens;
-        self.truth.generation_tokens += record.generating;
+        self.truth.iterations += u64::from(!is_flush);
+        self.truth.context_tokens += record.work.context_tokens;
+        self.truth.generation_tokens += record.decoded;
     }
 }
