@@ -9,6 +9,8 @@ const FEW_ENGINES = 4;
 const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const compact = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
 const count = (value) => (value < 10000 ? plain.format(value) : compact.format(value));
+// Tenths are enough of a mean number of requests.
+const mean = (value) => count(Math.round(value * 10) / 10);
 const perSecond = (value) => `${count(value)}/s`;
 const percent = (value) => `${plain.format(value * 100)} %`;
 const seconds = (value) => (value < 0.001 ? `${plain.format(value * 1e6)} µs` : value < 1 ? `${plain.format(value * 1e3)} ms` : `${plain.format(value)} s`);
@@ -96,7 +98,7 @@ const ENGINE_COLUMNS = [
   ["Engine", ({ model, version }) => `${model} ${version}`, "name"],
   ["State", (engine) => badge(engine)[0], "badge"],
   ["What limits it", reason, "words"],
-  ["Waiting", ({ window }) => shown(window?.waiting, count), "wide"],
+  ["Waiting", ({ window }) => shown(window?.waiting, mean), "wide"],
   ["Tokens", ({ window, totals }) => (totals?.iterations > 0 ? shown(window?.generationTokensPerSecond, perSecond) : undefined), "wide"],
   ["First token p95", ({ window }) => shown(window?.ttftSeconds?.p95, seconds), "wide"],
   ["Objectives met", ({ window }) => shown(window?.objectivesMetRatio, percent), "wide"],
