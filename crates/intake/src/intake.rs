@@ -8,15 +8,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_engine::iteration_sums::ConfiguredLimits;
 use trtllm_engine::{EngineFold, EngineState, Implausible};
-use trtllm_model::{BenchReport, EngineAbout, EngineName, EngineSettings, ErrorKind, RejectCounts, RejectReason};
+use trtllm_model::{BenchReport, EngineAbout, EngineSettings, RejectCounts, RejectReason};
 use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_recording::{Failure, Item, RecordedMoment, Settled};
-use trtllm_service::log::LogLimit;
 use trtllm_service::printable::one_line;
 use trtllm_sources::{Batch, Presence, SourceError};
+
+use crate::source_log::SourceLog;
 
 /// One moment on both clocks.
 #[derive(Debug, Clone, Copy)]
@@ -44,27 +45,6 @@ impl Moment {
     }
 }
 
-/// What the log says about the source and the engine. A change that its limit leaves out is logged as soon as the limit
-/// allows, unless it is over by then: so the last line of a flood is true.
-#[derive(Debug, Default)]
-struct Log {
-    failing: Option<ErrorKind>,
-    failures: LogLimit,
-    stale: bool,
-    changes: LogLimit,
-    /// Within a series of rejections, whose first one is logged.
-    rejecting: bool,
-    rejections: LogLimit,
-    /// Totals that were logged.
-    restarts: u64,
-    lost: u64,
-    losses: LogLimit,
-    /// When the last records of a series of losses were lost, and the total before the series.
-    losing: Option<(Instant, u64)>,
-    notices: LogLimit,
-    newer: LogLimit,
-}
-
 /// Shown by `/readyz` and the API.
 const MISSING_RECORDS: &str = "requests end, but no iteration statistics arrive: switch them on in the engine \
     (enable_iter_perf_stats: true), or stop the other reader that takes them";
@@ -75,9 +55,6 @@ const MAX_ERROR: usize = 512;
 /// Unknown keys that are kept for each engine.
 const MAX_UNREAD_KEYS: usize = 64;
 
-/// Losses of records within this time are one event.
-const LOSSES_END: Duration = Duration::from_secs(60);
-
 /// The way into one engine's slot.
 #[derive(Debug)]
 pub struct Intake {
@@ -87,7 +64,7 @@ pub struct Intake {
     source: SourceStatus,
     about: EngineAbout,
     published: EngineState,
-    log: Log,
+    log: SourceLog,
     /// Items were absorbed since the last poll ended.
     has_items: bool,
     /// Items with absurd values since the last poll ended.
@@ -109,7 +86,7 @@ impl Intake {
             source: SourceStatus::default(),
             about: EngineAbout::default(),
             published: EngineState::Starting,
-            log: Log::default(),
+            log: SourceLog::default(),
             has_items: false,
             implausible: 0,
             recorder: None,
@@ -355,16 +332,7 @@ impl Intake {
             return;
         }
         *known = all.into_iter().take(MAX_UNREAD_KEYS).collect();
-        if self.log.newer.allow(now).is_some() {
-            let EngineName { model, version, .. } = &self.slot.name;
-            let keys = known.join(" ");
-            tracing::info!(
-                model,
-                version,
-                keys,
-                "the engine sends keys that this exporter does not read; update the exporter"
-            );
-        }
+        self.log.keys(&self.slot.name, known, now);
     }
 
     /// Counts every failure, logs each change.
@@ -373,17 +341,7 @@ impl Intake {
         if let Some(kind) = kind {
             self.source.metrics.errors[kind as usize].inc();
         }
-        if kind != self.log.failing && self.log.failures.has_room(now) {
-            self.log.failures.allow(now);
-            let EngineName { model, version, .. } = &self.slot.name;
-            match (error, kind) {
-                (Some(error), Some(kind)) => {
-                    tracing::warn!(model, version, kind = kind.name(), %error, "source failed");
-                }
-                _ => tracing::info!(model, version, "source recovered"),
-            }
-            self.log.failing = kind;
-        }
+        self.log.failure(&self.slot.name, error, now);
         self.source.loading = None;
         self.source.last_failure = error.map(|error| PollFailure {
             kind: error.kind(),
@@ -396,95 +354,25 @@ impl Intake {
 
     /// Counts every rejected record, logs the first of a series.
     fn note_rejections(&mut self, rejected: &RejectCounts, now: Instant) {
-        for ((reason, total), count) in RejectReason::ALL.iter().zip(&self.source.metrics.rejected).zip(rejected) {
+        for (total, count) in self.source.metrics.rejected.iter().zip(rejected) {
             total.inc_by(*count);
-            if *count > 0
-                && !self.log.rejecting
-                && let Some(left_out) = self.log.rejections.allow(now)
-            {
-                let reason = reason.name();
-                let EngineName { model, version, .. } = &self.slot.name;
-                tracing::warn!(
-                    model,
-                    version,
-                    reason,
-                    count,
-                    left_out,
-                    "invalid records skipped; fix the program that sends them, or report their release of TensorRT-LLM"
-                );
-            }
         }
-        let any = rejected.iter().any(|count| *count > 0);
-        // Valid items without invalid ones end the series. A poll without items does not.
-        if any || self.has_items {
-            self.log.rejecting = any;
-        }
+        self.log.rejections(&self.slot.name, rejected, self.has_items, now);
         self.has_items = false;
     }
 
-    /// Logs restarts and lost records, with what to do about them.
+    /// Logs restarts and lost records, and notices missing ones.
     fn note_changes_of_the_engine(&mut self, only_requests: bool, notice: Option<&'static str>, now: Instant) {
-        let totals = &self.engine.totals;
-        let EngineName { model, version, .. } = &self.slot.name;
-        if totals.engine_restarts != self.log.restarts && self.log.changes.has_room(now) {
-            self.log.changes.allow(now);
-            let restarts = totals.engine_restarts - self.log.restarts;
-            tracing::info!(model, version, restarts, "the engine has restarted; its totals continue");
-            self.log.restarts = totals.engine_restarts;
-        }
-        let lost = totals.iterations_lost.saturating_sub(self.log.lost);
-        match self.log.losing {
-            None if lost > 0 && self.log.losses.has_room(now) => {
-                self.log.losses.allow(now);
-                tracing::warn!(
-                    model,
-                    version,
-                    lost,
-                    "records were lost: another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval"
-                );
-                (self.log.losing, self.log.lost) = (Some((now, self.log.lost)), totals.iterations_lost);
-            }
-            Some((_, before)) if lost > 0 => {
-                (self.log.losing, self.log.lost) = (Some((now, before)), totals.iterations_lost);
-            }
-            Some((last, before)) if now.saturating_duration_since(last) >= LOSSES_END => {
-                let lost = totals.iterations_lost.saturating_sub(before);
-                tracing::info!(model, version, lost, "no records lost in the last {LOSSES_END:?}");
-                self.log.losing = None;
-            }
-            None | Some(_) => {}
-        }
+        self.log.losses(&self.slot.name, &self.engine.totals, now);
         self.source.records_missing = !only_requests && self.engine.records_are_missing(now);
-        let notice = notice.or(self.source.records_missing.then_some(MISSING_RECORDS));
-        if notice != self.source.notice && self.log.notices.has_room(now) {
-            self.log.notices.allow(now);
-            match notice {
-                Some(notice) => {
-                    tracing::warn!(model, version, notice, "statistics are missing; do what the notice says")
-                }
-                None => tracing::info!(model, version, "no statistics are missing any more"),
-            }
-            self.source.notice = notice;
-        }
+        self.source.notice = notice.or(self.source.records_missing.then_some(MISSING_RECORDS));
+        self.log.notice(&self.slot.name, self.source.notice, now);
     }
 
     fn publish(&mut self, now: Instant) {
         let state = self.engine.health.state(now);
         self.published = state;
-        if state.is_stale() != self.log.stale && self.log.changes.has_room(now) {
-            self.log.changes.allow(now);
-            let (EngineName { model, version, .. }, state) = (&self.slot.name, state.name());
-            match self.log.stale {
-                false => tracing::warn!(
-                    model,
-                    version,
-                    state,
-                    "engine is stale, its load gauges are withdrawn; check the engine"
-                ),
-                true => tracing::info!(model, version, state, "engine recovered"),
-            }
-            self.log.stale = !self.log.stale;
-        }
+        self.log.state(&self.slot.name, state, now);
         self.slot.update(|snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
         self.slot.publish_fold(&self.engine);
     }
@@ -518,6 +406,8 @@ fn beginning(error: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use trtllm_model::{EngineName, ErrorKind};
+
     use super::*;
     use trtllm_model::IterationStats;
     use trtllm_model::PublisherRefusal;

@@ -7,5 +7,6 @@ pub mod past;
 pub mod poll;
 #[cfg(test)]
 mod simulation;
+mod source_log;
 
 pub use intake::{Intake, Moment};

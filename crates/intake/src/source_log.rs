@@ -1,0 +1,154 @@
+//! What the log says about a source and its engine. A change that its limit leaves out is logged as soon as the limit allows, unless
+//! it is over by then: so the last line of a flood is true.
+
+use std::time::{Duration, Instant};
+
+use trtllm_engine::EngineState;
+use trtllm_engine::totals::EngineTotals;
+use trtllm_model::{EngineName, ErrorKind, RejectCounts, RejectReason};
+use trtllm_service::log::LogLimit;
+use trtllm_sources::SourceError;
+
+/// Losses of records within this time are one event.
+const LOSSES_END: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+pub(crate) struct SourceLog {
+    failing: Option<ErrorKind>,
+    failures: LogLimit,
+    stale: bool,
+    /// Of the engine's state, and its restarts.
+    changes: LogLimit,
+    /// Within a series of rejections, whose first one is logged.
+    rejecting: bool,
+    rejections: LogLimit,
+    /// Totals that were logged.
+    restarts: u64,
+    lost: u64,
+    losses: LogLimit,
+    /// When the last records of a series of losses were lost, and the total before the series.
+    pub(crate) losing: Option<(Instant, u64)>,
+    notice: Option<&'static str>,
+    notices: LogLimit,
+    newer: LogLimit,
+}
+
+/// Whether the log tells `now` something else than before, and may. Both are equal afterwards.
+fn changes<T: PartialEq>(before: &mut T, now: T, limit: &mut LogLimit, at: Instant) -> bool {
+    let may_change = *before != now && limit.has_room(at);
+    if may_change {
+        limit.allow(at);
+        *before = now;
+    }
+    may_change
+}
+
+impl SourceLog {
+    /// The engine is newer than this exporter.
+    pub(crate) fn keys(&mut self, name: &EngineName, known: &[String], now: Instant) {
+        if self.newer.allow(now).is_some() {
+            let (EngineName { model, version, .. }, keys) = (name, known.join(" "));
+            tracing::info!(
+                model,
+                version,
+                keys,
+                "the engine sends keys that this exporter does not read; update the exporter"
+            );
+        }
+    }
+
+    pub(crate) fn failure(&mut self, name: &EngineName, error: Option<&SourceError>, now: Instant) {
+        let EngineName { model, version, .. } = name;
+        if changes(&mut self.failing, error.map(SourceError::kind), &mut self.failures, now) {
+            match error {
+                Some(error) => {
+                    tracing::warn!(model, version, kind = error.kind().name(), %error, "source failed");
+                }
+                None => tracing::info!(model, version, "source recovered"),
+            }
+        }
+    }
+
+    /// The first of a series. Valid items without invalid ones end it. A poll without items does not.
+    pub(crate) fn rejections(&mut self, name: &EngineName, rejected: &RejectCounts, has_items: bool, now: Instant) {
+        let EngineName { model, version, .. } = name;
+        for (reason, count) in RejectReason::ALL.iter().zip(rejected).filter(|(_, count)| **count > 0) {
+            if !self.rejecting
+                && let Some(left_out) = self.rejections.allow(now)
+            {
+                let reason = reason.name();
+                tracing::warn!(
+                    model,
+                    version,
+                    reason,
+                    count,
+                    left_out,
+                    "invalid records skipped; fix the program that sends them, or report their release of TensorRT-LLM"
+                );
+            }
+        }
+        let any = rejected.iter().any(|count| *count > 0);
+        if any || has_items {
+            self.rejecting = any;
+        }
+    }
+
+    /// Restarts and lost records, with what to do about them.
+    pub(crate) fn losses(&mut self, name: &EngineName, totals: &EngineTotals, now: Instant) {
+        let EngineName { model, version, .. } = name;
+        let restarts = totals.engine_restarts - self.restarts;
+        if changes(&mut self.restarts, totals.engine_restarts, &mut self.changes, now) {
+            tracing::info!(model, version, restarts, "the engine has restarted; its totals continue");
+        }
+        let lost = totals.iterations_lost.saturating_sub(self.lost);
+        match self.losing {
+            None if lost > 0 && self.losses.has_room(now) => {
+                self.losses.allow(now);
+                tracing::warn!(
+                    model,
+                    version,
+                    lost,
+                    "records were lost: another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval"
+                );
+                (self.losing, self.lost) = (Some((now, self.lost)), totals.iterations_lost);
+            }
+            Some((_, before)) if lost > 0 => {
+                (self.losing, self.lost) = (Some((now, before)), totals.iterations_lost);
+            }
+            Some((last, before)) if now.saturating_duration_since(last) >= LOSSES_END => {
+                let lost = totals.iterations_lost.saturating_sub(before);
+                tracing::info!(model, version, lost, "no records lost in the last {LOSSES_END:?}");
+                self.losing = None;
+            }
+            None | Some(_) => {}
+        }
+    }
+
+    pub(crate) fn notice(&mut self, name: &EngineName, notice: Option<&'static str>, now: Instant) {
+        let EngineName { model, version, .. } = name;
+        if changes(&mut self.notice, notice, &mut self.notices, now) {
+            match notice {
+                Some(notice) => {
+                    tracing::warn!(model, version, notice, "statistics are missing; do what the notice says");
+                }
+                None => tracing::info!(model, version, "no statistics are missing any more"),
+            }
+        }
+    }
+
+    pub(crate) fn state(&mut self, name: &EngineName, state: EngineState, now: Instant) {
+        let EngineName { model, version, .. } = name;
+        if changes(&mut self.stale, state.is_stale(), &mut self.changes, now) {
+            let state = state.name();
+            match self.stale {
+                true => tracing::warn!(
+                    model,
+                    version,
+                    state,
+                    "engine is stale, its load gauges are withdrawn; check the engine"
+                ),
+                false => tracing::info!(model, version, state, "engine recovered"),
+            }
+        }
+    }
+}
