@@ -17,6 +17,8 @@ use crate::support::{ensure, until};
 
 const A: &[&str] = &["model=a"];
 const B: &[&str] = &["model=b"];
+/// A busy machine must not end an honest answer, nor a dripping one, before the budget does.
+const PATIENT: &str = "--poll.timeout=60s";
 
 fn iterations(page: &Page, engine: &[&str]) -> u64 {
     page.find("nv_trt_llm_iterations_total", engine).map_or(0, |count| count as u64)
@@ -169,7 +171,7 @@ fn servers_that_drip_take_no_turn_from_an_honest_one() {
         })
         .collect();
     let honest = server_of_long_answers();
-    arguments.extend(["--source", &honest, "--model", "b", "--poll.interval", "50ms"].map(str::to_owned));
+    arguments.extend(["--source", &honest, "--model", "b", "--poll.interval", "50ms", PATIENT].map(str::to_owned));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let daemon = Daemon::start(&arguments);
     let page = daemon.until(|page| {
@@ -211,7 +213,7 @@ fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
     let drip = dripping_server(vec![b' '; 200 << 10]);
     let sources =
         [drip, server_of_long_answers(), format!("socket:{}", a.display()), format!("socket:{}", b.display())];
-    let mut arguments = vec!["--poll.interval", "50ms"];
+    let mut arguments = vec!["--poll.interval", "50ms", PATIENT];
     for (source, model) in sources.iter().zip(["drip", "answers", "a", "b"]) {
         arguments.extend(["--source", source, "--model", model]);
     }

@@ -21,6 +21,8 @@ from hostile_peers import DrippingServer, Publisher, RingServer, array, one_answ
 
 MB = 1_000_000
 TRIALS = {}
+# How long `everything_at_once` lasts.
+SECONDS = 30
 
 
 def trial(limit, unit):
@@ -171,15 +173,15 @@ def slow_readers(binary, folder):
 
 @trial(engine_memory(66), "MB at most")
 def everything_at_once(binary, folder):
-    """Readers, slow readers, half lines, floods, dripping servers and long answers, for half a minute; then nothing."""
+    """Readers, slow readers, half lines, floods, a server that drips 15 MiB, and a recorder, for --seconds; then a quiet minute."""
     a, b = f"{folder}/a", f"{folder}/b"
     with contextlib.ExitStack() as stack:
-        drip = stack.enter_context(DrippingServer(3 << 20))
+        drip = stack.enter_context(DrippingServer(15 << 20))
         words = ["--source", drip.source, "--record.dir", f"{folder}/kept", "--source", f"socket:{a}", "--source", f"socket:{b}"]
         publishers = []
         exporter = stack.enter_context(Exporter(binary, *words))
         publishers += named_engines(b, 48)
-        end = time.monotonic() + 30
+        end = time.monotonic() + SECONDS
 
         def repeat(attempt):
             while time.monotonic() < end:
@@ -206,7 +208,7 @@ def everything_at_once(binary, folder):
         threads = [threading.Thread(target=repeat, args=(attempt,)) for attempt in attempts]
         for thread in threads:
             thread.start()
-        read_all_forms(exporter, seconds=25)
+        read_all_forms(exporter, SECONDS - 5)
         for thread in threads:
             thread.join()
         for publisher in publishers:
@@ -432,7 +434,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("trials", nargs="*", help="names; all without any")
     parser.add_argument("--binary", default=str(ROOT / "target/release/trtllm-exporter"))
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="how long everything_at_once lasts (%(default)s)")
     options = parser.parse_args()
+    globals()["SECONDS"] = options.seconds
     failed = []
     for name in options.trials or TRIALS:
         function, limit, unit = TRIALS[name]

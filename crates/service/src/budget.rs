@@ -138,10 +138,17 @@ impl Rest {
         let room = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= self.limit);
         bytes == 0 || self.taken.fetch_update(Relaxed, Relaxed, room).is_ok()
     }
+
+    /// Takes the bytes, or all that are left.
+    fn take_up_to(&self, bytes: usize) -> usize {
+        let more = |taken: usize| bytes.min(self.limit.saturating_sub(taken));
+        let before = self.taken.fetch_update(Relaxed, Relaxed, |taken| Some(taken + more(taken)));
+        before.map_or(0, more)
+    }
 }
 
 impl Budget {
-    /// A budget of `own` bytes and what is left of the rest. More than that is held only by one peer alone.
+    /// A budget of `own` bytes and what is left of the rest. Who asks for more than that and is alone gets what there is.
     #[must_use]
     pub const fn new(own: usize, rest: &'static Rest) -> Self {
         let table = Table { held: 0, places: Vec::new(), waiting: VecDeque::new() };
@@ -156,8 +163,8 @@ impl Budget {
     /// Takes the bytes if there is room and nobody waits for it.
     pub fn try_take(&'static self, peer: &Arc<Peer>, bytes: usize) -> Option<Held> {
         let mut table = self.table.lock();
-        let taken = table.waiting.is_empty() && self.take_now(&mut table, peer, bytes);
-        taken.then(|| Held { budget: self, peer: Arc::clone(peer), bytes })
+        let bytes = if table.waiting.is_empty() { self.take_now(&mut table, peer, bytes)? } else { return None };
+        Some(Held { budget: self, peer: Arc::clone(peer), bytes })
     }
 
     /// Takes the bytes, whether there is room or not: they are there already. The caller frees others if this [`Self::is_over`].
@@ -184,14 +191,15 @@ impl Budget {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.is_served(&waiting, bytes) {
+            if let Some(bytes) = self.serve(&waiting, bytes) {
                 return Held { budget: self, peer: Arc::clone(peer), bytes };
             }
             let _ = tokio::time::timeout(LOOK, changed).await;
         }
     }
 
-    /// As [`Self::take`], for what the peer sends from now on. The peer may lose it: see [`Receiving::cut`].
+    /// As [`Self::take`], for what the peer sends from now on. The peer may lose it: see [`Receiving::cut`]. It may be less than
+    /// asked for: see [`Receiving::bytes`].
     pub async fn receive(&'static self, peer: &Arc<Peer>, bytes: usize) -> Receiving {
         let held = self.take(peer, bytes).await;
         let began = Instant::now();
@@ -201,14 +209,18 @@ impl Budget {
         Receiving { held, place: ListedPlace { budget: self, place } }
     }
 
-    fn take_now(&self, table: &mut Table, peer: &Peer, bytes: usize) -> bool {
+    /// The bytes that were taken.
+    fn take_now(&self, table: &mut Table, peer: &Peer, bytes: usize) -> Option<usize> {
         let is_alone = table.held == 0;
-        self.add(table, peer, bytes, |rest, more| {
-            let fits = rest.try_take(more);
-            if is_alone && !fits {
-                rest.taken.fetch_add(more, Relaxed);
-            }
-            fits || is_alone
+        if self.add(table, peer, bytes, Rest::try_take) {
+            return Some(bytes);
+        }
+        // It is longer than the own share.
+        is_alone.then(|| {
+            let there_is = self.own + self.rest.take_up_to(bytes - self.own);
+            table.held += there_is;
+            peer.add(there_is);
+            there_is
         })
     }
 
@@ -223,19 +235,17 @@ impl Budget {
         fits
     }
 
-    /// Whether this one is first and has been given its bytes. If it is first and there is no room, a slow peer is cut.
-    fn is_served(&self, waiting: &Arc<Waiting>, bytes: usize) -> bool {
+    /// Takes the bytes if this one is first. If it is first and there is no room, a slow peer is cut.
+    fn serve(&self, waiting: &Arc<Waiting>, bytes: usize) -> Option<usize> {
         let mut table = self.table.lock();
         let first = table.waiting.iter().min_by_key(|other| other.peer.rank());
         if !first.is_some_and(|first| Arc::ptr_eq(first, waiting)) {
-            return false;
+            return None;
         }
-        if self.take_now(&mut table, &waiting.peer, bytes) {
-            return true;
-        }
-        if table.places.iter().any(|place| place.is_cut.load(Relaxed)) {
-            // Its bytes are on their way back.
-            return false;
+        let taken = self.take_now(&mut table, &waiting.peer, bytes);
+        if taken.is_some() || table.places.iter().any(|place| place.is_cut.load(Relaxed)) {
+            // If it is not taken, the bytes of a place that was cut are on their way back.
+            return taken;
         }
         let now = Instant::now();
         let slow = table.places.iter().filter(|place| place.is_slow(now));
@@ -245,7 +255,7 @@ impl Budget {
             drop(table);
             self.changed.notify_waiters();
         }
-        false
+        None
     }
 
     fn give_back(&self, peer: &Peer, bytes: usize) {
@@ -317,6 +327,12 @@ impl Drop for Held {
 }
 
 impl Receiving {
+    /// How much the peer may send.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.held.bytes
+    }
+
     /// This many bytes have arrived.
     pub fn arrived(&self, bytes: usize) {
         let mut step = self.place.place.step.lock();
@@ -383,9 +399,26 @@ mod tests {
         assert!(is_ready(budget.take(&peer, 30 * KIB)).await);
         drop(all);
         assert_eq!((budget.held(), peer.held.load(Relaxed)), (0, 0));
-        // More than the limit, but alone.
+        // Who asks for more than the limit gets it all, if nobody has any of it.
         let whole = budget.try_take(&peer, 200 * KIB);
-        assert!(whole.is_some() && budget.try_take(&peer, 1).is_none());
+        assert_eq!((whole.as_ref().map(Held::bytes), budget.held()), (Some(100 * KIB), 100 * KIB));
+        assert!(budget.try_take(&peer, 1).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_alone_gets_what_is_left_of_the_rest_and_never_more() {
+        let rest = Box::leak(Box::new(Rest::new(12 * KIB)));
+        let (answers, lines) = (sharing(4 * KIB, rest), sharing(2 * KIB, rest));
+        let (server, publisher) = (Arc::default(), Arc::default());
+        for (flooded, expected) in [(0, 16), (2, 16), (5, 13), (14, 4)] {
+            let flood = (flooded > 0).then(|| lines.try_take(&publisher, flooded * KIB).unwrap());
+            let answer = answers.receive(&server, 16 * KIB).await;
+            assert_eq!(answer.bytes(), expected * KIB, "beside {flooded}");
+            assert!(answers.held() + lines.held() <= 18 * KIB);
+            assert!(lines.try_take(&publisher, (2 * KIB).saturating_sub(flooded * KIB)).is_some(), "the own share");
+            drop((flood, answer));
+            assert_eq!((answers.held(), server.held.load(Relaxed), rest.taken.load(Relaxed)), (0, 0, 0));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -45,7 +45,9 @@ pub enum SourceError {
     NotAnOrchestrator { target: String },
     #[error("{target} ended its answer in the middle of a record; look at the log of the server")]
     Truncated { target: String },
-    #[error("{target} sent more than {limit} bytes in one answer; check that its address and port are right")]
+    #[error(
+        "{target} sent more than {limit} bytes in one answer; check that its address and port are right, and that no other peer floods the exporter"
+    )]
     TooLarge { target: String, limit: usize },
     #[error(
         "reading from {target} failed: {cause}; if this continues, check the server and the network, or the disk of the file"

@@ -26,12 +26,12 @@ use super::name_lookup::{Resolver, look_up, resolver};
 use super::server::{TargetServer, Token};
 
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
-const MAX_BODY: usize = 16 << 20;
+const MAX_BODY: usize = 8 << 20;
 /// The longest buffer kept from one response to the next: enough for a poll of a busy engine. A longer response takes its bytes
 /// from the budget.
 const KEPT_BODY: usize = 128 << 10;
 /// Long responses that are being received or parsed, of all engines.
-static LONG_RESPONSES: Budget = Budget::new(MAX_BODY, &REST);
+static LONG_RESPONSES: Budget = Budget::new(4 << 20, &REST);
 /// In the answer of a frontend (`--num_serve_frontends`) that cannot reach the process with the engine.
 const LAUNCHER_GONE: &str = "The launcher frontend that serves ";
 /// hyper's own default is a read buffer of half a megabyte per connection.
@@ -187,7 +187,7 @@ impl HttpClient {
     }
 
     /// Reads a body into `self.body`.
-    async fn receive(&mut self, mut body: Incoming, max_body: usize, url: &str) -> Result<(), SourceError> {
+    async fn receive(&mut self, mut body: Incoming, mut max_body: usize, url: &str) -> Result<(), SourceError> {
         let length = body.size_hint().exact().map_or(max_body, |length| max_body.min(length as usize));
         loop {
             let frame = match &self.receiving {
@@ -202,12 +202,14 @@ impl HttpClient {
                 .map_err(|error| SourceError::Io { target: url.to_owned(), cause: root_cause(&error) })?
                 .into_data()
                 .unwrap_or_default();
-            let room = max_body - self.body.len();
             if self.receiving.is_none() && self.body.len() + data.len() > KEPT_BODY {
                 // The whole response at once: two that wait for each other's end would wait for ever.
-                self.receiving = Some(LONG_RESPONSES.receive(&self.peer, length).await);
-                self.body.reserve_exact(length.saturating_sub(self.body.len()));
+                let receiving = LONG_RESPONSES.receive(&self.peer, length).await;
+                max_body = max_body.min(receiving.bytes());
+                self.body.reserve_exact(receiving.bytes().saturating_sub(self.body.len()));
+                self.receiving = Some(receiving);
             }
+            let room = max_body - self.body.len();
             self.body.extend_from_slice(&data[..data.len().min(room)]);
             if let Some(receiving) = &self.receiving {
                 receiving.arrived(self.body.len());
