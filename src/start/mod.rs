@@ -349,7 +349,7 @@ fn start_recorder(cli: &Cli, state: &State) -> Result<Option<Arc<Recorder>>, Rec
     let counts = RecorderCounts::default();
     let directory = config.directory.clone();
     let recorder = Recorder::start(config, counts.clone())?;
-    let _ = state.baselines.set(Arc::new(BaselineFiles::new(directory, counts.clone())));
+    let _ = state.baselines.set(BaselineFiles::new(directory, counts.clone()));
     let _ = state.recorder.set(counts);
     Ok(Some(Arc::new(recorder)))
 }

@@ -55,8 +55,8 @@ fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     let present = serde_json::from_value(known["present"].clone()).unwrap();
     let snapshot = Snapshot::of(present, Run { since: now - 9000.0, ..Run::default() }, now - 7300.0);
-    assert!(files.begin());
-    files.add(&EngineName::new("tensorrt_llm", "1", "sim"), Some(snapshot), Best::default(), now);
+    let engine = EngineName::new("tensorrt_llm", "1", "sim");
+    let _best = files.begin().unwrap().add(&engine, Some(snapshot), Best::default(), now);
 
     let after = Daemon::start(&["--source", AFTER, "--gpu", "off", "--record.dir", directory]);
     settled(&after);

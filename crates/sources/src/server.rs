@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use http::uri::Authority;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -138,7 +138,11 @@ fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
 
 /// The token of a server, as last read from its file.
 #[derive(Debug, Default)]
-pub(super) struct Token(Option<(Instant, HeaderValue)>);
+pub(super) struct Token {
+    known: Option<(Instant, HeaderValue)>,
+    /// A reading whose poll reached its deadline. The next poll waits for it: a file system that hangs must cost one thread.
+    reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
+}
 
 impl Token {
     /// The value of the header `Authorization`.
@@ -146,22 +150,23 @@ impl Token {
     /// # Errors
     /// If the file cannot be read or does not contain a token.
     pub(super) async fn header(&mut self, file: &Path) -> Result<HeaderValue, SourceError> {
-        if let Some((read, header)) = &self.0
+        if let Some((read, header)) = &self.known
             && read.elapsed() < TOKEN_AGE
         {
             return Ok(header.clone());
         }
         let path = file.to_owned();
-        let read = spawn_blocking(move || read_token(&path)).await;
+        let read = self.reading.get_or_insert_with(|| spawn_blocking(move || read_token(&path))).await;
+        self.reading = None;
         let header = read.unwrap_or_else(|error| Err(io::Error::other(error))).and_then(|text| bearer(&text));
         let header = header.map_err(|cause| SourceError::Token { path: file.to_owned(), cause })?;
-        self.0 = Some((Instant::now(), header.clone()));
+        self.known = Some((Instant::now(), header.clone()));
         Ok(header)
     }
 
     /// The server has refused the token: there may be a newer one in the file.
     pub(super) fn refused(&mut self) {
-        self.0 = None;
+        self.known = None;
     }
 }
 

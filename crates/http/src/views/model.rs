@@ -21,7 +21,7 @@ enum At {
     Before,
 }
 
-/// `None` if the engine's polls do not end, or too many readers wait.
+/// `None` if the engine's polls do not end, the disk does not answer, or too many readers wait.
 ///
 /// # Errors
 /// When a parameter is invalid, or nothing is kept of the time that is asked for.
@@ -29,7 +29,7 @@ pub async fn model(state: &State, query: &str) -> Result<Option<Value>, InvalidQ
     let engine = chosen_engine(query, state)?;
     let at = parameter(query, "at", parse_time, |value| format!("at={value} is not a Unix time or the word before"))?;
     if let Some(at) = at {
-        return kept(state, engine, at).await.map(Some);
+        return kept(state, engine, at).await;
     }
     let copied = tokio::time::timeout(PATIENCE, engine.read_fold()).await;
     let Some(fold) = copied.ok().and_then(Result::ok) else { return Ok(None) };
@@ -44,21 +44,28 @@ fn parse_time(text: &str) -> Option<At> {
     }
 }
 
-async fn kept(state: &State, engine: Arc<EngineSlot>, at: At) -> Result<Value, InvalidQuery> {
+async fn kept(state: &State, engine: Arc<EngineSlot>, at: At) -> Result<Option<Value>, InvalidQuery> {
     let nothing = |why: &str| InvalidQuery::not_found("at", why.to_owned());
     let Some(files) = state.baselines.get().map(Arc::clone) else {
         return Err(nothing("nothing is kept; set --record.dir"));
     };
-    let read = move || {
-        let kept = files.read(&engine.name);
-        let found = match at {
-            At::Time(time) => kept.at(time),
-            At::Before => kept.before(&engine.run()),
+    let read = async {
+        let turn = Arc::clone(&files.readers).acquire_owned().await;
+        let read = move || {
+            let _turn = turn;
+            let kept = files.read(&engine.name);
+            let found = match at {
+                At::Time(time) => kept.at(time),
+                At::Before => kept.before(&engine.run()),
+            };
+            found.map(|found| answer(&engine, Some(found.at), &found.run, &found.present))
         };
-        found.map(|found| answer(&engine, Some(found.at), &found.run, &found.present))
+        tokio::task::spawn_blocking(read).await
     };
-    let read = tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(read)).await;
-    read.ok().and_then(Result::ok).flatten().ok_or_else(|| nothing("nothing is kept of this time"))
+    match tokio::time::timeout(PATIENCE, read).await {
+        Err(_) => Ok(None),
+        Ok(read) => read.ok().flatten().map(Some).ok_or_else(|| nothing("nothing is kept of this time")),
+    }
 }
 
 fn answer(engine: &EngineSlot, at: Option<f64>, run: &Run, present: &Present) -> Value {

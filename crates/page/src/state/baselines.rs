@@ -4,8 +4,10 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::Semaphore;
 use trtllm_model::{EngineName, RecorderCounts};
 use trtllm_service::small_file;
 use trtllm_what_if::baselines::{Baselines, Snapshot};
@@ -18,6 +20,8 @@ const MOST_FILES: usize = 256;
 const MAX_NAME: usize = 200;
 /// Bytes of a file's text, which has at most 32 states of about 10 KB.
 const MAX_TEXT: u64 = 4 << 20;
+/// Files that are read at once because somebody asks.
+const READERS: usize = 2;
 
 /// The files of all engines.
 #[derive(Debug)]
@@ -26,13 +30,34 @@ pub struct BaselineFiles {
     counts: RecorderCounts,
     is_failing: AtomicBool,
     is_writing: AtomicBool,
+    /// For what is read because somebody asks, so that a disk that hangs keeps few threads.
+    pub readers: Arc<Semaphore>,
+}
+
+/// The turn to write a file, until it is dropped.
+#[derive(Debug)]
+pub struct Writing(Arc<BaselineFiles>);
+
+impl Writing {
+    /// Adds what an engine is like, and returns its best hours so far.
+    #[must_use]
+    pub fn add(self, engine: &EngineName, snapshot: Option<Snapshot>, best: Best, now: f64) -> Best {
+        self.0.add(engine, snapshot, best, now)
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.is_writing.store(false, Ordering::Release);
+    }
 }
 
 impl BaselineFiles {
     /// `directory`: that of the recorder, which has its lock.
     #[must_use]
-    pub fn new(directory: PathBuf, counts: RecorderCounts) -> Self {
-        Self { directory, counts, is_failing: AtomicBool::default(), is_writing: AtomicBool::default() }
+    pub fn new(directory: PathBuf, counts: RecorderCounts) -> Arc<Self> {
+        let (is_failing, is_writing) = (AtomicBool::default(), AtomicBool::default());
+        Arc::new(Self { directory, counts, is_failing, is_writing, readers: Arc::new(Semaphore::new(READERS)) })
     }
 
     /// What is kept of an engine. A file that is missing or broken holds nothing.
@@ -41,14 +66,14 @@ impl BaselineFiles {
         self.path(engine).and_then(|path| read(&path)).unwrap_or_default()
     }
 
-    /// One file is written at a time, because a disk may hang. False if another one is being written.
+    /// One file is written at a time, because a disk may hang. None if another one is being written.
     #[must_use]
-    pub fn begin(&self) -> bool {
-        !self.is_writing.swap(true, Ordering::Acquire)
+    pub fn begin(self: &Arc<Self>) -> Option<Writing> {
+        (!self.is_writing.swap(true, Ordering::Acquire)).then(|| Writing(Arc::clone(self)))
     }
 
-    /// Adds what an engine is like, and returns its best hours so far. Only after [`Self::begin`].
-    pub fn add(&self, engine: &EngineName, snapshot: Option<Snapshot>, mut best: Best, now: f64) -> Best {
+    /// Adds what an engine is like, and returns its best hours so far.
+    fn add(&self, engine: &EngineName, snapshot: Option<Snapshot>, mut best: Best, now: f64) -> Best {
         let mut kept = self.read(engine);
         best.merge(&kept.best, now);
         if let Some(snapshot) = snapshot {
@@ -56,7 +81,6 @@ impl BaselineFiles {
             kept.best = best;
             self.note(self.write(engine, &kept));
         }
-        self.is_writing.store(false, Ordering::Release);
         best
     }
 
@@ -112,6 +136,9 @@ impl BaselineFiles {
 }
 
 fn read(path: &Path) -> io::Result<Baselines> {
+    if small_file::is_stream(path) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pipe or a device"));
+    }
     let mut text = Vec::new();
     zstd::Decoder::new(File::open(path)?)?.take(MAX_TEXT).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
@@ -123,10 +150,11 @@ mod tests {
     use trtllm_what_if::Present;
     use trtllm_what_if::baselines::Run;
 
-    fn add(files: &BaselineFiles, model: &str, at: f64) {
-        assert!(files.begin());
+    fn add(files: &Arc<BaselineFiles>, model: &str, at: f64) {
         let snapshot = Snapshot::of(Present::default(), Run::default(), at);
-        files.add(&EngineName::new(model, "1", "test"), Some(snapshot), Best::default(), at);
+        let writing = files.begin().unwrap();
+        assert!(files.begin().is_none());
+        let _best = writing.add(&EngineName::new(model, "1", "test"), Some(snapshot), Best::default(), at);
     }
 
     #[test]
@@ -151,6 +179,12 @@ mod tests {
         assert_eq!(times("llama"), Vec::<f64>::new());
         add(&files(), "llama", 9000.0);
         assert_eq!((times("llama"), counts.errors()), (vec![9000.0], 0));
+        // Reading a pipe would wait for ever. A write replaces it.
+        fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert_eq!(times("llama"), Vec::<f64>::new());
+        add(&files(), "llama", 9500.0);
+        assert_eq!((times("llama"), counts.errors()), (vec![9500.0], 0));
     }
 
     #[test]

@@ -65,17 +65,18 @@ impl EngineSlot {
     fn keep(self: &Arc<Self>, files: &Arc<BaselineFiles>, present: &Present) {
         let (at, kept_at) =
             self.with_judged(|judged| (judged.window.last().map_or(0.0, |mark| mark.at), judged.kept_at));
-        if kept_at.is_some_and(|kept_at| at - kept_at < KEPT_EVERY) || !files.begin() {
+        if kept_at.is_some_and(|kept_at| at - kept_at < KEPT_EVERY) {
             return;
         }
+        let Some(writing) = files.begin() else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let run = self.run();
         let is_settled = now - run.since >= KEPT_EVERY && !present.equal_work.is_empty();
         let snapshot = is_settled.then(|| Snapshot::of(present.clone(), run, now));
-        let (files, slot) = (Arc::clone(files), Arc::clone(self));
+        let slot = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             let best = slot.with_judged(|judged| judged.best);
-            let best = files.add(&slot.name, snapshot, best, now);
+            let best = writing.add(&slot.name, snapshot, best, now);
             let mut judged = slot.judged.lock();
             judged.best.merge(&best, now);
             judged.kept_at = Some(at);
