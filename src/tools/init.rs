@@ -60,7 +60,11 @@ pub fn run(arguments: &InitArgs) -> Result<(), ConfigError> {
         return Ok(());
     };
     // A file that somebody has edited is kept.
-    std::fs::File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed)?;
+    let mut file = std::fs::File::create_new(path).map_err(failed)?;
+    if let Err(error) = file.write_all(text.as_bytes()) {
+        let _ = std::fs::remove_file(path);
+        return Err(failed(error));
+    }
     print(&format!("wrote {}; check it with: trtllm-exporter check-config {0}\n", path.display()));
     Ok(())
 }

@@ -8,6 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use trtllm_model::{EngineName, RecorderCounts};
+use trtllm_page::state::BaselineFiles;
+use trtllm_what_if::Present;
+use trtllm_what_if::baselines::{Run, Snapshot};
+use trtllm_what_if::output::Best;
+
 use crate::support::daemon::{Daemon, Launch};
 use crate::support::ensure;
 
@@ -44,13 +50,12 @@ impl Recording {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
-        let launch = Launch::new()
-            .variable("LD_PRELOAD", preload().to_str().unwrap())
-            .variable("FAIL_FILE", folder.path().join("fail").to_str().unwrap());
+        let launch = failing(folder.path(), 0, "nothing");
         let source = format!("socket:{}", socket.display());
         let directory = folder.path().join("kept");
         let daemon = launch.start(&["--source", &source, "--model", "m", "--record.dir", directory.to_str().unwrap()]);
         let mut recording = Self { publisher: UnixStream::connect(&socket).unwrap(), folder, daemon, sent: 0 };
+        recording.heal();
         recording.until_written();
         recording
     }
@@ -153,6 +158,14 @@ fn a_recording_begins_again_when_its_files_are_deleted_or_replaced() {
     fs::remove_dir_all(recording.kept()).unwrap();
     recording.until_failed();
     recording.until_written();
+    // A new directory, or its lock, that cannot be made.
+    for part in ["kept", "recorder.lock"] {
+        recording.fail(5, part);
+        fs::remove_dir_all(recording.kept()).unwrap();
+        recording.until_failed();
+        recording.heal();
+        recording.until_written();
+    }
     // Somebody else's directory in its place: it is used only while nobody records into it.
     let other = recording.folder.path().join("other");
     fs::rename(recording.kept(), &other).unwrap();
@@ -162,24 +175,176 @@ fn a_recording_begins_again_when_its_files_are_deleted_or_replaced() {
     assert!(!segments(&other).is_empty());
 }
 
-/// The port file and the sockets are written at the start. A start that cannot write them says which one.
+/// The exporter on a disk that fails with this error at paths with this part.
+fn failing(folder: &Path, error: i32, part: &str) -> Launch {
+    fs::write(folder.join("fail"), format!("{error} {part}\n")).unwrap();
+    Launch::new()
+        .variable("LD_PRELOAD", preload().to_str().unwrap())
+        .variable("FAIL_FILE", folder.join("fail").to_str().unwrap())
+}
+
 #[test]
-fn a_port_file_that_cannot_be_written_ends_the_start_with_its_name() {
+fn what_cannot_be_written_at_the_start_ends_it_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (source, page) = (format!("socket:{}", path("the-ingest")), format!("unix:{}", path("the-page")));
+    let (port, kept) = (path("the-port"), path("the-directory"));
     for error in ERRORS {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("fail"), format!("{error} the-port\n")).unwrap();
-        let port = folder.path().join("the-port");
-        let output = Launch::new()
-            .variable("LD_PRELOAD", preload().to_str().unwrap())
-            .variable("FAIL_FILE", folder.path().join("fail").to_str().unwrap())
-            .run(&[
-                "--source",
-                &format!("socket:{}", folder.path().join("socket").display()),
-                "--gpu=off",
-                "--web.listen-address=127.0.0.1:0",
-                &format!("--web.port-file={}", port.display()),
-            ]);
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && message.contains("--web.port-file"), "{error}: {message}");
+        for (part, flag) in [
+            ("the-port", "--web.port-file"),
+            ("the-ingest", "ingest socket"),
+            ("the-page", "--web.listen-address"),
+            ("the-directory", "--record.dir"),
+            ("recorder.lock", "--record.dir"),
+        ] {
+            let arguments = ["--source", &source, "--gpu=off", "--web.listen-address", &page, "--web.port-file", &port];
+            let output =
+                failing(folder.path(), error, part).run(&[&arguments[..], &["--record.dir", &kept][..]].concat());
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{part} {error}: {message}");
+            assert!(message.contains(flag) && !message.contains("panic"), "{part} {error}: {message}");
+            assert!(!Path::new(&port).exists(), "{part}: a port file without a server");
+        }
     }
+}
+
+#[test]
+fn a_tool_that_cannot_write_says_which_file_and_leaves_no_empty_one() {
+    let mut recording = Recording::start();
+    recording.until_written();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (kept, address) = (recording.kept(), recording.daemon.address.clone());
+    for error in ERRORS {
+        for (arguments, output) in [
+            (&["record", "export", kept.to_str().unwrap(), "--output"][..], "the-export"),
+            (&["doctor", address.as_str(), "--bundle"][..], "the-bundle"),
+            (&["init", "--ports", "1"][..], "the-configuration"),
+        ] {
+            let output = path(output);
+            // A file that cannot be created, and one that is created and not written.
+            for part in [output.clone(), format!("{output} b")] {
+                let ended = failing(folder.path(), error, &part).run(&[arguments, &[output.as_str()][..]].concat());
+                let message = String::from_utf8_lossy(&ended.stderr).into_owned();
+                assert!(!ended.status.success(), "{arguments:?}: {message}");
+                assert!(message.contains(&output) && !message.contains("panic"), "{arguments:?} {error}: {message}");
+            }
+        }
+        assert!(!Path::new(&path("the-configuration")).exists(), "it would be taken for one that somebody wrote");
+    }
+    assert!(recording.daemon.terminate().success());
+}
+
+/// Reloads read the file that a request needs. While that fails, nobody is let in, and engines are read.
+#[test]
+fn a_web_configuration_that_cannot_be_read_lets_nobody_in_until_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let configuration = folder.path().join("the-web.yml");
+    fs::write(&configuration, "").unwrap();
+    let launch = failing(folder.path(), 5, "nothing-has-this-name");
+    let daemon = launch.start(&["--source", "sim:", "--web.config.file", configuration.to_str().unwrap()]);
+    for (number, error) in ERRORS.into_iter().enumerate() {
+        fs::write(folder.path().join("fail"), format!("{error} the-web.yml r\n")).unwrap();
+        // Files are read again when they change.
+        fs::write(&configuration, "\n".repeat(number + 1)).unwrap();
+        let until_status = |wanted: u16| {
+            crate::support::until(|| {
+                let status = daemon.get("/metrics").status;
+                ensure(status == wanted, || format!("{error}: status {status}"))
+            });
+        };
+        until_status(500);
+        fs::remove_file(folder.path().join("fail")).unwrap();
+        until_status(200);
+        daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    }
+}
+
+/// What an engine was like is written every ten minutes, so this test writes it itself, as a process on a disk that fails.
+#[test]
+fn a_baseline_survives_each_error_of_the_disk() {
+    let Ok(folder) = std::env::var("BASELINES") else {
+        let folder = tempfile::tempdir().unwrap();
+        let mut this = Command::new(std::env::current_exe().unwrap());
+        this.args(["--exact", "file_faults::a_baseline_survives_each_error_of_the_disk"])
+            .env("BASELINES", folder.path())
+            .env("FAIL_FILE", folder.path().join("fail"))
+            .env("LD_PRELOAD", preload());
+        let output = this.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    };
+    let (folder, counts) = (PathBuf::from(folder), RecorderCounts::default());
+    let directory = folder.join("kept");
+    fs::create_dir(&directory).unwrap();
+    let files = BaselineFiles::new(directory.clone(), counts.clone());
+    let engine = EngineName::new("m", "1", "test");
+    let add = |at: f64| {
+        let snapshot = Snapshot::of(Present::default(), Run::default(), at);
+        let _best = files.begin().unwrap().add(&engine, Some(snapshot), Best::default(), at);
+        files.read(&engine).snapshots.len()
+    };
+    let (mut written, mut failed) = (add(0.0), 0);
+    assert_eq!((written, counts.errors()), (1, 0));
+    // The file beside it is created and written, and then it gets the name.
+    for error in ERRORS {
+        for part in ["kept", ".part b", ".part m"] {
+            fs::write(folder.join("draft"), format!("{error} {part}\n")).unwrap();
+            fs::rename(folder.join("draft"), folder.join("fail")).unwrap();
+            failed += 1;
+            assert_eq!((add(f64::from(written as u32) * 7200.0), counts.errors()), (written, failed), "{error} {part}");
+            fs::remove_file(folder.join("fail")).unwrap();
+            written += 1;
+            assert_eq!((add(f64::from(written as u32) * 7200.0), counts.errors()), (written, failed), "{error} {part}");
+            assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "a part is left");
+        }
+    }
+}
+
+/// Threads that wait for a disk: of readings of tokens, one an engine, and of questions about the past, two.
+#[test]
+fn a_disk_that_hangs_keeps_few_threads_whatever_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let (token, kept) = (folder.path().join("the-token"), folder.path().join("kept"));
+    fs::write(&token, "secret").unwrap();
+    fs::create_dir(&kept).unwrap();
+    let port = crate::support::server::serve(|_| Some((401, Vec::new())));
+    let refused = format!("trtllm-serve:http://127.0.0.1:{port}?bearer_token_file={}", token.display());
+    let launch = failing(folder.path(), 0, "nothing");
+    let files = ["--record.dir", kept.to_str().unwrap()];
+    let daemon = launch.start(
+        &[
+            &["--source", "sim:", "--source", &refused, "--model", "a", "--model", "b", "--poll.timeout", "100ms"],
+            &files[..],
+        ]
+        .concat(),
+    );
+    // A file with this name, whatever is in it.
+    let name = EngineName::new("a", "1", "sim");
+    let files = BaselineFiles::new(kept, RecorderCounts::default());
+    let snapshot = Snapshot::of(Present::default(), Run::default(), 1.0);
+    let _best = files.begin().unwrap().add(&name, Some(snapshot), Best::default(), 1.0);
+    let ask = |daemon: &Daemon| daemon.get("/api/v1/model?engine=a:1&at=before").status;
+    crate::support::until(|| ensure(ask(&daemon) == 200, || "nothing is kept".to_owned()));
+    let threads = || fs::read_dir(format!("/proc/{}/task", daemon.id())).unwrap().count();
+    let before = threads();
+
+    fs::write(folder.path().join("draft"), "-1 the- r\n").unwrap();
+    fs::rename(folder.path().join("draft"), folder.path().join("fail")).unwrap();
+    let timeouts = |page: &crate::support::page::Page| {
+        page.count("trtllm_exporter_poll_errors_total", &["model=b", "kind=timeout"])
+    };
+    daemon.until(|page| ensure(timeouts(page) >= 20, || format!("{} timeouts", timeouts(page))));
+    assert!(threads() <= before + 2, "{} threads, {before} before: each poll has one", threads());
+
+    fs::write(folder.path().join("draft"), "-1 baselines- r\n").unwrap();
+    fs::rename(folder.path().join("draft"), folder.path().join("fail")).unwrap();
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..20).map(|_| scope.spawn(|| ask(&daemon))).collect();
+        assert!(asked.into_iter().all(|asked| asked.join().unwrap() == 503));
+    });
+    assert!(threads() <= before + 4, "{} threads, {before} before: each question has one", threads());
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &["model=a"]) == 1.0, || "not up".to_owned()));
+    fs::remove_file(folder.path().join("fail")).unwrap();
+    crate::support::until(|| ensure(ask(&daemon) == 200, || "nothing is kept any more".to_owned()));
 }

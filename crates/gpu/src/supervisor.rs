@@ -256,7 +256,7 @@ impl Supervisor {
             };
             match worker.spawn() {
                 Ok(worker) => self.workers.push(worker),
-                Err(_) => self.tracker.worker_missing(index),
+                Err(error) => self.tracker.thread_missing(index, &error),
             }
         }
     }

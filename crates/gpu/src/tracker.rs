@@ -154,6 +154,20 @@ impl GpuTracker {
         }
     }
 
+    /// The thread of this GPU cannot be started.
+    pub(super) fn thread_missing(&mut self, index: u32, error: &std::io::Error) {
+        let previous = self.states.insert(index, Some(GpuState::Lost));
+        if let Some(gpu) = self.gpu_at(index) {
+            gpu.set_state(GpuState::Lost, None);
+        }
+        if previous != Some(Some(GpuState::Lost)) {
+            tracing::warn!(index, %error, "cannot start the thread of a GPU, which stays unknown; raise the limit of processes");
+        }
+        if previous.is_none() {
+            self.log_unmatched_selectors();
+        }
+    }
+
     /// Replaces the kubelet's device assignments, or counts an error.
     pub(super) fn assignments(&mut self, assignments: Result<Vec<DeviceAssignment>, &'static str>) {
         match assignments {

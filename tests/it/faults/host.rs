@@ -5,6 +5,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 use std::process::Command;
 
+use super::engine::Engine;
 use crate::support::daemon::{BINARY, Daemon, Launch, run};
 use crate::support::{self, ensure};
 
@@ -140,24 +141,34 @@ fn behind(script: &str) -> Launch {
 }
 
 #[test]
-fn with_few_descriptors_fewer_peers_connect_and_scrapes_still_succeed() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("ingest.sock");
-    let source = format!("socket:{}", socket.display());
-    let arguments = ["--source", &source, "--source", "sim:", "--model", "a", "--model", "b"];
-    let daemon = behind("ulimit -n 64").start(&arguments);
-    let clients: Vec<_> = (0..100).filter_map(|_| std::net::TcpStream::connect(&daemon.address).ok()).collect();
-    let publishers: Vec<_> = (0..100).filter_map(|_| std::os::unix::net::UnixStream::connect(&socket).ok()).collect();
-    support::until(|| {
-        let page = support::http::request("GET", &daemon.address, "/metrics", &[], b"").map_err(|e| e.to_string())?;
-        ensure(page.status == 200, || format!("status {}", page.status))
-    });
-    let page = daemon.page();
-    assert!(page.get("process_open_fds", &[]) < 64.0);
-    assert!(page.get("trtllm_exporter_ingest_connections", &[]) <= 8.0, "a quarter of 64 for two engines");
-    drop((clients, publishers));
-    let log = daemon.stderr();
-    assert!(log.lines().count() < 20, "{log}");
+fn with_few_descriptors_fewer_peers_connect_and_the_daemon_goes_on() {
+    for limit in [32, 64] {
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, kept) = (folder.path().join("ingest.sock"), folder.path().join("kept"));
+        let (source, engine) = (format!("socket:{}", socket.display()), Engine::start());
+        let kept = kept.to_str().unwrap();
+        let arguments = ["--source", &source, "--source", &engine.source(), "--model", "a", "--model", "b"];
+        let daemon = behind(&format!("ulimit -n {limit}"))
+            .start(&[&arguments[..], &["--record.dir", kept, "--poll.interval", "20ms"]].concat());
+        let clients: Vec<_> = (0..100).filter_map(|_| std::net::TcpStream::connect(&daemon.address).ok()).collect();
+        let publishers: Vec<_> =
+            (0..100).filter_map(|_| std::os::unix::net::UnixStream::connect(&socket).ok()).collect();
+        let sent = engine.handed_out();
+        support::until(|| {
+            let answer = support::http::request("GET", &daemon.address, "/metrics", &[], b"");
+            let answer = answer.map_err(|error| error.to_string())?;
+            ensure(answer.status == 200, || format!("status {}", answer.status))?;
+            ensure(engine.handed_out() > sent + 20, || "the engine is not read".to_owned())
+        });
+        drop((clients, publishers));
+        let page = daemon.page();
+        assert!(page.get("process_open_fds", &[]) < f64::from(limit));
+        assert!(page.get("trtllm_exporter_ingest_connections", &[]) <= f64::from(limit / 8), "two engines share them");
+        assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &["model=b"]), 0);
+        assert_eq!(page.count("trtllm_exporter_recorder_errors_total", &[]), 0);
+        let log = daemon.stderr();
+        assert!(log.lines().count() < 30, "{log}");
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@ use super::engine::{Answer, Engine, RESET};
 use super::scene::Scene;
 use crate::support;
 use crate::support::daemon::{BINARY, Launch};
+use crate::support::page::Page;
+use crate::support::standin::Standin;
 use crate::support::{ensure, http, until};
 
 /// A name space in which a test may mount file systems, if this machine allows it.
@@ -140,6 +142,38 @@ fn with_few_threads_the_daemon_serves_or_ends_with_a_message() {
     }
     // A user with other processes, such as the one who runs the tests, has even fewer.
     assert!((1..8).contains(&refused) || !getuid().is_root(), "{refused} of 8 starts were refused");
+}
+
+/// Beside those of the GPUs, 16 threads are enough. With fewer, GPUs without a thread are named, and all else works.
+#[test]
+fn with_few_threads_some_gpus_are_unknown_and_engines_are_read() {
+    const GPUS: usize = 4;
+    let folder = tempfile::tempdir().unwrap();
+    let binary = public_binary(folder.path());
+    let standin = Standin::new(&format!("gpus={GPUS}\n"));
+    let library = folder.path().join("libnvidia-ml.so");
+    fs::copy(standin.library(), &library).unwrap();
+    fs::write(folder.path().join("libnvidia-ml.so.state"), format!("gpus={GPUS}\n")).unwrap();
+    let engine = Engine::start();
+    let gpus = |page: &Page| page.series.iter().filter(|(series, _)| series.starts_with("nv_gpu_utilization{")).count();
+    let is_enough = 16 + GPUS;
+    // A user with other processes, such as the one who runs the tests, has even fewer.
+    let limits = if getuid().is_root() { &[10, is_enough][..] } else { &[][..] };
+    for &threads in limits {
+        let limit = ["prlimit".to_owned(), format!("--nproc={threads}"), binary.clone()];
+        let launch = Launch::program(&[as_user(65_531), limit.to_vec()].concat());
+        let library = library.to_str().unwrap();
+        let daemon = launch.start(&["--source", &engine.source(), "--gpu", "required", "--gpu.library", library]);
+        let page = daemon.until(|page| {
+            let counted = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or_default();
+            let named = daemon.logged(&["cannot start the thread of a GPU"]);
+            let all = gpus(page) + named;
+            ensure(counted > 10.0 && all == GPUS, || format!("{counted} iterations, {all} GPUs: {}", daemon.stderr()))
+        });
+        assert_eq!(gpus(&page) == GPUS, threads == is_enough, "{threads}: {}", daemon.stderr());
+        assert_eq!(daemon.logged(&["no readable UUID"]), 0, "{}", daemon.stderr());
+        println!("threads      at most {threads}: {} of {GPUS} GPUs", gpus(&page));
+    }
 }
 
 #[test]

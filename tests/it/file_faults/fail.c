@@ -1,5 +1,7 @@
-/* A preload that makes writes and new files fail on request. FAIL_FILE names a file with "ERRNO PART": while it exists, a write to
- * a file whose path contains PART fails with this error, and so does the creation of such a file. */
+/* A preload that makes the disk fail on request. FAIL_FILE names a file with "ERRNO PART": while it exists, a write to a file whose
+ * path contains PART fails with this error, and so do its creation, renaming to or from it, deleting it and binding a socket to it.
+ * With "ERRNO PART b" only bytes cannot be written, with "m" only renaming fails, and with "r" only opening it to read it. An ERRNO of -1
+ * hangs until the file says something else. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,18 +10,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-static int failure(const char *path) {
-    char part[256];
+static int control(const char *path, char operation) {
+    char part[256], kind[2] = "w";
     int error = 0;
-    const char *control = getenv("FAIL_FILE");
-    FILE *file = control ? fopen(control, "re") : NULL;
+    const char *name = getenv("FAIL_FILE");
+    FILE *file = name ? fopen(name, "re") : NULL;
     if (!file)
         return 0;
-    if (fscanf(file, "%d %255s", &error, part) != 2 || !strstr(path, part))
+    if (fscanf(file, "%d %255s %1s", &error, part, kind) < 2 || !strstr(path, part) ||
+        !(*kind == operation || (*kind == 'w' && operation != 'r')))
         error = 0;
     fclose(file);
+    return error;
+}
+
+static int failure(const char *path, char operation) {
+    int error;
+    while ((error = control(path, operation)) == -1)
+        usleep(10000);
     return error;
 }
 
@@ -33,7 +46,7 @@ ssize_t write(int fd, const void *bytes, size_t length) {
     ssize_t found = readlink(link, path, sizeof path - 1);
     if (found > 0 && path[0] == '/') {
         path[found] = 0;
-        int error = failure(path);
+        int error = failure(path, 'b');
         if (error) {
             errno = error;
             return -1;
@@ -51,10 +64,38 @@ int open64(const char *path, int flags, ...) {
     va_end(arguments);
     if (!real)
         real = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open64");
-    int error = flags & O_CREAT ? failure(path) : 0;
+    int error = failure(path, (flags & O_ACCMODE) == O_RDONLY ? 'r' : 'w');
     if (error) {
         errno = error;
         return -1;
     }
     return real(path, flags, mode);
 }
+
+/* FAILS: whether the call fails. */
+#define CALL(name, parameters, arguments, fails)                                                                                         \
+    int name parameters {                                                                                                                \
+        static int(*real) parameters;                                                                                                    \
+        if (!real)                                                                                                                       \
+            real = (int(*) parameters)dlsym(RTLD_NEXT, #name);                                                                           \
+        int error = fails;                                                                                                               \
+        if (error) {                                                                                                                     \
+            errno = error;                                                                                                               \
+            return -1;                                                                                                                   \
+        }                                                                                                                                \
+        return real arguments;                                                                                                           \
+    }
+
+static int fails_to_bind(const struct sockaddr *address) {
+    return address->sa_family == AF_UNIX ? failure(((const struct sockaddr_un *)address)->sun_path, 'w') : 0;
+}
+
+static int either(const char *from, const char *to) {
+    int error = failure(from, 'm');
+    return error ? error : failure(to, 'm');
+}
+
+CALL(rename, (const char *from, const char *to), (from, to), either(from, to))
+CALL(unlink, (const char *path), (path), failure(path, 'w'))
+CALL(mkdir, (const char *path, mode_t mode), (path, mode), failure(path, 'w'))
+CALL(bind, (int fd, const struct sockaddr *address, socklen_t length), (fd, address, length), fails_to_bind(address))
