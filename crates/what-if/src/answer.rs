@@ -23,6 +23,11 @@ impl Range {
     }
 }
 
+/// Two independent errors as one.
+pub(crate) fn together(one: f64, other: f64) -> f64 {
+    (one * one + other * other).sqrt()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     pub p50: Range,

@@ -1,7 +1,7 @@
 //! Runs the same question many times, each with another draw of the requests and other errors of the costs. The spread of the
 //! results is the interval of the answer.
 
-use crate::answer::{Forecast, Met, Range, Times};
+use crate::answer::{Forecast, Met, Range, Times, together};
 use crate::costs::Costs;
 use crate::load::{Arrivals, Load};
 use crate::present::Objectives;
@@ -72,7 +72,7 @@ impl Question<'_> {
         let utilization =
             matches!(self.load.arrivals, Arrivals::Open { .. }).then(|| arrivals.value / capacity.value.max(1e-9));
         let stable = utilization.is_none_or(|utilization| utilization < 1.0);
-        let utilization = utilization.map(|value| (value, arrivals.relative().hypot(capacity.relative())));
+        let utilization = utilization.map(|value| (value, together(arrivals.relative(), capacity.relative())));
         let tokens_each = of(|run| run.tokens / run.requests.max(1e-9), 0.0);
         // Above capacity, a run begins with an empty queue, so what it serves is less certain than the capacity.
         let requests = if stable { of(|run| run.requests, LEAST_OF_RATES) } else { capacity };
@@ -244,6 +244,6 @@ fn times(range: &Range, factor: f64) -> Range {
 
 fn difference(one: &Range, other: &Range) -> Range {
     let value = one.value - other.value;
-    let side = (one.high - one.value).hypot(other.high - other.value);
+    let side = together(one.high - one.value, other.high - other.value);
     Range { value, low: (value - side).max(0.0), high: value + side }
 }
