@@ -107,7 +107,7 @@ fn open(text: &str, host: &Host) -> Result<Opened, String> {
         output_mean: f64::from(options.output_mean()),
         tokens_per_block: config.cache.tokens_per_block as usize,
         // The host numbers its requests from 1.
-        engine: Engine::new(trtllm_sim::Config { first_id: 1 << 32, ..config }, options.seed),
+        engine: Engine::new(trtllm_sim::Config { first_id: Some(1 << 32), ..config }, options.seed),
     };
     Ok(Opened { engine: Box::into_raw(Box::new(handle)), ..opened })
 }

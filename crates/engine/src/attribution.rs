@@ -53,7 +53,7 @@ struct Waiting {
     since: Instant,
     last_iter: u64,
     request: Spans,
-    /// Those of its prompt that were computed, by its blocks.
+    /// Those of its prompt that were computed, as its entry tells.
     tokens: Option<f64>,
     served: Served,
 }
@@ -61,7 +61,8 @@ struct Waiting {
 /// The times of a request, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spans {
-    id: Option<u64>,
+    /// Absent if it is not known which rows are those of the request.
+    row_id: Option<u64>,
     /// Its arrival, its first batch, its first token and its last one.
     times: [i64; 4],
     transfer: Option<(i64, i64)>,
@@ -96,10 +97,10 @@ fn overlap(one: (i64, i64), other: (i64, i64)) -> Option<(i64, i64)> {
 
 impl Spans {
     /// Absent for a request without a first token, or whose times run backwards.
-    fn of(id: Option<u64>, times: &Times, transfer: Option<(f64, f64)>) -> Option<Self> {
+    fn of(row_id: Option<u64>, times: &Times, transfer: Option<(f64, f64)>) -> Option<Self> {
         let times = [times.arrived?, times.scheduled?, times.first_token?, times.ended?].map(micros);
         let transfer = transfer.map(|(from, until)| (micros(from), micros(until)));
-        times.is_sorted().then_some(Self { id, times, transfer })
+        times.is_sorted().then_some(Self { row_id, times, transfer })
     }
 
     fn later(self, by_us: i64) -> Self {
@@ -126,12 +127,13 @@ impl Attribution {
         &mut self,
         times: &Times,
         transfer_seconds: Option<f64>,
-        of: &RecentRequest,
+        row_id: Option<u64>,
+        tokens: Option<f64>,
     ) -> Option<Split> {
         self.begin();
         // The row tells how long the transfer took, and it comes before the first batch.
         let transfer = transfer_seconds.zip(times.scheduled).map(|(seconds, until)| (until - seconds, until));
-        self.split(&Spans::of(of.id, times, transfer)?, of.computed_tokens())
+        self.split(&Spans::of(row_id, times, transfer)?, tokens)
     }
 
     /// Counts the request of complete rows.
@@ -161,11 +163,9 @@ impl Attribution {
         now: Instant,
     ) {
         let Some(last_iter) = entry.last_iter else { return };
-        let blocks = entry.kv_cache.and_then(|kv| kv.num_missed_blocks).filter(|blocks| *blocks > 0);
-        // The last block is half full, on average.
-        let tokens = blocks.zip(tokens_per_block).map(|(blocks, size)| (blocks as f64 - 0.5) * size as f64);
+        let tokens = entry.computed_tokens(tokens_per_block);
         self.begin();
-        match Spans::of(entry.request, &entry.times, entry.transfer) {
+        match Spans::of(entry.row_id, &entry.times, entry.transfer) {
             Some(request) if self.waiting.len() < MOST_WAITING => {
                 self.waiting.push_back(Waiting { since: now, last_iter, request, tokens, served });
             }
@@ -192,7 +192,7 @@ impl Attribution {
             self.waiting.pop_front();
             let split = ended_us.and_then(|ended_us| {
                 let request = waiting.request;
-                let known = request.id.and_then(|id| recent.find(id)).and_then(RecentRequest::computed_tokens);
+                let known = request.row_id.and_then(|id| recent.find(id)).and_then(RecentRequest::computed_tokens);
                 self.split(&request.later(ended_us - request.times[3]), known.or(waiting.tokens))
             });
             let missed = objectives.map_or([false; 3], |objectives| objectives.missed(&waiting.served));
@@ -220,7 +220,7 @@ impl Attribution {
         before[TRANSFER] = seconds_of(transfer((arrived, scheduled)));
         before[QUEUE] = seconds_of(Some((arrived, scheduled))) - before[TRANSFER];
         let prefill = (scheduled, first_token);
-        let busy = self.busy(prefill, transfer(prefill).into_iter())?;
+        let busy = self.busy(request, prefill, transfer(prefill).into_iter())?;
         let own = if busy.context_tokens > 0.0 { (tokens? / busy.context_tokens).min(1.0) } else { 1.0 };
         let transfer_seconds = seconds_of(transfer(prefill));
         before[TRANSFER] += transfer_seconds;
@@ -228,10 +228,10 @@ impl Attribution {
         let after = &mut split.after_first_token;
         let decode = (first_token, ended);
         let paused = || {
-            let of_request = self.pauses.iter().filter(|pause| Some(pause.id) == request.id);
+            let of_request = self.pauses.iter().filter(|pause| Some(pause.id) == request.row_id);
             of_request.filter_map(|pause| overlap((pause.from_us, pause.until_us), decode))
         };
-        let busy = self.busy(decode, paused().chain(transfer(decode)))?;
+        let busy = self.busy(request, decode, paused().chain(transfer(decode)))?;
         after[PAUSE] = paused().map(|span| seconds_of(Some(span))).sum();
         after[TRANSFER] = seconds_of(transfer(decode));
         let left = seconds_of(Some(decode)) - after[PAUSE] - after[TRANSFER];
@@ -240,12 +240,13 @@ impl Attribution {
     }
 
     /// What the engine was busy with in a span, without these parts of it. Absent if a record is missing, or if requests were paused
-    /// and nothing tells which.
-    fn busy(&self, span: (i64, i64), without: impl Iterator<Item = (i64, i64)>) -> Option<Busy> {
+    /// and nothing tells whether this one was.
+    fn busy(&self, of: &Spans, span: (i64, i64), without: impl Iterator<Item = (i64, i64)>) -> Option<Busy> {
         let timeline = self.timeline.as_ref()?;
         let between = |(from, until)| Some(timeline.at(until)?.since(&timeline.at(from)?));
         let mut busy: Busy = between(span)?;
-        if busy.gaps > 0.0 || busy.paused > 0.0 && !self.knows_pauses {
+        let knows_pauses = self.knows_pauses && of.row_id.is_some();
+        if busy.gaps > 0.0 || busy.paused > 0.0 && !knows_pauses {
             return None;
         }
         for span in without {

@@ -9,8 +9,10 @@ use super::request_times::{Latencies, Times};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FinishedRequest {
-    /// The engine's number of the request.
+    /// The number that the entry has.
     pub request: Option<u64>,
+    /// The number that its rows have, if that is certain.
+    pub row_id: Option<u64>,
     pub prompt_tokens: Option<i64>,
     pub output_tokens: Option<i64>,
     /// Tokens of the prompt that were found in the KV cache.
@@ -50,7 +52,7 @@ impl FinishedRequest {
         };
         request.served = Served::of_pair(context.as_ref(), generation.as_ref(), request.served.output_tokens);
         request.disaggregated = true;
-        request.last_iter = None;
+        (request.last_iter, request.row_id) = (None, None);
         let at_server = TimingMetrics {
             server_arrival_time: entry.disagg_server_arrival_time,
             server_first_token_time: entry.disagg_server_first_token_time,
@@ -59,6 +61,19 @@ impl FinishedRequest {
         request.server_time_to_first_token =
             server_time_to_first_token(&at_server.measured()).or(request.server_time_to_first_token);
         Some(request)
+    }
+
+    /// Tokens of the prompt that were found in the KV cache, or else those of its reused blocks.
+    pub(crate) fn cached(&self, tokens_per_block: Option<i64>) -> Option<u64> {
+        self.cached_tokens.or_else(|| reused_tokens(self.kv_cache?.num_reused_blocks, tokens_per_block))
+    }
+
+    /// Tokens of the prompt that were computed, or else about those of its missed blocks.
+    pub(crate) fn computed_tokens(&self, tokens_per_block: Option<i64>) -> Option<f64> {
+        let missed = self.kv_cache.and_then(|kv| kv.num_missed_blocks).filter(|blocks| *blocks > 0);
+        // The last block is half full, on average.
+        let of_blocks = || missed.zip(tokens_per_block).map(|(blocks, size)| (blocks as f64 - 0.5) * size as f64);
+        computed_tokens(self.prompt_tokens, self.cached(tokens_per_block)).or_else(of_blocks)
     }
 
     /// An entry of one engine.
@@ -77,6 +92,7 @@ impl FinishedRequest {
         };
         Some(Self {
             request: entry.request_id,
+            row_id: entry.row_id(),
             prompt_tokens: tokens(entry.prompt_tokens),
             output_tokens,
             cached_tokens: entry.cached_tokens,
@@ -103,6 +119,7 @@ impl FinishedRequest {
         let output_tokens = generation.output_tokens.or(context.output_tokens);
         Self {
             request: generation.request.or(context.request),
+            row_id: None,
             prompt_tokens: context.prompt_tokens.or(generation.prompt_tokens),
             output_tokens,
             cached_tokens: context.cached_tokens.or(generation.cached_tokens),
@@ -123,6 +140,17 @@ impl FinishedRequest {
             times: generation.times,
         }
     }
+}
+
+/// Tokens of the reused blocks of a request.
+pub(crate) fn reused_tokens(blocks: Option<i64>, tokens_per_block: Option<i64>) -> Option<u64> {
+    u64::try_from(blocks?.checked_mul(tokens_per_block?)?).ok()
+}
+
+/// The tokens of a prompt that are computed. The last one always is. Absent while the length is unknown.
+pub(crate) fn computed_tokens(prompt: Option<i64>, cached: Option<u64>) -> Option<f64> {
+    let prompt = prompt.and_then(|tokens| u64::try_from(tokens).ok()).filter(|tokens| *tokens > 0)?;
+    Some(prompt.saturating_sub(cached.unwrap_or(0)).max(1) as f64)
 }
 
 /// The request as objectives judge it. `finished`: what the metrics of the entry say.

@@ -1,11 +1,12 @@
-//! The last finished requests, each with its lengths and times: what a load consists of. Times come from the request's entry of
-//! RequestPerfMetrics, lengths from there or from its last row, in either order. Memory is bounded and taken once.
+//! The last finished requests, each with its lengths and times: what a load consists of. They come from entries of
+//! RequestPerfMetrics, from the last row of each request, or from both, in either order, where an entry names its row. Memory is
+//! bounded and taken once.
 
 use std::collections::VecDeque;
 
 use trtllm_model::request::RequestStats;
 
-use super::finished_request::FinishedRequest;
+use super::finished_request::{FinishedRequest, computed_tokens, reused_tokens};
 use super::request_times::Times;
 
 /// Requests that are kept: 56 bytes each.
@@ -18,7 +19,7 @@ const LONGEST: f64 = 86_400.0;
 /// A finished request. Times are seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RecentRequest {
-    pub(crate) id: Option<u64>,
+    row_id: Option<u64>,
     /// Since the first request. Absent until its entry comes.
     arrived: Option<f64>,
     /// 0 until they are known.
@@ -32,8 +33,8 @@ pub struct RecentRequest {
 }
 
 impl RecentRequest {
-    fn new(id: Option<u64>) -> Self {
-        Self { id, arrived: None, prompt_tokens: 0, output_tokens: 0, cached_tokens: 0, first_token: 0.0, ended: 0.0 }
+    fn new(row_id: Option<u64>) -> Self {
+        Self { row_id, arrived: None, prompt_tokens: 0, output_tokens: 0, cached_tokens: 0, first_token: 0.0, ended: 0.0 }
     }
 
     /// Seconds since the first request arrived. Absent if times or lengths are missing.
@@ -45,8 +46,19 @@ impl RecentRequest {
     /// Tokens of the prompt that were computed. The last one always is. Absent while the length is unknown.
     #[must_use]
     pub fn computed_tokens(&self) -> Option<f64> {
-        (self.prompt_tokens > 0).then(|| self.prompt_tokens.saturating_sub(self.cached_tokens).max(1).into())
+        computed_tokens(Some(self.prompt_tokens.into()), Some(self.cached_tokens.into()))
     }
+}
+
+/// What describes the requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Source {
+    #[default]
+    Rows,
+    /// They have exact times, and lengths.
+    Entries,
+    /// Entries have exact times, and rows the lengths.
+    Both,
 }
 
 /// The last finished requests, in the order in which they ended.
@@ -55,42 +67,55 @@ pub struct RecentRequests {
     requests: VecDeque<RecentRequest>,
     /// The engine's clock has an unknown beginning. Times count from the arrival of the first request.
     origin: Option<f64>,
-    /// Entries have exact times.
-    has_entries: bool,
+    source: Source,
     /// To count the tokens of reused blocks.
     pub tokens_per_block: Option<i64>,
 }
 
 impl RecentRequests {
+    /// Tokens of the prompt of a complete request that were computed.
+    pub(crate) fn computed_tokens(&self, row: &RequestStats) -> Option<f64> {
+        computed_tokens(row.context_prefill_position, reused_tokens(row.reused_blocks_per_request, self.tokens_per_block))
+    }
+
     /// The row of a complete request has its lengths: the prefill position is that of the whole prompt.
-    /// `times`: from the changes of its stage, which count while no entries come.
+    /// `times`: from the changes of its stage, which count while no entries come that tell as much.
     pub(crate) fn note_row(&mut self, row: &RequestStats, times: &Times) {
+        if self.source == Source::Entries {
+            return;
+        }
+        let cached = reused_tokens(row.reused_blocks_per_request, self.tokens_per_block);
         let Some(place) = row.id.and_then(|id| self.place(Some(id))) else { return };
         let request = &mut self.requests[place];
         request.prompt_tokens = length(row.context_prefill_position).unwrap_or(request.prompt_tokens);
         request.output_tokens = length(row.num_generated_tokens).unwrap_or(request.output_tokens);
-        if !self.has_entries {
+        if self.source == Source::Rows {
+            request.cached_tokens = cached.and_then(|tokens| u32::try_from(tokens).ok()).unwrap_or(0);
             self.note_times(place, times);
         }
     }
 
     pub(crate) fn note_entry(&mut self, entry: &FinishedRequest) {
-        if !self.has_entries && entry.times.ended.is_some() {
-            // Times of rows are on another clock.
-            self.clear();
-            self.has_entries = true;
+        let source = match entry.row_id {
+            Some(_) => Source::Both,
+            None if entry.prompt_tokens.is_some() && entry.output_tokens.is_some() => Source::Entries,
+            // Its lengths are in a row, and nothing tells in which.
+            None => return,
+        };
+        if source > self.source && entry.times.ended.is_some() {
+            if self.source == Source::Rows {
+                // Their times are on another clock.
+                self.clear();
+            }
+            self.source = source;
         }
         if let (Some(arrived), Some(origin)) = (entry.times.arrived, self.origin)
             && (arrived - origin).abs() > LONGEST
         {
             self.clear();
         }
-        let reused = || {
-            let blocks = entry.kv_cache?.num_reused_blocks?;
-            u64::try_from(blocks.checked_mul(self.tokens_per_block?)?).ok()
-        };
-        let cached = entry.cached_tokens.or_else(reused).and_then(|tokens| u32::try_from(tokens).ok());
-        let Some(place) = self.place(entry.request) else { return };
+        let cached = entry.cached(self.tokens_per_block).and_then(|tokens| u32::try_from(tokens).ok());
+        let Some(place) = self.place(entry.row_id) else { return };
         let request = &mut self.requests[place];
         request.prompt_tokens = length(entry.prompt_tokens).unwrap_or(request.prompt_tokens);
         request.output_tokens = length(entry.output_tokens).unwrap_or(request.output_tokens);
@@ -114,7 +139,7 @@ impl RecentRequests {
     /// Where the request is, or will be.
     fn place(&mut self, id: Option<u64>) -> Option<usize> {
         let near = self.requests.iter().rev().take(NEAR);
-        if let Some(back) = id.and_then(|_| near.clone().position(|request| request.id == id)) {
+        if let Some(back) = id.and_then(|_| near.clone().position(|request| request.row_id == id)) {
             return Some(self.requests.len() - 1 - back);
         }
         if self.requests.capacity() == 0 {
@@ -133,9 +158,9 @@ impl RecentRequests {
         self.origin = None;
     }
 
-    /// The request with this number, if it ended a moment ago.
+    /// The request whose rows have this number, if it ended a moment ago.
     pub(crate) fn find(&self, id: u64) -> Option<&RecentRequest> {
-        self.requests.iter().rev().take(NEAR).find(|request| request.id == Some(id))
+        self.requests.iter().rev().take(NEAR).find(|request| request.row_id == Some(id))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &RecentRequest> {
@@ -165,11 +190,11 @@ mod tests {
     }
 
     fn entry(id: u64, arrived: f64) -> FinishedRequest {
-        FinishedRequest { request: Some(id), times: times(arrived), ..FinishedRequest::default() }
+        FinishedRequest { row_id: Some(id), times: times(arrived), ..FinishedRequest::default() }
     }
 
     fn shown(requests: &RecentRequests) -> Vec<(Option<u64>, Option<f64>, u32)> {
-        requests.iter().map(|request| (request.id, request.arrived(), request.prompt_tokens)).collect()
+        requests.iter().map(|request| (request.row_id, request.arrived(), request.prompt_tokens)).collect()
     }
 
     #[test]

@@ -101,7 +101,8 @@ impl RequestFold {
         }
         let transfer = transfer.unwrap_or_default();
         let transfer_seconds = transfer.kv_cache_transfer_ms.map(|ms| ms / 1000.0);
-        let recent = row.id.filter(|_| lifecycle.is_some()).and_then(|id| self.recent.find(id));
+        let known = row.id.filter(|_| lifecycle.is_some());
+        let tokens = self.recent.computed_tokens(row);
         let output_tokens = row.num_generated_tokens.and_then(|tokens| u64::try_from(tokens).ok());
         let complete = CompleteRow {
             latencies: Latencies::of(&times, lifecycle.map(|lifecycle| lifecycle.tokens)),
@@ -118,7 +119,7 @@ impl RequestFold {
                 request: row.id,
             },
             transfer_seconds,
-            split: recent.and_then(|recent| self.attribution.split_row(&times, transfer_seconds, recent)),
+            split: known.and_then(|id| self.attribution.split_row(&times, transfer_seconds, Some(id), tokens)),
             transfer_bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
         };
         // Only a file that is replayed at full speed fills the queue.
@@ -498,6 +499,25 @@ mod tests {
         fold.absorb_row(&row(), None, false, now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (4, 4, 4));
+    }
+
+    #[test]
+    fn equal_numbers_of_an_entry_and_of_a_row_do_not_make_them_one_request() {
+        let orchestrated = 1_u64 << 40;
+        let known = |entry: serde_json::Value, row_id: u64| {
+            let (mut fold, now) = (RequestFold::default(), Instant::now());
+            let mut entry = entry;
+            entry["perf_metrics"] = json!({"timing_metrics": {"arrival_time": 10.0, "first_scheduled_time": 10.1,
+                "first_token_time": 10.5, "last_token_time": 12.0}});
+            fold.absorb_perf_metrics(&from_json(&entry.to_string()), now);
+            fold.absorb_row(&RequestStats { id: Some(row_id), ..row() }, None, false, now);
+            fold.recent.iter().filter_map(super::super::recent_requests::RecentRequest::arrived).count()
+        };
+        // trtllm-serve counts its requests from 2 on, PyTorch's executor from max_batch_size on.
+        assert_eq!(known(json!({"request_id": 7}), 7), 0);
+        assert_eq!(known(json!({"request_id": 7, "disagg_request_id": 9}), 9), 0, "not a number of an orchestrator");
+        assert_eq!(known(json!({"request_id": 7, "disagg_request_id": orchestrated}), orchestrated), 1);
+        assert_eq!(known(json!({"requestId": 9, "executorId": 7}), 7), 1);
     }
 
     #[test]

@@ -13,9 +13,16 @@ use super::timestamp::parse_timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PerfMetricsEntry {
-    /// The engine's number of the request. A name that the host gave it is not read.
+    /// The number of the request in the process that answers it, which is not that of its rows. A name that the host gave it is
+    /// not read.
     #[serde(alias = "request_id", deserialize_with = "number")]
     pub request_id: Option<u64>,
+    /// The executor's number of the request, which its rows have. Only hosts of the Executor know it.
+    #[serde(alias = "executor_id", deserialize_with = "number")]
+    pub executor_id: Option<u64>,
+    /// The orchestrator's number of the request. Both engines use it in place of a number of their own.
+    #[serde(alias = "disagg_request_id", deserialize_with = "number")]
+    pub disagg_request_id: Option<u64>,
     /// Set on the generation side of a disaggregated pair.
     #[serde(alias = "ctx_request_id", deserialize_with = "presence", skip_serializing_if = "std::ops::Not::not")]
     pub ctx_request_id: bool,
@@ -48,6 +55,18 @@ pub struct PerfMetricsEntry {
     /// When the disaggregated server sent the first token.
     #[serde(alias = "disagg_server_first_token_time", deserialize_with = "seconds")]
     pub disagg_server_first_token_time: Option<f64>,
+}
+
+/// Numbers from here on are those of orchestrators. Engines count below it (llmapi/disagg_utils.py).
+pub const FIRST_ORCHESTRATOR_ID: u64 = 1 << 40;
+
+impl PerfMetricsEntry {
+    /// The number in the rows of this request. Absent if it is not known for certain: trtllm-serve's and the LLM API's own numbers
+    /// count the same requests from another beginning, so an equal number is that of another request.
+    #[must_use]
+    pub fn row_id(&self) -> Option<u64> {
+        self.executor_id.or(self.disagg_request_id.filter(|id| *id >= FIRST_ORCHESTRATOR_ID))
+    }
 }
 
 /// Why a request ended, in trtllm-serve's terms. The Executor's names (`END_ID`, …) are accepted, too.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use trtllm_sim::config::Release;
 use trtllm_sim::record::Entry;
 use trtllm_sim::{End, Engine, Step, write};
 
@@ -260,8 +261,8 @@ impl Live {
 }
 
 /// A finished request as a publisher writes it, who knows more than the file or the server tells.
-pub(crate) fn published(entry: &Entry) -> Value {
-    let mut value = write::entry(entry, write::Version::V2);
+pub(crate) fn published(entry: &Entry, release: Release) -> Value {
+    let mut value = write::entry(entry, if release.is_cpp() { write::Version::Host } else { write::Version::V2 });
     value["prompt_tokens"] = json!(entry.prompt_tokens);
     value["output_tokens"] = json!(entry.output_tokens);
     value["finish_reason"] = json!(reason(entry.end));

@@ -21,8 +21,8 @@ pub struct Config {
     pub faults: Vec<Fault>,
     pub statistics: Statistics,
     pub load: Load,
-    /// The id of the first request.
-    pub first_id: u64,
+    /// The Executor's id of the first request. If absent, upstream's.
+    pub first_id: Option<u64>,
     /// Keep the truth about each ended request: memory grows with them.
     pub keeps_requests: bool,
 }
@@ -39,6 +39,26 @@ pub enum Release {
         era: Era,
         cache: CacheManager,
     },
+}
+
+/// Orchestrators number their requests from here on, in upstream's llmapi/disagg_utils.py.
+const FIRST_ORCHESTRATOR_ID: u64 = 1 << 40;
+
+impl Config {
+    /// The engine's parts of disaggregated serving use the orchestrator's number of a request.
+    #[must_use]
+    pub fn uses_orchestrator_ids(&self) -> bool {
+        self.role != Role::Aggregated && !self.release.is_cpp()
+    }
+
+    /// The C++ Executor counts from 1. PyTorch keeps the numbers below max_batch_size for the requests of its warm-up.
+    pub(crate) fn first_id(&self) -> u64 {
+        self.first_id.unwrap_or(match self.release {
+            Release::Cpp { .. } => 1,
+            Release::PyTorch { .. } if self.uses_orchestrator_ids() => FIRST_ORCHESTRATOR_ID,
+            Release::PyTorch { .. } => self.limits.max_batch_size.into(),
+        })
+    }
 }
 
 impl Release {
@@ -256,7 +276,7 @@ impl Default for Config {
             faults: Vec::new(),
             statistics: Statistics { enabled: true, interval: 1, rows: true, entries: true, events: false },
             load: Load::default(),
-            first_id: 1,
+            first_id: None,
             keeps_requests: true,
         }
     }

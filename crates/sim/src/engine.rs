@@ -106,7 +106,7 @@ impl Engine {
             running: None,
             up_at: config.startup.iter().map(|(_, seconds)| seconds).sum(),
             iter: u64::from(!config.release.is_cpp()),
-            next_id: config.first_id,
+            next_id: config.first_id(),
             micro_batch: 0,
             link_free_at: 0.0,
             has_deadlines: config.load.cancelled_share > 0.0 || config.load.timeout.is_some(),

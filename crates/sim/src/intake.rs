@@ -214,6 +214,9 @@ impl Engine {
         }
         Some(Entry {
             id: request.id,
+            // The process that answers counts from 2.
+            api_id: request.id.wrapping_sub(self.config.first_id()).wrapping_add(2),
+            has_orchestrator_id: self.config.uses_orchestrator_ids(),
             end,
             server_arrival: request.arrival.at,
             server_first_token: request.first_seen_at,

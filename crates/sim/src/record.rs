@@ -83,7 +83,12 @@ pub struct Row {
 /// The perf-metrics entry of a finished request.
 #[derive(Debug, Clone)]
 pub struct Entry {
+    /// The Executor's, as in rows.
     pub id: u64,
+    /// That of the process which answers the request. Other requests have it in rows.
+    pub api_id: u64,
+    /// The Executor's id is that of the orchestrator.
+    pub has_orchestrator_id: bool,
     pub end: End,
     pub server_arrival: f64,
     pub server_first_token: Option<f64>,

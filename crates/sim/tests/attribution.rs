@@ -99,11 +99,20 @@ fn cases() -> Vec<Case> {
         case("full batches, C++", CPP, full_batches),
         case("full batches, PyTorch", V2, full_batches),
         case("pauses, C++", CPP, pauses),
-        case("pauses, PyTorch 1.0", V1, pauses),
+        case("pauses, disaggregated PyTorch 1.0", V1, |config| {
+            pauses(config);
+            config.role = Role::GenerationOnly;
+        }),
+        // trtllm-serve's entries do not name their rows, so nothing tells which requests were paused.
+        Case { unattributed: 0.5, ..case("pauses, PyTorch 1.0", V1, pauses) },
         case("drafts, PyTorch", V2, drafts),
         case("KV transfers, PyTorch", V2, transfers),
         rows_only("rows alone, C++", CPP),
         rows_only("rows alone, PyTorch", V2),
+        case("a batch of 2, so that rows have the numbers of entries", V2, |config| {
+            config.limits.max_batch_size = 2;
+            rate(config, 0.9);
+        }),
         Case { unattributed: 0.1, ..case("lost records, PyTorch", V2, lossy) },
         // Only their blocks tell how long prompts are.
         case("entries alone, PyTorch", V2, |config| config.statistics.rows = false),

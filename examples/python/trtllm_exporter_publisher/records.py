@@ -63,8 +63,10 @@ def _of_response(response: Any) -> dict[str, Any] | None:
     reasons, beams = getattr(result, "finish_reasons", None), getattr(result, "output_token_ids", None)
     # An enumerator of the bindings, such as FinishReason.END_ID.
     reason = getattr(reasons[0], "name", None) if reasons else None
-    return _entry(response.request_id, getattr(result, "request_perf_metrics", None), reason,
-                  tokens=beams[0] if beams else None)
+    entry = _entry(response.request_id, getattr(result, "request_perf_metrics", None), reason,
+                   tokens=beams[0] if beams else None)
+    # The rows of the request have this number. A RequestOutput's number is another one.
+    return entry | {"executorId": response.request_id}
 
 
 def _entry(request_id: Any, metrics: Any, reason: Any, prompt: Any = None, tokens: Any = None,

@@ -11,6 +11,8 @@ pub enum Version {
     V1,
     /// Transfer times if they are not zero.
     V2,
+    /// As a host of the Executor publishes it, who knows the Executor's id.
+    Host,
 }
 
 /// Seconds of the steady clock at virtual time 0. Upstream leaves out times that are not above zero.
@@ -33,7 +35,7 @@ pub fn entry(entry: &Entry, version: Version) -> Value {
         if bytes > 0 {
             timing["kv_cache_size"] = json!(bytes);
         }
-        if bytes > 0 || version == Version::V2 {
+        if bytes > 0 || version != Version::V1 {
             timing["kv_cache_transfer_start"] = json!(STEADY + start);
             timing["kv_cache_transfer_end"] = json!(STEADY + end);
         }
@@ -56,5 +58,13 @@ pub fn entry(entry: &Entry, version: Version) -> Value {
             "total_draft_tokens": entry.drafted,
         });
     }
-    json!({"request_id": entry.id, "perf_metrics": metrics, "status": "complete"})
+    if version == Version::Host {
+        return json!({"request_id": entry.id, "executorId": entry.id, "perf_metrics": metrics});
+    }
+    let mut line = json!({"request_id": entry.api_id, "perf_metrics": metrics, "status": "complete"});
+    if entry.has_orchestrator_id {
+        line["ctx_request_id"] = json!(entry.id);
+        line["disagg_request_id"] = json!(entry.id);
+    }
+    line
 }

@@ -31,7 +31,9 @@ pub(crate) fn fold(
         let mut batch = Batch::default();
         let records = step.records.iter().map(|record| write::record(record, release, EPOCH_US)).collect();
         trtllm_json::parse_records(array(records).as_bytes(), &mut batch).unwrap();
-        let entries = step.entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect();
+        // A host of the C++ Executor publishes what it knows of a response. PyTorch's entries are those of trtllm-serve.
+        let version = if release.is_cpp() { write::Version::Host } else { write::Version::V2 };
+        let entries = step.entries.iter().map(|entry| write::entry(entry, version)).collect();
         trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
         let events = step.events.iter().map(write::event).collect();
         trtllm_json::parse_kv_cache_events(array(events).as_bytes(), &mut batch).unwrap();

@@ -95,6 +95,7 @@ pub fn finished(from: &bridge::FinishedRequest) -> PerfMetricsEntry {
     let bridge::FinishedRequest { request_id, finish_reason, prompt_tokens, output_tokens, perf_metrics } = *from;
     PerfMetricsEntry {
         request_id: Some(request_id),
+        executor_id: Some(request_id),
         finish_reason: match finish_reason {
             bridge::FinishReason::Absent => None,
             bridge::FinishReason::EndId | bridge::FinishReason::StopWords => Some(FinishReason::Stop),

@@ -312,6 +312,8 @@ fields! {
     }
     PerfMetricsEntry: Entries {
         requestId "one series per request would be unbounded; it becomes the exemplar of the request's histogram buckets"
+        executorId "as above; the exporter uses it to find the rows of the request"
+        disaggRequestId "as above, in disaggregated serving"
         ctxRequestId [DisaggregatedServingMetrics]
         perfMetrics [TimeToFirstToken]
         finishReason [RequestsFinished ObjectiveRequests]

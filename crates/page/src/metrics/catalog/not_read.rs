@@ -44,10 +44,6 @@ pub static NOT_READ: &[(&str, &str)] = &[
     ),
     ("gen_server", "as above, of the generation server"),
     ("disagg_ctx_dispatch_time", "when the orchestrator sent the request on; the times of both servers are read"),
-    (
-        "disagg_request_id",
-        "one series per request would be unbounded; the exporter uses it to find both parts of a request",
-    ),
     ("status", "always \"complete\": other requests have no entry"),
     ("schema_version", "the keys themselves are tried, no version number"),
     ("forward_start_time of a step", "time of the host; the time of the GPU is read"),

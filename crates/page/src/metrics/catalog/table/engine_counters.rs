@@ -146,7 +146,7 @@ families! {
         .origin("as nv_trt_llm_request_time_seconds_total, of the requests that nv_trt_llm_objective_requests_total counts as missed. Needs --objectives or the key objectives");
     RequestsUnattributed = ENGINE.counter("nv_trt_llm_requests_unattributed_total")
         .help("Finished requests whose time is not in nv_trt_llm_request_time_seconds_total because it could not be attributed.")
-        .origin("requests with lastIter or stage changes of which a record is missing, the prompt's length and blocks are unknown, a pause has no RequestStats, or which began before the exporter's first 65000 iterations or ended without a token; absent while the iterations of no request are known");
+        .origin("requests with lastIter or stage changes of which a record is missing, the prompt's length and blocks are unknown, requests were paused meanwhile and no RequestStats are known to be those of the request, or which began before the exporter's first 65000 iterations or ended without a token; absent while the iterations of no request are known");
     RequestSuspensions = ENGINE.counter("nv_trt_llm_request_suspensions_total")
         .help("Request suspensions, in which a request loses its KV cache to other requests.")
         .origin("iterSuspendedRequests");
