@@ -58,6 +58,7 @@ mod reload;
 mod rulings;
 mod server_page;
 mod simulated;
+mod step_times;
 mod support;
 mod tls;
 mod top;

@@ -34,7 +34,15 @@ pub struct RecentRequest {
 
 impl RecentRequest {
     fn new(row_id: Option<u64>) -> Self {
-        Self { row_id, arrived: None, prompt_tokens: 0, output_tokens: 0, cached_tokens: 0, first_token: 0.0, ended: 0.0 }
+        Self {
+            row_id,
+            arrived: None,
+            prompt_tokens: 0,
+            output_tokens: 0,
+            cached_tokens: 0,
+            first_token: 0.0,
+            ended: 0.0,
+        }
     }
 
     /// Seconds since the first request arrived. Absent if times or lengths are missing.
@@ -75,7 +83,10 @@ pub struct RecentRequests {
 impl RecentRequests {
     /// Tokens of the prompt of a complete request that were computed.
     pub(crate) fn computed_tokens(&self, row: &RequestStats) -> Option<f64> {
-        computed_tokens(row.context_prefill_position, reused_tokens(row.reused_blocks_per_request, self.tokens_per_block))
+        computed_tokens(
+            row.context_prefill_position,
+            reused_tokens(row.reused_blocks_per_request, self.tokens_per_block),
+        )
     }
 
     /// The row of a complete request has its lengths: the prefill position is that of the whole prompt.

@@ -153,7 +153,7 @@ impl Live {
     }
 
     fn finish(&mut self, entry: Entry) {
-        self.told.entries += 1;
+        self.told.entry(&entry);
         let index = (entry.id % self.frontends.len() as u64) as usize;
         let frontend = &mut self.frontends[index];
         frontend.page.add(&entry, self.engine.config().cache.tokens_per_block);

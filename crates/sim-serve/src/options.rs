@@ -46,6 +46,9 @@ pub(crate) struct Arguments {
     /// Report no finished requests (perf_metrics_max_requests: 0)
     #[arg(long)]
     no_perf_metrics: bool,
+    /// Report when each token of a request was computed, and how long the GPU took (time_breakdown_metrics)
+    #[arg(long)]
+    step_times: bool,
     /// Append finished requests to a file in this directory (perf_metrics_output_dir), as releases without /perf_metrics
     #[arg(long, value_name = "DIR")]
     pub(crate) perf_metrics_dir: Option<PathBuf>,
@@ -107,6 +110,7 @@ impl Arguments {
         config.release = chosen.unwrap_or(config.release);
         config.statistics.events = self.kv_events;
         config.statistics.entries = !self.no_perf_metrics;
+        config.statistics.steps = self.step_times;
         config.load.is_watched = self.socket.is_some();
         let version = match (&self.release, config.release) {
             (Some(release), _) => release.clone(),

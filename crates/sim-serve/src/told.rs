@@ -7,7 +7,7 @@ use trtllm_sim::Engine;
 use trtllm_sim::cache::CacheCounts;
 use trtllm_sim::config::Release;
 use trtllm_sim::events::CacheEvent;
-use trtllm_sim::record::Record;
+use trtllm_sim::record::{Entry, Record, StepTimes};
 
 use crate::counts::Counts;
 use crate::options::is_since_1_3;
@@ -34,7 +34,8 @@ pub(crate) struct Told {
     /// Dropped from the full ring.
     lost: u64,
     lost_counts: Counts,
-    pub(crate) entries: u64,
+    entries: u64,
+    steps: StepSums,
     pub(crate) entries_lost: u64,
     pub(crate) entries_served: u64,
     /// Answers that are being sent.
@@ -51,6 +52,38 @@ pub(crate) struct Told {
     removed: [u64; 2],
     moved_to: [u64; 2],
     levels: HashMap<u64, usize>,
+}
+
+/// Of the steps of finished requests.
+#[derive(Debug, Default)]
+struct StepSums {
+    /// Seconds between two tokens, or two steps.
+    gaps: Vec<f64>,
+    /// Requests with steps of the phase, and seconds of their batches on the GPU: forward and sampling.
+    context: (u64, f64, f64),
+    generation: (u64, f64, f64),
+}
+
+impl StepSums {
+    fn add(&mut self, times: &StepTimes) {
+        let ended = times.context.last().into_iter().chain(&times.generation).map(|step| step.end);
+        self.gaps.extend(ended.clone().skip(1).zip(ended).map(|(after, before)| after - before));
+        for (sums, steps) in [(&mut self.context, &times.context), (&mut self.generation, &times.generation)] {
+            sums.0 += u64::from(!steps.is_empty());
+            sums.1 += steps.iter().map(|step| step.gpu_forward).sum::<f64>();
+            sums.2 += steps.iter().map(|step| step.gpu_sample).sum::<f64>();
+        }
+    }
+
+    fn json(&self) -> Value {
+        let within = |bound: f64| self.gaps.iter().filter(|gap| **gap <= bound).count();
+        let phase = |(requests, forward, sample): (u64, f64, f64)| json!({"requests": requests, "gpu_forward": forward, "gpu_sample": sample});
+        json!({
+            "gaps": self.gaps.len(), "gap_seconds": self.gaps.iter().sum::<f64>(),
+            "gaps_within": {"0.01": within(0.01), "0.025": within(0.025), "0.05": within(0.05)},
+            "context": phase(self.context), "generation": phase(self.generation),
+        })
+    }
 }
 
 /// A record that waits for a reader.
@@ -110,6 +143,14 @@ impl Told {
         let waiting = Waiting { text, counts, iter: record.iter, cache: record.cache.total };
         self.last = record;
         waiting
+    }
+
+    /// A request has ended.
+    pub(crate) fn entry(&mut self, entry: &Entry) {
+        self.entries += 1;
+        if let Some(times) = &entry.steps {
+            self.steps.add(times);
+        }
     }
 
     pub(crate) fn lost_records(&self) -> u64 {
@@ -182,7 +223,7 @@ impl Told {
             "served": self.handed_out.1.iterations, "cut": self.cut.0, "cut_iterations": self.cut.1.iterations,
             "handed_out": sums(&self.handed_out), "salvageable": sums(&self.salvageable),
             "perf_metrics": self.entries, "perf_metrics_lost": self.entries_lost,
-            "perf_metrics_served": self.entries_served,
+            "perf_metrics_served": self.entries_served, "steps": self.steps.json(),
             "active_requests": self.last.active - if self.is_cpp { 0 } else { self.last.completed }, "queued_requests": self.last.queued,
             "kv_cache_blocks": blocks(&self.last.cache.total),
             "kv_cache_blocks_first": self.first_cache.as_ref().map(blocks),

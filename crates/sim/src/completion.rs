@@ -2,7 +2,11 @@
 
 use crate::config::Role;
 use crate::engine::{Engine, Progress, Running};
+use crate::record::StepTime;
 use crate::scheduler::transfer_seconds;
+
+/// Share of the GPU's time in which it samples.
+const SAMPLING: f64 = 0.05;
 
 impl Engine {
     /// Gives the requests of a batch their tokens, and ends those that have all.
@@ -14,9 +18,15 @@ impl Engine {
         let tokens: u64 = running.batches.iter().map(|b| b.decoded + u64::from(b.work.context_requests)).sum();
         let seen = self.frontend.send(now, tokens);
         let mut first_tokens = 0;
+        let gpu_sample = running.gpu * SAMPLING;
+        let step = StepTime { start: running.start, end: now, gpu_forward: running.gpu - gpu_sample, gpu_sample };
         for index in 0..self.ranks.len() {
             let rank = &mut self.ranks[index];
             for request in rank.active.iter_mut().filter(|request| request.is_scheduled()) {
+                if self.config.statistics.steps {
+                    let times = request.step_times.get_or_insert_default();
+                    if request.step > 0 { &mut times.generation } else { &mut times.context }.push(step);
+                }
                 let made = if request.step > 0 {
                     request.filled += request.step;
                     request.steps += 1;

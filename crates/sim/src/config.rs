@@ -235,6 +235,8 @@ pub struct Statistics {
     pub interval: u64,
     pub rows: bool,
     pub entries: bool,
+    /// Entries have the times of their steps, as with `return_perf_metrics` of PyTorch.
+    pub steps: bool,
     pub events: bool,
 }
 
@@ -274,7 +276,14 @@ impl Default for Config {
             },
             startup: Vec::new(),
             faults: Vec::new(),
-            statistics: Statistics { enabled: true, interval: 1, rows: true, entries: true, events: false },
+            statistics: Statistics {
+                enabled: true,
+                interval: 1,
+                rows: true,
+                entries: true,
+                steps: false,
+                events: false,
+            },
             load: Load::default(),
             first_id: None,
             keeps_requests: true,

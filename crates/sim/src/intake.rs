@@ -232,6 +232,7 @@ impl Engine {
             accepted: request.accepted,
             prompt_tokens: request.arrival.prompt,
             output_tokens: request.generated,
+            steps: request.step_times.clone(),
         })
     }
 

@@ -104,4 +104,23 @@ pub struct Entry {
     pub accepted: u32,
     pub prompt_tokens: u32,
     pub output_tokens: u32,
+    /// If the engine measures them.
+    pub steps: Option<Box<StepTimes>>,
+}
+
+/// The steps of a request.
+#[derive(Debug, Clone, Default)]
+pub struct StepTimes {
+    /// Chunks of its prompt.
+    pub context: Vec<StepTime>,
+    pub generation: Vec<StepTime>,
+}
+
+/// A batch that a request was part of, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct StepTime {
+    pub start: f64,
+    pub end: f64,
+    pub gpu_forward: f64,
+    pub gpu_sample: f64,
 }

@@ -4,6 +4,7 @@ use crate::cache::CacheCounts;
 use crate::keys::Keys;
 use crate::load::Arrival;
 use crate::parts::RequestParts;
+use crate::record::StepTimes;
 
 /// Where a request is, by TensorRT-LLM's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +65,7 @@ pub(crate) struct Request {
     pub(crate) micro_batch: usize,
     pub(crate) transfer: Option<(f64, f64)>,
     pub(crate) parts: RequestParts,
+    pub(crate) step_times: Option<Box<StepTimes>>,
 }
 
 impl Request {
@@ -95,6 +97,7 @@ impl Request {
             micro_batch: 0,
             transfer: None,
             parts: RequestParts::default(),
+            step_times: None,
             arrival,
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::record::Entry;
+use crate::record::{Entry, StepTime, StepTimes};
 
 /// Which form of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,42 @@ pub enum Version {
 
 /// Seconds of the steady clock at virtual time 0. Upstream leaves out times that are not above zero.
 const STEADY: f64 = 1000.0;
+
+/// Of steps: upstream leaves the offset of other times out.
+const RAW_STEADY: f64 = 51_000.0;
+
+fn steps(of: &[StepTime]) -> Value {
+    let step = |(index, step): (usize, &StepTime)| {
+        // Sampling follows the forward pass, and takes its share of the batch.
+        let sampled = step.end - (step.end - step.start) * 0.05;
+        json!({
+            "iter": index + 1,
+            "forward_start_time": RAW_STEADY + step.start,
+            "forward_end_time": RAW_STEADY + sampled,
+            "sample_start_time": RAW_STEADY + sampled,
+            "sample_end_time": RAW_STEADY + step.end,
+            "token_time": RAW_STEADY + step.end,
+            "gpu_forward_time": step.gpu_forward * 1e3,
+            "gpu_sample_time": step.gpu_sample * 1e3,
+        })
+    };
+    of.iter().enumerate().map(step).collect()
+}
+
+/// `time_breakdown_metrics`. A phase without steps has no key.
+fn step_times(times: &StepTimes) -> Value {
+    let mut value = json!({});
+    if !times.context.is_empty() {
+        let sum = |of: fn(&StepTime) -> f64| times.context.iter().map(of).sum::<f64>() * 1e3;
+        value["ctx_chunk_metrics"] = steps(&times.context);
+        value["ctx_gpu_forward_time"] = json!(sum(|step| step.gpu_forward));
+        value["ctx_gpu_sample_time"] = json!(sum(|step| step.gpu_sample));
+    }
+    if !times.generation.is_empty() {
+        value["step_metrics"] = steps(&times.generation);
+    }
+    value
+}
 
 /// An entry as the worker writes it.
 #[must_use]
@@ -62,6 +98,9 @@ pub fn entry(entry: &Entry, version: Version) -> Value {
         return json!({"request_id": entry.id, "executorId": entry.id, "perf_metrics": metrics});
     }
     let mut line = json!({"request_id": entry.api_id, "perf_metrics": metrics, "status": "complete"});
+    if let Some(times) = &entry.steps {
+        line["time_breakdown_metrics"] = step_times(times);
+    }
     if entry.has_orchestrator_id {
         line["ctx_request_id"] = json!(entry.id);
         line["disagg_request_id"] = json!(entry.id);

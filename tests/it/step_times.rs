@@ -1,0 +1,65 @@
+//! Times of steps from end to end: a simulated engine measures each step of its requests, and the page must show the sums that the
+//! engine counted without writing or reading a line.
+
+use crate::support::daemon::Daemon;
+use crate::support::lookalike::{Lookalike, often_idle};
+use crate::support::{ensure, until};
+
+/// Prompts of several chunks.
+fn engine(more: &str) -> String {
+    often_idle(100) + "&max_num_tokens=256" + more
+}
+
+/// `gaps`: the family that has them.
+fn shows_the_times_of_steps(engine: &Lookalike, source: &str, gaps: &str) {
+    let daemon = Daemon::start(&["--source", source]);
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    engine.resume();
+    until(|| ensure(engine.truth().count("perf_metrics") >= 20, || "few requests have ended".to_owned()));
+    engine.stop();
+    let ended = engine.truth().count("perf_metrics");
+    let page = daemon.until(|page| {
+        let shown = page.find("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
+        ensure(shown == Some(ended as f64), || format!("{shown:?} of {ended} requests"))
+    });
+    let truth = engine.truth();
+    let near = |name: &str, labels: &[&str], meant: f64| {
+        let shown = page.get(name, labels);
+        assert!(meant > 0.0 && (shown - meant).abs() <= 1e-6 * meant, "{name} {labels:?}: {shown} is not {meant}");
+    };
+    let family = format!("nv_trt_llm_{gaps}_latency_seconds");
+    assert_eq!(page.count(&format!("{family}_count"), &[]), truth.count("steps/gaps"));
+    near(&format!("{family}_sum"), &[], truth.number("steps/gap_seconds"));
+    for bound in ["0.01", "0.025", "0.05"] {
+        let within = page.count(&format!("{family}_bucket"), &[&format!("le={bound}")]);
+        assert_eq!(within, truth.count(&format!("steps/gaps_within/{bound}")), "{bound}");
+    }
+    let other = if gaps == "inter_token" { "inter_step" } else { "inter_token" };
+    assert_eq!(page.find(&format!("nv_trt_llm_{other}_latency_seconds_count"), &[]).unwrap_or(0.0), 0.0);
+    assert_eq!(page.find("vllm:inter_token_latency_seconds_count", &[]), None, "no set of names was chosen");
+    for phase in ["context", "generation"] {
+        let label = format!("phase={phase}");
+        for work in ["forward", "sample"] {
+            let family = format!("nv_trt_llm_request_gpu_{work}_time_seconds");
+            assert_eq!(page.count(&format!("{family}_count"), &[&label]), truth.count(&format!("steps/{phase}/requests")));
+            near(&format!("{family}_sum"), &[&label], truth.number(&format!("steps/{phase}/gpu_{work}")));
+        }
+    }
+}
+
+#[test]
+fn steps_in_lines_give_the_time_between_tokens_and_of_the_gpu() {
+    let lines = tempfile::tempdir().unwrap();
+    let directory = lines.path().display().to_string();
+    let server = Lookalike::start_stopped(&engine(""), &["--step-times", "--perf-metrics-dir", &directory]);
+    shows_the_times_of_steps(&server, &format!("{}?perf_metrics_dir={directory}", server.source()), "inter_token");
+}
+
+#[test]
+fn steps_of_the_endpoint_give_the_same_and_under_speculation_the_time_between_steps() {
+    let server = Lookalike::start_stopped(&engine(""), &["--step-times"]);
+    shows_the_times_of_steps(&server, &server.source(), "inter_token");
+    let drafts = engine("&spec_draft_len=3&spec_acceptance=0.7");
+    let server = Lookalike::start_stopped(&drafts, &["--step-times"]);
+    shows_the_times_of_steps(&server, &server.source(), "inter_step");
+}
