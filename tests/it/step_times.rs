@@ -41,7 +41,10 @@ fn shows_the_times_of_steps(engine: &Lookalike, source: &str, gaps: &str) {
         let label = format!("phase={phase}");
         for work in ["forward", "sample"] {
             let family = format!("nv_trt_llm_request_gpu_{work}_time_seconds");
-            assert_eq!(page.count(&format!("{family}_count"), &[&label]), truth.count(&format!("steps/{phase}/requests")));
+            assert_eq!(
+                page.count(&format!("{family}_count"), &[&label]),
+                truth.count(&format!("steps/{phase}/requests"))
+            );
             near(&format!("{family}_sum"), &[&label], truth.number(&format!("steps/{phase}/gpu_{work}")));
         }
     }

@@ -167,7 +167,8 @@ impl Play {
         let mut batch = Batch::default();
         let records = step.records.iter().map(|record| write::record(record, self.release, EPOCH_US)).collect();
         trtllm_json::parse_records(array(records).as_bytes(), &mut batch).unwrap();
-        let entries = step.entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect();
+        let version = if self.release.is_cpp() { write::Version::Host } else { write::Version::V2 };
+        let entries = step.entries.iter().map(|entry| write::entry(entry, version)).collect();
         trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
         let events = step.events.iter().map(write::event).collect();
         trtllm_json::parse_kv_cache_events(array(events).as_bytes(), &mut batch).unwrap();
