@@ -342,3 +342,6 @@ impl<'a> Scheduler<'a> {
         self.blocks_left += freed;
     }
 }
+
+#[cfg(test)]
+mod bench_reports;
