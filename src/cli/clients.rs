@@ -49,7 +49,7 @@ pub struct DoctorArgs {
     #[command(flatten)]
     pub past: PastOptions,
 
-    /// Of a recording, only this engine: MODEL or MODEL/VERSION
+    /// Of a recording, only this engine: MODEL or MODEL:VERSION
     #[arg(long, value_name = "NAME", requires = "recording")]
     pub engine: Option<String>,
 

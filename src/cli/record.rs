@@ -24,7 +24,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FORMAT", default_value = "json")]
     pub format: ExportFormat,
 
-    /// Engine to print: MODEL or MODEL/VERSION. Default: all, one after the other
+    /// Engine to print: MODEL or MODEL:VERSION. Default: all, one after the other
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
 

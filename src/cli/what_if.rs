@@ -13,7 +13,7 @@ pub struct WhatIfArgs {
     #[command(flatten)]
     pub past: PastOptions,
 
-    /// The engine, if there are several: MODEL or MODEL:VERSION, of a recording MODEL/VERSION
+    /// The engine, if there are several: MODEL or MODEL:VERSION
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
 

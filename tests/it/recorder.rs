@@ -564,7 +564,7 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     let from_file = replayed_page(&format!("replay:{}?speed=max", file.to_str().unwrap()), iterations);
     assert_eq!(totals(&from_file), totals(&from_directory));
     // A span of time: only its lines, and what says what the engine is.
-    let later = export(&["--from", "1h", "--engine", "m/1"]);
+    let later = export(&["--from", "1h", "--engine", "m:1"]);
     assert_eq!(later.stdout, exported.stdout);
     let nothing = String::from_utf8(export(&["--until", "1h"]).stdout).unwrap();
     assert_eq!(nothing, "");
@@ -572,7 +572,7 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     assert_trace(&export(&["--format", "trace"]).stdout, &exported.stdout);
     let wrong = export(&["--engine", "x"]);
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("choose one of m/1"));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("choose one of m:1"));
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub struct PastEngine {
     next_judgement: i64,
 }
 
-/// Reads the recording of an engine up to a time, or to its end. `engine`: MODEL or MODEL/VERSION, or the only one. `option` is what
+/// Reads the recording of an engine up to a time, or to its end. `engine`: MODEL or MODEL:VERSION, or the only one. `option` is what
 /// chooses it, for messages.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ use trtllm_model::{
 use super::gpu::GpuReading;
 
 /// The version of the format.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// Bytes of the text of a counter, such as an HTTP status.
 const MAX_TEXT: usize = 64;
@@ -83,10 +83,10 @@ impl Header {
     /// As people choose an engine.
     #[must_use]
     pub fn engine(&self) -> String {
-        format!("{}/{}", self.model, self.version)
+        format!("{}:{}", self.model, self.version)
     }
 
-    /// Whether `name` is MODEL or MODEL/VERSION of the engine.
+    /// Whether `name` is MODEL or MODEL:VERSION of the engine.
     #[must_use]
     pub fn is_engine(&self, name: &str) -> bool {
         self.model == name || self.engine() == name

@@ -1,28 +1,24 @@
 //! Lines that differ from an earlier line in numbers only are kept as the differences of these numbers: records repeat all of
 //! their keys and most of their values. A packer and an unpacker see the same lines in the same order, and know no JSON.
 
-use std::io::{Error, ErrorKind, Result, Write as _};
+use std::io::{Error, ErrorKind, Result};
+
+use parts::{Parts, TEXT};
+use rows::Rows;
+
+mod parts;
+mod rows;
 
 /// Lines that later ones may resemble. The one that was not used for longest is replaced.
 const TEMPLATES: usize = 24;
 /// Longer lines are stored unchanged, and no later line refers to them. So memory stays bounded.
 const LONGEST: usize = 16 << 10;
-/// Marks of numbers in a template. JSON has none of these bytes.
-const WHOLE: u8 = 1;
-const DECIMAL: u8 = 2;
-const TEXT: u8 = 3;
-/// Digits behind the point of a [`DECIMAL`], and all digits that are counted with.
-const MICROS: usize = 6;
-const DIGITS: usize = 15;
-
-/// What a line consists of: its text with a mark for each number, and the numbers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Parts {
-    marked: Vec<u8>,
-    numbers: Vec<i64>,
-    /// Numbers of other notations, such as exponents.
-    texts: Vec<Vec<u8>>,
-}
+/// Stands for the rows of requests, which are packed after the rest of their line. JSON has no such byte.
+const ROWS: u8 = TEXT + 1;
+/// How a packed line begins: unchanged, unchanged but for its rows, or the number of its template from [`FIRST`] on.
+const UNCHANGED: u64 = 0;
+const WITH_ROWS: u64 = 1;
+const FIRST: u64 = 2;
 
 #[derive(Debug, Default)]
 struct Template {
@@ -44,13 +40,17 @@ struct Templates {
 #[derive(Debug, Default)]
 pub struct Packer {
     templates: Templates,
+    rows: Rows,
     parts: Parts,
+    /// A line without its rows.
+    rest: Vec<u8>,
 }
 
 /// Reads what a [`Packer`] wrote.
 #[derive(Debug, Default)]
 pub struct Unpacker {
     templates: Templates,
+    rows: Rows,
     parts: Parts,
 }
 
@@ -78,14 +78,32 @@ impl Templates {
 impl Packer {
     /// Appends a line, which has no line feed.
     pub fn pack(&mut self, line: &[u8], out: &mut Vec<u8>) {
-        let Self { templates, parts } = self;
-        let is_short = line.len() <= LONGEST && !line.iter().any(|byte| *byte <= TEXT);
+        let is_plain = !line.iter().any(|byte| *byte <= ROWS);
+        match rows::find(line).filter(|_| is_plain) {
+            Some((begin, rows)) => {
+                let length = rows.iter().map(|row| row.len() + 1).sum::<usize>() - 1;
+                let mut rest = std::mem::take(&mut self.rest);
+                rest.clear();
+                rest.extend_from_slice(&line[..begin]);
+                rest.push(ROWS);
+                rest.extend_from_slice(&line[begin + length..]);
+                self.pack_text(&rest, true, WITH_ROWS, out);
+                self.rest = rest;
+                self.rows.pack(&rows, out);
+            }
+            None => self.pack_text(line, is_plain, UNCHANGED, out),
+        }
+    }
+
+    fn pack_text(&mut self, line: &[u8], is_plain: bool, unchanged: u64, out: &mut Vec<u8>) {
+        let Self { templates, parts, .. } = self;
+        let is_short = is_plain && line.len() <= LONGEST;
         if is_short {
             parts.read(line);
         }
         let known = templates.all.iter().position(|template| is_short && template.parts.marked == parts.marked);
         let Some(index) = known else {
-            number(0, out);
+            number(unchanged, out);
             text(line, out);
             if is_short {
                 templates.add(parts);
@@ -93,7 +111,7 @@ impl Packer {
             return;
         };
         let Template { parts: before, changing, is_changing, .. } = templates.used(index);
-        number(1 + index as u64, out);
+        number(FIRST + index as u64, out);
         let first_new = changing.len();
         for (at, (now, before)) in parts.numbers.iter().zip(&before.numbers).enumerate() {
             if now != before && !is_changing[at] {
@@ -103,11 +121,7 @@ impl Packer {
         }
         number((changing.len() - first_new) as u64, out);
         changing[first_new..].iter().for_each(|at| number(*at as u64, out));
-        for at in changing.iter() {
-            let change = parts.numbers[*at].wrapping_sub(before.numbers[*at]);
-            // Small ones of both signs become small numbers.
-            number(((change << 1) ^ (change >> 63)).cast_unsigned(), out);
-        }
+        changing.iter().for_each(|at| signed(parts.numbers[*at].wrapping_sub(before.numbers[*at]), out));
         for (now, before) in parts.texts.iter().zip(&before.texts) {
             text(if now == before { b"" } else { now }, out);
         }
@@ -122,10 +136,24 @@ impl Unpacker {
     /// If no packer wrote it.
     pub fn unpack(&mut self, packed: &mut &[u8], line: &mut Vec<u8>) -> Result<()> {
         line.clear();
-        let Self { templates, parts } = self;
-        let Some(index) = take(packed)?.checked_sub(1) else {
+        let kind = take(packed)?;
+        self.unpack_text(kind, packed, line)?;
+        let rows = line.iter().position(|byte| *byte == ROWS).filter(|_| kind != UNCHANGED);
+        if let Some(at) = rows {
+            let after = line.split_off(at + 1);
+            line.pop();
+            self.rows.unpack(packed, line)?;
+            line.extend_from_slice(&after);
+        }
+        Ok(())
+    }
+
+    fn unpack_text(&mut self, kind: u64, packed: &mut &[u8], line: &mut Vec<u8>) -> Result<()> {
+        let Self { templates, parts, .. } = self;
+        let Some(index) = kind.checked_sub(FIRST) else {
             line.extend_from_slice(take_text(packed)?);
-            if line.len() <= LONGEST && !line.iter().any(|byte| *byte <= TEXT) {
+            let is_plain = |byte: &u8| *byte > ROWS || (*byte == ROWS && kind == WITH_ROWS);
+            if line.len() <= LONGEST && line.iter().all(is_plain) {
                 parts.read(line);
                 templates.add(parts);
             }
@@ -140,9 +168,7 @@ impl Unpacker {
             changing.push(new);
         }
         for at in changing.iter() {
-            let change = take(packed)?;
-            let change = (change >> 1).cast_signed() ^ -(change & 1).cast_signed();
-            parts.numbers[*at] = parts.numbers[*at].wrapping_add(change);
+            parts.numbers[*at] = parts.numbers[*at].wrapping_add(take_signed(packed)?);
         }
         for kept in &mut parts.texts {
             let changed = take_text(packed)?;
@@ -150,146 +176,8 @@ impl Unpacker {
                 changed.clone_into(kept);
             }
         }
-        parts.write(line)
+        parts::write(&parts.marked, parts.numbers.iter().copied(), &parts.texts, line)
     }
-}
-
-impl Parts {
-    fn read(&mut self, line: &[u8]) {
-        self.marked.clear();
-        self.numbers.clear();
-        self.texts.clear();
-        let (mut at, mut in_string) = (0, false);
-        while at < line.len() {
-            match line[at] {
-                b'"' => in_string = !in_string,
-                // What is escaped, also a quotation mark.
-                b'\\' if at + 1 < line.len() && !line[at + 1].is_ascii_digit() => {
-                    self.marked.push(b'\\');
-                    at += 1;
-                }
-                b'0'..=b'9' => {
-                    at += if in_string { self.read_in_string(&line[at..]) } else { self.read_number(&line[at..]) };
-                    continue;
-                }
-                b'-' if !in_string && line.get(at + 1).is_some_and(u8::is_ascii_digit) => {
-                    at += self.read_number(&line[at..]);
-                    continue;
-                }
-                _ => {}
-            }
-            self.marked.push(line[at]);
-            at += 1;
-        }
-    }
-
-    /// A number of JSON. Returns its length.
-    fn read_number(&mut self, rest: &[u8]) -> usize {
-        let is_part = |byte: &&u8| byte.is_ascii_digit() || b".+-eE".contains(*byte);
-        let length = rest.iter().take_while(is_part).count();
-        let text = &rest[..length];
-        let (mark, value) = match value(text) {
-            Some(value) => value,
-            None => {
-                self.texts.push(text.to_owned());
-                self.marked.push(TEXT);
-                return length;
-            }
-        };
-        self.marked.push(mark);
-        self.numbers.push(value);
-        length
-    }
-
-    /// Digits within a string, such as a time, with zeros in front. Their number is part of the template.
-    fn read_in_string(&mut self, rest: &[u8]) -> usize {
-        let length = rest.iter().take(DIGITS).take_while(|byte| byte.is_ascii_digit()).count();
-        self.marked.extend([WHOLE, length as u8]);
-        self.numbers.push(digits(&rest[..length]));
-        length
-    }
-
-    fn write(&self, line: &mut Vec<u8>) -> Result<()> {
-        let (mut numbers, mut texts) = (self.numbers.iter(), self.texts.iter());
-        let (mut marked, mut in_string) = (self.marked.iter().copied(), false);
-        while let Some(byte) = marked.next() {
-            match byte {
-                WHOLE | DECIMAL => {
-                    let number = *numbers.next().ok_or_else(invalid)?;
-                    match byte {
-                        WHOLE if in_string => {
-                            let width = usize::from(marked.next().ok_or_else(invalid)?);
-                            write!(line, "{number:0width$}")?;
-                        }
-                        WHOLE => write!(line, "{number}")?,
-                        _ => write_decimal(number, line)?,
-                    }
-                }
-                TEXT => line.extend_from_slice(texts.next().ok_or_else(invalid)?),
-                b'\\' => {
-                    line.push(byte);
-                    // Of an escaped digit the mark follows.
-                    if let Some(next) = marked.clone().next().filter(|next| *next > TEXT) {
-                        line.push(next);
-                        marked.next();
-                    }
-                }
-                _ => {
-                    in_string ^= byte == b'"';
-                    line.push(byte);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A number that is written in only one way, with its mark.
-fn value(text: &[u8]) -> Option<(u8, i64)> {
-    let unsigned = text.strip_prefix(b"-").unwrap_or(text);
-    let (whole, part) = match unsigned.iter().position(|byte| *byte == b'.') {
-        Some(point) => (&unsigned[..point], Some(&unsigned[point + 1..])),
-        None => (unsigned, None),
-    };
-    let part_digits = part.unwrap_or_default();
-    let is_plain = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
-    let is_shortest = whole == b"0" || !whole.starts_with(b"0");
-    let places = if part.is_some() { MICROS } else { 0 };
-    if whole.is_empty() || !is_shortest || whole.len() + places > DIGITS || !is_plain(whole) || !is_plain(part_digits) {
-        return None;
-    }
-    let mut value = digits(whole);
-    if part.is_some() {
-        let is_shortest = part_digits == b"0" || !part_digits.ends_with(b"0");
-        if part_digits.is_empty() || part_digits.len() > MICROS || !is_shortest {
-            return None;
-        }
-        value =
-            (0..MICROS).fold(value, |value, at| value * 10 + part_digits.get(at).map_or(0, |digit| digit_of(*digit)));
-    }
-    // -0 has no other way to be kept.
-    if value == 0 && unsigned.len() < text.len() {
-        return None;
-    }
-    let value = if unsigned.len() < text.len() { -value } else { value };
-    Some((if part.is_some() { DECIMAL } else { WHOLE }, value))
-}
-
-fn write_decimal(micros: i64, line: &mut Vec<u8>) -> Result<()> {
-    let sign = if micros < 0 { "-" } else { "" };
-    let micros = micros.unsigned_abs();
-    write!(line, "{sign}{}.{:06}", micros / 1_000_000, micros % 1_000_000)?;
-    let zeros = line.iter().rev().take(MICROS - 1).take_while(|byte| **byte == b'0').count();
-    line.truncate(line.len() - zeros);
-    Ok(())
-}
-
-fn digit_of(digit: u8) -> i64 {
-    i64::from(digit - b'0')
-}
-
-fn digits(text: &[u8]) -> i64 {
-    text.iter().fold(0, |value, digit| value * 10 + digit_of(*digit))
 }
 
 /// Seven bits a byte, the low ones first.
@@ -299,6 +187,11 @@ fn number(mut value: u64, out: &mut Vec<u8>) {
         value >>= 7;
     }
     out.push(value as u8);
+}
+
+/// Small ones of both signs become small numbers.
+fn signed(value: i64, out: &mut Vec<u8>) {
+    number(((value << 1) ^ (value >> 63)).cast_unsigned(), out);
 }
 
 fn text(text: &[u8], out: &mut Vec<u8>) {
@@ -317,6 +210,16 @@ fn take(packed: &mut &[u8]) -> Result<u64> {
         }
     }
     Err(invalid())
+}
+
+fn take_signed(packed: &mut &[u8]) -> Result<i64> {
+    let value = take(packed)?;
+    Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+}
+
+/// A number up to `most`.
+fn take_length(packed: &mut &[u8], most: usize) -> Result<usize> {
+    usize::try_from(take(packed)?).ok().filter(|length| *length <= most).ok_or_else(invalid)
 }
 
 fn take_text<'a>(packed: &mut &'a [u8]) -> Result<&'a [u8]> {

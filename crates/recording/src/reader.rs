@@ -61,7 +61,7 @@ pub fn engines(directory: &Path) -> Result<Vec<String>, OpenRecordingError> {
 }
 
 impl Reader {
-    /// Opens the recording of an engine: MODEL or MODEL/VERSION, or the only one. `option` is what chooses it, for messages.
+    /// Opens the recording of an engine: MODEL or MODEL:VERSION, or the only one. `option` is what chooses it, for messages.
     /// With `since_us`, begins with the segment that contains this time in microseconds since 1970 UTC.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Times of 1 µs. What engines write behind that are errors of their arithmetic, which compression cannot remove.
+//! Times of 1 µs, and ratios of requests with six digits. What engines write behind that are errors of their arithmetic, which
+//! compression cannot remove.
 
 use trtllm_model::perf_metrics::TimingMetrics;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats};
@@ -40,8 +41,14 @@ fn of_record(record: &mut IterationStats) {
 }
 
 fn of_rows(rows: Option<&mut [RequestStats]>) {
-    let transfers = rows.into_iter().flatten().filter_map(|row| row.dis_serving_stats.as_mut());
-    transfers.for_each(|transfer| milliseconds(&mut transfer.kv_cache_transfer_ms));
+    for row in rows.into_iter().flatten() {
+        for ratio in [&mut row.avg_num_decoded_tokens_per_iter, &mut row.kv_cache_hit_rate_per_request] {
+            *ratio = ratio.map(|ratio| rounded(ratio, 1e6));
+        }
+        if let Some(transfer) = &mut row.dis_serving_stats {
+            milliseconds(&mut transfer.kv_cache_transfer_ms);
+        }
+    }
 }
 
 fn of_entry(entry: &mut PerfMetricsEntry) {

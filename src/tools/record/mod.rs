@@ -41,7 +41,7 @@ pub(super) fn past(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -
 pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Model, ConfigError> {
     let mut engines = past(directory, at_us, engine)?;
     let (Some(past), true) = (engines.pop(), engines.is_empty()) else {
-        let why = "it has several engines; choose one with --engine MODEL/VERSION".to_owned();
+        let why = "it has several engines; choose one with --engine MODEL:VERSION".to_owned();
         return Err(ConfigError::Recording { path: directory.to_owned(), why });
     };
     let slot = past.slot();

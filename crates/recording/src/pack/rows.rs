@@ -1,0 +1,265 @@
+//! The rows of requests in a line. Most rows change as they changed before, such as by one more token, so a row is kept as its
+//! difference from what the row of the same request was expected to become. A run of expected rows is one number.
+
+use std::io::Result;
+use std::sync::Arc;
+
+use super::parts::{self, Parts};
+use super::{invalid, number, signed, take_length, take_signed, take_text, text};
+
+/// A line with more rows, or with a longer one, is packed without regard to rows. So memory stays bounded.
+const MOST: usize = 1024;
+const LONGEST: usize = 1 << 10;
+/// Kinds of rows, such as waiting and decoding ones.
+const KINDS: usize = 16;
+/// How the first row begins. So the first number of a row is the id of its request.
+const START: &[u8] = b"[{\"id\":";
+
+/// Rows until now.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// The last rows of each rank. Those that were used last are at the end.
+    lists: Vec<Vec<Row>>,
+    /// The last unexpected row of each kind. Those that were used last are at the beginning.
+    kinds: Vec<Row>,
+    parts: Parts,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Row {
+    marked: Arc<[u8]>,
+    numbers: Vec<Number>,
+    texts: Vec<Vec<u8>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Number {
+    value: i64,
+    /// What it is expected to change by.
+    change: i64,
+    /// What it changed by at last. A change that happened once, such as by a new block, is not expected again.
+    last: i64,
+}
+
+/// The rows of a line, which begin at this byte, with commas between them. `None` if it has none.
+pub(super) fn find(line: &[u8]) -> Option<(usize, Vec<&[u8]>)> {
+    let brackets = line.iter().enumerate().filter(|(_, byte)| **byte == b'[').map(|(at, _)| at);
+    let begin = brackets.into_iter().find(|at| line[*at..].starts_with(START))? + 1;
+    let (mut rest, mut rows) = (&line[begin..], Vec::new());
+    while rows.len() < MOST {
+        let (row, after) = rest.split_at(object_length(rest)?);
+        rows.push(row);
+        match after.split_first()? {
+            (b',', after) => rest = after,
+            (b']', _) => return Some((begin, rows)),
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn object_length(text: &[u8]) -> Option<usize> {
+    let (mut depth, mut in_string) = (0, false);
+    let mut bytes = text.iter().enumerate().take(LONGEST);
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'\\' => _ = bytes.next(),
+            b'"' => in_string = !in_string,
+            b'{' if !in_string => depth += 1,
+            b'}' if !in_string => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return (at > 0).then_some(at + 1);
+        }
+    }
+    None
+}
+
+impl Rows {
+    pub(super) fn pack(&mut self, rows: &[&[u8]], out: &mut Vec<u8>) {
+        let ids = [rows.first(), rows.last()].into_iter().flatten().filter_map(|row| {
+            self.parts.read(row);
+            self.parts.numbers.first().copied()
+        });
+        let lists = &self.lists;
+        let list = ids.into_iter().find_map(|id| lists.iter().rposition(|rows| rows.iter().any(|row| row.has_id(id))));
+        // Counted from the end, the rows of a rank are always at the same place.
+        number(list.map_or(0, |at| self.lists.len() - at) as u64, out);
+        number(rows.len() as u64, out);
+        let mut before = list.map(|at| self.lists.remove(at)).unwrap_or_default();
+        let (mut now, mut next, mut run) = (Vec::with_capacity(rows.len()), 0, 0);
+        for row in rows {
+            self.parts.read(row);
+            if let Some(row) = before.get_mut(next).filter(|row| row.is_expected(&self.parts)) {
+                now.push(std::mem::take(row).expected());
+                (next, run) = (next + 1, run + 1);
+                continue;
+            }
+            number(std::mem::take(&mut run), out);
+            let id = self.parts.numbers.first();
+            let distance = (0..before.len())
+                .find(|distance| id.is_some_and(|id| before[(next + distance) % before.len()].has_id(*id)));
+            number(distance.map_or(0, |distance| 1 + distance as u64), out);
+            let found = distance.map(|distance| (next + distance) % before.len());
+            let of_request = found.map(|found| std::mem::take(&mut before[found]));
+            next = found.map_or(next, |found| found + 1);
+            now.push(self.pack_row(of_request, row, out));
+        }
+        if run > 0 {
+            number(run, out);
+        }
+        self.keep(now);
+    }
+
+    /// Packs the row that was read.
+    fn pack_row(&mut self, of_request: Option<Row>, row: &[u8], out: &mut Vec<u8>) -> Row {
+        let Some(kind) = self.kinds.iter().position(|kind| *kind.marked == *self.parts.marked) else {
+            number(0, out);
+            text(row, out);
+            return self.add_kind();
+        };
+        number(1 + kind as u64, out);
+        let mut row = self.begin_row(kind, of_request);
+        let is_other = |(number, value): (&Number, &i64)| number.expected() != *value;
+        let others = row.numbers.iter().zip(&self.parts.numbers).filter(|both| is_other(*both)).count();
+        number(others as u64, out);
+        for (at, (number_before, value)) in row.numbers.iter_mut().zip(&self.parts.numbers).enumerate() {
+            let expected = number_before.expected();
+            if expected != *value {
+                number(at as u64, out);
+                signed(value.wrapping_sub(expected), out);
+            }
+            number_before.advance(*value);
+        }
+        for (before, now) in row.texts.iter_mut().zip(&self.parts.texts) {
+            text(if before == now { b"" } else { now }, out);
+            now.clone_into(before);
+        }
+        self.kinds[0].clone_from(&row);
+        row
+    }
+
+    /// Appends the rows to the line.
+    pub(super) fn unpack(&mut self, packed: &mut &[u8], line: &mut Vec<u8>) -> Result<()> {
+        let list = take_length(packed, self.lists.len())?;
+        let count = take_length(packed, MOST)?;
+        let mut before = if list > 0 { self.lists.remove(self.lists.len() - list) } else { Vec::new() };
+        let (mut now, mut next) = (Vec::new(), 0);
+        while now.len() < count {
+            for _ in 0..take_length(packed, count - now.len())? {
+                let row = before.get_mut(next).ok_or_else(invalid)?;
+                now.push(std::mem::take(row).expected());
+                next += 1;
+            }
+            if now.len() == count {
+                break;
+            }
+            let distance = take_length(packed, before.len())?;
+            let found = distance.checked_sub(1).map(|distance| (next + distance) % before.len());
+            let of_request = found.map(|found| std::mem::take(&mut before[found]));
+            next = found.map_or(next, |found| found + 1);
+            now.push(self.unpack_row(of_request, packed)?);
+        }
+        for (at, row) in now.iter().enumerate() {
+            if at > 0 {
+                line.push(b',');
+            }
+            parts::write(&row.marked, row.numbers.iter().map(|number| number.value), &row.texts, line)?;
+        }
+        self.keep(now);
+        Ok(())
+    }
+
+    fn unpack_row(&mut self, of_request: Option<Row>, packed: &mut &[u8]) -> Result<Row> {
+        let Some(kind) = take_length(packed, self.kinds.len())?.checked_sub(1) else {
+            self.parts.read(take_text(packed)?);
+            return Ok(self.add_kind());
+        };
+        let mut row = self.begin_row(kind, of_request);
+        let mut values: Vec<i64> = row.numbers.iter().map(|number| number.expected()).collect();
+        for _ in 0..take_length(packed, values.len())? {
+            let at = take_length(packed, values.len())?;
+            let value = values.get_mut(at).ok_or_else(invalid)?;
+            *value = value.wrapping_add(take_signed(packed)?);
+        }
+        row.numbers.iter_mut().zip(values).for_each(|(number, value)| number.advance(value));
+        for kept in &mut row.texts {
+            let changed = take_text(packed)?;
+            if !changed.is_empty() {
+                changed.clone_into(kept);
+            }
+        }
+        self.kinds[0].clone_from(&row);
+        Ok(row)
+    }
+
+    /// A row of a new kind: the one that was read.
+    fn add_kind(&mut self) -> Row {
+        let Parts { marked, numbers, texts } = &self.parts;
+        let numbers = numbers.iter().map(|value| Number { value: *value, ..Number::default() }).collect();
+        let row = Row { marked: marked.as_slice().into(), numbers, texts: texts.clone() };
+        self.kinds.insert(0, row.clone());
+        self.kinds.truncate(KINDS);
+        row
+    }
+
+    /// What a row of a kind is expected to be, of which the request's row may be known. The kind becomes the first one.
+    fn begin_row(&mut self, kind: usize, of_request: Option<Row>) -> Row {
+        self.kinds[..=kind].rotate_right(1);
+        let kind = &self.kinds[0];
+        match of_request {
+            Some(row) if row.marked == kind.marked => row,
+            Some(row) if row.numbers.len() == kind.numbers.len() => {
+                // A request that begins to decode goes on from its numbers, in the way of its new kind.
+                let numbers = row.numbers.iter().zip(&kind.numbers);
+                let numbers = numbers.map(|(row, kind)| Number { value: row.value, ..*kind }).collect();
+                Row { numbers, ..kind.clone() }
+            }
+            _ => kind.clone(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.lists.iter().chain([&self.kinds]).map(Vec::len).sum()
+    }
+
+    fn keep(&mut self, rows: Vec<Row>) {
+        self.lists.extend(Some(rows).filter(|rows| !rows.is_empty()));
+        while self.lists.iter().map(Vec::len).sum::<usize>() > MOST {
+            self.lists.remove(0);
+        }
+    }
+}
+
+impl Row {
+    fn has_id(&self, id: i64) -> bool {
+        self.numbers.first().is_some_and(|number| number.value == id)
+    }
+
+    fn is_expected(&self, now: &Parts) -> bool {
+        *self.marked == *now.marked
+            && self.texts == now.texts
+            && self.numbers.iter().zip(&now.numbers).all(|(number, now)| number.expected() == *now)
+    }
+
+    fn expected(mut self) -> Self {
+        self.numbers.iter_mut().for_each(|number| number.advance(number.expected()));
+        self
+    }
+}
+
+impl Number {
+    fn expected(self) -> i64 {
+        self.value.wrapping_add(self.change)
+    }
+
+    fn advance(&mut self, value: i64) {
+        let change = value.wrapping_sub(self.value);
+        if change == self.last {
+            self.change = change;
+        }
+        (self.value, self.last) = (value, change);
+    }
+}
