@@ -1,4 +1,4 @@
-//! `compare`: two exporters, and one exporter before and after a restart.
+//! `compare`: two exporters, one exporter before and after a restart, and two recordings.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -47,7 +47,9 @@ fn is_slower(comparison: &Value) {
 fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().to_str().unwrap();
-    let before = Daemon::start(&["--source", BEFORE, "--gpu", "off"]);
+    let past = tempfile::tempdir().unwrap();
+    let past = past.path().to_str().unwrap();
+    let mut before = Daemon::start(&["--source", BEFORE, "--gpu", "off", "--record.dir", past]);
     let known = settled(&before);
 
     // As the exporter keeps it after ten minutes, which a test does not wait for.
@@ -58,7 +60,7 @@ fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
     let engine = EngineName::new("tensorrt_llm", "1", "sim");
     let _best = files.begin().unwrap().add(&engine, Some(snapshot), Best::default(), now);
 
-    let after = Daemon::start(&["--source", AFTER, "--gpu", "off", "--record.dir", directory]);
+    let mut after = Daemon::start(&["--source", AFTER, "--gpu", "off", "--record.dir", directory]);
     settled(&after);
     let comparison = compare(&[&before.address, &after.address]);
     is_slower(&comparison);
@@ -85,4 +87,11 @@ fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && said.contains(why), "{sides:?}: {said}");
     }
+
+    // Their recordings have the same answer, without their exporters.
+    assert!(before.terminate().success() && after.terminate().success());
+    is_slower(&compare(&[past, directory]));
+    let error = run(&["compare", &format!("{past}@2001-01-01T00:00:00Z"), directory]);
+    assert_eq!(error.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&error.stderr).contains("it begins at"));
 }

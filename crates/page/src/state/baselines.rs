@@ -188,6 +188,22 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_panics_or_never_runs_does_not_stop_later_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = BaselineFiles::new(directory.path().to_owned(), RecorderCounts::default());
+        let writing = files.begin();
+        assert!(writing.is_some() && files.begin().is_none());
+        let panicked = std::thread::spawn(move || {
+            let _writing = writing;
+            panic!("planted");
+        });
+        assert!(panicked.join().is_err());
+        drop(files.begin().unwrap());
+        add(&files, "m", 1.0);
+        add(&files, "m", 2.0);
+    }
+
+    #[test]
     fn the_number_of_files_is_bounded_and_a_failed_write_is_counted() {
         let directory = tempfile::tempdir().unwrap();
         let counts = RecorderCounts::default();
