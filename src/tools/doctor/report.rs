@@ -60,20 +60,28 @@ impl Report {
                 false => writeln!(out, "{}: not read", exporter.url),
             };
         }
-        let at = |url: &str| if self.exporters.len() > 1 { format!(" at {url}") } else { String::new() };
+        // The heading of a recording begins with its engine.
+        let at = |url: &str, subject: &str| match self.exporters.len() > 1 && !url.starts_with(subject) {
+            true => format!(" at {url}"),
+            false => String::new(),
+        };
         let mut limited: Vec<_> = self.verdicts().filter(|(.., verdict)| verdict.severity > Severity::None).collect();
         limited.sort_by_key(|(.., verdict)| std::cmp::Reverse(verdict.severity));
         for (exporter, engine, verdict) in limited {
             let severity = verdict.severity.name().to_uppercase();
-            let title = format!("{severity} {}: engine {}{}", verdict.cause.name(), name(engine), at(&exporter.url));
+            let title = format!(
+                "{severity} {}: engine {}{}",
+                verdict.cause.name(),
+                name(engine),
+                at(&exporter.url, &name(engine))
+            );
             let _ = writeln!(out, "\n{title}");
             verdict_text(&mut out, verdict);
         }
         let findings = self.findings();
         for (exporter, finding) in &findings {
             let severity = finding.severity.name().to_uppercase();
-            // With one exporter, its name says nothing.
-            let at = if exporter.is_empty() || **exporter == finding.subject { String::new() } else { at(exporter) };
+            let at = if exporter.is_empty() { String::new() } else { at(exporter, &finding.subject) };
             let title = format!("{severity} {}: {} {}{at}", finding.rule, finding.kind.name(), finding.subject);
             let _ = writeln!(out, "\n{title}\n  {}", finding.says);
             evidence_text(&mut out, &finding.evidence);

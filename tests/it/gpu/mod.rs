@@ -8,3 +8,4 @@ mod monitoring;
 mod page;
 mod pods;
 mod readings;
+mod recorded;
