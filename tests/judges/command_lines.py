@@ -11,12 +11,12 @@ import subprocess
 import tempfile
 
 FENCE = re.compile(r"(?ms)^( *)```(\w*)\n(.*?)^ *```$")
-INLINE = re.compile(r"`((?:trtllm-exporter|\.ci/full|cargo bench|benches/\S+\.(?:py|sh)|tests/\S+\.(?:py|sh)) [^`]+)`")
+INLINE = re.compile(r"`((?:trtllm-exporter|\.ci/full|cargo bench|cargo test --package [\w-]+ \w+|benches/\S+\.(?:py|sh)|tests/\S+\.(?:py|sh)) [^`]+)`")
 # Of a file that only exists where the document is followed.
 MISSING = re.compile(r"No such file|cannot read the (file|certificates)|Permission denied")
 MEASURED = re.compile(r"(?i)\bmeasured\b")
 FIGURE = re.compile(r"\d ?(ms|µs|ns|KB|MB|MiB|GB|GiB|×|%|bytes per)(?!\w)")
-BENCHMARK = re.compile(r"\.ci/full [\w-]+|cargo bench|benches/[\w.-]+|cpp-bridge/benches/[\w.-]+|tests/[\w./-]+")
+BENCHMARK = re.compile(r"\.ci/full [\w-]+|cargo bench|cargo test --package [\w-]+ \w+|benches/[\w.-]+|cpp-bridge/benches/[\w.-]+|tests/[\w./-]+")
 OURS = ("tests/", ".ci/", "benches/", "deploy/", "cpp-bridge/", "examples/")
 
 

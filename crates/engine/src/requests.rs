@@ -269,6 +269,8 @@ impl RequestFold {
         self.recent.clear();
         self.attribution.restart();
         self.times_from_server = false;
+        // The new process may have other options.
+        self.rows = RequestRows::Unknown;
     }
 
     /// See [`super::EngineFold::resume`]. The next page of trtllm-serve is a new baseline.
@@ -604,5 +606,16 @@ mod tests {
         assert_eq!(counted(&fold), (1, 1, 1));
         fold.absorb_perf_metrics(&entry(), now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (2, 2, 2));
+    }
+
+    #[test]
+    fn a_restarted_engine_without_rows_has_its_lengths_from_entries() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        let row = RequestStats { stage: Some(RequestStage::Complete), ..RequestStats::default() };
+        fold.absorb_row(&row, None, false, now);
+        fold.restart();
+        fold.absorb_perf_metrics(&entry(), now);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        assert_eq!(counted(&fold), (1, 1, 1));
     }
 }

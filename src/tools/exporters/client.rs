@@ -212,12 +212,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_was_copied_makes_no_other_client_wait() {
-        let connection = server(15 << 20).await;
+        let connection = server(7 << 20).await;
         let target = targets(&connection).await.unwrap().remove(0);
         let mut clients = [target.client(), target.client(), target.client()];
         for client in &mut clients {
             let body = client.get("/").await.map_err(|failure| failure.to_string());
-            assert_eq!(body.map(|body| body.len()), Ok(15 << 20));
+            assert_eq!(body.map(|body| body.len()), Ok(7 << 20));
         }
     }
 
