@@ -435,10 +435,10 @@ fn the_engine_of_a_recording_is_chosen_and_hostile_names_stay_in_the_directory()
     assert!(files(&directory).iter().all(|file| mode(file) == 0o600));
     for (at, engine) in names.iter().enumerate() {
         assert_eq!(replay(&directory, Some(engine)).0.totals.iterations, at as u64 + 1, "{engine:?}");
-        assert_eq!(replay(&directory, Some(&format!("{engine}/1"))).0.totals.iterations, at as u64 + 1, "{engine:?}");
+        assert_eq!(replay(&directory, Some(&format!("{engine}:1"))).0.totals.iterations, at as u64 + 1, "{engine:?}");
     }
     let error = |engine| Reader::open(&directory, engine, "--engine", None).unwrap_err().to_string();
-    assert!(error(None).contains("choose one with --engine") && error(None).contains("recorder.lock/1"));
+    assert!(error(None).contains("choose one with --engine") && error(None).contains("recorder.lock:1"));
     assert!(error(Some("x")).contains("no engine \"x\""));
     let empty = tempfile::tempdir().unwrap();
     let error = Reader::open(empty.path(), None, "--engine", None).unwrap_err();

@@ -7,7 +7,7 @@ use allocation_counter::{AllocationInfo, measure};
 use trtllm_http::views::api;
 use trtllm_model::{EngineName, IterationStats};
 use trtllm_page::state::{RECENT_RECORDS, State};
-use trtllm_recording::{directory, frame, pack::Packer};
+use trtllm_recording::{FORMAT, directory, frame, pack::Packer};
 use trtllm_service::file_text;
 use trtllm_sources::prometheus_text::{MAX_PAGE, parse_server_metrics};
 use trtllm_sources::replay::{Pace, Replay};
@@ -85,9 +85,9 @@ fn a_replay_takes_the_memory_of_its_longest_line_and_not_that_of_its_file() {
         assert!(bytes(allocated.bytes_max) <= LIMIT, "{} bytes for {:.40}", allocated.bytes_max, text);
     }
     let line = |item: &str| format!(r#"{{"us":1,"clock_us":1,"model":"m","version":"1",{item}}}"#);
-    let header = line(
-        r#""recording":{"format":2,"exporter":"x","session":1,"model":"m","version":"1","labels":[],"source":"test"}"#,
-    );
+    let header = line(&format!(
+        r#""recording":{{"format":{FORMAT},"exporter":"x","session":1,"model":"m","version":"1","labels":[],"source":"test"}}"#
+    ));
     let record = line(r#""record":{"iter":7,"numActiveRequests":1}"#);
     for (lines, expected) in [(vec![record; 300_000], 300_000), (vec!["x".repeat(500 << 20)], 0)] {
         let (path, _) = directory::create(&recorded, 1, "m").unwrap();
