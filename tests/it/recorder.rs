@@ -460,6 +460,7 @@ fn totals(page: &Page) -> Vec<(String, f64)> {
 /// Equal, but for times, which are recorded in whole microseconds.
 fn assert_totals(replayed: &[(String, f64)], recorded: &[(String, f64)]) {
     assert_eq!(replayed.len(), recorded.len());
+    let mut wrong = Vec::new();
     for ((series, value), (expected, truth)) in replayed.iter().zip(recorded) {
         let is_time = ["seconds", "duration", "_us", "time", "_sum"].iter().any(|part| name_of(series).contains(part));
         // A time at the bound of a bucket may be on its other side.
@@ -468,8 +469,11 @@ fn assert_totals(replayed: &[(String, f64)], recorded: &[(String, f64)]) {
             false if is_time => 1e-4 * truth.abs().max(1.0),
             false => 0.0,
         };
-        assert!(series == expected && (value - truth).abs() <= off, "{series}: {value}, not {truth}");
+        if series != expected || (value - truth).abs() > off {
+            wrong.push(format!("{series}: {value}, not {truth}"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// A row for each line, whose sums are the counters.

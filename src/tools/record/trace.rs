@@ -157,8 +157,10 @@ impl Engine {
             }
         }
         // The overlap scheduler works on two iterations at once. Events of a track must not overlap.
-        let before = self.ends.insert(rank, end).unwrap_or(i64::MIN);
-        let began = (end - latency_us(record)).max(before).min(end);
+        let before = self.ends.get(&rank).copied().unwrap_or(i64::MIN);
+        let end = end.max(before);
+        let began = (end - latency_us(record)).max(before);
+        self.ends.insert(rank, end);
         let batch = record.inflight_batching_stats.as_ref();
         let context = batch.and_then(|batch| batch.num_context_requests).unwrap_or(0);
         let generation = batch.and_then(|batch| batch.num_gen_requests).unwrap_or(0);

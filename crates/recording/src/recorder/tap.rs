@@ -138,6 +138,9 @@ impl EngineRecorder {
 
 impl Drop for EngineRecorder {
     fn drop(&mut self) {
+        // A replay ends with the same poll as the engine: requests may have waited for its time.
+        self.add_skipped();
+        self.end();
         self.queue.send(Message::Left { engine: self.engine });
     }
 }
