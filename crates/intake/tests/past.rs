@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use trtllm_intake::past::engine_at;
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::ErrorKind;
@@ -21,6 +23,7 @@ use trtllm_sim::config::Config;
 use trtllm_sim::scenario::find;
 use trtllm_sim::{Engine, write};
 use trtllm_sources::{Batch, Presence, SourceError, trtllm_json};
+use trtllm_what_if::Present;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
 /// Of polls.
@@ -40,8 +43,9 @@ fn judged(state: &State, at_us: i64) -> Judged {
     (at_us, verdict.map(|verdict| (verdict.cause.name(), verdict.says)), rules)
 }
 
-/// Runs an engine for some seconds of virtual time and records it. Returns each judgement.
-fn record(config: &Config, seconds: f64, directory: &Path) -> Vec<Judged> {
+/// Runs an engine for some seconds of virtual time and records it. Returns each judgement, and what questions about the engine know
+/// at the last judgement.
+fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, Present) {
     let counts = RecorderCounts::default();
     let limits = RecorderConfig { directory: directory.to_owned(), max_size: 64 << 20, max_age: None };
     let recorder = Recorder::start(limits, counts.clone()).unwrap();
@@ -55,7 +59,7 @@ fn record(config: &Config, seconds: f64, directory: &Path) -> Vec<Judged> {
     let start = Instant::now() + Duration::from_secs(86_400);
     let (mut engine, mut next, mut found, mut sent) = (Engine::new(config.clone(), 7), Some(0.0), Vec::new(), 0);
     let (mut throttled, mut now, mut judgement) = ([0; 2], 0.0, SLOT);
-    let mut about = Some(about(config));
+    let (mut about, mut present) = (Some(about(config)), Present::default());
     while now < seconds {
         now += INTERVAL;
         let mut batch = Batch::default();
@@ -83,13 +87,33 @@ fn record(config: &Config, seconds: f64, directory: &Path) -> Vec<Judged> {
             slot.publish_gpus(Some(EngineGpus { uuids: vec!["GPU-0".to_owned()], ..EngineGpus::default() }));
             state.judge(now, moment.unix_us as f64 / 1e6);
             found.push(judged(&state, moment.unix_us));
+            present = slot.with_judged(|judged| Present::of(intake.fold(), &judged.window));
             judgement += SLOT;
         }
     }
     drop(intake);
     recorder.stop(Duration::from_secs(60));
     assert_eq!((counts.items_dropped(), counts.errors()), (0, 0));
-    found
+    (found, present)
+}
+
+/// Panics if the numbers of two values differ by more than the rounding of a recording.
+fn assert_alike(one: &Value, other: &Value, path: &str) {
+    match (one, other) {
+        (Value::Object(fields), Value::Object(others)) => {
+            assert!(fields.keys().eq(others.keys()), "{path}: {one} and {other}");
+            fields.iter().for_each(|(key, field)| assert_alike(field, &others[key], &format!("{path}.{key}")));
+        }
+        (Value::Array(values), Value::Array(others)) => {
+            assert_eq!(values.len(), others.len(), "{path}");
+            values.iter().zip(others).for_each(|(value, other)| assert_alike(value, other, path));
+        }
+        (Value::Number(_), Value::Number(_)) => {
+            let (one, other) = (one.as_f64().unwrap(), other.as_f64().unwrap());
+            assert!((one - other).abs() <= 1e-3 * one.abs() + 2e-6, "{path}: {one} and {other}");
+        }
+        _ => assert_eq!(one, other, "{path}"),
+    }
 }
 
 fn about(config: &Config) -> EngineAbout {
@@ -137,7 +161,7 @@ fn gpu(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> GpuReading {
 }
 
 #[test]
-fn a_recording_has_the_verdict_that_its_exporter_had_at_that_time() {
+fn a_recording_has_the_verdict_and_the_costs_that_its_exporter_had_at_that_time() {
     let scenarios = [
         "batch-limit",
         "kv-capacity",
@@ -155,7 +179,7 @@ fn a_recording_has_the_verdict_that_its_exporter_had_at_that_time() {
             scope.spawn(move || {
                 let folder = tempfile::tempdir().unwrap();
                 let scenario = find(name).unwrap();
-                let live = record(&scenario.config, 130.0, folder.path());
+                let (live, present) = record(&scenario.config, 130.0, folder.path());
                 let causes: Vec<_> =
                     live.iter().map(|(_, verdict, _)| verdict.as_ref().map(|verdict| verdict.0)).collect();
                 assert!(causes.contains(&Some(scenario.cause)), "{name}: {causes:?}");
@@ -167,6 +191,13 @@ fn a_recording_has_the_verdict_that_its_exporter_had_at_that_time() {
                     let of = |verdict: &Option<(&'static str, String)>| verdict.as_ref().map(|verdict| verdict.0);
                     assert_eq!(of(&found.1), of(cause), "{name} after {at} judgements: {found:?}, not {cause:?}");
                     assert_eq!(&found.2, rules, "{name} after {at} judgements");
+                    if at == live.len() - 1 {
+                        let past = past.slot().with_judged(|judged| Present::of(past.fold(), &judged.window));
+                        // The windows of the last minutes begin at other seconds.
+                        let of = |of: &Present| serde_json::to_value((&of.limits, &of.prices, &of.equal_work)).unwrap();
+                        assert!(present.equal_work.len() > 5, "{name}: {present:?}");
+                        assert_alike(&of(&present), &of(&past), name);
+                    }
                 }
             });
         }
@@ -178,7 +209,7 @@ fn an_engine_that_is_gone_is_unavailable_in_its_recording_and_a_time_without_rec
     let folder = tempfile::tempdir().unwrap();
     let mut config = find("batch-limit").unwrap().config;
     config.faults = vec![trtllm_sim::config::Fault::Restart { at: 60.0, seconds: 1000.0 }];
-    let live = record(&config, 260.0, folder.path());
+    let (live, _) = record(&config, 260.0, folder.path());
     let (at_us, verdict, _) = live.last().unwrap();
     assert_eq!(verdict.as_ref().unwrap().0, "unavailable");
     let past = engine_at(folder.path(), Some("m:1"), "--engine", None).unwrap();
