@@ -148,7 +148,8 @@ impl Rest {
 }
 
 impl Budget {
-    /// A budget of `own` bytes and what is left of the rest. Who asks for more than that and is alone gets what there is.
+    /// A budget of `own` bytes and what is left of the rest. A peer that asks for more gets all that is left, if no
+    /// other peer holds any of the `own` bytes.
     #[must_use]
     pub const fn new(own: usize, rest: &'static Rest) -> Self {
         let table = Table { held: 0, places: Vec::new(), waiting: VecDeque::new() };
@@ -215,7 +216,7 @@ impl Budget {
         if self.add(table, peer, bytes, Rest::try_take) {
             return Some(bytes);
         }
-        // It is longer than the own share.
+        // Without this, what is longer than the own share might never be served.
         is_alone.then(|| {
             let there_is = self.own + self.rest.take_up_to(bytes - self.own);
             table.held += there_is;
@@ -235,7 +236,7 @@ impl Budget {
         fits
     }
 
-    /// Takes the bytes if this one is first. If it is first and there is no room, a slow peer is cut.
+    /// Takes the bytes if it is this peer's turn. If there is no room for them, cuts a slow peer.
     fn serve(&self, waiting: &Arc<Waiting>, bytes: usize) -> Option<usize> {
         let mut table = self.table.lock();
         let first = table.waiting.iter().min_by_key(|other| other.peer.rank());
@@ -399,7 +400,7 @@ mod tests {
         assert!(is_ready(budget.take(&peer, 30 * KIB)).await);
         drop(all);
         assert_eq!((budget.held(), peer.held.load(Relaxed)), (0, 0));
-        // Who asks for more than the limit gets it all, if nobody has any of it.
+        // A peer that asks for more than the limit gets the whole limit, if no other peer holds any of it.
         let whole = budget.try_take(&peer, 200 * KIB);
         assert_eq!((whole.as_ref().map(Held::bytes), budget.held()), (Some(100 * KIB), 100 * KIB));
         assert!(budget.try_take(&peer, 1).is_none());

@@ -64,7 +64,11 @@ async fn kept(state: &State, engine: Arc<EngineSlot>, at: At) -> Result<Option<V
     };
     match tokio::time::timeout(PATIENCE, read).await {
         Err(_) => Ok(None),
-        Ok(read) => read.ok().flatten().map(Some).ok_or_else(|| nothing("nothing is kept of this time")),
+        Ok(read) => read.ok().flatten().map(Some).ok_or_else(|| {
+            nothing(
+                "nothing is kept of this time; an engine is kept after ten minutes of work, so ask for a later time",
+            )
+        }),
     }
 }
 

@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// Whether the C++ Executor has written the record because its last request has ended. It is no iteration.
+    /// Whether this is the extra record that the C++ Executor writes when its last request ends. No iteration belongs to it.
     fn is_flush(&self, record: &Record) -> bool {
         self.engine.config().release.is_cpp() && record.work.scheduled == 0
     }
