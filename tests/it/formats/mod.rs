@@ -1,6 +1,8 @@
 //! Reads every format of the page with the programs that read it in practice: promtool, both parsers of the Python client,
 //! Go's expfmt, and Prometheus servers, whose databases must contain the same values.
 
+mod stored;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +13,6 @@ use trtllm_page::metrics::catalog::{CATALOG, Metric, MetricKind};
 use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::http::request;
-use crate::support::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
 use crate::support::sessions::{DETERMINISTIC, run_on_page, two_engines, two_engines_and_two_gpus};
 use crate::support::standin::Standin;
 use crate::support::{ensure, expfmt, until};
@@ -192,49 +193,66 @@ fn everything() -> (Daemon, Standin) {
     two_engines_and_two_gpus(&["--metrics.compat", "trtllm,vllm,triton-core,dcgm,spec"])
 }
 
+/// The page without what is judged anew every few seconds, once its types, exemplars and native buckets are those of the format.
+fn checked(mut page: ParsedPage, format: &FormatCase) -> ParsedPage {
+    page.samples.retain(|(name, _), _| !is_judged(name));
+    page.kinds.retain(|name, _| !is_judged(name));
+    let wanted = |name: &str| match metric(name).kind {
+        MetricKind::Gauge => "gauge",
+        MetricKind::Counter => "counter",
+        MetricKind::LegacyCounter => format.legacy,
+        MetricKind::Histogram => "histogram",
+    };
+    for (name, kind) in &page.kinds {
+        assert_eq!(kind, wanted(name), "{name} in {}", format.content_type);
+    }
+    assert_eq!(page.exemplars.contains("nv_trt_llm_e2e_request_latency_seconds"), format.exemplars);
+    assert_eq!(page.exemplars.is_empty(), !format.exemplars, "{:?}", page.exemplars);
+    let ours = page.samples.iter().filter(|((name, _), _)| {
+        let count = name.strip_suffix("_count").and_then(|name| CATALOG.iter().find(|m| m.name == name));
+        format.native && count.is_some_and(Metric::has_native_buckets)
+    });
+    let ours: BTreeMap<Series, f64> = ours.map(|(series, value)| (series.clone(), *value)).collect();
+    // Our histograms, and no others, have as many observations in native buckets as in classic ones.
+    assert_eq!(page.native, ours, "{}", format.content_type);
+    page
+}
+
 #[test]
 fn all_programs_read_the_same_series_and_values_from_all_formats() {
     let (daemon, _gpus) = everything();
     let still = format!("{DETERMINISTIC}&collect[]=gpu&collect[]=compat");
-    let mut first: Option<ParsedPage> = None;
-    for format in &FORMATS {
-        let pages = parse_with_all(&daemon, &still, format);
-        assert_eq!(pages.len(), usize::from(format.python.is_some()) + usize::from(format.expfmt), "{}", format.accept);
-        for mut page in pages {
-            page.samples.retain(|(name, _), _| !is_judged(name));
-            page.kinds.retain(|name, _| !is_judged(name));
-            let wanted = |name: &str| match metric(name).kind {
-                MetricKind::Gauge => "gauge",
-                MetricKind::Counter => "counter",
-                MetricKind::LegacyCounter => format.legacy,
-                MetricKind::Histogram => "histogram",
-            };
-            for (name, kind) in &page.kinds {
-                assert_eq!(kind, wanted(name), "{name} in {}", format.content_type);
-            }
-            assert_eq!(page.exemplars.contains("nv_trt_llm_e2e_request_latency_seconds"), format.exemplars);
-            assert_eq!(page.exemplars.is_empty(), !format.exemplars, "{:?}", page.exemplars);
-            let ours: BTreeMap<Series, f64> = page
-                .samples
-                .iter()
-                .filter(|((name, _), _)| {
-                    let count = name.strip_suffix("_count").and_then(|name| CATALOG.iter().find(|m| m.name == name));
-                    format.native && count.is_some_and(Metric::has_native_buckets)
-                })
-                .map(|(series, value)| (series.clone(), *value))
-                .collect();
-            // Our histograms, and no others, have as many observations in native buckets as in classic ones.
-            assert_eq!(page.native, ours, "{}", format.content_type);
-            match &first {
-                None => first = Some(page),
-                Some(first) => {
-                    assert!(first.samples == page.samples, "{}", format.content_type);
-                    assert!(first.kinds.keys().eq(page.kinds.keys()), "{}", format.content_type);
-                }
+    // Parts of request times appear some seconds after the records: a page that changes between two formats is read again.
+    let page = until(|| {
+        let mut first: Option<ParsedPage> = None;
+        for format in &FORMATS {
+            let pages = parse_with_all(&daemon, &still, format);
+            let readers = usize::from(format.python.is_some()) + usize::from(format.expfmt);
+            ensure(pages.len() == readers, || format!("{}: encodings differ", format.content_type))?;
+            for page in pages {
+                let page = checked(page, format);
+                let Some(first) = &first else {
+                    first = Some(page);
+                    continue;
+                };
+                let differing = |((name, labels), value): (&Series, &f64)| {
+                    let shown = page.samples.get(&(name.clone(), labels.clone()));
+                    (shown != Some(value)).then(|| format!("{name}{labels:?} {value} {shown:?}"))
+                };
+                let differing: Vec<String> = first.samples.iter().filter_map(differing).collect();
+                let alike = differing.is_empty() && first.samples.len() == page.samples.len();
+                ensure(alike && first.kinds.keys().eq(page.kinds.keys()), || {
+                    format!(
+                        "{}: {} series, not {}: {differing:?}",
+                        format.content_type,
+                        page.samples.len(),
+                        first.samples.len()
+                    )
+                })?;
             }
         }
-    }
-    let page = first.unwrap();
+        Ok(first.unwrap())
+    });
     assert!(page.kinds.len() > 100 && page.samples.len() > 1000, "{} {}", page.kinds.len(), page.samples.len());
     // A label value that needs escaping arrives unchanged.
     let model =
@@ -286,37 +304,6 @@ fn compatibility_name_sets_do_not_change_tritons_families() {
     }
 }
 
-/// One way to scrape: the server, its flags, the settings of the job, and what its database must then contain.
-struct Scrape {
-    server: fn() -> std::path::PathBuf,
-    flags: &'static [&'static str],
-    job: &'static str,
-    legacy: &'static str,
-    classic: bool,
-    native: bool,
-    exemplars: bool,
-}
-
-const NATIVE: &[&str] = &["--enable-feature=native-histograms,exemplar-storage"];
-const OPENMETRICS_2: Scrape = Scrape {
-    server: prometheus_2,
-    flags: &["--enable-feature=exemplar-storage"],
-    job: "",
-    legacy: "unknown",
-    classic: true,
-    native: false,
-    exemplars: true,
-};
-const PROTOBUF_3: Scrape = Scrape {
-    server: prometheus_3,
-    flags: NATIVE,
-    job: "always_scrape_classic_histograms: true, scrape_protocols: [PrometheusProto]",
-    legacy: "counter",
-    classic: true,
-    native: true,
-    exemplars: true,
-};
-
 /// The verdict is judged anew every five seconds, between two readings of a page.
 fn is_judged(name: &str) -> bool {
     let others = [
@@ -327,117 +314,4 @@ fn is_judged(name: &str) -> bool {
         "tokens_per_joule_of_reference_ratio",
     ];
     name.starts_with("nv_trt_llm_limited_by") || others.iter().any(|other| name == format!("nv_trt_llm_{other}"))
-}
-
-fn prometheus_stores_the_page(scrape: &Scrape) {
-    let daemon = two_engines(&[]);
-    let page = parse_output(&{
-        let mut python = Command::new(support::python());
-        python.arg(support::root().join("tests/judges/parse_page.py")).arg("text");
-        run_on_page(&mut python, daemon.text(DETERMINISTIC).as_bytes()).1
-    });
-    let more = if scrape.job.is_empty() { String::new() } else { format!(", {}", scrape.job) };
-    let config = format!(
-        "global: {{scrape_interval: 1s, scrape_timeout: 900ms}}\nscrape_configs:\n\
-         - {{job_name: page, params: {{'collect[]': [triton, engine]}}, static_configs: [{{targets: ['{}']}}]{more}}}\n",
-        daemon.address
-    );
-    let prometheus = Prometheus::with(&(scrape.server)(), &config, scrape.flags);
-    prometheus.until_up();
-    // On a busy machine a late scrape leaves a gap until the next one, so all series are read at one point in time.
-    let (stored, stored_at) = until(|| {
-        let at = now();
-        let query = [("query", "{job=\"page\"}"), ("time", &at.to_string())];
-        let stored = prometheus.api("query", &query)["result"].clone();
-        ensure(stored.as_array().is_some_and(|stored| stored.len() > 100), || "no series are stored yet".to_owned())?;
-        Ok((stored, at))
-    });
-    let (mut samples, mut native) = (BTreeMap::new(), BTreeMap::new());
-    for series in stored.as_array().unwrap() {
-        let mut labels = labels(&series["metric"]);
-        let name = labels.remove("__name__").unwrap();
-        if name == "up" || name.starts_with("scrape_") || is_judged(&name) {
-            continue;
-        }
-        assert_eq!((labels.remove("job").as_deref(), labels.remove("instance").is_some()), (Some("page"), true));
-        let number = |value: &Value| value.as_str().unwrap().parse::<f64>().unwrap();
-        if series["histogram"].is_null() {
-            samples.insert((name, labels), number(&series["value"][1]));
-        } else {
-            let histogram = &series["histogram"][1];
-            native.insert((format!("{name}_count"), labels.clone()), number(&histogram["count"]));
-            native.insert((format!("{name}_sum"), labels), number(&histogram["sum"]));
-        }
-    }
-    let ours = |name: &str| {
-        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-        CATALOG.iter().any(|metric| metric.name == family && metric.has_native_buckets())
-    };
-    let classic = |((name, _), _): &(&Series, &f64)| scrape.classic || !ours(name);
-    let steady = |((name, _), _): &(&Series, &f64)| !is_judged(name);
-    let wanted: BTreeMap<&Series, &f64> = page.samples.iter().filter(classic).filter(steady).collect();
-    let differing = samples.iter().zip(&wanted).find(|(stored, shown)| stored != &(*shown.0, *shown.1));
-    assert_eq!((samples.len(), differing), (wanted.len(), None));
-    let counted = |((name, _), _): &(&Series, &f64)| scrape.native && ours(name) && !name.ends_with("_bucket");
-    assert_eq!(native.iter().collect::<BTreeMap<_, _>>(), page.samples.iter().filter(counted).collect());
-
-    let metadata = prometheus.api("targets/metadata", &[("metric", "nv_trt_llm_disaggregated_serving_metrics")]);
-    assert_eq!(metadata[0]["type"], scrape.legacy);
-    let shown = "nv_trt_llm_e2e_request_latency_seconds_bucket";
-    let shown = if scrape.classic { shown } else { "nv_llm_input_token_len_bucket" };
-    let span = [("query", shown), ("start", "0"), ("end", "9999999999")];
-    let examples = prometheus.api("query_exemplars", &span);
-    let examples = examples.as_array().unwrap();
-    assert_eq!(examples.is_empty(), !scrape.exemplars || !scrape.classic, "{examples:?}");
-    for example in examples.iter().flat_map(|series| series["exemplars"].as_array().unwrap()) {
-        assert!(example["labels"]["request_id"].as_str().unwrap().parse::<u64>().is_ok(), "{example}");
-    }
-    if scrape.native {
-        // Native and classic buckets give about the same median.
-        let median = |histogram: &str| {
-            let query = format!("max(histogram_quantile(0.5, {histogram}))");
-            prometheus.value(&query, Some(stored_at)).unwrap()
-        };
-        let fine = median("nv_trt_llm_iteration_latency_seconds");
-        assert!((0.0005..0.5).contains(&fine), "a median of {fine} s");
-        if scrape.classic {
-            let coarse = median("nv_trt_llm_iteration_latency_seconds_bucket");
-            assert!(
-                (0.4..2.5).contains(&(fine / coarse)),
-                "{fine} s from native buckets, {coarse} s from classic buckets"
-            );
-        }
-    }
-}
-
-#[test]
-fn prometheus_2_stores_the_openmetrics_page() {
-    prometheus_stores_the_page(&OPENMETRICS_2);
-}
-
-#[test]
-fn prometheus_2_with_native_histograms_stores_them_instead_of_classic_ones() {
-    prometheus_stores_the_page(&Scrape {
-        flags: NATIVE,
-        legacy: "counter",
-        classic: false,
-        native: true,
-        ..OPENMETRICS_2
-    });
-}
-
-#[test]
-fn prometheus_3_stores_native_histograms_beside_classic_ones() {
-    prometheus_stores_the_page(&PROTOBUF_3);
-}
-
-#[test]
-fn prometheus_3_stores_the_page_from_every_text_format() {
-    for (job, legacy, exemplars) in [
-        ("scrape_protocols: [OpenMetricsText1.0.0]", "unknown", true),
-        ("scrape_protocols: [PrometheusText1.0.0]", "counter", false),
-        ("scrape_protocols: [PrometheusText0.0.4]", "counter", false),
-    ] {
-        prometheus_stores_the_page(&Scrape { job, legacy, native: false, exemplars, ..PROTOBUF_3 });
-    }
 }
