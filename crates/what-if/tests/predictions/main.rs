@@ -5,6 +5,7 @@ mod cases;
 mod compare;
 mod headroom;
 mod observed;
+mod refusals;
 mod table;
 mod truth;
 

@@ -1,8 +1,5 @@
 //! Where the time of requests went, as the exporter tells it, against the truth of the simulated engine. Seeds are those of no
 //! other test.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
-
-mod folded;
 
 use std::time::Duration;
 
@@ -12,6 +9,8 @@ use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Release, Role, Specul
 use trtllm_sim::load::{Arrivals, Length};
 use trtllm_sim::truth::RequestTruth;
 use trtllm_sim::{Config, End};
+
+use crate::folded;
 
 const CPP: Release = Release::Cpp { major: 1, minor: 1 };
 const V1: Release = Release::PyTorch { era: Era::One, cache: CacheManager::V1 };

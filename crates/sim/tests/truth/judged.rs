@@ -1,16 +1,14 @@
 //! Our readers judge the records: after parsing and folding, the totals are those of the simulation's truth.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod folded;
 
 use std::time::{Duration, Instant};
 
-use folded::EPOCH_US;
 use trtllm_engine::{EngineFold, EngineState};
 use trtllm_model::Objectives;
 use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation, Statistics};
 use trtllm_sim::load::{Arrivals, Prefixes};
 use trtllm_sim::{Config, End, Engine, write};
+
+use crate::folded::{self, EPOCH_US};
 
 /// Runs an engine for some time and folds all that it reports.
 fn fold(config: &Config, seconds: f64) -> (Engine, EngineFold) {

@@ -1,5 +1,4 @@
 //! The cause of each scenario is right by construction: its cure improves what users feel, another remedy does not.
-#![allow(clippy::panic)]
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
 //! Questions that have no honest answer are refused, with what to do about it.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use trtllm_what_if::present::{Cache, Drafts, EqualWork, Limits, Prices, Request};
 use trtllm_what_if::{Change, Present, ask};
