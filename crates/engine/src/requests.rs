@@ -38,6 +38,8 @@ pub struct RequestFold {
     pub attribution: Attribution,
     /// Entries say why requests end. trtllm-serve's metrics say it, too.
     entries_have_reasons: bool,
+    /// Only the exact times of entries are observed, none of rows.
+    entries_have_times: bool,
     /// The times of requests come from trtllm-serve's metrics, so neither rows nor entries are observed.
     times_from_server: bool,
 }
@@ -96,7 +98,7 @@ impl RequestFold {
         if let Some(tokens) = row.avg_num_decoded_tokens_per_iter.filter(|tokens| *tokens > 0.0) {
             self.totals.times.decoded_tokens_per_iteration.observe(tokens);
         }
-        if self.totals.source == LatencySource::PerfMetrics {
+        if self.entries_have_times {
             return;
         }
         let transfer = transfer.unwrap_or_default();
@@ -139,8 +141,9 @@ impl RequestFold {
         }
         let finished = FinishedRequest::of(entry);
         let has_times = !self.times_from_server && finished.is_some_and(|finished| finished.latencies.any());
-        if has_times && self.totals.source != LatencySource::PerfMetrics {
+        if has_times && !self.entries_have_times {
             // From now on only exact times are observed. The entries of the queued requests are still to come.
+            self.entries_have_times = true;
             self.totals.source = LatencySource::PerfMetrics;
             self.complete.clear();
             self.judge_all();
@@ -175,7 +178,7 @@ impl RequestFold {
             times.iterations.observe_request(iterations as f64, request);
         }
         // Until entries have times, the rows of requests give their transfers and blocks, too.
-        if self.totals.source == LatencySource::PerfMetrics || self.rows == RequestRows::Absent {
+        if self.entries_have_times || self.rows == RequestRows::Absent {
             times.observe_transfer(finished.transfer_seconds, finished.transfer_bytes, request);
             if let Some(kv) = &finished.kv_cache {
                 times.observe_blocks(&Blocks {
@@ -271,6 +274,7 @@ impl RequestFold {
         self.times_from_server = false;
         // The new process may have other options.
         self.rows = RequestRows::Unknown;
+        self.entries_have_times = false;
     }
 
     /// See [`super::EngineFold::resume`]. The next page of trtllm-serve is a new baseline.
@@ -308,7 +312,7 @@ impl RequestFold {
         let page_judges =
             self.server.is_known() && self.rows != RequestRows::Present && objectives.limits.tpot.is_some();
         let scope = if page_judges && served.output_tokens.is_none() { Scope::WithoutPerToken } else { Scope::All };
-        let counts = self.totals.source == LatencySource::PerfMetrics || self.rows == RequestRows::Absent;
+        let counts = self.entries_have_times || self.rows == RequestRows::Absent;
         match self.rows {
             RequestRows::Unknown if !counts && self.unjudged.len() < MAX_PENDING => {
                 self.unjudged.push_back((now, *served))
@@ -617,5 +621,21 @@ mod tests {
         fold.absorb_perf_metrics(&entry(), now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (1, 1, 1));
+    }
+
+    #[test]
+    fn a_restarted_engine_without_entries_has_its_latencies_from_rows() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        let observed = |fold: &RequestFold| (fold.totals.times.e2e_latency.count(), fold.totals.source);
+        let (scheduled_us, first_token_us) = (Some(250_000), Some(500_000));
+        let served = Lifecycle { id: 1, arrived_us: 0, scheduled_us, first_token_us, ended_us: 2_000_000, tokens: 9 };
+        fold.absorb_perf_metrics(&timed(10.25), now);
+        fold.absorb_row(&row(), Some(&served), false, now);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        assert_eq!(observed(&fold), (1, LatencySource::PerfMetrics));
+        fold.restart();
+        fold.absorb_row(&row(), Some(&served), false, now);
+        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        assert_eq!(observed(&fold), (2, LatencySource::RequestStats));
     }
 }
