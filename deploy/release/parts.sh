@@ -17,7 +17,7 @@ pack() { # PARENT NAME FILE: the same files give the same archive
 }
 # Helm follows the symbolic links of the chart, and writes the time of the build, which packing again removes.
 "${HELM:-helm}" package deploy/helm/trtllm-exporter --destination "$work/chart" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
-tar -xzf "$work/chart/trtllm-exporter-$version.tgz" -C "$work/chart"
+tar -xzmf "$work/chart/trtllm-exporter-$version.tgz" -C "$work/chart"
 pack "$work/chart" trtllm-exporter "trtllm-exporter-chart-$version.tgz"
 
 cp -rL examples/python "$work/python" # with the licence, which is a link

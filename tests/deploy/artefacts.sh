@@ -27,8 +27,8 @@ files_of() { find "$1" -xdev ! -path '*/proc/*' ! -path '*/dev/*' ! -path '*/sys
 
 # A root without a package manager's database of ours: the stand-in of the base image. It has glibc and nothing that builds.
 bare_root() {
-  [ -d "$work/bare" ] || {
-    skopeo copy -q --override-arch "$architecture" "docker://$BASE" "oci:$work/base:bare" && umoci unpack --image "$work/base:bare" "$work/bare" >/dev/null 2>&1
+  [ -d "$work/bare" ] || { # skopeo takes a tag or a digest, not both
+    skopeo copy -q --override-arch "$architecture" "docker://$(sed -E 's/:[^:/@]+@/@/' <<<"$BASE")" "oci:$work/base:bare" && umoci unpack --image "$work/base:bare" "$work/bare" >/dev/null 2>&1
   }
 }
 tarball() {
@@ -75,11 +75,11 @@ wheel() { # publishes to the exporter of the release
   files_of "$work/venv" | diff "$work/before" - && echo "removed without a trace"
 }
 image() { # pushed, pulled, run without root and without write access
-  local reference
-  "$repo/deploy/release/image.sh" "$folder" "$registry/trtllm-exporter" || return 1
-  for architecture in $architectures; do
-    reference=docker://$registry/trtllm-exporter:$version
-    skopeo copy -q --override-arch "$architecture" "$reference" "oci:$work/oci:$architecture" && check_image "$work/oci:$architecture" || return 1
+  local reference="docker://$registry/trtllm-exporter:$version" each
+  "$repo/deploy/release/image.sh" "$folder" "$registry/trtllm-exporter" "${architectures[@]}" || return 1
+  for each in "${architectures[@]}"; do
+    skopeo copy -q --override-arch "$each" "$reference" "oci:$work/oci:$each" && check_image "$work/oci:$each" || return 1
+    [ "$checked" = "$each" ] || { echo "the index has the image for $checked as that for $each"; return 1; }
   done
 }
 chart() { # pushed, pulled by its name, rendered with the digest of the image

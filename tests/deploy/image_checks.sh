@@ -56,7 +56,7 @@ provide_base() { # ARCHITECTURE...
   local packages=(base-files ca-certificates gcc-12-base libc6 libgcc-s1 libgomp1 libssl3 libstdc++6 media-types netbase tzdata)
   # shellcheck disable=SC2016 # a placeholder of apt, not of the shell
   mirror=$(apt-get indextargets --format '$(SITE)' | head -n 1)
-  export BASE=$registry/stand-in/cc-debian12:nonroot
+  export BASE=$registry/stand-in/cc-debian12:nonroot # and the digest, as in release.yml
   buildah manifest create base >/dev/null
   for architecture in "$@"; do
     root=$work/base-$architecture
@@ -80,7 +80,8 @@ provide_base() { # ARCHITECTURE...
     buildah bud -q --timestamp 0 --platform "linux/$architecture" --manifest base -f "$root/Containerfile" "$root" >/dev/null
     rm -rf "$root"
   done
-  buildah manifest push -q --all base "docker://$BASE" >/dev/null
+  buildah manifest push -q --all --digestfile "$work/base-digest" base "docker://$BASE" >/dev/null
+  BASE+=@$(cat "$work/base-digest")
 }
 
 architecture_of() { # BINARY: the machine of an ELF file is the number in its bytes 18 and 19
