@@ -7,9 +7,10 @@ use std::ffi::{OsStr, OsString};
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
+use clap::{Arg, ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 
 use super::{Cli, overview, variables};
+use crate::config::mistakes::nearest;
 use crate::config::{Mistakes, hide_user_info};
 
 impl Cli {
@@ -129,6 +130,11 @@ impl Mistake {
             true => name.split(' ').next().unwrap_or_default().to_owned(),
             false => name,
         };
+        // clap takes `-web.port-file` for letters of their own.
+        let whole = arguments.iter().map(|argument| argument.to_string_lossy()).find(|argument| {
+            name.len() == 2 && name.starts_with('-') && argument.starts_with(&name) && !argument.starts_with("--")
+        });
+        let name = whole.map_or(name, |argument| argument.split('=').next().unwrap_or_default().to_owned());
         let is_given = arguments.iter().any(|argument| is_flag(argument, &name));
         let variable = if is_given { None } else { variable_of(command, &name) };
         Self { name, value: context(ContextKind::InvalidValue), variable }
@@ -143,6 +149,11 @@ impl Mistake {
         let value = hide_user_info(self.value.as_deref().unwrap_or_default());
         let list = |kind| error.get(kind).map(ToString::to_string);
         let name = hide_user_info(&self.name);
+        // clap suggests nothing for one dash and for capital letters.
+        let near = || {
+            let flags = command.get_arguments().filter_map(Arg::get_long);
+            nearest(name.trim_start_matches('-'), flags).map(|flag| long(Some(flag)))
+        };
         match error.kind() {
             ErrorKind::ValueValidation => {
                 let why = error.source().map(ToString::to_string).unwrap_or_default();
@@ -162,10 +173,12 @@ impl Mistake {
             {
                 format!("{name}: this flag is the exporter's; write it before the command")
             }
-            ErrorKind::UnknownArgument if self.name.starts_with('-') => match list(ContextKind::SuggestedArg) {
-                Some(other) => format!("{name}: unknown flag; did you mean {other}? (see --help)"),
-                None => format!("{name}: unknown flag; trtllm-exporter help lists all, --help the usual ones"),
-            },
+            ErrorKind::UnknownArgument if self.name.starts_with('-') => {
+                match list(ContextKind::SuggestedArg).or(near()) {
+                    Some(other) => format!("{name}: unknown flag; did you mean {other}? (see --help)"),
+                    None => format!("{name}: unknown flag; trtllm-exporter help lists all, --help the usual ones"),
+                }
+            }
             ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => match list(ContextKind::SuggestedSubcommand) {
                 Some(other) => format!("{name:?}: unknown command; did you mean {other}? (see --help)"),
                 None => format!("{name:?}: not a command; a flag begins with -- (see --help)"),
@@ -270,7 +283,7 @@ fn long(name: Option<&str>) -> String {
 /// `--flag` or `--flag=VALUE`, or the argument itself.
 fn is_flag(argument: &OsStr, name: &str) -> bool {
     let text = argument.to_string_lossy();
-    text.strip_prefix(name).is_some_and(|rest| rest.is_empty() || (name.starts_with("--") && rest.starts_with('=')))
+    text.strip_prefix(name).is_some_and(|rest| rest.is_empty() || (name.starts_with('-') && rest.starts_with('=')))
 }
 
 /// The variable that has a value for this flag.

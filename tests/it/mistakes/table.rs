@@ -142,6 +142,9 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
 pub(super) const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["--sorce", "auto"], &["--sorce: unknown flag", "did you mean --source?"]),
     (&["--listen-address=:8002"], &["--listen-address", "did you mean --web.listen-address?"]),
+    (&["-web.listen-address=:8002"], &["-web.listen-address: unknown flag", "did you mean --web.listen-address?"]),
+    (&["-source", "auto"], &["-source: unknown flag", "did you mean --source?"]),
+    (&["--GPU", "off"], &["--GPU: unknown flag", "did you mean --gpu?"]),
     (&["-p", "8002"], &["-p", "unknown flag", "--help"]),
     (&["check-confg", "x"], &["check-confg", "did you mean check-config?"]),
     (&["start"], &["\"start\"", "--help"]),
