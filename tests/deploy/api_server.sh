@@ -1,21 +1,35 @@
 #!/usr/bin/env bash
 # Installs the Helm chart and the examples in a real Kubernetes API server, without nodes: the server checks every field, the
 # definitions of the operators' objects, and Pod Security. Needs Go, etcd (apt-get install etcd-server), kubectl, and target/tools/helm
-# (tests/deploy/kubernetes.sh --build-tools). Builds kube-apiserver from its Go module: ten minutes at first, then seconds.
-# usage: api_server.sh      (KUBE_APISERVER=PATH selects another one)
+# (tests/deploy/kubernetes.sh --build-tools). Builds each kube-apiserver from its Go module: ten minutes at first, then seconds.
+# usage: api_server.sh [VERSION...]      default: one without native sidecars, a middle one and a new one
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
+if [ $# != 1 ]; then
+  [ $# != 0 ] || set -- 1.28.15 1.32.13 1.35.3
+  for version in "$@"; do "$here/api_server.sh" "$version"; done
+  exit
+fi
+version=$1
+minor=${version#1.} minor=${minor%.*}
 tools=$PWD/target/tools
 go=${TRTLLM_TEST_GO:-go}
-server=${KUBE_APISERVER:-$tools/kube-apiserver}
+server=$tools/kube-apiserver-$version
 helm=$tools/helm
 chart=deploy/helm/trtllm-exporter
-version=1.35.3
 for tool in "$go" etcd kubectl "$helm"; do command -v "$tool" >/dev/null || { echo "$tool is missing" >&2; exit 77; }; done
+field() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
+module() { "$go" mod download -json "$1" | field "${2:-Dir}"; }
+# Kubernetes's modules name the modules of its own repository without their versions, which are its own.
 if [ ! -x "$server" ]; then
-  stamp="-X k8s.io/component-base/version.gitVersion=v$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"
-  (cd "$here/../go/kube-apiserver" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" build -mod=readonly -ldflags "$stamp" -o "$server" k8s.io/kubernetes/cmd/kube-apiserver)
+  source=$(mktemp -d)
+  printf 'module kubeapiserver\ngo 1.26.0\nrequire k8s.io/kubernetes v%s\n' "$version" >"$source/go.mod"
+  awk -v version="v0.${version#1.}" '$1 ~ /^k8s.io/ && $2 == "v0.0.0" { print "replace " $1 " => " $1 " " version }' \
+    "$(module "k8s.io/kubernetes@v$version" GoMod)" >>"$source/go.mod"
+  stamp="-s -w -X k8s.io/component-base/version.gitVersion=v$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$minor"
+  (cd "$source" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" build -mod=mod -ldflags "$stamp" -o "$server" k8s.io/kubernetes/cmd/kube-apiserver)
+  rm -r "$source"
 fi
 
 work=$(mktemp -d)
@@ -39,13 +53,12 @@ kubectl config set-cluster test --server "https://127.0.0.1:$port" --insecure-sk
 kubectl config set-credentials admin --token token >/dev/null
 kubectl config set-context test --cluster test --user admin >/dev/null
 kubectl config use-context test >/dev/null
-for _ in $(seq 300); do kubectl get --raw /readyz >/dev/null 2>&1 && break; sleep 0.2; done
+for _ in $(seq 1500); do kubectl get --raw /readyz >/dev/null 2>&1 && break; sleep 0.2; done
 kubectl get --raw /readyz >/dev/null || { tail -n 20 "$work/server.log"; exit 1; }
 say() { echo "ok    $*"; }
 fail() { echo "FAIL  $*"; exit 1; }
-say "API server $(kubectl version -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)["serverVersion"]["gitVersion"])')"
+say "API server $(kubectl get --raw /version | field gitVersion)"
 
-module() { "$go" mod download -json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])'; }
 definitions=(
   "$(module github.com/prometheus-operator/prometheus-operator@v0.89.0)"/example/prometheus-operator-crd/monitoring.coreos.com_{podmonitors,servicemonitors,prometheusrules}.yaml
   "$(module github.com/kedacore/keda/v2@v2.20.1)"/config/crd/bases/keda.sh_scaledobjects.yaml
@@ -71,8 +84,11 @@ kubectl --namespace monitoring get configmap trtllm-exporter-sidecar -o jsonpath
 kubectl patch deployment llama --patch-file "$work/trtllm-serve.yaml" >/dev/null
 again=$(kubectl patch deployment llama --patch-file "$work/trtllm-serve.yaml")
 [ "$again" = "deployment.apps/llama patched (no change)" ] || fail "the same patch changes something: $again"
-patched=$(kubectl get deployment llama -o jsonpath='{.spec.template.spec.initContainers[0].name} {.spec.template.spec.initContainers[0].restartPolicy} {.spec.template.metadata.labels.trtllm-exporter}')
-[ "$patched" = "trtllm-exporter Always sidecar" ] || fail "the patched Deployment has: $patched"
+# Native sidecars are on by default from 1.29.
+kind=initContainers restarts=" Always"
+[ "$minor" -ge 29 ] || { kind=containers; restarts=" "; }
+patched=$(kubectl get deployment llama -o jsonpath="{.spec.template.spec.${kind}[0].name} {.spec.template.spec.${kind}[0].restartPolicy} {.spec.template.metadata.labels.trtllm-exporter}")
+[ "$patched" = "trtllm-exporter$restarts sidecar" ] || fail "the patched Deployment has: $patched"
 say "kubectl patch: the sidecar of trtllm-serve"
 "$helm" upgrade trtllm-exporter $chart --namespace monitoring --reuse-values --set sidecar.patches.socket.container=trtllm-serve \
   --set sidecar.patches.socket.group=1000 --set web.tlsSecret=tls --set monitoring.tlsConfig.insecureSkipVerify=true \
