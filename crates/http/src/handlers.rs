@@ -86,7 +86,7 @@ pub(super) async fn iterations(Shared(state): Shared<Arc<State>>, RawQuery(query
 }
 
 pub(super) async fn history(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {
-    match views::api::history(&state, query.as_deref().unwrap_or_default()) {
+    match views::past::history(&state, query.as_deref().unwrap_or_default()).await {
         Ok(slots) => json_text(StatusCode::OK, slots),
         Err(error) => invalid(&error),
     }
@@ -101,8 +101,7 @@ pub(super) async fn model(Shared(state): Shared<Arc<State>>, RawQuery(query): Ra
 }
 
 fn invalid(error: &views::api::InvalidQuery) -> Response {
-    let status = if error.not_found { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST };
-    json(status, &error.to_json())
+    json(error.status, &error.to_json())
 }
 
 fn json(status: StatusCode, value: &serde_json::Value) -> Response {

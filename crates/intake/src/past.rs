@@ -65,6 +65,9 @@ pub fn engine_at(
         let begin = *first_us.get_or_insert(at.us);
         if at.us > until {
             let mut past = past.filter(|_| begin <= until).ok_or_else(|| OpenRecordingError::Begins(utc(begin)))?;
+            if until - past.last.us > LONGEST_GAP_US {
+                return Err(OpenRecordingError::Pauses(utc(past.last.us), utc(at.us)));
+            }
             past.continue_until(until);
             return Ok(past);
         }
@@ -214,7 +217,9 @@ pub fn engines_at(
     for name in trtllm_recording::engines(directory)? {
         match engine_at(directory, Some(&name), "--engine", at_us) {
             Ok(past) => found.push(past),
-            Err(error @ (OpenRecordingError::Begins(_) | OpenRecordingError::Ends(_))) => outside = Some(error),
+            Err(
+                error @ (OpenRecordingError::Begins(_) | OpenRecordingError::Ends(_) | OpenRecordingError::Pauses(..)),
+            ) => outside = Some(error),
             Err(error) => return Err(error),
         }
     }

@@ -25,10 +25,12 @@ pub enum OpenRecordingError {
     Several { option: &'static str, engines: String },
     #[error("the recording has no engine {name:?}; choose one of {engines}")]
     Unknown { name: String, engines: String },
-    #[error("the recording has nothing of this time; it begins at {0}")]
+    #[error("the recording has nothing of this time; it begins at {0}; choose a later time")]
     Begins(String),
-    #[error("the recording has nothing of this time; it ends at {0}")]
+    #[error("the recording has nothing of this time; it ends at {0}; choose an earlier time")]
     Ends(String),
+    #[error("the recording has nothing of this time; nothing was recorded from {0} to {1}; choose another time")]
+    Pauses(String, String),
 }
 
 /// As people and `--at` write a time.

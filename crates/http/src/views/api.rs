@@ -4,10 +4,11 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use trtllm_page::state::{EngineSlot, RECENT_RECORDS, State};
+use trtllm_page::state::{EngineSlot, EngineSnapshot, RECENT_RECORDS, State};
 
 use super::engine::Engine;
 use super::history;
@@ -20,10 +21,11 @@ const DEFAULT_LAST: usize = 10;
 /// All engines.
 #[must_use]
 pub fn engines(state: &State) -> String {
-    let engines = state.engines();
-    array(
-        engines.map(|(slot, snapshot)| slot.with_judged(|judged| without_nulls(&Engine::of(&slot, &snapshot, judged)))),
-    )
+    array(state.engines().map(|(slot, snapshot)| engine(&slot, &snapshot)))
+}
+
+pub(super) fn engine(slot: &EngineSlot, snapshot: &EngineSnapshot) -> Value {
+    slot.with_judged(|judged| without_nulls(&Engine::of(slot, snapshot, judged)))
 }
 
 /// What limits each engine, and what else is worth knowing, the worst first.
@@ -106,18 +108,17 @@ fn array(values: impl Iterator<Item = Value>) -> String {
     text
 }
 
-/// An invalid parameter, and why.
+/// A parameter that is invalid or cannot be answered, and why.
 #[derive(Debug)]
 pub struct InvalidQuery {
-    parameter: &'static str,
-    error: String,
-    /// The engine does not exist.
-    pub not_found: bool,
+    pub(super) parameter: &'static str,
+    pub(super) error: String,
+    pub status: StatusCode,
 }
 
 impl InvalidQuery {
     pub(super) fn not_found(parameter: &'static str, error: String) -> Self {
-        Self { parameter, error, not_found: true }
+        Self { parameter, error, status: StatusCode::NOT_FOUND }
     }
 
     #[must_use]
@@ -131,15 +132,20 @@ impl InvalidQuery {
 /// # Errors
 /// When a parameter is invalid.
 pub fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
-    let most = history::MOST_SECONDS;
-    let is_valid = |seconds: &f64| *seconds > 0.0 && *seconds <= most;
-    let wrong = |value: &str| format!("seconds={value} is not a number above 0, up to {most}");
-    let seconds = parameter(query, "seconds", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(most);
+    let seconds = seconds(query)?;
     let engines = match parameter(query, "engine", |value| Some(value.to_owned()), |_| String::new())? {
         Some(name) => vec![find_engine(&name, state)?],
         None => state.slots().to_vec(),
     };
     Ok(history::history(state, &engines, seconds))
+}
+
+/// The length of a history.
+pub(super) fn seconds(query: &str) -> Result<f64, InvalidQuery> {
+    let most = history::MOST_SECONDS;
+    let is_valid = |seconds: &f64| *seconds > 0.0 && *seconds <= most;
+    let wrong = |value: &str| format!("seconds={value} is not a number above 0, up to {most}");
+    Ok(parameter(query, "seconds", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(most))
 }
 
 /// The engine and the number of records.
@@ -165,14 +171,14 @@ pub(super) fn parameter<T>(
 ) -> Result<Option<T>, InvalidQuery> {
     let values = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == parameter);
     let parsed = values.map(|(_, value)| {
-        parse(&value).ok_or_else(|| InvalidQuery { parameter, error: wrong(&value), not_found: false })
+        parse(&value).ok_or_else(|| InvalidQuery { parameter, error: wrong(&value), status: StatusCode::BAD_REQUEST })
     });
     Ok(parsed.collect::<Result<Vec<T>, _>>()?.pop())
 }
 
 /// The engine of this name: `model` or `model:version`. An empty name is the only engine.
 fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQuery> {
-    let invalid = |parameter, error| InvalidQuery { parameter, error, not_found: false };
+    let invalid = |parameter, error| InvalidQuery { parameter, error, status: StatusCode::BAD_REQUEST };
     let known = state.slots();
     let full = |slot: &EngineSlot| format!("{}:{}", slot.name.model, slot.name.version);
     let names = |of: &[&Arc<EngineSlot>]| of.iter().map(|slot| full(slot)).collect::<Vec<_>>().join(", ");
@@ -188,7 +194,7 @@ fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQu
             let all: Vec<&Arc<EngineSlot>> = known.iter().collect();
             let names = if all.is_empty() { "none yet".to_owned() } else { names(&all) };
             let error = format!("engine={engine} is unknown; the engines are {names}");
-            Err(InvalidQuery { not_found: true, ..invalid("engine", error) })
+            Err(InvalidQuery::not_found("engine", error))
         }
         several => {
             let error = format!("engine={engine} is ambiguous; use one of {}", names(several));

@@ -1,6 +1,8 @@
 //! The last minutes in numbers: of one span for `/api/v1/engines`, and slot by slot for `/api/v1/history`. Unknown numbers are
 //! left out.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -33,29 +35,42 @@ pub(super) fn window(judged: &Judged) -> Option<Numbers> {
 /// Slots of the last `seconds`, oldest first, of these engines and of all GPUs. `ago` is the end of a slot before the newest one.
 #[must_use]
 pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f64) -> String {
-    let of_engine = |engine: &EngineSlot| {
-        let slots = engine.with_judged(|judged| {
-            let newest = judged.window.last().map_or(0.0, |mark| mark.at);
-            let recent = |(_, mark): &(Span, &Mark)| newest - mark.at < seconds;
-            judged
-                .window
-                .slots()
-                .filter(recent)
-                .map(|(span, mark)| without_nulls(&Slot { ago: newest - mark.at, numbers: Numbers::of(&span) }))
-                .collect::<Value>()
-        });
-        json!({"model": engine.name.model, "version": engine.name.version, "slots": slots})
-    };
     let gpus = state.gpu_windows();
+    let engines = engines.iter().map(|engine| of_engine(engine, seconds));
+    write(&[], engines, gpus.iter().map(|gpu| of_gpu(gpu, seconds)))
+}
+
+/// The answer, with further fields.
+pub(super) fn write(
+    fields: &[(&str, Value)],
+    engines: impl Iterator<Item = Value>,
+    gpus: impl Iterator<Item = Value>,
+) -> String {
     let slot_seconds = trtllm_engine::window::SLOT_SECONDS;
-    let mut text = format!("{{\"apiVersion\":{},\"slotSeconds\":{slot_seconds},\"engines\":", super::API_VERSION);
-    write_array(&mut text, engines.iter().map(|engine| of_engine(engine)));
+    let mut text = format!("{{\"apiVersion\":{},\"slotSeconds\":{slot_seconds},", super::API_VERSION);
+    fields.iter().for_each(|(name, value)| _ = write!(text, "\"{name}\":{value},"));
+    text.push_str("\"engines\":");
+    write_array(&mut text, engines);
     text.push_str(",\"gpus\":");
-    write_array(&mut text, gpus.iter().map(|gpu| gpu_json(gpu, seconds)));
+    write_array(&mut text, gpus);
     text + "}"
 }
 
-fn gpu_json(gpu: &GpuWindow, seconds: f64) -> Value {
+pub(super) fn of_engine(engine: &EngineSlot, seconds: f64) -> Value {
+    let slots = engine.with_judged(|judged| {
+        let newest = judged.window.last().map_or(0.0, |mark| mark.at);
+        let recent = |(_, mark): &(Span, &Mark)| newest - mark.at < seconds;
+        judged
+            .window
+            .slots()
+            .filter(recent)
+            .map(|(span, mark)| without_nulls(&Slot { ago: newest - mark.at, numbers: Numbers::of(&span) }))
+            .collect::<Value>()
+    });
+    json!({"model": engine.name.model, "version": engine.name.version, "slots": slots})
+}
+
+pub(super) fn of_gpu(gpu: &GpuWindow, seconds: f64) -> Value {
     let newest = gpu.marks().next_back().map_or(0.0, |mark| mark.at);
     let recent = gpu.marks().filter(|mark| newest - mark.at < seconds);
     let slot = |mark: &GpuMark| {

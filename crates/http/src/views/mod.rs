@@ -7,6 +7,7 @@ pub mod model;
 pub mod numbers;
 mod orchestrator;
 pub mod page;
+pub mod past;
 mod reasons;
 
 /// Of the JSON of `/api/v1`. It grows when a reader of the present one would misunderstand the next.

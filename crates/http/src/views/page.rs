@@ -19,10 +19,11 @@ pub struct HtmlPage {
 }
 
 impl HtmlPage {
-    /// Links are relative, so the page also works behind a proxy that adds a prefix to the path.
+    /// Links are relative, so the page also works behind a proxy that adds a prefix to the path. `is_recorded`: it also shows the past.
     #[must_use]
-    pub fn new(telemetry_path: &str) -> Self {
+    pub fn new(telemetry_path: &str, is_recorded: bool) -> Self {
         let html = DOCUMENT
+            .replace("{recorded}", if is_recorded { "" } else { "hidden" })
             .replace("{version}", env!("CARGO_PKG_VERSION"))
             .replace("{metrics}", &escape(telemetry_path.trim_start_matches('/')))
             .replace("{style}", STYLE)

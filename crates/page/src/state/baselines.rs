@@ -60,6 +60,12 @@ impl BaselineFiles {
         Arc::new(Self { directory, counts, is_failing, is_writing, readers: Arc::new(Semaphore::new(READERS)) })
     }
 
+    /// That of the recorder.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// What is kept of an engine. A file that is missing or broken holds nothing.
     #[must_use]
     pub fn read(&self, engine: &EngineName) -> Baselines {

@@ -36,7 +36,7 @@ class Chart {
     const keys = element("div", {}, ...this.values.map(({ item }) => item));
     const caption = element("figcaption", {}, element("div", { class: "title" }, element("strong", {}, title), this.peak), keys);
     this.begin = element("span");
-    const axis = element("div", { class: "axis", "aria-hidden": "true" }, this.begin, element("span", {}, "now"));
+    const axis = element("div", { class: "axis", "aria-hidden": "true" }, this.begin, element("span", {}, pastTime === undefined ? "now" : clockTime(pastTime)));
     this.node = element("figure", {}, caption, svg, axis);
   }
 
@@ -60,6 +60,7 @@ class Chart {
       setText(this.values[index].value, last === undefined ? "–" : this.format(last));
     });
     setText(this.peak, `0 – ${this.format(top)}`);
-    setText(this.begin, span >= 120 ? `${Math.round(span / 60)} min ago` : `${Math.round(span)} s ago`);
+    const before = pastTime === undefined ? "ago" : "before";
+    setText(this.begin, `${span >= 120 ? `${Math.round(span / 60)} min` : `${Math.round(span)} s`} ${before}`);
   }
 }

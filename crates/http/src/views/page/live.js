@@ -6,6 +6,11 @@ const EVERY_MS = 2000;
 /** Up to so many engines, the details of all are open. */
 const FEW_ENGINES = 4;
 
+/** The time of a recording that the address names, as text. Without one, the page shows the present. */
+const wantedTime = new URLSearchParams(location.search).get("at");
+/** The same in seconds since 1970, once its recording has been read. */
+let pastTime;
+
 const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const compact = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
 const count = (value) => (value < 10000 ? plain.format(value) : compact.format(value));
@@ -22,6 +27,7 @@ const SEVERITIES = ["none", "info", "warning", "critical"];
 
 const evidenceText = (evidence) => evidence.map(({ name, value, unit, threshold }) =>
   `${name}: ${UNITS[unit](value)}${threshold === undefined ? "" : ` (limit ${UNITS[unit](threshold)})`}`).join(" · ");
+const clockTime = (time) => new Date(time * 1000).toLocaleTimeString();
 const severityOf = ({ verdict }) => verdict?.severity ?? "none";
 /** An engine in trouble shows what limits it in place of its state. */
 const badge = (engine) => (severityOf(engine) === "none" ? [engine.state, engine.state] : [engine.verdict.cause.replaceAll("_", " "), engine.verdict.severity]);
@@ -186,7 +192,7 @@ class Card {
     setText(this.state, text);
     this.state.className = `state ${kind}`;
     this.simulated.hidden = !engine.simulated;
-    const time = Date.now() / 1000;
+    const time = pastTime ?? Date.now() / 1000;
     const { unansweredSinceTimestampSeconds: since } = engine.lastPoll;
     setText(this.why, since === undefined ? reason(engine) : `${engine.why} (no answer for ${seconds(Math.max(0, Math.round(time - since)))})`);
     this.showVerdict(engine);
@@ -204,7 +210,7 @@ class Card {
       if (verdict.cost) lines.push(`Users: ${verdict.cost}`);
       lines.push(`Change: ${verdict.remedy}`);
       if (verdict.consequences.length) lines.push(`Follows from it: ${verdict.consequences.join(", ").replaceAll("_", " ")}`);
-      lines.push(`Since ${new Date(verdict.since * 1000).toLocaleTimeString()}`);
+      lines.push(`Since ${clockTime(verdict.since)}`);
     }
     if (lines.join("\n") === this.lines) return;
     this.lines = lines.join("\n");
@@ -344,12 +350,16 @@ function showDetails() {
   engineCards.show(engines.filter(isOpen), keyOf, card);
 }
 
+/** In order of trouble. */
+function orderEngines() {
+  engines.sort((one, other) => SEVERITIES.indexOf(severityOf(other)) - SEVERITIES.indexOf(severityOf(one)));
+  if (engines.length > FEW_ENGINES && toggled.size === 0 && severityOf(engines[0]) !== "none") toggled.set(keyOf(engines[0]), true);
+}
+
 function show(gpus, found) {
   findingCards.show(findings, ({ rule, kind, subject }) => JSON.stringify([rule, kind, subject]), (finding) => new FindingCard(finding));
   byId("findings-section").hidden = findings.length === 0;
-  // In order of trouble.
-  engines.sort((one, other) => SEVERITIES.indexOf(severityOf(other)) - SEVERITIES.indexOf(severityOf(one)));
-  if (engines.length > FEW_ENGINES && toggled.size === 0 && severityOf(engines[0]) !== "none") toggled.set(keyOf(engines[0]), true);
+  orderEngines();
   showDetails();
   byId("no-engines").hidden = engines.length > 0;
   byId("engine-table").hidden = engines.length === 0;
@@ -361,10 +371,29 @@ function show(gpus, found) {
   byId("found").replaceChildren(...found.map(({ address, finding }) => element("li", {}, element("code", {}, address), ` ${finding}`)));
 }
 
-async function get(path) {
-  const response = await fetch(`api/v1/${path}`, { cache: "no-store", signal: AbortSignal.timeout(10000) });
-  if (!response.ok) throw new Error(`${path} answers ${response.status}`);
+async function get(path, patience = 10000) {
+  const response = await fetch(`api/v1/${path}`, { cache: "no-store", signal: AbortSignal.timeout(patience) });
+  if (!response.ok) {
+    const why = await response.json().then(({ error }) => `: ${error}`, () => "");
+    throw Object.assign(new Error(`${path} answers ${response.status}${why}`), { isFinal: response.status < 500 });
+  }
   return response.json();
+}
+
+/** Shows the engines as they were at the wanted time. */
+async function showPast() {
+  for (const id of ["gpus-section", "findings-section"]) byId(id).hidden = true;
+  const past = await get(`history?${new URLSearchParams({ at: wantedTime })}`, 30000);
+  pastTime = past.at;
+  engines = past.engines.map(({ then }) => then);
+  history = new Map(past.engines.map(({ then, slots }) => [nameOf(then), slots]));
+  byId("engine-table").hidden = false;
+  orderEngines();
+  showDetails();
+  const local = new Date(pastTime * 1000 - new Date(pastTime * 1000).getTimezoneOffset() * 60000);
+  byId("at").value = local.toISOString().slice(0, 19);
+  const left = past.left.length ? `; not read: ${past.left.join(", ")}` : "";
+  setText(byId("updated"), `as recorded until ${new Date(pastTime * 1000).toLocaleString()}${left}`);
 }
 
 async function update() {
@@ -379,19 +408,32 @@ async function update() {
 
 let failedSince;
 async function run() {
+  // The past does not change.
+  let isFinal = false;
   if (document.visibilityState === "visible") {
     const time = new Date().toLocaleTimeString();
     try {
-      await update();
+      if (wantedTime === null) {
+        await update();
+        setText(byId("updated"), `updated ${time}`);
+      } else {
+        await showPast();
+        isFinal = true;
+      }
       failedSince = undefined;
       setText(byId("connection"), "");
-      setText(byId("updated"), `updated ${time}`);
     } catch (error) {
+      isFinal = wantedTime !== null && error.isFinal === true;
       failedSince ??= time;
-      setText(byId("connection"), `No answer from the exporter since ${failedSince}; retrying. ${error.message}`);
+      setText(byId("connection"), isFinal ? error.message : `No answer from the exporter since ${failedSince}; retrying. ${error.message}`);
     }
     document.body.classList.toggle("disconnected", failedSince !== undefined);
   }
-  setTimeout(run, EVERY_MS);
+  if (!isFinal) setTimeout(run, EVERY_MS);
 }
+byId("now").hidden = wantedTime === null;
+byId("past").addEventListener("submit", (event) => {
+  event.preventDefault();
+  location.search = new URLSearchParams({ at: new Date(byId("at").value).toISOString() });
+});
 run();

@@ -1,0 +1,133 @@
+//! `/api/v1/history?at=`: the last minutes before a time, from the recording of this exporter.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use axum::http::StatusCode;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use trtllm_intake::past::engine_at;
+use trtllm_model::timestamp::parse_timestamp;
+use trtllm_page::state::State;
+use trtllm_recording::{OpenRecordingError, engines};
+
+use super::api::{self, InvalidQuery, parameter};
+use super::history;
+
+/// One recording is read at a time, so readers cost the memory of one engine.
+static READER: Semaphore = Semaphore::const_new(1);
+/// How long an answer may take. The reader then ends with the engine that it reads.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// After this time, no further engine is read.
+const ENOUGH: Duration = Duration::from_secs(10);
+/// Engines of one answer.
+const MOST_ENGINES: usize = 16;
+
+/// As [`api::history`], also of the past. `query` is the query of the request's URL.
+///
+/// # Errors
+/// When a parameter is invalid, nothing was recorded at this time, or the recording cannot be read now.
+pub async fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
+    let wrong = |at: &str| format!("at={at} is not a time; write a Unix time, or one such as 2026-11-23T04:00:00Z");
+    let Some(at_us) = parameter(query, "at", parse_time, wrong)? else { return api::history(state, query) };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    if at_us > i64::try_from(now.as_micros()).unwrap_or(i64::MAX) {
+        return Err(failed(StatusCode::BAD_REQUEST, "this time is in the future; ask for an earlier one"));
+    }
+    let seconds = api::seconds(query)?;
+    let engine = parameter(query, "engine", |value| Some(value.to_owned()), |_| String::new())?;
+    let Some(files) = state.baselines.get() else {
+        return Err(failed(StatusCode::NOT_FOUND, "nothing is recorded; set --record.dir"));
+    };
+    let busy = |_| failed(StatusCode::SERVICE_UNAVAILABLE, "the recording is being read for somebody else; try again");
+    let turn = READER.try_acquire().map_err(busy)?;
+    let directory = files.directory().to_owned();
+    let read = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        read(&directory, engine, at_us, seconds)
+    });
+    match tokio::time::timeout(PATIENCE, read).await {
+        Ok(Ok(answer)) => answer.map_err(|error| unreadable(&error)),
+        _ => Err(failed(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the recording of this time takes too long to read; ask doctor --recording DIR --at TIME",
+        )),
+    }
+}
+
+fn parse_time(text: &str) -> Option<i64> {
+    match text.parse::<f64>() {
+        Ok(unix) => (unix.is_finite() && unix >= 0.0).then_some((unix * 1e6) as i64),
+        Err(_) => parse_timestamp(text).map(|time| time.micros),
+    }
+}
+
+fn failed(status: StatusCode, error: &str) -> InvalidQuery {
+    InvalidQuery { parameter: "at", error: error.to_owned(), status }
+}
+
+fn unreadable(error: &OpenRecordingError) -> InvalidQuery {
+    use OpenRecordingError::{Begins, Empty, Ends, Format, Io, Pauses, Several, Unknown};
+    let (status, parameter) = match error {
+        Begins(_) | Ends(_) | Pauses(..) | Empty => (StatusCode::NOT_FOUND, "at"),
+        Unknown { .. } => (StatusCode::NOT_FOUND, "engine"),
+        Several { .. } => (StatusCode::BAD_REQUEST, "engine"),
+        Io(_) | Format(_) => (StatusCode::SERVICE_UNAVAILABLE, "at"),
+    };
+    InvalidQuery { parameter, error: error.to_string(), status }
+}
+
+/// The engine that is named, or all that have something of this time. One after the other: what is known of one is dropped before
+/// the next is read.
+fn read(directory: &Path, engine: Option<String>, at_us: i64, seconds: f64) -> Result<String, OpenRecordingError> {
+    let (began, is_named) = (Instant::now(), engine.is_some());
+    let names = engine.map_or_else(|| engines(directory), |name| Ok(vec![name]))?;
+    let (mut found, mut left, mut outside) = (Vec::new(), Vec::new(), None);
+    let (mut gpus, mut known) = (Vec::new(), BTreeSet::new());
+    for name in names {
+        if found.len() == MOST_ENGINES || began.elapsed() > ENOUGH {
+            left.push(name);
+            continue;
+        }
+        let past = match engine_at(directory, Some(&name), "engine=", Some(at_us)) {
+            Ok(past) => past,
+            Err(error) if is_named => return Err(error),
+            Err(error) => {
+                outside = Some(error);
+                continue;
+            }
+        };
+        let slot = past.slot();
+        let mut engine = history::of_engine(&slot, seconds);
+        engine["then"] = api::engine(&slot, &slot.snapshot());
+        found.push(engine);
+        // Engines that share a GPU have it in their recordings each.
+        let of_others = past.state.gpu_windows().into_iter().filter(|gpu| known.insert(gpu.uuid.clone()));
+        gpus.extend(of_others.map(|gpu| history::of_gpu(&gpu, seconds)));
+    }
+    if let (true, Some(error)) = (found.is_empty(), outside) {
+        return Err(error);
+    }
+    let past = [("at", Value::from(at_us as f64 / 1e6)), ("left", Value::from(left))];
+    Ok(history::write(&past, found.into_iter(), gpus.into_iter()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_unix_or_iso() {
+        for text in
+            ["1764216000", "1764216000.0", "2025-11-27T04:00:00Z", "2025-11-27T05:00:00+01:00", "2025-11-27T04:00:00"]
+        {
+            assert_eq!(parse_time(text), Some(1_764_216_000_000_000), "{text}");
+        }
+        for text in ["", "now", "-1", "NaN", "inf", "2025-11-27", "2025-13-27T04:00:00Z", "é", "2025-11-27T04:00:00Zé"]
+        {
+            assert_eq!(parse_time(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! How far an engine is from its best hour and from a benchmark, against what the simulated engine truly did: an hour with a load
+//! that falls, in virtual time.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use trtllm_intake::{Intake, Moment};
+use trtllm_model::gpu::EngineGpus;
+use trtllm_model::{BenchReport, EngineName};
+use trtllm_page::state::State;
+use trtllm_sim::load::Arrivals;
+use trtllm_sim::{Config, Engine, write};
+use trtllm_sources::{Batch, Presence, trtllm_json};
+
+const EPOCH_US: i64 = 1_760_000_000_000_000;
+/// Of polls.
+const INTERVAL: f64 = 0.5;
+/// Polls of a judgement.
+const JUDGED: u32 = 10;
+/// An hour, and six minutes.
+const SECONDS: u32 = 3960;
+
+#[test]
+fn the_ratios_to_the_best_hour_and_to_a_benchmark_are_the_true_ones() {
+    let mut config = Config::default();
+    config.load.arrivals = Arrivals::Ramp { from: 0.2, to: 0.05, seconds: f64::from(SECONDS) };
+    let state = State::new(vec![EngineName::new("m", "1", "test")]);
+    let slot = Arc::clone(&state.slots()[0]);
+    let mut intake = Intake::new(Arc::clone(&slot), Duration::from_secs(15));
+    // Later than all of this test, so that nothing is too old.
+    let start = Instant::now() + Duration::from_secs(86_400);
+    let (mut engine, mut next) = (Engine::new(config.clone(), 7), Some(0.0));
+    // Output tokens and joules at each judgement.
+    let mut truth = vec![(0.0, 0.0)];
+    state.judge(0.0, EPOCH_US as f64 / 1e6);
+    for poll in 1..=SECONDS * 2 {
+        let now = f64::from(poll) * INTERVAL;
+        let mut batch = Batch::default();
+        while let Some(time) = next.filter(|time| *time < now) {
+            let step = engine.step(time);
+            next = step.next;
+            let records = step.records.iter().map(|record| write::record(record, config.release, EPOCH_US));
+            let records = records.collect::<serde_json::Value>().to_string();
+            trtllm_json::parse_records(records.as_bytes(), &mut batch).unwrap();
+        }
+        let moment = Moment { instant: start + Duration::from_secs_f64(now), unix_us: EPOCH_US + (now * 1e6) as i64 };
+        intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), moment);
+        if poll % JUDGED == 0 {
+            let (uuids, joules) = (vec!["GPU-0".to_owned()], engine.gpu(now).energy_joules);
+            slot.publish_gpus(Some(EngineGpus { uuids, energy_joules: Some(joules), ..EngineGpus::default() }));
+            state.judge(now, moment.unix_us as f64 / 1e6);
+            let of = engine.truth();
+            truth.push(((of.started + of.decoded_tokens) as f64, joules));
+        }
+    }
+    let rates = |from: usize, to: usize| {
+        let ((tokens, joules), (tokens_then, joules_then)) = (truth[from], truth[to]);
+        let seconds = (to - from) as f64 * INTERVAL * f64::from(JUDGED);
+        ((tokens_then - tokens) / seconds, (tokens_then - tokens) / (joules_then - joules))
+    };
+    let (hour, now) = (rates(0, 720), rates(truth.len() - 1 - 60, truth.len() - 1));
+    let mut bench = BenchReport::default();
+    (bench.metadata.num_gpus, bench.performance.token_throughput_per_sec) = (Some(1.0), Some(100.0));
+    bench.energy.output_tokens_per_joule = Some(0.5);
+    let [of_bench, of_best] = slot.with_judged(|judged| judged.output_ratios(Some(&bench)));
+    assert!(now.0 < 0.8 * hour.0, "the load has not fallen: {hour:?}, {now:?}");
+    for (shown, truth) in [
+        (of_best.throughput, now.0 / hour.0),
+        (of_best.efficiency, now.1 / hour.1),
+        (of_bench.throughput, now.0 / 100.0),
+        (of_bench.efficiency, now.1 / 0.5),
+    ] {
+        println!("{shown:?}, truly {truth}");
+        assert!((shown.unwrap() / truth - 1.0).abs() < 0.01, "{shown:?}, truly {truth}");
+    }
+}
