@@ -24,11 +24,11 @@ pub(crate) struct Truth {
 const FROM: f64 = 200.0;
 
 pub(crate) fn truth(config: &Config, seed: u64, ttft_objective: f64) -> Truth {
-    // So many requests that chance is about 1 %.
+    // So many requests, or bursts of them, that chance is about 1 %.
     let until = FROM
         + match config.load.arrivals {
             Arrivals::Poisson { rate } => (10_000.0 / rate).clamp(1000.0, 5000.0),
-            Arrivals::Bursty { .. } => 8000.0,
+            Arrivals::Bursty { rate, burst } => (10_000.0 * f64::from(burst) / rate).clamp(8000.0, 20_000.0),
             _ => 1000.0,
         };
     let mut engine = Engine::new(config.clone(), seed);
