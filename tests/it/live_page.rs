@@ -55,7 +55,7 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
     let engines = format!(
         "engines:\n\
          - source: \"sim:?rate=20\"\n  model: live\n\
-         - source: replay:{}?speed=max\n  model: replayed\n\
+         - source: replay:{}?speed=max\n  model: ended\n\
          - source: replay:{}?rate=3\n  model: copied\n\
          - source: replay:{}?rate=3\n  model: each-its-own\n\
          - source: trtllm-serve:http://127.0.0.1:1\n  model: nowhere\n\
