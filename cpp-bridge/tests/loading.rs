@@ -115,7 +115,8 @@ fn an_engine_can_be_dropped_during_a_load() {
     for more in ["", "iterations=3"] {
         let mut engine = silent(more);
         engine.start_load(&Load { requests: None, ..LOAD }).unwrap();
-        wait_until(&engine, |truth| truth.requests_arrived >= 4);
+        // On a busy machine, an engine that ends after three iterations may end before so many requests arrive.
+        wait_until(&engine, |truth| truth.requests_arrived >= 4 || truth.iterations == 3);
     }
 }
 
