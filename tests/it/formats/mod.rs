@@ -193,7 +193,8 @@ fn everything() -> (Daemon, Standin) {
     two_engines_and_two_gpus(&["--metrics.compat", "trtllm,vllm,triton-core,dcgm,spec"])
 }
 
-/// The page without what is judged anew every few seconds, once its types, exemplars and native buckets are those of the format.
+/// Checks the types, exemplars and native buckets of a page in this format. Returns it without the series that change every few
+/// seconds.
 fn checked(mut page: ParsedPage, format: &FormatCase) -> ParsedPage {
     page.samples.retain(|(name, _), _| !is_judged(name));
     page.kinds.retain(|name, _| !is_judged(name));
