@@ -7,10 +7,8 @@
 #include "tensorrt_llm/sim/truth.h"
 #endif
 
-#include <cmath>
 #include <filesystem>
 #include <stdexcept>
-#include <type_traits>
 #include <utility>
 
 /// From tensorrt_llm/plugins/api/tllmPlugin.h, unchanged since 0.9. Declared here because that header includes
@@ -25,52 +23,12 @@ namespace tle = tensorrt_llm::executor;
 namespace
 {
 
-/// Calls a setter. Throws if this release of TensorRT-LLM does not have it.
-template <class Object, class Setter, class Value>
-void set(Object& object, Setter const& setter, Value const& value, char const* unsupported)
+tle::ExecutorConfig configOf(RingSizes rings)
 {
-    if constexpr (std::is_invocable_v<Setter, Object&, Value const&>)
-    {
-        setter(object, value);
-    }
-    else
-    {
-        throw std::invalid_argument(unsupported);
-    }
-}
-
-// Only setters are used, because the constructors change between releases.
-#define TRTLLM_BRIDGE_SET(object, setter, option)                                                                      \
-    set(                                                                                                               \
-        object, [](auto& to, auto const& value) -> decltype(to.setter(value)) { return to.setter(value); },            \
-        options.option, "this release of TensorRT-LLM has no " #setter "; remove " #option)
-
-tle::ExecutorConfig configOf(HostConfig const& options)
-{
+    // Only setters are used, because the constructors change between releases.
     tle::ExecutorConfig config;
-    config.setIterStatsMaxIterations(options.iter_stats_max_iterations);
-    config.setRequestStatsMaxIterations(options.request_stats_max_iterations);
-    if (options.max_batch_size >= 0)
-    {
-        TRTLLM_BRIDGE_SET(config, setMaxBatchSize, max_batch_size);
-    }
-    if (options.max_num_tokens >= 0)
-    {
-        TRTLLM_BRIDGE_SET(config, setMaxNumTokens, max_num_tokens);
-    }
-    if (options.enable_block_reuse >= 0 || !std::isnan(options.free_gpu_memory_fraction))
-    {
-        tle::KvCacheConfig cache;
-        if (options.enable_block_reuse >= 0)
-        {
-            TRTLLM_BRIDGE_SET(cache, setEnableBlockReuse, enable_block_reuse);
-        }
-        if (!std::isnan(options.free_gpu_memory_fraction))
-        {
-            TRTLLM_BRIDGE_SET(cache, setFreeGpuMemoryFraction, free_gpu_memory_fraction);
-        }
-        config.setKvCacheConfig(cache);
-    }
+    config.setIterStatsMaxIterations(rings.iterations);
+    config.setRequestStatsMaxIterations(rings.requests);
     // The plugins must be registered before an Executor is constructed. TensorRT-LLM's Python loader does the same.
     initTrtLlmPlugins(nullptr, "tensorrt_llm");
     return config;
@@ -96,8 +54,8 @@ void prefetch(std::deque<tle::IterationStats> const& records, std::size_t next)
 
 } // namespace
 
-HostedExecutor::HostedExecutor(std::string const& engine, HostConfig const& config)
-    : mExecutor(std::filesystem::path(engine), tle::ModelType::kDECODER_ONLY, configOf(config))
+HostedExecutor::HostedExecutor(std::string const& engine, RingSizes rings)
+    : mExecutor(std::filesystem::path(engine), tle::ModelType::kDECODER_ONLY, configOf(rings))
 {
 }
 

@@ -25,41 +25,31 @@ constexpr std::size_t kMaxEnded = 65536;
 /// Prompts use token ids below this number, because every model's vocabulary has at least this many tokens.
 constexpr std::uint64_t kTokens = 1000;
 
-/// awaitResponses of 0.9, whose first parameter is an optional request id.
-template <class Executor, class = void>
-struct Await
-{
-    static auto any(Executor& executor, Milliseconds timeout)
-    {
-        return executor.awaitResponses(std::nullopt, std::optional<Milliseconds>(timeout));
-    }
-};
-
+/// The responses of all requests. In 0.9, the first parameter of awaitResponses is an optional request id.
 template <class Executor>
-struct Await<Executor,
-    std::void_t<decltype(std::declval<Executor&>().awaitResponses(std::declval<std::optional<Milliseconds> const&>()))>>
+auto responsesOf(Executor& executor)
 {
-    static auto any(Executor& executor, Milliseconds timeout)
+    std::optional<Milliseconds> const timeout(kAwaitTimeout);
+    auto const await = [&](auto& from) -> decltype(from.awaitResponses(timeout)) { return from.awaitResponses(timeout); };
+    if constexpr (std::is_invocable_v<decltype(await), Executor&>)
     {
-        return executor.awaitResponses(std::optional<Milliseconds>(timeout));
+        return await(executor);
     }
-};
+    else
+    {
+        return executor.awaitResponses(std::nullopt, timeout);
+    }
+}
 
-/// returnPerfMetrics was added with 1.0 or shortly before. Older releases have no metrics of single requests.
-template <class Config, class = void>
-struct PerfMetrics
-{
-    static void enable(Config&) {}
-};
-
+/// Releases before 1.0 have no metrics of single requests.
 template <class Config>
-struct PerfMetrics<Config, std::void_t<decltype(std::declval<Config&>().returnPerfMetrics)>>
+void enablePerfMetrics([[maybe_unused]] Config& config)
 {
-    static void enable(Config& config)
+    if constexpr (trtllm_exporter::detail::Has_returnPerfMetrics<Config>::value)
     {
         config.returnPerfMetrics = true;
     }
-};
+}
 
 /// Random tokens, so that no prompt has the cache blocks of another one.
 tle::VecTokens promptOf(std::int32_t length, std::uint64_t seed)
@@ -152,7 +142,7 @@ void Load::enqueue()
 {
     tle::OutputConfig outputs;
     outputs.excludeInputFromOutput = true;
-    PerfMetrics<tle::OutputConfig>::enable(outputs);
+    enablePerfMetrics(outputs);
     // Without an end token the request runs to its full length.
     tle::Request request(promptOf(mConfig.prompt_tokens, mSent + 1), mConfig.output_tokens);
     request.setOutputConfig(outputs);
@@ -163,7 +153,7 @@ void Load::enqueue()
 
 void Load::collect()
 {
-    for (auto const& response : Await<tle::Executor>::any(mExecutor, kAwaitTimeout))
+    for (auto const& response : responsesOf(mExecutor))
     {
         if (!response.hasError() && !response.getResult().isFinal)
         {

@@ -35,9 +35,9 @@ char const* linkedVersion()
 namespace trtllm_bridge
 {
 
-std::unique_ptr<HostedExecutor> openExecutor(rust::Str engine, HostConfig const& config)
+std::unique_ptr<HostedExecutor> openExecutor(rust::Str engine, RingSizes rings)
 {
-    return std::make_unique<HostedExecutor>(std::string(engine), config);
+    return std::make_unique<HostedExecutor>(std::string(engine), rings);
 }
 
 std::size_t drainIterations(HostedExecutor& executor, rust::Slice<IterationStats> records)

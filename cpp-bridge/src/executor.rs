@@ -2,7 +2,7 @@
 
 use crate::error::BridgeError;
 use crate::ffi::{self, FinishedRequest, IterationStats, LoadConfig, RequestStatsPerIteration, Truth};
-use crate::options::{ExecutorOptions, HostOptions};
+use crate::options::ExecutorOptions;
 use cxx::UniquePtr;
 use std::fmt;
 
@@ -45,20 +45,11 @@ impl Executor {
     /// # Errors
     /// [`BridgeError::Open`] with the engine's message as the cause.
     pub fn open(engine: &str, options: &ExecutorOptions) -> Result<Executor, BridgeError> {
-        Executor::open_with(engine, &HostOptions { statistics: *options, ..HostOptions::default() })
-    }
-
-    /// Like [`open`](Self::open), with all options of the Executor.
-    ///
-    /// # Errors
-    /// Like [`open`](Self::open). Also [`BridgeError::Open`] for an option that this TensorRT-LLM release does not
-    /// support.
-    pub fn open_with(engine: &str, options: &HostOptions) -> Result<Executor, BridgeError> {
         if engine.starts_with("sim:") && !is_simulated() {
             let cause = "this build links a real TensorRT-LLM; build without TENSORRT_LLM_ROOT to simulate";
             return Err(BridgeError::open(engine, cause));
         }
-        let handle = ffi::open_executor(engine, &options.to_ffi(engine)?)
+        let handle = ffi::open_executor(engine, options.to_ffi(engine)?)
             .map_err(|error| BridgeError::open(engine, error.what()))?;
         Ok(Executor { handle })
     }
@@ -147,18 +138,14 @@ impl fmt::Debug for Executor {
 
 #[cfg(all(test, simulated_sdk))]
 mod tests {
-    use crate::ffi::{self, HostConfig};
-    use crate::options::HostOptions;
+    use crate::ffi::{self, RingSizes};
 
     #[test]
     fn the_engine_rejects_a_negative_ring_size_without_ending_the_process() {
         for (iterations, requests) in [(-1, 0), (1000, -1)] {
-            let config = HostConfig {
-                iter_stats_max_iterations: iterations,
-                request_stats_max_iterations: requests,
-                ..HostOptions::default().to_ffi("sim:").unwrap()
-            };
-            let error = ffi::open_executor("sim:", &config).err().map(|error| error.what().to_owned());
+            let error = ffi::open_executor("sim:", RingSizes { iterations, requests })
+                .err()
+                .map(|error| error.what().to_owned());
             assert!(error.is_some_and(|what| what.contains("MaxIterations >= 0")));
         }
     }

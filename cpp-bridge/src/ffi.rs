@@ -209,15 +209,11 @@ mod bridge {
         Other,
     }
 
-    /// The options of an Executor. A negative number or NaN is not set.
+    /// How many iterations the rings of an Executor hold.
     #[derive(Clone, Copy, Debug)]
-    struct HostConfig {
-        iter_stats_max_iterations: i32,
-        request_stats_max_iterations: i32,
-        max_batch_size: i32,
-        max_num_tokens: i32,
-        enable_block_reuse: i32,
-        free_gpu_memory_fraction: f32,
+    struct RingSizes {
+        iterations: i32,
+        requests: i32,
     }
 
     /// Synthetic requests.
@@ -266,7 +262,7 @@ mod bridge {
         type HostedExecutor;
 
         #[rust_name = "open_executor"]
-        fn openExecutor(engine: &str, config: &HostConfig) -> Result<UniquePtr<HostedExecutor>>;
+        fn openExecutor(engine: &str, rings: RingSizes) -> Result<UniquePtr<HostedExecutor>>;
         #[rust_name = "library_version"]
         fn libraryVersion() -> String;
         #[rust_name = "is_simulated"]
@@ -295,7 +291,7 @@ pub use bridge::{
     SpeculativeDecodingMetrics, StaticBatchingStats, TimingMetrics, Truth,
 };
 pub(crate) use bridge::{
-    HostConfig, HostedExecutor, LoadConfig, drain_finished, drain_iterations, exit_now, is_simulated, library_version,
+    HostedExecutor, LoadConfig, RingSizes, drain_finished, drain_iterations, exit_now, is_simulated, library_version,
     next_requests, open_executor,
 };
 

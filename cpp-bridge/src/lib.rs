@@ -21,5 +21,5 @@ pub use ffi::{
     RequestKvCacheMetrics, RequestPerfMetrics, RequestStage, RequestStats, RequestStatsPerIteration, SpecDecodingStats,
     SpeculativeDecodingMetrics, StaticBatchingStats, TimingMetrics, Truth,
 };
-pub use options::{ExecutorOptions, HostOptions};
+pub use options::ExecutorOptions;
 pub use records::{ABSENT, Present};

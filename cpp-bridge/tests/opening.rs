@@ -6,7 +6,7 @@
 
 mod engines;
 
-use engines::KEEP_ALL;
+use engines::{KEEP_ALL, all_iterations, finished};
 use trtllm_bridge::{BridgeError, Executor, ExecutorOptions};
 
 fn cause(engine: &str, options: &ExecutorOptions) -> String {
@@ -31,6 +31,13 @@ fn an_engine_opens_without_options_and_reports_its_version() {
         let version = concat!(env!("TRTLLM_SIM_RELEASE_NAME"), ".0+simulated");
         assert_eq!(engine.version(), if cfg!(sim_since = "0.13") { version } else { "" });
     }
+}
+
+#[test]
+fn blocks_are_reused_as_the_release_does_by_default() {
+    let mut engine = finished(50, "rate=50", &KEEP_ALL);
+    let reused = all_iterations(&mut engine).last().unwrap().kv_reused_blocks;
+    assert_eq!(reused > 0, cfg!(sim_since = "1.0"), "{reused}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn check_array(text: &[u8]) {
 /// A batch that has room for one more item before it should be folded.
 fn nearly_full() -> Batch {
     let mut batch = Batch::default();
-    let rows = (1 << 20) / size_of::<RequestStats>() - 1;
+    let rows = Batch::ENOUGH / size_of::<RequestStats>() - 1;
     let request_stats = Some(vec![RequestStats::default(); rows]);
     batch.push(Item::RequestRows(RequestStatsPerIteration { iter: None, request_stats }));
     assert!(batch.has_room());

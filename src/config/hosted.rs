@@ -1,6 +1,6 @@
 //! `executor:DIR?…`. Keys and values have TensorRT-LLM's own names; a missing key keeps TensorRT-LLM's default.
 
-use trtllm_bridge::{ExecutorOptions, HostOptions, Load};
+use trtllm_bridge::{ExecutorOptions, Load};
 
 use trtllm_sources::executor::hosting::{Hosting, STATISTICS};
 
@@ -20,15 +20,7 @@ pub(super) fn hosting(engine: &str, options: &mut SourceOptions) -> Hosting {
     if statistics.iter_stats_max_iterations == 0 {
         options.wrong("iter_stats_max_iterations=0 turns off all statistics; use at least 1");
     }
-    let fraction = |text: &str| text.parse().ok().filter(|value: &f32| *value > 0.0 && *value < 1.0);
-    let host = HostOptions {
-        statistics,
-        max_batch_size: whole(options, "max_batch_size"),
-        max_num_tokens: whole(options, "max_num_tokens"),
-        enable_block_reuse: options.boolean("enable_block_reuse"),
-        free_gpu_memory_fraction: options.read("free_gpu_memory_fraction", "above 0 and below 1", fraction),
-    };
-    Hosting { engine: engine.to_owned(), options: host, load: load(options) }
+    Hosting { engine: engine.to_owned(), statistics, load: load(options) }
 }
 
 fn load(options: &mut SourceOptions) -> Option<Load> {
@@ -66,18 +58,9 @@ mod tests {
 
     #[test]
     fn every_key_sets_its_option() {
-        let hosting = read(
-            "executor:/e?max_batch_size=1&max_num_tokens=2&enable_block_reuse=false&free_gpu_memory_fraction=0.5&\
-             iter_stats_max_iterations=5&request_stats_max_iterations=0",
-        );
-        let expected = HostOptions {
-            statistics: ExecutorOptions { iter_stats_max_iterations: 5, request_stats_max_iterations: 0 },
-            max_batch_size: Some(1),
-            max_num_tokens: Some(2),
-            enable_block_reuse: Some(false),
-            free_gpu_memory_fraction: Some(0.5),
-        };
-        assert_eq!(hosting.unwrap().options, expected);
+        let hosting = read("executor:/e?iter_stats_max_iterations=5&request_stats_max_iterations=0");
+        let expected = ExecutorOptions { iter_stats_max_iterations: 5, request_stats_max_iterations: 0 };
+        assert_eq!(hosting.unwrap().statistics, expected);
     }
 
     #[test]
@@ -92,8 +75,7 @@ mod tests {
     #[test]
     fn an_error_names_the_invalid_key() {
         for (query, key) in [
-            ("max_batch_size=many", "max_batch_size"),
-            ("free_gpu_memory_fraction=1.5", "free_gpu_memory_fraction"),
+            ("iter_stats_max_iterations=many", "iter_stats_max_iterations"),
             ("device_ids=0", "device_ids"),
             ("iter_stats_max_iterations=0", "iter_stats_max_iterations"),
             ("load=", "load"),

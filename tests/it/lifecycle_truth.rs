@@ -3,9 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_bridge::{
-    Executor, ExecutorOptions, FinishedRequest, HostOptions, Load, RequestStatsPerIteration as SharedRequests,
-};
+use trtllm_bridge::{Executor, ExecutorOptions, FinishedRequest, Load, RequestStatsPerIteration as SharedRequests};
 use trtllm_engine::EngineFold;
 use trtllm_engine::histogram::Histogram;
 use trtllm_engine::request_totals::LatencySource;
@@ -27,9 +25,9 @@ struct Served {
 }
 
 /// Like [`served_once`], with an engine that was never idle: no record has the duration of a pass before an idle time.
-fn served(engine: &str, options: &HostOptions, load: &Load) -> Served {
+fn served(engine: &str, load: &Load) -> Served {
     for _ in 0..50 {
-        let served = served_once(engine, options, load);
+        let served = served_once(engine, load);
         if served.iterations.iter().filter(|record| is_flush(record)).count() == 1 {
             return served;
         }
@@ -37,8 +35,8 @@ fn served(engine: &str, options: &HostOptions, load: &Load) -> Served {
     panic!("the engine is idle again and again: the load comes too slowly");
 }
 
-fn served_once(engine: &str, options: &HostOptions, load: &Load) -> Served {
-    let mut executor = Executor::open_with(engine, options).unwrap();
+fn served_once(engine: &str, load: &Load) -> Served {
+    let mut executor = Executor::open(engine, &KEEP_ALL).unwrap();
     executor.start_load(load).unwrap();
     let deadline = Instant::now() + Duration::from_secs(120);
     let (mut served, mut ended) = (Served::default(), vec![FinishedRequest::default(); 64]);
@@ -121,8 +119,7 @@ fn at_most_one_iteration_longer(name: &str, shown: &Histogram, truth: &[f64], it
 }
 
 fn latencies_are_right(engine: &str, load: &Load) {
-    let options = HostOptions { statistics: KEEP_ALL, max_batch_size: Some(16), ..HostOptions::default() };
-    let served = served(engine, &options, load);
+    let served = served(engine, load);
     let (engine, iteration) = fold(&served);
     let totals = &engine.requests.totals;
     assert_eq!((totals.source, engine.totals.iterations_lost), (LatencySource::RequestStats, 0));
@@ -158,11 +155,11 @@ fn latencies_are_right(engine: &str, load: &Load) {
 #[test]
 fn latencies_of_many_short_requests_are_within_one_iteration_of_the_true_ones() {
     let load = Load { in_flight: 400, prompt_tokens: 300, output_tokens: 40, requests: Some(400) };
-    latencies_are_right("sim:?speed=max&rate=0", &load);
+    latencies_are_right("sim:?speed=max&rate=0&max_batch_size=16", &load);
 }
 
 #[test]
 fn latencies_of_prompts_in_several_chunks_are_within_one_iteration_of_the_true_ones() {
     let load = Load { in_flight: 200, prompt_tokens: 3000, output_tokens: 25, requests: Some(200) };
-    latencies_are_right("sim:?speed=max&rate=0", &load);
+    latencies_are_right("sim:?speed=max&rate=0&max_batch_size=16", &load);
 }

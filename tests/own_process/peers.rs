@@ -101,7 +101,7 @@ fn lines_that_wait_are_bounded_whatever_their_length() {
     const MOST: usize = 2 << 20;
     // Of all sockets, what each connection may read without asking, with the buffer of its reader, and one buffer that grows while its
     // old copy is still there.
-    const LIMIT: usize = (8 << 20) + CONNECTIONS * (80 << 10) + (1 << 20);
+    const LIMIT: usize = (4 << 20) + CONNECTIONS * (80 << 10) + (1 << 20);
     for length in [2, 200, 20_000, 40_000, 900_000] {
         let runtime = runtime();
         let folder = tempfile::tempdir().unwrap();

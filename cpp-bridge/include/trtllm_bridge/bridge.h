@@ -40,10 +40,10 @@ namespace trtllm_bridge
 {
 
 struct FinishedRequest;
-struct HostConfig;
 struct IterationStats;
 struct LoadConfig;
 struct RequestStatsPerIteration;
+struct RingSizes;
 struct Truth;
 class Load;
 
@@ -52,8 +52,8 @@ class Load;
 class HostedExecutor
 {
 public:
-    /// Loads the engine and blocks until it runs. Throws for options that this release does not support.
-    HostedExecutor(std::string const& engine, HostConfig const& config);
+    /// Loads the engine and blocks until it runs.
+    HostedExecutor(std::string const& engine, RingSizes rings);
     /// Shuts the Executor down and ignores exceptions.
     ~HostedExecutor();
     HostedExecutor(HostedExecutor const&) = delete;
@@ -100,7 +100,7 @@ private:
 };
 
 // For Rust, whose types the methods above do not know.
-[[nodiscard]] std::unique_ptr<HostedExecutor> openExecutor(rust::Str engine, HostConfig const& config);
+[[nodiscard]] std::unique_ptr<HostedExecutor> openExecutor(rust::Str engine, RingSizes rings);
 [[nodiscard]] std::size_t drainIterations(HostedExecutor& executor, rust::Slice<IterationStats> records);
 [[nodiscard]] bool nextRequests(HostedExecutor& executor, RequestStatsPerIteration& record);
 [[nodiscard]] std::size_t drainFinished(HostedExecutor& executor, rust::Slice<FinishedRequest> requests);

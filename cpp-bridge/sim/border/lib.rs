@@ -7,7 +7,7 @@ mod structs;
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use structs::{Entry, Host, Opened, Record, Row, State};
+use structs::{Entry, Opened, Record, Row, State};
 use trtllm_sim::config::{Policy, Release};
 use trtllm_sim::load::Arrival;
 use trtllm_sim::options::{self, Options};
@@ -40,14 +40,15 @@ pub struct Sink {
 pub unsafe extern "C" fn trtllm_sim_open(
     text: *const c_char,
     length: usize,
-    host: *const Host,
+    release: u32,
+    rows: bool,
     opened: *mut Opened,
     error: *mut c_char,
     error_size: usize,
 ) -> bool {
     // SAFETY: the caller's promise.
-    let (text, host) = unsafe { (std::slice::from_raw_parts(text.cast::<u8>(), length), &*host) };
-    match open(&String::from_utf8_lossy(text), host) {
+    let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
+    match open(&String::from_utf8_lossy(text), release, rows) {
         Ok(made) => {
             // SAFETY: the caller's promise.
             unsafe { *opened = made };
@@ -65,18 +66,14 @@ pub unsafe extern "C" fn trtllm_sim_open(
     }
 }
 
-fn open(text: &str, host: &Host) -> Result<Opened, String> {
+fn open(text: &str, release: u32, rows: bool) -> Result<Opened, String> {
     let options = Options::parse(text)?;
-    let set = |number: u32| Some(number).filter(|number| *number > 0);
     let config = options.config(&options::Host {
-        release: Release::Cpp { major: host.release / 100, minor: host.release % 100 },
-        max_batch_size: set(host.max_batch_size),
-        max_num_tokens: set(host.max_num_tokens),
-        // As the default of the release.
-        chunked_context: host.release >= 101,
-        reuse: host.reuse,
-        memory_fraction: Some(host.memory_fraction).filter(|fraction| *fraction > 0.0),
-        rows: host.rows,
+        release: Release::Cpp { major: release / 100, minor: release % 100 },
+        // As the defaults of the release.
+        chunked_context: release >= 101,
+        reuse: release >= 100,
+        rows,
     });
     if !config.release.is_cpp() {
         return Err("sim: this scenario is one of the PyTorch backend, which the C++ Executor does not have".to_owned());

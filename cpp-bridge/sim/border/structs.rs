@@ -21,17 +21,6 @@ macro_rules! filled {
 
 #[repr(C)]
 #[derive(Debug)]
-pub struct Host {
-    pub(crate) release: u32,
-    pub(crate) max_batch_size: u32,
-    pub(crate) max_num_tokens: u32,
-    pub(crate) memory_fraction: f64,
-    pub(crate) reuse: bool,
-    pub(crate) rows: bool,
-}
-
-#[repr(C)]
-#[derive(Debug)]
 pub struct Opened {
     pub(crate) engine: *mut Handle,
     pub(crate) speed: f64,

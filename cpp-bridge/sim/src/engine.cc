@@ -51,17 +51,11 @@ executor::TokenIdType tokenAt(executor::IdType id, std::int32_t position)
 trtllm_sim_opened openEngine(std::string const& enginePath, executor::ExecutorConfig const& config)
 {
     auto const options = enginePath.substr(0, 4) == "sim:" ? enginePath : described(enginePath);
-    auto const cache = config.getKvCacheConfig();
-    trtllm_sim_host host{};
-    host.release = TRTLLM_SIM_RELEASE;
-    host.max_batch_size = static_cast<std::uint32_t>(config.getMaxBatchSize().value_or(0));
-    host.max_num_tokens = static_cast<std::uint32_t>(config.getMaxNumTokens().value_or(0));
-    host.memory_fraction = static_cast<double>(cache.getFreeGpuMemoryFraction().value_or(0.0F));
-    host.reuse = cache.getEnableBlockReuse();
-    host.rows = config.getRequestStatsMaxIterations() > 0;
     trtllm_sim_opened opened{};
     std::array<char, 2048> error{};
-    if (!trtllm_sim_open(options.data(), options.size(), &host, &opened, error.data(), error.size()))
+    auto const rows = config.getRequestStatsMaxIterations() > 0;
+    if (!trtllm_sim_open(
+            options.data(), options.size(), TRTLLM_SIM_RELEASE, rows, &opened, error.data(), error.size()))
     {
         TLLM_THROW(std::string(error.data()));
     }

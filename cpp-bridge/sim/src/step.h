@@ -11,17 +11,6 @@ extern "C"
 
 struct trtllm_sim_engine;
 
-/// The host's configuration. 0: not set.
-struct trtllm_sim_host
-{
-    std::uint32_t release; ///< 100 × major + minor
-    std::uint32_t max_batch_size;
-    std::uint32_t max_num_tokens;
-    double memory_fraction;
-    bool reuse;
-    bool rows;
-};
-
 /// What the SDK itself does with the options.
 struct trtllm_sim_opened
 {
@@ -94,9 +83,10 @@ struct trtllm_sim_state
         accepted, pauses;
 };
 
-/// Parses the options and makes the engine. False, and a message, if an option is wrong.
-bool trtllm_sim_open(char const* options, std::size_t length, trtllm_sim_host const* host, trtllm_sim_opened* opened,
-    char* error, std::size_t error_size);
+/// Parses the options and makes an engine of this release (100 × major + minor), with rows of requests if the host wants
+/// them. False, and a message, if an option is wrong.
+bool trtllm_sim_open(char const* options, std::size_t length, std::uint32_t release, bool rows,
+    trtllm_sim_opened* opened, char* error, std::size_t error_size);
 void trtllm_sim_close(trtllm_sim_engine* engine);
 /// Sends a request at `now`, before the step of that time. With `may_end`, its answer may end before `max_tokens`.
 void trtllm_sim_submit(trtllm_sim_engine* engine, double now, std::uint64_t id, std::int32_t const* tokens,

@@ -22,7 +22,7 @@ const PLACE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What all kinds of input take from beyond their own shares.
-pub static REST: Rest = Rest::new(6 << 20);
+pub static REST: Rest = Rest::new(2 << 20);
 
 /// Bytes that several budgets share.
 #[derive(Debug)]

@@ -59,25 +59,14 @@ pub struct Options {
 #[derive(Debug, Clone)]
 pub struct Host {
     pub release: Release,
-    pub max_batch_size: Option<u32>,
-    pub max_num_tokens: Option<u32>,
     pub chunked_context: bool,
     pub reuse: bool,
-    pub memory_fraction: Option<f64>,
     pub rows: bool,
 }
 
 impl Default for Host {
     fn default() -> Self {
-        Self {
-            release: Release::Cpp { major: 1, minor: 1 },
-            max_batch_size: None,
-            max_num_tokens: None,
-            chunked_context: true,
-            reuse: true,
-            memory_fraction: None,
-            rows: true,
-        }
+        Self { release: Release::Cpp { major: 1, minor: 1 }, chunked_context: true, reuse: true, rows: true }
     }
 }
 
@@ -260,8 +249,8 @@ impl Options {
             false => Policy::GuaranteedNoEvict,
         };
         Limits {
-            max_batch_size: self.max_batch_size.or(host.max_batch_size).unwrap_or(64),
-            max_num_tokens: self.max_num_tokens.or(host.max_num_tokens).unwrap_or(2048),
+            max_batch_size: self.max_batch_size.unwrap_or(64),
+            max_num_tokens: self.max_num_tokens.unwrap_or(2048),
             policy,
             chunked_context: host.chunked_context,
             max_queue: usize::MAX,
@@ -269,11 +258,8 @@ impl Options {
     }
 
     fn cache(&self, host: &Host) -> CacheConfig {
-        // With TensorRT-LLM's default fraction of the memory, the cache has `kv_blocks`.
-        let whole = host.memory_fraction.map_or(1.0, |fraction| fraction / 0.9) * f64::from(self.kv_blocks);
-        let blocks = (whole.round() as u32).max(2);
         CacheConfig {
-            blocks,
+            blocks: self.kv_blocks.max(2),
             host_blocks: self.host_blocks,
             tokens_per_block: self.tokens_per_block,
             reuse: host.reuse,

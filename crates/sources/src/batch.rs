@@ -40,7 +40,7 @@ impl Batch {
     const MAX_WEIGHT: usize = 16 << 20;
 
     /// Memory of the items after which they should be folded before more are parsed.
-    const ENOUGH: usize = 1 << 20;
+    pub const ENOUGH: usize = 256 << 10;
 
     /// Whether more items may be parsed before these are folded.
     #[must_use]

@@ -5,9 +5,9 @@ use crate::change::Change;
 use crate::costs::Costs;
 use crate::load::{Arrivals, Load};
 use crate::measured::measured;
-use crate::present::{Cache, Policy, Present};
+use crate::present::{Cache, Policy, Present, Request};
 use crate::replay::{Outcome, Question};
-use crate::scheduler::Rules;
+use crate::scheduler::{Reached, Rules};
 
 /// Requests that must be known.
 const ENOUGH: usize = 200;
@@ -21,7 +21,7 @@ const WIDE_MEDIAN: f64 = 0.5;
 /// Recent iterations ÷ the engine's own past, from which the costs are not those of the present.
 const SLOWED: f64 = 1.12;
 /// Share of prompt tokens that come from the cache, from which it matters how they share blocks.
-pub(crate) const SHARED: f64 = 0.1;
+const SHARED: f64 = 0.1;
 
 /// What the engine would do after `change`.
 #[must_use]
@@ -67,21 +67,36 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
     };
     let known = present.requests.len();
     let now = question(rules, 1.0, 1).answer(known);
-    answer.now = Some(shown(&now));
+    let shown = |outcome: &Outcome, rules| {
+        let mut forecast = outcome.forecast;
+        let capacity = forecast.capacity_requests_per_second.take();
+        forecast.capacity_requests_per_second = capacity.filter(|_| tells_capacity(present, rules, outcome, &now));
+        forecast
+    };
+    answer.now = Some(shown(&now, &rules));
     if let Some(measured) = &answer.measured {
         agrees(question(rules, 1.0, 1).again(), now.forecast.stable, measured)?;
     }
     let then = question(changed, change.rate, change.replicas).answer(known);
-    answer.then = Some(shown(&then));
+    answer.then = Some(shown(&then, &changed));
     is_near(present, &rules, &changed, &now, &then)
 }
 
 /// A capacity is only told where it is near what the engine has shown.
-fn shown(outcome: &Outcome) -> Forecast {
-    let mut forecast = outcome.forecast;
-    let capacity = forecast.capacity_requests_per_second.take();
-    forecast.capacity_requests_per_second = capacity.filter(|_| outcome.reached_at_capacity.beyond() <= FAR);
-    forecast
+fn tells_capacity(present: &Present, rules: &Rules, outcome: &Outcome, now: &Outcome) -> bool {
+    let reached = &outcome.reached_at_capacity;
+    reached.beyond() <= FAR && (now.reached.cache_was_full || !is_cache_unclear(present, rules, reached))
+}
+
+/// Whether the KV cache was full, and how much of it requests share or reserve is not known.
+pub(crate) fn is_cache_unclear(present: &Present, rules: &Rules, reached: &Reached) -> bool {
+    reached.cache_was_full && (rules.policy == Policy::GuaranteedNoEvict || shares_much(present))
+}
+
+/// Whether so many prompt tokens come from the cache that it matters how requests share its blocks.
+fn shares_much(present: &Present) -> bool {
+    let sum = |of: fn(&Request) -> u32| present.requests.iter().map(|request| f64::from(of(request))).sum::<f64>();
+    sum(|request| request.cached) > SHARED * sum(|request| request.prompt)
 }
 
 pub(crate) fn is_known(present: &Present) -> Result<(), String> {
@@ -214,10 +229,7 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
         outcome.reached.cache_was_full || !outcome.forecast.stable && outcome.reached_at_capacity.cache_was_full
     };
     if binds(then) {
-        let (prompt, cached) = present.requests.iter().fold((0.0, 0.0), |(prompt, cached), request| {
-            (prompt + f64::from(request.prompt), cached + f64::from(request.cached))
-        });
-        if cached > SHARED * prompt {
+        if shares_much(present) {
             return Err(
                 "the KV cache would be full, and how its blocks are shared and evicted then is not known; record \
                         a few minutes with this limit or load"

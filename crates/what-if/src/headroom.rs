@@ -3,12 +3,12 @@
 use trtllm_engine::window::Span;
 
 use crate::answer::Range;
-use crate::ask::{SHARED, is_known, rules};
+use crate::ask::{is_cache_unclear, is_known, rules};
 use crate::change::Change;
 use crate::costs::Costs;
 use crate::load::{Arrivals, Load};
 use crate::measured::measured;
-use crate::present::{Policy, Present};
+use crate::present::Present;
 use crate::replay::Question;
 use crate::scheduler::Reached;
 
@@ -41,11 +41,7 @@ pub fn capacity(present: &Present) -> Option<Range> {
     }
     let mut reached = Reached::default();
     let capacity = question.capacity_range(&mut reached);
-    // How much of a full cache requests share or reserve is not known.
-    let cached: f64 = present.requests.iter().map(|request| f64::from(request.cached)).sum();
-    let prompts: f64 = present.requests.iter().map(|request| f64::from(request.prompt)).sum();
-    let is_unclear = reached.cache_was_full && (rules.policy == Policy::GuaranteedNoEvict || cached > SHARED * prompts);
-    (!is_unclear && capacity.relative() <= WIDE).then_some(capacity)
+    (!is_cache_unclear(present, &rules, &reached) && capacity.relative() <= WIDE).then_some(capacity)
 }
 
 /// Requests a second, and the share of the capacity that is free: 0 at capacity.

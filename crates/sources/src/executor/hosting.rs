@@ -1,6 +1,6 @@
 //! The configuration of a hosted engine, from `--source executor:DIR?…`.
 
-use trtllm_bridge::{ExecutorOptions, HostOptions, Load};
+use trtllm_bridge::{ExecutorOptions, Load};
 
 /// Rings of 1000 iterations hold ten seconds of a fast engine. It is polled ten times a second.
 pub const STATISTICS: ExecutorOptions =
@@ -11,7 +11,7 @@ pub const STATISTICS: ExecutorOptions =
 pub struct Hosting {
     /// The engine's directory, or `sim:…`.
     pub engine: String,
-    pub options: HostOptions,
+    pub statistics: ExecutorOptions,
     /// `load=synthetic`.
     pub load: Option<Load>,
 }
@@ -20,6 +20,6 @@ impl Hosting {
     /// An engine with default options.
     #[must_use]
     pub fn plain(engine: String) -> Self {
-        Self { engine, options: HostOptions { statistics: STATISTICS, ..HostOptions::default() }, load: None }
+        Self { engine, statistics: STATISTICS, load: None }
     }
 }

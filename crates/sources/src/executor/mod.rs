@@ -165,7 +165,7 @@ fn at_once(engine: &str) -> String {
 }
 
 /// Opens the engine and starts its load, if any.
-fn construct(Hosting { engine, options, load }: &Hosting) -> Result<Executor, OpenError> {
+fn construct(Hosting { engine, statistics, load }: &Hosting) -> Result<Executor, OpenError> {
     let failed = |error| {
         let cause = match error {
             BridgeError::Open { cause, .. } => cause,
@@ -173,7 +173,7 @@ fn construct(Hosting { engine, options, load }: &Hosting) -> Result<Executor, Op
         };
         OpenError::Engine { engine: engine.clone(), cause }
     };
-    let mut executor = Executor::open_with(engine, options).map_err(failed)?;
+    let mut executor = Executor::open(engine, statistics).map_err(failed)?;
     if let Some(load) = load {
         match executor.start_load(load) {
             // A worker of a larger engine: only the leader accepts requests.

@@ -75,6 +75,7 @@ TRTLLM_EXPORTER_HAS(requestPerfMetrics)
 TRTLLM_EXPORTER_HAS(getResult)
 TRTLLM_EXPORTER_HAS(isFinal)
 TRTLLM_EXPORTER_HAS(finishReasons)
+TRTLLM_EXPORTER_HAS(returnPerfMetrics)
 #undef TRTLLM_EXPORTER_HAS
 
 } // namespace detail

@@ -148,63 +148,12 @@ private:
     std::optional<Result> mResult;
 };
 
-class KvCacheConfig
-{
-public:
-    [[nodiscard]] bool getEnableBlockReuse() const
-    {
-        return mEnableBlockReuse;
-    }
-
-    [[nodiscard]] std::optional<FloatType> getFreeGpuMemoryFraction() const
-    {
-        return mFreeGpuMemoryFraction;
-    }
-
-#if TRTLLM_SIM_SINCE(0, 11)
-    void setEnableBlockReuse(bool enableBlockReuse)
-    {
-        mEnableBlockReuse = enableBlockReuse;
-    }
-
-    void setFreeGpuMemoryFraction(FloatType freeGpuMemoryFraction)
-    {
-        TLLM_CHECK(freeGpuMemoryFraction > 0.0F && freeGpuMemoryFraction < 1.0F);
-        mFreeGpuMemoryFraction = freeGpuMemoryFraction;
-    }
-#endif
-
-private:
-    bool mEnableBlockReuse{TRTLLM_SIM_SINCE(1, 0)};
-    std::optional<FloatType> mFreeGpuMemoryFraction;
-};
-
 class ExecutorConfig
 {
 public:
-    [[nodiscard]] KvCacheConfig getKvCacheConfig() const
-    {
-        return mKvCacheConfig;
-    }
-
     // The preload finds these two functions by name in a library.
     [[nodiscard]] SizeType32 getIterStatsMaxIterations() const;
     [[nodiscard]] SizeType32 getRequestStatsMaxIterations() const;
-
-    [[nodiscard]] std::optional<SizeType32> getMaxBatchSize() const
-    {
-        return mMaxBatchSize;
-    }
-
-    [[nodiscard]] std::optional<SizeType32> getMaxNumTokens() const
-    {
-        return mMaxNumTokens;
-    }
-
-    void setKvCacheConfig(KvCacheConfig const& kvCacheConfig)
-    {
-        mKvCacheConfig = kvCacheConfig;
-    }
 
     void setIterStatsMaxIterations(SizeType32 iterStatsMaxIterations)
     {
@@ -218,26 +167,9 @@ public:
         mRequestStatsMaxIterations = requestStatsMaxIterations;
     }
 
-#if TRTLLM_SIM_SINCE(0, 11)
-    void setMaxBatchSize(SizeType32 maxBatchSize)
-    {
-        TLLM_CHECK(maxBatchSize > 0);
-        mMaxBatchSize = maxBatchSize;
-    }
-
-    void setMaxNumTokens(SizeType32 maxNumTokens)
-    {
-        TLLM_CHECK(maxNumTokens > 0);
-        mMaxNumTokens = maxNumTokens;
-    }
-#endif
-
 private:
-    KvCacheConfig mKvCacheConfig;
     SizeType32 mIterStatsMaxIterations{1000};
     SizeType32 mRequestStatsMaxIterations{0};
-    std::optional<SizeType32> mMaxBatchSize;
-    std::optional<SizeType32> mMaxNumTokens;
 };
 
 /// One model instance. It accepts requests, batches them in flight and writes statistics into bounded rings. Any thread
