@@ -11,12 +11,11 @@ mod systemd;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use exporter_web_config::WebConfig;
 use sd_notify::NotifyState;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::MissedTickBehavior;
 
 use crate::cli::Cli;
 use crate::config::{self, ConfigError, EngineConfig, Mistakes, SourceSpec};
@@ -30,9 +29,8 @@ use trtllm_page::build;
 use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_page::state::{BaselineFiles, State};
 use trtllm_recording::recorder::{Recorder, RecorderError};
-use trtllm_service::budget;
 use trtllm_service::log;
-use trtllm_service::process::{self, FilePages};
+use trtllm_service::process::{self, FilePages, Trimming};
 use trtllm_service::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
 use trtllm_service::small_file;
 use trtllm_service::supervise::Heartbeats;
@@ -48,10 +46,10 @@ const MAX_PUBLISHERS: usize = 128;
 const ALL_PUBLISHERS: usize = 256;
 /// Threads of a start: the log's, two of the runtime, and one for a look-up of a name.
 const THREADS: usize = 4;
-/// How often the heartbeats of the tasks are checked.
+/// How often the heartbeats of the tasks are checked, and the memory.
 const WATCH: Duration = Duration::from_secs(1);
-/// How often freed memory is given back.
-const TRIM: Duration = Duration::from_secs(10);
+/// The same while the process grows.
+const WATCH_GROWTH: Duration = Duration::from_millis(100);
 /// How long the drivers may take to stop. Below the 30 s after which Kubernetes kills a process.
 const DRIVERS_STOP: Duration = Duration::from_secs(10);
 /// How long the recorder may take to write its last lines.
@@ -279,15 +277,15 @@ impl PeerLimits {
 }
 
 /// Tells systemd's watchdog that the process works while all of its tasks make progress. Logs a task that stalls. Gives freed memory
-/// back to the system: now and then, and often while peers make the process hold much.
+/// back to the system: now and then, and often while the process grows.
 async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
     let watchdog = sd_notify::watchdog_enabled();
-    let mut ticks = tokio::time::interval(watchdog.map_or(WATCH, |timeout| WATCH.min(timeout / 2)));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut trimmed: Option<Instant> = None;
+    let watch = watchdog.map_or(WATCH, |timeout| WATCH.min(timeout / 2));
+    let mut trimming = Trimming::default();
     loop {
+        let pause = if trimming.tick() { watch.min(WATCH_GROWTH) } else { watch };
         tokio::select! {
-            _ = ticks.tick() => {}
+            () = tokio::time::sleep(pause) => {}
             () = stop.wait() => return,
         }
         for task in heartbeats.check() {
@@ -295,10 +293,6 @@ async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
         }
         if watchdog.is_some() && heartbeats.stalled().is_none() {
             systemd::notify(&[NotifyState::Watchdog]);
-        }
-        if budget::REST.is_used() || trimmed.is_none_or(|trimmed| trimmed.elapsed() >= TRIM) {
-            process::trim_allocator();
-            trimmed = Some(Instant::now());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
 /// Request rows of one record: more than any engine has active and queued requests.
-const MAX_REQUESTS: usize = 16_384;
+const MAX_REQUESTS: usize = 8192;
 /// Cache levels.
 const MAX_LEVELS: usize = 64;
 /// Bytes of an id or a name.

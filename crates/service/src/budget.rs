@@ -129,11 +129,6 @@ impl Rest {
         Self { limit, taken: AtomicUsize::new(0) }
     }
 
-    /// Whether any kind of input holds more than its own share.
-    pub fn is_used(&self) -> bool {
-        self.taken.load(Relaxed) > 0
-    }
-
     fn try_take(&self, bytes: usize) -> bool {
         let room = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= self.limit);
         bytes == 0 || self.taken.fetch_update(Relaxed, Relaxed, room).is_ok()

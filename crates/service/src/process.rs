@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
@@ -23,10 +23,38 @@ pub fn tune_allocator() {
 
 /// Gives freed memory back to the system. By itself, glibc gives back only the end of an arena, and one small allocation there keeps
 /// all freed memory before it resident.
-pub fn trim_allocator() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: passes a number by value; may be called at any time; touches no memory that is allocated.
-    let _ = unsafe { libc::malloc_trim(0) };
+#[derive(Debug, Default)]
+pub struct Trimming {
+    last: Option<Instant>,
+    /// Bytes of memory without a file that were resident after it.
+    left: u64,
+}
+
+impl Trimming {
+    /// At least this often.
+    const INTERVAL: Duration = Duration::from_secs(10);
+    /// Earlier if this many bytes more are resident.
+    const GROWTH: u64 = 2 << 20;
+
+    /// Returns whether the process grows, so that this should be called again soon.
+    pub fn tick(&mut self) -> bool {
+        let has_grown = resident_without_file() > self.left + Self::GROWTH;
+        if has_grown || self.last.is_none_or(|last| last.elapsed() >= Self::INTERVAL) {
+            #[cfg(all(target_os = "linux", target_env = "gnu"))]
+            // SAFETY: passes a number by value; may be called at any time; touches no memory that is allocated.
+            let _ = unsafe { libc::malloc_trim(0) };
+            *self = Self { last: Some(Instant::now()), left: resident_without_file() };
+        }
+        has_grown
+    }
+}
+
+/// 0 without /proc.
+fn resident_without_file() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = pages.split(' ').skip(1).map(|pages| pages.parse().unwrap_or(0_u64));
+    let (resident, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    resident.saturating_sub(of_files) * rustix::param::page_size() as u64
 }
 
 /// Makes a write beyond the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) fail like one to a full disk. By default

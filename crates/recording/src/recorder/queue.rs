@@ -10,7 +10,7 @@ use trtllm_service::budget::{Budget, Held, Peer, REST};
 use crate::Item;
 
 /// Approximate memory of the messages that wait for the disk, over all engines, and more if there is room.
-const WEIGHT: usize = 6 << 20;
+const WEIGHT: usize = 4 << 20;
 
 /// The way to the thread, shared by all engines.
 #[derive(Debug, Clone)]
