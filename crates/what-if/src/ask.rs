@@ -70,7 +70,7 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
     let shown = |outcome: &Outcome, rules| {
         let mut forecast = outcome.forecast;
         let capacity = forecast.capacity_requests_per_second.take();
-        forecast.capacity_requests_per_second = capacity.filter(|_| tells_capacity(present, rules, outcome, &now));
+        forecast.capacity_requests_per_second = capacity.filter(|_| tells_capacity(present, rules, &outcome.reached_at_capacity));
         forecast
     };
     answer.now = Some(shown(&now, &rules));
@@ -83,9 +83,8 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
 }
 
 /// A capacity is only told where it is near what the engine has shown.
-fn tells_capacity(present: &Present, rules: &Rules, outcome: &Outcome, now: &Outcome) -> bool {
-    let reached = &outcome.reached_at_capacity;
-    reached.beyond() <= FAR && (now.reached.cache_was_full || !is_cache_unclear(present, rules, reached))
+fn tells_capacity(present: &Present, rules: &Rules, reached: &Reached) -> bool {
+    reached.beyond() <= FAR && !is_cache_unclear(present, rules, reached)
 }
 
 /// Whether the KV cache was full, and how much of it requests share or reserve is not known.

@@ -1,7 +1,7 @@
 //! Questions that have no honest answer are refused, with what to do about it.
 
 use trtllm_what_if::present::{Cache, Drafts, EqualWork, Limits, Prices, Request};
-use trtllm_what_if::{Change, Present, ask};
+use trtllm_what_if::{Change, Present, ask, capacity};
 
 /// An engine whose iterations take 10 ms and 0.1 ms for each decoding request, and whose 400 requests were served in time.
 fn present() -> Present {
@@ -121,6 +121,16 @@ fn a_full_cache_is_refused_if_it_is_not_known_what_requests_reserve() {
     assert_eq!(reason(&present, "max_batch_size=8"), None);
     let refused = reason(&present, "max_tokens=128").unwrap();
     assert!(refused.contains("reserves"), "{refused}");
+    // Its capacity is not told either: neither by the answer nor as a metric.
+    present.limits.max_batch_size = Some(3);
+    present.cache = Some(Cache { blocks: 8, tokens_per_block: 32 });
+    let capacities = |present: &Present| {
+        let now = ask(present, &Change::default()).now.unwrap();
+        [now.capacity_requests_per_second, capacity(present)].map(|capacity| capacity.is_some())
+    };
+    assert_eq!(capacities(&present), [false; 2]);
+    present.cache = Some(Cache { blocks: 1000, tokens_per_block: 32 });
+    assert_eq!(capacities(&present), [true; 2]);
 }
 
 #[test]
