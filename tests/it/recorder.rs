@@ -133,6 +133,11 @@ impl Recorded {
             let items = (0..some).map(|_| self.item()).collect();
             let after = [20, 100, 100, 100, 700, 6000][self.random.below(6) as usize];
             self.poll(items, Duration::from_millis(after));
+            // No engine sends as fast as this loop, so it waits for the disk.
+            support::until(|| {
+                let written = self.counts.items_written();
+                if self.sent < written + 500 { Ok(()) } else { Err(format!("{written} of {} are written", self.sent)) }
+            });
         }
     }
 

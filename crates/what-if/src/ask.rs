@@ -70,7 +70,8 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
     let shown = |outcome: &Outcome, rules| {
         let mut forecast = outcome.forecast;
         let capacity = forecast.capacity_requests_per_second.take();
-        forecast.capacity_requests_per_second = capacity.filter(|_| tells_capacity(present, rules, &outcome.reached_at_capacity));
+        forecast.capacity_requests_per_second =
+            capacity.filter(|_| tells_capacity(present, rules, &outcome.reached_at_capacity));
         forecast
     };
     answer.now = Some(shown(&now, &rules));
