@@ -2,7 +2,7 @@
 
 // Simulated SDK: the part of the Executor API that hosts and statistics readers use, for one release (sim/release.h).
 // Instead of an engine directory it takes options for the load and the machine: "sim:?rate=20&seed=1"
-// (sim/src/options.h).
+// (crates/sim/src/options.rs).
 
 #include "tensorrt_llm/common/assert.h"
 #include "tensorrt_llm/executor/types.h"
