@@ -174,11 +174,11 @@ fn serve(body: Vec<u8>, missing: usize) -> u16 {
 fn a_long_answer_is_read_in_the_budget_and_freed_when_it_is_parsed() {
     let _alone = super::alone();
     // The budget, a batch of items, the buffers of the connection.
-    const LIMIT: usize = (6 << 20) + (2 << 20) + (1 << 20);
+    const LIMIT: usize = (8 << 20) + (2 << 20) + (1 << 20);
     let text = format!("{{\"iter\":7,\"unknown\":\"{}\"}}", "x".repeat(2000));
     for (element, missing) in ["{}", "{\"iter\":7}", &text].into_iter().flat_map(|element| [(element, 0), (element, 9)])
     {
-        let sent = (11 << 19) / (element.len() + 1);
+        let sent = (7 << 20) / (element.len() + 1);
         let port = serve(format!("[{}]", many(element, sent)).into_bytes(), missing);
         let runtime = runtime();
         let mut source = None;

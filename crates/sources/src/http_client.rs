@@ -31,7 +31,7 @@ const MAX_BODY: usize = 8 << 20;
 /// from the budget.
 const KEPT_BODY: usize = 128 << 10;
 /// Long responses that are being received or parsed, of all engines.
-static LONG_RESPONSES: Budget = Budget::new(4 << 20, &REST);
+static LONG_RESPONSES: Budget = Budget::new(6 << 20, &REST);
 /// In the answer of a frontend (`--num_serve_frontends`) that cannot reach the process with the engine.
 const LAUNCHER_GONE: &str = "The launcher frontend that serves ";
 /// hyper's own default is a read buffer of half a megabyte per connection.
