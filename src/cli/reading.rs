@@ -174,7 +174,11 @@ impl Mistake {
                 format!("{name}: this flag is the exporter's; write it before the command")
             }
             ErrorKind::UnknownArgument if self.name.starts_with('-') => {
-                match list(ContextKind::SuggestedArg).or(near()) {
+                // Other programs call it so, and the nearest name here is another one.
+                let address = ["--port", "-p", "--listen", "--address"]
+                    .contains(&&*self.name)
+                    .then(|| "--web.listen-address".to_owned());
+                match address.or(list(ContextKind::SuggestedArg)).or(near()) {
                     Some(other) => format!("{name}: unknown flag; did you mean {other}? (see --help)"),
                     None => format!("{name}: unknown flag; trtllm-exporter help lists all, --help the usual ones"),
                 }

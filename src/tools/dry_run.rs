@@ -67,7 +67,7 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
 pub(super) fn names(engine: &EngineConfig) -> String {
     let name = &engine.name;
     let mut text = match engine.names_its_engines {
-        true => "engines that name themselves".to_owned(),
+        true => "every engine that is found, by its own name".to_owned(),
         false => format!("{:?} version {:?}", name.model, name.version),
     };
     for (label, value) in &name.labels {
@@ -95,7 +95,7 @@ fn address(source: &SourceSpec) -> String {
         SourceSpec::PerfMetrics(dir) => format!("{}:{}", source.kind(), dir.path.display()),
         SourceSpec::Auto { ports } => {
             let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-            format!("auto, at the ports {} and where processes of trtllm-serve listen", ports.join(", "))
+            format!("auto: the ports {} and those of processes of trtllm-serve", ports.join(", "))
         }
     }
 }

@@ -14,8 +14,8 @@ const ORCHESTRATOR: &str = "disaggregated";
 
 const HEAD: &str = "\
 # Engines for trtllm-exporter, written by `trtllm-exporter init`.
-# Check it:           trtllm-exporter check-config FILE
-# Use it:             trtllm-exporter --config.file=FILE
+# Check it:           trtllm-exporter check-config {file}
+# Use it:             trtllm-exporter --config.file={file}
 # After a change:     send SIGHUP to the exporter. Engines that stay the same keep their totals.
 
 engines:
@@ -55,6 +55,8 @@ pub fn run(arguments: &InitArgs) -> Result<(), ConfigError> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let text = configuration(&runtime.block_on(search(arguments.ports.clone(), Vec::new())));
+    let named = arguments.file.as_ref().map_or("FILE".to_owned(), |path| path.display().to_string());
+    let text = text.replacen("{file}", &named, 2);
     let Some(path) = &arguments.file else {
         print(&text);
         return Ok(());

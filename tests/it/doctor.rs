@@ -167,6 +167,14 @@ fn the_limit_of_each_simulated_engine_is_named() {
 }
 
 #[test]
+fn an_engine_that_has_never_answered_is_not_called_healthy() {
+    let daemon = Daemon::start(&["--source", "trtllm-serve:http://127.0.0.1:1"]);
+    let report = run(&["doctor", &format!("http://{}", daemon.address), "--no-sources"]);
+    let text = String::from_utf8(report.stdout).unwrap();
+    assert!(text.contains("starting") && !text.contains("No problem found.\n"), "{text}");
+}
+
+#[test]
 fn engines_have_no_finding_while_the_exporter_starts() {
     let (pytorch, tensorrt) =
         (Lookalike::start(&often_idle(50), &[]), Lookalike::start(&often_idle(50), &["--backend", "tensorrt"]));

@@ -253,7 +253,7 @@ fn every_family_of_an_engine_says_what_it_needs() {
         Group::Gpu | Group::Exporter => false,
     };
     for metric in CATALOG.iter().filter(of_engines) {
-        assert!(!statistics_of(metric).is_empty(), "{}: name its fields in its origin", metric.name);
+        assert!(!statistics_of(metric).is_empty(), "{}: name it at its fields in catalog/fields.rs", metric.name);
     }
     let needs = |name: &str| statistics_of(CATALOG.iter().find(|metric| metric.name == name).unwrap());
     assert_eq!(needs("nv_trt_llm_iteration_latency_seconds"), [Switch::Iterations]);

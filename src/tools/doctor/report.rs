@@ -107,7 +107,13 @@ impl Report {
             let _ = write!(out, "\n{}", fleet::text(&fleet));
         }
         if self.worst() == Severity::None {
-            let _ = writeln!(out, "No problem found.");
+            let is_waiting = self.engines().any(|(_, engine)| engine.state == "starting");
+            let text = if is_waiting {
+                "No problem found so far. Ask again when all engines have answered."
+            } else {
+                "No problem found."
+            };
+            let _ = writeln!(out, "{text}");
         }
         out
     }

@@ -142,6 +142,8 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
 pub(super) const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["--sorce", "auto"], &["--sorce: unknown flag", "did you mean --source?"]),
     (&["--listen-address=:8002"], &["--listen-address", "did you mean --web.listen-address?"]),
+    (&["--port", "8003"], &["--port: unknown flag", "did you mean --web.listen-address?"]),
+    (&["-p", "8003"], &["-p: unknown flag", "did you mean --web.listen-address?"]),
     (&["-web.listen-address=:8002"], &["-web.listen-address: unknown flag", "did you mean --web.listen-address?"]),
     (&["-source", "auto"], &["-source: unknown flag", "did you mean --source?"]),
     (&["--GPU", "off"], &["--GPU: unknown flag", "did you mean --gpu?"]),
