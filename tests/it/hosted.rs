@@ -7,10 +7,11 @@ use crate::support::ensure;
 use crate::support::page::Page;
 
 /// An engine directory of the simulated TensorRT-LLM, without requests of its own.
-fn engine(folder: &Path) -> PathBuf {
+fn engine(folder: &Path, limits: &str) -> PathBuf {
     let engine = folder.join("engine");
     std::fs::create_dir_all(&engine).unwrap();
-    std::fs::write(engine.join("simulated.engine"), "sim:?rate=0&iter_base_ms=1&gen_request_us=10\n").unwrap();
+    std::fs::write(engine.join("simulated.engine"), format!("sim:?rate=0&iter_base_ms=1&gen_request_us=10{limits}\n"))
+        .unwrap();
     engine
 }
 
@@ -30,8 +31,8 @@ fn until_completed(daemon: &Daemon, requests: u64) -> Page {
 fn a_synthetic_load_is_on_the_page_with_exact_times() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = hosted(
-        &engine(folder.path()),
-        "max_batch_size=4&max_num_tokens=1024&load=synthetic&requests=60&in_flight=6&prompt_tokens=200&output_tokens=11",
+        &engine(folder.path(), "&max_batch_size=4&max_num_tokens=1024"),
+        "load=synthetic&requests=60&in_flight=6&prompt_tokens=200&output_tokens=11",
     );
     let page = until_completed(&daemon, 60);
     let count = |name: &str| page.count(name, &["model=hosted"]);
@@ -81,7 +82,7 @@ fn a_model_that_has_loaded_is_polled_without_an_error_before() {
 #[test]
 fn the_settings_in_the_directory_of_an_engine_are_on_the_page() {
     let folder = tempfile::tempdir().unwrap();
-    let engine = engine(folder.path());
+    let engine = engine(folder.path(), "&max_batch_size=48");
     let config = serde_json::json!({
         "pretrained_config": {"dtype": "bfloat16", "mapping": {"tp_size": 4, "pp_size": 2, "moe_ep_size": 3},
             "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "INT8"}},
@@ -90,7 +91,7 @@ fn the_settings_in_the_directory_of_an_engine_are_on_the_page() {
     });
     let info = |config: &str, labels: &[&str]| {
         std::fs::write(engine.join("config.json"), config).unwrap();
-        let daemon = hosted(&engine, "max_batch_size=48&load=synthetic&requests=2");
+        let daemon = hosted(&engine, "load=synthetic&requests=2");
         until_completed(&daemon, 2).find("nv_trt_llm_engine_config_info", labels)
     };
     // The limits of the running engine may be lower than those of its directory.
@@ -114,7 +115,7 @@ fn the_settings_in_the_directory_of_an_engine_are_on_the_page() {
 #[test]
 fn the_engine_ends_with_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
-    let mut daemon = hosted(&engine(folder.path()), "load=synthetic");
+    let mut daemon = hosted(&engine(folder.path(), ""), "load=synthetic");
     daemon.until_state(&[], "busy");
     assert_eq!(daemon.terminate().code(), Some(0));
     assert_eq!(daemon.logged(&["abandoning it"]), 0);
@@ -123,7 +124,7 @@ fn the_engine_ends_with_the_daemon() {
 #[test]
 fn an_engine_that_cannot_be_hosted_ends_the_start_with_one_message() {
     let folder = tempfile::tempdir().unwrap();
-    let engine = engine(folder.path());
+    let engine = engine(folder.path(), "");
     for (source, code, expected) in [
         (format!("executor:{}", folder.path().display()), 2, "TENSORRT_LLM_ROOT"),
         (format!("executor:{}?load=/requests.jsonl", engine.display()), 2, "must be synthetic"),

@@ -20,14 +20,9 @@ namespace tle = tensorrt_llm::executor;
 namespace
 {
 
-HostConfig rings(std::int32_t size)
-{
-    return HostConfig{size, size, -1, -1, -1, std::numeric_limits<float>::quiet_NaN()};
-}
-
 std::unique_ptr<HostedExecutor> hosted(char const* more, std::int32_t ring = 1000)
 {
-    return std::make_unique<HostedExecutor>(std::string("sim:?speed=max&") + more, rings(ring));
+    return std::make_unique<HostedExecutor>(std::string("sim:?speed=max&") + more, RingSizes{ring, ring});
 }
 
 LoadConfig endless()
