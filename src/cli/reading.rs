@@ -174,7 +174,7 @@ impl Mistake {
                 format!("{name}: this flag is the exporter's; write it before the command")
             }
             ErrorKind::UnknownArgument if self.name.starts_with('-') => {
-                // Other programs call it so, and the nearest name here is another one.
+                // Names that other programs use. clap suggests --web.port-file for --port.
                 let address = ["--port", "-p", "--listen", "--address"]
                     .contains(&&*self.name)
                     .then(|| "--web.listen-address".to_owned());

@@ -46,7 +46,7 @@ const MAX_PUBLISHERS: usize = 128;
 const ALL_PUBLISHERS: usize = 256;
 /// Threads of a start: the log's, two of the runtime, and one for a look-up of a name.
 const THREADS: usize = 4;
-/// How often the heartbeats of the tasks are checked, and the memory.
+/// How often the heartbeats of the tasks and the memory are checked.
 const WATCH: Duration = Duration::from_secs(1);
 /// The same while the process grows.
 const WATCH_GROWTH: Duration = Duration::from_millis(100);

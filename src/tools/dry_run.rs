@@ -67,7 +67,7 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
 pub(super) fn names(engine: &EngineConfig) -> String {
     let name = &engine.name;
     let mut text = match engine.names_its_engines {
-        true => "every engine that is found, by its own name".to_owned(),
+        true => "each engine that is found, under its own name".to_owned(),
         false => format!("{:?} version {:?}", name.model, name.version),
     };
     for (label, value) in &name.labels {

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
-/// Request rows of one record: more than any engine has active and queued requests.
+/// Request rows of one record; further ones are skipped. So many take 1.5 MB.
 const MAX_REQUESTS: usize = 8192;
 /// Cache levels.
 const MAX_LEVELS: usize = 64;
