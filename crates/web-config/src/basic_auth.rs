@@ -224,16 +224,22 @@ mod tests {
         assert_eq!((cache.accepted.len(), cache.rejected.len()), (1, CACHED));
     }
 
-    #[tokio::test]
-    async fn the_result_of_a_comparison_is_kept_if_the_client_disconnects() {
+    #[test]
+    fn the_result_of_a_comparison_is_kept_if_the_client_disconnects() {
         let (auth, users) = (Arc::new(BasicAuth::default()), users("secret"));
         let (right, client) = (authorization("ann", "secret"), ClientAddress::default());
-        let mut check = Box::pin(auth.check(&users, Some(&right), client));
-        // The first poll starts the comparison on its thread.
-        let first = std::future::poll_fn(|context| Poll::Ready(check.as_mut().poll(context))).await;
-        assert_eq!(first, Poll::Pending);
-        drop(check);
-        let _after_the_comparison = auth.turns.wait(client).await;
+        // The only thread for comparisons is busy until the client has disconnected.
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        let (disconnected, busy) = std::sync::mpsc::channel::<()>();
+        runtime.spawn_blocking(move || busy.recv());
+        runtime.block_on(async {
+            let mut check = Box::pin(auth.check(&users, Some(&right), client));
+            let first = std::future::poll_fn(|context| Poll::Ready(check.as_mut().poll(context))).await;
+            assert_eq!(first, Poll::Pending);
+            drop(check);
+            drop(disconnected);
+            let _after_the_comparison = auth.turns.wait(client).await;
+        });
         assert_eq!(auth.cache.lock().accepted.len(), 1);
     }
 
