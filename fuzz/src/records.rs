@@ -3,11 +3,11 @@
 
 use arbitrary::Unstructured;
 use serde::de::IgnoredAny;
-use trtllm_model::{RequestStats, RequestStatsPerIteration};
+use trtllm_model::{RejectCounts, RequestStats, RequestStatsPerIteration};
 use trtllm_recording::Item;
 use trtllm_sources::Batch;
 use trtllm_sources::trtllm_json::{
-    ArrayPosition, PublisherLine, StatisticsArray, parse_line, parse_perf_metrics, parse_records,
+    ArrayPosition, ParseError, PublisherLine, StatisticsArray, parse_line, parse_perf_metrics, parse_records,
 };
 
 use super::fold::{Fold, engine};
@@ -51,17 +51,37 @@ fn check_array(text: &[u8]) {
         let part = StatisticsArray::Records.parse_part(text, &mut parsed, &mut batch);
         items.extend(batch.items.drain(1..));
         rejected += batch.rejected.iter().sum::<u64>();
-        if part.is_err() || parsed.complete {
+        if part.is_err() || parsed.is_complete() {
             assert_eq!(part.is_ok(), result.is_ok(), "{part:?}, {result:?}");
             break;
         }
     }
     assert_eq!((rejected, &items), (whole.rejected.iter().sum(), &whole.items));
+    // The encoding is checked for what has arrived.
+    if std::str::from_utf8(text).is_ok() {
+        assert_eq!(arriving(text), (result.is_ok(), whole.items, whole.rejected));
+    }
     // serde_json does not check the encoding of what it ignores.
     let text = std::str::from_utf8(text).unwrap_or_default();
     if let Ok(elements) = serde_json::from_str::<Vec<IgnoredAny>>(text) {
         assert_eq!(result, Ok(()));
         assert_eq!(items.len() as u64 + rejected, elements.len() as u64);
+    }
+}
+
+/// Whether an array is valid, and what is in it, if it is parsed while its text arrives.
+fn arriving(text: &[u8]) -> (bool, Vec<Item>, RejectCounts) {
+    let (mut batch, mut parsed, mut arrived) = (Batch::default(), ArrayPosition::default(), Vec::new());
+    // Different cuts for different texts.
+    let length = 1 + text.len() % 97;
+    let mut parts = text.chunks(length).peekable();
+    loop {
+        arrived.extend(parts.next().unwrap_or_default());
+        let result = StatisticsArray::Records.parse_part(&arrived, &mut parsed, &mut batch);
+        if parts.peek().is_none() || matches!(result, Err(ParseError::NotJson(_))) {
+            return (result.is_ok() && parsed.is_complete(), batch.items, batch.rejected);
+        }
+        arrived.drain(..parsed.take_parsed());
     }
 }
 

@@ -164,10 +164,15 @@ fn dripping_server(start: Vec<u8>) -> String {
 #[test]
 fn servers_that_drip_take_no_turn_from_an_honest_one() {
     const ANSWERS: u64 = 10;
-    let start = format!("[{}", record(1, 1000).trim().to_owned() + ",").repeat(200).into_bytes();
+    // Many records, and one that does not end.
+    let starts = [
+        format!("[{}", (record(1, 1000).trim().to_owned() + ",").repeat(200)),
+        format!("[{}", &record(1, 900_000)[..700_000]),
+    ];
     let mut arguments: Vec<String> = (0..6)
         .flat_map(|server| {
-            ["--source".to_owned(), dripping_server(start.clone()), "--model".to_owned(), format!("drip-{server}")]
+            let start = starts[server % 2].clone().into_bytes();
+            ["--source".to_owned(), dripping_server(start), "--model".to_owned(), format!("drip-{server}")]
         })
         .collect();
     let honest = server_of_long_answers();

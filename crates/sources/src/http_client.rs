@@ -28,10 +28,10 @@ use super::server::{TargetServer, Token};
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
 const MAX_BODY: usize = 8 << 20;
 /// The longest buffer kept from one response to the next: enough for a poll of a busy engine. A longer response takes its bytes
-/// from the budget.
+/// from the budget, unless it is parsed in parts.
 const KEPT_BODY: usize = 128 << 10;
-/// Long responses that are being received or parsed, of all engines.
-static LONG_RESPONSES: Budget = Budget::new(6 << 20, &REST);
+/// Long responses, or long parts of responses, that are being received or parsed, of all engines.
+static LONG_RESPONSES: Budget = Budget::new(2 << 20, &REST);
 /// In the answer of a frontend (`--num_serve_frontends`) that cannot reach the process with the engine.
 const LAUNCHER_GONE: &str = "The launcher frontend that serves ";
 /// hyper's own default is a read buffer of half a megabyte per connection.
@@ -45,6 +45,8 @@ pub struct HttpClient {
     token: Token,
     connector: HttpConnector<Resolver>,
     connection: Option<ServerConnection>,
+    response: Option<OpenResponse>,
+    /// What has arrived of the last body, without the parts that were parsed.
     body: Vec<u8>,
     /// Length of the long ones of the last bodies. It falls slowly, because one poll has long and short answers.
     usual_body: usize,
@@ -62,6 +64,20 @@ struct ServerConnection {
     requests: SendRequest<Empty<Bytes>>,
     /// None once the connection has ended.
     io: Option<Io>,
+}
+
+/// A response whose body has not ended.
+#[derive(Debug)]
+struct OpenResponse {
+    connection: ServerConnection,
+    status: StatusCode,
+    body: Incoming,
+    /// Bytes that have arrived and are not in the client's buffer.
+    arrived: Bytes,
+    /// Bytes that may follow.
+    room: usize,
+    max_body: usize,
+    url: String,
 }
 
 type Io = http1::Connection<TokioIo<Either<TcpStream, TlsStream<TcpStream>>>, Empty<Bytes>>;
@@ -107,6 +123,7 @@ impl HttpClient {
             token: Token::default(),
             connector,
             connection: None,
+            response: None,
             body: Vec::new(),
             usual_body: 0,
             peer: Arc::default(),
@@ -131,6 +148,42 @@ impl HttpClient {
 
     /// As [`HttpClient::read`], with another limit for the length of this response.
     pub async fn read_at_most(&mut self, max_body: usize, method: Method, path: &str) -> Result<&[u8], SourceError> {
+        self.request(max_body, method, path).await?;
+        self.receive(usize::MAX).await?;
+        Ok(&self.body)
+    }
+
+    /// Sends a request, and receives the first part of the response: see [`Self::received`].
+    ///
+    /// # Errors
+    /// As [`HttpClient::read`].
+    pub(super) async fn read_first_part(&mut self, method: Method, path: &str) -> Result<(), SourceError> {
+        self.request(self.max_body, method, path).await?;
+        self.receive(KEPT_BODY).await
+    }
+
+    /// Forgets the first `parsed` bytes of what has arrived, and receives more.
+    ///
+    /// # Errors
+    /// As [`HttpClient::read`].
+    pub(super) async fn read_next_part(&mut self, parsed: usize) -> Result<(), SourceError> {
+        self.usual_body = self.usual_body.max(self.body.len().min(KEPT_BODY));
+        self.body.drain(..parsed);
+        if self.body.len() <= KEPT_BODY && self.receiving.is_some() {
+            self.receiving = None;
+            self.body.shrink_to(KEPT_BODY);
+        }
+        // Twice as much: what is not complete yet is parsed again.
+        self.receive((2 * self.body.len()).max(KEPT_BODY)).await
+    }
+
+    /// Whether there is a next part.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.response.is_some()
+    }
+
+    /// Sends a request, and waits for the head of the response.
+    async fn request(&mut self, max_body: usize, method: Method, path: &str) -> Result<(), SourceError> {
         self.release();
         let url = format!("{}{path}", self.server.target);
         let failed = |error: &(dyn Error + 'static)| SourceError::Io { target: url.clone(), cause: root_cause(error) };
@@ -165,65 +218,100 @@ impl HttpClient {
             connection = self.connect(&uri).await?;
             sent = connection.send(request).await;
         }
-        let response = sent.map_err(|error| failed(&error))?;
-        let status = response.status();
-        run(&mut connection.io, self.receive(response.into_body(), max_body, &url)).await?;
-        if connection.is_ready().await {
-            self.connection = Some(connection);
-        }
-        if status != StatusCode::OK {
-            let has_launcher = memchr::memmem::find(&self.body, LAUNCHER_GONE.as_bytes()).is_none();
-            self.body.clear();
-            if status == StatusCode::SERVICE_UNAVAILABLE && !has_launcher {
-                return Err(SourceError::LauncherGone { target: url });
-            }
-            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-                self.token.refused();
-                return Err(SourceError::Unauthorized { target: url, status: status.as_u16() });
-            }
-            return Err(SourceError::HttpStatus { target: url, status: status.as_u16() });
-        }
-        Ok(&self.body)
+        let (head, body) = sent.map_err(|error| failed(&error))?.into_parts();
+        self.response = Some(OpenResponse {
+            connection,
+            status: head.status,
+            body,
+            arrived: Bytes::new(),
+            room: max_body,
+            max_body,
+            url,
+        });
+        Ok(())
     }
 
-    /// Reads a body into `self.body`.
-    async fn receive(&mut self, mut body: Incoming, mut max_body: usize, url: &str) -> Result<(), SourceError> {
-        let length = body.size_hint().exact().map_or(max_body, |length| max_body.min(length as usize));
-        loop {
-            let frame = match &self.receiving {
-                None => body.frame().await,
-                Some(receiving) => tokio::select! {
-                    frame = body.frame() => frame,
-                    () = receiving.cut() => return Err(SourceError::Slow { target: url.to_owned() }),
-                },
-            };
-            let Some(frame) = frame else { break };
-            let data = frame
-                .map_err(|error| SourceError::Io { target: url.to_owned(), cause: root_cause(&error) })?
-                .into_data()
-                .unwrap_or_default();
+    /// Receives until this many bytes of the body are there, or it ends. The body of an error is received to its end. A response
+    /// that fails is closed.
+    async fn receive(&mut self, enough: usize) -> Result<(), SourceError> {
+        let received = self.receive_open(enough).await;
+        if received.is_err() {
+            self.response = None;
+        }
+        received
+    }
+
+    async fn receive_open(&mut self, enough: usize) -> Result<(), SourceError> {
+        let Some(response) = &mut self.response else { return Ok(()) };
+        let OpenResponse { connection, body, arrived, room, max_body, url, .. } = response;
+        let enough = if response.status == StatusCode::OK { enough } else { usize::MAX };
+        while self.body.len() < enough {
+            if arrived.is_empty() {
+                let frame = run(&mut connection.io, body.frame());
+                let frame = match &self.receiving {
+                    None => frame.await,
+                    Some(receiving) => tokio::select! {
+                        frame = frame => frame,
+                        () = receiving.cut() => return Err(SourceError::Slow { target: url.clone() }),
+                    },
+                };
+                let Some(frame) = frame else { return self.complete().await };
+                let frame =
+                    frame.map_err(|error| SourceError::Io { target: url.clone(), cause: root_cause(&error) })?;
+                *arrived = frame.into_data().unwrap_or_default();
+            }
+            let data = arrived.split_to(arrived.len().min(enough - self.body.len()));
             if self.receiving.is_none() && self.body.len() + data.len() > KEPT_BODY {
-                // The whole response at once: two that wait for each other's end would wait for ever.
-                let receiving = LONG_RESPONSES.receive(&self.peer, length).await;
-                max_body = max_body.min(receiving.bytes());
+                // All that may follow at once: two that wait for each other's end would wait for ever.
+                let announced =
+                    body.size_hint().exact().map_or(*room, |rest| data.len() + arrived.len() + rest as usize);
+                let follows = announced.min(*room);
+                let receiving = LONG_RESPONSES.receive(&self.peer, self.body.len() + follows).await;
                 self.body.reserve_exact(receiving.bytes().saturating_sub(self.body.len()));
                 self.receiving = Some(receiving);
             }
-            let room = max_body - self.body.len();
-            self.body.extend_from_slice(&data[..data.len().min(room)]);
+            if self.receiving.is_none() && self.body.len() + data.len() > KEPT_BODY / 2 {
+                self.body.reserve_exact(KEPT_BODY - self.body.len());
+            }
+            let in_place = self.receiving.as_ref().map_or(KEPT_BODY, Receiving::bytes) - self.body.len();
+            let left = in_place.min(*room);
+            self.body.extend_from_slice(&data[..data.len().min(left)]);
+            *room -= data.len().min(left);
             if let Some(receiving) = &self.receiving {
                 receiving.arrived(self.body.len());
             }
-            if data.len() > room {
-                return Err(SourceError::TooLarge { target: url.to_owned(), limit: max_body });
+            if data.len() > left {
+                let limit = if *room == 0 { *max_body } else { self.body.len() };
+                return Err(SourceError::TooLarge { target: url.clone(), limit });
             }
         }
+        Ok(())
+    }
+
+    /// The body has ended.
+    async fn complete(&mut self) -> Result<(), SourceError> {
+        let Some(OpenResponse { mut connection, status, url, .. }) = self.response.take() else { return Ok(()) };
         self.held = self.receiving.take().map(Receiving::complete);
         if let Some(held) = &mut self.held {
             self.body.shrink_to_fit();
             held.shrink_to(self.body.capacity());
         }
-        Ok(())
+        if connection.is_ready().await {
+            self.connection = Some(connection);
+        }
+        if status == StatusCode::OK {
+            return Ok(());
+        }
+        let has_launcher = memchr::memmem::find(&self.body, LAUNCHER_GONE.as_bytes()).is_none();
+        self.body.clear();
+        if status == StatusCode::SERVICE_UNAVAILABLE && !has_launcher {
+            return Err(SourceError::LauncherGone { target: url });
+        }
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            self.token.refused();
+            return Err(SourceError::Unauthorized { target: url, status: status.as_u16() });
+        }
+        Err(SourceError::HttpStatus { target: url, status: status.as_u16() })
     }
 
     /// Frees the last body, once it has been parsed. The first answer of an engine is often its whole ring, and the others are short:
@@ -234,7 +322,7 @@ impl HttpClient {
         if self.body.capacity() > 2 * self.usual_body {
             self.body.shrink_to(self.usual_body);
         }
-        (self.receiving, self.held) = (None, None);
+        (self.response, self.receiving, self.held) = (None, None, None);
     }
 
     /// The next request opens a connection of its own.

@@ -56,8 +56,36 @@ pub enum StatisticsArray {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ArrayPosition {
     bytes: usize,
+    next: Next,
+}
+
+/// What follows in an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Next {
+    #[default]
+    Array,
+    Separator,
+    Element,
+    Nothing,
+}
+
+impl ArrayPosition {
     /// The array has ended.
-    pub complete: bool,
+    #[must_use]
+    pub fn is_complete(self) -> bool {
+        self.next == Next::Nothing
+    }
+
+    /// At least one element has been parsed, or the array is empty.
+    #[must_use]
+    pub fn is_begun(self) -> bool {
+        self.next != Next::Array
+    }
+
+    /// The bytes that are not needed any more. The caller removes them from the text.
+    pub fn take_parsed(&mut self) -> usize {
+        std::mem::take(&mut self.bytes)
+    }
 }
 
 impl StatisticsArray {
@@ -65,7 +93,7 @@ impl StatisticsArray {
     /// an error stay in the batch. An element with another structure is counted and skipped.
     ///
     /// # Errors
-    /// If the text is not a JSON array, or ends inside it.
+    /// If the text is not a JSON array, or ends inside it. If it ends inside it, more text may follow in the next call.
     pub fn parse_part(self, text: &[u8], parsed: &mut ArrayPosition, batch: &mut Batch) -> Result<(), ParseError> {
         self.parse_while(Batch::has_room, text, parsed, batch)
     }
@@ -145,22 +173,26 @@ where
     });
     let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
     let mut array = Array { text, at: 0, has_long_text: has_long_text(text) };
-    if parsed.bytes == 0 {
-        array.expect('[')?;
-        parsed.complete = array.skip(']');
-    }
-    while !parsed.complete && go_on(batch) {
-        match array.element()?.and_then(item) {
-            Some(item) => batch.push(item),
-            None => batch.reject(RejectReason::NotARecord),
+    let begun_at = parsed.bytes;
+    while parsed.next != Next::Nothing && go_on(batch) {
+        if parsed.next == Next::Separator {
+            parsed.next = if array.skip(',') { Next::Element } else { array.expect(']').map(|()| Next::Nothing)? };
+        } else {
+            let is_empty = parsed.next == Next::Array && array.expect('[').map(|()| array.skip(']'))?;
+            match is_empty {
+                true => parsed.next = Next::Nothing,
+                false => {
+                    match array.element()?.and_then(item) {
+                        Some(item) => batch.push(item),
+                        None => batch.reject(RejectReason::NotARecord),
+                    }
+                    parsed.next = Next::Separator;
+                }
+            }
         }
-        if !array.skip(',') {
-            array.expect(']')?;
-            parsed.complete = true;
-        }
+        parsed.bytes = begun_at + array.at;
     }
-    parsed.bytes += array.at;
-    if parsed.complete { array.expect_end() } else { Ok(()) }
+    if parsed.next == Next::Nothing { array.expect_end() } else { Ok(()) }
 }
 
 /// Reads the elements of an array one by one. serde_json would read all of them before the first one can be folded.
@@ -204,30 +236,42 @@ impl<'t> Array<'t> {
     /// The next element; `None` if it has another structure.
     fn element<T: serde::Deserialize<'t>>(&mut self) -> Result<Option<T>, ParseError> {
         let rest = self.rest();
-        if self.has_long_text {
-            let mut whole = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
-            whole.next().ok_or(ParseError::Truncated)??;
-            if has_long_text(&rest[..whole.byte_offset()]) {
-                self.at += whole.byte_offset();
-                return Ok(None);
-            }
+        let (element, length) = match self.has_long_text {
+            true => match whole(rest)? {
+                length if has_long_text(&rest[..length]) => (None, length),
+                _ => typed(rest)?,
+            },
+            false => typed(rest)?,
+        };
+        // A number may go on.
+        if length == rest.len() && rest.ends_with(|last: char| last.is_ascii_digit()) {
+            return Err(ParseError::Truncated);
         }
-        let mut typed = serde_json::Deserializer::from_str(rest).into_iter::<T>();
-        match typed.next() {
-            Some(Ok(element)) => {
-                self.at += typed.byte_offset();
-                Ok(Some(element))
-            }
-            Some(Err(error)) if error.is_data() => {
-                let mut skipped = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
-                skipped.next().ok_or(ParseError::Truncated)??;
-                self.at += skipped.byte_offset();
-                Ok(None)
-            }
-            Some(Err(error)) => Err(error.into()),
-            None => Err(ParseError::Truncated),
-        }
+        self.at += length;
+        Ok(element)
     }
+}
+
+/// The element at the begin of the text, if it has the structure of `T`, and its length.
+fn typed<'t, T: serde::Deserialize<'t>>(text: &'t str) -> Result<(Option<T>, usize), ParseError> {
+    let mut elements = serde_json::Deserializer::from_str(text).into_iter();
+    match elements.next().ok_or(ParseError::Truncated)? {
+        Ok(element) => Ok((Some(element), elements.byte_offset())),
+        Err(error) if error.is_data() => Ok((None, whole(text)?)),
+        Err(error) => Err(error_in(text, error)),
+    }
+}
+
+/// The length of the element at the begin of the text.
+fn whole(text: &str) -> Result<usize, ParseError> {
+    let mut elements = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    elements.next().ok_or(ParseError::Truncated)?.map_err(|error| error_in(text, error))?;
+    Ok(elements.byte_offset())
+}
+
+/// serde_json takes a number that is cut after its sign, point or `e` for an invalid one.
+fn error_in(text: &str, error: serde_json::Error) -> ParseError {
+    if text.ends_with(['-', '+', '.', 'e', 'E']) { ParseError::Truncated } else { error.into() }
 }
 
 /// Whether JSON has a text of more than [`MAX_TEXT`] bytes.

@@ -67,8 +67,16 @@ pub struct TrtllmServe {
     /// None once the server has answered: its start is over.
     startup_due: Option<Instant>,
     keys: KeyWatch,
-    /// How much of the response of this step is parsed; None before its request and after its last part.
-    unparsed: Option<ArrayPosition>,
+    /// The response of this step; None before its request and after its last part.
+    unparsed: Option<Unparsed>,
+}
+
+/// A response that is not parsed to its end.
+#[derive(Debug, Clone, Copy)]
+struct Unparsed {
+    asked: Instant,
+    /// What has been parsed.
+    position: ArrayPosition,
 }
 
 /// Whether entries have the times of finished requests: those of `/perf_metrics`, or lines of files. Releases of 2026 have no such
@@ -217,94 +225,79 @@ impl TrtllmServe {
         batch.items.push(Item::ServerMetrics(Box::new(metrics)));
     }
 
-    /// Reads or continues to parse `/metrics`. Returns true when all of it is parsed.
+    /// Reads or continues to read `/metrics`. Returns true when all of it is parsed.
     async fn poll_records(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
         batch.from_ring = true;
-        let mut parsed = match self.unparsed.take() {
-            Some(parsed) => parsed,
-            None => {
-                // If the poll ends here, what has arrived is parsed later.
-                self.unparsed = Some(ArrayPosition::default());
-                self.client.read(Method::GET, "/metrics").await?;
-                self.unparsed.take().unwrap_or_default()
-            }
-        };
-        let result = StatisticsArray::Records.parse_part(self.client.received(), &mut parsed, batch);
-        let for_prometheus = self.client.received().starts_with(b"# ");
+        let request = (Method::GET, "/metrics");
+        let records = StatisticsArray::Records;
+        let part = read_part(&mut self.client, &mut self.unparsed, request, records, &mut self.keys, batch).await;
         self.detect_backend(batch);
-        if result.is_ok() && !parsed.complete {
-            self.unparsed = Some(parsed);
-            return Ok(false);
-        }
-        if result.is_ok() {
-            self.keys.look_at_first(self.client.received(), &mut batch.keys);
-        }
-        self.client.release();
         let target = || format!("{}/metrics", self.client.server.target);
-        result.map(|()| true).map_err(|error| match error {
+        let for_prometheus = self.client.received().starts_with(b"# ");
+        let done = part?.map_err(|error| match error {
             ParseError::NotJson(_) if for_prometheus => SourceError::PrometheusPage { target: target() },
             ParseError::NotJson(cause) => SourceError::NotJson { target: target(), cause },
             ParseError::Truncated => SourceError::Truncated { target: target() },
-        })
+        });
+        if !matches!(done, Ok(false)) {
+            self.forget_response();
+        }
+        done
     }
 
-    /// Reads or continues to parse one of the other endpoints. Returns true when nothing is left to parse.
+    /// Reads or continues to read one of the other endpoints. Returns true when nothing is left to read.
     async fn poll_extra(&mut self, index: usize, batch: &mut Batch) -> bool {
         let Some(endpoint) = self.extras.get_mut(index) else { return true };
-        let (mut complete, mut parsed) = (true, ArrayPosition::default());
+        let asked = match self.unparsed {
+            Some(unparsed) => unparsed.asked,
+            None if Instant::now() < endpoint.due => return true,
+            None => Instant::now(),
+        };
         let before = batch.items.len();
-        if let Some(before) = self.unparsed.take() {
-            parsed = before;
-        } else {
-            if Instant::now() < endpoint.due {
-                return true;
-            }
-            self.unparsed = Some(parsed);
-            let asked = Instant::now();
-            let read = self.client.read(endpoint.method.clone(), endpoint.path);
-            let answer = tokio::time::timeout(endpoint.timeout, read).await;
-            complete = matches!(answer, Ok(Ok(_)));
-            endpoint.missing = matches!(answer, Ok(Err(SourceError::HttpStatus { status: 404, .. })));
-            if endpoint.statistics == StatisticsArray::PerfMetrics {
-                self.entries = self.entries.after_reading(asked, endpoint.missing);
-            }
-        }
-        self.unparsed = None;
+        let Endpoint { method, path, statistics, keys, .. } = endpoint;
+        let request = (method.clone(), *path);
+        let part = read_part(&mut self.client, &mut self.unparsed, request, *statistics, keys, batch);
+        let part = tokio::time::timeout_at((asked + endpoint.timeout).into(), part).await;
+        endpoint.missing = matches!(part, Ok(Err(SourceError::HttpStatus { status: 404, .. })));
         // The read has drained the items from the server, so those of an incomplete answer are kept too.
-        let result = endpoint.statistics.parse_part(self.client.received(), &mut parsed, batch);
-        if endpoint.statistics == StatisticsArray::PerfMetrics && batch.items.len() > before {
+        let (is_whole, result) = match part {
+            Ok(Ok(result)) => (true, result),
+            Ok(Err(_)) | Err(_) => (false, parse_received(&self.client, &mut self.unparsed, *statistics, batch)),
+        };
+        let has_entries = endpoint.statistics == StatisticsArray::PerfMetrics;
+        if has_entries && batch.items.len() > before {
             self.entries = self.entries.after_entry();
         }
-        let done = result.is_err() || parsed.complete;
-        if !done {
-            self.unparsed = Some(parsed);
+        if result == Ok(false) {
             return false;
         }
-        // An error at the end of an incomplete answer says nothing about its shape.
-        if complete && matches!(result, Err(ParseError::NotJson(_))) {
-            batch.keys.insert(endpoint.path.to_owned());
-        } else {
-            endpoint.keys.look_at_first(self.client.received(), &mut batch.keys);
+        if has_entries {
+            self.entries = self.entries.after_reading(asked, endpoint.missing);
         }
-        self.client.release();
-        endpoint.due = Instant::now() + if complete && result.is_ok() { EXTRAS_INTERVAL } else { RETRY };
+        // An error at the end of an incomplete answer says nothing about its shape.
+        if is_whole && matches!(result, Err(ParseError::NotJson(_))) {
+            batch.keys.insert(endpoint.path.to_owned());
+        }
+        endpoint.due = Instant::now() + if is_whole && result.is_ok() { EXTRAS_INTERVAL } else { RETRY };
+        self.forget_response();
         true
+    }
+
+    fn forget_response(&mut self) {
+        self.unparsed = None;
+        self.client.release();
     }
 
     /// Adds the complete records of a response that was cut by an error or a timeout. The read has drained them from the
     /// server, so they would be lost. Returns true if there are more: then these must be folded first.
     pub(super) fn take_partial(&mut self, batch: &mut Batch) -> bool {
-        if let Some(mut parsed) = self.unparsed.take() {
-            let extra = self.step.checked_sub(1).and_then(|index| self.extras.get(index));
-            let statistics = extra.map_or(StatisticsArray::Records, |endpoint| endpoint.statistics);
-            // The poll's own error is counted already.
-            let result = statistics.parse_part(self.client.received(), &mut parsed, batch);
-            if result.is_ok() && !parsed.complete {
-                self.unparsed = Some(parsed);
-                return true;
-            }
+        let extra = self.step.checked_sub(1).and_then(|index| self.extras.get(index));
+        let statistics = extra.map_or(StatisticsArray::Records, |endpoint| endpoint.statistics);
+        // The poll's own error is counted already.
+        if parse_received(&self.client, &mut self.unparsed, statistics, batch) == Ok(false) {
+            return true;
         }
-        self.client.release();
+        self.forget_response();
         self.step = 0;
         let now = Instant::now();
         self.version.may_be_replaced();
@@ -359,6 +352,49 @@ impl TrtllmServe {
             batch.about = Some(self.about.clone());
         }
     }
+}
+
+/// Reads an array of statistics, or continues to. Returns whether all of it is parsed; if not, the batch must be folded first.
+/// An answer is parsed while it arrives, so that a long or slow one takes little memory.
+async fn read_part(
+    client: &mut HttpClient,
+    unparsed: &mut Option<Unparsed>,
+    (method, path): (Method, &str),
+    statistics: StatisticsArray,
+    keys: &mut KeyWatch,
+    batch: &mut Batch,
+) -> Result<Result<bool, ParseError>, SourceError> {
+    if unparsed.is_none() {
+        // If the poll ends here, what has arrived is parsed later.
+        *unparsed = Some(Unparsed { asked: Instant::now(), position: ArrayPosition::default() });
+        client.read_first_part(method, path).await?;
+    }
+    loop {
+        let is_begun = |unparsed: &Option<Unparsed>| unparsed.is_some_and(|answer| answer.position.is_begun());
+        let was_begun = is_begun(unparsed);
+        let result = parse_received(client, unparsed, statistics, batch);
+        if !was_begun && is_begun(unparsed) {
+            keys.look_at_first(client.received(), &mut batch.keys);
+        }
+        let needs_more = matches!(result, Ok(true) | Err(ParseError::Truncated));
+        match unparsed {
+            Some(answer) if needs_more && client.is_receiving() => {
+                client.read_next_part(answer.position.take_parsed()).await?;
+            }
+            _ => return Ok(result),
+        }
+    }
+}
+
+/// Parses the next part of what has arrived. Returns whether all of it is parsed; if not, the batch must be folded first.
+fn parse_received(
+    client: &HttpClient,
+    unparsed: &mut Option<Unparsed>,
+    statistics: StatisticsArray,
+    batch: &mut Batch,
+) -> Result<bool, ParseError> {
+    let Some(Unparsed { position, .. }) = unparsed else { return Ok(true) };
+    statistics.parse_part(client.received(), position, batch).map(|()| position.is_complete())
 }
 
 #[cfg(test)]
