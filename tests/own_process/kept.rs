@@ -9,6 +9,7 @@ use trtllm_model::{EngineName, IterationStats};
 use trtllm_page::state::{RECENT_RECORDS, State};
 use trtllm_recording::{FORMAT, directory, frame, pack::Packer};
 use trtllm_service::file_text;
+use trtllm_service::process::Trimming;
 use trtllm_sources::prometheus_text::{MAX_PAGE, parse_server_metrics};
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::{Batch, Source};
@@ -150,4 +151,25 @@ fn an_answer_takes_little_more_than_its_text() {
         println!("{name}: {} bytes for a text of {length}", allocated.bytes_max);
         assert!(length > 64 * 100 && bytes(allocated.bytes_max) <= 3 * length + (1 << 20), "{name}");
     }
+}
+
+/// One small allocation at the end of an arena keeps all freed memory before it.
+#[test]
+fn memory_that_was_freed_before_an_allocation_that_stays_is_given_back_as_the_process_grows() {
+    let _alone = super::alone();
+    let resident = || {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+    };
+    let mut trimming = Trimming::default();
+    trimming.tick();
+    let before = resident();
+    let mut many: Vec<Box<[u8; 1000]>> = (0..32_000).map(|byte| Box::new([byte as u8; 1000])).collect();
+    let stays = many.pop();
+    drop(many);
+    assert!(resident() > before + (24 << 20), "the allocator gives it back by itself");
+    assert!(trimming.tick(), "the process has grown");
+    // Other tests of this process take memory meanwhile.
+    assert!(resident() < before + (12 << 20), "{} bytes more than before", resident() - before);
+    drop(stays);
 }
