@@ -107,9 +107,15 @@ impl Peer {
         Arc::new(Self { group: Some(Arc::clone(group)), ..Self::default() })
     }
 
+    /// What it holds of all budgets.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
     fn rank(&self) -> (bool, usize, usize) {
         let group = self.group.as_ref().map_or(0, |group| group.held.load(Relaxed));
-        (self.is_slow.load(Relaxed), group, self.held.load(Relaxed))
+        (self.is_slow.load(Relaxed), group, self.held())
     }
 
     fn add(&self, bytes: usize) {

@@ -5,12 +5,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use trtllm_model::EngineName;
-use trtllm_service::budget::{Budget, Held, Peer, REST};
+use trtllm_service::budget::{Budget, Held, Peer, Rest};
 
 use crate::Item;
 
-/// Approximate memory of the messages that wait for the disk, over all engines, and more if there is room.
+/// Approximate memory of the messages that wait for the disk, over all engines.
 const WEIGHT: usize = 4 << 20;
+/// It takes nothing of what other kinds of input share: an engine that sends without end would always use that up.
+static NO_REST: Rest = Rest::new(0);
 
 /// The way to the thread, shared by all engines.
 #[derive(Debug, Clone)]
@@ -18,7 +20,6 @@ pub(super) struct Queue {
     pub(super) messages: Sender<Message>,
     /// The messages that wait.
     budget: &'static Budget,
-    peer: Arc<Peer>,
     pub(super) engines: Arc<AtomicU64>,
 }
 
@@ -26,13 +27,16 @@ impl Queue {
     pub(super) fn new() -> (Self, Receiver<Message>) {
         let (messages, received) = mpsc::channel();
         // Never freed. A process starts one recorder.
-        let budget = Box::leak(Box::new(Budget::new(WEIGHT, &REST)));
-        (Self { messages, budget, peer: Arc::default(), engines: Arc::default() }, received)
+        let budget = Box::leak(Box::new(Budget::new(WEIGHT, &NO_REST)));
+        (Self { messages, budget, engines: Arc::default() }, received)
     }
 
-    /// The bytes of a message of this weight, if there is room. A single large one is accepted if nothing else waits.
-    pub(super) fn reserve(&self, weight: usize) -> Option<Held> {
-        self.budget.try_take(&self.peer, weight)
+    /// The bytes of a message of this weight, if there is room. A single large one is accepted if nothing else waits. An engine may
+    /// have as much as is left for all others, so one that sends too much costs only itself.
+    pub(super) fn reserve(&self, engine: &Arc<Peer>, weight: usize) -> Option<Held> {
+        let left = WEIGHT.saturating_sub(self.budget.held());
+        let is_alone = left == WEIGHT;
+        (is_alone || engine.held() + weight <= left).then(|| self.budget.try_take(engine, weight)).flatten()
     }
 
     #[cfg(test)]

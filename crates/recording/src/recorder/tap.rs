@@ -1,8 +1,10 @@
 //! The side of the recorder that belongs to an engine's intake. It moves items into the queue and never waits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use trtllm_model::{EngineAbout, RecorderCounts};
+use trtllm_service::budget::Peer;
 
 use crate::{Failure, Item, RecordedMoment, Settled};
 
@@ -23,6 +25,8 @@ const IDLE_AFTER: Duration = Duration::from_secs(10);
 pub struct EngineRecorder {
     engine: u64,
     queue: Queue,
+    /// For what waits of this engine.
+    peer: Arc<Peer>,
     counts: RecorderCounts,
     items: Vec<Item>,
     /// Polls without items since the last item.
@@ -42,6 +46,7 @@ impl EngineRecorder {
         Self {
             engine,
             queue,
+            peer: Arc::default(),
             counts,
             items: Vec::new(),
             empty: 0,
@@ -117,7 +122,7 @@ impl EngineRecorder {
         }
         let mut items = std::mem::take(&mut self.items);
         let weight = items.iter().map(Item::weight).sum();
-        if let Some(held) = self.queue.reserve(weight) {
+        if let Some(held) = self.queue.reserve(&self.peer, weight) {
             if self.dropped > 0 {
                 items.insert(0, Item::Dropped(std::mem::take(&mut self.dropped)));
             }
@@ -169,7 +174,10 @@ mod tests {
         }
         send(&mut tap);
         assert_eq!(counts.items_dropped(), 200);
-        assert!(queue.held() <= 6 << 20);
+        assert!(queue.held() <= 2 << 20);
+        let mut other = EngineRecorder::new(1, queue.clone(), RecorderCounts::default());
+        send(&mut other);
+        assert_eq!(counts.items_dropped(), 200, "another engine has room");
         let accepted = received.try_iter().count();
         assert!(accepted > 10, "{accepted}");
         assert_eq!(queue.held(), 0);

@@ -344,7 +344,7 @@ mod tests {
         };
         writer.handle(Message::Joined { engine: 7, name: Box::new(name) });
         let record_one = |writer: &mut SegmentWriter| {
-            let held = queue.reserve(1).unwrap();
+            let held = queue.reserve(&std::sync::Arc::default(), 1).unwrap();
             writer.handle(Message::Items { engine: 7, items: vec![Item::Record(Box::default())], held });
         };
         record_one(&mut writer);
