@@ -243,8 +243,8 @@ impl<'t> Array<'t> {
             },
             false => typed(rest)?,
         };
-        // A number may go on.
-        if length == rest.len() && rest.ends_with(|last: char| last.is_ascii_digit()) {
+        // A number or a word may go on.
+        if length == rest.len() && rest.ends_with(|last: char| last.is_ascii_alphanumeric()) {
             return Err(ParseError::Truncated);
         }
         self.at += length;
