@@ -50,7 +50,9 @@ impl Error {
     pub fn mistakes(&self) -> impl Iterator<Item = String> {
         self.problems.iter().map(|problem| {
             let line = problem.line.map(|line| format!(" line {line}")).unwrap_or_default();
-            format!("{}{line}: {problem}", self.path.display())
+            let mistake = format!("{}{line}: {problem}", self.path.display());
+            // A value or a key that is quoted may have several lines.
+            mistake.replace(char::is_control, " ")
         })
     }
 }

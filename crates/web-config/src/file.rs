@@ -344,6 +344,14 @@ mod tests {
     }
 
     #[test]
+    fn a_mistake_is_one_line_whatever_it_quotes() {
+        let text = "tls_server_config:\n  cert_file: c\n  key_file: k\n  client_auth_type: \"Require\n\n    Any\"\n";
+        let found = mistakes(text);
+        assert!(found[0].contains("Require Any"), "{found:?}");
+        assert!(found.iter().all(|mistake| !mistake.contains(char::is_control)), "{found:?}");
+    }
+
+    #[test]
     fn one_run_names_every_mistake_with_its_line() {
         let schema = "tls_server_config:\n  cert_fil: a\n  key_file: [a]\nbasic_auth: {}\nrate_limit:\n  burst: many\n";
         let found = mistakes(schema);
