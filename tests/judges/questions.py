@@ -35,7 +35,7 @@ COST = {
     ],
 }
 GPU = "GPU-00000000-0000-4000-8000-000000000000"
-# The throughput of this benchmark is replaced.
+# A benchmark, whose throughput and GPUs are replaced.
 REPORT = ROOT / "tests/fixtures/trtllm_bench_report.json"
 CONFIG = """
 engines:
@@ -84,6 +84,7 @@ def main():
         with open(report, "w") as file:
             benchmark = json.loads(REPORT.read_text())
             benchmark["performance"]["token_throughput_per_sec"] = 4400
+            benchmark["metadata"]["num_gpus"] = 1
             json.dump(benchmark, file)
         with Prometheus(work, scraping([target(address)])) as prometheus:
             for rate, slower in DEPLOYS:

@@ -55,6 +55,8 @@ pub struct HttpClient {
     receiving: Option<Receiving>,
     held: Option<Held>,
     max_body: usize,
+    /// For long responses.
+    budget: &'static Budget,
 }
 
 /// The two halves of hyper's connection. The second one runs in the caller's task during a request, and rests between
@@ -130,7 +132,13 @@ impl HttpClient {
             receiving: None,
             held: None,
             max_body: MAX_BODY,
+            budget: &LONG_RESPONSES,
         }
+    }
+
+    /// Takes the bytes of long responses from another budget.
+    pub fn with_budget(self, budget: &'static Budget) -> Self {
+        Self { budget, ..self }
     }
 
     /// With another limit for the length of a response.
@@ -266,7 +274,7 @@ impl HttpClient {
                 let announced =
                     body.size_hint().exact().map_or(*room, |rest| data.len() + arrived.len() + rest as usize);
                 let follows = announced.min(*room);
-                let receiving = LONG_RESPONSES.receive(&self.peer, self.body.len() + follows).await;
+                let receiving = self.budget.receive(&self.peer, self.body.len() + follows).await;
                 self.body.reserve_exact(receiving.bytes().saturating_sub(self.body.len()));
                 self.receiving = Some(receiving);
             }

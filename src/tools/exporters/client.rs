@@ -10,6 +10,7 @@ use http::{HeaderValue, Method, Uri};
 
 use crate::cli::ClientOptions;
 use crate::config::ConfigError;
+use trtllm_service::budget::{Budget, REST};
 use trtllm_service::small_file;
 use trtllm_sources::http_client::HttpClient;
 use trtllm_sources::prometheus_text::MAX_PAGE;
@@ -17,6 +18,8 @@ use trtllm_sources::server::{Access, TargetServer, check_token, port_of};
 use trtllm_sources::{OpenError, SourceError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Pages of exporters: one of 64 engines has 7 MiB.
+static PAGES: Budget = Budget::new(8 << 20, &REST);
 
 /// An exporter to read.
 #[derive(Clone)]
@@ -31,7 +34,8 @@ pub(crate) struct Target {
 impl Target {
     /// Gives the exporter's texts as they are.
     pub(crate) fn client(&self) -> Client {
-        Client { http: HttpClient::new(self.server.clone()), for_terminal: false }
+        let http = HttpClient::new(self.server.clone()).with_budget(&PAGES);
+        Client { http, for_terminal: false }
     }
 
     /// Gives texts that a terminal shows and does not obey.
