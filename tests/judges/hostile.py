@@ -171,7 +171,7 @@ def slow_readers(binary, folder):
         return highest
 
 
-@trial(engine_memory(66), "MB at most")
+@trial(engine_memory(50), "MB at most")
 def everything_at_once(binary, folder):
     """Readers, slow readers, half lines, floods, a server that drips 15 MiB, and a recorder, for --seconds; then a quiet minute."""
     a, b = f"{folder}/a", f"{folder}/b"

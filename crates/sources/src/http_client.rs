@@ -181,7 +181,7 @@ impl HttpClient {
             self.receiving = None;
             self.body.shrink_to(KEPT_BODY);
         }
-        // Twice as much: what is not complete yet is parsed again.
+        // What is not complete is parsed again from its begin, so a long element must grow in large steps.
         self.receive((2 * self.body.len()).max(KEPT_BODY)).await
     }
 

@@ -228,7 +228,7 @@ mod tests {
     fn the_result_of_a_comparison_is_kept_if_the_client_disconnects() {
         let (auth, users) = (Arc::new(BasicAuth::default()), users("secret"));
         let (right, client) = (authorization("ann", "secret"), ClientAddress::default());
-        // The only thread for comparisons is busy until the client has disconnected.
+        // The only thread that can compare is busy until the client has disconnected. Else a fast comparison might end before.
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let (disconnected, busy) = std::sync::mpsc::channel::<()>();
         runtime.spawn_blocking(move || busy.recv());

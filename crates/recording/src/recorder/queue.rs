@@ -11,7 +11,7 @@ use crate::Item;
 
 /// Approximate memory of the messages that wait for the disk, over all engines.
 const WEIGHT: usize = 4 << 20;
-/// It takes nothing of what other kinds of input share: an engine that sends without end would always use that up.
+/// It takes nothing of what other kinds of input share: an engine that floods the recorder would always use that up.
 static NO_REST: Rest = Rest::new(0);
 
 /// The way to the thread, shared by all engines.
@@ -32,7 +32,7 @@ impl Queue {
     }
 
     /// The bytes of a message of this weight, if there is room. A single large one is accepted if nothing else waits. An engine may
-    /// have as much as is left for all others, so one that sends too much costs only itself.
+    /// hold as much as is left for all others, so an engine that floods the queue loses its own items only.
     pub(super) fn reserve(&self, engine: &Arc<Peer>, weight: usize) -> Option<Held> {
         let left = WEIGHT.saturating_sub(self.budget.held());
         let is_alone = left == WEIGHT;

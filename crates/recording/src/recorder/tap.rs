@@ -25,7 +25,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(10);
 pub struct EngineRecorder {
     engine: u64,
     queue: Queue,
-    /// For what waits of this engine.
+    /// Holds the bytes of this engine's items in the queue.
     peer: Arc<Peer>,
     counts: RecorderCounts,
     items: Vec<Item>,
