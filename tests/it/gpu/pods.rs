@@ -263,7 +263,14 @@ fn the_only_engine_of_a_pod_has_the_energy_of_the_pods_gpus() {
     let pods = vec![pod("ours", "nvidia.com/gpu", &[UUID_1]), pod("theirs", "nvidia.com/gpu", &[UUID_0])];
     let kubelet = Kubelet::start(&socket, pods);
     let mut monitor = monitor_with_kubelet(&standin, &socket);
-    monitor.until("two devices", |inventory| all_ok(inventory, 2) && inventory.pods.len() == 2);
+    let listed = monitor.until("two devices", |inventory| all_ok(inventory, 2) && inventory.pods.len() == 2);
+    // Energy counts from the first poll at which the owner was known.
+    monitor.until("a poll of each GPU after the list", |inventory| {
+        let polled = |inventory: &GpuInventory| {
+            inventory.gpus.iter().map(|gpu| gpu.last_poll.unwrap().monotonic).collect::<Vec<_>>()
+        };
+        polled(inventory).into_iter().zip(polled(&listed)).all(|(now, then)| now > then)
+    });
     standin.set(&state(1700, 5030));
     let counters = |inventory: &GpuInventory| {
         inventory.gpus.iter().map(|gpu| gpu.readings.energy_counter_mj).eq([Some(1700), Some(5030)])
