@@ -7,6 +7,7 @@ docs/ARCHITECTURE.md, "What peers can cost". Times are generous: another process
 
 import argparse
 import contextlib
+import itertools
 import os
 import pathlib
 import socket
@@ -151,6 +152,36 @@ def read_all_forms(exporter, seconds):
         reader.start()
     for reader in readers:
         reader.join()
+
+
+@trial(engine_memory(48), "MB at most")
+def every_selection(binary, folder):
+    """48 idle engines, and three readers of the page with every selection of its groups, in two formats."""
+    path = f"{folder}/socket"
+    groups = ["triton", "engine", "compat", "gpu", "exporter"]
+    selections = [chosen for size in range(1, len(groups) + 1) for chosen in itertools.combinations(groups, size)]
+    with Exporter(binary, "--source", f"socket:{path}") as exporter:
+        publishers = named_engines(path, 48)
+        until("the engines", lambda: len(exporter.page().values("nv_trt_llm_iterations_total")) == 48)
+        end = time.monotonic() + 15
+
+        def read():
+            for chosen in itertools.cycle(selections):
+                if time.monotonic() > end:
+                    return
+                query = "&".join(f"collect[]={group}" for group in chosen)
+                for form in ({}, {"Accept": "application/openmetrics-text"}):
+                    with contextlib.suppress(OSError):
+                        fetch(f"{exporter.url}/metrics?{query}", headers=form)
+
+        readers = [threading.Thread(target=read) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        for publisher in publishers:
+            publisher.close()
+        return peak(exporter)
 
 
 @trial(engine_memory(64), "MB at most")

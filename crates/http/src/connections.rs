@@ -17,7 +17,7 @@ use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_service::budget::{Budget, Held, REST};
 
 /// All responses that are not sent yet.
-pub(super) static UNREAD: Budget = Budget::new(3 << 20, &REST);
+pub(super) static UNREAD: Budget = Budget::new(2 << 20, &REST);
 /// For a TLS handshake, for a request's head from its first byte, and without any byte written.
 const STALL: Duration = Duration::from_secs(10);
 /// For a whole response. A scraper that announces a shorter timeout gets that.

@@ -34,7 +34,7 @@ impl Trimming {
     /// At least this often.
     const INTERVAL: Duration = Duration::from_secs(10);
     /// Earlier if this many bytes more are resident.
-    const GROWTH: u64 = 2 << 20;
+    const GROWTH: u64 = 1 << 20;
 
     /// Returns whether the process grows, so that this should be called again soon.
     pub fn tick(&mut self) -> bool {

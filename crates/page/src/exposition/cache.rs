@@ -1,10 +1,8 @@
-//! Rendered pages. Each form of a page is rendered at most once per generation of the data and shared by all readers.
+//! Rendered pages. A form of a page is rendered once per generation of the data and shared by all readers, while it is kept.
 //!
 //! A cached body is returned without a lock. On a miss a reader waits at most for another reader that is rendering, never
 //! for a poller.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,20 +39,16 @@ struct Body {
 }
 
 impl Body {
-    /// Writes the sections that have changed since `previous` and copies the others. GPUs change less often than engines, and
-    /// copying a section of 8 GPUs (150 KB) takes 4 µs.
-    fn render<W: FnOnce(&mut Vec<u8>)>(
-        generation: u64,
-        sections: Vec<RenderedSection<W>>,
-        previous: Option<&Self>,
-    ) -> Self {
+    /// Writes the sections that have changed and copies the others. GPUs change less often than engines, and copying a section of
+    /// 8 GPUs (150 KB) takes 4 µs.
+    fn render<W: FnOnce(&mut Vec<u8>)>(generation: u64, sections: Vec<RenderedSection<W>>, earlier: Earlier) -> Self {
         // A little more than last time, since values gain digits.
-        let capacity = previous.map_or(0, |previous| previous.bytes.len() + previous.bytes.len() / 64);
+        let capacity = earlier.length + earlier.length / 64;
         let (mut bytes, mut written) = (Vec::with_capacity(capacity), Vec::with_capacity(sections.len()));
-        for (index, RenderedSection { version, write }) in sections.into_iter().enumerate() {
+        for (RenderedSection { version, write }, unchanged) in sections.into_iter().zip(earlier.unchanged) {
             let start = bytes.len();
-            match previous.and_then(|previous| previous.section(index, version)) {
-                Some(unchanged) => bytes.extend_from_slice(unchanged),
+            match unchanged {
+                Some(unchanged) => bytes.extend_from_slice(&unchanged),
                 None => write(&mut bytes),
             }
             written.push((version, start..bytes.len()));
@@ -79,16 +73,62 @@ impl Body {
     }
 }
 
-type Bodies<S> = HashMap<Form<S>, Arc<Body>>;
+/// What is still needed of an earlier body, so that a long one is freed before the next one is written.
+struct Earlier {
+    length: usize,
+    /// For each section, its bytes if they have not changed.
+    unchanged: Vec<Option<Vec<u8>>>,
+}
 
-/// The last body of each form.
+impl Earlier {
+    fn of<W>(body: Option<&Body>, sections: &[RenderedSection<W>]) -> Self {
+        let unchanged = |(index, section): (usize, &RenderedSection<W>)| {
+            body.and_then(|body| body.section(index, section.version)).map(<[u8]>::to_vec)
+        };
+        Self {
+            length: body.map_or(0, |body| body.bytes.len()),
+            unchanged: sections.iter().enumerate().map(unchanged).collect(),
+        }
+    }
+}
+
+/// Bytes of bodies that are kept for further readers. A form that was rendered long ago makes room.
+const KEPT: usize = 2 << 20;
+
+/// By the time of their rendering.
+#[derive(Debug, Clone)]
+struct Bodies<S>(Vec<(Form<S>, Arc<Body>)>);
+
+impl<S: Copy + Eq> Bodies<S> {
+    fn get(&self, form: Form<S>) -> Option<&Arc<Body>> {
+        self.0.iter().find(|(known, _)| *known == form).map(|(_, body)| body)
+    }
+
+    fn insert(&mut self, form: Form<S>, body: Arc<Body>) {
+        self.0.retain(|(known, _)| *known != form);
+        self.0.push((form, body));
+        let mut bytes: usize = self.0.iter().map(|(_, body)| body.bytes.len()).sum();
+        // The one that was just rendered stays, however long it is.
+        while bytes > KEPT && self.0.len() > 1 {
+            bytes -= self.0.remove(0).1.bytes.len();
+        }
+    }
+}
+
+impl<S> Default for Bodies<S> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+/// The last bodies.
 #[derive(Debug)]
 pub struct RenderedPages<S> {
     bodies: ArcSwap<Bodies<S>>,
     rendering: Mutex<()>,
 }
 
-impl<S: Copy + Eq + Hash> RenderedPages<S> {
+impl<S: Copy + Eq> RenderedPages<S> {
     #[must_use]
     pub fn new() -> Self {
         Self { bodies: ArcSwap::default(), rendering: Mutex::new(()) }
@@ -102,7 +142,7 @@ impl<S: Copy + Eq + Hash> RenderedPages<S> {
         generation: u64,
         sections: impl FnOnce() -> Vec<RenderedSection<W>>,
     ) -> Bytes {
-        let find = |bodies: &Bodies<S>, form| bodies.get(&form).filter(|body| body.generation == generation).cloned();
+        let find = |bodies: &Bodies<S>, form| bodies.get(form).filter(|body| body.generation == generation).cloned();
         if let Some(body) = find(&self.bodies.load(), form) {
             return body.bytes.clone();
         }
@@ -114,11 +154,14 @@ impl<S: Copy + Eq + Hash> RenderedPages<S> {
         }
         // Drops the bodies of older generations, so a form that is no longer requested does not keep its memory.
         let mut bodies = Bodies::clone(&previous);
-        bodies.retain(|_, body| body.generation >= generation);
+        bodies.0.retain(|(_, body)| body.generation >= generation);
         let plain_form = Form { encoding: Encoding::Identity, ..form };
         let plain = find(&previous, plain_form).unwrap_or_else(|| {
-            let previous = previous.get(&plain_form).map(|body| &**body);
-            Arc::new(Body::render(generation, sections(), previous))
+            let sections = sections();
+            let earlier = Earlier::of(previous.get(plain_form).map(|body| &**body), &sections);
+            self.bodies.store(Arc::new(bodies.clone()));
+            drop(previous);
+            Arc::new(Body::render(generation, sections, earlier))
         });
         bodies.insert(plain_form, Arc::clone(&plain));
         let body = match form.encoding {
@@ -132,7 +175,7 @@ impl<S: Copy + Eq + Hash> RenderedPages<S> {
     }
 }
 
-impl<S: Copy + Eq + Hash> Default for RenderedPages<S> {
+impl<S: Copy + Eq> Default for RenderedPages<S> {
     fn default() -> Self {
         Self::new()
     }
@@ -209,7 +252,22 @@ mod tests {
             cache.get(Form { selection, ..TEXT }, 1, || vec![section(None, "")]);
         }
         cache.get(TEXT, 2, || vec![section(None, "")]);
-        assert_eq!(cache.bodies.load().len(), 1);
+        assert_eq!(cache.bodies.load().0.len(), 1);
+    }
+
+    #[test]
+    fn long_pages_in_many_forms_make_room_for_each_other() {
+        let (cache, text) = (RenderedPages::new(), "x".repeat(KEPT / 3));
+        for selection in 0..20 {
+            cache.get(Form { selection, ..TEXT }, 1, || vec![section(None, &text)]);
+        }
+        let kept = |selection| cache.bodies.load().get(Form { selection, ..TEXT }).is_some();
+        assert_eq!((0..20).filter(|selection| kept(*selection)).collect::<Vec<_>>(), [17, 18, 19]);
+        // One that is longer than all of that is kept alone, so its readers share it.
+        let text = "x".repeat(2 * KEPT);
+        cache.get(TEXT, 1, || vec![section(None, &text)]);
+        assert_eq!(cache.bodies.load().0.len(), 1);
+        assert!(kept(0));
     }
 
     #[test]

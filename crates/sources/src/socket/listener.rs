@@ -28,7 +28,7 @@ const MAX_LINE: usize = 1 << 20;
 /// two bytes takes hundreds of bytes once it is parsed.
 static LINES: Budget = Budget::new(2 << 20, &REST);
 /// Each connection may read this much without asking. For a longer line, it takes the longest one from the budget.
-const SHORT_LINE: usize = 32 << 10;
+const SHORT_LINE: usize = 24 << 10;
 /// What a line that waits takes beside its text.
 const QUEUED: usize = size_of::<Queued>();
 /// The time from the first byte of a line to its end. A long line has less if others wait for its place.
