@@ -81,6 +81,8 @@ const MEMORY: f64 = 20_000.0;
 const ENOUGH: f64 = 60.0;
 /// Iterations with about the same work that make their mean one to compare with.
 const KNOWN: f32 = 8.0;
+/// So many tell more of their cost than the fit does, which may not know a step of the costs.
+const SEEN: f32 = 3.0;
 /// An iteration is a spike if it takes this many times what is expected, and this many seconds more.
 const SPIKE: f64 = 3.0;
 const SPIKE_SECONDS: f64 = 0.05;
@@ -227,9 +229,15 @@ impl CostModel {
         })
     }
 
+    /// The most tokens of contexts and of decoding in one iteration.
+    #[must_use]
+    pub fn largest_tokens(&self) -> (f64, f64) {
+        (self.largest[1] * 1e3, self.largest[2] * 1e2)
+    }
+
     /// The engine's own past, by work.
     pub fn equal_work(&self) -> impl Iterator<Item = EqualWork> {
-        let known = self.cells.iter().filter(|cell| cell.weight >= KNOWN);
+        let known = self.cells.iter().filter(|cell| cell.weight >= SEEN);
         known.map(|cell| EqualWork {
             iterations: cell.weight.into(),
             seconds: cell.seconds.into(),

@@ -89,12 +89,15 @@ pub enum Length {
         long: u32,
         share: f64,
     },
+    /// One of these, at random.
+    Sample(Arc<[u32]>),
 }
 
 impl Length {
     fn draw(&self, random: &mut Random) -> u32 {
         match *self {
             Self::Fixed(tokens) => tokens,
+            Self::Sample(ref all) => all.get(random.below(all.len().max(1) as u64) as usize).copied().unwrap_or(1),
             Self::Lognormal { median, sigma, max } => ((median * (sigma * random.normal()).exp()) as u32).clamp(1, max),
             Self::Mixed { short, long, share } => {
                 if random.chance(share) {

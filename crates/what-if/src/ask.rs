@@ -18,6 +18,8 @@ const MISS: f64 = 0.15;
 /// Half of the widest interval, as a share.
 const WIDE_RATE: f64 = 0.3;
 const WIDE_MEDIAN: f64 = 0.5;
+/// Share of the time in iterations whose costs are unclear, from which the answer is.
+const UNCLEAR: f64 = 0.25;
 /// Recent iterations ÷ the engine's own past, from which the costs are not those of the present.
 const SLOWED: f64 = 1.12;
 /// Share of prompt tokens that come from the cache, from which it matters how they share blocks.
@@ -90,7 +92,7 @@ fn tells_capacity(present: &Present, rules: &Rules, reached: &Reached) -> bool {
 
 /// Whether the KV cache was full, and how much of it requests share or reserve is not known.
 pub(crate) fn is_cache_unclear(present: &Present, rules: &Rules, reached: &Reached) -> bool {
-    reached.cache_was_full && (rules.policy == Policy::GuaranteedNoEvict || shares_much(present))
+    reached.cache_was_full() && (rules.policy == Policy::GuaranteedNoEvict || shares_much(present))
 }
 
 /// Whether so many prompt tokens come from the cache that it matters how requests share its blocks.
@@ -207,6 +209,13 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
             reached.beyond()
         ));
     }
+    if reached.unclear() > UNCLEAR {
+        return Err(format!(
+            "{:.0} % of the time, the changed engine would run batches that this engine has hardly run, and the sizes around \
+             them differ in their costs (a CUDA graph may end there); record a few minutes at another load first",
+            100.0 * reached.unclear()
+        ));
+    }
     if let Some((utilization, uncertain)) = then.utilization
         && utilization.ln().abs() < uncertain
     {
@@ -218,7 +227,7 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
         ));
     }
     // Whether it is stable depends on the largest batches, which may not have been seen.
-    if then.utilization.is_some_and(|(utilization, _)| utilization > 0.7) && then.reached_at_capacity.beyond() > FAR {
+    if then.utilization.is_some_and(|(utilization, _)| utilization > 0.75) && then.reached_at_capacity.beyond() > FAR {
         return Err(
             "whether the engine would keep up depends on batches more than 4 times as large as any so far; record a \
                     few minutes at a higher load first"
@@ -226,7 +235,7 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
         );
     }
     let binds = |outcome: &Outcome| {
-        outcome.reached.cache_was_full || !outcome.forecast.stable && outcome.reached_at_capacity.cache_was_full
+        outcome.reached.cache_was_full() || !outcome.forecast.stable && outcome.reached_at_capacity.cache_was_full()
     };
     if binds(then) {
         if shares_much(present) {

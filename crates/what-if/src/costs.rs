@@ -1,6 +1,7 @@
 //! Seconds of an iteration: what iterations with about the same work took, corrected by the fit for the difference. Costs have
 //! steps and bend, so the nearest known work counts, and the fit only carries over the distance to it.
 
+use crate::answer::together;
 use crate::present::{EqualWork, Present, Prices};
 
 /// The work of an iteration.
@@ -17,6 +18,8 @@ pub(crate) struct Work {
 pub(crate) struct Seconds {
     pub(crate) mean: f64,
     pub(crate) error: f64,
+    /// The engine has not run such work, and the work around it says different things: there is a step in between.
+    pub(crate) is_unclear: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -40,6 +43,10 @@ struct Place {
     generation: f64,
 }
 
+/// So many iterations say as much as more of them.
+const ALL_TRUST: f64 = 16.0;
+/// From this relative difference of what the known work around says, it is unclear what work in between takes.
+const UNCLEAR: f64 = 0.08;
 /// The relative error of a mean of equal work: it drifts, and iterations within it differ.
 const ERROR_OF_KNOWN: f64 = 0.015;
 /// The least relative error of prices beyond the known work.
@@ -58,13 +65,23 @@ impl Place {
     }
 
     fn squared_distance(self, other: Self) -> f64 {
-        (self.context - other.context).powi(2) + (self.generation - other.generation).powi(2)
+        // Means of equal work are of whole steps: beyond the end of one, costs may be others.
+        let end = |place: f64| (place - 1e-4).ceil();
+        let apart = |one: f64, other: f64| if end(one) == end(other) { 0.0 } else { (one - other).abs().max(1.0) };
+        apart(self.context, other.context).powi(2) + apart(self.generation, other.generation).powi(2)
     }
 }
 
 impl Costs {
     pub(crate) fn of(present: &Present) -> Option<Self> {
-        Self::new(&present.equal_work, present.prices?)
+        let mut costs = Self::new(&present.equal_work, present.prices?)?;
+        // Means of equal work are a little smaller than the largest iteration.
+        if let Some(seen) = present.largest {
+            let largest = &mut costs.largest;
+            largest.context_tokens = largest.context_tokens.max(seen.context_tokens);
+            largest.generation_tokens = largest.generation_tokens.max(seen.generation_tokens);
+        }
+        Some(costs)
     }
 
     pub(crate) fn new(equal_work: &[EqualWork], prices: Prices) -> Option<Self> {
@@ -73,7 +90,7 @@ impl Costs {
             .map(|work| Known {
                 work: *work,
                 at: Place::of(work.context_tokens, work.generation_tokens),
-                trust: work.iterations.min(50.0),
+                trust: work.iterations.min(ALL_TRUST),
             })
             .collect();
         let largest = |of: fn(&EqualWork) -> f64| equal_work.iter().map(of).fold(0.0, f64::max);
@@ -95,11 +112,31 @@ impl Costs {
             weights += weight;
             sum += weight * self.carried(&known.work, work);
         }
+        let mean = sum / weights;
+        let difference = if work.context_tokens > 0.0 { 0.0 } else { self.step_around(work, at) / mean };
         // A doubling is two steps.
         let far = (nearest.sqrt() / 2.0 - 0.25).clamp(0.0, 2.0);
         let beyond = self.beyond(work);
         let of_prices = self.prices.error.max(LEAST_ERROR_OF_PRICES);
-        Seconds { mean: sum / weights, error: ERROR_OF_KNOWN + of_prices * (far + beyond.log2().max(0.0) / 2.0) }
+        let error = ERROR_OF_KNOWN + of_prices * (far + beyond.log2().max(0.0) / 2.0);
+        Seconds { mean, error: together(error, difference), is_unclear: difference > UNCLEAR }
+    }
+
+    /// Costs have steps where a CUDA graph ends, and graphs are for batches that only decode. By how many seconds the nearest known
+    /// batches below and above such a batch differ in what they say of it, if the nearer of them is more than half a step away.
+    fn step_around(&self, work: &Work, at: Place) -> f64 {
+        let side = |is_above: bool| {
+            let sided = self
+                .known
+                .iter()
+                .filter(|known| known.work.context_tokens <= 0.0 && (known.at.generation > at.generation) == is_above);
+            sided.min_by(|one, other| at.squared_distance(one.at).total_cmp(&at.squared_distance(other.at)))
+        };
+        let (Some(below), Some(above)) = (side(false), side(true)) else { return 0.0 };
+        let nearest = at.squared_distance(below.at).min(at.squared_distance(above.at)).sqrt();
+        let difference = self.carried(&above.work, work) - self.carried(&below.work, work);
+        // Of a half above and below the middle, as a standard error.
+        (nearest - 0.5).clamp(0.0, 1.0) * difference.abs() / 2.0
     }
 
     /// By the nearest known work alone, whose neighbours may lie beyond a step of the costs.
@@ -112,7 +149,7 @@ impl Costs {
             generation_tokens: work.generation_tokens,
             kv_tokens: work.kv_tokens,
         };
-        Some(Seconds { mean: self.carried(&nearest.work, &work), error: self.seconds(&work).error })
+        Some(Seconds { mean: self.carried(&nearest.work, &work), ..self.seconds(&work) })
     }
 
     /// What known work took, and the price of the difference. Prices correct by at most the half downwards.
@@ -129,5 +166,52 @@ impl Costs {
         let times = |work: f64, largest: f64| if work > 0.0 { work / largest.max(1.0) } else { 0.0 };
         times(work.context_tokens, self.largest.context_tokens)
             .max(times(work.generation_tokens, self.largest.generation_tokens))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Iterations that only decode: requests, and milliseconds. Requests have no price.
+    fn costs(known: &[(f64, f64)]) -> Costs {
+        let work = |(requests, ms): &(f64, f64)| EqualWork {
+            iterations: 100.0,
+            seconds: ms / 1e3,
+            context_tokens: 0.0,
+            generation_tokens: *requests,
+            kv_tokens: 0.0,
+        };
+        let prices = Prices { base: 0.01, context_token: 0.0, generation_token: 0.0, kv_token: 0.0, error: 0.05 };
+        Costs::new(&known.iter().map(work).collect::<Vec<_>>(), prices).unwrap()
+    }
+
+    fn decoding(requests: f64) -> Work {
+        Work { generation_tokens: requests, ..Work::default() }
+    }
+
+    #[test]
+    fn a_batch_at_the_end_of_a_graph_costs_what_the_graph_does() {
+        // Means of 12 to 16, and of 17 to 22.
+        let costs = costs(&[(14.0, 10.0), (19.5, 17.0)]);
+        for (requests, ms) in [(12.0, 10.0), (16.0, 10.0), (17.0, 17.0), (22.0, 17.0)] {
+            let seconds = costs.seconds(&decoding(requests));
+            assert!((seconds.mean / (ms / 1e3) - 1.0).abs() < 0.02, "{requests}: {seconds:?}");
+            assert!(!seconds.is_unclear);
+        }
+    }
+
+    #[test]
+    fn between_known_batches_with_different_costs_the_costs_are_unclear() {
+        let with_step = costs(&[(3.0, 10.0), (14.0, 16.0)]);
+        let unclear = with_step.seconds(&decoding(7.0));
+        assert!(unclear.is_unclear && unclear.error > 0.15, "{unclear:?}");
+        for requests in [3.0, 14.0, 20.0] {
+            assert!(!with_step.seconds(&decoding(requests)).is_unclear, "{requests}");
+        }
+        let without = costs(&[(3.0, 10.0), (14.0, 10.4)]);
+        assert!(!without.seconds(&decoding(7.0)).is_unclear);
+        // Only batches without prompts have graphs.
+        assert!(!with_step.seconds(&Work { context_tokens: 100.0, ..decoding(7.0) }).is_unclear);
     }
 }

@@ -5,8 +5,10 @@ use crate::present::Request;
 use crate::random::Random;
 use crate::scheduler::Coming;
 
-/// Neighbours that are drawn together.
+/// Neighbours that are drawn together, at least.
 const STRETCH: usize = 32;
+/// Requests of a burst follow each other sooner than this share of the mean.
+const TOGETHER: f64 = 0.05;
 
 /// How requests come.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,11 +51,19 @@ impl<'a> Load<'a> {
         if self.requests.len() < 2 {
             return coming;
         }
+        let gap = |place: usize| self.requests[place].arrived - self.requests[place - 1].arrived;
+        // A stretch is of whole bursts: half a burst behind another half would be a longer one.
+        let last = self.requests.len() - 1;
+        let least = TOGETHER * (self.requests[last].arrived - self.requests[0].arrived) / last as f64;
         while coming.len() < count {
-            let first = 1 + random.below(self.requests.len() - 1);
-            for place in (first..self.requests.len()).chain(1..first).take(STRETCH) {
+            let any = 1 + random.below(last);
+            let first = (any..=last).chain(1..any).find(|place| gap(*place) > least).unwrap_or(any);
+            for (taken, place) in (first..=last).chain(1..first).enumerate() {
+                if taken >= STRETCH && gap(place) > least {
+                    break;
+                }
                 let request = self.requests[place];
-                at += (request.arrived - self.requests[place - 1].arrived) / rate;
+                at += gap(place) / rate;
                 // Each replica gets its share at random.
                 if replicas == 1 || random.below(replicas as usize) == 0 {
                     coming.push(Coming { at, prompt: request.prompt, cached: request.cached, output: request.output });
@@ -134,7 +144,10 @@ mod tests {
         assert!((rate - 1.0).abs() < 0.02, "{rate}");
         let drawn = load.draw(1000, 2.0, 1, &mut random);
         let together = drawn.windows(2).filter(|two| two[0].at == two[1].at).count();
-        assert!((850..950).contains(&together), "{together}");
+        assert_eq!(together, 900);
+        // No two bursts become one.
+        let mut bursts = drawn.chunk_by(|one, next| one.at == next.at).map(<[Coming]>::len);
+        assert!(bursts.all(|requests| requests == 10));
         let rate = drawn.len() as f64 / drawn[drawn.len() - 1].at;
         assert!((rate - 2.0).abs() < 0.4, "{rate}");
         assert_eq!(load.draw(10, 1.0, 2, &mut random).len(), 10);

@@ -13,6 +13,8 @@ pub struct Present {
     pub prices: Option<Prices>,
     /// Means of iterations with about equal work.
     pub equal_work: Vec<EqualWork>,
+    /// Absent from exporters that do not tell it.
+    pub largest: Option<LargestWork>,
     pub drafts: Option<Drafts>,
     /// The last finished requests, by arrival.
     pub requests: Vec<Request>,
@@ -90,6 +92,14 @@ pub struct EqualWork {
     pub kv_tokens: f64,
 }
 
+/// The most tokens in one iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LargestWork {
+    pub context_tokens: f64,
+    pub generation_tokens: f64,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drafts {
@@ -139,6 +149,7 @@ impl Present {
             Some(Cache { blocks: whole(kv.max_num_blocks)?, tokens_per_block: whole(kv.tokens_per_block)? })
         });
         let model = &engine.iterations.model;
+        let (context_tokens, generation_tokens) = model.largest_tokens();
         let totals = &engine.requests.totals;
         let drafts = (recent.drafted_requests > 0.0).then(|| Drafts {
             length: recent.draft_tokens / recent.drafted_requests,
@@ -164,6 +175,7 @@ impl Present {
                 error: costs.error,
             }),
             equal_work: model.equal_work().map(EqualWork::from).collect(),
+            largest: Some(LargestWork { context_tokens, generation_tokens }),
             drafts,
             workload: window.span(MINUTES).and_then(|span| Workload::of(&span, &requests)),
             requests,

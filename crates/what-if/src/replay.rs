@@ -9,7 +9,7 @@ use crate::random::Random;
 use crate::scheduler::{Coming, Reached, Rules, Scheduler, Served};
 
 /// Runs of a question. The capacity is simpler, so fewer are enough.
-const RUNS: usize = 16;
+const RUNS: usize = 32;
 const CAPACITY_RUNS: usize = 8;
 /// Standard errors on each side of an interval of 90 %, a little wider because there are few runs.
 const SIDE: f64 = 1.75;

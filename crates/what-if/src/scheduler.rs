@@ -43,33 +43,49 @@ pub(crate) struct Served {
 pub(crate) struct Reached {
     /// Seconds of iterations by their work ÷ the largest that the engine has shown, in quarters.
     beyond: [f64; QUARTERS],
-    /// A request waited for blocks of the KV cache.
-    pub(crate) cache_was_full: bool,
+    /// Seconds of iterations in which a request waited for blocks of the KV cache.
+    full: f64,
+    /// Seconds of iterations whose costs are unclear.
+    unclear: f64,
     /// A prompt waited because chunks are unknown or off.
     pub(crate) prompt_waited_for_tokens: bool,
 }
 
 const QUARTERS: usize = 80;
-/// Share of the time in which larger iterations do not matter.
+/// Share of the time in which larger iterations, or a full cache, do not matter.
 const RARE: f64 = 0.02;
 
 impl Default for Reached {
     fn default() -> Self {
-        Self { beyond: [0.0; QUARTERS], cache_was_full: false, prompt_waited_for_tokens: false }
+        Self { beyond: [0.0; QUARTERS], full: 0.0, unclear: 0.0, prompt_waited_for_tokens: false }
     }
 }
 
 impl Reached {
-    fn note(&mut self, beyond: f64, seconds: f64) {
-        self.beyond[((4.0 * beyond) as usize).min(QUARTERS - 1)] += seconds;
+    fn note(&mut self, beyond: f64, cache_is_full: bool, seconds: f64) {
+        let quarter = (4.0 * beyond).ceil() as usize;
+        self.beyond[quarter.clamp(1, QUARTERS) - 1] += seconds;
+        if cache_is_full {
+            self.full += seconds;
+        }
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
         for (sum, more) in self.beyond.iter_mut().zip(other.beyond) {
             *sum += more;
         }
-        self.cache_was_full |= other.cache_was_full;
+        self.full += other.full;
+        self.unclear += other.unclear;
         self.prompt_waited_for_tokens |= other.prompt_waited_for_tokens;
+    }
+
+    pub(crate) fn cache_was_full(&self) -> bool {
+        self.full > RARE * self.beyond.iter().sum::<f64>()
+    }
+
+    /// The share of the time in iterations whose costs are unclear.
+    pub(crate) fn unclear(&self) -> f64 {
+        self.unclear / self.beyond.iter().sum::<f64>().max(1e-9)
     }
 
     /// Nearly all of the time, iterations are at most this many times as large as the largest that the engine has shown.
@@ -106,6 +122,8 @@ pub(crate) struct Scheduler<'a> {
     waiting: VecDeque<usize>,
     active: Vec<Active>,
     blocks_left: i64,
+    /// In this iteration, a request waits for blocks.
+    cache_is_full: bool,
     pub(crate) reached: Reached,
 }
 
@@ -120,6 +138,7 @@ impl<'a> Scheduler<'a> {
             waiting: VecDeque::new(),
             active: Vec::new(),
             blocks_left,
+            cache_is_full: false,
             reached: Reached::default(),
         }
     }
@@ -150,9 +169,12 @@ impl<'a> Scheduler<'a> {
                 }
                 continue;
             };
-            let seconds = self.costs.seconds(&work);
-            let seconds = seconds.mean * (1.0 + self.off * seconds.error).max(0.3);
-            self.reached.note(self.costs.beyond(&work), seconds);
+            let cost = self.costs.seconds(&work);
+            let seconds = cost.mean * (1.0 + self.off * cost.error).max(0.3);
+            if cost.is_unclear {
+                self.reached.unclear += seconds;
+            }
+            self.reached.note(self.costs.beyond(&work), self.cache_is_full, seconds);
             now += seconds;
             self.finish(now, coming, &mut served);
         }
@@ -167,6 +189,7 @@ impl<'a> Scheduler<'a> {
     fn schedule(&mut self, coming: &[Coming]) -> Option<Work> {
         let mut work = Work::default();
         let (mut requests, mut tokens) = (0, 0);
+        self.cache_is_full = false;
         let paused = self.schedule_decoding(coming, &mut work, &mut requests, &mut tokens);
         self.schedule_context(coming, &mut work, &mut requests, &mut tokens, paused);
         (requests > 0).then_some(work)
@@ -185,7 +208,7 @@ impl<'a> Scheduler<'a> {
             let more = i64::from(needed.saturating_sub(request.blocks));
             if more > self.blocks_left {
                 // The latest request is paused for it: it computes all its tokens again later.
-                self.reached.cache_was_full = true;
+                self.cache_is_full = true;
                 paused = true;
                 if self.pause_last(coming).is_none_or(|last| last == index) {
                     break;
@@ -294,7 +317,7 @@ impl<'a> Scheduler<'a> {
         // The engine refuses a request that is larger than the cache. Here, it does not block the others.
         let never_fits = is_alone && self.rules.cache.is_some_and(|cache| blocks > cache.blocks);
         if i64::from(blocks + spare) > self.blocks_left && !never_fits {
-            self.reached.cache_was_full = true;
+            self.cache_is_full = true;
             return false;
         }
         self.blocks_left -= i64::from(blocks);

@@ -4,7 +4,8 @@ use trtllm_sim::Config;
 use trtllm_sim::config::{CacheManager, Policy, Ranks, Release, Speculation};
 use trtllm_sim::cost::{Costs, Experts};
 use trtllm_sim::load::{Arrivals, Length, Prefixes};
-use trtllm_what_if::Change;
+use trtllm_what_if::present::Request;
+use trtllm_what_if::{Change, Present};
 
 pub(crate) struct Case {
     pub(crate) engine: &'static str,
@@ -156,9 +157,13 @@ pub(crate) fn all() -> Vec<Case> {
     ]
 }
 
-/// The change as the simulated engine takes it.
-pub(crate) fn apply(config: &Config, text: &str, measured_rate: f64) -> Config {
+/// The change as the simulated engine takes it, with the load that was measured: its rate, and the lengths of its requests.
+pub(crate) fn apply(config: &Config, text: &str, present: &Present) -> Config {
     let mut config = config.clone();
+    let (requests, measured_rate) = (&present.requests, arrivals_per_second(present));
+    let prefix = config.load.prefixes.as_ref().map_or(0, |prefixes| prefixes.tokens);
+    config.load.prompt = Length::Sample(requests.iter().map(|request| request.prompt - prefix).collect());
+    config.load.output = Length::Sample(requests.iter().map(|request| request.output).collect());
     if let Arrivals::Poisson { rate } | Arrivals::Bursty { rate, .. } = &mut config.load.arrivals {
         *rate = measured_rate;
     }
@@ -181,6 +186,13 @@ pub(crate) fn apply(config: &Config, text: &str, measured_rate: f64) -> Config {
         _ => panic!("{text}"),
     }
     config
+}
+
+/// Requests that arrived in a second.
+fn arrivals_per_second(present: &Present) -> f64 {
+    let arrived = |request: Option<&Request>| request.map_or(0.0, |request| request.arrived);
+    let seconds = arrived(present.requests.last()) - arrived(present.requests.first());
+    present.requests.len().saturating_sub(1) as f64 / seconds.max(1e-9)
 }
 
 fn scale(arrivals: &mut Arrivals, factor: f64) {

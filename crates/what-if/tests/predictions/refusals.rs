@@ -102,6 +102,22 @@ fn an_engine_that_something_else_slows_is_not_predicted() {
 }
 
 #[test]
+fn batches_that_the_engine_has_hardly_run_are_refused_if_a_step_may_lie_there() {
+    let mut present = present();
+    let any = present.equal_work[0];
+    let work = |requests: f64, seconds: f64| EqualWork { generation_tokens: requests, seconds, ..any };
+    let steps = [work(1.0, 0.01), work(16.0, 0.02), work(24.0, 0.02)];
+    let context = EqualWork { context_tokens: 100.0, ..work(1.0, 0.012) };
+    present.equal_work = steps.into_iter().chain([context]).collect();
+    let refused = ask(&present, &Change { rate: 15.0, ..Change::default() }).reason.unwrap();
+    assert!(refused.contains("hardly run"), "{refused}");
+    present.equal_work.insert(1, work(4.0, 0.01));
+    present.equal_work.insert(1, work(8.0, 0.01));
+    let refused = ask(&present, &Change { rate: 15.0, ..Change::default() }).reason;
+    assert!(!refused.as_deref().is_some_and(|reason| reason.contains("hardly run")), "{refused:?}");
+}
+
+#[test]
 fn work_far_beyond_the_known_one_is_refused() {
     let mut change = Change { rate: 100.0, ..Change::default() };
     change.set("max_batch_size=512").unwrap();

@@ -5,11 +5,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use trtllm_model::Objectives;
-use trtllm_what_if::{Answer, Present, Range, ask};
+use trtllm_what_if::{Answer, Range, ask};
 
 use crate::cases::{Case, apply, change};
 use crate::observed::observe;
-use crate::truth::{Truth, truth};
+use crate::truth::{Sizes, Truth, truth};
 
 /// Seconds that the exporter watches.
 const WATCHED: f64 = 300.0;
@@ -27,6 +27,8 @@ pub(crate) struct Row {
     is_uncertain: bool,
     answer: Answer,
     truth: Truth,
+    /// Share of the changed engine's time with decoding batches that the watched one has hardly run.
+    unseen: f64,
     replicas: f64,
     closed: bool,
 }
@@ -58,27 +60,27 @@ fn play(case: &Case, place: usize) -> Vec<Row> {
     let seed = seed() + place as u64 * 100;
     let objectives = Objectives { ttft: Some(Duration::from_secs_f64(TTFT)), ..Objectives::default() };
     let present = observe(&case.config, seed, objectives, WATCHED);
+    let watched = Sizes::of(&case.config, seed, WATCHED);
     let rows = case.changes.iter().enumerate().map(|(number, text)| {
         let change = change(text);
+        let config = apply(&case.config, text, &present);
+        let answer = ask(&present, &change);
+        let is_about_sizes =
+            answer.reason.as_deref().is_some_and(|reason| reason.contains("hardly run") || reason.contains("median"));
+        let unseen = || Sizes::of(&config, seed + 10 + number as u64, 1000.0).unseen_in(&watched);
         Row {
             engine: case.engine,
             change: text,
             must_refuse: case.refused.contains(text),
             is_uncertain: case.uncertain.contains(text),
-            answer: ask(&present, &change),
-            truth: truth(&apply(&case.config, text, rate(&present)), seed + 10 + number as u64, TTFT),
+            answer,
+            unseen: if is_about_sizes { unseen() } else { 0.0 },
+            truth: truth(&config, seed + 10 + number as u64, TTFT, present.requests.len()),
             replicas: f64::from(change.replicas),
             closed: matches!(case.config.load.arrivals, trtllm_sim::load::Arrivals::Closed { .. }),
         }
     });
     rows.collect()
-}
-
-/// Requests that arrived in a second. A question is about the load that was measured, so the truth is of that load.
-fn rate(present: &Present) -> f64 {
-    let arrived = |request: Option<&trtllm_what_if::present::Request>| request.map_or(0.0, |request| request.arrived);
-    let seconds = arrived(present.requests.last()) - arrived(present.requests.first());
-    present.requests.len().saturating_sub(1) as f64 / seconds.max(1e-9)
 }
 
 /// A number, predicted and true.
@@ -100,17 +102,16 @@ impl Row {
         if self.closed { 0.0 } else { self.truth.utilization }
     }
 
-    /// It may be refused where it must be, or where the answer is that the engine may not keep up, and it truly is near its capacity.
+    /// It may be refused where it must be, or for a reason that is true: the engine is near its capacity, it runs batches that were
+    /// not seen, or a median of as many requests as were watched says little.
     fn refusal_is_right(&self) -> bool {
-        let says_capacity = self
-            .answer
-            .reason
-            .as_deref()
-            .is_some_and(|reason| reason.contains("its capacity") || reason.contains("would keep up"));
-        match &self.answer.reason {
-            None => !self.must_refuse,
-            Some(_) => self.must_refuse || says_capacity && (0.7..1.2).contains(&self.utilization()),
-        }
+        let Some(reason) = &self.answer.reason else { return !self.must_refuse };
+        let says = |words: &str| reason.contains(words);
+        let is_near = (0.7..1.2).contains(&self.utilization());
+        self.must_refuse
+            || (says("its capacity") || says("would keep up")) && is_near
+            || says("hardly run") && self.unseen > 0.1
+            || says("median latencies") && (self.truth.ttft_varies > 0.25 || self.unseen > 0.5)
     }
 
     fn numbers(&self) -> Vec<Number> {
@@ -150,7 +151,11 @@ impl fmt::Display for Table {
         for row in &self.0 {
             write!(f, "{:38} {:45}", row.engine, row.change)?;
             if let Some(reason) = &row.answer.reason {
-                writeln!(f, " refused, truly ρ {:.2}: {reason}", row.utilization())?;
+                let (full, varies, unseen) = (row.utilization(), 100.0 * row.truth.ttft_varies, 100.0 * row.unseen);
+                writeln!(
+                    f,
+                    " refused, truly ρ {full:.2}, median TTFT ± {varies:.0} %, unseen {unseen:.0} %: {reason}"
+                )?;
                 continue;
             }
             let stable = row.answer.then.as_ref().is_some_and(|then| then.stable);

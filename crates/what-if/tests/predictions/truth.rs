@@ -1,5 +1,7 @@
 //! What the changed engine really does, over a long time and with another seed.
 
+use std::collections::BTreeMap;
+
 use trtllm_sim::load::Arrivals;
 use trtllm_sim::truth::RequestTruth;
 use trtllm_sim::{Config, Engine};
@@ -18,12 +20,15 @@ pub(crate) struct Truth {
     pub(crate) ttft_met: f64,
     /// Arrivals ÷ what it can serve.
     pub(crate) utilization: f64,
+    /// By how much the median TTFT of as many requests as the exporter knew varies: half of an interval of 90 %, as a share.
+    pub(crate) ttft_varies: f64,
 }
 
 /// Seconds before what is judged.
 const FROM: f64 = 200.0;
 
-pub(crate) fn truth(config: &Config, seed: u64, ttft_objective: f64) -> Truth {
+/// `known`: requests that the exporter knew.
+pub(crate) fn truth(config: &Config, seed: u64, ttft_objective: f64, known: usize) -> Truth {
     // So many requests, or bursts of them, that chance is about 1 %.
     let until = FROM
         + match config.load.arrivals {
@@ -39,6 +44,7 @@ pub(crate) fn truth(config: &Config, seed: u64, ttft_objective: f64) -> Truth {
         all.iter().filter(|request| request.last_token >= FROM && request.last_token < until).collect();
     let arrived = engine.truth().arrived as f64;
     let mut ttft: Vec<f64> = ended.iter().filter_map(|r| Some(r.first_token? - r.queued)).collect();
+    let ttft_varies = median_varies(&ttft, known);
     let met = ttft.iter().filter(|time| **time <= ttft_objective).count() as f64 / ttft.len().max(1) as f64;
     let tpot = ended.iter().filter(|request| request.generated > 1);
     let mut tpot: Vec<f64> =
@@ -53,6 +59,7 @@ pub(crate) fn truth(config: &Config, seed: u64, ttft_objective: f64) -> Truth {
         growth_per_second: (arrived - all.len() as f64) / until,
         ttft_met: met,
         utilization: arrived / until / capacity(config, seed + 50),
+        ttft_varies,
     }
 }
 
@@ -65,6 +72,43 @@ pub(crate) fn capacity(config: &Config, seed: u64) -> f64 {
     let mut ends: Vec<f64> = engine.truth().requests.iter().map(|request| request.last_token).collect();
     ends.sort_by(f64::total_cmp);
     2000.0 / (ends[3000] - ends[1000])
+}
+
+/// Iterations and seconds by the number of decoding requests, of iterations without prompts.
+pub(crate) struct Sizes(BTreeMap<u32, (u32, f64)>);
+
+impl Sizes {
+    pub(crate) fn of(config: &Config, seed: u64, seconds: f64) -> Self {
+        let (mut engine, mut sizes) = (Engine::new(config.clone(), seed), BTreeMap::new());
+        engine.run(seconds, |step| {
+            for record in step.records.iter().filter(|record| record.work.context_requests == 0) {
+                let size: &mut (u32, f64) = sizes.entry(record.work.generation_requests).or_default();
+                size.0 += 1;
+                size.1 += record.latency;
+            }
+        });
+        Self(sizes)
+    }
+
+    /// Share of the time with sizes of which `watched` has fewer than three iterations, a quarter of a doubling more or less.
+    pub(crate) fn unseen_in(&self, watched: &Self) -> f64 {
+        let is_seen = |size: u32| {
+            let near = |factor: f64| (f64::from(size) * factor).round() as u32;
+            watched.0.range(near(1.0 / 1.19)..=near(1.19)).map(|(_, (count, _))| count).sum::<u32>() >= 3
+        };
+        let seconds = |seen: bool| -> f64 {
+            self.0.iter().filter(|(size, _)| is_seen(**size) == seen).map(|(_, (_, seconds))| seconds).sum()
+        };
+        seconds(false) / (seconds(true) + seconds(false)).max(1e-9)
+    }
+}
+
+fn median_varies(times: &[f64], known: usize) -> f64 {
+    let parts = times.chunks_exact(known.max(1));
+    let logs: Vec<f64> = parts.map(|part| percentile(&mut part.to_vec(), 0.5).ln()).collect();
+    let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
+    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (logs.len() as f64 - 1.0).max(1.0);
+    (1.65 * variance.sqrt()).exp() - 1.0
 }
 
 fn percentile(values: &mut [f64], share: f64) -> f64 {
