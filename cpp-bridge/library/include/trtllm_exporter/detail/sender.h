@@ -111,7 +111,7 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
-    static constexpr std::size_t kChunk = std::size_t{64} << 10;
+    static constexpr std::size_t kChunk = std::size_t{128} << 10;
     static constexpr std::chrono::milliseconds kFirstRetry{50};
     static constexpr std::chrono::milliseconds kLastRetry{1000};
     /// A connection that the exporter closes sooner than this counts as refused. The exporter waits a second for a name
