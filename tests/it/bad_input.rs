@@ -376,7 +376,7 @@ fn many_connections_are_all_served_in_bounded_memory() {
             let mut publisher = Publisher::connect(&path);
             publisher.send(line);
             // An incomplete line occupies a buffer.
-            publisher.send(vec![b' '; 32 << 10]);
+            publisher.send(vec![b' '; 24 << 10]);
             publisher
         })
         .collect();
