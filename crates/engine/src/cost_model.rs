@@ -232,7 +232,7 @@ impl CostModel {
     /// The most tokens of contexts and of decoding in one iteration.
     #[must_use]
     pub fn largest_tokens(&self) -> (f64, f64) {
-        (self.largest[1] * 1e3, self.largest[2] * 1e2)
+        ((self.largest[1] * 1e3).round(), (self.largest[2] * 1e2).round())
     }
 
     /// The engine's own past, by work.
