@@ -81,7 +81,7 @@ const MEMORY: f64 = 20_000.0;
 const ENOUGH: f64 = 60.0;
 /// Iterations with about the same work that make their mean one to compare with.
 const KNOWN: f32 = 8.0;
-/// So many tell more of their cost than the fit does, which may not know a step of the costs.
+/// Iterations whose mean is told to others. Even a few are better than the fit where the costs have a step.
 const SEEN: f32 = 3.0;
 /// An iteration is a spike if it takes this many times what is expected, and this many seconds more.
 const SPIKE: f64 = 3.0;

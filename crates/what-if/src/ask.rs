@@ -212,7 +212,7 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
     if reached.unclear() > UNCLEAR {
         return Err(format!(
             "{:.0} % of the time, the changed engine would run batches that this engine has hardly run, and the sizes around \
-             them differ in their costs (a CUDA graph may end there); record a few minutes at another load first",
+             them differ in their costs (a CUDA graph may end there); record a few minutes at a load with such batches first",
             100.0 * reached.unclear()
         ));
     }

@@ -122,8 +122,8 @@ impl Costs {
         Seconds { mean, error: together(error, difference), is_unclear: difference > UNCLEAR }
     }
 
-    /// Costs have steps where a CUDA graph ends, and graphs are for batches that only decode. By how many seconds the nearest known
-    /// batches below and above such a batch differ in what they say of it, if the nearer of them is more than half a step away.
+    /// The standard error in seconds because of a step in the costs, where a CUDA graph may end. It is half of the difference between
+    /// what the next known smaller batch and the next known larger one say. Within half a step of known work it is 0.
     fn step_around(&self, work: &Work, at: Place) -> f64 {
         let side = |is_above: bool| {
             let sided = self
@@ -135,7 +135,6 @@ impl Costs {
         let (Some(below), Some(above)) = (side(false), side(true)) else { return 0.0 };
         let nearest = at.squared_distance(below.at).min(at.squared_distance(above.at)).sqrt();
         let difference = self.carried(&above.work, work) - self.carried(&below.work, work);
-        // Of a half above and below the middle, as a standard error.
         (nearest - 0.5).clamp(0.0, 1.0) * difference.abs() / 2.0
     }
 

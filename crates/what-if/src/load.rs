@@ -52,7 +52,7 @@ impl<'a> Load<'a> {
             return coming;
         }
         let gap = |place: usize| self.requests[place].arrived - self.requests[place - 1].arrived;
-        // A stretch is of whole bursts: half a burst behind another half would be a longer one.
+        // A stretch has whole bursts. Two halves in a row would be one long burst.
         let last = self.requests.len() - 1;
         let least = TOGETHER * (self.requests[last].arrived - self.requests[0].arrived) / last as f64;
         while coming.len() < count {

@@ -62,11 +62,14 @@ impl Default for Reached {
 }
 
 impl Reached {
-    fn note(&mut self, beyond: f64, cache_is_full: bool, seconds: f64) {
+    fn note(&mut self, beyond: f64, cache_is_full: bool, is_unclear: bool, seconds: f64) {
         let quarter = (4.0 * beyond).ceil() as usize;
         self.beyond[quarter.clamp(1, QUARTERS) - 1] += seconds;
         if cache_is_full {
             self.full += seconds;
+        }
+        if is_unclear {
+            self.unclear += seconds;
         }
     }
 
@@ -171,10 +174,7 @@ impl<'a> Scheduler<'a> {
             };
             let cost = self.costs.seconds(&work);
             let seconds = cost.mean * (1.0 + self.off * cost.error).max(0.3);
-            if cost.is_unclear {
-                self.reached.unclear += seconds;
-            }
-            self.reached.note(self.costs.beyond(&work), self.cache_is_full, seconds);
+            self.reached.note(self.costs.beyond(&work), self.cache_is_full, cost.is_unclear, seconds);
             now += seconds;
             self.finish(now, coming, &mut served);
         }

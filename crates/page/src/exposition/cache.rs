@@ -256,6 +256,19 @@ mod tests {
     }
 
     #[test]
+    fn a_page_is_freed_before_the_next_one_is_written() {
+        let cache = RenderedPages::new();
+        cache.get(TEXT, 1, || vec![section(None, "old")]);
+        let mut kept = None;
+        let write = |out: &mut Vec<u8>| {
+            kept = Some(cache.bodies.load().0.len());
+            out.extend_from_slice(b"new");
+        };
+        assert_eq!(cache.get(TEXT, 2, || vec![RenderedSection { version: None, write }]), "new");
+        assert_eq!(kept, Some(0));
+    }
+
+    #[test]
     fn long_pages_in_many_forms_make_room_for_each_other() {
         let (cache, text) = (RenderedPages::new(), "x".repeat(KEPT / 3));
         for selection in 0..20 {
