@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::value::RawValue;
 use trtllm_engine::EngineFold;
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::IterationStats;
@@ -22,6 +23,7 @@ use trtllm_page::metrics::page_builder::{PageBuilder, Section, Selection};
 use trtllm_page::state::{EngineSnapshot, State};
 use trtllm_recording::Item;
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
+use trtllm_sources::keys::LineParser;
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
 use trtllm_sources::{Batch, Presence};
 
@@ -131,9 +133,17 @@ fn records(name: &str, plain: bool) -> EngineFold {
         fold(&mut engine, &batch);
         batch.clear();
     });
+    let records: Vec<Box<RawValue>> = serde_json::from_slice(&body).unwrap();
+    let mut lines = LineParser::default();
+    let parsed_lines = time("parse as lines of a publisher", RECORDS, || {
+        for record in &records {
+            black_box(lines.parse(record.get().as_bytes(), &mut batch.keys).unwrap());
+        }
+    });
     parse_records(&body, &mut batch).unwrap();
     let folding = time("fold alone", RECORDS, || fold(&mut engine, &batch));
     ratio("parse + fold / bare parse", both, bare);
+    ratio("parse as lines / bare parse", parsed_lines, bare);
     if plain {
         let baseline = time("baseline: plain accumulators", RECORDS, || accumulate(&batch));
         ratio("fold / plain accumulators", folding, baseline);

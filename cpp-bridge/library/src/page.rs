@@ -21,8 +21,8 @@ use trtllm_sources::trtllm_json::Hello;
 
 use crate::engine::{Engine, EngineOptions, Fold};
 
-/// How often the state of the engines is checked between polls.
-const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the state of the engines is checked. Each poll checks it too, so this finds only an engine whose poll hangs.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long open requests may delay the host's shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long to wait while another thread opens or closes an engine. Forever in the child of a fork that was made meanwhile.

@@ -1,5 +1,8 @@
 //! Parses TensorRT-LLM's JSON into records. Pure functions without I/O; they do not interpret values.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -335,6 +338,11 @@ pub enum PublisherLine {
     Item(Item),
 }
 
+/// The key of a hello.
+static HELLO: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"hello\""));
+/// The end of each key that only finished requests have. Nearly all lines are iterations: one search tells them apart.
+static METRICS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"etrics\""));
+
 /// The line as a hello, if it is one. Nothing else of it is kept.
 ///
 /// # Errors
@@ -344,7 +352,7 @@ pub fn parse_hello(line: &[u8]) -> Result<Option<Hello>, RejectReason> {
     struct HelloLine {
         hello: Option<Hello>,
     }
-    if memchr::memmem::find(line, b"\"hello\"").is_none() {
+    if HELLO.find(line).is_none() {
         return Ok(None);
     }
     let text = std::str::from_utf8(line).map_err(|_| RejectReason::NotJson)?;
@@ -360,23 +368,12 @@ pub fn parse_line(line: &[u8]) -> Result<PublisherLine, RejectReason> {
         return Ok(PublisherLine::Hello(hello));
     }
     let text = std::str::from_utf8(line).map_err(|_| RejectReason::NotJson)?;
-    let has = |key: &str| memchr::memmem::find(line, key.as_bytes()).is_some();
-    // An entry of a disaggregated server has two parts.
-    let two_parts = has("\"gen_perf_metrics\"") || has("\"genPerfMetrics\"");
-    if two_parts || has("\"perf_metrics\"") || has("\"perfMetrics\"") {
-        let entry = read::<PerfMetricsEntry>(text)?;
-        if two_parts || entry.perf_metrics.is_some() {
-            return Ok(PublisherLine::Item(Item::FinishedRequest(Box::new(entry))));
-        }
+    if METRICS.find(line).is_some()
+        && let Some(entry) = parse_finished_request(text)?
+    {
+        return Ok(PublisherLine::Item(Item::FinishedRequest(Box::new(entry))));
     }
-    if has("\"timing_metrics\"") || has("\"timingMetrics\"") {
-        let perf_metrics = Some(read(text)?);
-        return Ok(PublisherLine::Item(Item::FinishedRequest(Box::new(PerfMetricsEntry {
-            perf_metrics,
-            ..Default::default()
-        }))));
-    }
-    let record = read::<IterationStats>(text)?;
+    let record = read::<Box<IterationStats>>(text)?;
     if record.request_stats.is_some() && record.num_active_requests.is_none() && record.iter_latency_ms.is_none() {
         let rows = RequestStatsPerIteration { iter: record.iter, request_stats: record.request_stats };
         return Ok(PublisherLine::Item(Item::RequestRows(rows)));
@@ -384,7 +381,24 @@ pub fn parse_line(line: &[u8]) -> Result<PublisherLine, RejectReason> {
     if record.iter.is_none() && record.num_active_requests.is_none() {
         return Err(RejectReason::NotARecord);
     }
-    Ok(PublisherLine::Item(Item::Record(Box::new(record))))
+    Ok(PublisherLine::Item(Item::Record(record)))
+}
+
+/// The line as a finished request, if it is one.
+fn parse_finished_request(line: &str) -> Result<Option<PerfMetricsEntry>, RejectReason> {
+    let has = |key: &str| memchr::memmem::find(line.as_bytes(), key.as_bytes()).is_some();
+    // An entry of a disaggregated server has two parts.
+    let has_two_parts = has("\"gen_perf_metrics\"") || has("\"genPerfMetrics\"");
+    if has_two_parts || has("\"perf_metrics\"") || has("\"perfMetrics\"") {
+        let entry = read::<PerfMetricsEntry>(line)?;
+        if has_two_parts || entry.perf_metrics.is_some() {
+            return Ok(Some(entry));
+        }
+    }
+    if has("\"timing_metrics\"") || has("\"timingMetrics\"") {
+        return Ok(Some(PerfMetricsEntry { perf_metrics: Some(read(line)?), ..Default::default() }));
+    }
+    Ok(None)
 }
 
 fn read<'de, T: serde::Deserialize<'de>>(text: &'de str) -> Result<T, RejectReason> {

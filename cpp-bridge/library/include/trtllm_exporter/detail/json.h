@@ -48,9 +48,9 @@ public:
     /// Appends the characters of a string, escaped for JSON.
     void escaped(std::string_view text)
     {
+        reserve(2 * text.size());
         for (auto const c : text)
         {
-            reserve(kNumber);
             if (c == '"' || c == '\\')
             {
                 *mAt++ = '\\';
