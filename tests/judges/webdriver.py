@@ -19,7 +19,9 @@ class Browser:
         self.url = f"http://127.0.0.1:{started.rstrip().rstrip('.').split()[-1]}"
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},{height}"]
         options = {"args": arguments + (["--force-dark-mode"] if dark else [])}
-        capabilities = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        # A check of the whole page takes longer than the usual half minute if the machine is busy.
+        capabilities = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"},
+                        "timeouts": {"script": 110_000}}
         session = self._call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
         self.session = f"/session/{session['sessionId']}"
         self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])

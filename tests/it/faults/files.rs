@@ -1,5 +1,6 @@
 //! What somebody does to the files of a running daemon: those it records, and its web configuration.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
@@ -82,11 +83,14 @@ pub(super) fn broken_recordings(scene: &Scene, kept: &Path) {
         scene.fault("recordings", name, &harmless, |_| change(kept));
     }
     scene.fault("recordings", "none: they go on", &harmless, |scene| {
-        let names = segments(kept);
+        // The recorder may have begun its next file already: this one goes on then.
+        let length = |file: &PathBuf| fs::metadata(file).map_or(0, |file| file.len());
+        let before: BTreeMap<PathBuf, u64> =
+            segments(kept).into_iter().map(|file| (file.clone(), length(&file))).collect();
         scene.resume();
         until(|| {
-            let is_new = |file: &PathBuf| !names.contains(file) && fs::metadata(file).is_ok_and(|file| file.len() > 0);
-            ensure(segments(kept).iter().any(is_new), || scene.daemon.stderr())
+            let grows = |file: &PathBuf| length(file) > before.get(file).copied().unwrap_or_default();
+            ensure(segments(kept).iter().any(grows), || scene.daemon.stderr())
         });
     });
 }
