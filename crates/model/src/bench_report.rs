@@ -1,5 +1,5 @@
-//! The result of one benchmark, whichever release of trtllm-bench wrote it. A part that the report lacks is empty.
-//! The names are those of the first report format. Recordings keep them.
+//! The result of one benchmark, in one format for all releases of trtllm-bench. A value that the report lacks is
+//! `None`. The field names are those of the first report format, because recordings contain them.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -23,18 +23,18 @@ pub struct BenchReport {
 pub struct BenchMetadata {
     pub model: Option<String>,
     pub timestamp: Option<String>,
-    /// Product name.
+    /// Product name of the GPU.
     pub gpu: Option<String>,
     pub num_gpus: Option<f64>,
-    /// Of TensorRT-LLM.
+    /// Version of TensorRT-LLM.
     pub version: Option<String>,
     /// `TRT` or `Pytorch`.
     pub backend: Option<String>,
-    /// Of the weights, `bfloat16`.
+    /// Data type of the weights, e.g. `bfloat16`.
     pub dtype: Option<String>,
     pub quantization: Option<String>,
     pub kv_cache_dtype: Option<String>,
-    /// Of speculative decoding, `Eagle`.
+    /// Method of speculative decoding, e.g. `Eagle`.
     pub decoding_mode: Option<String>,
 }
 
@@ -47,17 +47,17 @@ pub struct BenchPerformance {
     /// Input and output tokens per second.
     pub total_token_throughput_per_sec: Option<f64>,
     pub request_throughput_per_sec: Option<f64>,
-    /// Milliseconds of the whole benchmark.
+    /// Duration of the whole benchmark.
     pub total_latency_ms: Option<f64>,
-    /// Output tokens per second, divided by the GPUs.
+    /// Output tokens per second and GPU.
     pub gpu_token_throughput_per_sec: Option<f64>,
-    /// Output tokens of a request per second of its time from start to end, on average.
+    /// Output tokens of a request divided by its end-to-end time in seconds, on average.
     pub user_token_throughput_per_sec: Option<f64>,
-    /// Output tokens of a request per second after its first token.
+    /// Output tokens of a request per second, counted after its first token.
     pub user_generation_per_sec: Distribution,
 }
 
-/// Milliseconds.
+/// Latencies of the requests in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchLatencies {
@@ -65,17 +65,17 @@ pub struct BenchLatencies {
     pub ttft_ms: Distribution,
     /// Time between tokens.
     pub tbt_ms: Distribution,
-    /// End to end.
+    /// Time from the arrival of a request to its last token.
     pub e2e_ms: Distribution,
 }
 
-/// Tokens of a request.
+/// Numbers of tokens per request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchLengths {
     pub input_tokens: Distribution,
     pub output_tokens: Distribution,
-    /// Both together.
+    /// Input and output tokens together.
     pub sequence_tokens: Distribution,
 }
 
@@ -101,7 +101,7 @@ pub struct BenchConfiguration {
     pub ep_size: Option<f64>,
     pub max_batch_size: Option<f64>,
     pub max_num_tokens: Option<f64>,
-    /// Limits of a TensorRT engine.
+    /// Limits that only TensorRT engines have.
     pub max_input_length: Option<f64>,
     pub max_sequence_length: Option<f64>,
     pub scheduler_policy: Option<String>,
@@ -114,22 +114,22 @@ pub struct BenchConfiguration {
 #[serde(default)]
 pub struct BenchRequests {
     pub count: Option<f64>,
-    /// Mean number in flight.
+    /// Mean number of requests in flight.
     pub concurrent: Option<f64>,
 }
 
-/// Of all GPUs, during the benchmark.
+/// Energy of all GPUs during the benchmark.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchEnergy {
     pub joules: Option<f64>,
     pub output_tokens_per_joule: Option<f64>,
-    /// Mean watts.
+    /// Mean power in watts.
     pub power_watts: Option<f64>,
 }
 
-/// Of a request.
+/// Speculative decoding, per request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchSpeculation {

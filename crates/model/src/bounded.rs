@@ -1,47 +1,48 @@
-//! Deserializes what a peer chooses the size of: arrays, whose elements above a limit are skipped, and short texts. `{}` has 2
-//! bytes in JSON and hundreds in memory, so a limit on bytes alone does not bound memory.
+//! Deserializes values whose size a peer chooses. Arrays are cut at a limit, and long texts are dropped. A limit on the
+//! bytes of the JSON does not bound memory: `{}` has 2 bytes in JSON and hundreds in memory.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
-/// Request rows of one record; further ones are skipped. So many take 1.5 MB.
+/// Limit of the request rows of one record. More rows are skipped. This many rows take 1.5 MB.
 const MAX_REQUESTS: usize = 8192;
-/// Cache levels.
+/// Limit of the cache levels.
 const MAX_LEVELS: usize = 64;
-/// Bytes of an id or a name.
+/// Longest id or name in bytes.
 const MAX_TEXT: usize = 64;
-/// Blocks of one KV cache event.
+/// Limit of the blocks of one KV cache event.
 const MAX_BLOCKS: usize = 65_536;
 
-/// Null is absent.
+/// Null becomes `None`.
 pub(super) fn requests<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Option<Vec<T>>, D::Error> {
     array.deserialize_any(Bounded(MAX_REQUESTS, PhantomData))
 }
 
-/// Null is absent.
+/// Null becomes `None`.
 pub(super) fn levels<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Option<Vec<T>>, D::Error> {
     array.deserialize_any(Bounded(MAX_LEVELS, PhantomData))
 }
 
-/// Null is empty.
+/// Null becomes an empty list.
 pub(super) fn blocks_by_level<'de, D: Deserializer<'de>>(array: D) -> Result<Vec<i64>, D::Error> {
     Ok(levels(array)?.unwrap_or_default())
 }
 
-/// Names of cache levels. A name that is too long becomes empty: the place of a name says which level has it.
+/// Names of cache levels. A name that is too long becomes empty. It is not removed, because the position of a name is
+/// its level.
 pub(super) fn level_names<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<String>>, D::Error> {
     let names: Option<Vec<ShortText>> = levels(array)?;
     Ok(names.map(|names| names.into_iter().map(|ShortText(name)| name.unwrap_or_default().into()).collect()))
 }
 
-/// Null is empty.
+/// Null becomes an empty list.
 pub(super) fn blocks<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Vec<T>, D::Error> {
     Ok(array.deserialize_any(Bounded(MAX_BLOCKS, PhantomData))?.unwrap_or_default())
 }
 
-/// The sum of a list of numbers, or one number. Null and an empty list are absent.
+/// Reads one number, or the sum of a list of numbers. Null and an empty list become `None`.
 pub(super) fn sum<'de, D: Deserializer<'de>>(numbers: D) -> Result<Option<i64>, D::Error> {
     struct Sum;
     impl<'de> Visitor<'de> for Sum {
@@ -74,7 +75,8 @@ pub(super) fn sum<'de, D: Deserializer<'de>>(numbers: D) -> Result<Option<i64>, 
     numbers.deserialize_any(Sum)
 }
 
-/// A negative number becomes the highest one, so that it is found implausible and not only malformed. Null is absent.
+/// A negative number becomes the highest number. The record is then rejected as implausible, not as malformed. Null
+/// becomes `None`.
 pub(super) fn number<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>, D::Error> {
     struct Number;
     impl<'de> Visitor<'de> for Number {
@@ -99,7 +101,7 @@ pub(super) fn number<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>
     number.deserialize_any(Number)
 }
 
-/// A text of at most 64 bytes. None for a longer one, which is not copied.
+/// A text of at most 64 bytes. A longer one becomes `None` and is not copied.
 #[derive(Debug)]
 pub struct ShortText(pub Option<Box<str>>);
 

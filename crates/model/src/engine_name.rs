@@ -1,8 +1,8 @@
-//! The name of an engine, as its series have it.
+//! The name of an engine, which becomes the labels of its series.
 
 use super::Objectives;
 
-/// The identity of an engine: the labels of its series, and what is promised to its users.
+/// The identity of an engine: the labels of its series, and the objectives that its users were promised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineName {
     pub model: String,
@@ -11,12 +11,12 @@ pub struct EngineName {
     pub labels: Vec<(String, String)>,
     /// The kind of source, e.g. `trtllm-serve`; never a URL.
     pub source: &'static str,
-    /// Configured like the labels.
+    /// From the configuration, like the labels.
     pub objectives: Objectives,
 }
 
 impl EngineName {
-    /// An engine without labels and objectives of the configuration.
+    /// An engine without configured labels and objectives.
     #[must_use]
     pub fn new(model: &str, version: &str, source: &'static str) -> Self {
         let (model, version) = (model.to_owned(), version.to_owned());

@@ -9,7 +9,7 @@ use super::request::RequestStats;
 use super::rows::PoolRows;
 use super::timestamp::{RecordTime, timestamp};
 
-/// One IterationStats. Source: executor, trtllm-serve `GET /metrics`, `get_stats()`, the socket.
+/// One IterationStats record. Source: executor, trtllm-serve `GET /metrics`, `get_stats()`, the socket.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -51,7 +51,8 @@ pub struct IterationStats {
     pub max_num_tokens_tuner_recommended: Option<i64>,
     #[serde(alias = "max_num_tokens_runtime")]
     pub max_num_tokens_runtime: Option<i64>,
-    /// Bytes. C++: this process's buffer managers; PyTorch: the whole device, all processes.
+    /// Bytes. The C++ backend reports the buffer managers of its process. The PyTorch backend reports all processes on
+    /// the device.
     #[serde(alias = "gpu_mem_usage")]
     pub gpu_mem_usage: Option<i64>,
     /// Bytes.
@@ -62,7 +63,7 @@ pub struct IterationStats {
     pub pinned_mem_usage: Option<i64>,
     #[serde(alias = "kv_cache_stats")]
     pub kv_cache_stats: Option<KvCacheStats>,
-    /// Encoder-decoder models only. The C++ JSON serializer does not write it.
+    /// Only encoder-decoder models have it. The C++ JSON serializer does not write it.
     #[serde(alias = "cross_kv_cache_stats")]
     pub cross_kv_cache_stats: Option<KvCacheStats>,
     #[serde(alias = "static_batching_stats")]
@@ -90,23 +91,23 @@ pub struct IterationStats {
     pub gpu_forward_time_ms: Option<f64>,
     #[serde(alias = "scheduler_mode")]
     pub scheduler_mode: Option<SchedulerMode>,
-    /// Number of the statistics frame. A gap is a loss.
+    /// Sequence number of the statistics frame. A gap means that frames were lost.
     #[serde(alias = "stats_sequence", deserialize_with = "bounded::number")]
     pub stats_sequence: Option<u64>,
-    /// Frames the engine itself dropped.
+    /// Number of frames that the engine itself dropped.
     #[serde(alias = "stats_dropped_frames", deserialize_with = "bounded::number")]
     pub stats_dropped_frames: Option<u64>,
-    /// By attention window size.
+    /// One row per attention window size.
     #[serde(alias = "kv_cache_iteration_stats")]
     pub kv_cache_iteration_stats: Option<PoolRows<KvCacheIterationStats>>,
-    /// By pool group on the GPU: a pool that several windows share stands here once. KV cache manager V2 only, like all
-    /// that follow.
+    /// One row per pool group on the GPU. A pool that several windows share has one row. Only KV cache manager V2 sends
+    /// this field and all fields below.
     #[serde(alias = "kv_cache_iteration_stats_by_pool_group")]
     pub kv_cache_iteration_stats_by_pool_group: Option<PoolRows<KvCacheIterationStats>>,
-    /// By pool group on host and disk. These groups are not those on the GPU.
+    /// One row per pool group on host and disk. These groups differ from those on the GPU.
     #[serde(alias = "kv_cache_iteration_stats_by_cold_pool_group")]
     pub kv_cache_iteration_stats_by_cold_pool_group: Option<PoolRows<KvCacheIterationStats>>,
-    /// By life cycle; only those that looked something up in this iteration.
+    /// One row per life cycle that looked up blocks in this iteration.
     #[serde(alias = "kv_cache_iteration_stats_by_lifecycle")]
     pub kv_cache_iteration_stats_by_lifecycle: Option<PoolRows<KvCacheLifecycleStats>>,
     /// Requests whose KV cache was evicted in this iteration.
@@ -133,8 +134,8 @@ pub enum Backend {
 }
 
 impl IterationStats {
-    /// Detected from values that only one backend writes: PyTorch sends static batching as zeros (C++: null), newer releases
-    /// a scheduler mode and a rank, older ones no timestamp.
+    /// Detects the backend from values that only one of them writes. For static batching, PyTorch sends zeros and C++
+    /// sends null. Newer PyTorch releases send a scheduler mode and a rank; older ones send no timestamp.
     #[must_use]
     pub fn backend(&self) -> Backend {
         let pytorch = self.attention_dp_rank.is_some()
@@ -168,13 +169,13 @@ pub struct KvCacheStats {
     pub reused_blocks: Option<i64>,
     #[serde(alias = "missed_blocks")]
     pub missed_blocks: Option<i64>,
-    /// 0..1, cumulative.
+    /// Cumulative hit rate, 0..1.
     #[serde(alias = "cache_hit_rate")]
     pub cache_hit_rate: Option<f64>,
 }
 
 impl KvCacheStats {
-    /// Used share of the blocks, 0..1; 0 for a cache without blocks, because a router must never read NaN.
+    /// Used share of the blocks, 0..1. It is 0 for a cache without blocks, because a router must never read NaN.
     #[must_use]
     pub fn used_fraction(&self) -> Option<f64> {
         let (used, max) = self.used_num_blocks.zip(self.max_num_blocks)?;
@@ -182,7 +183,7 @@ impl KvCacheStats {
     }
 }
 
-/// In-flight batching. Others call the context and generation phases prefill and decode.
+/// Statistics of in-flight batching. Others call the context and generation phases prefill and decode.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -195,7 +196,7 @@ pub struct InflightBatchingStats {
     pub num_gen_requests: Option<i64>,
     #[serde(alias = "num_paused_requests")]
     pub num_paused_requests: Option<i64>,
-    /// Context tokens computed in this iteration, so without cache hits.
+    /// Context tokens computed in this iteration. Tokens found in the cache are not included.
     #[serde(alias = "num_ctx_tokens")]
     pub num_ctx_tokens: Option<i64>,
     #[serde(alias = "micro_batch_id")]
@@ -219,7 +220,7 @@ pub struct InflightBatchingStats {
     pub num_paused_kv_tokens: Option<i64>,
 }
 
-/// Static batching. PyTorch sends an object of zeros if there is none.
+/// Statistics of static batching. PyTorch always sends this object, with zeros if it does not batch statically.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -238,7 +239,7 @@ pub struct StaticBatchingStats {
 }
 
 impl StaticBatchingStats {
-    /// Whether there is no static batching.
+    /// True if all values are 0, which means that there is no static batching.
     #[must_use]
     pub fn is_all_zero(&self) -> bool {
         *self
@@ -252,7 +253,7 @@ impl StaticBatchingStats {
     }
 }
 
-/// Speculative decoding: sums over the generation requests of this iteration.
+/// Statistics of speculative decoding, summed over the generation requests of this iteration.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -263,23 +264,23 @@ pub struct SpecDecodingStats {
     pub num_accepted_tokens: Option<i64>,
     #[serde(alias = "num_requests_with_draft_tokens")]
     pub num_requests_with_draft_tokens: Option<i64>,
-    /// Tokens per step: the accepted ones plus one.
+    /// Tokens per step: the accepted draft tokens plus one.
     #[serde(alias = "acceptance_length")]
     pub acceptance_length: Option<f64>,
     /// Milliseconds spent drafting.
     #[serde(rename = "iterLatencyMS", alias = "iter_latency_ms")]
     pub iter_latency_ms: Option<f64>,
-    /// Draft time ÷ iteration time.
+    /// Draft time divided by iteration time.
     #[serde(alias = "draft_overhead")]
     pub draft_overhead: Option<f64>,
 }
 
-/// KV cache pools of one attention window or pool group. `iter*` are the values since the previous record only.
+/// KV cache pools of one attention window or pool group. Fields `iter*` count only since the previous record.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheIterationStats {
-    /// Bytes of a block, summed over the pools of a pool group. TensorRT-LLM sends a list.
+    /// Bytes of a block, summed over the pools of a pool group. TensorRT-LLM sends a list, one number per pool.
     #[serde(deserialize_with = "bounded::sum", alias = "slot_size")]
     pub slot_size: Option<i64>,
     #[serde(alias = "primary_max_num_blocks")]
@@ -344,12 +345,13 @@ pub struct KvCacheIterationStats {
     pub iter_host_dropped_bytes: Option<i64>,
 }
 
-/// What one life cycle (layers that keep their blocks for the same time) found in the cache since the previous record.
+/// Blocks that one life cycle found in the cache since the previous record. A life cycle is a group of layers that keep
+/// their blocks for the same time.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheLifecycleStats {
-    /// Attention if absent.
+    /// An absent kind means attention.
     pub kind: Option<LifecycleKind>,
     #[serde(alias = "iter_reused_blocks")]
     pub iter_reused_blocks: Option<i64>,
@@ -359,12 +361,12 @@ pub struct KvCacheLifecycleStats {
     pub iter_partial_reused_blocks: Option<i64>,
     #[serde(alias = "iter_missed_blocks")]
     pub iter_missed_blocks: Option<i64>,
-    /// By the cache level from which the blocks were read, GPU first.
+    /// Blocks by the cache level from which they were read, GPU first.
     #[serde(deserialize_with = "bounded::levels", alias = "iter_full_reused_blocks_by_level")]
     pub iter_full_reused_blocks_by_level: Option<Vec<i64>>,
     #[serde(deserialize_with = "bounded::levels", alias = "iter_partial_reused_blocks_by_level")]
     pub iter_partial_reused_blocks_by_level: Option<Vec<i64>>,
-    /// State space models only.
+    /// Only state space models have it.
     #[serde(alias = "snapshot_stats")]
     pub snapshot_stats: Option<SsmSnapshotStats>,
 }
@@ -374,7 +376,7 @@ pub struct KvCacheLifecycleStats {
 #[serde(rename_all = "snake_case")]
 pub enum LifecycleKind {
     Attention,
-    /// State space model.
+    /// Layers of a state space model.
     Ssm,
     #[serde(other)]
     Unknown,
@@ -394,7 +396,7 @@ pub struct SsmSnapshotStats {
     pub iter_reused_tokens: Option<i64>,
     #[serde(alias = "iter_unreused_tokens")]
     pub iter_unreused_tokens: Option<i64>,
-    /// Hits at the end of a block.
+    /// Lookups that found a snapshot at the end of a block.
     #[serde(alias = "iter_aligned_snapshot_hits")]
     pub iter_aligned_snapshot_hits: Option<i64>,
     #[serde(alias = "iter_unaligned_snapshot_hits")]

@@ -14,14 +14,15 @@ use super::bounded;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct KvCacheEvent {
-    /// Counted by the engine from 0. A gap is a loss.
+    /// Number of the event. The engine counts from 0. A gap means that events were lost.
     pub event_id: Option<u64>,
     /// Each attention-DP rank counts its own events.
     pub attention_dp_rank: Option<i64>,
     pub data: KvCacheEventData,
 }
 
-/// The members of all kinds of events in one struct: parsing a tagged union would first copy the tokens of each block.
+/// One struct has the members of all kinds of events. A tagged union would copy the tokens of each block before
+/// parsing.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
@@ -46,13 +47,13 @@ pub struct KvCacheEventData {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvCacheEventKind {
-    /// A new, empty cache. The engine has started.
+    /// A new, empty cache: the engine has started.
     Created,
     /// Blocks that can be reused from now on.
     Stored,
     /// Blocks that can no longer be reused.
     Removed,
-    /// A block with a new level or priority.
+    /// The level or the priority of a block changed.
     Updated,
     #[default]
     #[serde(other)]
@@ -64,7 +65,7 @@ pub enum KvCacheEventKind {
 #[serde(default)]
 pub struct StoredBlock {
     pub block_hash: BlockHash,
-    /// 0 is the GPU.
+    /// Level 0 is the GPU.
     pub cache_level: Option<u64>,
 }
 
@@ -75,7 +76,7 @@ pub struct LevelChange {
     pub new_value: Option<u64>,
 }
 
-/// The engine's name of a block: a number, or a hash of the text that the second KV cache manager may send.
+/// The engine's name of a block: a number, or the hash of a text, because KV cache manager V2 may send texts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct BlockHash(pub u64);
 

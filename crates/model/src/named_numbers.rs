@@ -1,20 +1,20 @@
-//! Structs of optional numbers whose fields each have a name. The page shows the names as values of one label, so field,
-//! name and number belong together by construction and no code depends on a position.
+//! Structs of optional numbers whose fields each have a name. The page shows these names as the values of one label.
+//! Field, name and number are declared together, so no code depends on their order.
 
-/// Made by `named_numbers!`. An absent number is one that the source did not send.
+/// Implemented by `named_numbers!`. An absent number is one that the source did not send.
 pub trait NamedNumbers: Default {
     type Number;
 
-    /// In the order of the fields.
+    /// The names, in the order of the fields.
     const NAMES: &'static [&'static str];
 
-    /// In the order of [`NamedNumbers::NAMES`].
+    /// The numbers, in the order of [`NamedNumbers::NAMES`].
     fn numbers(self) -> impl Iterator<Item = Option<Self::Number>>;
 
     /// Calls `add` with each number and the number of the same name in `more`.
     fn add_each(&mut self, more: Self, add: impl Fn(&mut Option<Self::Number>, Option<Self::Number>));
 
-    /// Every number present and 0.
+    /// A struct in which every number is 0.
     fn zeros() -> Self
     where
         Self::Number: Default,

@@ -1,4 +1,4 @@
-//! What is promised to the users of an engine.
+//! Objectives: latencies that the users of an engine were promised.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest objective. A request does not take longer.
+/// The longest objective that is accepted. No request takes longer than a day.
 const MOST: Duration = Duration::from_secs(24 * 3600);
 
-/// The longest times that are promised to users. Absent ones are not judged.
+/// Upper limits of latencies. A limit that is absent is not checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Objectives {
-    /// From the arrival to the first token.
+    /// Time from the arrival of a request to its first token.
     pub ttft: Option<Duration>,
-    /// Per output token after the first.
+    /// Time per output token after the first one.
     pub tpot: Option<Duration>,
-    /// From the arrival to the last token.
+    /// Time from the arrival of a request to its last token.
     pub e2e: Option<Duration>,
 }
 
@@ -26,16 +26,16 @@ impl Objectives {
         *self != Self::default()
     }
 
-    /// Each with its name.
+    /// All objectives with their names.
     #[must_use]
     pub fn limits(&self) -> [(&'static str, Option<Duration>); 3] {
         [("ttft", self.ttft), ("tpot", self.tpot), ("e2e", self.e2e)]
     }
 
-    /// Sets one of them by its name, to a time as people write it.
+    /// Sets the objective `name` to a time such as `500ms`.
     ///
     /// # Errors
-    /// If the name is unknown or the time is invalid. The text says what to write.
+    /// The name is unknown or the time is invalid. The message says what to write.
     pub fn set(&mut self, name: &str, time: &str) -> Result<(), String> {
         let limit = match name {
             "ttft" => &mut self.ttft,
@@ -53,7 +53,7 @@ impl Objectives {
     }
 }
 
-/// As in `--objectives`: `ttft=500ms,tpot=50ms`.
+/// Parses the syntax of `--objectives`: `ttft=500ms,tpot=50ms`.
 impl FromStr for Objectives {
     type Err = String;
 
@@ -73,7 +73,7 @@ impl FromStr for Objectives {
     }
 }
 
-/// As in `--objectives`.
+/// Writes the syntax of `--objectives`.
 impl fmt::Display for Objectives {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";

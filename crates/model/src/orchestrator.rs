@@ -1,10 +1,10 @@
-//! What the orchestrator of disaggregated serving tells: counters and histograms of its own requests and of its requests to the
-//! workers of each side, and how many workers it has.
+//! Statistics of the orchestrator of disaggregated serving: counters and histograms of its own requests and of its
+//! requests to the workers, and the number of its workers.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// The kind of source that reads one.
+/// The kind of source that reads an orchestrator.
 pub const SOURCE: &str = "trtllm-disagg";
 
 /// One reading of an orchestrator.
@@ -12,18 +12,18 @@ pub const SOURCE: &str = "trtllm-disagg";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OrchestratorReading {
     pub counts: Vec<OrchestratorCount>,
-    /// Several processes answer at its address, each with counts of its own. `counts` is empty then.
+    /// Several processes answer at the orchestrator's address, each with its own counts. `counts` is then empty.
     #[serde(default)]
     pub several_processes: bool,
-    /// Whether `/health` says that it is ready.
+    /// True if `/health` reports that the orchestrator is ready.
     pub ready: Option<bool>,
-    /// Workers that are registered. Absent if it does not tell.
+    /// Registered workers. Absent if the orchestrator does not report them.
     pub workers: WorkerCounts,
-    /// Workers that it needs to be ready.
+    /// Workers that the orchestrator needs before it is ready.
     pub minimal_workers: WorkerCounts,
 }
 
-/// One number by side. The orchestrator tells no encoders.
+/// One number per side. The orchestrator does not report encoders.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerCounts {
@@ -31,14 +31,14 @@ pub struct WorkerCounts {
     pub generation: Option<u64>,
 }
 
-/// One series. It falls only if the orchestrator was replaced.
+/// One series. Its value decreases only if the orchestrator was replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrchestratorCount {
     pub counter: OrchestratorCounter,
     pub value: u64,
 }
 
-/// The workers that a request goes to, one side after the other.
+/// A kind of worker. A request visits one side after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Side {
     Context,
@@ -59,7 +59,7 @@ impl Side {
         }
     }
 
-    /// How the names of its families begin.
+    /// Prefix of the names of this side's metric families.
     #[must_use]
     pub const fn prefix(self) -> &'static str {
         match self {
@@ -72,36 +72,36 @@ impl Side {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OrchestratorCounter {
-    /// Accepted requests whose answer is a stream.
+    /// Accepted requests with a streamed answer.
     Streamed,
-    /// Accepted requests with one answer.
+    /// Accepted requests with an answer in one piece.
     Whole,
     Responses,
     /// Requests that were not accepted.
     Invalid,
     HttpErrors,
     InternalErrors,
-    /// Requests to workers of a side.
+    /// Requests that were sent to workers of a side.
     Sent(Side),
     Retried(Side),
     Failed(Side),
-    /// Failed ones, too.
+    /// Requests that ended, including failed ones.
     Ended(Side),
-    /// Observations of a time, by the upper bound of their bucket: `0.001` … `+Inf`.
+    /// One bucket of a histogram. The text is the upper bound of the bucket: `0.001` … `+Inf`.
     Time(OrchestratorTime, String),
-    /// The sum of those times, in nanoseconds: a whole number like the other counts.
+    /// The sum of a histogram in nanoseconds. It is a whole number like the other counts.
     TimeNanos(OrchestratorTime),
 }
 
-/// A histogram.
+/// A time that the orchestrator measures in a histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OrchestratorTime {
     /// From the arrival of a request to the start of its routing.
     Queue,
-    /// From a streamed request to a worker to the first bytes of the answer.
+    /// From sending a streamed request to a worker to the first bytes of the answer.
     FirstBytes(Side),
     /// Between two reads of a streamed answer.
     BetweenReads(Side),
-    /// From a request to a worker to the end of the answer, if it succeeds.
+    /// From sending a request to a worker to the end of the answer, for successful requests.
     Complete(Side),
 }

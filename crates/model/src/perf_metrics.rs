@@ -13,17 +13,18 @@ use super::timestamp::parse_timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PerfMetricsEntry {
-    /// The number of the request in the process that answers it, which is not that of its rows. A name that the host gave it is
-    /// not read.
+    /// The number of the request in the process that answers it. The rows of the request have a different number. A
+    /// name that the host gave to the request is ignored.
     #[serde(alias = "request_id", deserialize_with = "number")]
     pub request_id: Option<u64>,
-    /// The executor's number of the request, which its rows have. Only hosts of the Executor know it.
+    /// The executor's number of the request, which the rows of the request have too. Only hosts of the Executor know
+    /// it.
     #[serde(alias = "executor_id", deserialize_with = "number")]
     pub executor_id: Option<u64>,
-    /// The orchestrator's number of the request. Both engines use it in place of a number of their own.
+    /// The orchestrator's number of the request. Both engines use it instead of a number of their own.
     #[serde(alias = "disagg_request_id", deserialize_with = "number")]
     pub disagg_request_id: Option<u64>,
-    /// Set on the generation side of a disaggregated pair.
+    /// True on the generation side of a disaggregated pair.
     #[serde(alias = "ctx_request_id", deserialize_with = "presence", skip_serializing_if = "std::ops::Not::not")]
     pub ctx_request_id: bool,
     #[serde(alias = "perf_metrics")]
@@ -43,7 +44,7 @@ pub struct PerfMetricsEntry {
     /// Tokens of the prompt that were found in the KV cache, if the publisher knows the response.
     #[serde(alias = "cached_tokens")]
     pub cached_tokens: Option<u64>,
-    /// The context server's part, in an entry of a disaggregated server. Such an entry has no metrics of its own.
+    /// The context server's part, if the entry is from a disaggregated server. Such an entry has no metrics of its own.
     #[serde(alias = "ctx_perf_metrics", deserialize_with = "part")]
     pub ctx_perf_metrics: Option<Box<PerfMetricsEntry>>,
     /// The generation server's part.
@@ -57,12 +58,12 @@ pub struct PerfMetricsEntry {
     pub disagg_server_first_token_time: Option<f64>,
 }
 
-/// Numbers from here on are those of orchestrators. Engines count below it (llmapi/disagg_utils.py).
+/// Orchestrators number requests from here on. Engines use smaller numbers (llmapi/disagg_utils.py).
 pub const FIRST_ORCHESTRATOR_ID: u64 = 1 << 40;
 
 impl PerfMetricsEntry {
-    /// The number in the rows of this request. Absent if it is not known for certain: trtllm-serve's and the LLM API's own numbers
-    /// count the same requests from another beginning, so an equal number is that of another request.
+    /// The number that the rows of this request have. Absent if it is not certain: trtllm-serve and the LLM API number
+    /// the same requests from another start, so an equal number may belong to another request.
     #[must_use]
     pub fn row_id(&self) -> Option<u64> {
         self.executor_id.or(self.disagg_request_id.filter(|id| *id >= FIRST_ORCHESTRATOR_ID))
@@ -119,7 +120,7 @@ pub struct RequestPerfMetrics {
     pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
 }
 
-/// Seconds on one clock. The engine leaves a time that it did not measure at 0, so read them through
+/// Seconds on one clock. The engine sends 0 for a time that it did not measure, so read them through
 /// [`TimingMetrics::measured`].
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
@@ -149,7 +150,7 @@ pub struct TimingMetrics {
 }
 
 impl TimingMetrics {
-    /// The times that the engine measured. Like upstream's collector, takes a time that is not above 0 as absent.
+    /// The times that the engine measured. A time of 0 or less counts as absent, as in upstream's collector.
     #[must_use]
     pub fn measured(self) -> Self {
         let measured = |time: Option<f64>| time.filter(|seconds| *seconds > 0.0);
@@ -198,7 +199,7 @@ pub struct SpeculativeDecodingMetrics {
     pub total_draft_tokens: Option<i64>,
 }
 
-/// A number of seconds, or an ISO 8601 string. Null is absent.
+/// Reads a number of seconds, or an ISO 8601 string. Null becomes `None`.
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     struct Seconds;
     impl<'de> Visitor<'de> for Seconds {
@@ -234,12 +235,13 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D:
     deserializer.deserialize_any(Seconds)
 }
 
-/// Whether the value is not null. The id itself is never a label.
+/// Returns true if the value is not null. The id itself is not kept, because it is never a label.
 fn presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
 }
 
-/// A part has no parts itself. Nested entries would take many times the memory of their text.
+/// Reads the part of one server and drops parts inside it. Nested entries would take many times the memory of their
+/// text.
 fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
     let part = Option::<Box<PerfMetricsEntry>>::deserialize(deserializer)?;
     Ok(part.map(|mut part| {
@@ -248,7 +250,8 @@ fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMet
     }))
 }
 
-/// An integer. Any other value is absent, and is not kept while it is read, as an untagged enum would do.
+/// Reads an integer. Any other value becomes `None`. It is skipped while it is read; an untagged enum would store it
+/// first.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     struct Number;
     impl<'de> Visitor<'de> for Number {

@@ -1,9 +1,9 @@
-//! What the flight recorder counts.
+//! Counters of the flight recorder.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counts of the recorder. A clone shares them.
+/// Counters of the recorder. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct RecorderCounts(Arc<Counts>);
 
@@ -16,12 +16,12 @@ struct Counts {
 }
 
 impl RecorderCounts {
-    /// Items were written to disk.
+    /// Counts items that were written to disk.
     pub fn wrote(&self, items: u64) {
         self.0.written.fetch_add(items, Relaxed);
     }
 
-    /// Items were not recorded.
+    /// Counts items that could not be recorded.
     pub fn dropped(&self, items: u64) {
         self.0.dropped.fetch_add(items, Relaxed);
     }
@@ -30,7 +30,7 @@ impl RecorderCounts {
         self.0.errors.fetch_add(1, Relaxed);
     }
 
-    /// All segments together have this size.
+    /// Sets the size of all segments together.
     pub fn set_bytes(&self, bytes: u64) {
         self.0.bytes.store(bytes, Relaxed);
     }

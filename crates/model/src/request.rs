@@ -36,7 +36,7 @@ pub struct RequestStats {
     pub kv_cache_hit_rate_per_request: Option<f64>,
 }
 
-/// The KV cache transfer of a request that two instances serve.
+/// The KV cache transfer of a request that a context and a generation server handle together.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -1,4 +1,4 @@
-//! A JSON object of rows of one kind, whose keys are ids that the engine chooses.
+//! A JSON object that contains rows of one kind. Its keys are ids that the engine chooses.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,11 +8,11 @@ use serde::ser::{Serialize, Serializer};
 
 use super::bounded::ShortText;
 
-/// Rows of one object. An engine has a few; further ones are skipped.
+/// Limit of the rows of one object. An engine has a few; more rows are skipped.
 const MAX_ROWS: usize = 1024;
 
-/// Rows by id, in the engine's order. A row whose id is too long for one is skipped. No map: a `BTreeMap` takes 5 KB for a single row of KV cache statistics, and a record has
-/// up to four such objects.
+/// Rows by id, in the engine's order. A row with an id that is too long is skipped. Not a map: a `BTreeMap` takes 5 KB
+/// for a single row of KV cache statistics, and a record has up to four such objects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolRows<R>(Vec<(Box<str>, R)>);
 
@@ -27,13 +27,13 @@ impl<R> PoolRows<R> {
         self.0.is_empty()
     }
 
-    /// Approximate memory.
+    /// Approximate memory in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.0.capacity() * size_of::<(Box<str>, R)>() + self.0.iter().map(|(id, _)| id.len()).sum::<usize>()
     }
 
-    /// Frees the room for further rows.
+    /// Frees unused capacity.
     pub fn shrink_to_fit(&mut self) {
         self.0.shrink_to_fit();
     }

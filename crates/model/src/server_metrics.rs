@@ -1,5 +1,5 @@
-//! What trtllm-serve's own Prometheus page says that its JSON does not: how requests ended, their times and tokens, HTTP
-//! errors and the configuration. The page has several series for one number if the server has several processes.
+//! Values that only trtllm-serve's own Prometheus page has: how requests ended, their times and tokens, HTTP errors and
+//! the configuration. A server with several processes has several series for one value.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,16 @@ pub struct ServerMetrics {
     /// Requests in the last batch, summed over ranks. 0 if the server is idle.
     pub scheduled_batch_size: Option<u64>,
     pub config: Configuration,
-    /// The server has no entries of finished requests (`/perf_metrics`), so only this page has the times of requests.
+    /// The server does not offer entries of finished requests (`/perf_metrics`), so only this page has the times of
+    /// requests.
     #[serde(default)]
     pub without_entries: bool,
-    /// Several processes answer on the port of the server, each with counts of its own. So `counts` is empty.
+    /// Several processes answer on the port of the server, each with its own counts. `counts` is then empty.
     #[serde(default)]
     pub several_frontends: bool,
 }
 
-/// What the exporter says of such a server.
+/// The exporter's message about such a server.
 pub const SEVERAL_FRONTENDS: &str = "several frontends answer on this port, each with counts of its own in /prometheus/metrics, so \
     the numbers of that page are absent, and records that another frontend has taken are lost: start the server with one frontend \
     (--num_serve_frontends 1), or set PROMETHEUS_MULTIPROC_DIR for it, or read its perf_metrics_dir";
@@ -32,11 +33,11 @@ pub const SEVERAL_FRONTENDS: &str = "several frontends answer on this port, each
 /// Names and values, as the server writes them.
 pub type Configuration = BTreeMap<ConfigSection, Vec<(String, String)>>;
 
-/// One counter series. It falls only if its process was replaced.
+/// One counter series. Its value decreases only if its process was replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerCount {
     pub counter: ServerCounter,
-    /// Differs between the series of one counter. All buckets and the sum of one histogram have the same number.
+    /// Distinguishes the series of one counter. All buckets and the sum of one histogram have the same number.
     pub series: u64,
     pub value: u64,
 }
@@ -47,15 +48,15 @@ pub enum ServerCounter {
     PromptTokens,
     GenerationTokens,
     CachedTokens,
-    /// By HTTP status.
+    /// HTTP errors. The text is the HTTP status.
     Errors(String),
-    /// By position in the draft.
+    /// Draft tokens. The text is the position in the draft.
     DraftedTokens(String),
     AcceptedTokens(String),
-    /// Observations of a histogram of requests, by the upper bound of their bucket: `0.01` … `+Inf`.
+    /// One bucket of a histogram. The text is the upper bound of the bucket: `0.01` … `+Inf`.
     #[serde(rename = "RequestTime")]
     HistogramBucket(RequestHistogram, String),
-    /// The sum of a histogram, as a whole number like the other counts: in parts of [`RequestHistogram::parts`].
+    /// The sum of a histogram. It is a whole number like the other counts; [`RequestHistogram::parts`] gives its unit.
     #[serde(rename = "RequestTimeNanos")]
     HistogramSum(RequestHistogram),
 }
@@ -86,7 +87,7 @@ impl RequestHistogram {
         Self::CachedTokens,
     ];
 
-    /// The name of its family without `trtllm_`.
+    /// The name of its metric family without `trtllm_`.
     #[must_use]
     pub const fn family(self) -> &'static str {
         match self {
@@ -101,13 +102,14 @@ impl RequestHistogram {
         }
     }
 
-    /// Whole numbers of this part of the unit are counted: nanoseconds, or tokens.
+    /// How many parts make one unit of the histogram, because its sum is a whole number: 1e9 nanoseconds a second, or 1
+    /// for tokens.
     #[must_use]
     pub const fn parts(self) -> f64 {
         if matches!(self, Self::CachedTokens) { 1.0 } else { 1e9 }
     }
 
-    /// The entries of finished requests do not have it, because they have no number of tokens.
+    /// True if entries of finished requests lack this value, because they have no number of tokens.
     #[must_use]
     pub const fn is_only_on_page(self) -> bool {
         matches!(self, Self::PerOutputToken | Self::CachedTokens)
@@ -124,13 +126,13 @@ pub enum ConfigSection {
 }
 
 impl ServerMetrics {
-    /// Whether the page has none of these families. Releases before the prefix `trtllm_` have such a page.
+    /// True if the page has none of these families. Such a page is from a release without the prefix `trtllm_`.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty() && self.scheduled_batch_size.is_none() && self.config.is_empty()
     }
 
-    /// Requests that have finished, by the histogram of their end-to-end times: the server observes each one there.
+    /// Number of finished requests. The server observes the end-to-end time of each one, so that histogram counts them.
     #[must_use]
     pub fn finished_requests(&self) -> u64 {
         let all = ServerCounter::HistogramBucket(RequestHistogram::EndToEnd, "+Inf".to_owned());

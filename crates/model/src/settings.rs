@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Characters of a value, which becomes a label.
+/// Longest value in characters. A value becomes a label.
 const MAX_VALUE: usize = 64;
 
-/// Values by the name of their label in `nv_trt_llm_engine_config_info`.
+/// Settings by the label that they have in `nv_trt_llm_engine_config_info`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSettings(BTreeMap<String, String>);
 
@@ -25,7 +25,7 @@ impl EngineSettings {
         "max_num_tokens",
     ];
 
-    /// A longer value is cut at 64 characters. An unknown name and an empty value are ignored.
+    /// A value longer than 64 characters is cut. An unknown name and an empty value are ignored.
     pub fn set(&mut self, name: &str, value: &str) {
         if Self::NAMES.contains(&name) && !value.is_empty() {
             self.0.insert(name.to_owned(), value.chars().take(MAX_VALUE).collect());

@@ -1,4 +1,4 @@
-//! How a source of statistics can fail, and what it reports about its engine besides numbers.
+//! Why reading a source can fail, and facts about its engine that are not numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::EngineSettings;
 
-/// Why a poll failed, by what an operator can do about it. The order is that of the catalog's label values.
+/// Why a poll failed. The kinds differ in what an operator can do. They have the order of the label values in the
+/// catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -64,7 +65,7 @@ impl ErrorKind {
     }
 }
 
-/// Why a record was skipped. The order is that of the catalog's label values.
+/// Why a record was skipped. The order is that of the label values in the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejectReason {
     NotJson,
@@ -73,7 +74,7 @@ pub enum RejectReason {
     Truncated,
     /// A value that no engine can have.
     Implausible,
-    /// The answer has more than is read at once.
+    /// The answer has more records than the exporter reads at once.
     TooMany,
 }
 
@@ -94,19 +95,19 @@ impl RejectReason {
     }
 }
 
-/// One count per [`RejectReason`], in its order.
+/// One count per [`RejectReason`], in the same order.
 pub type RejectCounts = [u64; RejectReason::ALL.len()];
 
-/// Why a publisher was refused or dropped. The order is that of the catalog's label values.
+/// Why a publisher was refused or dropped. The order is that of the label values in the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublisherRefusal {
-    /// It sent no line for a while, and another publisher needed its place.
+    /// It sent no line for a while, and another publisher needed its slot.
     Silent,
-    /// All places are in use.
+    /// All slots are in use.
     Full,
-    /// Its user may not publish.
+    /// Its user is not allowed to publish.
     Uid,
-    /// Another publisher or a configured engine has its name.
+    /// Another publisher or a configured engine already has its name.
     Name,
     /// There are too many engines.
     Engines,
@@ -127,7 +128,7 @@ impl PublisherRefusal {
     }
 }
 
-/// Refused publishers of all ingest sockets. A clone shares the counters.
+/// Counts the refused publishers of all ingest sockets. Clones share the counters.
 #[derive(Debug, Clone, Default)]
 pub struct RefusedPublishers(Arc<[AtomicU64; PublisherRefusal::ALL.len()]>);
 
@@ -136,7 +137,7 @@ impl RefusedPublishers {
         self.0[reason as usize].fetch_add(1, Relaxed);
     }
 
-    /// One count per [`PublisherRefusal`], in its order.
+    /// One count per [`PublisherRefusal`], in the same order.
     #[must_use]
     pub fn counts(&self) -> [u64; PublisherRefusal::ALL.len()] {
         self.0.each_ref().map(|count| count.load(Relaxed))
@@ -150,17 +151,18 @@ pub struct EngineAbout {
     pub backend: Option<String>,
     /// Version of the engine's software.
     pub version: Option<String>,
-    /// The engine is the built-in simulation.
+    /// True if the engine is the built-in simulation.
     pub simulated: bool,
     /// How long each stage of its start took, in seconds.
     #[serde(default)]
     pub startup: StartupTimes,
-    /// From its publisher or its directory. Those on a server's page are in [`super::ServerMetrics`].
+    /// Settings from the publisher or the engine directory. Settings on a server's page are in
+    /// [`super::ServerMetrics`].
     #[serde(default)]
     pub settings: EngineSettings,
 }
 
-/// Seconds by stage. A stage is the path of its key in the server's tree, with dots.
+/// Seconds per stage. The name of a stage is the path of its key in the JSON that the server sends, with dots.
 pub type StartupTimes = BTreeMap<String, f64>;
 
 #[cfg(test)]

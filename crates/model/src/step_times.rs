@@ -1,5 +1,6 @@
-//! When each token of a request was computed, and how long the GPU took: `time_breakdown_metrics` of the PyTorch engine. There may
-//! be a hundred thousand steps, so they are read one by one, and only what is counted is kept.
+//! When each token of a request was computed, and how long the GPU took. The PyTorch engine sends this as
+//! `time_breakdown_metrics`. It may have a hundred thousand steps, so they are parsed one by one and unused values are
+//! dropped.
 
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::ser::{SerializeSeq as _, Serializer};
@@ -19,14 +20,14 @@ pub struct StepTimes {
 /// Steps of one phase.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Steps {
-    /// Seconds on the steady clock of the engine's process, which is not the clock of other times.
+    /// Seconds on the steady clock of the engine's process. Other times use another clock.
     pub token_times: Vec<f64>,
-    /// Milliseconds of the batches that the steps were part of. Requests of a batch share its time.
+    /// Total time in milliseconds of the batches that contained the steps. All requests of a batch have the same time.
     pub gpu_forward_ms: Option<f64>,
     pub gpu_sample_ms: Option<f64>,
 }
 
-/// As TensorRT-LLM sends a step.
+/// One step in the form that TensorRT-LLM sends.
 #[skip_serializing_none]
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
@@ -37,8 +38,8 @@ struct Step {
 }
 
 impl StepTimes {
-    /// Seconds from each token to the next; with speculation, from each step to the next. Negative if the times are in the wrong
-    /// order.
+    /// Seconds from each token to the next one. With speculative decoding, seconds from each step to the next one.
+    /// Negative if the times are out of order.
     pub fn between_tokens(&self) -> impl Iterator<Item = f64> {
         let last_of_prompt = self.ctx_chunk_metrics.token_times.last();
         let mut times = last_of_prompt.into_iter().chain(&self.step_metrics.token_times);
@@ -46,7 +47,7 @@ impl StepTimes {
         times.map(move |time| before.replace(time).map_or(0.0, |before| time - before))
     }
 
-    /// Bytes of what is kept.
+    /// Memory in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         let steps = [&self.ctx_chunk_metrics, &self.step_metrics];
@@ -56,7 +57,7 @@ impl StepTimes {
 
 impl Steps {
     fn add(&mut self, step: &Step) {
-        // 0: not measured.
+        // 0 means that the engine did not measure the time.
         let add = |sum: &mut Option<f64>, more: Option<f64>| {
             if let Some(more) = more.filter(|more| *more > 0.0) {
                 *sum = Some(sum.unwrap_or(0.0) + more);
@@ -91,7 +92,7 @@ impl<'de> Deserialize<'de> for Steps {
     }
 }
 
-/// Writes an array. Reading it gives the same steps.
+/// Writes an array. Parsing it gives the same steps again.
 impl Serialize for Steps {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let times = self.token_times.iter().map(|time| Step { token_time: Some(*time), ..Step::default() });
@@ -121,7 +122,7 @@ mod tests {
             (Some(100.0), Some(0.5))
         );
         assert_eq!((steps.step_metrics.gpu_forward_ms, steps.step_metrics.gpu_sample_ms), (Some(8.0), None));
-        // A generation server has no chunk.
+        // A generation server has no chunks of the prompt.
         let steps = StepTimes { ctx_chunk_metrics: Steps::default(), ..steps };
         assert_eq!(steps.between_tokens().collect::<Vec<_>>(), [0.5]);
     }

@@ -91,7 +91,7 @@ impl Serialize for RecordTime {
     }
 }
 
-/// serde: an invalid time, a number or null is absent instead of an error, so that the rest of the record is kept.
+/// Deserializes an invalid time, a number or null as `None` instead of failing, so that the rest of the record is kept.
 pub(super) fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RecordTime>, D::Error> {
     struct Time;
     impl<'de> Visitor<'de> for Time {

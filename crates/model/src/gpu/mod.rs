@@ -7,7 +7,7 @@ use std::time::Duration;
 
 pub use readings::*;
 
-/// Does not change while the driver is loaded. Read from NVML once per initialisation.
+/// The identity of a GPU. It does not change while the driver is loaded, so it is read once per initialisation of NVML.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GpuIdentity {
     /// `GPU-xxxxxxxx-xxxx-…`; identifies the GPU in every series.
@@ -26,7 +26,7 @@ pub struct GpuIdentity {
     pub architecture: Option<String>,
 }
 
-/// Whether a GPU has current readings, and if not, why.
+/// True if a GPU has current readings; if not, the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GpuState {
     /// The last poll succeeded.
@@ -45,7 +45,7 @@ pub enum GpuState {
 impl GpuState {
     pub const ALL: [Self; 5] = [Self::Ok, Self::Lost, Self::Stalled, Self::ResetRequired, Self::NoPermission];
 
-    /// As on the metrics page.
+    /// The state as written on the metrics page.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl GpuState {
 pub struct GpuSnapshot {
     pub identity: GpuIdentity,
     pub state: GpuState,
-    /// Empty while the state is not [`GpuState::Ok`], except for the energy.
+    /// Empty unless the state is [`GpuState::Ok`], except for the energy.
     pub readings: GpuReadings,
     /// The last successful poll. Kept in every state.
     pub last_poll: Option<GpuPoll>,
@@ -79,20 +79,20 @@ pub struct GpuSnapshot {
 pub struct GpuPoll {
     /// End of the poll in microseconds since 1970 UTC.
     pub at_us: i64,
-    /// The same moment by the monotonic clock, since an arbitrary one.
+    /// The same moment on the monotonic clock, which starts at an arbitrary moment.
     pub monotonic: Duration,
-    /// Duration of all its calls.
+    /// Duration of all NVML calls of the poll.
     pub took: Duration,
 }
 
 /// The GPUs that serve one engine, and what the engine has used of them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EngineGpus {
-    /// Of the GPUs, sorted.
+    /// UUIDs of the GPUs, sorted.
     pub uuids: Vec<String>,
-    /// Joules since the engine appeared. `None` if the GPUs have no energy that is the engine's alone.
+    /// Joules since the engine appeared. `None` if the energy of the GPUs cannot be attributed to this engine alone.
     pub energy_joules: Option<f64>,
-    /// Seconds since the engine appeared, summed over its GPUs. `None` if a GPU is not the engine's alone.
+    /// GPU seconds since the engine appeared, summed over its GPUs. `None` if a GPU is shared with something else.
     pub gpu_seconds: Option<f64>,
 }
 
@@ -137,17 +137,17 @@ pub const CLOCK_REASONS: [&str; 9] = [
 /// The state of NVML itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NvmlState {
-    /// `--gpu off`
+    /// Switched off with `--gpu off`.
     #[default]
     Off,
     /// Not initialised yet.
     Starting,
     Up,
-    /// No library was found.
+    /// The NVML library was not found.
     LibraryNotFound,
     /// The library was found, but the driver is not loaded.
     DriverNotLoaded,
-    /// Library and driver have different versions.
+    /// The library and the driver have different versions.
     VersionMismatch,
     NoPermission,
     /// Any other NVML error.
@@ -169,7 +169,7 @@ impl NvmlState {
         Self::Released,
     ];
 
-    /// As on the metrics page.
+    /// The state as written on the metrics page.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -186,12 +186,12 @@ impl NvmlState {
     }
 }
 
-/// Everything known about the GPUs. A GPU that was seen once stays listed.
+/// Everything known about the GPUs. A GPU stays listed after it disappears.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuInventory {
     pub nvml: NvmlState,
     pub driver_version: Option<String>,
-    /// Version of the library.
+    /// Version of the NVML library.
     pub nvml_version: Option<String>,
     /// The newest CUDA version that the driver supports, e.g. `13.0`.
     pub cuda_version: Option<String>,
@@ -199,15 +199,15 @@ pub struct GpuInventory {
     pub gpus: Vec<GpuSnapshot>,
     /// The largest number of selected GPUs since start. If fewer are listed as `Ok`, one has vanished.
     pub expected: u32,
-    /// GPUs that are not listed because others are selected.
+    /// Number of GPUs that are not selected and so not listed.
     pub excluded: usize,
     /// Failed NVML calls since start, sorted by call and error.
     pub read_errors: Vec<ReadError>,
     /// Failed initialisations since start.
     pub init_errors: u64,
-    /// Containers and their GPUs, sorted. Empty without a kubelet.
+    /// Containers and their GPUs, sorted. Empty if there is no kubelet.
     pub pods: Vec<PodDevice>,
-    /// Pods with a GPU that is not listed here.
+    /// Pods with a GPU that is not in `gpus`.
     pub pods_with_other_gpus: BTreeSet<PodName>,
 }
 
@@ -216,7 +216,7 @@ pub struct GpuInventory {
 pub struct ReadError {
     /// e.g. `power_usage`
     pub call: &'static str,
-    /// e.g. `gpu_is_lost`. "Not supported" is not an error and does not occur.
+    /// e.g. `gpu_is_lost`. "Not supported" does not count as an error and never appears here.
     pub error: &'static str,
     pub count: u64,
 }

@@ -3,7 +3,7 @@
 use super::CLOCK_REASONS;
 use crate::named_numbers::{NamedNumbers, named_numbers};
 
-/// Read at every poll, except `health`.
+/// Values that every poll reads, except `health`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuReadings {
     /// Share of the sample period with a kernel running, 0..1. Always `None` with MIG.
@@ -20,7 +20,7 @@ pub struct GpuReadings {
     /// Joules since this exporter first read this GPU. Starts at 0, never decreases, continues over driver reloads and
     /// keeps its last value while the GPU cannot be read. `None` only before the first reading.
     pub energy_joules: Option<f64>,
-    /// Millijoules since the driver was loaded, as read.
+    /// Millijoules since the driver was loaded, exactly as NVML reports them.
     pub energy_counter_mj: Option<u64>,
     pub temperature_celsius: Temperatures,
     pub clock_hertz: Clocks,
@@ -28,14 +28,14 @@ pub struct GpuReadings {
     pub clocks_event_reasons: Option<u64>,
     /// Nanoseconds of throttling since the driver was loaded.
     pub throttle_ns: ThrottleTimes,
-    /// 0 (fastest) to 15.
+    /// Performance state, from 0 (fastest) to 15.
     pub performance_state: Option<u32>,
     pub engine_utilization: EngineUtilization,
     /// Bytes since the driver was loaded.
     pub pcie_bytes: LinkTraffic<u64>,
     /// Bytes over all links since the driver was loaded.
     pub nvlink_bytes: LinkTraffic<u64>,
-    /// Needs Hopper or later.
+    /// Needs a Hopper GPU or later.
     pub activity: GpuActivity,
     /// Whether MIG is enabled.
     pub mig_enabled: Option<bool>,
@@ -45,7 +45,7 @@ pub struct GpuReadings {
 }
 
 impl GpuReadings {
-    /// What limits the clocks now. `None` if it is not known.
+    /// The reasons that limit the clocks now. `None` if they are not known.
     pub fn clock_reasons(&self) -> Option<impl Iterator<Item = &'static str>> {
         let mask = self.clocks_event_reasons?;
         let names = CLOCK_REASONS.into_iter().enumerate();
@@ -54,19 +54,19 @@ impl GpuReadings {
 }
 
 named_numbers! {
-    /// Degrees Celsius by sensor.
+    /// Temperatures in degrees Celsius, by sensor.
     #[derive(Copy)]
     pub struct Temperatures: f64 { gpu = "gpu", memory = "memory" }
 }
 
 named_numbers! {
-    /// Hertz by clock.
+    /// Clock frequencies in hertz, by clock.
     #[derive(Copy, Eq)]
     pub struct Clocks: u64 { graphics = "graphics", sm = "sm", memory = "memory", video = "video" }
 }
 
 named_numbers! {
-    /// Time by the policy that limited the clocks.
+    /// Time in which a policy limited the clocks, by policy.
     #[derive(Copy, Eq)]
     pub struct ThrottleTimes: u64 {
         power = "power",
@@ -91,7 +91,7 @@ pub struct EngineUtilization {
     pub ofa: Option<f64>,
 }
 
-/// Bytes or bytes per second in each direction, seen from the GPU.
+/// Bytes, or bytes per second, in each direction as seen from the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkTraffic<N> {
     pub transmit: Option<N>,
@@ -149,7 +149,7 @@ pub struct GpuHealth {
     pub power_limits_watts: PowerLimits,
     pub temperature_limits_celsius: TemperatureLimits,
     pub clock_max_hertz: Clocks,
-    /// Ratio to the intended maximum, by fan; may exceed 1.
+    /// Fan speeds as a ratio to the intended maximum. May exceed 1.
     pub fan_speed_ratio: Vec<Option<f64>>,
     pub pcie_link_generation: Option<u32>,
     pub pcie_link_generation_max: Option<u32>,
@@ -158,7 +158,7 @@ pub struct GpuHealth {
     pub pcie_link_width_max: Option<u32>,
     pub pcie_replays: Option<u64>,
     pub ecc_errors: EccErrors,
-    /// The same by part of the GPU, for parts with counters of their own.
+    /// ECC errors by part of the GPU, for parts that have their own counters.
     pub ecc_locations: Vec<EccLocation>,
     /// Whether uncorrected SRAM errors reached NVIDIA's threshold for replacing the GPU.
     pub ecc_sram_threshold_exceeded: Option<bool>,
@@ -172,20 +172,20 @@ pub struct GpuHealth {
     pub nvlinks: Vec<NvLink>,
     /// Number of processes with a compute context.
     pub processes: Option<u64>,
-    /// Their PIDs, sorted. `None` if they are not known.
+    /// PIDs of these processes, sorted. `None` if they are not known.
     pub pids: Option<Vec<u32>>,
     /// Filled only with `--gpu.processes`.
     pub process_list: Vec<GpuProcess>,
 }
 
 named_numbers! {
-    /// Watts by kind of limit.
+    /// Power limits in watts, by kind.
     #[derive(Copy)]
     pub struct PowerLimits: f64 { enforced = "enforced", default = "default", min = "min", max = "max" }
 }
 
 named_numbers! {
-    /// Degrees Celsius by threshold.
+    /// Temperature thresholds in degrees Celsius, by kind.
     #[derive(Copy)]
     pub struct TemperatureLimits: f64 {
         shutdown = "shutdown",
@@ -247,6 +247,6 @@ pub struct GpuProcess {
     pub name: Option<String>,
     /// `None` if the driver does not report it.
     pub bytes: Option<u64>,
-    /// Share of time in which the process ran a kernel, 0..1, since the last slow poll. `None` if it ran none.
+    /// Share of time in which the process ran a kernel, 0..1, since the last slow poll. `None` if it ran no kernel.
     pub sm_ratio: Option<f64>,
 }
