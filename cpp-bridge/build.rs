@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = "TENSORRT_LLM_ROOT";
 const BRIDGE: &str = "cpp";
-/// The list of members is that of the library's headers.
+/// The list of members is part of the library's headers.
 const MEMBERS: &str = "library/include";
 const PROBE: &str = "build/probe.cc";
 const SIMULATOR: &str = "sim/src";
@@ -55,12 +55,12 @@ fn compile_simulated() -> Result<(), String> {
     bridge.define(SIM_RELEASE, release.to_string().as_str());
     let mut simulator = cc::Build::new();
     simulator.define(SIM_RELEASE, release.to_string().as_str()).cargo_metadata(false);
-    // In parallel, because these two are most of this crate's build time.
+    // Compiled in parallel, because these two take most of this crate's build time.
     let compiling = std::thread::spawn(move || finish(&mut simulator, SIMULATOR, include, "tensorrt_llm_simulated"));
     let compiled = finish(&mut bridge, BRIDGE, include, "trtllm_bridge_cpp");
     compiling.join().map_err(|_| "the thread that compiles the simulated SDK panicked".to_owned())??;
     compiled?;
-    // After the bridge, because linkers resolve archives in order.
+    // Printed after the bridge, because linkers resolve archives in order.
     println!("cargo::rustc-link-lib=static=tensorrt_llm_simulated");
     println!("cargo::rustc-link-lib=pthread");
     prefer_static_cxx_runtime(&bridge);
@@ -144,7 +144,7 @@ fn finish(build: &mut cc::Build, folder: &str, sdk: &Path, archive: &str) -> Res
         .include("include")
         .include(MEMBERS)
         .std("c++17")
-        // Level 2 does not inline all that fills a record.
+        // Level 2 does not inline all functions that fill a record.
         .opt_level(3)
         .warnings(true)
         .extra_warnings(true)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Type-checks the bridge, library, preload and the examples against the headers of a TensorRT-LLM release. Checks the public
-# headers also with strict warnings, with g++ and, if it is installed, clang++, from C++17 to C++23.
-# It writes no object files, links nothing and needs no GPU.
+# Type-checks the bridge, library, preload and the examples against the headers of a TensorRT-LLM release. Also checks the public
+# headers with strict warnings, with g++ and, if it is installed, clang++, from C++17 to C++23.
+# Writes no object files, links nothing and needs no GPU.
 #
 #   cpp-bridge/check-headers.sh DIR [CXXFLAGS…]
 #
@@ -70,8 +70,8 @@ printf '%s\n' "${sources[@]}" \
     | xargs -P "$(nproc)" -I{} bash -c 'check "$@"' check {} "${includes[@]}" -isystem"$headers" ${flags[@]+"${flags[@]}"} \
     || exit 1
 
-# Users compile the public headers with their own flags. Each compiler warns where the other does not. publisher.h must compile
-# alone. check_headers.cc includes exporter.h first, and uses every template.
+# Users compile the public headers with their own flags, so check with both compilers: each gives warnings that the other does
+# not give. publisher.h must compile alone. check_headers.cc includes exporter.h first, and uses every template.
 strict() { # strict COMPILER:STANDARD FLAG…
     local compiler=${1%%:*} standard=${1#*:} header
     shift

@@ -1,11 +1,11 @@
-//! Measures the cost of draining and folding a record. Compares it with a copy of the records in C++, and with the way
-//! of Triton's backend. The three run in turns in one process. Read the ratios, because absolute times depend on the
+//! Measures the cost of draining and folding a record. Compares it with a copy of the records in C++, and with what
+//! Triton's backend does. The three take turns in one process. Read the ratios, because absolute times depend on the
 //! machine.
 //!
 //! This crate cannot use the exporter's own fold, so the benchmark has a similar one: 30 gauges, 8 histograms and 8
 //! counters in a struct.
 
-// A benchmark prints results and panics on errors. The code that it compares with consists of C functions.
+// A benchmark prints results and panics on errors. The code it compares with is called through C functions.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic, unsafe_code)]
 
 #[cfg(not(simulated_sdk))]
@@ -85,8 +85,8 @@ mod measure {
         }
     }
 
-    /// Nanoseconds per record, of the draining calls alone and in total. The last draining call also frees the engine's
-    /// deque.
+    /// Nanoseconds per record: for the draining calls alone, and in total. The last draining call also frees the
+    /// engine's deque.
     fn drain_and_fold(engine: &str, slice: &mut [IterationStats], fold: &mut Fold) -> (f64, f64) {
         let keep_all = ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 0 };
         let mut executor = Executor::open(engine, &keep_all).unwrap();

@@ -28,7 +28,7 @@ pub(crate) struct Installation {
     pub(crate) version: Option<String>,
     /// The newest release whose members the headers have.
     pub(crate) members_of: &'static str,
-    /// Members that the bridge can read and that the headers do not have.
+    /// Members that the bridge can read but the headers do not have.
     pub(crate) missing: Vec<String>,
 }
 
@@ -174,7 +174,7 @@ fn undefined_symbol(line: &str) -> Option<&str> {
     Some(line.split_once("undefined symbol: ")?.1.trim())
 }
 
-/// The existing and the missing members, from the text in the object file.
+/// The existing and the missing members, according to the text in the object file.
 fn members(object: &[u8]) -> (Vec<String>, Vec<String>) {
     let text = String::from_utf8_lossy(object);
     let lines = text.split("TRTLLM_PROBE ").skip(1).filter_map(|rest| rest.split_once('\n')).map(|(line, _)| line);

@@ -20,7 +20,7 @@ using Milliseconds = std::chrono::milliseconds;
 /// How long the thread waits for responses. stop() may have to wait this long for the thread.
 constexpr Milliseconds kAwaitTimeout{20};
 constexpr Milliseconds kPauseAfterFailure{100};
-/// Enough for ten minutes of a hundred requests per second. More drop the oldest.
+/// Limit of the stored requests: ten minutes at a hundred requests per second. Beyond it, the oldest are dropped.
 constexpr std::size_t kMaxEnded = 65536;
 /// Prompts use token ids below this number, because every model's vocabulary has at least this many tokens.
 constexpr std::uint64_t kTokens = 1000;
@@ -51,7 +51,7 @@ void enablePerfMetrics([[maybe_unused]] Config& config)
     }
 }
 
-/// Random tokens, so that no prompt has the cache blocks of another one.
+/// Random tokens, so that no prompt shares cache blocks with another one.
 tle::VecTokens promptOf(std::int32_t length, std::uint64_t seed)
 {
     tle::VecTokens tokens(static_cast<std::size_t>(length));

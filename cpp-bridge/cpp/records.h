@@ -1,14 +1,14 @@
 #pragma once
 
-// Fills the shared structs of src/ffi.rs from TensorRT-LLM's records, member by member of detail/member_list.h. A
-// member that is missing in the shared struct does not compile, and one that is missing in the list fails the
-// comparison of the sizes.
+// Fills the shared structs of src/ffi.rs from TensorRT-LLM's records, one member of detail/member_list.h after the
+// other. If the shared struct lacks a member of the list, this file does not compile. If the list lacks a member of the
+// struct, the comparison of the sizes fails.
 
 #include "trtllm-bridge/src/ffi.rs.h"
 
 #include "trtllm_exporter/detail/values.h"
 
-// After values.h, which undefines the list.
+// Included after values.h, which undefines the list.
 #include "trtllm_exporter/detail/member_list.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ void put(double& to, Value const& value)
 {
     if constexpr (trtllm_exporter::detail::IsTime<Value>::value)
     {
-        // TensorRT-LLM sets times that did not happen to the clock's zero.
+        // TensorRT-LLM sets the time of an event that did not happen to the clock's zero.
         auto const since = std::chrono::duration<double>(value.time_since_epoch()).count();
         put(to, since > 0 ? since : std::numeric_limits<double>::quiet_NaN());
     }
@@ -92,7 +92,7 @@ inline void put(std::array<std::uint8_t, 32>& to, std::string_view text)
     std::memcpy(to.data(), text.data(), std::min(text.size(), to.size()));
 }
 
-/// Fills one member: a value or a nested struct, or an optional one.
+/// Fills one member, which is a value, a nested struct or an optional one.
 template <class To, class Value>
 void fillMember(To& to, Value const& value)
 {
@@ -125,7 +125,7 @@ void fillMember(To& to, From const& from, Get const& get)
     }
 }
 
-/// The bytes of the flag `present` with its padding.
+/// Size of the flag `present` with its padding.
 template <class Struct, class = void>
 constexpr std::size_t kFlag = 0;
 template <class Struct>
@@ -161,8 +161,8 @@ FinishReason finishReasonOf(Reason reason)
                                                 : FinishReason::Other;
 }
 
-/// Fills what the engine says about a finished request. The finish reason and the RequestPerfMetrics are absent if the
-/// release or the engine does not report them.
+/// Fills the values that the engine reports about a finished request. The finish reason and the RequestPerfMetrics are
+/// absent if the release or the engine does not report them.
 template <class Result>
 void fillResult(FinishedRequest& to, [[maybe_unused]] Result const& result)
 {

@@ -1,4 +1,4 @@
-// The functions for Rust. Only this file needs the symbols of cxx.
+// Functions that Rust calls. Only this file needs the symbols of cxx.
 
 #include "trtllm_bridge/bridge.h"
 
@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 /// The fallback for releases without version(). If both functions are visible, overload resolution prefers
-/// TensorRT-LLM's, because it is not a template. This namespace is outside of trtllm_bridge, because both
-/// using-directives below must import into the same enclosing namespace, the global one.
+/// TensorRT-LLM's, because it is not a template. This namespace is outside of trtllm_bridge: only then do both
+/// using-directives below import into the same enclosing namespace, the global one.
 namespace trtllm_bridge_fallback
 {
 

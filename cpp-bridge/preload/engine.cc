@@ -12,8 +12,7 @@ namespace trtllm_preload
 template <class Record>
 void Backlog<Record>::append(std::deque<Record>&& fresh)
 {
-    // These records are published already. If there is no memory here, the host loses records but the exporter does
-    // not.
+    // These records are already published. If memory runs out here, the host loses them but the exporter does not.
     if (records.empty())
     {
         records.swap(fresh);
@@ -89,7 +88,7 @@ double Engine::drain() noexcept
         auto fresh = drainIterations(&executor);
         if (!sdk.canRead(fresh))
         {
-            // Neither empty() nor the swap of two std::deques touches a record.
+            // Both empty() and the swap of two std::deques leave the records untouched.
             owesRecords = !fresh.empty();
             hasUnreadable = true;
             unreadable->swap(fresh);

@@ -43,8 +43,8 @@
 // clang-format would indent these tables like expressions.
 // clang-format off
 /// X(name, mangled, parameters, arguments, folder): the constructors of all releases. One of the parameters is `config`.
-/// `folder` is the parameter with the path of the engine's folder. An encoder-decoder model has that of the decoder.
-/// Engines in memory come from vectors up to 0.13, and from views (with optional managed weights) since 0.14.
+/// `folder` is the parameter with the path of the engine's folder; for an encoder-decoder model, it is the decoder's
+/// folder. Engines in memory come from vectors up to 0.13, and from views (with optional managed weights) since 0.14.
 #define TRTLLM_CONSTRUCTORS(X)                                                                                         \
     X(Path, "E" TRTLLM_PATH TRTLLM_TYPE_CONFIG,                                                                        \
         (void* self, Word path, Word type, Word config), (self, path, type, config), path)                             \
@@ -89,7 +89,7 @@
 namespace trtllm_preload
 {
 
-/// Any argument that the ABI passes in one general-purpose register or one stack slot.
+/// Stands for any argument that the ABI passes in one general-purpose register or one stack slot.
 using Word = void*;
 
 #define TRTLLM_FUNCTION(name, mangled) k##name,

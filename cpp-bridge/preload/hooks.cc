@@ -50,8 +50,8 @@ struct Call
     std::shared_ptr<trtllm_preload::Engine> engine; ///< nullptr if the preload leaves this Executor alone
 };
 
-/// For the methods of an Executor. A registered Executor stays with its own copy of TensorRT-LLM. Registers an unknown
-/// one if `adopt` is set.
+/// For methods of an Executor. A registered Executor keeps its own copy of TensorRT-LLM. An unknown Executor is
+/// registered if `adopt` is set.
 Call callOf(void const* executor, void const* caller, Function function, bool adopt) noexcept
 {
     auto* const tee = Tee::current();

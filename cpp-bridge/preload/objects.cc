@@ -29,14 +29,15 @@ bool contains(dl_phdr_info const& object, void const* address)
     return false;
 }
 
-// dl_iterate_phdr() holds a lock of the dynamic linker. If another thread holds it during a fork, the child inherits it
-// locked and hangs at its next use. So a fork waits until no thread of the preload holds it. Both sides stop waiting after
-// some time: each may hold, or wait for, a lock that another library's fork handler takes.
+// dl_iterate_phdr() holds a lock of the dynamic linker. If another thread holds it during a fork, the child inherits the
+// locked lock and hangs when it uses it. So a fork waits until no thread of the preload holds the lock. Both sides stop
+// waiting after some time, because each may hold, or wait for, a lock that another library's fork handler takes.
 pthread_mutex_t gListing = PTHREAD_MUTEX_INITIALIZER;
 // Two threads may fork at the same time.
 thread_local bool tForkHolds = false;
 
-/// Returns false after about 100 ms. It counts attempts, because a clock may be set and a machine may stand still.
+/// Returns false after about 100 ms. It counts attempts instead of reading a clock, because a clock may be set and a
+/// machine may stall.
 bool lockListing()
 {
     constexpr int kYields = 50;
@@ -132,7 +133,7 @@ void const* idOf(void const* address)
     return found;
 }
 
-/// dlsym() in a library and the libraries that it depends on.
+/// Calls dlsym() in a library and in the libraries that it depends on.
 void* find(Object const& object, char const* symbol)
 {
     auto* const handle = handleOf(object);
@@ -176,7 +177,7 @@ std::vector<Object> allObjects()
 
 void* handleOf(Object const& object) noexcept
 {
-    // Only paths. dlopen() would search for another name, such as linux-vdso.so.1, in the library folders.
+    // Accepts paths only. dlopen() would search for another name, such as linux-vdso.so.1, in the library folders.
     if (object.path.find('/') == std::string::npos)
     {
         return nullptr;
@@ -186,13 +187,13 @@ void* handleOf(Object const& object) noexcept
 
 void* definitionFor(void const* caller, char const* symbol)
 {
-    // First the global scope, like the dynamic linker.
+    // Search the global scope first, like the dynamic linker.
     if (auto* const found = ::dlsym(RTLD_NEXT, symbol))
     {
         return found;
     }
     auto const* const preload = idOf(reinterpret_cast<void const*>(&definitionFor));
-    // Then the caller and the libraries that it depends on. Triton opens its backends with RTLD_LOCAL.
+    // Then search the caller and the libraries that it depends on. Triton opens its backends with RTLD_LOCAL.
     auto* found = find(objectOf(caller), symbol);
     if (found != nullptr && idOf(found) != preload)
     {

@@ -11,7 +11,7 @@
 
 #include <dlfcn.h>
 
-// The version of the headers. Source trees without version.h get it from build.sh.
+// The version of the headers. build.sh passes it for source trees that have no version.h.
 #if !defined(TRTLLM_PRELOAD_VERSION)
 #if __has_include("tensorrt_llm/executor/version.h")
 #include "tensorrt_llm/executor/version.h"
@@ -82,7 +82,8 @@ std::string nameOf(std::string const& version, bool hasVersion)
                             : "a TensorRT-LLM before 0.12";
 }
 
-/// How libstdc++ stores a std::deque<T>. It allocates nodes of as many T as fit into 512 bytes, also for an empty deque.
+/// How libstdc++ stores a std::deque<T>. It allocates nodes that hold as many T as fit into 512 bytes, even for an empty
+/// deque.
 struct DequeLayout
 {
     struct Iterator

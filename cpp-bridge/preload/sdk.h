@@ -1,7 +1,7 @@
 #pragma once
 
-// A copy of TensorRT-LLM in this process, and whether this preload can read its records. The preload contains the
-// struct layouts of one release and one C++ ABI; reading the records of another one would crash the server.
+// A copy of TensorRT-LLM in this process, and the check whether this preload can read its records. The preload contains
+// the struct layouts of one release and one C++ ABI; reading the records of another one would crash the server.
 
 #include "functions.h"
 #include "objects.h"
@@ -47,7 +47,7 @@ public:
     /// False if the library's IterationStats has another size than the preload's. Call it before reading the records.
     [[nodiscard]] bool canRead(Iterations const& drained) noexcept;
 
-    /// True if RequestStats are known to be readable. Their size cannot be read off a drained std::deque, so this
+    /// True if RequestStats are known to be readable. Their size cannot be found from a drained std::deque, so this
     /// depends on the version and on canRead(Iterations).
     [[nodiscard]] bool canReadRequests() noexcept;
 

@@ -13,8 +13,8 @@ namespace
 
 static_assert(sizeof(tle::Executor) == sizeof(void*), "Executor must hold nothing but its std::unique_ptr<Impl>");
 
-/// An idle engine costs ten wake-ups a second. Busy engines are polled before a quarter of their ring is full, as long
-/// as the minimum pause allows it.
+/// The longest pause costs ten wake-ups a second for an idle engine. Busy engines are polled before a quarter of their
+/// ring is full, as long as the minimum pause allows it.
 constexpr double kMaxPauseMs = 100.0;
 constexpr double kMinPauseMs = 1.0;
 constexpr std::chrono::milliseconds kFlushTimeout{250};
@@ -318,7 +318,7 @@ void Tee::poll()
         double fullest = 0.0;
         try
         {
-            // The last one is here too, because stop() must not wait for an engine that hangs.
+            // The last poll also runs here, because stop() must not wait for an engine that hangs.
             tick(fullest);
             closeRetired();
         }

@@ -71,7 +71,7 @@ struct Engine
     void* implementation;
     /// The copy of TensorRT-LLM that the Executor belongs to.
     Sdk& sdk;
-    /// What the preload drained and then found to be unreadable. Only TensorRT-LLM can destroy it.
+    /// Records that the preload drained and then found to be unreadable. Only TensorRT-LLM can destroy them.
     Iterations* const unreadable{new Iterations};
     bool hasUnreadable{false};
     /// `unreadable` has records. The host gets them at its next call.

@@ -94,7 +94,7 @@ Create* realCreate() noexcept
 
 __attribute__((constructor)) void atLoad()
 {
-    // Looked up early, because dlsym() waits for a dlopen() in another thread.
+    // Looked up at the start, because dlsym() waits for a dlopen() in another thread.
     static_cast<void>(realCreate());
     // For programs that link TensorRT-LLM.
     watchIfLoaded();
@@ -113,7 +113,7 @@ void executorSeen() noexcept
 } // namespace trtllm_preload
 
 /// For programs that load TensorRT-LLM later, as Triton does: they all create threads afterwards. A hook of dlopen()
-/// would come sooner, but dlopen() depends on its caller, which would then be the preload.
+/// would run earlier. But dlopen() depends on which object calls it, and with a hook that would be the preload.
 extern "C" __attribute__((visibility("default"))) int trtllmPreloadThreadCreate(
     pthread_t* thread, pthread_attr_t const* attributes, void* (*run)(void*), void* argument) __asm__("pthread_create");
 int trtllmPreloadThreadCreate(pthread_t* thread, pthread_attr_t const* attributes, void* (*run)(void*), void* argument)

@@ -6,8 +6,8 @@ use crate::options::ExecutorOptions;
 use cxx::UniquePtr;
 use std::fmt;
 
-/// Ends the process at once, without exit handlers and without the destructors of C++ globals. For a process in which an
-/// engine is still being constructed or does not stop: its threads would use these globals while they are destroyed.
+/// Ends the process immediately, without exit handlers and without the destructors of C++ globals. Use it while an
+/// engine is still being constructed or does not stop: its threads would use these globals during their destruction.
 pub fn exit_now(code: u8) -> ! {
     ffi::exit_now(i32::from(code));
     // Not reached; cxx has no type for a function that does not return.
@@ -19,7 +19,7 @@ pub fn is_simulated() -> bool {
     ffi::is_simulated()
 }
 
-/// A constant number of synthetic requests in flight, all of the same size. No two have the same prompt.
+/// Synthetic requests of one size. Their number in flight is constant, and no two have the same prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Number of requests in flight.
@@ -124,7 +124,7 @@ impl Executor {
         self.handle.pin_mut().shutdown().map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// What a simulated engine really did, to compare with the drained records. None for a real engine.
+    /// What a simulated engine really did, for comparison with the drained records. None for a real engine.
     pub fn truth(&self) -> Option<Truth> {
         self.handle.truth().ok()
     }

@@ -64,7 +64,7 @@ mod bridge {
         draft_overhead: f64,
     }
 
-    /// One record of the engine.
+    /// One record of an iteration.
     #[derive(Clone, Copy, Debug, Default)]
     struct IterationStats {
         /// Text in UTF-8, padded with zeros. Empty if the engine wrote none.
@@ -171,7 +171,7 @@ mod bridge {
         request_stats: Vec<RequestStats>,
     }
 
-    /// The numbers of TensorRT-LLM's stages differ between releases. These do not.
+    /// Stages of a request. TensorRT-LLM's numbers for the stages differ between releases; these numbers do not.
     #[repr(u64)]
     #[derive(Debug, Default)]
     enum RequestStage {
@@ -184,7 +184,7 @@ mod bridge {
         GenerationComplete,
     }
 
-    /// A request of the load that ended.
+    /// A request of the synthetic load that has ended.
     #[derive(Clone, Copy, Debug, Default)]
     struct FinishedRequest {
         request_id: u64,
@@ -209,14 +209,14 @@ mod bridge {
         Other,
     }
 
-    /// How many iterations the rings of an Executor hold.
+    /// Capacity of the rings of an Executor, in iterations.
     #[derive(Clone, Copy, Debug)]
     struct RingSizes {
         iterations: i32,
         requests: i32,
     }
 
-    /// Synthetic requests.
+    /// The size and number of the synthetic requests.
     #[derive(Clone, Copy, Debug)]
     struct LoadConfig {
         in_flight: u32,

@@ -1,4 +1,4 @@
-//! The options of an Executor: its rings. All others keep TensorRT-LLM's own defaults.
+//! The options of an Executor: the sizes of its rings. All other options keep TensorRT-LLM's defaults.
 
 use crate::error::BridgeError;
 use crate::ffi::RingSizes;

@@ -25,7 +25,7 @@ fn a_long_drain_is_returned_in_parts_without_loss() {
     assert!(records > 2 * PART as u64, "{records} records");
     let all = all_iterations(&mut engine);
     assert_eq!(all.len() as u64, records);
-    // A slice that holds all of them gets the same records.
+    // A slice that has room for all records gets the same records.
     let mut whole = vec![IterationStats::default(); records as usize + 1];
     assert_eq!(finished(200, "", &KEEP_ALL).drain_iterations(&mut whole), Ok(records as usize));
     let whole = whole[..records as usize].iter().map(IterationRow::of).collect();
@@ -42,7 +42,7 @@ fn a_drain_ends_even_if_the_engine_writes_faster_than_it_reads() {
     assert!(next_requests(&mut engine).is_some());
     assert_eq!(drain_some(&mut engine), Ok(PART));
     let begun = written(&engine);
-    // The engine has written many more records when the drains go on.
+    // The engine writes many more records before the drain continues.
     wait_until(&engine, |truth| truth.records_pushed > 2 * begun.0);
     let records = (PART + all_iterations(&mut engine).len()) as u64;
     assert!((before.0..=begun.0).contains(&records), "{records}, {before:?} to {begun:?}");

@@ -115,7 +115,7 @@ fn an_engine_can_be_dropped_during_a_load() {
     for more in ["", "iterations=3"] {
         let mut engine = silent(more);
         engine.start_load(&Load { requests: None, ..LOAD }).unwrap();
-        // On a busy machine, an engine that ends after three iterations may end before so many requests arrive.
+        // On a busy machine, an engine that stops after three iterations may stop before all requests arrive.
         wait_until(&engine, |truth| truth.requests_arrived >= 4 || truth.iterations == 3);
     }
 }
@@ -128,7 +128,7 @@ fn a_load_can_run_during_drains() {
     while engine.truth().unwrap().requests_completed < 500 || started < 500 {
         started += all_iterations(&mut engine).iter().map(|row| row.inflight_num_context_requests).sum::<i64>();
     }
-    // Each prompt is computed in one iteration.
+    // Each prompt fits into one iteration.
     assert_eq!(started, 500);
 }
 

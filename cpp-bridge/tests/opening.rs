@@ -1,4 +1,4 @@
-//! Tests opening an engine: the valid options, and the errors for invalid ones.
+//! Tests opening an engine with valid options, and the errors for invalid ones.
 
 #![cfg(simulated_sdk)]
 // Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.

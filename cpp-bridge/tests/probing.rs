@@ -1,4 +1,4 @@
-//! Tests the messages of the build script about an installation of TensorRT-LLM. The tests install the simulated one.
+//! Tests the messages of the build script about a TensorRT-LLM installation. The tests install the simulated one.
 
 #![cfg(simulated_sdk)]
 // Clippy allows unwrap and panic in #[test] functions, but not in the functions that they call.
@@ -24,7 +24,7 @@ fn succeed(command: &mut Command) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The step function, whose symbols must not be those of a Rust program.
+/// The step function, whose symbols must not be those of the Rust test program.
 fn hidden(step: &Path) -> [&std::ffi::OsStr; 2] {
     [step.as_ref(), "-Wl,--exclude-libs,ALL".as_ref()]
 }

@@ -145,8 +145,8 @@ fn the_limit_in_flight_changes_only_the_queue() {
 #[test]
 fn queue_time_does_not_include_the_wait_outside_the_engine() {
     let rows = all_iterations(&mut finished(200, "rate=5000&max_batch_size=8&in_flight=8", &KEEP_ALL));
-    // From the second iteration on, more requests wait outside than fit in, so an admitted request joins the batch at
-    // once.
+    // From the second iteration on, more requests wait outside the engine than fit into it. So an admitted request
+    // joins the batch immediately.
     assert!(rows.iter().skip(2).all(|row| row.new_active_requests_queue_latency_ms == 0.0));
 }
 
@@ -205,11 +205,11 @@ fn timestamps_are_in_local_time() {
     let mut engine = finished(5, "", &KEEP_ALL);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
     for row in all_iterations(&mut engine) {
-        // "07-25-2025 16:54:34.140189"
+        // Format: "07-25-2025 16:54:34.140189".
         let text = std::str::from_utf8(&row.timestamp).unwrap();
         let number = |at: usize| text[at..at + 2].parse::<i64>().unwrap();
         let second = (number(11) * 60 + number(14)) * 60 + number(17);
-        // The engine ran within the last seconds.
+        // The engine ran a few seconds ago at most.
         let late = (now + offset_s - second).rem_euclid(86_400);
         assert!(late <= 5, "{text}");
         let day = Command::new("date").args(["-u", &format!("-d@{}", now + offset_s - late), "+%m-%d-%Y"]).output();

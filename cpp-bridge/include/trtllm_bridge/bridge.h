@@ -99,7 +99,7 @@ private:
     std::unique_ptr<Load> mLoad; ///< the last member, so that its thread ends before mExecutor is destroyed
 };
 
-// For Rust, whose types the methods above do not know.
+// Functions for Rust, which does not know the types of the methods above.
 [[nodiscard]] std::unique_ptr<HostedExecutor> openExecutor(rust::Str engine, RingSizes rings);
 [[nodiscard]] std::size_t drainIterations(HostedExecutor& executor, rust::Slice<IterationStats> records);
 [[nodiscard]] bool nextRequests(HostedExecutor& executor, RequestStatsPerIteration& record);

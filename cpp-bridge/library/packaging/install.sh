@@ -29,7 +29,8 @@ install_text() {
         s/\(VERSION_MAJOR\) 0$/\1 $major/; s/\(VERSION_MINOR\) 0$/\1 $minor/; s/\(VERSION_PATCH\) 0$/\1 $patch/" "$1" >"$work/text"
     install -m 644 "$work/text" "$2"
 }
-# part FILE: prints a header with the parts that it includes in their place, each once and after those that it needs.
+# part FILE: prints a header in which each include of a part is replaced with the text of that part. Each part appears
+# once, after the parts that it needs.
 part() {
     local line file
     while IFS= read -r line; do
@@ -64,9 +65,9 @@ for file in "$packaging"/cmake/*.cmake; do
     install_text "$file" "$prefix/lib/cmake/trtllm_exporter/${file##*/}"
 done
 
-# Cargo's archive contains the whole of Rust's standard library and of zstd with global symbols, so it cannot be linked
-# beside another Rust archive or the system's zstd. One object with only the needed code and local symbols can. Groups
-# are dissolved, because a linker would discard a group that the other archive has too.
+# Cargo's archive contains all of Rust's standard library and of zstd with global symbols. It cannot be linked beside
+# another Rust archive or the system's zstd. So make one object that has only the needed code, with local symbols.
+# Section groups are dissolved, because a linker would discard a group that the other archive also has.
 functions=$(sed -n 's/.*extern "C" fn \(trtllm_exporter_\w*\).*/\1/p' "$library/src/border.rs")
 # shellcheck disable=SC2046,SC2086
 "${LD:-ld}" -r --gc-sections --force-group-allocation $(printf -- '-u %s ' $functions) \

@@ -35,8 +35,8 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_open(
     }
 }
 
-/// Takes one line of the ingest socket's protocol, without its line feed. Returns 0 if it is counted, and 1 if not: it is no
-/// record, longer than 1 MiB, or there is no engine. Any thread may call it.
+/// Takes one line of the ingest socket's protocol, without its line feed. Returns 0 if the line is counted. Returns 1
+/// if it is not a record, is longer than 1 MiB, or `engine` is null. Any thread may call it.
 ///
 /// # Safety
 /// `engine` was returned by [`trtllm_exporter_open`] and is not closed, or is null. `line` points to `length` readable
@@ -54,8 +54,8 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_publish(
     c_int::from(!counted.unwrap_or(false))
 }
 
-/// Ends one poll of the engine: how long it took, and why it failed (null on success). The page then shows the lines since
-/// the last poll. Any thread may call it.
+/// Ends one poll of the engine. `took_us` is its duration in microseconds, and `failure` is the reason if it failed
+/// (null on success). The page then shows the lines since the last poll. Any thread may call it.
 ///
 /// # Safety
 /// `engine` as for [`trtllm_exporter_publish`]. `failure` is a C string or null.

@@ -1,4 +1,4 @@
-//! One engine of the host: its lines, its polls, and its place on the page.
+//! One engine of the host: its records, its polls, and its slot on the page.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::page::Page;
 
-/// Longest line, in bytes: as on the ingest socket.
+/// Longest line in bytes. The ingest socket has the same limit.
 const MAX_LINE: usize = 1 << 20;
 
-/// The options of the host: one JSON text, so that every header fits every library. Unknown keys are ignored, and a missing
-/// one has its default.
+/// The options of the host. They are one JSON text, so that every header works with every library. Unknown keys are
+/// ignored, and missing keys have defaults.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct EngineOptions {
@@ -43,7 +43,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// The fold of one engine.
+/// Folds the lines of one engine.
 #[derive(Debug)]
 pub(crate) struct Fold {
     intake: Intake,
@@ -80,13 +80,13 @@ impl Fold {
         self.intake.end_poll(&mut self.batch, duration, result, Moment::now());
     }
 
-    /// Called between polls: an engine that hangs must not keep its old numbers on the page.
+    /// Called between polls, so that an engine that hangs does not keep its old values on the page.
     pub(crate) fn check_health(&mut self) {
         self.intake.check_health(Instant::now());
     }
 }
 
-/// What a host holds for each engine.
+/// The engine behind the handle that a host holds.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) fold: Arc<Mutex<Fold>>,
@@ -95,7 +95,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// The error names the option to change.
+    /// The error names the option that must be changed.
     pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
         let options: EngineOptions =
             serde_json::from_slice(options).map_err(|error| format!("the options are not valid JSON: {error}"))?;
@@ -105,12 +105,12 @@ impl Engine {
         Page::open(options)
     }
 
-    /// Takes one line. The error says why it is not counted.
+    /// Takes one line. The error says why it was rejected.
     pub(crate) fn publish(&self, line: &[u8]) -> Result<(), RejectReason> {
         self.fold.lock().absorb(line)
     }
 
-    /// The numbers of the lines since the last poll appear on the page.
+    /// Ends a poll. The page then shows the values of the lines since the last poll.
     pub(crate) fn end_poll(&self, duration: Duration, failure: Option<String>) {
         self.fold.lock().end_poll(duration, failure);
     }

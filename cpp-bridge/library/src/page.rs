@@ -1,5 +1,6 @@
-//! The page of all engines of the host that have the same `listen`, and the thread that serves it: a current-thread runtime.
-//! Its listener is bound before it starts, and it stops within half a second after its last engine.
+//! The page of all engines of the host that have the same `listen` option, and the thread that serves it with a
+//! current-thread runtime. The listener is bound before the thread starts. The thread stops within half a second after
+//! the last engine closes.
 
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Arc, Weak};
@@ -21,17 +22,18 @@ use trtllm_sources::trtllm_json::Hello;
 
 use crate::engine::{Engine, EngineOptions, Fold};
 
-/// How often the state of the engines is checked. Each poll checks it too, so this finds only an engine whose poll hangs.
+/// How often the state of the engines is checked. Each poll checks it too, so this check matters only if a poll hangs.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long open requests may delay the host's shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long to wait while another thread opens or closes an engine. Forever in the child of a fork that was made meanwhile.
+/// How long to wait while another thread opens or closes an engine. In the child of a fork, the lock may stay locked
+/// forever.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pages of this process. An entry without a page is one whose last engine is closed.
+/// The pages of this process. After the last engine of a page closed, the `Weak` of its entry is dead.
 static PAGES: Mutex<Vec<(PageKey, Weak<Page>)>> = Mutex::new(Vec::new());
 
-/// A fork copies no threads, so the pages of the parent are not those of the child.
+/// The process is part of the key: a fork copies no threads, so a child cannot use the pages of its parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PageKey {
     process: u32,
@@ -68,7 +70,7 @@ impl Page {
             return page.add(options);
         }
         let page = Arc::new(Self::start(&options)?);
-        // Under its address too, because port 0 stands for any port.
+        // Also stored under its real address, because port 0 stands for any port.
         pages.push((key(&page.address), Arc::downgrade(&page)));
         if !options.listen.ends_with(":0") && options.listen != page.address {
             pages.push((wanted, Arc::downgrade(&page)));
@@ -81,7 +83,8 @@ impl Page {
         let pages = PAGES.try_lock_for(PATIENCE);
         let Engine { slot, page, .. } = engine;
         page.state.remove(&slot);
-        // Under the lock, so that a page with the same address can be opened afterwards.
+        // Drop the page while the lock is held. Otherwise a thread that opens a page at the same address could find the
+        // port in use.
         drop(page);
         drop(pages);
     }
@@ -105,7 +108,7 @@ impl Page {
         let (trigger, stop) = shutdown::channel();
         let (served, checked) = (Arc::clone(&state), Arc::clone(&folds));
         let serving = async move {
-            // Nobody judges them: the host's process is not ours to end.
+            // No watchdog reads these heartbeats, because the library must not end the host's process.
             let heartbeats = Arc::new(Heartbeats::default());
             let metrics = Arc::new(HttpMetrics::new());
             let options = RouterOptions {

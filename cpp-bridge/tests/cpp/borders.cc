@@ -130,7 +130,8 @@ void executorCanBeDestroyedWhileItRuns()
         {
             auto const executor = hosted(more);
             executor->startLoad(endless());
-            // An engine that hangs after its second iteration takes no more requests, so perhaps only the first.
+            // An engine that hangs after its second iteration accepts no more requests, so it may have received only
+            // the first one.
             waitUntil([&] { return executor->truth().requests_arrived >= 1; });
             static_cast<void>(drain(*executor));
             if (shutDown)

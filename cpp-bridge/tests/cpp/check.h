@@ -14,7 +14,7 @@
         }                                                                                                              \
     } while (false)
 
-/// The first line of what `call` throws; empty if it throws nothing.
+/// The first line of the exception that `call` throws. Empty if it throws nothing.
 template <class Call>
 std::string thrownBy(Call const& call)
 {

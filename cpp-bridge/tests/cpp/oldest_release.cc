@@ -32,7 +32,7 @@ int main()
     stage.stage = tle::RequestStage::kCONTEXT_IN_PROGRESS;
     trtllm_bridge::RequestStats request;
     trtllm_bridge::fill(request, stage);
-    // TensorRT-LLM's number of the stage differs between releases, that of the bridge does not.
+    // TensorRT-LLM's number of the stage differs between releases; the bridge's number does not.
     CHECK(request.stage == trtllm_bridge::RequestStage::ContextInProgress && present(request.paused));
     CHECK(!present(request.avg_num_decoded_tokens_per_iter) && !present(request.reused_blocks_per_request));
     CHECK(!request.dis_serving_stats.present);

@@ -68,7 +68,7 @@ void iterations()
     CHECK(!since(11) || record.cross_kv_cache_stats.reused_blocks == 4);
     auto const& batch = record.inflight_batching_stats;
     CHECK(batch.present && batch.num_ctx_tokens == 77 && added(11, batch.avg_num_decoded_tokens_per_iter));
-    // No release of the simulated SDK has the newer numbers of KV tokens.
+    // No release of the simulated SDK has the newer counts of KV tokens.
     CHECK(added(9, batch.num_scheduled_requests, batch.num_context_requests, batch.num_gen_requests,
         batch.num_paused_requests, batch.micro_batch_id));
     CHECK(!present(batch.num_ctx_kv_tokens) && !present(batch.num_paused_kv_tokens));
@@ -124,7 +124,7 @@ void results()
     if (metrics.present)
     {
         CHECK(metrics.timing_metrics.arrival_time == 1.5 && metrics.timing_metrics.last_token_time == 2.5);
-        // The other times did not happen, and the iterations are not known.
+        // The other events did not happen, and the iterations are not known.
         CHECK(!present(metrics.timing_metrics.first_token_time) && !present(metrics.first_iter));
         CHECK(metrics.kv_cache_metrics.present && metrics.speculative_decoding.present);
     }

@@ -1,8 +1,9 @@
-//! The archives that C++ programs link for the simulated SDK.
+//! Finds the archives that C++ programs need to link the simulated SDK.
 
 use std::path::{Path, PathBuf};
 
-/// The SDK, and the step function that it calls. Cargo builds the latter beside this program; its name has a hash.
+/// The SDK, and the step function that it calls. Cargo builds the archive of the step function beside this program and
+/// adds a hash to its name.
 pub(crate) fn simulated_sdk() -> [PathBuf; 2] {
     let program = std::env::current_exe().unwrap();
     let beside = std::fs::read_dir(program.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());

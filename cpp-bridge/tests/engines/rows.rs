@@ -30,7 +30,7 @@ macro_rules! of {
     };
 }
 
-/// Whether a member is there.
+/// True if a member is present.
 fn has(member: impl Present<f64>) -> bool {
     member.present().is_some()
 }

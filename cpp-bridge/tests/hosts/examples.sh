@@ -24,14 +24,16 @@ untouched() {
     return $result
 }
 
-# What an exporter judges every five seconds, it judges at moments of its own.
+# Leaves out the results that each exporter computes every five seconds, because two exporters do so at different
+# moments.
 engine_lines() { page "$1" | grep -E '^nv_(trt_)?llm_' | grep -vE 'nv_trt_llm_(engine_info|limited_by|iteration_slowdown|capacity|headroom)' | sort; }
 
-# on_page ADDRESS PATTERN. Not a pipe: grep ends at the first match, and a page that cannot be written to its end fails.
+# on_page ADDRESS PATTERN: searches the page. Does not use a pipe: grep would end at the first match, and the writer of
+# the page would then fail.
 on_page() { grep -q "$2" <<<"$(page "$1")"; }
 idle() { on_page "$1" '^nv_trt_llm_engine_state{.*state="idle".*} 1'; }
 
-python_package() { # pip installs it, and the exporter understands what it publishes
+python_package() { # installs it with pip, and checks that the exporter accepts what it publishes
     rm -rf "$work/python"
     mkdir "$work/python"
     cp -r "$root"/examples/python/{pyproject.toml,README.md,trtllm_exporter_publisher} "$work/python/" &&
@@ -68,7 +70,7 @@ same_page() { # the embedded exporter's page must equal the sidecar's page
     eventually address_printed
     until_metric nv_trt_llm_iterations_total "$iterations" && until_metric nv_trt_llm_e2e_request_latency_seconds_count 5 &&
         eventually idle "$address" && eventually idle "" &&
-        # The iterations of these requests are not known; each page gives them up after a few seconds.
+        # No record tells in which iterations these requests ran. Each page stops waiting for that after a few seconds.
         eventually over 4 nv_trt_llm_requests_unattributed_total "$address" && eventually over 4 nv_trt_llm_requests_unattributed_total "" &&
         engine_lines "$address" >"$work/inside" && engine_lines "" >"$work/beside" &&
         [ "$(wc -l <"$work/inside")" -gt 300 ] && diff "$work/inside" "$work/beside"

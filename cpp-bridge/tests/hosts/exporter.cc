@@ -67,7 +67,7 @@ void sidecarGetsTheSameRecords()
             exporter.observe(response);
         }
         CHECK(until([&] { return contains(page(exporter), series("nv_trt_llm_iterations_total", 200)); }));
-        // The engine may write its last record, the flush, after the response. The destructor fetches it.
+        // The engine may write its last record, the flush record, after the response. The destructor fetches it.
         CHECK(until([&] { return tensorrt_llm::sim::truth(*executor).flushes == 1; }));
     }
     CHECK(until([&] { return listener.ended == 1; }));
@@ -303,7 +303,7 @@ static_assert(!CanAttach<std::unique_ptr<tle::Executor>&>::value);
     ::waitpid(child, nullptr, 0);
 }
 
-/// Serves and publishes the same records until killed: every kind of record, with all its members.
+/// Serves and publishes the same records until it is killed: every kind of record, with all members.
 [[noreturn]] void serveBoth(std::string const& socket)
 {
     tle::ExecutorConfig config;

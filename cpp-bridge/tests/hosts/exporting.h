@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of exporter.h share: an engine, its work, its page and the log.
+// What the tests of exporter.h share: an engine, its load, its page and the log.
 
 #include "check.h"
 

@@ -1,4 +1,5 @@
-# Tests that the preload publishes where it fits and changes nothing where it does not. Sourced by run.sh.
+# Tests that the preload publishes if it matches the loaded TensorRT-LLM, and changes nothing if it does not. Sourced by
+# run.sh.
 
 # An SDK is named RELEASE-abiABI, e.g. 0.9-abi0.
 built_sdks=()
@@ -33,8 +34,8 @@ sdks() { # sdks NAME…: installs several, two at a time
     built_sdks=("$@")
 }
 
-# fits BUILT LOADED: a server with the SDK LOADED, with the preload that was built for BUILT. If they are the same, every
-# iteration arrives once. If not, the server's output does not change, and the preload logs one line.
+# fits BUILT LOADED: runs a server with the SDK LOADED and the preload that was built for BUILT. If they are the same,
+# every iteration must arrive once. If not, the server's output must not change, and the preload must log one line.
 fits() {
     local built=$1 loaded=$2 mode
     if [ "$built" = "$loaded" ]; then
@@ -59,8 +60,8 @@ matrix() { # every built preload with every SDK
     done
 }
 
-# delivered ITERATIONS COMMAND…: every iteration of a host in mode "silent" arrives once. Returns 2 if records were
-# dropped, but counted.
+# delivered ITERATIONS COMMAND…: checks that every iteration of a host in mode "silent" arrives once. Returns 2 if
+# records were dropped but counted as dropped.
 delivered() {
     local count=$1 result=1
     shift
@@ -127,11 +128,11 @@ deep_binding() { # the plugin finds TensorRT-LLM before the preload's hooks
     end_host && grep -q '^seen=' "$work/host" && logs_once "$silent_line" "$work/log"
 }
 
-shell_is_silent() { # a shell gets no thread and no message
+shell_is_silent() { # a shell must get no thread and no message
     [ "$(preloaded plain bash -c 'sleep 1.5; echo /proc/$$/task/*' 2>&1 | wc -w)" = 1 ]
 }
 
-help_is_printed() { # the text names every variable of the environment that the sources read
+help_is_printed() { # the help text must name every environment variable that the sources read
     TRTLLM_EXPORTER_HELP=1 preloaded plain true 2>"$work/log" || return 1
     local name
     for name in $(grep -ohP '"\KTRTLLM_EXPORTER_\w+(?=")' "$bridge"/preload/*.cc | sort -u); do

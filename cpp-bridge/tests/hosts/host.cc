@@ -197,8 +197,8 @@ void moved()
     print(second.getLatestIterationStats());
 }
 
-/// Forks while other threads call constructors all the time: the preload then searches the loaded libraries. Each child
-/// must be able to use an Executor of its own.
+/// Forks while other threads call constructors all the time, so that the preload searches the loaded libraries during
+/// the forks. Each child must be able to use an Executor of its own.
 void forkedInConstructors()
 {
     std::atomic<bool> stopped{false};
@@ -314,8 +314,8 @@ void folders(std::vector<std::string> const& engines)
     std::printf("done\n");
 }
 
-/// Forks while it serves. The children end in every way, and one replaces itself by another program: none may send, lose
-/// or repeat records of this process.
+/// Forks while it serves. The children end in every way, and one replaces itself with another program. No child may
+/// send, lose or repeat records of this process.
 void children(std::uint64_t iterations)
 {
     auto executor = engineOf("rate=0&speed=max");

@@ -1,8 +1,8 @@
-# Tests what install.sh installs. Sourced by run.sh.
+# Tests the files that install.sh installs. Sourced by run.sh.
 
 library() {
     (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-embed -p trtllm-sim-c) || return 1
-    # Separately, because the library has no C++ Executor and both together would get the same features.
+    # Built separately: the library has no C++ Executor, and a common build would give both the same features.
     [ -n "${TRTLLM_EMBED_EXPORTER:-}" ] || (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-exporter) || return 1
     PROFILE=${artifacts##*/} "$bridge/library/packaging/install.sh" "$work/prefix" "$target"
 }
@@ -30,7 +30,7 @@ beside() { # the static library in a host with another Rust archive and the syst
     zstd=$(ldconfig -p | awk '/libzstd\.so\.1 / { print $NF; exit }')
     [ -n "$zstd" ] || { echo "no libzstd.so.1; install libzstd1"; return 1; }
     export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
-    # With LTO, an archive has all that it uses of the standard library under global names.
+    # With LTO, an archive contains everything that it uses of the standard library under global names.
     # shellcheck disable=SC2046
     rustc --edition 2024 -O -C lto=fat --crate-type staticlib "$here/beside/archive.rs" -o "$work/libbeside.a" &&
         ${CXX:-g++} "${flags[@]}" $(pkg-config --cflags trtllm_exporter-static) "${sim[@]}" "$here/beside.cc" \
@@ -45,7 +45,7 @@ static_is_small() { # only the functions of exporter.h are global
         { [ "$profile" != release ] || [ "$(stat -c %s "$work/prefix/lib/libtrtllm_exporter.a")" -le 15000000 ]; }
 }
 
-functions_have_versions() { # of the shared library; those of the static one stay inside a plugin
+functions_have_versions() { # checks the shared library; the functions of the static one must stay hidden inside a plugin
     export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
     [ "$(nm -D --defined-only "$work/prefix/lib/libtrtllm_exporter.so" | grep -c ' T trtllm_exporter_.*@@TRTLLM_EXPORTER_0$')" = 5 ] || return 1
     # shellcheck disable=SC2046
@@ -54,7 +54,8 @@ functions_have_versions() { # of the shared library; those of the static one sta
         ! nm -D "$work/plugin-with-exporter.so" | grep trtllm_exporter_
 }
 
-# other_header NAME SED: compiles a host against the installed headers after this change, and runs it with the library.
+# other_header NAME SED: changes the installed headers with SED, compiles a host against them, and runs it with the
+# library.
 other_header() {
     local folder=$work/header-$1 file
     mkdir -p "$folder/trtllm_exporter"
@@ -66,7 +67,7 @@ other_header() {
             -L"$work/prefix/lib" -ltrtllm_exporter -Wl,-rpath,"$work/plain:$work/prefix/lib" && timeout 60 "$folder/host"
 }
 
-other_headers() { # an older header does not know the last options and members; a newer one has some that the library does not know
+other_headers() { # an older header lacks the newest options and members; a newer one has some that the library does not know
     other_header older '/engine_version\\":/d; /escaped(mOptions.engineVersion)/d; s/V(pinnedMemUsage, pinned_mem_usage)//' &&
         other_header newer 's/{\\"listen\\"/{\\"newer_option\\":[1],\\"listen\\"/; s/{\\"iter\\":/{\\"newer_member\\":[{}],\\"iter\\":/'
 }

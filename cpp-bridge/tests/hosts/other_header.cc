@@ -1,4 +1,4 @@
-// A host that is compiled against headers of another version than the library.
+// A host that is compiled against headers of a different version than the library.
 
 #include "check.h"
 

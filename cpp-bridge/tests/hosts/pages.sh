@@ -1,4 +1,4 @@
-# Tries what the pages docs/embedding-*.md say, in a fresh prefix. Sourced by run.sh.
+# Tests the instructions of docs/embedding-*.md in a fresh prefix. Sourced by run.sh.
 
 # block PAGE LANGUAGE: prints the first block of code in this language.
 block() { awk -v start="\`\`\`$2" '$0 == start { on = 1; next } on && /^```/ { exit } on' "$root/docs/$1"; }
@@ -10,7 +10,7 @@ compilers() { # every compiler of this machine
     done
 }
 
-serves() { # PROGRAM: the server of the page runs, and its page has the iterations; it ends with its standard input
+serves() { # PROGRAM: checks that the server of the page runs and that its metrics have the iterations, then closes its standard input to end it
     local address result=1 _
     rm -f "$work/stdin" "$work/log"
     mkfifo "$work/stdin"
@@ -36,7 +36,7 @@ library_page() { # pkg-config and CMake, shared and static, C++17 and C++20, eve
     PROFILE=${artifacts##*/} "$bridge/library/packaging/install.sh" "$prefix" "$target" || return 1
     ln -sfn "$bridge/sim/include" "$folder/sdk/include"
     ln -sf "$work/plain/libtensorrt_llm.so" "$folder/sdk/lib/"
-    # The server of the page ends at once; here it waits until its page has been read.
+    # The server on the documentation page ends immediately. Here it waits until its metrics have been read.
     block embedding-library.md cpp | sed 's/0.0.0.0:8002/127.0.0.1:0/; s/^}$/    static_cast<void>(std::getchar());\n}/' >"$folder/server.cc"
     sed -i '1i #include <cstdio>' "$folder/server.cc"
     block embedding-library.md cmake >"$folder/CMakeLists.txt"

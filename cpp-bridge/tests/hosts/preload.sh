@@ -1,10 +1,10 @@
-# Tests hosts with the preload. Sourced by run.sh.
+# Tests servers that run with the preload. Sourced by run.sh.
 
 # preloaded FOLDER COMMAND…: runs the command with the preload library of that folder, which publishes to $socket.
 preloaded() {
     local folder=$1
     shift
-    # A short wait, so that each test also checks that the preload does not miss its Executor.
+    # A short wait, so that each test also checks that the preload does not report a missing Executor.
     TRTLLM_EXPORTER_EXECUTOR_WAIT=1 ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66 \
         TRTLLM_EXPORTER_SOCKET=$socket LD_PRELOAD=$work/$folder/preload.so timeout "${patience:-300}" "$@"
 }
@@ -67,8 +67,8 @@ accounted_over() { [ "$(accounted)" -gt "$1" ]; }
 
 host_finished() { grep -q '^seen=' "$work/host" || ! host_runs; }
 
-# exactly_once ITERATIONS RATE MODE COMMAND…: returns 2 if records were dropped, but the exporter counted all of them as
-# lost.
+# exactly_once ITERATIONS RATE MODE COMMAND…: checks that the exporter counts every iteration once. Returns 2 if records
+# were dropped, but the exporter counted all of them as lost.
 exactly_once() {
     local count=$1 rate=$2 mode=$3 result=1
     shift 3
@@ -104,7 +104,7 @@ flushed_at_exit() { # the preload flushes for a quarter of a second, so a stall 
     return $result
 }
 
-# names EXPECTED…: the hello lines of three Executors in one process, of which the host loads the first one twice
+# names EXPECTED…: checks the hello lines of three Executors in one process. The host loads the first one twice.
 names() {
     local folder listener result=1
     for folder in llama/1 gpt2/fp8/2-gpu other/llama/1; do
@@ -136,7 +136,8 @@ chosen_names() { # the third Executor has no name of its own
         '"model":"b","version":"7","pid":P' '"model":"b","version":"7","pid":P,"derived":true'
 }
 
-# Four engine processes of the same folder share one socket: four engines, and no restarts. Returns 2 if records were lost.
+# Four engine processes with the same folder share one socket. They must appear as four engines without restarts. Returns 2
+# if records were lost.
 four_processes() {
     local host hosts=() result=1
     rm -f "$work/four.end"
@@ -168,7 +169,7 @@ not_a_host() { # programs that do not use TensorRT-LLM
     [ "$(preloaded plain bash -c 'echo "$(date +%Y)" | tr -d "\n" | wc -c')" = 4 ]
 }
 
-logs_once() { # logs_once TEXT FILE: the file must have one line of the exporter, with this text
+logs_once() { # logs_once TEXT FILE: the file must contain exactly one line from the exporter, with this text
     [ "$(grep -c trtllm_exporter: "$2")" = 1 ] && grep -q "$1" "$2" || { cat "$2"; return 1; }
 }
 

@@ -89,7 +89,7 @@ void exporterThatRestartsUnderLoadMissesNoRecord()
     for (int restart = 0; restart < 3; ++restart)
     {
         CHECK(until([&] { return count(listener->text(), "\n") > 100; }));
-        // Records are in the socket when it ends.
+        // The records are in the socket when the publisher is destroyed.
         listener->reading = false;
         std::this_thread::sleep_for(20ms);
         addIterations(arrived, listener->text());
@@ -245,7 +245,8 @@ void refusedPublisherLogsOnceAndKeepsItsRecords(std::chrono::milliseconds patien
     CHECK(until([&] { return listener.connections >= 4; }));
     CHECK(count(log.all(), "closes the connection; either another process publishes with the same model and version")
         == 1);
-    // Only the first connection may have had records: they are lost, because the refusal was not known yet.
+    // Only the first connection may have received records. They are lost, because the publisher did not know of the
+    // refusal yet.
     CHECK(count(listener.text(), "\"iter\":") <= 1);
     publisher.publish(recordOf(1));
     publisher.publish(recordOf(2));
@@ -349,7 +350,7 @@ int main()
     newlineOrOversizedLineDoesNotBreakTheStream();
     publisherWithoutRecordsHasNoThreadAndNoConnection();
     refusedPublisherLogsOnceAndKeepsItsRecords(std::chrono::milliseconds(0));
-    // The exporter waits a second for the name before it refuses it.
+    // The exporter waits one second for the name to become free before it refuses the publisher.
     refusedPublisherLogsOnceAndKeepsItsRecords(std::chrono::milliseconds(1000));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // as in host.cc
     forkedChildNeedsItsOwnPublisher();

@@ -38,7 +38,7 @@ struct CapturedLog
         return options;
     }
 
-    /// For tests of the data, not of the duration of the destructor.
+    /// For tests that check the data and not the duration of the destructor.
     PublisherOptions patient() const
     {
         auto patient = options(4 << 20);

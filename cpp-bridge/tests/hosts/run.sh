@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [fit]: tests the publisher, the preload and the embedded exporter with the simulated SDK and the real exporter
-# binary. With "fit", only tries the preload of every release and C++ ABI with the SDK of every other one.
+# binary. With "fit", only tests the preload of every release and C++ ABI with the SDK of every other one.
 # Prints a line per check with the seconds since the start, then "N passed, N failed". Variables, with their defaults:
 #   TRTLLM_EMBED_ITERATIONS (1000000)  iterations of the exactly-once test
 #   TRTLLM_EMBED_RATE (30000)          their rate per second; a sidecar that shares a core cannot read many more
@@ -60,7 +60,7 @@ retried() {
 
 flags=(-std=c++17 -O2 -g -Wall -Wextra -Wpedantic -Werror -pthread)
 sim=(-isystem "$bridge/sim/include")
-# The simulated engine's step function, and the option that keeps its symbols inside of a library.
+# The simulated engine's step function, and the linker option that hides its symbols inside a library.
 step=("$artifacts/libtrtllm_sim_c.a" "-Wl,--exclude-libs,ALL")
 
 # build FOLDER FLAG…: builds the SDK, the tests and the preload with these flags, on all cores.
@@ -68,7 +68,7 @@ build() {
     local out=$work/$1
     shift
     mkdir -p "$out"
-    # One translation unit compiles in half the time of its files.
+    # Compiling everything as one translation unit takes half the time of compiling its files.
     cat "$bridge"/sim/src/*.cc >"$out/sdk.cc"
     local compile=("${CXX:-g++}" "${flags[@]}" "$@" -fPIC "${sim[@]}" -I"$bridge/sim/src" -I"$bridge/library/include")
     printf '%s\n' "-c $out/sdk.cc -o $out/sdk.o" "-c $here/publisher.cc -o $out/publisher.o" "-c $here/lines.cc -o $out/lines.o" \

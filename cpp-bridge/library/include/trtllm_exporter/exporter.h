@@ -66,7 +66,7 @@ public:
         return attachTo(
             [&executor, error = std::string()](detail::Attachment& to) mutable
             {
-                // A call that found the Executor shut down is the last one.
+                // Once a call has found the Executor shut down, do not call it again.
                 if (error != kShutDown)
                 {
                     error = poll(executor, to);
@@ -140,7 +140,7 @@ public:
         return alive() ? (*mAttachment)->address() : std::string();
     }
 
-    /// What the exporter reaches, and why not. Default-constructed after stop().
+    /// The destinations that the exporter reaches, and its errors. Default-constructed after stop().
     [[nodiscard]] Status status() const
     {
         return alive() ? (*mAttachment)->status() : Status();
@@ -189,7 +189,7 @@ private:
     {
         try
         {
-            // Checked first, because the calls below throw an exception with a call stack where this is false.
+            // Checked first. If it is false, the calls below throw an exception with a call stack.
             if (!executor.canEnqueueRequests())
             {
                 return kShutDown;

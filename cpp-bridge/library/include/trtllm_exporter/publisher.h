@@ -137,7 +137,7 @@ public:
         return alive() ? mSender->dropped.load(std::memory_order_relaxed) : 0;
     }
 
-    /// False before the first record too.
+    /// True if the publisher is connected. False before the first record.
     [[nodiscard]] bool connected() const noexcept
     {
         return alive() && mSender->connected.load(std::memory_order_relaxed);
@@ -149,7 +149,8 @@ public:
         return alive() && mSender->failing.load(std::memory_order_relaxed);
     }
 
-    /// Why the exporter is not reached, or does not accept the records. Empty if it does, and before the first record.
+    /// Why the exporter cannot be reached, or does not accept the records. Empty if it does, and before the first
+    /// record.
     [[nodiscard]] std::string error() const
     {
         return alive() ? mSender->error() : std::string();

@@ -56,16 +56,17 @@ struct Options
     PublisherOptions publisher;
 };
 
-/// What an Exporter reaches.
+/// The destinations that an Exporter reaches, and its errors.
 struct Status
 {
     /// HOST:PORT of the page. Empty if there is none.
     std::string address;
     /// Why there is no page although Options::listen asks for one. Empty otherwise.
     std::string pageError;
-    /// The sidecar reads the records.
+    /// True if the sidecar reads the records.
     bool connected = false;
-    /// Why the sidecar is not reached, or refuses the records. Empty otherwise, and before the first record.
+    /// Why the Exporter cannot reach the sidecar, or why the sidecar refuses the records. Empty otherwise, and before
+    /// the first record.
     std::string socketError;
 };
 
@@ -89,7 +90,7 @@ public:
     /// Polls the Executor once and passes what it returned to take(). Returns an error message, empty on success.
     using Poll = std::function<std::string(Attachment&)>;
 
-    /// `shared`: the Executor stays valid during a poll, so stop() may leave a poll behind.
+    /// `shared` means that the Executor stays valid during a poll, so stop() may return while a poll is still running.
     Attachment(Poll poll, void const* executor, Options options, bool shared)
         : mPoll(std::move(poll))
         , mExecutor(executor)
@@ -117,7 +118,7 @@ public:
 
     static bool start(std::shared_ptr<Attachment> const& attachment)
     {
-        // The thread shares ownership, because stop() may leave it behind.
+        // The thread shares ownership, because stop() may return before the thread ends.
         auto context = std::make_unique<std::shared_ptr<Attachment>>(attachment);
         attachment->mStarted = startThread(
             attachment->mThread, "trtllm-poll",
@@ -215,7 +216,7 @@ public:
     std::atomic<std::uint64_t> lost{0};
 
 private:
-    /// Enough for about 4,000 finished requests between two polls.
+    /// This is enough for about 4,000 finished requests between two polls.
     static constexpr std::size_t kMaxFinishedBytes = std::size_t{2} << 20;
     /// TensorRT-LLM's default ring size. A poll that finds a quarter of it full halves the interval.
     static constexpr std::size_t kRing = 1000;

@@ -60,7 +60,7 @@ public:
         }
     }
 
-    /// Writes an object of texts.
+    /// Writes an object whose values are texts.
     void texts(std::map<std::string, std::string> const& members)
     {
         raw("{");
@@ -90,7 +90,7 @@ public:
         *mAt++ = '}';
     }
 
-    // What Table::visit() calls. A key begins with a comma.
+    // The visitor that Table::visit() calls. A key begins with a comma.
     template <std::size_t N, class Value>
     void value(char const (&key)[N], Value const& value)
     {
@@ -116,7 +116,7 @@ private:
     {
         if constexpr (IsOptional<Value>::value)
         {
-            // An absent value is left out. The exporter reads that like null.
+            // An absent value is left out. The exporter treats a missing key like null.
             if (value)
             {
                 field(key, *value, write);
@@ -164,7 +164,8 @@ private:
         }
         else if constexpr (IsTime<Value>::value)
         {
-            // TensorRT-LLM sets times that did not happen to the clock's zero. A double would round the nanoseconds.
+            // TensorRT-LLM sets the time of an event that did not happen to the clock's zero. A double would round the
+            // nanoseconds.
             auto const since = std::chrono::duration_cast<std::chrono::nanoseconds>(value.time_since_epoch()).count();
             if (since <= 0)
             {

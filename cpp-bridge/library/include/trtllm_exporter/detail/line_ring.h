@@ -36,7 +36,7 @@ public:
         return mSize;
     }
 
-    /// Returns how many lines were dropped: older ones, or this one if it is longer than the buffer.
+    /// Returns how many lines were dropped: older lines, or the new line if it is longer than the buffer.
     std::size_t push(std::string_view line)
     {
         if (line.size() >= mSize)
@@ -57,7 +57,7 @@ public:
         return lost;
     }
 
-    /// Moves whole lines to the end of `to`: at most `maxBytes` bytes, or one longer line.
+    /// Moves whole lines to the end of `to`: lines of at most `maxBytes` bytes together, or one longer line.
     void take(std::string& to, std::size_t maxBytes)
     {
         auto length = std::min(maxBytes, mUsed);

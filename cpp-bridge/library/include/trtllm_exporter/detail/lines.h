@@ -21,7 +21,7 @@ inline namespace development
 namespace detail
 {
 
-/// `"hello":{…}`: who publishes.
+/// The member `"hello":{…}`, which says who publishes.
 inline std::string helloOf(EngineName const& name, std::map<std::string, std::string> const& config)
 {
     Json hello;

@@ -1,5 +1,5 @@
-// The members of TensorRT-LLM's statistics structs in all releases: the one list, from which publisher.h writes JSON
-// and the bridge fills its shared structs. To add a member, add it here and to the shared struct in src/ffi.rs. A
+// The list of all members of TensorRT-LLM's statistics structs in all releases. publisher.h uses it to write JSON, and
+// the bridge uses it to fill its shared structs. To add a member, add it here and to the shared struct in src/ffi.rs. A
 // member that a release does not have is skipped. No `#pragma once`: each user includes this list and expands it.
 
 // V(name, field): a value. N(name, field, Struct): a nested struct, or an optional one. T(name, field): text. `name` is

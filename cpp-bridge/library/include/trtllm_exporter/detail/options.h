@@ -46,7 +46,7 @@ struct EngineName
     /// No name is chosen. The exporter uses this model name and the lowest free version.
     EngineName() = default;
 
-    /// A chosen name. The exporter closes a second connection with the same name.
+    /// A name that somebody chose. The exporter closes a second connection with the same name.
     explicit EngineName(std::string chosenModel, std::string chosenVersion = "1")
         : model(std::move(chosenModel))
         , version(std::move(chosenVersion))
@@ -54,8 +54,8 @@ struct EngineName
     {
     }
 
-    /// The name of the engine's folder, without chosen version: "/models/llama/1" and "/models/llama/fp8/2-gpu" are
-    /// "llama". Folder names that say how an engine was built are skipped.
+    /// The name of the engine's folder, without a chosen version. "/models/llama/1" and "/models/llama/fp8/2-gpu" both
+    /// give "llama", because folder names that only say how an engine was built are skipped.
     [[nodiscard]] static EngineName ofEngine(std::string_view directory)
     {
         EngineName name;
@@ -86,8 +86,8 @@ struct EngineName
     bool derived = true;
 
 private:
-    /// "1", "2-gpu", "tp2pp2", "fp8", "7B", "engines": the rest without digits and punctuation is one of these words. The
-    /// Python package has the same list.
+    /// True for names like "1", "2-gpu", "tp2pp2", "fp8", "7B" and "engines": without digits and punctuation, the rest is
+    /// one of the words below. The Python package has the same list.
     static bool saysHowItWasBuilt(std::string_view folder)
     {
         std::string letters;

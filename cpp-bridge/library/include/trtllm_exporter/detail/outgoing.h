@@ -1,6 +1,6 @@
 #pragma once
 
-// The lines that a publisher has given to the kernel, until the exporter has read them.
+// Lines that a publisher has given to the kernel and that the exporter has not read yet.
 
 #include <algorithm>
 #include <cerrno>
@@ -19,8 +19,8 @@ inline namespace development
 namespace detail
 {
 
-/// Whole lines: those that are in the socket, and those that are not sent yet. An exporter may end before it has read what
-/// is in its socket; the next one gets these lines again.
+/// Whole lines: lines in the socket, followed by lines that are not sent yet. An exporter may end before it has read the
+/// lines in its socket. They are then sent again to the next exporter.
 class Outgoing
 {
 public:
@@ -29,13 +29,13 @@ public:
         return mSent == mText.size();
     }
 
-    /// Lines are added at its end.
+    /// New lines are appended to this text.
     std::string& text()
     {
         return mText;
     }
 
-    /// Sends what the socket takes. Returns false if it is full or closed; errno says which.
+    /// Sends as much as fits into the socket. Returns false if it is full or closed; errno says which.
     bool send(int socket)
     {
         auto const sent = ::send(socket, mText.data() + mSent, mText.size() - mSent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -44,7 +44,8 @@ public:
         return sent >= 0;
     }
 
-    /// Forgets the lines that the exporter has read. The kernel counts its own structures too, so a few more are kept.
+    /// Removes the lines that the exporter has read. The kernel's count of unread bytes includes its own structures, so
+    /// a few more lines are kept.
     void forgetWhatWasRead(int socket)
     {
         int unread = 0;
@@ -57,13 +58,13 @@ public:
         }
     }
 
-    /// After this, the lines that the exporter left unread, or got only in part, are not sent yet.
+    /// Marks lines as not sent that the exporter did not read, or received only in part.
     void disconnected(int socket)
     {
         int error = 0;
         socklen_t size = sizeof(error);
         ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
-        // A reset says that something is unread.
+        // A reset means that some lines were not read.
         if (error != ECONNRESET && !mReset)
         {
             forget(mSent);
@@ -73,7 +74,7 @@ public:
     }
 
 private:
-    /// Removes the whole lines of the first `bytes`.
+    /// Removes the whole lines within the first `bytes` bytes.
     void forget(std::size_t bytes)
     {
         auto const lines = std::string_view(mText).substr(0, bytes).rfind('\n') + 1;

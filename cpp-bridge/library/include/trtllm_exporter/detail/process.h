@@ -19,7 +19,7 @@ inline namespace development
 namespace detail
 {
 
-/// A set of at most 64 values without locks, for the child of a fork. The value 0 means an empty place.
+/// A lock-free set of at most 64 values, usable in the child of a fork. The value 0 marks an empty place.
 template <class Value>
 class Places
 {
@@ -29,7 +29,7 @@ public:
         exchange(Value{}, value);
     }
 
-    /// Removes one of equal values.
+    /// Removes one value. If it is in the set several times, the others stay.
     void remove(Value value) noexcept
     {
         exchange(value, Value{});

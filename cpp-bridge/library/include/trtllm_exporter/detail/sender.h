@@ -33,8 +33,8 @@ inline namespace development
 namespace detail
 {
 
-/// The buffer, and the thread that sends it to the socket. The thread starts with the first record, because a worker
-/// rank has none: a connection of its own would look like one more engine.
+/// The buffer, and the thread that sends it to the socket. The thread starts with the first record. A worker rank has
+/// no records, and a connection of its own would look like one more engine.
 class Sender
 {
 public:
@@ -98,7 +98,7 @@ public:
         return done;
     }
 
-    /// Why the exporter is not reached. Empty if it is.
+    /// Why the exporter cannot be reached. Empty if it can.
     [[nodiscard]] std::string error()
     {
         std::lock_guard const lock(mMutex);
@@ -243,8 +243,8 @@ private:
         return true;
     }
 
-    /// False if the exporter closes the connection because of the hello line. Waits for that only if the exporter closed
-    /// the previous connection soon, because records sent to a refused connection are lost.
+    /// Returns false if the exporter closes the connection because of the hello line. Waits for that only if the
+    /// exporter closed the previous connection early, because records sent to a refused connection are lost.
     bool accepted()
     {
         std::unique_lock lock(mMutex);
@@ -301,7 +301,7 @@ private:
             disconnect();
             return;
         }
-        // A new connection gets a second to send the backlog before this counts as a slow exporter.
+        // A new connection has one second to send the backlog. Only then does the exporter count as slow.
         if (mDropping.load(std::memory_order_relaxed) && !mOut.empty()
             && Clock::now() - mConnectedAt > std::chrono::seconds(1))
         {

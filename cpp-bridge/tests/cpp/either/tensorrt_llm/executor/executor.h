@@ -1,6 +1,6 @@
 #pragma once
 
-// As much of the Executor as the bridge's own header needs.
+// The part of the Executor that the bridge's own header needs.
 
 #include "tensorrt_llm/executor/types.h"
 
