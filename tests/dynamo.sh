@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the TensorRT-LLM worker of NVIDIA Dynamo from PyPI with the exporter, and compares the numbers. Needs the network at first.
+# Runs the TensorRT-LLM worker of NVIDIA Dynamo from PyPI with the exporter, and compares the numbers. The first run needs the network.
 #   tests/dynamo.sh [ARGUMENT of dynamo_worker.py...]
-# There is no GPU: tests/judges/dynamo/standin takes the place of TensorRT-LLM and PyTorch. Everything else is Dynamo's own code: worker, frontend,
-# publisher of statistics and metrics endpoint. DYNAMO=VERSION selects another release. It stays in target/tools/dynamo-VERSION.
+# There is no GPU: tests/judges/dynamo/standin replaces TensorRT-LLM and PyTorch. Everything else is Dynamo's own code: worker, frontend,
+# publisher of statistics and metrics endpoint. DYNAMO=VERSION selects another release. It is kept in target/tools/dynamo-VERSION.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=${DYNAMO:-1.6.1}

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154  # the variables of dry-run.sh and image_checks.sh
-# How each artefact of a release is installed, scraped and removed. Sourced by deploy/release/dry-run.sh.
+# Installs, scrapes and removes each artefact of a release. Sourced by deploy/release/dry-run.sh.
 
-stop() { # PROCESS: with SIGTERM, and it must end with code 0
+stop() { # PROCESS: sends SIGTERM; the process must end with code 0
   local code=0
   kill "$1" 2>/dev/null || true
   wait "$1" || code=$?
@@ -25,7 +25,8 @@ scraped() { # MODEL COMMAND...
 }
 files_of() { find "$1" -xdev ! -path '*/proc/*' ! -path '*/dev/*' ! -path '*/sys/*' | LC_ALL=C sort; }
 
-# A root without a package manager's database of ours: the stand-in of the base image. It has glibc and nothing that builds.
+# Unpacks the base image as a root file system. It has glibc and no build tools, and its package manager does not know the
+# exporter.
 bare_root() {
   [ -d "$work/bare" ] || { # skopeo takes a tag or a digest, not both
     skopeo copy -q --override-arch "$architecture" "docker://$(sed -E 's/:[^:/@]+@/@/' <<<"$BASE")" "oci:$work/base:bare" && umoci unpack --image "$work/base:bare" "$work/bare" >/dev/null 2>&1
@@ -41,12 +42,12 @@ tarball() {
   rm -f "$root"/run/trtllm-exporter/*
   files_of "$root" | diff "$work/before" - && echo "removed without a trace"
 }
-package() { # in a booted systemd, with upgrade and removal
+package() { # installs, upgrades and removes it in a booted systemd
   LIMIT=600 PAGE=$work/page "$repo/tests/deploy/run_systemd.sh" "$1" "${DEBIAN:-$work/debian}" >"$work/systemd" || { cat "$work/systemd"; return 1; }
   grep -E '^(after-install|exposure|remove|left)' "$work/systemd"
   echo "scraped $(grep -vc '^#' "$work/page") series"
 }
-library() { # the example servers are built against it, and one serves its own page
+library() { # builds the example servers with it, and scrapes the page of one of them
   local prefix=$work/library/${1##*/}
   mkdir "$work/library" && tar -xzf "$1" -C "$work/library" || return 1
   prefix=${prefix%.tar.gz}
@@ -63,7 +64,7 @@ library() { # the example servers are built against it, and one serves its own p
   done
   rm -r "$work/library" "$work/examples"
 }
-wheel() { # publishes to the exporter of the release
+wheel() { # installs it; its demo publishes to the exporter of the release
   local socket=$work/wheel.sock publisher code=0
   python3 -m venv --without-pip "$work/venv" && files_of "$work/venv" >"$work/before" || return 1
   python3 -m pip --python "$work/venv" install --quiet --disable-pip-version-check --no-index --no-compile "$1" || return 1
@@ -74,7 +75,7 @@ wheel() { # publishes to the exporter of the release
   python3 -m pip --python "$work/venv" uninstall --quiet --yes trtllm-exporter-publisher || return 1
   files_of "$work/venv" | diff "$work/before" - && echo "removed without a trace"
 }
-image() { # pushed, pulled, run without root and without write access
+image() { # pushes it, pulls it, and runs it without root and without write access
   local reference="docker://$registry/trtllm-exporter:$version" each
   "$repo/deploy/release/image.sh" "$folder" "$registry/trtllm-exporter" "${architectures[@]}" || return 1
   for each in "${architectures[@]}"; do
@@ -82,7 +83,7 @@ image() { # pushed, pulled, run without root and without write access
     [ "$checked" = "$each" ] || { echo "the index has the image for $checked as that for $each"; return 1; }
   done
 }
-chart() { # pushed, pulled by its name, rendered with the digest of the image
+chart() { # pushes it, pulls it by its name, and renders it with the digest of the image
   local digest
   digest=$(cat "$folder/image-digest")
   "$repo/deploy/release/push-chart.sh" "$folder" "$registry/charts" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }

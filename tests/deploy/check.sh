@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Checks deploy/, docs/ and examples/. Prints one line per check.
 #   check.sh                     needs python3; uses promtool and systemd-analyze if they are installed
-#   check.sh --all               adds the validators from PyPI, in a temporary folder, and with --binary and root the image
-#   check.sh --binary PATH       adds: check-config, the flags in deploy/, the metrics of rules and dashboards, the tables of migration.md
-#   check.sh --fleet FOLDER      adds: a one-minute incident of a simulated fleet; FOLDER has trtllm-exporter and libnvml_standin.so
+#   check.sh --all               also runs the validators from PyPI, in a temporary folder; with --binary and root, also checks the image
+#   check.sh --binary PATH       also checks: check-config, the flags in deploy/, the metrics of rules and dashboards, the tables of migration.md
+#   check.sh --fleet FOLDER      also plays a one-minute incident in a simulated fleet; FOLDER has trtllm-exporter and libnvml_standin.so
 # PROMTOOL=PATH selects another promtool. Exit code 1 if a check fails. A check that cannot run prints the reason and is skipped;
-# with CI=true, that is a failure. The seconds are those since the start.
+# with CI=true, it fails. The printed seconds count from the start.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -29,7 +29,7 @@ check() { # NAME COMMAND...: passes if the command succeeds; prints its output i
   "$@" >"$work/out" 2>&1
   report "$name" $? "$work/out"
 }
-start() { # NAME COMMAND...: a check that mostly waits; it runs beside the others, and `finish` prints its line
+start() { # NAME COMMAND...: a check that mostly waits; it runs in parallel with the others, and `finish` prints its result
   local name=$1; shift
   "$@" >"$work/out.${#started[@]}" 2>&1 &
   started+=($!) names+=("$name")
@@ -59,13 +59,13 @@ quiet() { # COMMAND...: succeeds if the command succeeds and prints nothing
   if "$@" >"$work/quiet" 2>&1 && [ ! -s "$work/quiet" ]; then return 0; fi
   cat "$work/quiet"; return 1
 }
-unit_is_silent() { # verify succeeds and prints unknown keys; the binary need not be installed here
+unit_is_silent() { # systemd-analyze verify succeeds although it prints unknown keys; the binary need not be installed here
   sed 's#^ExecStart=.*#ExecStart=/bin/true#' deploy/systemd/trtllm-exporter.service >"$work/trtllm-exporter.service"
   cp deploy/systemd/*.socket "$work/"
   quiet systemd-analyze verify --man=no "$work"/trtllm-exporter{.service,.socket,-ingest.socket}
 }
 unit_is_hardened() { systemd-analyze security --no-pager --offline=true --threshold=15 "$work/trtllm-exporter.service"; }
-no_private_names() { # paths of a build machine, and names of registries; not the public base image and GKE's own path
+no_private_names() { # finds paths of a build machine and names of registries, except the public base image and GKE's own path
   ! grep -rnE '/(root|home|work)/[a-z]|[a-z0-9-]+\.(io|com|dev)/[a-z0-9./-]+:[a-z0-9.]|localhost:5000' deploy examples \
     --include='*' --exclude-dir=__pycache__ | grep -vE 'gcr\.io/distroless/|/home/kubernetes/bin/nvidia'
 }
@@ -73,7 +73,7 @@ no_private_names() { # paths of a build machine, and names of registries; not th
 [ -z "$fleet" ] || start "dashboards and alerts: an incident of a simulated fleet" env PREBUILT="$fleet" tests/deploy/fleet.sh short
 start "Alertmanager: routes and inhibition" python3 tests/judges/alertmanager.py
 start "Python publisher: its tests" python3 -W ignore::ResourceWarning -m unittest discover -s examples/python/tests
-names_are_on_the_page() { # of a busy simulated engine
+names_are_on_the_page() { # writes the page of a busy simulated engine
   python3 tests/judges/busy_page.py "$binary" "$work/page" &&
     python3 tests/judges/expressions.py names "$work/page" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/*.json
 }
@@ -81,7 +81,7 @@ if [ -n "$binary" ]; then
   start "names: metrics in use are on the page" names_are_on_the_page
   start "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/judges/migration.py "$binary"
 fi
-# The script prints a line per check; here they are one check.
+# The script prints a line per check; here all of them count as one check.
 start "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
 check "no machine paths, no registry names" no_private_names
 promql=(); ! have "$promtool" || promql=(--promtool "$promtool")
@@ -89,10 +89,10 @@ check "docs: links, metric names, queries, command lines" python3 tests/judges/d
 if have "$promtool"; then
   version=$("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
   check "alerts: rules (promtool $version)" alerts "$promtool" check rules recording.yml alerts.yml alerts-gpu.yml
-  # Each file separately: promtool reads several one after the other.
+  # Checks each file separately, because promtool reads several files one after the other.
   unit_tests() { printf '%s\n' {healthy,recording,verdict,alerts-engine,alerts-disagg,alerts,alerts-gpu}_test.yml | xargs -P "$(nproc)" -I{} "$promtool" test rules {}; }
   check "alerts: unit tests" alerts unit_tests
-    promtool3=$repo/target/tools/prometheus3/usr/bin/promtool  # where tests/run puts it
+    promtool3=$repo/target/tools/prometheus3/usr/bin/promtool  # tests/run installs it there
   case $version in 2.*) ;; *) promtool3=$promtool ;; esac
   if have "$promtool3"; then check "alerts: unit tests with native histograms" alerts "$promtool3" test rules native_test.yml
   else skip "alerts: unit tests with native histograms" "promtool $version cannot write them; use 3 or newer"; fi
@@ -118,7 +118,7 @@ if have systemd-analyze; then
 else
   skip "systemd unit" "systemd-analyze is not installed (apt-get install systemd)"
 fi
-# The parts of cpp-bridge/tests/hosts/run.sh are read with it.
+# shellcheck reads the files that cpp-bridge/tests/hosts/run.sh sources together with it.
 shell_scripts() { git ls-files '*.sh' .ci tests/run deploy/package/{postinst,prerm,postrm} ':!cpp-bridge/tests/hosts/[!r]*' | xargs shellcheck -x -P SCRIPTDIR; }
 actionlint=$repo/target/tools/actionlint
 [ -x "$actionlint" ] || actionlint=actionlint
@@ -130,7 +130,7 @@ if have shellcheck; then check "shell scripts" shell_scripts; else skip "shell s
 
 if [ -n "$binary" ]; then
   check "examples/config.yaml by check-config" "$binary" check-config examples/config.yaml
-  arguments_are_known() { # the flags in the manifest and the defaults, without those of trtllm-serve and systemctl
+  arguments_are_known() { # the flags in the manifest and the defaults file, without the flags of trtllm-serve and systemctl
     local flag help missing=0
     help=$("$binary" help) || return 1
     for flag in $(grep -ohE -- '--[a-z]+(\.[a-z-]+)?[= ]' deploy/kubernetes/sidecar-trtllm-serve.yaml deploy/systemd/trtllm-exporter.default |

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Plays an incident to a simulated fleet: three engines, eight GPUs of the stand-in NVML, a real Prometheus and Alertmanager. See incident.py.
-#   run.sh            the whole incident with Prometheus 2, Prometheus 3, and Prometheus 3 with native histograms only; 16 minutes
-#   run.sh draw       three faults with Prometheus 3, for 3 and for 200 engines, and the pictures of the dashboards in docs/images; 8 minutes
-#   run.sh short      one short incident with the installed Prometheus
-# Builds the exporter unless PREBUILT=FOLDER has it. Prometheus 3 is the one that tests/run has put into target/tools, or PROMETHEUS3=PATH.
+# Plays incidents to a simulated fleet: three engines, eight GPUs of the stand-in NVML, a real Prometheus and Alertmanager. See incident.py.
+#   fleet.sh            all incidents with Prometheus 2, Prometheus 3, and Prometheus 3 with native histograms only; 16 minutes
+#   fleet.sh draw       three faults with Prometheus 3, for 3 and for 200 engines, and the pictures of the dashboards in docs/images; 8 minutes
+#   fleet.sh short      one short incident with the installed Prometheus
+# Builds the exporter unless it is in PREBUILT=FOLDER. Uses the Prometheus 3 that tests/run installed in target/tools, or PROMETHEUS3=PATH.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export PYTHONDONTWRITEBYTECODE=1

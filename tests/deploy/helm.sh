@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154  # the variables of kubernetes.sh
-# The checks of the Helm chart: lint, templates of each mode for three versions of Kubernetes, the schema of the values, the sidecar's
-# patches, OpenShift's constraint and GKE's values. Sourced by kubernetes.sh.
+# The checks of the Helm chart: lint, the templates of each mode for three versions of Kubernetes, the schema of the values, the
+# sidecar's patches, OpenShift's constraint and the values for GKE. Sourced by kubernetes.sh.
 versions=(1.28.0 1.32.0 1.35.0)
 image=(--set image.repository=example/trtllm-exporter)
 operator=(--api-versions monitoring.coreos.com/v1)
@@ -45,7 +45,7 @@ lint() {
 }
 check "chart: helm lint ($("$helm" version --short 2>/dev/null), ${#modes[@]} modes, Kubernetes ${versions[*]})" lint
 
-render_mode() { # MODE: known fields with and without the operator, and Pod Security
+render_mode() { # MODE: checks for unknown fields with and without the operator, and Pod Security
   mode "$1"
   for version in "${versions[@]}"; do
     template "$version" "$work/$1-$version.yaml" "${operator[@]}" "${values[@]}" || return 1
@@ -63,7 +63,7 @@ render_mode() { # MODE: known fields with and without the operator, and Pod Secu
 }
 for name in "${modes[@]}"; do check "chart: mode $name" render_mode "$name"; done
 
-values_are_checked() { # each wrong value is refused with a message that names it
+values_are_checked() { # each invalid value is refused with a message that names it
   local wrong=0
   no() { refused "$1" "$helm" template t "$chart" --kube-version 1.32.0 "${image[@]}" --set "$2" || wrong=1; }
   no "additional properties 'gpuNode' not allowed" gpuNode.enabled=true
@@ -87,14 +87,14 @@ values_are_checked() { # each wrong value is refused with a message that names i
   no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.basicAuth.username.name=scrape
   no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.authorization.credentials.name=token
   refused "chart requires kubeVersion" "$helm" template t "$chart" --kube-version 1.26.0 || wrong=1
-  # What a user forgets first. The command of docs/kubernetes.md, copied as it is, has the same placeholder.
+  # The most likely mistake: a user copies the command of docs/kubernetes.md and leaves its placeholder.
   refused 'image.repository is "YOUR-REGISTRY/trtllm-exporter", which is not an image; build the image and push it' \
     "$helm" template t "$chart" --kube-version 1.32.0 || wrong=1
   return $wrong
 }
 check "chart: wrong values are refused with a message" values_are_checked
 
-# Prometheus sends the password to the namespaces of the model servers only, or there is no sidecar to send it to.
+# Prometheus sends the password only to the namespaces of the model servers. If the sidecar is disabled, there is no pod to send it to.
 password_stays_in_its_namespaces() {
   local auth=(--set monitoring.basicAuth.username.name=scrape)
   template 1.32.0 "$work/auth.yaml" "${operator[@]}" "${auth[@]}" --set 'monitoring.sidecarNamespaces={llama}' || return 1
@@ -113,8 +113,8 @@ image_is_that_of_the_values() {
 }
 check "chart: the image by tag and by digest" image_is_that_of_the_values
 
-# The constraint refuses what names a user. With OpenShift's API, the chart names none; without it, the same values must be refused,
-# or the judge would accept everything.
+# The constraint refuses manifests that name a user. With OpenShift's API, the chart names none. Without it, the same values must be
+# refused; this shows that the judge does not accept everything.
 openshift_admits_the_pods() {
   local name as
   for name in gpu-nodes standalone all all-tls all-web-config; do
@@ -128,7 +128,7 @@ openshift_admits_the_pods() {
   done
   refused "privileged is not allowed" "$manifests" openshift "$work/gpu-nodes-pods-1.32.0.yaml" || return 1
   refused "volume pod-resources: this kind is not allowed" "$manifests" openshift "$work/gpu-nodes-pods-1.32.0.yaml" || return 1
-  # A patched server that names no user of its own.
+  # A patched server, which does not name a user itself.
   sed '/runAsUser\|runAsGroup\|fsGroup/d' "$bases/example/server.yaml" >"$work/server.yaml"
   template 1.32.0 "$work/openshift.yaml" --set openshift=always --set sidecar.patches.socket.container=trtllm-serve || return 1
   for name in trtllm-serve socket; do
@@ -186,7 +186,7 @@ bases_are_generated() {
 }
 check "kustomize: the bases are those of the chart" bases_are_generated
 
-# As "kubectl patch deployment llama --patch-file" does.
+# Does what "kubectl patch deployment llama --patch-file" does.
 patches_fit() {
   local version
   for version in "${versions[@]}"; do
@@ -197,7 +197,7 @@ patches_fit() {
   done
   if grep -q 'initContainers' "$work/patched-1.28.0.yaml"; then echo "1.28 has no native sidecars"; return 1; fi
   grep -q 'restartPolicy: Always' "$work/patched-1.32.0.yaml" || { echo "1.32 has native sidecars"; return 1; }
-  # The socket is in both containers.
+  # The patch mounts the socket in both containers.
   template 1.32.0 "$work/socket.yaml" --set sidecar.patches.socket.container=trtllm-serve || return 1
   "$manifests" data trtllm-exporter-sidecar socket.yaml "$work/socket.yaml" >"$work/patch.yaml" || return 1
   "$manifests" patch "$bases/example/server.yaml" "$work/patch.yaml" >"$work/patched-socket.yaml" || return 1
@@ -206,7 +206,8 @@ patches_fit() {
 }
 check "chart: the sidecar's patches fit a Deployment" patches_fit
 
-# The command of docs/kubernetes.md. "own" stands before the exporter, so a removal by position would hit it.
+# Tests the removal command of docs/kubernetes.md. The container "own" precedes the exporter, so a removal by position
+# would remove it.
 removal_keeps_other_containers() {
   sed -n "s/^kubectl patch deployment llama --patch '\(.*delete.*\)'$/\1/p" docs/kubernetes.md >"$work/removal.yaml"
   [ -s "$work/removal.yaml" ] || { echo "docs/kubernetes.md has no command that removes the exporter"; return 1; }
@@ -219,7 +220,7 @@ removal_keeps_other_containers() {
 }
 check "chart: the documented removal takes only the exporter" removal_keeps_other_containers
 
-# A chart of a user that depends on this one and includes the sidecar.
+# A user's chart that depends on this one and includes the sidecar.
 users_chart() {
   mkdir -p "$work/user/templates" "$work/user/charts" && cp -rL "$chart" "$work/user/charts/" || return 1
   printf 'apiVersion: v2\nname: user\nversion: 1.0.0\n' >"$work/user/Chart.yaml"
@@ -248,7 +249,7 @@ YAML
 }
 check "chart: a user's chart includes the sidecar" users_chart
 
-packaged() { # a package has no links, so it works without the repository
+packaged() { # a package contains no links, so it must work without the repository
   local name
   "$helm" package "$chart" --destination "$work" || return 1
   for name in recording alerts alerts-gpu; do
@@ -257,7 +258,7 @@ packaged() { # a package has no links, so it works without the repository
 }
 check "chart: helm package" packaged
 
-# The chart of the picker is in its Go module.
+# The Go module of the endpoint picker contains its chart.
 pickers_chart() {
   local module
   module=$(cd "$here/../go/manifests" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api-inference-extension) || return 1

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034  # checked is read by the scripts
-# Functions of the scripts that build images and run them. They source this file. It sets repo, the checkout, and work, a temporary
-# folder that is removed at the end.
+# Functions for the scripts that build and run images, which source this file. It sets two variables: repo, the checkout, and work,
+# a temporary folder that is removed at the end.
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 need() { # TOOL...: skips the script if one is missing
@@ -29,8 +29,8 @@ use_own_storage() {
   printf '[storage]\ndriver = "vfs"\ngraphroot = "%s"\nrunroot = "%s"\n' "$work/store" "$work/run" >"$CONTAINERS_STORAGE_CONF"
 }
 
-# A registry on this machine. Sets registry. Its certificate is trusted by this script only: without TLS, buildah needs other flags
-# than for a public registry.
+# Starts a registry on this machine and sets the variable registry. Only this script trusts its certificate. Without TLS, buildah
+# would need other flags than for a public registry.
 start_registry() {
   registry=127.0.0.1:$(python3 "$repo/tests/judges/free_port.py")
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=registry -addext subjectAltName=IP:127.0.0.1 -days 1 \
@@ -48,15 +48,16 @@ CONFIGURATION
   cat "$work/registry.log"; return 1
 }
 
-# Pushes a stand-in for distroless's cc-debian12:nonroot to the registry, which this machine may not reach, and sets BASE. It has the
-# same packages of Debian, from the mirror of this machine, and the same user. BASE=IMAGE in the environment is used instead.
+# Builds a stand-in for distroless's cc-debian12:nonroot, which may be unreachable, pushes it to the registry, and sets BASE. It has
+# the same Debian packages, from this machine's mirror, and the same user. If BASE=IMAGE is set in the environment, that image is
+# used instead.
 provide_base() { # ARCHITECTURE...
   [ -z "${BASE:-}" ] || return 0
   local architecture mirror root options=() package
   local packages=(base-files ca-certificates gcc-12-base libc6 libgcc-s1 libgomp1 libssl3 libstdc++6 media-types netbase tzdata)
   # shellcheck disable=SC2016 # a placeholder of apt, not of the shell
   mirror=$(apt-get indextargets --format '$(SITE)' | head -n 1)
-  export BASE=$registry/stand-in/cc-debian12:nonroot # and the digest, as in release.yml
+  export BASE=$registry/stand-in/cc-debian12:nonroot # and the digest, like release.yml
   buildah manifest create base >/dev/null
   for architecture in "$@"; do
     root=$work/base-$architecture
@@ -69,7 +70,7 @@ provide_base() { # ARCHITECTURE...
       cat "$work/log"; return 1
     fi
     for package in "$root"/debs/*.deb; do dpkg-deb --extract "$package" "$root/root"; done
-    # As ca-certificates does when it is installed. The rest is what distroless leaves out.
+    # What the installation of ca-certificates does. The rest is removed because distroless does not have it.
     find "$root/root/usr/share/ca-certificates" -name '*.crt' -print0 | LC_ALL=C sort -z | xargs -0 cat >"$root/root/etc/ssl/certs/ca-certificates.crt"
     rm -rf "$root/root"/usr/{sbin,bin} "$root/root"/usr/share/{ca-certificates,lintian,perl5,man} "$root/root"/usr/lib/*-linux-gnu/{gconv,engines-3,ossl-modules} "$root/root/usr/share/doc"/*/changelog*
     ln -sfn /run "$root/root/var/run"
@@ -84,7 +85,7 @@ provide_base() { # ARCHITECTURE...
   BASE+=@$(cat "$work/base-digest")
 }
 
-architecture_of() { # BINARY: the machine of an ELF file is the number in its bytes 18 and 19
+architecture_of() { # BINARY: bytes 18 and 19 of an ELF file identify its architecture
   case $(od -An -tu2 -j18 -N2 "$1" | tr -d ' ') in
     62) echo amd64 ;;
     183) echo arm64 ;;
@@ -92,9 +93,8 @@ architecture_of() { # BINARY: the machine of an ELF file is the number in its by
   esac
 }
 
-# Runs an image with a read-only root, no capability and uid 65532. Scrapes it, and stops it with SIGTERM. Leaves the page in
-# $work/page, the architecture in $checked and the unpacked image in $bundle/rootfs. The image must name the architecture of its program. An emulator runs the program of
-# another architecture.
+# Runs an image with a read-only root, no capabilities and uid 65532. Scrapes it, and stops it with SIGTERM. Leaves the page in $work/page, the architecture in $checked
+# and the unpacked image in $bundle/rootfs. The image must name the architecture of its program. A program for another architecture runs in an emulator.
 check_image() { # FOLDER:TAG [ARGUMENT...]      FOLDER is an OCI layout; the arguments are those of the exporter
   local image=$1 shells size architecture named cpu emulator="" port runner code began took packed
   shift
@@ -138,7 +138,7 @@ linux.pop("resources", None)
 config["mounts"] = [mount for mount in config["mounts"] if mount["type"] != "cgroup"]
 config["mounts"].append({"destination": "/run/trtllm-exporter", "type": "tmpfs", "source": "tmpfs",
                          "options": ["nosuid", "nodev", "mode=0770", "uid=65532", "gid=65532"]})
-if emulator:  # it is a static program, and runs the image's own loader and libraries
+if emulator:  # the emulator is a static program, and runs the image's own loader and libraries
     process["args"].insert(0, "/emulator")
     config["mounts"].append({"destination": "/emulator", "type": "bind", "source": emulator, "options": ["bind", "ro"]})
 linux["namespaces"] = [space for space in linux["namespaces"] if space["type"] != "network"]  # the host can scrape it
@@ -149,7 +149,7 @@ PYTHON
   runc --root "$work/runc" run --bundle "$bundle" "$container" </dev/null >"$work/log" 2>&1 & runner=$!
   for _ in $(seq 150); do
     if curl -fsS -o "$work/page" "http://127.0.0.1:$port/metrics" 2>/dev/null; then
-      # A simulated engine must work, too: that is the C++ code.
+      # A simulated engine must work too, because it is the C++ code.
       case " $* " in *" --source=sim: "*) ;; *) break ;; esac
       ! grep -q '^nv_trt_llm_iterations_total{.*} [1-9]' "$work/page" || break
     fi

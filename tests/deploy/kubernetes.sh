@@ -4,8 +4,8 @@
 #   kubernetes.sh                  uses helm and kustomize (or kubectl) if they are installed
 #   kubernetes.sh --build-tools    builds Helm and kustomize from their Go modules into target/tools first
 #   kubernetes.sh --binary PATH    adds: the exporter starts with the arguments of each manifest
-# Exit code 1 if a check fails, 77 if Go is missing. With CI=true, a check that cannot run is a failure, but for those of Helm and
-# kustomize: they take minutes to compile, so only --build-tools demands them.
+# Exit code 1 if a check fails, 77 if Go is missing. With CI=true, a check that cannot run counts as failed. Exceptions are the
+# checks with Helm and kustomize: both take minutes to compile, so they are required only with --build-tools.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -46,7 +46,7 @@ has_args() { # FILE LINE: a container has exactly these arguments, with tabs bet
   grep -qxF -- "$2" <<<"$lines" || { echo "no container with $2:"; echo "$lines"; return 1; }
 }
 
-# tests/run chooses a Go that is new enough.
+# tests/run selects a Go that is new enough.
 go=${TRTLLM_TEST_GO:-go}
 command -v "$go" >/dev/null || { echo "Go is not installed"; exit 77; }
 go_build() { # FOLDER PACKAGE OUT
@@ -66,7 +66,7 @@ examples=(deploy/kubernetes/*.yaml deploy/kubernetes/autoscaling/*.yaml deploy/k
 check "examples: known fields and types" "$manifests" decode "${examples[@]}"
 check "examples: Pod Security restricted" "$manifests" restricted deploy/kubernetes/*.yaml deploy/kubernetes/gateway/inferencepool.yaml
 
-versions_agree() { # of the chart, of the images in manifests, and of Cargo.toml
+versions_agree() { # compares the version of the chart, of the images in manifests, and of Cargo.toml
   local version
   version=$(sed -n '0,/^version = "\(.*\)"/s//\1/p' Cargo.toml)
   if ! grep -qx "version: $version" $chart/Chart.yaml || ! grep -qx "appVersion: \"$version\"" $chart/Chart.yaml; then
@@ -77,7 +77,7 @@ versions_agree() { # of the chart, of the images in manifests, and of Cargo.toml
 }
 check "versions are that of Cargo.toml" versions_agree
 
-# The same files with an error must be refused, or the checks above cannot fail.
+# The same files with an error must be refused. This shows that the checks above can fail.
 planted() { # FILE EXPRESSION TEXT: sed makes the error; the message must have the text
   sed -e "$2" "$1" >"$work/planted.yaml"
   if cmp -s "$1" "$work/planted.yaml"; then echo "$1: $2 changes nothing"; return 1; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the image of BINARY with deploy/release/image.sh twice, compares both images, and runs one (check_image in image_checks.sh).
-# Needs root, and buildah, skopeo, umoci, runc, curl, openssl and docker-registry (apt), but no container engine. A BINARY of the other
-# architecture runs in an emulator (qemu-user-static).
+# Builds the image of BINARY with deploy/release/image.sh twice, compares both images, and runs one of them (check_image in
+# image_checks.sh). Needs root, and buildah, skopeo, umoci, runc, curl, openssl and docker-registry (apt), but no container engine. A
+# BINARY for another architecture runs in an emulator (qemu-user-static).
 # usage: run_image.sh BINARY [ARGUMENT...]      deploy/release/binary.sh has built BINARY; the arguments are those of the exporter
 # PAGE=FILE keeps the page. BASE=IMAGE uses another base image than the stand-in of image_checks.sh.
 set -euo pipefail

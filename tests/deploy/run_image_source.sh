@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds deploy/image/Containerfile, which compiles the exporter, and runs the image (check_image in image_checks.sh).
-# Its base image, rust:VERSION-bookworm, is not pulled. A stand-in with this name is built here: a small Debian with the compiler
-# and the tools that the build uses, and Rust by rustup in the same folders. It has fewer packages than the original.
+# Does not pull its base image, rust:VERSION-bookworm. Builds a stand-in with this name: a small Debian with the compiler, the
+# tools that the build uses, and Rust by rustup in the same folders. It has fewer packages than the original.
 # Needs root, and buildah, skopeo, umoci, runc, curl, openssl, docker-registry, debootstrap (apt) and rustup, but no container engine. Takes 12 minutes on 2 cores,
 # and 6 GiB in the folder of temporary files.      usage: run_image_source.sh [ARGUMENT...]      the arguments are those of the exporter
 set -euo pipefail
@@ -22,7 +22,7 @@ root=$work/base
 # shellcheck disable=SC2016 # a placeholder of apt, not of the shell
 mirror=$(apt-get indextargets --format '$(SITE)' | head -n 1)
 debootstrap --variant=minbase --include=ca-certificates,curl,dpkg-dev,g++,git,python3 bookworm "$root" "$mirror" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-# The authorities of this machine, and its registry of crates, if it has others.
+# Copies the CA certificates of this machine, and its configuration of cargo, which may name another registry of crates.
 cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 mkdir -p "$root"/usr/local/{cargo/bin,rustup}
 [ ! -e "${CARGO_HOME:-$HOME/.cargo}/config.toml" ] || cp "${CARGO_HOME:-$HOME/.cargo}/config.toml" "$root/usr/local/cargo/"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154  # the variables of kubernetes.sh
-# Starts the exporter with the arguments of each manifest, in folders of the test instead of the container's. Sourced by kubernetes.sh.
-starts() { # ARGUMENT...: the health page answers, and SIGTERM ends the exporter with code 0
+# Starts the exporter with the arguments of each manifest, but with folders of the test. Sourced by kubernetes.sh.
+starts() { # ARGUMENT...: the health page must answer, and SIGTERM must end the exporter with code 0
   local arguments=() argument daemon address code
   rm -f "$work/port"
   for argument in "$@"; do

@@ -6,16 +6,16 @@ exec >/root/results.txt 2>&1
 kind=$1
 unit=trtllm-exporter
 show() { systemctl show $unit -p "$1" --value; }
-within() { for _ in $(seq 100); do "$@" && return 0; sleep 0.1; done; return 1; } # COMMAND...: for at most 10 s
+within() { for _ in $(seq 100); do "$@" && return 0; sleep 0.1; done; return 1; } # COMMAND...: repeats the command for at most 10 s
 page() { curl -fsS --max-time 5 -o /root/page http://127.0.0.1:8002/metrics 2>/dev/null; }
 has() { page && grep -q "$1" /root/page; }
 is() { [ "$(show "$1")" = "$2" ]; }
 restarted() { is ActiveState active && [ "$(show NRestarts)" -gt "$1" ]; }
-publish() { # USER: a member of the group publishes one record
+publish() { # USER: publishes one record as this user, a member of the group
   setpriv --reuid="$1" --regid="$1" --init-groups curl -s --max-time 1 --unix-socket /run/trtllm-exporter/ingest.sock http://x/
   [ $? = 7 ] && echo refused || echo connected
 }
-files() { # all that a package could leave behind; not what dpkg, rpm, systemd and the journal write for themselves
+files() { # lists everything that a package could leave behind, without the files that dpkg, rpm, systemd and the journal write for themselves
   find /etc /usr /var /srv /opt /home -xdev ! -path '/var/log/*' ! -path '/var/lib/dpkg/*' ! -path '/var/lib/rpm*' ! -path '/var/cache/*' ! -path '/var/lib/systemd/*' \
     ! -path '/etc/systemd/system/check.service' ! -name 'passwd-' ! -name 'group-' ! -name 'shadow-' ! -name 'gshadow-' \
     ! -name 'subuid*' ! -name 'subgid*' ! -name '*.lock' ! -path '/var/tmp/*' | sort
@@ -31,7 +31,7 @@ remove_deb() {
   dpkg -r trtllm-exporter; echo "remove=$? active=$(show ActiveState) configuration=$(stat -c %n $configuration)"
   dpkg -P trtllm-exporter; echo "purge=$?"
 }
-# Dependencies are not checked: rpm does not know Debian's packages.
+# --nodeps, because rpm does not know Debian's packages.
 install_rpm() {
   rpm --install --nodeps /root/first.rpm; echo "install=$?"
   # An .rpm does not start its service. The preset decides whether it is enabled.
@@ -47,12 +47,13 @@ upgrade_rpm() {
 remove_rpm() {
   rpm --erase trtllm-exporter; echo "remove=$? active=$(show ActiveState) configuration=$(stat -c %n $configuration.rpmsave)"
   rm $configuration.rpmsave
-  # Packages of Fedora and RHEL keep their users.
+  # Like other packages of Fedora and RHEL, the package keeps its user.
   id -u trtllm-exporter && echo "user=kept"
   userdel trtllm-exporter; groupdel trtllm-exporter
 }
 if [ "$kind" = rpm ]; then
-  # As on RHEL, where no unit is enabled unless a preset names it. This one names the service only. RHEL also has this folder.
+  # Imitates RHEL, where a unit is enabled only if a preset names it. This preset names only the service. RHEL also has the
+  # second folder.
   mkdir -p /etc/systemd/system-preset /usr/share/licenses
   printf 'enable %s.service\ndisable *\n' $unit >/etc/systemd/system-preset/00-check.preset
 fi

@@ -1,4 +1,4 @@
-//! Sockets on which systemd listens: one for the page, and one on which engines publish.
+//! Sockets that systemd opens: one for the page, and one on which engines publish.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use crate::support;
 use crate::support::daemon::{Daemon, Launch};
 use crate::support::until;
 
-/// Listens on each path and becomes the daemon, as systemd does it.
+/// Listens on each path and then executes the daemon, as systemd does.
 const SYSTEMD: &str = "
 import os, socket, sys
 paths = sys.argv[1].split(',')
@@ -66,7 +66,7 @@ fn a_reload_closes_and_opens_a_socket_of_systemd() {
     std::fs::write(&file, entry("after")).unwrap();
     daemon.signal("HUP");
     daemon.until_logged(&["configuration reloaded"]);
-    // The source before it may still accept a connection.
+    // The previous source may still accept a connection.
     daemon.until(|page| {
         publish(&path, 1);
         let counted = |(series, _): &(String, f64)| series.starts_with("nv_trt_llm_iterations_total{model=\"after\"");

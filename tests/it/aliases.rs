@@ -1,5 +1,6 @@
-//! Every family of every name set (`--metrics.compat`) has the value of its original: a family of our own, in the unit of the
-//! other exporter, or a number that the engine has sent. A new family fails this test until it has a line here.
+//! Every family of every compatibility name set (`--metrics.compat`) has the value of its original. The original is one
+//! of our families, in the unit of the other exporter, or a number that the engine sent. A new family fails this test
+//! until it has an entry in the table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,29 +24,30 @@ use crate::support::page::{Page, name_of};
 mod dcgm;
 mod table;
 
-/// What a series of another exporter's name must be.
+/// The value that a series with another exporter's name must have.
 enum Original {
-    /// This many times the series of ours with these labels, added up.
+    /// The sum of our series with these labels, times this factor.
     Times(f64, &'static [Ours]),
-    /// One series of ours divided by another.
+    /// One of our series divided by another.
     Ratio(Ours, Ours),
-    /// A histogram of ours: sums, numbers and buckets, whose bounds are this many times ours.
+    /// One of our histograms. Its bounds and its sum are multiplied by this factor.
     Histogram(f64, &'static str),
-    /// A histogram of ours with other buckets: the sum, the number, and the buckets of these observations.
+    /// One of our histograms, with other buckets. The sum and the count are the same; the buckets are those of these
+    /// observations.
     Observations(&'static str, &'static [f64]),
-    /// A histogram of these observations. No family of ours has them.
+    /// A histogram of these observations, which no family of ours has.
     Values(&'static [f64]),
-    /// The engine or the server has sent this number, and no family of ours is as its name here.
+    /// A number that the engine or the server sent, and that no family of ours has in this form.
     Sent(f64),
 }
 
-/// A series of ours: its name, and labels that tell it from the others of its family.
+/// One of our series: its name, and the labels that distinguish it from the others of its family.
 type Ours = (&'static str, &'static [&'static str]);
 
-/// The other exporter's series: its name, and labels that tell it from the others of its family.
+/// The other exporter's series: its name, and the labels that distinguish it from the others of its family.
 type Alias = (&'static str, &'static [&'static str], Original);
 
-/// A record of an engine without sampling and with each value different from the others.
+/// A record of an engine whose statistics are not sampled. Each value differs from the others.
 fn record(iter: u64, base: u64) -> Value {
     let views = json!({"iterReusedBlocks": 31, "iterFullReusedBlocks": 21, "iterPartialReusedBlocks": 10, "iterMissedBlocks": 9,
         "iterGenAllocBlocks": 5, "iterOnboardBytes": 4096, "iterOffloadBytes": 8192, "iterIntraDeviceCopyBytes": 12288,
@@ -67,7 +69,7 @@ fn record(iter: u64, base: u64) -> Value {
     })
 }
 
-/// A finished request. Its times differ from each other and from those of the others.
+/// A finished request. Its times differ from each other and from those of other requests.
 fn entry(number: u32, reason: &str, prompt: u32, output: u32) -> Value {
     let n = f64::from(number);
     let (arrived, token) = (1000.0 * n, |seconds: f64| json!({"token_time": 1000.0 * n + seconds}));
@@ -81,7 +83,7 @@ fn entry(number: u32, reason: &str, prompt: u32, output: u32) -> Value {
     })
 }
 
-/// trtllm-serve's own page at its start, and after `more` requests.
+/// trtllm-serve's own page after its start, and after `more` requests.
 fn server_page(more: u32) -> String {
     let labels = r#"engine_type="pytorch",model_name="m""#;
     let mut page = String::new();
@@ -110,7 +112,7 @@ fn server_page(more: u32) -> String {
     page
 }
 
-/// The page of an engine that has sent all this, with all name sets.
+/// The page of an engine that has sent all of the above, with all name sets.
 fn page() -> Page {
     let name = EngineName {
         model: "m".to_owned(),
@@ -142,7 +144,7 @@ fn page() -> Page {
     ];
     parse_perf_metrics(json!(entries).to_string().as_bytes(), &mut batch).unwrap();
     poll(&mut batch);
-    // Triton's counter of successes waits for the reasons.
+    // Triton's counter of successes is updated only when the finish reasons are known.
     for iter in 3..6 {
         let mut batch = Batch::default();
         parse_records(json!([record(iter, 100)]).to_string().as_bytes(), &mut batch).unwrap();
@@ -180,7 +182,7 @@ fn of_family(page: &Page, name: &str) -> Vec<String> {
     page.series.iter().map(|(s, _)| s.clone()).filter(|s| all.iter().any(|n| name_of(s) == n)).collect()
 }
 
-/// The infinite bucket must be there, and so its number of all observations.
+/// The infinite bucket must exist. It counts all observations.
 fn check_buckets(page: &Page, name: &str, observed: &[f64]) {
     let buckets = buckets(page, name);
     assert_eq!(buckets.last().map(|(bound, _)| *bound), Some(f64::INFINITY), "{name}");

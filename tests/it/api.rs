@@ -1,4 +1,4 @@
-//! The JSON API of the real binary. It has the values of the page, and reading it consumes nothing.
+//! Tests the JSON API of the real binary. It has the values of the page, and reading it consumes nothing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -232,7 +232,7 @@ fn a_source_that_never_answered_is_told_from_one_without_a_record_and_from_an_id
     let error = poll["error"].as_str().unwrap();
     assert!(error.starts_with("cannot connect to http://127.0.0.1:1: Connection refused"), "{error}");
     assert_eq!(of("why")[0], format!("the source has never answered: {error}"));
-    // Since the first poll, not the last one.
+    // The time counts from the first poll that failed, not from the last one.
     assert!(poll["unansweredSinceTimestampSeconds"].as_f64() < poll["timestampSeconds"].as_f64(), "{poll}");
     assert_eq!(engines[2]["lastPoll"].get("unansweredSinceTimestampSeconds"), None);
 }

@@ -24,7 +24,7 @@ const RULES: &str = "groups:
     expr: rate(nv_inference_request_duration_us[1m])/clamp_min(rate(nv_inference_request_success[1m]),1)
 ";
 
-/// Within 15 %, because Prometheus extrapolates a rate to both ends of its window.
+/// Prometheus extrapolates a rate to both ends of its window, so values may differ by 15 %.
 fn is_about(value: f64, wanted: f64) -> bool {
     (value - wanted).abs() <= 0.15 * wanted.abs()
 }
@@ -79,7 +79,7 @@ fn rules_and_queries(binary: &Path) {
     daemon.poll(&[], 2);
     let page = daemon.until(|page| {
         let latencies = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
-        // The engine gives no finish reasons, so its requests are successes after five seconds.
+        // The engine reports no finish reasons, so its requests count as successes after five seconds.
         let (success, completed) =
             (page.count("nv_inference_request_success", &[]), page.count("nv_trt_llm_requests_completed_total", &[]));
         ensure(latencies == truth.count("perf_metrics") && success == completed, || {
@@ -123,7 +123,7 @@ fn rules_and_queries(binary: &Path) {
         );
         prometheus.until_value(&query, 0.0);
     }
-    // Panels that sum whole families: the sums are those of Triton's own label values.
+    // Panels that sum whole families show the sums of Triton's own label values.
     let family = |name: &str| page.series.iter().filter(|(series, _)| series.starts_with(name)).map(|(_, v)| v).sum();
     let inflight: f64 = family("nv_trt_llm_inflight_batcher_metrics{");
     prometheus.until_value("sum by(job)(nv_trt_llm_inflight_batcher_metrics)", inflight);

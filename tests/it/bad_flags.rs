@@ -216,7 +216,7 @@ fn a_variable_holds_several_sources_and_models() {
         let output = launch.run(&[]);
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    // All of them are read: the last one is invalid.
+    // All sources of the variable are parsed: the last one is invalid.
     let (code, message) = run("replay:a  replay:b\n  nothing:c\n", "one\ntwo words\nthree");
     assert_eq!(code, Some(2), "{message}");
     assert!(message.contains("nothing:c") && message.contains("unknown scheme"), "{message}");
@@ -225,7 +225,7 @@ fn a_variable_holds_several_sources_and_models() {
     assert!(message.contains("3 values for 2 --source"), "{message}");
 }
 
-/// Before, check-config accepted them, and the daemon refused them when it opened the sources.
+/// Regression: check-config accepted these files, and the daemon rejected them only when it opened the sources.
 mod files_of_a_source {
     use super::*;
 
@@ -245,7 +245,7 @@ mod files_of_a_source {
         a_load_in_the_config_that_is_not_synthetic_is_named: "engines:\n- source: executor:/nowhere/engine?load=/nowhere/requests\n" => ["engines[0]", "load", "synthetic"];
     }
 
-    /// Opening a pipe would wait for its writer, and reading it would take what the daemon expects.
+    /// Opening a pipe would block until its writer opens it, and reading it would take data that the daemon needs.
     #[test]
     fn a_pipe_to_replay_is_not_opened_by_check_config() {
         let folder = tempfile::tempdir().unwrap();
@@ -256,7 +256,8 @@ mod files_of_a_source {
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Before a start, systemd or Kubernetes creates the folder; after it, the exporter listens there.
+    /// Before a start, the folder may not exist, because systemd or Kubernetes creates it. After a start, the exporter
+    /// itself listens on the path.
     #[test]
     fn a_socket_that_the_exporter_itself_serves_or_will_serve_below_run_is_accepted() {
         let folder = tempfile::tempdir().unwrap();
@@ -296,7 +297,7 @@ keys! {
     an_invalid_option_of_a_simulated_engine_in_the_config_is_named: "engines:\n- source: sim:?rate=5\n- source: sim:?bogus=1\n  model: b\n" => ["line 3", "engines[1]", "bogus", "rate"];
 }
 
-/// A password may contain any character, also those that end the host of a URL.
+/// A password may contain any character, including those that end the host of a URL.
 #[test]
 fn no_error_repeats_the_password_of_a_url() {
     let folder = tempfile::tempdir().unwrap();

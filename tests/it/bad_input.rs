@@ -45,8 +45,8 @@ fn two_engines(more: &[&str]) -> (Lookalike, Lookalike, Daemon) {
     (a, b, daemon)
 }
 
-/// Engine a answers in `mode` for some polls and then correctly. Each failure is counted as `kind` and logged once, complete
-/// records are counted, and engine b is not affected.
+/// Engine a answers in `mode` for some polls and then correctly. Each failure must be counted as `kind` and logged
+/// once, complete records must be counted, and engine b must not be affected.
 fn broken_answer(mode: &str, kind: &str, more: &[&str]) {
     let (a, _b, daemon) = two_engines(more);
     let before = daemon.page();
@@ -74,7 +74,7 @@ fn broken_answer(mode: &str, kind: &str, more: &[&str]) {
     a.stop();
     until(|| ensure(a.truth().count("in_ring") == 0, || "records are left".to_owned()));
     let page = daemon.poll(A, 2);
-    // Read only now: the look-alike counts an answer after it has sent it.
+    // Read the truth last, because the look-alike counts an answer after it has sent it.
     let truth = a.truth();
 
     let both = |count: &str| truth.count(&format!("handed_out/{count}")) + truth.count(&format!("salvageable/{count}"));
@@ -159,7 +159,7 @@ fn truncated_answer(hangs: bool, kind: &str) {
             }
         }
     });
-    // Only the hang exceeds it. A later poll that did would be counted too.
+    // Only the hang may exceed the timeout. A later poll that exceeded it would be counted too.
     let timeout = if hangs { "10s" } else { "60s" };
     let daemon = Daemon::start(&["--source", &source, "--poll.timeout", timeout, "--model", "a"]);
     let page = daemon
@@ -226,8 +226,8 @@ fn record(iter: u64) -> String {
     )
 }
 
-/// Sends `bad` `times` times between two valid records. It is skipped, counted and logged once, the connection stays open,
-/// and engine b is not affected. A second round is logged again.
+/// Sends the line `bad` `times` times between two valid records. The lines must be skipped, counted and logged once,
+/// the connection must stay open, and engine b must not be affected. A second round of bad lines is logged again.
 fn bad_line(bad: &[u8], times: u64, reason: &str) {
     let (daemon, path, _b, _folder) = ingest();
     let mut publisher = Publisher::connect(&path);
@@ -306,7 +306,8 @@ fn a_truncated_last_line_is_counted_and_earlier_lines_are_kept() {
     let page = daemon.until(|page| ensure(rejected(page, "truncated") == 1, || "not counted".to_owned()));
     assert_eq!(iterations(&page, A), 10);
     daemon.until_logged(&["invalid records skipped", "reason=truncated "]);
-    // The next publisher continues after the last complete record. A complete last line needs no line feed.
+    // The next publisher continues after the last complete record. The last line may lack its line feed if it is
+    // complete.
     let mut publisher = Publisher::connect(&path);
     publisher.record(11);
     publisher.send(record(12));
@@ -381,7 +382,7 @@ fn many_connections_are_all_served_in_bounded_memory() {
         })
         .collect();
     let connections = |page: &Page| page.get("trtllm_exporter_ingest_connections", A);
-    // The maximum number of publishers. The others wait.
+    // As many publishers as are allowed. Further ones wait.
     let page = daemon.until(|page| {
         let met = connections(page) == 128.0 && iterations(page, A) == 128;
         ensure(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
@@ -434,7 +435,7 @@ fn a_publisher_says_hello_once_with_short_names_and_cannot_fill_the_log() {
     let path = folder.path().join("socket");
     let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display()), "--model", "m"]);
     let hello = |model: &str| format!("{{\"hello\":{{\"model\":\"{model}\",\"pid\":7}}}}\n");
-    // The first line of a connection is accepted, further ones and long names are not.
+    // A hello is accepted only as the first line of a connection, and only with short names.
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(hello("m").repeat(101).as_bytes()).unwrap();
     let mut long = UnixStream::connect(&path).unwrap();
@@ -491,7 +492,8 @@ fn sigint_ends_with_0_and_an_open_request_is_answered() {
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.stderr());
 }
 
-/// Before, kv_cache_pressure_ratio was -0.5 and saturation_ratio up to 9: the counts of the record contradict each other.
+/// Regression: kv_cache_pressure_ratio was -0.5 and saturation_ratio up to 9, because the counts of a record contradict
+/// each other.
 #[test]
 fn no_share_of_a_record_with_more_free_blocks_or_requests_than_fit_is_outside_0_to_1() {
     let folder = tempfile::tempdir().unwrap();

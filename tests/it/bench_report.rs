@@ -1,5 +1,5 @@
-//! Reports of trtllm-bench, as `--bench-report` and `replay:`: the numbers of the benchmark are on the page in base units, beside a
-//! live engine's.
+//! Reports of trtllm-bench, given by `--bench-report` and `replay:`. The page has the numbers of the benchmark in base
+//! units, beside those of a live engine.
 
 use crate::support::daemon::{self, Daemon};
 use crate::support::ensure;
@@ -50,7 +50,7 @@ fn a_report_with_an_invalid_number_ends_the_daemon() {
 
 const OF_1_3: &str = "tests/fixtures/trtllm_bench_report_1.3.json";
 
-/// Before, only the format of the original specification was recognised, and no release writes it.
+/// Regression: only the format of the original specification was recognised, and no release writes it.
 #[test]
 fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
     let report = format!("replay:{OF_1_3}");
@@ -89,7 +89,7 @@ fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
         ("e2e_request_latency_seconds", "statistic=min", 0.25),
         ("input_tokens", "statistic=max", 520.0),
         ("output_tokens", "statistic=p95", 132.0),
-        // What was generated, not what the data set asks for.
+        // The number of generated tokens, not the number that the data set asks for.
         ("output_tokens", "statistic=avg", 128.5),
         ("sequence_tokens", "statistic=max", 670.0),
         ("user_generation_tokens_per_second", "statistic=p90", 140.0),
@@ -112,11 +112,11 @@ fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
         "quantization=FP8",
     ];
     assert_eq!(page.get("nv_trt_llm_bench_info", &info), 1.0);
-    // null in the report.
+    // The value is null in the report.
     assert_eq!(page.find("nv_trt_llm_bench_config", &["setting=ep_size"]), None);
 }
 
-/// Its token throughput is that of output tokens.
+/// The token throughput of a report counts output tokens.
 #[test]
 fn the_text_that_trtllm_bench_prints_is_read_where_a_release_writes_no_report() {
     let console = "tests/fixtures/trtllm_bench_console_0.16.txt";
@@ -198,7 +198,7 @@ fn each_engine_of_a_file_has_a_report_of_its_own_and_a_reload_changes_it() {
     daemon.signal("HUP");
     until(221.75);
     assert_eq!(daemon.page().get("trtllm_exporter_config_last_reload_successful", &[]), 1.0);
-    // A report that becomes invalid changes nothing.
+    // A report that becomes invalid does not change the page.
     std::fs::write(&report, "{").unwrap();
     daemon.signal("HUP");
     daemon.until(|page| {
@@ -208,7 +208,7 @@ fn each_engine_of_a_file_has_a_report_of_its_own_and_a_reload_changes_it() {
     until(221.75);
 }
 
-/// The reports of real runs: of release 1.3 and of 0.16, which prints text only.
+/// Reports of real runs: of release 1.3, and of 0.16, which prints only text.
 #[test]
 fn reports_of_real_runs_are_read() {
     for (file, rate, requests, gpus) in [

@@ -14,7 +14,7 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The name of each flag and of each command.
+/// The names of all flags and commands.
 fn names() -> Vec<String> {
     let command = Cli::command();
     let flags = command.get_arguments().filter_map(|argument| argument.get_long().map(|name| format!("--{name}")));
@@ -39,7 +39,7 @@ fn the_version_names_the_revision_its_day_and_the_compiler() {
     assert!(compiler.starts_with("1."), "{line}");
 }
 
-/// Before, it installed packages.
+/// Regression: this command installed packages.
 #[test]
 fn the_help_of_the_test_script_starts_and_installs_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn the_help_fits_a_screen_and_names_each_flag_and_command() {
     let first = help.split("Most used:").nth(1).unwrap().trim_start();
     assert!(first.starts_with("--source"), "{help}");
     assert!(!help.contains("a-secret-name"), "{help}");
-    // The commands have their own, and `help` explains all flags.
+    // Each command has its own help, and `help` explains all flags.
     assert!(printed(&["doctor", "--help"]).contains("--bundle"));
     assert!(printed(&["help"]).contains("[env: TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS="));
 }
@@ -127,7 +127,7 @@ fn a_dry_run_prints_what_a_start_would_use_and_starts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("a.sock");
     let sources = format!("trtllm-serve:http://gpu-7:8000?bearer_token_file=/run/token socket:{}", socket.display());
-    // Several engines by the environment alone.
+    // Several engines are configured by environment variables alone.
     let launch = Launch::new()
         .variable("TRTLLM_EXPORTER_SOURCE", &sources)
         .variable("TRTLLM_EXPORTER_MODEL", "llama,qwen")
@@ -153,7 +153,7 @@ fn a_dry_run_prints_what_a_start_would_use_and_starts_nothing() {
     assert_eq!(Launch::new().run(&["--dry-run", "--source", "nothing"]).status.code(), Some(2));
 }
 
-/// Before, nothing said that an engine directory was not loaded.
+/// Regression: nothing said that an engine directory was not loaded.
 #[cfg(feature = "executor")]
 #[test]
 fn a_build_without_tensorrt_llm_says_that_executor_is_simulated() {
@@ -185,7 +185,7 @@ fn init_writes_a_configuration_with_the_engines_that_run() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
-/// Each command line of each document is parsed, and each section with measured figures names the benchmark.
+/// Parses each command line of each document. Each section with measured figures must name its benchmark.
 #[test]
 fn the_command_lines_of_the_documentation_work() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -220,7 +220,7 @@ fn the_command_lines_of_the_documentation_work() {
     }
 }
 
-/// Flags such as `--poll.interval`. Other programs' flags in these pages have no dot.
+/// Flags such as `--poll.interval`. Other programs' flags in these documents have no dot.
 fn dotted_flags(text: &str) -> Vec<&str> {
     let flags = text.match_indices("--").map(|(at, _)| {
         let rest = &text[at..];
@@ -231,7 +231,7 @@ fn dotted_flags(text: &str) -> Vec<&str> {
     flags.filter(|flag| flag.contains('.')).collect()
 }
 
-/// Flags of other programs in our documentation: Alertmanager's.
+/// Flags of other programs in our documentation, here of Alertmanager.
 const OF_OTHERS: [&str; 1] = ["--cluster.listen-address"];
 
 #[test]

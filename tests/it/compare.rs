@@ -1,4 +1,4 @@
-//! `compare`: two exporters, one exporter before and after a restart, and two recordings.
+//! Tests `compare` with two exporters, with one exporter before and after a restart, and with two recordings.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use trtllm_what_if::output::Best;
 use crate::support::daemon::{Daemon, run};
 use crate::support::{ensure, until};
 
-/// 50 seconds of the engine pass in one.
+/// The simulated engine runs 50 times as fast as real time.
 const BEFORE: &str = "sim:?speed=50&rate=6&seed=9101";
 /// Each iteration takes 20 % longer, and more requests arrive.
 const AFTER: &str = "sim:?speed=50&rate=9&seed=9102&iter_base_ms=9.6&ctx_token_us=14.4&gen_request_us=72";
@@ -21,7 +21,7 @@ fn model(daemon: &Daemon) -> Value {
     serde_json::from_str(&daemon.text("/api/v1/model")).unwrap()
 }
 
-/// Once the exporter knows the engine's costs and has judged it for a minute of the engine.
+/// Waits until the exporter knows the engine's costs and has judged it for a minute of the engine's time.
 fn settled(daemon: &Daemon) -> Value {
     until(|| {
         let model = model(daemon);
@@ -52,7 +52,7 @@ fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
     let mut before = Daemon::start(&["--source", BEFORE, "--gpu", "off", "--record.dir", past]);
     let known = settled(&before);
 
-    // As the exporter keeps it after ten minutes, which a test does not wait for.
+    // The exporter writes this file every ten minutes. The test does not wait for that.
     let files = BaselineFiles::new(folder.path().to_owned(), RecorderCounts::default());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     let present = serde_json::from_value(known["present"].clone()).unwrap();
@@ -75,7 +75,7 @@ fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
     let text = String::from_utf8(run(&["compare", &before.address, &after.address]).stdout).unwrap();
     assert!(text.contains("time of equal work") && text.contains("longer in the second"), "{text}");
 
-    // What cannot be answered says why.
+    // A comparison that is not possible says why.
     let address = &after.address;
     for (sides, why) in [
         ([address.clone(), address.clone()], "URL@-2h"),
@@ -88,7 +88,7 @@ fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
         assert!(output.status.code() == Some(2) && said.contains(why), "{sides:?}: {said}");
     }
 
-    // Their recordings have the same answer, without their exporters.
+    // Their recordings give the same answer without a running exporter.
     assert!(before.terminate().success() && after.terminate().success());
     is_slower(&compare(&[past, directory]));
     let error = run(&["compare", &format!("{past}@2001-01-01T00:00:00Z"), directory]);

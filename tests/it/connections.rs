@@ -85,7 +85,7 @@ fn readers_that_stall_are_closed_by_their_deadline_and_other_scrapes_succeed() {
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 }
 
-/// Sets the flag when it goes out of scope, also after a failed assertion. The threads of a test stop then.
+/// Sets the flag when it goes out of scope, even after a failed assertion. The threads of the test then stop.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -100,7 +100,7 @@ fn a_request_above_the_limit_gets_503_and_health_is_still_served() {
     let (ended, refusals) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let _ended = SetOnDrop(&ended);
-        // So many clients that some request arrives while another one is being handled.
+        // So many clients that some requests arrive while another one is being handled.
         for _ in 0..200 {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
@@ -339,10 +339,10 @@ fn a_regular_file_at_the_path_of_the_socket_is_kept() {
 fn sockets_passed_by_systemd_are_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    // Queued before the daemon accepts, so that a restart loses no request.
+    // A connection that is queued before the daemon accepts must be served, so a restart loses no request.
     let mut early = TcpStream::connect(&address).unwrap();
     early.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    // As systemd passes it: descriptor 3, LISTEN_FDS=1 and LISTEN_PID.
+    // The socket is passed as systemd does it: descriptor 3, LISTEN_FDS=1 and LISTEN_PID.
     let systemd = ["sh", "-c", "exec 3<&0; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\""];
     let launch = Launch::behind(&systemd).stdin(OwnedFd::from(listener));
     let mut daemon = launch.start(&["--source", SESSION, "--web.systemd-socket"]);

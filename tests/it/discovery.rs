@@ -11,7 +11,7 @@ use crate::support::process::Process;
 use crate::support::server::serve;
 use crate::support::{ensure, until};
 
-/// A server that is not trtllm-serve. Remembers the paths that it is asked for.
+/// A server that is not trtllm-serve. It records the paths of its requests.
 struct Other {
     port: u16,
     asked: Arc<Mutex<Vec<String>>>,
@@ -74,7 +74,7 @@ fn servers_on_the_given_ports_are_found_and_others_are_left_alone() {
     let address = format!("http://127.0.0.1:{}", engines[0].port());
     let expected = format!("{{\"address\":\"{address}\",\"finding\":\"trtllm-serve with model ports-a\"}}");
     assert!(found.contains(&expected), "{found}");
-    // A second search asks nothing else, and logs nothing again.
+    // A second search sends no further requests, and logs nothing again.
     until(|| ensure(vllm.asked.lock().unwrap().len() >= 2, || "not searched again".to_owned()));
     for other in [&vllm, &web, &silent] {
         assert!(other.asked.lock().unwrap().iter().all(|path| path == "/v1/models"), "{:?}", other.asked);
@@ -82,7 +82,7 @@ fn servers_on_the_given_ports_are_found_and_others_are_left_alone() {
     daemon.until_logged(&["auto: found", "vllm"]);
     let lost = daemon.page().count("nv_trt_llm_iterations_lost_total", &["model=own-name"]);
     assert_eq!(lost, 0, "no other reader took its records");
-    // A reload without it ends its engines.
+    // A reload without `auto` removes its engines.
     std::fs::write(&config, format!("engines:\n{own}")).unwrap();
     daemon.signal("HUP");
     daemon.until(|page| {
@@ -104,7 +104,7 @@ fn an_entry_for_a_server_that_was_found_takes_it_over_with_its_name() {
     let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--gpu", "off"]);
     until_counted(&daemon, &["model=found-a"]);
     until_counted(&daemon, &["model=found-b"]);
-    // The name of an engine that stays is taken.
+    // The name of a configured engine is not free.
     std::fs::write(&config, auto.clone() + &entry(second)).unwrap();
     daemon.signal("HUP");
     let refused = ["configuration not reloaded", "found-a", "an engine that trtllm-exporter has found"];
@@ -131,7 +131,7 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
     let (_unused, unused) = reserved_port();
     let daemon =
         Daemon::start(&["--source", &format!("auto:?ports={unused}"), "--gpu", "off", "--engine.forget-after", "12s"]);
-    // Other tests on this machine may have such a process, too; each is told apart by its model.
+    // Other tests on this machine may run such a process too; they are distinguished by their models.
     until(|| ensure(daemon.get("/readyz").status == 200, || "waits for something".to_owned()));
     let [a, b] = ["a", "b"].map(|name| format!("process-{name}-{}", std::process::id()));
     let [of_a, of_b] = [&a, &b].map(|model| format!("model={model}"));
@@ -143,14 +143,14 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
         let down = page.find("trtllm_exporter_source_up", &[&of_a]);
         ensure(down == Some(0.0), || format!("{down:?}"))
     });
-    // The same model comes back: its totals continue.
+    // The same model comes back, so its totals continue.
     let second = trtllm_serve(folder.path(), port, &a);
     daemon.until(|page| {
         let counted = page.count("nv_trt_llm_iterations_total", &[&of_a]);
         ensure(counted > before + 5, || format!("{counted}"))
     });
     drop(second);
-    // Another model on the port is another engine.
+    // Another model on the same port is another engine.
     let third = trtllm_serve(folder.path(), port, &b);
     until_counted(&daemon, &[&of_b]);
     drop(third);
@@ -160,7 +160,7 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
     });
 }
 
-/// Anybody may start a process with this name.
+/// Any user may start a process with this name.
 #[test]
 fn the_arguments_of_a_process_never_become_a_path_that_is_asked_for() {
     let other = Other::start(Some("{}"));
@@ -170,7 +170,7 @@ fn the_arguments_of_a_process_never_become_a_path_that_is_asked_for() {
     process.args(["-c", "read x", "trtllm-serve", "--host", &host]).stdin(Stdio::piped());
     let process = Process::spawn(&mut process);
     let engine = Lookalike::start(&steady(50), &["--model", "beside-a-fake"]);
-    // The port is asked because it is configured, too.
+    // The port receives requests because it is also configured.
     let auto = format!("auto:?ports={},{}", engine.port(), other.port);
     let daemon = Daemon::start(&["--source", &auto, "--gpu", "off"]);
     until_counted(&daemon, &["model=beside-a-fake"]);
@@ -180,7 +180,7 @@ fn the_arguments_of_a_process_never_become_a_path_that_is_asked_for() {
     drop(process);
 }
 
-/// The models of a worker, and the paths of an orchestrator that must not be asked.
+/// The models of a worker, and the paths of an orchestrator that must not be requested.
 fn only_reads(asked: &[String]) {
     let allowed = [
         "GET /cluster_info",
@@ -200,7 +200,7 @@ fn an_orchestrator_is_never_read_as_an_engine_and_its_worker_is_read_once() {
     let auto = format!("auto:?ports={},{}", orchestrator.port, worker.port());
     let daemon = Daemon::start(&["--source", &auto, "--gpu", "off"]);
     until_counted(&daemon, &["model=disagg-worker", "version=1"]);
-    // Configured ports are first. Another test may have a process that is called an orchestrator.
+    // Configured ports come first. Another test may run a process that is called an orchestrator.
     let found = ["model=disaggregated", "version=1"];
     let page = daemon.until(|page| {
         let ready = page.find("nv_trt_llm_disagg_ready", &found);
@@ -211,7 +211,7 @@ fn an_orchestrator_is_never_read_as_an_engine_and_its_worker_is_read_once() {
         1.0
     );
     assert_eq!(page.count("nv_trt_llm_disagg_ready_workers", &["model=disaggregated", "version=1", "side=context"]), 2);
-    // Its models are those of a worker, and nobody reads it as that worker.
+    // An orchestrator lists the models of a worker. It must not be read as that worker.
     let engines: Vec<&String> = page
         .series
         .iter()
@@ -222,7 +222,7 @@ fn an_orchestrator_is_never_read_as_an_engine_and_its_worker_is_read_once() {
     assert_eq!(engines.iter().filter(|series| series.contains("disagg-worker")).count(), 1, "{engines:?}");
     let address = format!("http://127.0.0.1:{}", orchestrator.port);
     daemon.until_logged(&["auto: found", &address, "trtllm-serve disaggregated, an orchestrator"]);
-    // Without workers it has no models. It stays an orchestrator.
+    // Without workers it has no models. It is still detected as an orchestrator.
     orchestrator.change(|counted| (counted.models, counted.health) = (503, 503));
     daemon.until(|page| ensure(page.find("nv_trt_llm_disagg_ready", &found) == Some(0.0), || "ready".to_owned()));
     only_reads(&orchestrator.asked());

@@ -1,6 +1,6 @@
-//! `doctor` names the problem that is planted in each of these scenarios: simulated engines, publishers, a look-alike of
-//! trtllm-serve, a stand-in for NVML. It says nothing about engines that are healthy or idle. Whether each verdict is right is tested in
-//! virtual time (crates/verdict/tests/situations); here it goes through the whole exporter.
+//! `doctor` names the problem of each scenario: simulated engines, publishers, a look-alike of trtllm-serve, a stand-in
+//! for NVML. It reports nothing about engines that are healthy or idle. These tests run the whole exporter;
+//! crates/verdict/tests/situations tests in virtual time whether each verdict is right.
 
 mod publishers;
 
@@ -59,12 +59,12 @@ impl Report {
         Self { json, code: output.status.code().unwrap() }
     }
 
-    /// The first report of which `is_complete` holds. The exporter judges every five seconds.
+    /// The first report for which `is_complete` holds. The exporter judges every five seconds.
     #[track_caller]
     fn until(daemon: &Daemon, is_complete: impl Fn(&Self) -> Result<(), String>) -> Self {
         support::until(|| {
             let report = Self::of(daemon, &[]);
-            // Each question is a process.
+            // Each report starts a process.
             std::thread::sleep(Duration::from_millis(300));
             is_complete(&report).map(|()| report)
         })
@@ -108,7 +108,7 @@ impl Report {
         self.verdict(model)["cause"].as_str()
     }
 
-    /// Fails also if the subject was never watched.
+    /// Fails also if the subject was never monitored.
     #[track_caller]
     fn is_silent_about(&self, subject: &str) {
         let exporters = self.json["exporters"].as_array().unwrap();
@@ -150,7 +150,7 @@ fn path(file: &Path) -> &str {
 fn the_limit_of_each_simulated_engine_is_named() {
     let file = config(&LIMITS.map(|(model, _, source)| (model, source.to_owned())));
     let daemon = Daemon::start(&["--config.file", path(file.path())]);
-    // A slow engine has few iterations, and its costs are known after some dozens.
+    // A slow engine runs few iterations, and its costs are known only after some dozens.
     let report = Report::until(&daemon, |report| {
         let wrong = LIMITS.iter().filter(|(model, cause, _)| report.cause(model) != Some(cause));
         let wrong: Vec<_> = wrong.map(|(model, ..)| format!("{model}: {}", report.verdict(model))).collect();
@@ -187,7 +187,7 @@ fn engines_have_no_finding_while_the_exporter_starts() {
     }
 }
 
-/// All have 32 requests at once. Only the benchmark differs.
+/// All engines have 32 requests at the same time. Only the benchmark differs.
 #[cfg(feature = "executor")]
 #[test]
 fn an_engine_below_its_benchmark_is_named_only_at_equal_load() {
@@ -250,7 +250,7 @@ fn what_a_publishers_statistics_lack_is_named() {
     }
     publishers.restart_soon("engine-restarted", Duration::ZERO);
     Report::until_named(&publishers.daemon, "engine-restarted", "engine-restarted");
-    // An engine whose publisher has work and says nothing more.
+    // An engine whose publisher has active requests and sends nothing more.
     publishers.stop();
     let report = Report::until_cause(&publishers.daemon, "healthy", "unavailable");
     let verdict = report.verdict("healthy");
@@ -296,7 +296,7 @@ fn a_second_reader_is_told_from_a_ring_that_overflows() {
     assert!(says(&report, "shared").contains("another program takes them"), "{}", says(&report, "shared"));
     assert!(says(&report, "small").contains("the engine drops them"), "{}", says(&report, "small"));
     report.is_silent_about("healthy");
-    // Every second poll fails, then all do.
+    // First every second poll fails, then every poll.
     let mut small = small;
     let address = small.address();
     let control = |mode: &str| {
@@ -325,7 +325,7 @@ fn gpus_that_are_lost_throttled_or_absent_are_named() {
         page.series.iter().filter(|(series, value)| series.starts_with("nv_gpu_up") && *value == 1.0).count()
     };
     daemon.until(|page| ensure(up(page) == 4, || format!("{} GPUs", up(page))));
-    // Errors that are older than the exporter are nothing new.
+    // Errors from before the exporter started are not reported as new.
     std::thread::sleep(Duration::from_secs(6));
     gpus.set(states[1]);
     let wanted = [("0", "gpu-errors"), ("1", "gpu-throttled"), ("2", "gpu-lost")];
@@ -335,7 +335,7 @@ fn gpus_that_are_lost_throttled_or_absent_are_named() {
     });
     report.is_silent_about("GPU-00000000-0000-4000-8000-000000000003");
     assert_eq!(report.code, 4);
-    // The driver finds one GPU less when it is opened again. While monitoring is paused, nothing is wrong.
+    // The driver finds one GPU less when it is opened again. While monitoring is paused, no problem is reported.
     daemon.signal("USR1");
     daemon.until(|page| ensure(up(page) == 0, || "monitoring continues".to_owned()));
     Report::until(&daemon, |report| ensure(report.code == 0, || format!("{:#}", report.json["findings"])));
@@ -531,14 +531,14 @@ fn a_bundle_has_no_secret_no_name_and_no_address() {
     let _: Value = serde_json::from_str(&text).unwrap();
 }
 
-/// A name is shown, but the terminal does not obey it, and it begins no line of its own.
+/// The name is shown, but its control characters have no effect on the terminal, and it cannot start a new line.
 #[test]
 fn control_characters_in_the_name_of_an_engine_reach_no_terminal() {
     let name = "m\u{1b}[2J\u{7}\r\nNo problem found.\u{9b}31m\u{7f}\u{202e}";
     let mut publishers = Publishers::new();
     publishers.add(name);
     publishers.start();
-    // The engine appears when its publisher has connected.
+    // The engine appears once its publisher has connected.
     let has_engine = |page: &support::page::Page| page.find("nv_trt_llm_iterations_total", &[]).is_some();
     publishers.daemon.until(|page| ensure(has_engine(page), || "no publisher has connected".to_owned()));
     let url = format!("http://{}", publishers.daemon.address);
@@ -582,7 +582,7 @@ fn a_wrong_option_is_named_with_its_remedy() {
     }
 }
 
-/// Another version of the exporter, or something else, is named as such.
+/// Another version of the exporter, or another program, is reported as such.
 #[test]
 fn an_exporter_of_another_version_is_told_from_one_that_works() {
     let newer = Served::start(&[
@@ -603,8 +603,8 @@ fn an_exporter_of_another_version_is_told_from_one_that_works() {
     }
 }
 
-/// Each limit, the rules whose text states it, and the alerts that compare with it. With another value, this test fails until the rules
-/// and the alerts have it, and tests/judges/alerts.py until the runbooks have it.
+/// Each limit, the rules whose text states it, and the alerts that compare with it. If a limit changes, this test fails
+/// until the rules and the alerts have the new value, and tests/judges/alerts.py fails until the runbooks have it.
 const SHARED: &[(f64, &[&str], &[&str])] = &[
     (BENCHMARK_SHARE, &["below-benchmark"], &["TrtllmBelowBenchmark"]),
     (SAME_LOAD, &["below-benchmark"], &[]),

@@ -1,5 +1,5 @@
-//! `tests/upstream/drift` lists what a checkout of TensorRT-LLM names and the exporter does not know. The checkout here is invented, and
-//! has what the real one has: each kind of name in the ways that Python has for it.
+//! `tests/upstream/drift` lists names in a checkout of TensorRT-LLM that the exporter does not know. The checkout of
+//! this test is invented. Like the real one, it has each kind of name in every form that Python allows for it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use trtllm_page::metrics::catalog::not_read::NOT_READ;
 
 use crate::support;
 
-/// Names that the exporter knows, or leaves out for a reason, and one or more of each kind that are new.
+/// Files with names that the exporter knows or leaves out for a reason, and with at least one new name of each kind.
 const FILES: &[(&str, &str)] = &[
     (
         "serve/openai_server.py",
@@ -37,7 +37,7 @@ for path, method in (("/set", "POST"), ("/by_loop", "GET")):
 "#,
     ),
     ("serve/coordinator_server.py", "def of(app):\n    app.add_api_route('/select', select, methods=['POST'])\n"),
-    // Not a file that is expected to have routes.
+    // The tool does not expect routes in this file.
     (
         "serve/added_later.py",
         "from fastapi import FastAPI\n@app.post('/kv_cache_events')\n@app.post('/moved')\ndef f(): ...\n",
@@ -105,7 +105,7 @@ def report(frame, snapshot):
         "executor/result.py",
         "class Output:\n    finish_reason: Optional[Literal['stop', 'drift']] = None\ndef f(out):\n    out.finish_reason = 'evicted'\n",
     ),
-    // Only keys in the style of records are looked for in other files.
+    // In other files, the tool looks only for keys in the style of records.
     ("executor/observer.py", "FIELD = 'kvDriftEvents'\ndef f():\n    return {FIELD: 1, 'python_style': 2}\n"),
     (
         "_torch/pyexecutor/kv_cache_stats.py",
@@ -184,7 +184,7 @@ fn drift(argument: &Path) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// The invented checkout, with a file under another name or without it.
+/// The invented checkout. `change` renames or removes one file.
 fn checkout(change: Option<(&str, Option<&str>)>) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in FILES {
@@ -219,7 +219,7 @@ fn a_file_that_has_moved_is_told() {
     let (code, found, _) = drift(checkout(Some(("serve/openai_server.py", Some(to)))).path());
     let expected = FOUND.replace("serve/openai_server.py", to)
         + "tensorrt_llm/serve/openai_server.py: the file is missing; find its names, and correct PLACES in tests/upstream/drift\n";
-    // Routes are found wherever they are, but only by a file that speaks of them.
+    // Routes are found in any file, but only a file that defines routes is searched.
     assert_eq!(sorted(&found), sorted(&expected));
     assert_eq!(code, Some(1));
     let (code, found, _) = drift(checkout(Some(("executor/iteration_stats.py", None))).path());

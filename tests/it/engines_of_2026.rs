@@ -1,4 +1,4 @@
-//! The numbers of the engines that people run today, each read as TensorRT-LLM's own code means them: the PyTorch engine,
+//! The numbers of engines that are in use today, interpreted as TensorRT-LLM's code defines them: the PyTorch engine,
 //! attention data parallelism, sampled statistics, late and absurd records.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl Bench {
         self.page_of(Selection::All).state(&[])
     }
 
-    /// The value of a family of ours without labels.
+    /// The value of one of our families without labels.
     fn ours(&self, name: &str) -> Option<f64> {
         self.value(&format!("nv_trt_llm_{name}"), &[])
     }
@@ -108,7 +108,7 @@ fn with(mut record: Value, fields: Value) -> Value {
     record
 }
 
-/// A record of the PyTorch engine without frames: 1 active request, 10 ms.
+/// A record of the PyTorch engine without frame numbers: 1 active request, 10 ms.
 fn pytorch(iter: u64, fields: Value) -> Value {
     let record = json!({
         "timestamp": "", "iter": iter, "iterLatencyMS": 10.0, "newActiveRequestsQueueLatencyMS": 0.0,
@@ -207,7 +207,7 @@ fn partial_sums_of_a_sampled_epoch_do_not_come_back_after_a_restart() {
         bench.answer(&rows(iter));
     }
     assert_eq!((sums(&bench), ranks(&bench)), ([6.0, 12.0, 18.0].map(Some), [Some(6.0); 2]));
-    // A restarted engine whose statistics are sampled: its first two records do not show that yet.
+    // An engine restarts with sampled statistics. Its first two records do not show the sampling yet.
     for iter in [2, 4, 6, 8] {
         bench.answer(&rows(iter));
     }
@@ -215,14 +215,15 @@ fn partial_sums_of_a_sampled_epoch_do_not_come_back_after_a_restart() {
     assert_eq!((sums(&bench), ranks(&bench)), ([None; 3], [None; 2]));
     let reported = bench.value("trtllm_spec_decode_num_draft_tokens_total", &[]);
     assert_eq!(reported, Some(42.0), "trtllm-serve's name sums all records");
-    // After the next restart it is not sampled, which its third record shows.
+    // After the next restart, the statistics are not sampled. Only the third record shows that.
     for iter in [1, 2] {
         bench.answer(&rows(iter));
         assert_eq!((sums(&bench), ranks(&bench)), ([None; 3], [None; 2]), "not known yet: iteration {iter}");
     }
     bench.answer(&rows(3));
     assert_eq!(bench.ours("engine_restarts_total"), Some(2.0));
-    // The three iterations before the sampled epoch, its first two, and the three after it.
+    // The sums contain three iterations before the sampled statistics, the first two sampled ones, and three after the
+    // next restart.
     assert_eq!((sums(&bench), ranks(&bench)), ([16.0, 32.0, 48.0].map(Some), [Some(16.0); 2]));
     let reported = bench.value("trtllm_spec_decode_num_draft_tokens_total", &[]);
     assert_eq!(reported, Some(60.0));
@@ -234,7 +235,7 @@ fn row_2_a_gap_is_lost_only_where_that_is_certain() {
     let mut bench = Bench::new();
     bench.answer(&[executor(1, json!({})), executor(5, json!({}))]);
     assert_eq!(bench.ours("iterations_lost_total"), Some(3.0));
-    // The PyTorch engine counts passes without a batch, too.
+    // The PyTorch engine also numbers passes without a batch.
     let mut bench = Bench::new();
     bench.answer(&[pytorch(101, json!({})), pytorch(103, json!({}))]).answer(&[pytorch(104, json!({}))]);
     bench.answer(&[pytorch(107, json!({}))]);
@@ -242,14 +243,14 @@ fn row_2_a_gap_is_lost_only_where_that_is_certain() {
     assert_eq!(bench.ours("iterations_unreported_total"), Some(3.0));
     assert_eq!(bench.ours("statistics_interval_iterations"), Some(1.0));
     assert_eq!(bench.ours("generation_tokens_total"), Some(4.0));
-    // An answer as long as the ring follows an overflow.
+    // An answer that fills the whole ring means that the ring overflowed.
     let full: Vec<Value> = (200..1200).map(|iter| pytorch(iter, json!({}))).collect();
     bench.answer(&full);
     assert_eq!(bench.ours("iterations_lost_total"), Some(92.0));
     bench.answer(&[pytorch(1210, json!({}))]).answer(&[pytorch(1212, json!({}))]);
     assert_eq!(bench.ours("iterations_lost_total"), Some(102.0), "the answer before was full");
     assert_eq!(bench.ours("iterations_unreported_total"), Some(4.0));
-    // A frame that is missing in the sequence is lost whatever the numbers are.
+    // A frame that is missing in the sequence is lost, whatever the iteration numbers are.
     let mut bench = Bench::new();
     let frame = |iter, sequence| pytorch(iter, json!({"statsSequence": sequence}));
     bench.answer(&[frame(10, 5), frame(20, 6), frame(40, 8)]);
@@ -320,17 +321,17 @@ fn row_4_with_attention_data_parallelism_each_number_has_one_scope() {
     let gateway = bench.page_of(Selection::Gateway);
     assert_eq!(gateway.find("nv_trt_llm_request_metrics", &["request_type=waiting"]), Some(7.0));
     assert_eq!(gateway.find("nv_trt_llm_request_metrics", &["request_type=scheduled"]), Some(20.0));
-    // An iteration whose rows come in two answers is one iteration.
+    // An iteration whose rows arrive in two answers counts as one iteration.
     bench.answer(&[row(10, 0), row(10, 1)]);
     assert_eq!(bench.ours("iteration_scheduled_requests_count"), Some(3.0));
     bench.answer(&[row(10, 2), row(10, 3)]);
     assert_eq!(bench.ours("iteration_scheduled_requests_sum"), Some(80.0));
-    // A lost row does not hold the iteration back for long.
+    // A lost row does not delay the iteration for long.
     bench.answer(&[row(11, 0), row(11, 1)]).answer(&[]);
     assert_eq!(bench.ours("iteration_scheduled_requests_sum"), Some(90.0));
 }
 
-/// A row of a rank. `own`: as with `TLLM_METRICS_ALL_RANKS=1`.
+/// A row of a rank. With `own`, the row has the form that `TLLM_METRICS_ALL_RANKS=1` gives.
 fn rank_row(iter: i64, rank: i64, own: bool, [context, generation]: [i64; 2]) -> Value {
     let batch = json!({"numScheduledRequests": generation, "numGenRequests": generation, "numCtxTokens": context});
     let row =
@@ -353,7 +354,7 @@ fn row_4_the_counts_of_each_rank_are_the_planted_ones_over_restarts_and_late_row
     for own in [true, false] {
         let (mut rows, mut truth, mut ratios) = (Vec::new(), BTreeMap::<String, [f64; 2]>::new(), Vec::new());
         for (life, last) in [(0, 20), (1, 15), (2, 18)] {
-            // Iteration 7 comes after 9, and one row of iteration 11 never.
+            // Iteration 7 arrives after 9, and one row of iteration 11 never arrives.
             for iter in (1..=6).chain([8, 9, 7]).chain(10..=last) {
                 let lost = (iter == 11).then_some(30);
                 for rank in (0..RANKS).filter(|rank| Some(*rank) != lost) {
@@ -368,7 +369,7 @@ fn row_4_the_counts_of_each_rank_are_the_planted_ones_over_restarts_and_late_row
             }
         }
         let mut bench = Bench::new();
-        // An answer may end within an iteration.
+        // An answer may end in the middle of an iteration.
         for answer in rows.chunks(100) {
             bench.answer(answer);
         }
@@ -393,7 +394,7 @@ fn row_4_the_counts_of_each_rank_are_the_planted_ones_over_restarts_and_late_row
         assert_eq!(of_rank("scheduled_requests", "63", &page), Some(scheduled(63)));
         assert_eq!(of_rank("scheduled_requests", "other", &page), Some((64..RANKS).map(scheduled).sum()));
         assert_eq!(of_rank("active_requests", "63", &page), own.then_some(scheduled(63) + 1.0));
-        // A restart takes the gauges.
+        // A restart removes the gauges.
         bench.answer(&[rank_row(1, 0, own, [0, 1])]);
         let page = bench.page_of(Selection::All);
         assert_eq!(of_rank("scheduled_requests", "0", &page), None);
@@ -407,7 +408,7 @@ fn row_4_one_rank_has_no_series_an_idle_one_no_load_and_a_sampled_one_no_totals(
     let mut bench = Bench::new();
     bench.answer(&[1, 2, 3].map(|iter| rank_row(iter, 0, false, [10, 1])));
     assert!(!any(&bench));
-    // The last record of an idle engine has scheduled requests.
+    // The last record before idle still has scheduled requests.
     let mut bench = Bench::new();
     let done = |iter, rank| with(rank_row(iter, rank, true, [10, 3]), json!({"numActiveRequests": 0}));
     bench.answer(&[rank_row(1, 0, true, [10, 3]), rank_row(1, 1, true, [10, 3]), done(2, 0), done(2, 1)]);
@@ -452,7 +453,7 @@ fn row_6_no_step_contains_the_wait_for_work() {
             )
         };
         let mut bench = Bench::new();
-        // The engine was met while it worked.
+        // The exporter connects while the engine is busy.
         bench.answer(&[record(50, 1, 0, 0, 10.0, 10.0), record(51, 1, 0, 1, 10.0, 10.0)]);
         bench.wait(Duration::from_secs(60));
         bench.answer(&[
@@ -476,7 +477,7 @@ fn row_7_the_views_of_kv_cache_manager_v2_are_read() {
     };
     let blocks =
         |bench: &Bench, pool: &str| bench.value(&format!("nv_trt_llm_kv_cache_{pool}_pool_blocks"), &["state=max"]);
-    // Windows that share a pool show it as 0 blocks; the pool groups have the truth.
+    // Windows that share a pool report 0 blocks; the pool groups have the true numbers.
     let mut bench = Bench::new();
     let shared = records("shared_pools_host");
     bench.answer(&shared);
@@ -514,7 +515,7 @@ fn row_9_an_engine_is_idle_once_another_account_covers_every_started_request() {
         bench.answer(&[]);
     }
     assert_eq!(bench.state(), "idle");
-    // The server counts an error, or its batch is empty.
+    // The server's page shows that there is no work: it counts an error, or its batch is empty.
     for page in ["trtllm_request_error_total{http_code=\"500\"} 1", "trtllm_scheduled_batch_size{rank=\"0\"} 0"] {
         let mut bench = Bench::new();
         bench.server_page("trtllm_request_error_total{http_code=\"500\"} 0").answer(&started);
@@ -525,7 +526,7 @@ fn row_9_an_engine_is_idle_once_another_account_covers_every_started_request() {
         }
         assert_eq!(bench.state(), "idle", "{page}");
     }
-    // Without such an account, a hang looks the same.
+    // Without the server's page, this looks like a hang.
     let mut bench = Bench::new();
     bench.answer(&started);
     for _ in 0..200 {
@@ -550,7 +551,7 @@ fn row_10_a_success_is_counted_when_its_reason_is_known() {
     bench.answer(&[]);
     assert_eq!(bench.value("nv_inference_request_success", &[]), Some(3.0));
     assert_eq!(bench.value("nv_inference_request_failure", &["reason=CANCELED"]), Some(2.0));
-    // Where reasons never come, every completed request counts.
+    // If finish reasons never arrive, every completed request counts as a success.
     let mut bench = Bench::new();
     bench.answer(&[executor(3, json!({"numCompletedRequests": 5}))]);
     bench.wait(Duration::from_secs(10));
@@ -584,7 +585,7 @@ fn row_11_what_nobody_tells_is_absent_and_the_server_tells_what_the_json_lacks()
              trtllm_time_per_output_token_seconds_sum 1.0\n"
         )
     };
-    // Increases since the exporter met the server; then the server restarts.
+    // First the increases since the exporter connected to the server; then the server restarts.
     bench.server_page(&page(100)).server_page(&page(130)).server_page(&page(7));
     assert_eq!(told(&bench), [Some(37.0), Some(37.0), Some(37.0), None]);
 }
@@ -641,10 +642,10 @@ fn row_14_a_late_record_is_late_and_a_restart_is_a_restart() {
         assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(4.0));
         assert_eq!(bench.ours("iterations_total"), Some(5.0));
         assert_eq!(bench.ours("requests_completed_total"), Some(5.0));
-        // What was counted lost stays counted.
+        // Iterations that were counted as lost stay counted.
         let lost = bench.ours("iterations_lost_total").unwrap() + bench.ours("iterations_unreported_total").unwrap();
         assert_eq!(lost, 1.0);
-        // The new engine is met at a higher number, with smaller cumulative counts.
+        // The first record of the new engine has a higher number, but smaller cumulative counts.
         bench.answer(&[numbered(154, 7), numbered(155, 9)]);
         assert_eq!(bench.ours("engine_restarts_total"), Some(1.0));
         assert_eq!(
@@ -652,7 +653,7 @@ fn row_14_a_late_record_is_late_and_a_restart_is_a_restart() {
             lost
         );
         assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(13.0));
-        // Back to a number that was read already.
+        // A number that was read before appears again.
         bench.answer(&[numbered(154, 3)]);
         assert_eq!(bench.ours("engine_restarts_total"), Some(2.0));
     }
@@ -740,7 +741,8 @@ fn an_implausible_record_counts_as_lost_like_an_unreadable_one() {
 
 #[test]
 fn the_name_set_trtllm_observes_the_prefill_of_each_row_like_upstreams_collector() {
-    // Rows with `rank` have each rank's own numbers, rows with `attentionDpRank` copy all but the batch from rank 0.
+    // Rows with `rank` have each rank's own numbers. Rows with `attentionDpRank` have their own batch; all other values
+    // are copies of rank 0.
     for key in ["rank", "attentionDpRank"] {
         let row = |iter: u64, rank: u64, tokens: u64| {
             let batch = json!({"numScheduledRequests": 1, "numGenRequests": 0, "numCtxTokens": tokens});
@@ -752,7 +754,7 @@ fn the_name_set_trtllm_observes_the_prefill_of_each_row_like_upstreams_collector
             let rows: Vec<Value> = (0..).zip(tokens).map(|(rank, tokens)| row(iter, rank, tokens)).collect();
             bench.answer(&rows);
         }
-        // Upstream observes every row with tokens, whichever rank it is from.
+        // Upstream observes every row that has tokens, no matter from which rank.
         let rows: Vec<u64> = iterations.into_iter().flatten().filter(|tokens| *tokens > 0).collect();
         for bound in [64, 128, 1024] {
             let upstream = rows.iter().filter(|tokens| **tokens <= bound).count() as f64;
@@ -771,7 +773,7 @@ fn the_name_set_trtllm_observes_the_prefill_of_each_row_like_upstreams_collector
 fn the_reused_and_missed_blocks_of_the_name_set_trtllm_do_not_wait_for_their_first_increase() {
     let names = ["trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_missed_blocks_total"];
     let counts = |bench: &Bench| names.map(|name| bench.value(name, &[]));
-    // An engine that has run for long, so its first counts are only a baseline.
+    // An engine that has run for a long time, so its first counts are only a baseline.
     let record = |iter, reused, missed| {
         executor(iter, json!({"kvCacheStats": {"reusedBlocks": reused, "missedBlocks": missed}}))
     };
@@ -781,7 +783,7 @@ fn the_reused_and_missed_blocks_of_the_name_set_trtllm_do_not_wait_for_their_fir
     assert_eq!(counts(&bench), [Some(0.0); 2]);
     bench.answer(&[record(501, 73, 20)]);
     assert_eq!(counts(&bench), [Some(3.0), Some(0.0)]);
-    // A release that does not count misses.
+    // A release that does not report misses.
     let mut bench = Bench::new();
     let mut old = record(500, 70, 20);
     old["kvCacheStats"].as_object_mut().unwrap().remove("missedBlocks");

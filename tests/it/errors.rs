@@ -1,4 +1,4 @@
-//! Every error and every warning of the code says what to do.
+//! Every error and every warning in the code says what to do.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const CAUSES: [&str; 6] = [
     "no line is a Prometheus series",
 ];
 
-/// Messages without a remedy after a semicolon, and why.
+/// Messages without a remedy after a semicolon, and the reason.
 const WITHOUT: [(&str, &str); 9] = [
     ("--config.file {}: {}", "the reason contains it"),
     ("cannot read the recording {path}: {why}", "the reason contains it"),
@@ -36,14 +36,15 @@ fn messages(source: &str) -> Vec<String> {
     places.filter_map(|((at, start), first)| literal(&source[at + start.len()..], *first)).collect()
 }
 
-/// An error's format is the first literal of the attribute, a log line's message the last one of the macro.
+/// The format of an error is the first literal of the attribute. The message of a log line is the last literal of the
+/// macro.
 fn literal(arguments: &str, first: bool) -> Option<String> {
     let (mut depth, mut last, mut current) = (1, None, None::<String>);
     let mut characters = arguments.chars();
     while let Some(character) = characters.next() {
         match (&mut current, character) {
             (Some(text), '\\') => match characters.next()? {
-                // A line that continues: the indentation is not part of the text.
+                // The string continues on the next line, whose indentation is not part of the text.
                 '\n' => characters = characters.as_str().trim_start().chars(),
                 escaped => text.push(escaped),
             },

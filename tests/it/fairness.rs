@@ -1,5 +1,5 @@
-//! Each resource that peers share, with many slow or hostile peers and an honest one. The bounds are those of
-//! docs/ARCHITECTURE.md, "What peers can cost". They are counts: this machine may be busy.
+//! Tests each resource that peers share, with many slow or hostile peers and an honest one. The limits are those in
+//! docs/ARCHITECTURE.md, "What peers can cost". They are counts, not times, because this machine may be busy.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ use crate::support::{ensure, until};
 
 const A: &[&str] = &["model=a"];
 const B: &[&str] = &["model=b"];
-/// A busy machine must not end an honest answer, nor a dripping one, before the budget does.
+/// Even on a busy machine, this timeout must not end an honest or a dripping answer before the budget does.
 const PATIENT: &str = "--poll.timeout=60s";
 
 fn iterations(page: &Page, engine: &[&str]) -> u64 {
@@ -34,18 +34,18 @@ fn connect(path: &Path) -> UnixStream {
     stream
 }
 
-/// Threads that connect again and again until it is dropped.
+/// Threads that connect again and again. They stop when this value is dropped.
 struct Crowd(Arc<AtomicBool>, Vec<thread::JoinHandle<()>>);
 
 impl Crowd {
-    /// Each sends `start` once, and `more` several times a second.
+    /// Each thread sends `start` once, and `more` several times a second.
     fn new(number: usize, path: &Path, start: Vec<u8>, more: &'static [u8]) -> Self {
         let (stop, start) = (Arc::new(AtomicBool::new(false)), Arc::new(start));
         let threads = (0..number).map(|_| {
             let (stop, start, path) = (Arc::clone(&stop), Arc::clone(&start), path.to_owned());
             thread::spawn(move || {
                 while !stop.load(Relaxed) {
-                    // The daemon may be at its limits, or has ended.
+                    // The daemon may have reached its limits, or has ended.
                     let Ok(mut stream) = UnixStream::connect(&path) else { break };
                     let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
                     let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
@@ -80,13 +80,13 @@ fn two_sockets() -> (Daemon, PathBuf, PathBuf, tempfile::TempDir) {
     (daemon, a, b, folder)
 }
 
-/// Places for long lines.
+/// The shared resource: buffers for long lines.
 #[test]
 fn half_lines_on_one_socket_cost_a_long_line_on_another_at_most_one_cut() {
     const LINES: u64 = 20;
     let (daemon, a, b, _folder) = two_sockets();
     let crowd = Crowd::new(60, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b"");
-    // All places are taken, and others wait for one.
+    // All buffers are in use, and other connections wait for one.
     daemon.until(|page| {
         let connected = page.count("trtllm_exporter_ingest_connections", A);
         ensure(connected >= 40, || format!("{connected} connections"))
@@ -102,12 +102,12 @@ fn half_lines_on_one_socket_cost_a_long_line_on_another_at_most_one_cut() {
     }
     let page = daemon.page();
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", B), 0);
-    // Half lines that wait in the queue cut each other, too; without anybody, none would end before 30 s.
+    // Half lines that wait in the queue also displace each other. Otherwise none would end before 30 s.
     println!("{} half lines were cut", cut(&page));
     drop(crowd);
 }
 
-/// Places of publishers, and the turn to be admitted.
+/// The shared resource: slots of publishers, and the turn to be admitted.
 #[test]
 fn publishers_that_say_nothing_do_not_keep_a_newcomer_out() {
     let (daemon, a, _b, _folder) = two_sockets();
@@ -117,7 +117,7 @@ fn publishers_that_say_nothing_do_not_keep_a_newcomer_out() {
         ensure(connected >= 100, || format!("{connected} connections"))
     });
     for newcomer in 1..=3 {
-        // Refused only if no place became free, which its publisher would repeat.
+        // A publisher is refused only if no slot becomes free. It would then retry.
         let mut stream = connect(&a);
         let sent = AtomicU64::new(0);
         daemon.until(|page| {
@@ -132,7 +132,7 @@ fn publishers_that_say_nothing_do_not_keep_a_newcomer_out() {
     drop(crowd);
 }
 
-/// A server that answers each request with `start` and then a byte now and then.
+/// A server that answers each request with `start` and then sends a byte now and then.
 fn dripping_server(start: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let source = format!("trtllm-serve:http://{}?perf_metrics=false", listener.local_addr().unwrap());
@@ -160,11 +160,11 @@ fn dripping_server(start: Vec<u8>) -> String {
     source
 }
 
-/// The budget of long answers.
+/// The shared resource: the budget of long answers.
 #[test]
 fn servers_that_drip_take_no_turn_from_an_honest_one() {
     const ANSWERS: u64 = 10;
-    // Many records, and one that does not end.
+    // Many records, followed by one that never ends.
     let starts = [
         format!("[{}", (record(1, 1000).trim().to_owned() + ",").repeat(200)),
         format!("[{}", &record(1, 900_000)[..700_000]),
@@ -186,7 +186,8 @@ fn servers_that_drip_take_no_turn_from_an_honest_one() {
     assert_nothing_failed(&daemon, &page, "b");
 }
 
-/// A server with a new record in each answer, which is longer than what is read without asking.
+/// A server whose answers each have one new record. They are so long that the exporter must reserve memory to read
+/// them.
 fn server_of_long_answers() -> String {
     let answered = AtomicU64::new(0);
     let port = crate::support::server::serve(move |request| {
@@ -209,7 +210,7 @@ fn assert_nothing_failed(daemon: &Daemon, page: &Page, model: &str) {
     assert_eq!(failed, 0.0, "{}", daemon.stderr());
 }
 
-/// What all kinds of input share beyond the share of each: lines, answers and unread responses flood it at once.
+/// Resources that all kinds of input share: long lines, long answers and unread responses flood them at the same time.
 #[test]
 fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
     const EACH: u64 = 10;
@@ -223,7 +224,7 @@ fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
         arguments.extend(["--source", source, "--model", model]);
     }
     let daemon = Daemon::start(&arguments);
-    // Half lines that keep their places, and whole ones that wait.
+    // The first crowd sends half lines, which keep their buffers. The second sends whole lines, which wait for one.
     let crowds = [
         Crowd::new(40, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b""),
         Crowd::new(20, &a, record(1, 900_000).into_bytes(), b""),
@@ -250,7 +251,7 @@ fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
     drop((crowds, readers));
 }
 
-/// Log lines.
+/// The shared resource: log lines.
 #[test]
 fn endless_xids_fill_neither_the_log_nor_the_page() {
     let codes = |number: u64| (1..=number).map(|code| code.to_string()).collect::<Vec<_>>().join(",");
@@ -261,13 +262,13 @@ fn endless_xids_fill_neither_the_log_nor_the_page() {
     let daemon = Daemon::start(&["--source", &source, "--gpu", "required", "--gpu.library", &library]);
     daemon.until(|page| ensure(page.find("nv_gpu_utilization", &[]).is_some(), || "no GPU".to_owned()));
     standin.set(&format!("gpus=1\ngpu.0.xids={}\n", codes(400)));
-    // One code more than are counted would be the last one to come.
+    // The limit is 64 codes. If one more were counted, it would appear last.
     let seen =
         |page: &Page| page.series.iter().filter(|(series, _)| series.starts_with("nv_gpu_xid_errors_total{")).count();
     daemon.until(|page| ensure(seen(page) >= 64, || format!("{} codes", seen(page))));
     until(|| ensure(daemon.logged(&["Xid error;"]) >= 90, || "the log is silent".to_owned()));
     assert_eq!(seen(&daemon.page()), 64);
-    // A hundred at once, and one more each second.
+    // The limit is a hundred lines at once, and one more per second.
     let logged = daemon.logged(&["Xid error;"]);
     assert!(logged <= 200, "{logged} lines");
 }

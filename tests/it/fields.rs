@@ -23,7 +23,7 @@ fn model_fields() -> BTreeSet<(String, String)> {
         for line in source.lines().map(str::trim) {
             if let Some(rest) = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("struct ") {
                 let name = rest.split([' ', '{', ';', '(']).next().unwrap();
-                // What is kept of an array of steps.
+                // This struct stores an array of steps; it has no fields of the engine.
                 of = (name != "Steps").then(|| name.to_owned());
             } else if line == "}" {
                 of = None;
@@ -131,7 +131,7 @@ fn full_entry() -> Value {
                 "acceptanceRate": 0.5, "totalAcceptedDraftTokens": 10, "totalDraftTokens": 20}}})
 }
 
-/// All messages of an engine.
+/// All messages that an engine sends.
 #[derive(Clone)]
 struct Messages {
     records: Vec<Value>,
@@ -191,7 +191,7 @@ fn another(value: &Value) -> Value {
     }
 }
 
-/// Applies `change` to a field. Every family that the catalog names for it must change.
+/// Applies `change` to a message with the field. Every family that the catalog names for the field must change.
 fn must_change(field: &Field, messages: &Messages, change: impl FnOnce(&mut Messages)) {
     let Destination::Families(ids) = field.destination else { return };
     let mut changed = messages.clone();
@@ -233,7 +233,7 @@ fn two_records() -> Messages {
     first["kvCacheIterationStats"] = Value::Null;
     first["newActiveRequestsQueueLatencyMS"] = json!(5.0);
     let mut records = vec![first, full_record()];
-    // The queue time is not known by rank.
+    // Ranks do not report their own queue time.
     records.iter_mut().for_each(|record| record["rank"] = Value::Null);
     Messages { records, entries: Vec::new(), events: Vec::new() }
 }
@@ -243,7 +243,7 @@ fn every_field_of_a_record_changes_the_families_named_for_it() {
     let messages = two_records();
     for field in fields_of("IterationStats") {
         match field.name {
-            // Tested below.
+            // These fields are tested below.
             "iter" | "staticBatchingStats" | "requestStats" | "iterLatencyMS" | "attentionDpRank" | "rank" => {}
             name if name.starts_with("kvCacheIterationStatsBy") => {}
             name => must_change(field, &messages, |messages| swap(&mut messages.records[1], &format!("/{name}"))),
@@ -281,12 +281,12 @@ fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() 
     must_change(&one("iter", 2), &executor, |messages| messages.records[1]["iter"] = json!(9));
     must_change(&one("iter", 3), &messages, |messages| messages.records[1]["iter"] = json!(2));
     must_change(&one("iter", 4), &messages, |messages| messages.records[1]["iter"] = json!(9));
-    // Under the overlap scheduler the host step is the latency.
+    // With the overlap scheduler, the host step is the latency, so iterLatencyMS is not used.
     let mut apart = messages.clone();
     apart.records[1]["schedulerMode"] = json!("non_overlap");
     must_change(field("iterLatencyMS"), &apart, |messages| swap(&mut messages.records[1], "/iterLatencyMS"));
     must_change(field("attentionDpRank"), &messages, |messages| {
-        // The number of ranks is known from the first iteration on.
+        // The exporter must see the second rank in the first iteration to know the number of ranks.
         let with_sibling = |record: Value| {
             let mut sibling = record.clone();
             sibling["attentionDpRank"] = json!(1);
@@ -436,17 +436,17 @@ fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
         for field in fields_of(of) {
             let mut messages = messages.clone();
             match field.name {
-                // Tested below.
+                // These fields are tested below.
                 "ctxPerfMetrics" | "genPerfMetrics" | "disaggServerArrivalTime" | "disaggServerFirstTokenTime" => {
                     continue;
                 }
-                // A transfer alone also marks a disaggregated request.
+                // A KV cache transfer also marks a request as disaggregated, so remove it first.
                 "ctxRequestId" => {
                     messages.entries[0]["perfMetrics"]["timingMetrics"]["kvCacheTransferStart"] = Value::Null;
                     must_change(field, &messages, |messages| messages.entries[0]["ctxRequestId"] = Value::Null);
                     continue;
                 }
-                // Steps give tokens, or with speculation several of them each.
+                // A step gives one token, or several with speculation.
                 "timeBreakdownMetrics" => {
                     let step = |time| json!({"token_time": time, "gpu_forward_time": 8.0, "gpu_sample_time": 0.5});
                     let steps = json!({"ctx_chunk_metrics": [step(1.0)], "step_metrics": [step(1.5)]});
@@ -553,7 +553,7 @@ fn every_field_of_a_kv_cache_event_changes_the_families_named_for_it() {
     ] {
         for field in fields_of(of) {
             let key = snake(field.name);
-            // Each kind of event has members of its own.
+            // Each kind of event has its own members.
             let at = match key.as_str() {
                 "blocks" => 1,
                 "block_hash" | "cache_level" if of == "KvCacheEventData" => 2,

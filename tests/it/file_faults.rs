@@ -1,5 +1,5 @@
-//! Everything that the daemon writes, on a disk that fails and with files that somebody deletes or replaces. A failure is counted and
-//! logged, what works goes on, and what failed begins again when it can.
+//! Everything that the daemon writes, on a disk that fails, and with files that somebody deletes or replaces. A failure
+//! is counted and logged. Unaffected functions continue, and the failed one starts again when it can.
 
 use std::fs;
 use std::io::Write as _;
@@ -20,7 +20,7 @@ use crate::support::ensure;
 /// EIO, ENOSPC, EROFS and EDQUOT.
 const ERRORS: [i32; 4] = [5, 28, 30, 122];
 
-/// The preload that fails on request, built once.
+/// The library for LD_PRELOAD that makes calls fail on request. It is built once.
 fn preload() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, library) = BUILT.get_or_init(|| {
@@ -35,7 +35,7 @@ fn preload() -> &'static Path {
     library
 }
 
-/// What somebody does to a file.
+/// A change to a file.
 type Change = fn(&Path);
 
 /// A daemon that records, and a publisher.
@@ -82,7 +82,7 @@ impl Recording {
         self.daemon.page().count("trtllm_exporter_recorder_errors_total", &[])
     }
 
-    /// Sends records until `done`. All of them are counted, whatever the disk does.
+    /// Sends records until `done` returns Ok. All of them must be counted, whatever the disk does.
     fn send_until(&mut self, mut done: impl FnMut(&Self) -> Result<(), String>) {
         crate::support::until(|| {
             self.send();
@@ -95,7 +95,7 @@ impl Recording {
         });
     }
 
-    /// Until the newest segment has a frame that was not there.
+    /// Sends records until a new frame is written.
     fn until_written(&mut self) {
         let size = |kept: &Path| -> u64 {
             let files = fs::read_dir(kept).into_iter().flatten().flatten();
@@ -112,7 +112,7 @@ impl Recording {
     fn until_failed(&mut self) {
         let before = self.errors();
         self.send_until(|recording| ensure(recording.errors() > before, || "no error is counted".to_owned()));
-        // Not each time: lines that repeat are limited.
+        // The failure is not logged each time, because repeated lines are limited.
         let logged = || self.daemon.logged(&["recording failed; trying again every second"]);
         crate::support::until(|| ensure(logged() > 0, || "not logged".to_owned()));
     }
@@ -158,7 +158,7 @@ fn a_recording_begins_again_when_its_files_are_deleted_or_replaced() {
     fs::remove_dir_all(recording.kept()).unwrap();
     recording.until_failed();
     recording.until_written();
-    // A new directory, or its lock, that cannot be made.
+    // The new directory, or its lock, cannot be created.
     for part in ["kept", "recorder.lock"] {
         recording.fail(5, part);
         fs::remove_dir_all(recording.kept()).unwrap();
@@ -166,7 +166,8 @@ fn a_recording_begins_again_when_its_files_are_deleted_or_replaced() {
         recording.heal();
         recording.until_written();
     }
-    // Somebody else's directory in its place: it is used only while nobody records into it.
+    // The directory is renamed. The recorder must report an error, create a new directory, and leave the renamed one
+    // alone.
     let other = recording.folder.path().join("other");
     fs::rename(recording.kept(), &other).unwrap();
     recording.until_failed();
@@ -175,7 +176,7 @@ fn a_recording_begins_again_when_its_files_are_deleted_or_replaced() {
     assert!(!segments(&other).is_empty());
 }
 
-/// The exporter on a disk that fails with this error at paths with this part.
+/// Starts the exporter on a disk that fails with this error at paths that contain `part`.
 fn failing(folder: &Path, error: i32, part: &str) -> Launch {
     fs::write(folder.join("fail"), format!("{error} {part}\n")).unwrap();
     Launch::new()
@@ -222,7 +223,7 @@ fn a_tool_that_cannot_write_says_which_file_and_leaves_no_empty_one() {
             (&["init", "--ports", "1"][..], "the-configuration"),
         ] {
             let output = path(output);
-            // A file that cannot be created, and one that is created and not written.
+            // First a file that cannot be created, then one that is created but cannot be written.
             for part in [output.clone(), format!("{output} b")] {
                 let ended = failing(folder.path(), error, &part).run(&[arguments, &[output.as_str()][..]].concat());
                 let message = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -235,7 +236,8 @@ fn a_tool_that_cannot_write_says_which_file_and_leaves_no_empty_one() {
     assert!(recording.daemon.terminate().success());
 }
 
-/// Reloads read the file that a request needs. While that fails, nobody is let in, and engines are read.
+/// Requests reload the changed web configuration. While reading it fails, all requests are refused, and engines are
+/// still read.
 #[test]
 fn a_web_configuration_that_cannot_be_read_lets_nobody_in_until_it_can() {
     let folder = tempfile::tempdir().unwrap();
@@ -245,7 +247,7 @@ fn a_web_configuration_that_cannot_be_read_lets_nobody_in_until_it_can() {
     let daemon = launch.start(&["--source", "sim:", "--web.config.file", configuration.to_str().unwrap()]);
     for (number, error) in ERRORS.into_iter().enumerate() {
         fs::write(folder.path().join("fail"), format!("{error} the-web.yml r\n")).unwrap();
-        // Files are read again when they change.
+        // A file is read again only when it changes.
         fs::write(&configuration, "\n".repeat(number + 1)).unwrap();
         let until_status = |wanted: u16| {
             crate::support::until(|| {
@@ -260,7 +262,7 @@ fn a_web_configuration_that_cannot_be_read_lets_nobody_in_until_it_can() {
     }
 }
 
-/// What an engine was like is written every ten minutes, so this test writes it itself, as a process on a disk that fails.
+/// The daemon writes baselines every ten minutes. So this test writes them itself, in a process on a disk that fails.
 #[test]
 fn a_baseline_survives_each_error_of_the_disk() {
     let Ok(folder) = std::env::var("BASELINES") else {
@@ -286,7 +288,7 @@ fn a_baseline_survives_each_error_of_the_disk() {
     };
     let (mut written, mut failed) = (add(0.0), 0);
     assert_eq!((written, counts.errors()), (1, 0));
-    // The file beside it is created and written, and then it gets the name.
+    // A baseline is first written to a file with another name, which is then renamed. Each of these calls fails once.
     for error in ERRORS {
         for part in ["kept", ".part b", ".part m"] {
             fs::write(folder.join("draft"), format!("{error} {part}\n")).unwrap();
@@ -301,7 +303,8 @@ fn a_baseline_survives_each_error_of_the_disk() {
     }
 }
 
-/// Threads that wait for a disk: of readings of tokens, one an engine, and of questions about the past, two.
+/// Limits the threads that wait for a disk: one per engine that reads its token, and two that answer questions about
+/// the past.
 #[test]
 fn a_disk_that_hangs_keeps_few_threads_whatever_is_asked() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,7 +322,7 @@ fn a_disk_that_hangs_keeps_few_threads_whatever_is_asked() {
         ]
         .concat(),
     );
-    // A file with this name, whatever is in it.
+    // Only the name of the file matters, not its contents.
     let name = EngineName::new("a", "1", "sim");
     let files = BaselineFiles::new(kept, RecorderCounts::default());
     let snapshot = Snapshot::of(Present::default(), Run::default(), 1.0);

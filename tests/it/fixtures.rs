@@ -45,7 +45,7 @@ fn one(name: &str) -> IterationStats {
     found.remove(0)
 }
 
-/// Those of the releases that this exporter was made for.
+/// Fixtures of the releases that this exporter was written for.
 #[test]
 fn no_key_of_the_fixtures_is_unknown() {
     for file in [

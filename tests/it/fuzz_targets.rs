@@ -1,5 +1,5 @@
-//! Runs every fuzz target, without libFuzzer, over its corpus and over mutations of it. The mutations are the same in each
-//! run. `.ci/full fuzz` searches further.
+//! Runs every fuzz target, without libFuzzer, over its corpus and over mutations of it. The mutations are the same in
+//! each run. `.ci/full fuzz` fuzzes for longer.
 // A finding is a panic.
 
 #[path = "../../fuzz/src/lib.rs"]

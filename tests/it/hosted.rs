@@ -64,7 +64,7 @@ fn a_model_that_loads_for_an_hour_blocks_neither_the_page_nor_the_shutdown() {
     let page = daemon.until_state(&["model=slow"], "starting");
     assert_eq!(page.get("trtllm_exporter_source_up", &["model=slow"]), 0.0);
     assert_eq!(page.count("trtllm_exporter_poll_errors_total", &["model=slow", "kind=timeout"]), 0);
-    // The constructor cannot be interrupted: the test would wait for an hour if the daemon did.
+    // The constructor cannot be interrupted. If the daemon waited for it, the test would take an hour.
     assert_eq!(daemon.terminate().code(), Some(0));
     daemon.until_logged(&["level=warn", "engine is still loading; abandoning it"]);
 }

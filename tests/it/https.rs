@@ -1,4 +1,4 @@
-//! trtllm-serve over https: the server's certificate is checked, and a token is sent and read again when it changes.
+//! trtllm-serve over https: the server's certificate is checked, and the token file is read again when it changes.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ impl Server {
         Self { _process: process, port: port.trim().to_owned() }
     }
 
-    /// Options follow.
+    /// The source, to which options can be appended.
     fn source(&self) -> String {
         format!("trtllm-serve:https://127.0.0.1:{}?perf_metrics=false", self.port)
     }
@@ -50,7 +50,8 @@ fn a_server_with_a_certificate_of_the_ca_file_is_read_with_a_token_that_may_chan
     let daemon = Daemon::start(&["--source", &source, "--gpu", "off"]);
     let before = until_counted(&daemon, 3);
     assert!(daemon.text("/metrics").contains("engine_version=\"1.2.0\""));
-    // The server wants another token before the file has it: the new one is used at once, not a minute later.
+    // The server expects a new token before the file contains it. Once the file has it, the exporter must use it
+    // immediately, not a minute later.
     pki.write("expected", "second-secret\n");
     daemon.until(|page| {
         let failed = page.count("trtllm_exporter_poll_errors_total", &["kind=http_status"]);
@@ -73,7 +74,7 @@ fn a_certificate_that_cannot_be_trusted_is_refused_and_named() {
     pki.ca.sign(pki.folder.path(), "expired", local(), 2021);
     let name = rcgen::SanType::DnsName("elsewhere.example".try_into().unwrap());
     pki.ca.sign(pki.folder.path(), "elsewhere", name, 2099);
-    // Without a ca_file, the system's authorities are asked.
+    // Without a ca_file, the system's CA certificates are used.
     for (certificate, ca, why) in [
         ("server", Some("other"), "UnknownIssuer"),
         ("server", None, "UnknownIssuer"),

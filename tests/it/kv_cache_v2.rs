@@ -1,5 +1,5 @@
-//! Records of KV cache manager V2, written by TensorRT-LLM's own serializers. With the name set `trtllm` the page equals that
-//! of TensorRT-LLM's own collector; our own families have the numbers that its rules give.
+//! Records of KV cache manager V2, written by TensorRT-LLM's own serializers. With the name set `trtllm`, the page must
+//! equal that of TensorRT-LLM's own collector. Our own families must have the numbers that its rules give.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

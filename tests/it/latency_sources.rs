@@ -1,5 +1,5 @@
-//! The table of docs/sources.md that says where latencies come from in which release: for each of its rows a look-alike answers as that
-//! release does with those options, and the page must show what the row says.
+//! Tests the table of docs/sources.md that says where latencies come from in which release. For each row, a look-alike
+//! answers like that release with those options, and the page must show what the row says.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -18,7 +18,7 @@ use crate::support::server::serve;
 use crate::support::{ensure, until};
 
 const DOCUMENT: &str = include_str!("../../docs/sources.md");
-/// The columns with families, and the families of each.
+/// The columns that stand for families, and the families of each column.
 const COLUMNS: [(&str, &[&str]); 9] = [
     ("iterations", &["iteration_latency_seconds"]),
     (
@@ -47,7 +47,7 @@ const COLUMNS: [(&str, &[&str]); 9] = [
         ],
     ),
 ];
-/// Every time on the server's page, in seconds. No entry and no row has a time like it.
+/// Every time on the server's page, in seconds. It differs from all times in entries and rows.
 const OF_PAGE: f64 = 0.375;
 
 struct Row {
@@ -79,7 +79,7 @@ fn rows() -> Vec<Row> {
     rows.collect()
 }
 
-/// A server of one row. Before `ended` it has served nothing; then one request has ended.
+/// The server of one row. While `ended` is false it has served nothing; then one request has ended.
 struct Server {
     has_endpoint: bool,
     options: BTreeSet<String>,
@@ -87,7 +87,7 @@ struct Server {
     /// Entries that were not read yet.
     entries: Vec<Value>,
     iter: u64,
-    /// Rows of the request that were sent.
+    /// Number of rows of the request that were sent.
     rows: u64,
     page_reads: u64,
 }
@@ -109,7 +109,7 @@ impl Server {
         }
     }
 
-    /// One iteration a second.
+    /// Returns the record of the next iteration. Iterations are one second apart.
     fn records(&mut self) -> Value {
         if self.has("enable_iter_perf_stats: false") {
             return json!([]);
@@ -122,7 +122,8 @@ impl Server {
             "iterLatencyMS": 1000.0, "numActiveRequests": 1, "schedulerMode": scheduler, "requestStats": rows}])
     }
 
-    /// The rows of a request that waits for a second and is in its context phase for another one, and then has a token in each of three.
+    /// The rows of a request that is queued for a second, is in its context phase for another second, and then gets
+    /// three tokens in three seconds.
     fn rows(&mut self) -> Vec<Value> {
         self.rows += u64::from(self.ended);
         let (stage, scheduled, tokens) = match self.rows {
@@ -162,7 +163,7 @@ impl Server {
     }
 }
 
-/// The entry of one request, as `/perf_metrics` or a file has it.
+/// The entry of one request, in the form of `/perf_metrics` and of files.
 fn entry(with_steps: bool, with_drafts: bool) -> Value {
     let mut entry = json!({"request_id": 7, "perf_metrics": {"timing_metrics": {"server_arrival_time": 9.9375,
         "arrival_time": 10.0, "first_scheduled_time": 10.125, "first_token_time": 10.25, "last_token_time": 12.0,
@@ -185,7 +186,8 @@ fn write_line(directory: &Path, kind: &str, line: &Value) {
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// The line of one request of an orchestrator. Its first releases leave out what the header of its servers did not have.
+/// The line that an orchestrator writes for one request. In its first releases, it lacks times that the servers did not
+/// send.
 fn whole_line(first_releases: bool) -> Value {
     let mut part = entry(false, false);
     if first_releases {
@@ -196,7 +198,7 @@ fn whole_line(first_releases: bool) -> Value {
         "disagg_server_first_token_time": 10.5, "disagg_request_id": 5, "ctx_perf_metrics": part, "gen_perf_metrics": part})
 }
 
-/// Where the families of a column come from. All of them are observed, or none.
+/// Finds where the families of a column come from. Either all of them are observed, or none.
 fn source_of(page: &Page, families: &[&str], of_entry: &str) -> String {
     let sum = |name: String| -> f64 {
         page.series.iter().filter(|(series, _)| name_of(series) == name).map(|(_, value)| value).sum()
@@ -251,7 +253,7 @@ fn check(row: Row) {
         writeln!(publisher, "{}", record()).unwrap();
         publisher
     });
-    // The first list of files and the first page are there. An orchestrator is read every two seconds.
+    // Waits until the first list of files and the first page have been read. An orchestrator is read every two seconds.
     let polls = if is("trtllm-disagg:") { 2 } else { 30 };
     daemon.poll(&[], polls);
     let is_read = is("trtllm-serve:") && !source.contains("prometheus_metrics=false") && has("return_perf_metrics");
@@ -285,7 +287,7 @@ fn check(row: Row) {
     if let Some(publisher) = &mut publisher {
         let mut ended = entry(false, false);
         ended["output_tokens"] = json!(8);
-        // The server's own times are not in what the LLM API gives.
+        // The LLM API does not give the server's own times.
         let times = ended["perf_metrics"]["timing_metrics"].as_object_mut().unwrap();
         times.retain(|name, _| !name.starts_with("server_"));
         writeln!(publisher, "{}\n{ended}\n{}", record(), record()).unwrap();
@@ -305,7 +307,7 @@ fn check(row: Row) {
     let expected = &cells[3..];
     let name = cells[..3].join(" | ");
     daemon.until(|page| ensure(seen(page)[..] == *expected, || format!("{name}: {:?}, not {expected:?}", seen(page))));
-    // Nothing else comes later.
+    // Later readings must not change the result.
     read_again();
     read_again();
     assert_eq!(seen(&daemon.poll(&[], polls))[..], *expected, "{name}");

@@ -14,17 +14,18 @@ use trtllm_sources::executor::records;
 const KEEP_ALL: ExecutorOptions =
     ExecutorOptions { iter_stats_max_iterations: 1_000_000, request_stats_max_iterations: 1_000_000 };
 
-/// The records and requests of an engine, and the exact times of its requests.
+/// The records and request rows of an engine, and the exact times of its requests.
 #[derive(Default)]
 struct Served {
     iterations: Vec<IterationStats>,
     requests: Vec<RequestStatsPerIteration>,
     finished: Vec<PerfMetricsEntry>,
-    /// The time of the engine after its last batch.
+    /// Time of the engine's clock after its last batch, in milliseconds.
     ended_ms: f64,
 }
 
-/// Like [`served_once`], with an engine that was never idle: no record has the duration of a pass before an idle time.
+/// Like [`served_once`], but repeated until the engine was never idle in between. So no record has the duration of a
+/// pass before an idle time.
 fn served(engine: &str, load: &Load) -> Served {
     for _ in 0..50 {
         let served = served_once(engine, load);
@@ -50,7 +51,7 @@ fn served_once(engine: &str, load: &Load) -> Served {
     let mut drained =
         vec![trtllm_bridge::IterationStats::default(); executor.truth().unwrap().records_pushed as usize + 1];
     let count = executor.drain_iterations(&mut drained).unwrap();
-    // The engine counts iterations from 0. Number 0 is left free for a record before the first one.
+    // The engine counts iterations from 0. Add 1, so that number 0 is free for a record before the first one.
     let later = |iter: Option<u64>| iter.map(|iter| iter + 1);
     let records = drained[..count].iter().map(records::iteration);
     served.iterations = records.map(|record| IterationStats { iter: later(record.iter), ..record }).collect();
@@ -66,8 +67,9 @@ fn is_flush(record: &IterationStats) -> bool {
     record.num_active_requests == Some(0) && record.iter_latency_ms == Some(0.0)
 }
 
-/// The engine runs as fast as it can, so its wall clock does not measure its requests. Instead a record gets the sum of the
-/// latencies before it: the engine writes it when it has ended the batch before and started its own.
+/// Sets the timestamp of a record. The engine runs as fast as it can, so its wall clock does not measure its requests.
+/// The test uses the sum of the previous latencies instead: the engine writes a record when the previous batch has
+/// ended and its own has started.
 fn at(record: &IterationStats, micros: i64) -> IterationStats {
     IterationStats { timestamp: Some(RecordTime { micros, zoned: true }), ..record.clone() }
 }
@@ -76,13 +78,13 @@ fn fold(Served { iterations, requests, ended_ms, .. }: &Served) -> (EngineFold, 
     let now = Instant::now();
     let mut engine = EngineFold::new(Duration::from_secs(3600));
     let (mut end_ms, mut longest_ms, mut requests) = (0.0, 0.0_f64, requests.iter().peekable());
-    // The exporter was started before the first request.
+    // The record before the first one shows that the exporter started before the first request.
     let before = IterationStats { iter: Some(0), ..IterationStats::default() };
     let no_requests = |iter| RequestStatsPerIteration { iter, request_stats: Some(Vec::new()) };
     engine.absorb(&at(&before, 0), now, 0).unwrap();
     engine.absorb_requests(&no_requests(before.iter), now).unwrap();
     for record in iterations {
-        // The latency of the batch before. The flush comes right after the last batch, and says 0.
+        // The latency of the previous batch. The flush record follows right after the last batch and has latency 0.
         let before_ms = if is_flush(record) { ended_ms - end_ms } else { record.iter_latency_ms.unwrap_or(0.0) };
         end_ms += before_ms;
         longest_ms = longest_ms.max(before_ms);
@@ -97,8 +99,8 @@ fn fold(Served { iterations, requests, ended_ms, .. }: &Served) -> (EngineFold, 
     (engine, longest_ms / 1000.0)
 }
 
-/// The count of each bucket is between those of the exact times and of the exact times with one iteration more. `shorter`: by how much
-/// a time may be too short.
+/// Checks that each bucket count is possible if every time is at most one iteration longer than the exact one, or
+/// shorter by at most `shorter`.
 fn at_most_one_iteration_longer(name: &str, shown: &Histogram, truth: &[f64], iteration: f64, shorter: f64) {
     assert_eq!(shown.count() as usize, truth.len(), "{name}");
     let at_most = |limit: f64| truth.iter().filter(|seconds| **seconds <= limit).count() as u64;

@@ -1,4 +1,5 @@
-//! The page for people in a real Chromium: its numbers, its updates, and what axe-core says. The checks are in `judges/live_page.py`.
+//! The page for people in a real Chromium: its numbers, its updates, and the findings of axe-core. The checks are in
+//! `judges/live_page.py`.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -32,13 +33,13 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
     };
     let rows = (0..200).map(|number| row(number, format!("\"attentionDpRank\": {}", number % 2)));
     std::fs::write(&copied, rows.collect::<String>()).unwrap();
-    // With TLLM_METRICS_ALL_RANKS=1, one rank may send the rows of all.
+    // With TLLM_METRICS_ALL_RANKS=1, one rank may send the rows of all ranks.
     let rows = (0..200).map(|number| row(number, format!("\"attentionDpRank\": 0, \"rank\": {}", number % 2)));
     std::fs::write(&own, rows.collect::<String>()).unwrap();
     let orchestrator = DisaggServer::start();
     orchestrator.change(|counted| counted.cluster_info = cluster_info(2, 0));
     let serving = orchestrator.clone();
-    // Ends with the process.
+    // This thread ends with the process.
     thread::spawn(move || {
         loop {
             serving.change(|counted| {

@@ -1,5 +1,5 @@
-//! The main job with a live engine: every iteration of a trtllm-serve look-alike is counted once, the load of an idle engine
-//! is 0, and the load of a stale engine is withdrawn. The expected numbers come from the look-alike.
+//! The most important test with a live engine: every iteration of a trtllm-serve look-alike is counted once, the load
+//! of an idle engine is 0, and the load of a stale engine disappears. The look-alike reports the expected numbers.
 
 use crate::support;
 use crate::support::daemon::Daemon;
@@ -22,7 +22,7 @@ const LOADS: &[&str] = &[
     "nv_trt_llm_decoded_tokens_per_iteration",
 ];
 
-/// The load series on a page. The maximum of active requests is a limit, not a load.
+/// The load series on a page. The maximum of active requests is left out, because it is a limit.
 fn loads(page: &Page) -> Vec<&str> {
     let load = |series: &str| LOADS.contains(&name_of(series)) && !series.contains("request_type=\"max\"");
     page.series.iter().map(|(series, _)| series.as_str()).filter(|series| load(series)).collect()
@@ -38,7 +38,7 @@ fn read_to_the_end(engine: &Lookalike, daemon: &Daemon) -> (Page, Truth) {
         ensure(waiting == 0, || format!("{waiting} records wait to be read"))
     });
     let page = daemon.poll(&[], 2);
-    // Read only now: the look-alike counts an answer after it has sent it.
+    // Read the truth last, because the look-alike counts an answer after it has sent it.
     (page, engine.truth())
 }
 
@@ -60,10 +60,10 @@ fn counts_equal_the_truth(page: &Page, truth: &Truth) {
         [("iteration_latency_seconds_sum", "latency_ms"), ("new_request_queue_time_seconds_sum", "queue_time_ms")]
     {
         let (shown, meant) = (page.get(&format!("nv_trt_llm_{sum}"), &[]), truth.number(milliseconds) / 1000.0);
-        // The records have six digits of a millisecond.
+        // Records give milliseconds with six decimal digits.
         assert!((shown - meant).abs() <= 1e-6 * meant, "{sum}: {shown} is not {meant}");
     }
-    // The engine was running before: the first values of its cumulative counts are not an increase.
+    // The engine ran before the exporter started, so the first values of its cumulative counts are not an increase.
     for kind in ["allocated", "newly_allocated", "reused", "missed"] {
         let increase =
             truth.count(&format!("kv_cache_blocks/{kind}")) - truth.count(&format!("kv_cache_blocks_first/{kind}"));
@@ -71,10 +71,10 @@ fn counts_equal_the_truth(page: &Page, truth: &Truth) {
     }
 }
 
-/// A thousand iterations per second with pauses, and scrapes like Prometheus's.
+/// The engine runs a thousand iterations per second with pauses, and is scraped as Prometheus does.
 fn every_iteration_is_counted(backend: &str) -> Truth {
     let scrapes = if support::long() { 50 } else { 6 };
-    // Twenty times the records of one poll: a busy machine must not fail a test of counting.
+    // The ring holds twenty times the records of one poll, so that a busy machine does not fail this test.
     let engine = Lookalike::start_stopped(&often_idle(1000), &["--ring", "5000", "--backend", backend]);
     let daemon = Daemon::start(&["--source", &engine.source()]);
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
@@ -118,7 +118,7 @@ fn iterations_dropped_by_a_small_ring_are_lost(backend: &str) {
     let before = engine.truth();
     let daemon = Daemon::start(&["--source", &engine.source()]);
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
-    // The exporter knows of iterations that were lost before its first poll only if the engine is that young.
+    // The exporter counts iterations that were lost before its first poll only if the engine has just started.
     let unseen = before.count("lost_iterations") - daemon.page().count("nv_trt_llm_iterations_lost_total", &[]);
     engine.resume();
     daemon.until(|page| {
@@ -159,7 +159,7 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
 
     engine.kill();
     let mut last = working;
-    // Each page is read between two reads of the other one, so that a difference in time cannot be missed.
+    // Each page is read between two readings of the other one, so that any difference is noticed.
     loop {
         let gateway_before = Page::parse(&daemon.text("/metrics/gateway")).series.len();
         let page = daemon.page();
@@ -167,12 +167,12 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
         page.never_below(&last);
         let unreachable = page.state(&[]) == "unreachable";
         let shown = loads(&page).len();
-        // The last answers before the end may have been empty. The engine is stalled then for the time between the last record
-        // and the last answer.
+        // The last answers before the end may have been empty. The engine is then stalled in the time between the last
+        // record and the last answer.
         let stale = unreachable || page.state(&[]) == "stalled";
         assert_eq!(shown == 0, stale, "{shown} load gauges, {}", page.state(&[]));
         assert!([0, GATEWAY].contains(&gateway_before) && [0, GATEWAY].contains(&gateway_after));
-        // An error is counted a moment before the page without the load is published, so the page before this one counts.
+        // An error is counted a moment before the page without the load is published. So the previous page is compared.
         let refused = |page: &Page| page.find("trtllm_exporter_poll_errors_total", &["kind=connect"]) > Some(0.0);
         let (withdrawn, refused) = (refused(&last), refused(&page));
         assert!(
@@ -187,7 +187,7 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
     }
     assert_eq!(last.get("trtllm_exporter_source_up", &[]), 0.0);
     assert!(last.find("nv_trt_llm_request_metrics", &["request_type=max"]).is_some(), "a limit stays");
-    // A reader judges the age itself; the driver checks it ten times per second.
+    // Reading the page checks the age itself. The log line comes from the driver, which checks it ten times per second.
     daemon.until_logged(&["engine is stale"]);
     let counted = last.count("nv_trt_llm_iterations_total", &[]);
     let completed = last.count("nv_trt_llm_requests_completed_total", &[]);
@@ -211,7 +211,7 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
     daemon.until_logged(&["engine recovered"]);
 }
 
-/// Series of one engine on the gateway's page: five under each of two names.
+/// Number of series of one engine on the gateway's page: five under each of two names.
 const GATEWAY: usize = 10;
 
 /// Load gauges that must be 0 without work.
@@ -270,7 +270,7 @@ fn outstanding_work_without_records_is_stalled() {
     let engine = Lookalike::start(&steady(200), &[]);
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "1s"]);
     daemon.until_state(&[], "busy");
-    // In rare cases an iteration leaves no work. The engine is then idle, and the test waits for the next one.
+    // In rare cases the engine has no requests left after an iteration. It is then idle, and the test tries again.
     until(|| {
         let truth = engine.stop();
         let outstanding = truth.count("active_requests") + truth.count("queued_requests");

@@ -1,4 +1,4 @@
-//! Memory is bounded whatever a peer sends: tiny elements of JSON take hundreds of times their bytes in memory.
+//! Memory is bounded whatever a peer sends. Tiny elements of JSON take hundreds of times their size in memory.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use crate::support::daemon::Daemon;
 use crate::support::ensure;
 use crate::support::server::serve;
 
-/// Bytes that the process may have in memory at any time.
+/// Limit of the resident memory of the process in bytes, at any time.
 const LIMIT: u64 = 64_000_000;
 
 /// Serves `body` as the first answer of `path`, and `[]` to everything else. Returns the source.
@@ -29,17 +29,18 @@ fn array(element: &str, bytes: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// At the end of its start, the daemon gives back the code and constants that it has read only for that: a third of the program.
+/// After its start, the daemon releases the code and constants that only the start needed: a third of the program.
 #[test]
 fn what_only_the_start_has_read_of_the_program_is_not_resident() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&["--source", &format!("socket:{}", folder.path().join("socket").display())]);
-    // The port file is written a moment before the end of the start.
+    // The port file is written shortly before the start ends.
     daemon
         .until(|_| ensure(daemon.given_back() > 1_500_000, || format!("{} bytes are given back", daemon.given_back())));
 }
 
-/// The last records of each engine were most of the memory: 128 of 2.8 KB, with room for further windows.
+/// Regression: the last 128 records of each engine took most of the memory. Each took 2.8 KB, because it had unused
+/// capacity for windows.
 #[test]
 fn many_engines_with_records_of_kv_cache_manager_v2_take_less_than_half_a_megabyte_each() {
     const ENGINES: usize = 64;
@@ -78,7 +79,8 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
     // Longer answers and elements are refused.
     const SIZE: usize = 7 << 20;
     const ELEMENT: usize = 3 << 20;
-    // Millions of rejected elements take a debug build long. Fewer still take more than the limit if each is kept.
+    // In a debug build, millions of rejected elements take long. A quarter would still exceed the limit if each were
+    // kept.
     let rejected = if support::long() { SIZE } else { SIZE / 4 };
     let rows = String::from_utf8(array("{}", ELEMENT)).unwrap();
     let levels = String::from_utf8(array("1", ELEMENT)).unwrap();
@@ -86,7 +88,7 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
     let tree = String::from_utf8(array("{\"a\":0}", SIZE)).unwrap();
     let numbers = String::from_utf8(array("0", ELEMENT)).unwrap();
     let nested = (0..100).fold("{}".to_owned(), |entry, _| format!("{{\"gen_perf_metrics\":{entry}}}"));
-    // The error of the parser quotes each of these bytes with six.
+    // The parser's error message quotes each of these bytes with six bytes.
     let text = "\x7f".repeat(ELEMENT);
     for (path, body, reason) in [
         ("/metrics", array("{}", rejected), Some("not_a_record")),
@@ -111,7 +113,7 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
         daemon.until(|page| {
             let read = match reason {
                 Some(reason) => page.find("trtllm_exporter_records_rejected_total", &[&format!("reason={reason}")]),
-                // It is in the first poll.
+                // The first poll reads the answer.
                 None => page.find("trtllm_exporter_polls_total", &[]).map(|polls| polls - 2.0),
             };
             ensure(read.unwrap_or(0.0) > 0.0, || format!("{path} {start} is not read"))
@@ -126,7 +128,7 @@ fn lines_of_tiny_elements_from_many_publishers_are_read_in_bounded_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
-    // One long line each, then short ones: each has most elements for its limits.
+    // First one long line per publisher, then short ones. Both have as many elements as their limits allow.
     let (publishers, short) = if support::long() { (64, 40) } else { (32, 4) };
     for (length, lines) in [(1_000_000, 1), (60_000, short)] {
         let rows = String::from_utf8(array("{}", length)).unwrap();
@@ -143,7 +145,7 @@ fn lines_of_tiny_elements_from_many_publishers_are_read_in_bounded_memory() {
             .collect();
         publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
     }
-    // A connection ends when all of it is read.
+    // A connection is closed when all of its data has been read.
     daemon.until(|page| {
         let seen = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
         let connections = page.find("trtllm_exporter_ingest_connections", &[]);
@@ -153,7 +155,7 @@ fn lines_of_tiny_elements_from_many_publishers_are_read_in_bounded_memory() {
     assert!(peak <= LIMIT, "{} MB", peak / 1_000_000);
 }
 
-/// The last 128 records are kept for the API, so each of them must be small, and the ids in it.
+/// The last 128 records are kept for the API, so each record and the ids in it must be small.
 #[test]
 fn records_with_long_window_ids_are_kept_in_bounded_memory() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,12 +1,13 @@
-//! Mistakes in a file, on the command line and in the environment, and what is said about each: once, with the place, the key and
-//! the remedy, in the words of the task. `cargo test --test it mistakes:: -- --nocapture` prints the table.
+//! Mistakes in a file, on the command line and in the environment, and their messages. Each mistake is reported once,
+//! with its place, the key and the remedy, in words that a user knows. `cargo test --test it mistakes:: -- --nocapture`
+//! prints the table.
 
 mod table;
 
 use crate::support::daemon::Launch;
 use table::{COMMAND_LINES, ENVIRONMENT, FILES};
 
-/// Words of YAML's grammar and of the libraries. Nobody who configures an exporter needs to know them.
+/// Words of YAML's grammar and of the libraries, which the user of an exporter need not know.
 const FOREIGN: [&str; 16] = [
     "sequence",
     "mapping",
@@ -26,14 +27,14 @@ const FOREIGN: [&str; 16] = [
     "expected number",
 ];
 
-/// Exit code and message of a start or a check.
+/// Exit code and message of the exporter with these arguments and variables.
 fn said(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let launch = variables.iter().fold(Launch::new(), |launch, (name, value)| launch.variable(name, value));
     let output = launch.run(arguments);
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Judges what is said: one message with all these words, and no other mistake. Prints a row of the table.
+/// Checks that the output is one message that contains all these words. Prints a row of the table.
 fn judge(given: &str, (code, message): (Option<i32>, String), words: &[&str]) -> Vec<String> {
     let shown = given.replace('\n', "⏎").replace('\t', "⇥");
     println!("| `{shown}` | {} |", message.trim().trim_start_matches("trtllm-exporter: "));

@@ -1,4 +1,4 @@
-//! Engines that name themselves: several publishers share one ingest socket, and each is an engine of its own.
+//! Engines that name themselves: several publishers share one ingest socket, and each is a separate engine.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -27,7 +27,7 @@ impl Socket {
         Daemon::start(&[&["--source", &self.source(), "--gpu", "off"], more].concat())
     }
 
-    /// Connects and says hello.
+    /// Connects and sends the hello line.
     fn publisher(&self, hello: &str) -> UnixStream {
         let mut stream = UnixStream::connect(&self.path).unwrap();
         writeln!(stream, "{{\"hello\":{hello}}}").unwrap();
@@ -81,7 +81,7 @@ fn two_publishers_at_once_are_two_engines_and_nothing_is_lost() {
     assert_eq!(names(&daemon), [""; 0], "no engine before one has spoken");
     assert_eq!(daemon.get("/readyz").status, 200);
     std::thread::scope(|scope| {
-        // The numbers of their iterations would look like restarts and losses of one engine.
+        // If both were counted as one engine, the iteration numbers would look like restarts and losses.
         for (model, first) in [("llama", 1), ("mixtral", 50_001)] {
             let socket = &socket;
             scope.spawn(move || {
@@ -124,7 +124,7 @@ fn a_taken_name_is_refused_once_and_free_when_its_connection_ends() {
     for (count, model) in [(1, "llama"), (2, "configured")] {
         let mut third = socket.publisher(&format!("{{\"model\":\"{model}\",\"version\":\"1\",\"pid\":1}}"));
         let _ = third.write_all(b"{\"iter\":77}\n");
-        // It is disconnected.
+        // The exporter closes the connection.
         assert!(matches!(third.read(&mut [0]), Ok(0) | Err(_)));
         daemon.until(|page| {
             let refused = page.count("trtllm_exporter_publishers_refused_total", &["reason=name"]);
@@ -135,7 +135,7 @@ fn a_taken_name_is_refused_once_and_free_when_its_connection_ends() {
     assert_eq!(counts(&daemon, "llama", "1"), [10, 0, 0]);
     assert_eq!(counts(&daemon, "configured", "1"), [0, 0, 0]);
     assert_eq!(names(&daemon), ["configured 1", "llama 1"], "in the order of the configuration");
-    // The same process connects again and continues; another process is a restart of the engine.
+    // If the same process connects again, the engine continues. Another process counts as a restart of the engine.
     drop(first);
     let mut again = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
     send(&mut again, 11..=20);
@@ -173,7 +173,7 @@ fn derived_names_take_the_lowest_free_version_and_keep_the_order_of_versions() {
     for version in 1..=11 {
         until_counts(&daemon, ["llama", &version.to_string()], [version, 0, 0]);
         let version = format!("version={version}");
-        // This name has no version otherwise.
+        // Otherwise, series with this name have no version label.
         daemon.until(|page| {
             let found = page.find("trtllm_num_requests_running", &["model_name=llama", &version]);
             ensure(found.is_some(), || format!("{version}: {found:?}"))
@@ -212,11 +212,11 @@ fn a_publisher_sends_the_settings_of_its_engine() {
         "tokens_per_block=\"64\"",
     ]);
     assert_eq!(page.find("nv_trt_llm_engine_config_info", &["gpus=8"]), None);
-    // Records take precedence.
+    // Settings in records take precedence over those in the hello.
     send(&mut stream, 1..=2);
     until_settings(&["tokens_per_block=\"32\"", "quantization=\"FP8\""]);
     drop(stream);
-    // A hello with missing or invalid settings keeps the old ones and its connection.
+    // After a hello with missing or invalid settings, the old ones stay valid and the connection stays open.
     for config in ["", ",\"config\":null", ",\"config\":[\"dtype\"]", ",\"config\":{\"dtype\":{}}"] {
         let mut stream = socket.publisher(&format!("{{\"model\":\"llama\",\"pid\":1{config}}}"));
         let next = daemon.page().count("nv_trt_llm_iterations_total", &[]) + 1;
@@ -233,7 +233,7 @@ fn a_publisher_sends_the_settings_of_its_engine() {
 fn publishers_without_a_hello_share_one_engine() {
     let socket = Socket::new();
     let daemon = socket.serve(&[]);
-    // One connection per line, as scripts do.
+    // Each line has its own connection, as in scripts.
     for iter in 1..=15 {
         send(&mut UnixStream::connect(&socket.path).unwrap(), iter..=iter);
         until_counts(&daemon, ["tensorrt_llm", "1"], [iter, 0, 0]);
@@ -254,7 +254,7 @@ fn engines_that_come_and_go_are_forgotten_and_their_series_end() {
         |page: &Page| page.series.iter().filter(|(name, _)| !name.starts_with("nv_trt_llm_limited_by")).count();
     let series = series_of(&daemon.page());
     for round in 0..3 {
-        // 63 more, and none of those of the round before.
+        // Each round has 63 new engines, and those of the previous round must be gone.
         let hello = |engine: u64| format!("{{\"model\":\"engine-{round}-{engine}\",\"pid\":{}}}", 10 + engine);
         let streams: Vec<UnixStream> = (0..63)
             .map(|engine| {

@@ -18,24 +18,24 @@ fn entry(first_token: Value, last_token: Value, tokens: Option<u64>, reason: &st
     json!({"perf_metrics": metrics, "output_tokens": tokens, "finish_reason": reason}).to_string()
 }
 
-/// For `ttft=500ms,tpot=50ms,e2e=2s`.
+/// Requests for the objectives `ttft=500ms,tpot=50ms,e2e=2s`.
 fn requests() -> Vec<String> {
     vec![
-        // All are met, each exactly at its limit: 0.5 s, 30 × 0.05 s, 2 s.
+        // All objectives are met, each exactly at its limit: 0.5 s, 30 × 0.05 s, 2 s.
         entry(json!(0.5), json!(2.0), Some(31), "stop"),
-        // The first token and the end are met, the time per token is not: 0.9 s for 10 tokens.
+        // The first token and the end are in time, the time per token is not: 0.9 s for 10 tokens.
         entry(json!(0.5), json!(1.4), Some(11), "length"),
         // Only the time per token is met.
         entry(json!(1.0), json!(5.0), Some(101), "stop"),
-        // One token: no time per token to miss.
+        // A single token has no time per token, so that objective cannot be missed.
         entry(json!(0.25), json!(0.25), Some(1), "stop"),
-        // The length was not told.
+        // The number of tokens is unknown.
         entry(json!(0.25), json!(0.5), None, "stop"),
-        // The first token was not told; the end is missed.
+        // The time of the first token is unknown; the end is too late.
         entry(Value::Null, json!(3.0), Some(10), "stop"),
-        // The first token before the arrival is unknown; 1.5 s for 3 further tokens are too long.
+        // A first token before the arrival counts as unknown. 1.5 s for 3 further tokens are too long.
         entry(json!(-1.0), json!(0.5), Some(4), "stop"),
-        // Its client cancelled it, long after each limit.
+        // The client cancelled the request, long after each limit.
         entry(json!(10.0), json!(20.0), Some(3), "cancelled"),
     ]
 }
@@ -116,7 +116,7 @@ fn each_request_is_judged_whole_and_counts_of_other_objectives_begin_at_zero() {
         assert_eq!(page.find(name, &["model=none"]), None, "{name} without objectives");
     }
 
-    // Only the counts of the engine whose objectives change begin at 0: its file has other requests by now.
+    // Only the counts of the engine whose objectives change restart at 0. Its file now has other requests.
     std::fs::write(&requests_file, entry(json!(0.5), json!(2.0), Some(31), "stop") + "\n").unwrap();
     config(
         &file,

@@ -1,5 +1,5 @@
-//! The Collector's example renames histograms that exist, with what OpenTelemetry's semantic conventions for generative AI require.
-//! The Collector itself is not run.
+//! The example for the OpenTelemetry Collector renames histograms that exist, with the names and attributes of
+//! OpenTelemetry's semantic conventions for generative AI. The Collector itself does not run.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ struct Collector {
     service: Service,
 }
 
-/// Exactly these, in the order in which they must run: a copy needs its name before its unit.
+/// Exactly these processors, in the order in which they must run: a copy needs its name before its unit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Processors {
@@ -89,7 +89,7 @@ fn the_collectors_example_copies_three_histograms_to_the_names_of_opentelemetry(
         ("nv_trt_llm_e2e_request_latency_seconds", "gen_ai.server.request.duration"),
     ];
     assert_eq!(renamed, wanted);
-    // The unit of all three, and of nothing else.
+    // All three families get the unit, and nothing else does.
     let statement = r#"set(unit, "s") where IsMatch(name, "^gen_ai\\.server\\.")"#;
     assert_eq!(collector.processors.transform["metric_statements"][0]["statements"][0], statement);
     assert_eq!(collector.processors.batch, serde_json::json!({}));

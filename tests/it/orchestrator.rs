@@ -1,4 +1,5 @@
-//! The orchestrator of disaggregated serving, from a server that answers as one: `trtllm-disagg:URL` of the real daemon.
+//! The orchestrator of disaggregated serving, read by `trtllm-disagg:URL` of the real daemon from a server that
+//! imitates one.
 
 use serde_json::json;
 
@@ -68,7 +69,7 @@ fn its_requests_count_from_the_first_reading_by_side_and_with_its_own_buckets() 
     assert_eq!(page.count("nv_trt_llm_disagg_queue_time_seconds_bucket", &["le=0.005"]), 7);
     let sum = page.get("nv_trt_llm_disagg_worker_request_time_seconds_sum", &["side=generation"]);
     assert!((sum - 3.0 * 0.4).abs() < 1e-6, "{sum}");
-    // It has no encoders. None of its numbers is in a family of engines.
+    // It has no encoders, and none of its numbers may appear in a family of engines.
     let others = |series: &str| series.starts_with("nv_") && !series.starts_with("nv_trt_llm_disagg_");
     let foreign: Vec<&String> = page.series.iter().map(|(series, _)| series).filter(|series| others(series)).collect();
     assert!(foreign.is_empty(), "{foreign:?}");
@@ -98,7 +99,8 @@ fn a_restarted_orchestrator_counts_nothing_twice_and_nothing_falls() {
     let daemon = start(&server);
     server.change(|counted| counted.streamed += 5);
     let before = until_requests(&daemon, "stream", 5);
-    // Its counters begin at 0 again. Some are higher than before by the next reading: those began at 0, too.
+    // The orchestrator restarts, so its counters restart at 0. Some are already higher than before at the next reading;
+    // the exporter must detect their restart too.
     server.change(|counted| {
         (counted.streamed, counted.whole) = (30, 0);
         counted.context = CountedSide { sent: 30, ..CountedSide::default() };
@@ -126,7 +128,7 @@ fn what_it_does_not_tell_is_absent() {
     server.change(|counted| (counted.cluster_info, counted.health) = (cluster_info(2, 0), 503));
     let page = daemon.until(|page| ensure(workers(page) == Some(0.0), || format!("{:?}", workers(page))));
     assert_eq!(page.get("nv_trt_llm_disagg_ready", &[]), 0.0);
-    // MessagePack, as of the coordinator of several processes.
+    // A body in MessagePack, which the coordinator of several processes sends.
     let packed = b"\x82\xafcurrent_workers\x81\xafcontext_servers\x91\xa1a".to_vec();
     for answer in [Some(packed), None] {
         server.change(|counted| (counted.cluster_info, counted.health) = (answer, 500));
@@ -165,7 +167,7 @@ fn a_server_that_is_no_orchestrator_is_named_with_the_remedy() {
     let daemon = Daemon::start(&["--source", &server.source(), "--gpu", "off"]);
     daemon.until_logged(&["source failed", "is not the page of an orchestrator", "trtllm-serve:http://HOST:PORT"]);
     assert!(daemon.page().series.iter().all(|(series, _)| !series.starts_with("nv_trt_llm_")));
-    // A coordinator, or a worker without return_perf_metrics.
+    // A coordinator, or a worker without return_perf_metrics, answers 404.
     server.change(|counted| counted.page_status = 404);
     daemon.until_logged(&["source failed", "status 404", "not of a worker or a coordinator"]);
     server.change(|counted| (counted.page, counted.page_status) = (None, 200));
@@ -229,7 +231,7 @@ fn doctor_finds_a_side_without_workers_and_requests_that_fail_and_nothing_else()
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
     });
-    // This machine may lack what the rules about GPUs and the exporter expect.
+    // Findings about GPUs are ignored, because they depend on this machine.
     let of_orchestrators =
         |found: Vec<String>| found.into_iter().filter(|rule| !rule.starts_with("gpu")).collect::<Vec<_>>();
     // The exporter judges every five seconds.
@@ -294,7 +296,7 @@ fn counts_of_several_processes_that_answer_in_turn_are_absent_until_one_answers(
     assert_eq!(page.get("nv_trt_llm_disagg_ready", &[]), 1.0);
     let notice = || daemon.get("/api/v1/engines").json()[0]["notice"].as_str().unwrap_or_default().to_owned();
     until(|| ensure(notice().contains("num_workers"), notice));
-    // Another orchestrator, after it did not answer for a moment.
+    // Another orchestrator takes over, after a poll that failed.
     server.change(|counted| (counted.second_process, counted.page_status) = (None, 500));
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "still up".to_owned()));
     server.change(|counted| counted.page_status = 200);

@@ -1,5 +1,5 @@
-//! The bytes of the page that scripts match, and the options of a request: groups, the gateway's page, formats, compression.
-//! `formats` tests the page with the parsers of other programs.
+//! The exact bytes of the page that scripts may match, and the options of a request: groups, the gateway's page,
+//! formats, compression. `formats` tests the page with the parsers of other programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ fn labels_are_sorted_with_le_last_and_numbers_have_no_exponent() {
         let families: BTreeSet<&String> = page.families.iter().map(|(name, _)| name).collect();
         assert_eq!(families.len(), page.families.len(), "a family is duplicate");
     }
-    // Readers of Triton's page match digits with at most one point, without exponent or sign.
+    // Readers of Triton's page match digits with at most one decimal point, without exponent or sign.
     for line in daemon.text("/metrics").lines().filter(|line| !line.starts_with('#')) {
         let value = line.rsplit(' ').next().unwrap();
         assert!(value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{line}");
@@ -198,7 +198,8 @@ fn families_are_in_catalog_order_in_every_format_and_scrape() {
 fn collect_returns_only_the_requested_groups() {
     let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
     let whole = families(&daemon.page());
-    // A compatibility set may use the name of an existing family with other labels. The existing family owns the name.
+    // A compatibility set may use the name of an existing family with other labels. Only the existing family is then on
+    // the page.
     let group_of = |name: &str| CATALOG.iter().find(|metric| metric.name == name).map(|metric| metric.group);
     let of = |groups: &[Group]| {
         let wanted = |name: &&&str| group_of(name).is_some_and(|group| groups.contains(&group));
@@ -305,7 +306,7 @@ fn two_daemons_that_replay_one_file_and_two_scrapes_of_one_serve_the_same_bytes(
             let once = body(&first);
             assert!(once.len() > 100);
             assert!(once == body(&second), "{path} {headers:?}: two daemons differ");
-            // Not from a cache: the engine has been published again since.
+            // The scrape is not from a cache, because the engine has been published again in between.
             first.poll(&[], 3);
             assert!(once == body(&first), "{path} {headers:?}: two scrapes differ");
         }

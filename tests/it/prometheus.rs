@@ -219,7 +219,6 @@ fn prometheus_marks_the_load_of_a_killed_engine_stale_and_keeps_its_counters() {
     prometheus.until_value("nv_trt_llm_iterations_total", page.get("nv_trt_llm_iterations_total", &[]));
 }
 
-/// The queries of NVIDIA's Triton dashboard and of dcgm-exporter's dashboard, with one busy and one idle GPU.
 /// Two replicas of one model that work, and one that has lost its engine.
 #[test]
 fn doctor_asks_a_prometheus_which_replica_differs() {
@@ -250,6 +249,7 @@ fn doctor_asks_a_prometheus_which_replica_differs() {
     );
 }
 
+/// The queries of NVIDIA's Triton dashboard and of dcgm-exporter's dashboard, with one busy and one idle GPU.
 #[test]
 fn the_queries_of_nvidias_gpu_dashboards_return_values() {
     let gpus = Standin::new(&format!("gpus=2\n{}", include_str!("../fixtures/busy_gpu.state")));

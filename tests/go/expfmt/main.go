@@ -2,9 +2,9 @@
 //
 //	usage: expfmt CONTENT-TYPE
 //
-// It prints a JSON array of families with name, type and samples. A sample is [name, labels, value], as a reader stores it:
-// histograms become _bucket, _sum and _count. Values are text, so that no digit is lost. "native" lists the series that have
-// native buckets, with their schema and count.
+// It prints a JSON array of families with name, type and samples. A sample is [name, labels, value]: a histogram becomes
+// _bucket, _sum and _count. Values are text, so that no digit is lost. "native" lists the series that have native buckets,
+// with their schema and count.
 package main
 
 import (
@@ -43,12 +43,12 @@ func main() {
 		fail("usage: expfmt CONTENT-TYPE")
 	}
 	format := expfmt.ResponseFormat(http.Header{"Content-Type": {os.Args[1]}})
-	// Every text format goes to the text parser, as in the picker. ResponseFormat only knows version 0.0.4.
+	// Every text format goes to the text parser, as in the picker, because ResponseFormat only knows version 0.0.4.
 	text := strings.HasPrefix(os.Args[1], "text/plain;")
 	if format.FormatType() == expfmt.TypeUnknown && !text {
 		fail("expfmt: unknown Content-Type " + os.Args[1])
 	}
-	// The gateway's picker accepts only names of the old character set.
+	// The gateway's picker accepts only names of the legacy character set.
 	model.NameValidationScheme = model.LegacyValidation
 	families := []family{}
 	if text {
@@ -120,7 +120,7 @@ func flatten(read *dto.MetricFamily) family {
 	return out
 }
 
-// counted adds up the native buckets, as a reader that stores them does.
+// counted adds up the native buckets, as a reader does that stores them.
 func counted(histogram *dto.Histogram) uint64 {
 	count, current, at := int64(histogram.GetZeroCount()), int64(0), 0
 	for _, span := range histogram.GetPositiveSpan() {

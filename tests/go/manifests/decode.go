@@ -80,7 +80,7 @@ func decodeAll(path string, s *runtime.Scheme) ([]document, error) {
 	}
 }
 
-// isEmpty is true for a document of comments only.
+// isEmpty is true for a document that contains only comments.
 func isEmpty(text []byte) bool {
 	for _, line := range bytes.Split(text, []byte("\n")) {
 		line = bytes.TrimSpace(line)
@@ -130,7 +130,7 @@ func decodeData(config *core.ConfigMap, decoder runtime.Decoder) error {
 	return nil
 }
 
-// adapterValues checks values of the chart prometheus-adapter: its rules go into the adapter's own configuration.
+// adapterValues checks values of the chart prometheus-adapter by decoding its rules as the adapter's own configuration.
 func adapterValues(values map[string]any) error {
 	rules, _ := values["rules"].(map[string]any)
 	for key := range rules {

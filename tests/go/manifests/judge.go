@@ -107,7 +107,8 @@ func sameRules(documents []document, paths []string) error {
 	return nil
 }
 
-// The standard of the oldest version of Kubernetes that the chart allows, of one between, and of the newest.
+// The Pod Security standard for the oldest version of Kubernetes that the chart allows, for a middle one, and for the
+// newest.
 var standards = []securityapi.Version{securityapi.MajorMinorVersion(1, 27), securityapi.MajorMinorVersion(1, 32), securityapi.LatestVersion()}
 
 func restricted(documents []document) error {

@@ -8,12 +8,12 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// The users of a namespace, as OpenShift writes them into its annotation openshift.io/sa.scc.uid-range. Other namespaces have others,
-// so a manifest that names any user is refused in most of them.
+// The user ids of a namespace, as OpenShift writes them into the annotation openshift.io/sa.scc.uid-range. They differ between
+// namespaces, so a manifest that names a user is refused in most of them.
 const firstUser, users = 1000660000, 10000
 
-// openshift judges each pod by the SecurityContextConstraints "restricted-v2", which OpenShift applies to every user. Its values are
-// those of openshift/cluster-kube-apiserver-operator (scc-restricted-v2.yaml). The Go proxy does not have OpenShift's own admission plugin.
+// openshift judges each pod by the SecurityContextConstraints "restricted-v2", which OpenShift applies to every user. The values are from
+// openshift/cluster-kube-apiserver-operator (scc-restricted-v2.yaml). The Go proxy does not have OpenShift's own admission plugin.
 func openshift(documents []document) error {
 	var problems []error
 	pods := 0
@@ -41,7 +41,7 @@ func restrictedV2(spec *core.PodSpec) (problems []string) {
 		}
 	}
 	outside := func(id *int64) bool { return id != nil && (*id < firstUser || *id >= firstUser+users) }
-	// MustRunAs: exactly the first number of the range.
+	// MustRunAs allows only the first number of the range.
 	other := func(id *int64) bool { return id != nil && *id != firstUser }
 	wrongProfile := func(profile *core.SeccompProfile) bool {
 		return profile != nil && profile.Type != core.SeccompProfileTypeRuntimeDefault
@@ -63,7 +63,8 @@ func restrictedV2(spec *core.PodSpec) (problems []string) {
 		for _, port := range container.Ports {
 			refuse(port.HostPort != 0, "container %s: hostPort is not allowed", container.Name)
 		}
-		// The constraint drops ALL and forbids privilege escalation where a manifest says nothing, so only a contradiction is refused.
+		// If a manifest sets nothing, the constraint itself drops ALL and forbids privilege escalation. So only a contradiction is
+		// refused.
 		security := container.SecurityContext
 		if security == nil {
 			continue

@@ -3,8 +3,8 @@
 //
 //	usage: picker PATH NAME=HOST:PORT...
 //
-// For each line on stdin it polls every endpoint once under each engine type, and prints one line of JSON: what the picker
-// knows of each endpoint, whether this poll updated it, its score, and whether requests may go to it.
+// For each line on stdin it polls every endpoint once under each engine type. It prints one line of JSON: the picker's
+// values of each endpoint, whether this poll updated them, the endpoint's score, and whether requests may go to it.
 package main
 
 import (
@@ -34,7 +34,7 @@ type seen struct {
 	KvUsage   float64 `json:"kv_usage"`
 	BlockSize int     `json:"block_size"`
 	Blocks    int     `json:"blocks"`
-	// Updated is false if the poll brought nothing. The picker takes the endpoint for stale some time later.
+	// Updated is false if the poll returned nothing. After some time the picker considers the endpoint stale.
 	Updated bool    `json:"updated"`
 	Error   string  `json:"error"`
 	Score   float64 `json:"score"`
@@ -86,7 +86,7 @@ func newPool(engineType, path string, addresses []string) *pool {
 	if err != nil {
 		fail(err.Error())
 	}
-	// The picker's own limits, but for the age at which an endpoint is stale: 200 ms would fail on a busy test machine.
+	// The picker's own limits, except the age at which an endpoint is stale: its 200 ms would fail on a busy test machine.
 	detector := utilization.NewDetector("detector", utilization.Config{
 		QueueDepthThreshold:       utilization.DefaultQueueDepthThreshold,
 		KVCacheUtilThreshold:      utilization.DefaultKVCacheUtilThreshold,
@@ -95,7 +95,7 @@ func newPool(engineType, path string, addresses []string) *pool {
 	pool := &pool{source: made, extractor: plugin.(datalayer.Extractor), detector: detector}
 	for _, argument := range addresses {
 		name, address, _ := strings.Cut(argument, "=")
-		// The picker takes the address of the metrics from the pod's address and the pool's target port.
+		// The picker derives the address of the metrics from the pod's address and the pool's target port.
 		metadata := &datalayer.EndpointMetadata{PodName: name, MetricsHost: address}
 		pool.endpoints = append(pool.endpoints, endpoint{name, datalayer.NewEndpoint(metadata, datalayer.NewMetrics())})
 	}

@@ -24,7 +24,7 @@ import (
 func run(arguments []string) error {
 	switch {
 	case len(arguments) == 1 && arguments[0] == "testdata":
-		// The compiler notes where the source of a function is.
+		// The compiler records where the source of a function is.
 		function := runtime.FuncForPC(reflect.ValueOf(web.Validate).Pointer())
 		source, _ := function.FileLine(function.Entry())
 		fmt.Println(filepath.Join(filepath.Dir(source), "testdata"))

@@ -1,5 +1,5 @@
-//! dcgm-exporter's names: the queries of docs/migration.md over the golden page of our GPU families give the golden page of
-//! dcgm-exporter's. `tests/judges/migration.py` does the same with a real Prometheus.
+//! dcgm-exporter's names: the queries of docs/migration.md, evaluated over the golden page of our GPU families, give
+//! the values on dcgm-exporter's golden page. `tests/judges/migration.py` does the same with a real Prometheus.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{same, series};
 use crate::support;
 use crate::support::page::{Page, name_of};
 
-/// Not a query over one of our families, with the reason.
+/// Names without a query over one of our families, and the reason.
 const NO_QUERY: [(&str, &str); 2] = [
     ("DCGM_FI_DEV_XID_ERRORS", "0 before the first error, where ours is absent"),
     ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "the bits of all reasons in one number"),
@@ -19,7 +19,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(&support::root()).join(path)).unwrap()
 }
 
-/// `DCGM_FI_…` and the query for it.
+/// The names `DCGM_FI_…` and their queries.
 fn queries(document: &str) -> Vec<(&str, &str)> {
     document
         .lines()
@@ -29,7 +29,8 @@ fn queries(document: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Evaluates `floor(NAME{label="value"} * FACTOR <= MOST)` and its parts for one GPU. A sum adds what the selector finds.
+/// Evaluates `floor(NAME{label="value"} * FACTOR <= MOST)` and its parts for one GPU. A sum adds the series that the
+/// selector finds.
 fn evaluate(page: &Page, query: &str, gpu: &str) -> Option<f64> {
     let start = query.find("nv_").unwrap_or_else(|| panic!("no family of ours in {query}"));
     let rest = &query[start..];
@@ -72,7 +73,8 @@ fn every_alias_of_dcgm_exporter_has_the_value_of_its_original() {
         let shown: Vec<_> = theirs.series.iter().filter(|(series, _)| name_of(series) == metric.name).collect();
         assert!(!shown.is_empty(), "{} is not on the golden page", metric.name);
         for (series, value) in shown {
-            // The instances of a MIG GPU have the families of instances as their original.
+            // The original of a series of a MIG instance is one of our families of MIG instances, which this test does
+            // not evaluate.
             if series.contains("GPU_I_ID") {
                 continue;
             }

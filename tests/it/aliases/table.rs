@@ -1,4 +1,4 @@
-//! The original of each series of the engine's name sets.
+//! The original of each series of an engine's name sets.
 
 use super::Alias;
 use super::Original::{Histogram, Observations, Ratio, Sent, Times, Values};
@@ -10,7 +10,7 @@ const BATCH: &str = "nv_trt_llm_inflight_batcher_metrics";
 const FINISHED: &str = "nv_trt_llm_requests_finished_total";
 const TRANSFERS: &str = "nv_trt_llm_disaggregated_serving_metrics";
 
-/// Label values that the set `spec` adds to families of Triton.
+/// Label values that the set `spec` adds to Triton's families.
 pub(super) const SPEC_VALUES: [&str; 6] =
     ["tokens_per_block", "used_blocks", "free_blocks", "max_blocks", "cache_block_fraction", "kv_cache_transfer_time"];
 

@@ -1,4 +1,4 @@
-//! Publishers of PyTorch engines on one ingest socket. Each is healthy but for the problem that is its name.
+//! Publishers of PyTorch engines on one ingest socket. An engine is named after its problem and is otherwise healthy.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::daemon::Daemon;
 use crate::support::until;
 
-/// Between two iterations of an engine.
+/// Time between two iterations of an engine.
 const PERIOD: Duration = Duration::from_millis(20);
 
 pub(crate) struct Publishers {
@@ -41,7 +41,7 @@ impl Publishers {
 
     pub(crate) fn add(&mut self, name: &str) {
         let mut stream = connect(&self.socket);
-        // The records of the PyTorch engine tell no limit of the tokens.
+        // The records of the PyTorch engine do not contain the limit of the tokens.
         let hello = json!({"model": name, "pid": 100 + self.engines.len(), "config": {"max_num_tokens": 2048}});
         writeln!(stream, "{}", json!({"hello": hello})).unwrap();
         self.engines.push((name.to_owned(), stream));
@@ -103,7 +103,7 @@ pub(crate) fn send_some(socket: &Path) {
     }
 }
 
-/// What the engine reports of one iteration.
+/// The values that the engine reports for one iteration.
 fn lines(problem: &str, iter: u64) -> Vec<String> {
     let mut record = record(iter);
     let mut lines = Vec::new();

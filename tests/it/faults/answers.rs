@@ -3,7 +3,7 @@
 use super::engine::{Answer, End, RESET, record};
 use super::scene::Scene;
 
-/// Expects exactly these counts. An answer that is too large may also exceed its time limit, if the machine is busy.
+/// Expects exactly these counts. On a busy machine, an answer that is too large may exceed its time limit instead.
 fn exactly(wanted: &str, records: u64) -> impl Fn(&str, u64) -> bool {
     move |counted, more| more == records && (counted == wanted || (wanted == "too_large 1" && counted == "timeout 1"))
 }
@@ -12,7 +12,7 @@ fn head(more: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\n{more}\r\n").into_bytes()
 }
 
-/// Bodies that are not an array of statistics, and what is counted if `/metrics` has them.
+/// Bodies that are not an array of statistics, and the error that is counted if `/metrics` returns them.
 fn bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let deep = |open: &str, close: &str| (open.repeat(100_000) + &close.repeat(100_000)).into_bytes();
     vec![
@@ -59,7 +59,7 @@ pub(super) fn bodies_that_are_not_an_array_of_records(scene: &Scene) {
     for (name, body, counted) in bodies() {
         scene.fault("/metrics", name, &exactly(counted, 0), |scene| scene.answer("/metrics", Answer::Body(body)));
     }
-    // The other paths have no statistics that could be lost, so nothing but their own rejections is counted.
+    // The other paths return no statistics that could be lost, so only their own rejections are counted.
     for path in ["/perf_metrics", "/kv_cache_events"] {
         for (name, body, _) in bodies() {
             let harmless = |counted: &str, more: u64| more == 0 && counted.starts_with("http_status 1");
@@ -72,7 +72,7 @@ pub(super) fn bodies_that_are_not_an_array_of_records(scene: &Scene) {
 
 pub(super) fn answers_that_are_cut_lose_only_the_record_that_was_cut(scene: &Scene) {
     let length = format!("[{}]", record(1_000_000)).len();
-    // Each tenth byte of the second record, and the ends.
+    // Cuts the answer at each tenth byte of the second record, and at its last byte.
     for cut in (0..length).step_by(10).chain([length - 1]) {
         let name = format!("cut {cut} bytes after the first record");
         scene.fault("truncation", &name, &exactly("truncated 1", 1), |scene| {
@@ -137,10 +137,10 @@ pub(super) fn broken_http_responses(scene: &Scene) {
     ] {
         scene.fault("http", name, &exactly(counted, 0), |scene| scene.answer("/metrics", answer));
     }
-    // The exporter repeats a request whose connection ended before the server had read it.
+    // The exporter retries a request whose connection was closed before the server read it.
     let repeated = |counted: &str, more: u64| more == 0 && ["", "io 1"].contains(&counted);
     scene.fault("http", "a connection that is reset", &repeated, |scene| {
-        // The connection that is kept ends first, so the next request opens another one.
+        // The kept connection ends first, so the next request opens a new one.
         scene.answer(RESET, Answer::Body(Vec::new()));
     });
     for path in ["/perf_metrics", "/kv_cache_events", "/version", "/prometheus/metrics"] {

@@ -24,7 +24,7 @@ impl Scene {
     }
 }
 
-/// Requests, and the status of the response; 0 for a connection that is closed without one.
+/// Requests, and the status of the response. 0 means that the connection is closed without a response.
 fn requests() -> Vec<(&'static str, Vec<u8>, u16)> {
     let get = |target: &str, headers: &str| format!("GET {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n").into_bytes();
     let method =

@@ -1,9 +1,10 @@
-//! The wall clock is stepped while the daemon runs, as by an administrator or by NTP after a suspended machine wakes up.
+//! The wall clock is changed while the daemon runs, as an administrator does, or NTP after a suspended machine wakes
+//! up.
 
 use super::scene::{HEALTHY, SOCKET, Scene, VICTIM};
 use crate::support::ensure;
 
-/// Debian's libfaketime, which changes what a process sees of the wall clock. A time namespace cannot: it has no wall clock.
+/// Debian's libfaketime, which changes the wall clock that a process sees. A time namespace cannot do that.
 fn faketime() -> Option<String> {
     let library = |folder: std::fs::DirEntry| folder.path().join("faketime/libfaketimeMT.so.1");
     let mut found = std::fs::read_dir("/usr/lib").unwrap().flatten().map(library).filter(|path| path.is_file());
@@ -20,7 +21,7 @@ fn a_step_of_the_wall_clock_changes_no_total_and_makes_nothing_stale() {
     let folder = tempfile::tempdir().unwrap();
     let offset = folder.path().join("offset");
     let set = |seconds: i64| {
-        // Renamed, so that the daemon never reads half of it.
+        // The file is renamed into place, so that the daemon never reads half of it.
         let part = folder.path().join("part");
         std::fs::write(&part, format!("{seconds:+}")).unwrap();
         std::fs::rename(&part, &offset).unwrap();
@@ -41,12 +42,12 @@ fn a_step_of_the_wall_clock_changes_no_total_and_makes_nothing_stale() {
         ("to 1970", -(wall_clock() as i64) + 1000),
         ("and to the present", 0),
     ] {
-        // The engines continue meanwhile, and every record counts once.
+        // The engines continue during the change, and every record must count once.
         let exact = |counted: &str, more: u64| counted.is_empty() && more == 0;
         scene.fault("clock", name, &exact, |scene| {
             scene.resume();
             set(step);
-            // The daemon sees the step, and each engine is read after it.
+            // Waits until the daemon has seen the change and polled each engine after it.
             let page = scene.daemon.until(|page| {
                 let offset = page.get("trtllm_exporter_last_success_timestamp_seconds", VICTIM) - wall_clock();
                 ensure((offset - step as f64).abs() < 1000.0, || format!("the clock is off by {offset} s"))

@@ -6,27 +6,27 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What the server does with a request instead of answering it.
+/// How the server handles a faulty request.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
-    /// Status 200 with this body.
+    /// Sends status 200 with this body.
     Body(Vec<u8>),
-    /// These bytes, head included, and then the end.
+    /// Sends these bytes, including the head, and then ends as given.
     Raw(Vec<u8>, End),
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum End {
     Close,
-    /// The connection stays open and silent until the fault is over.
+    /// Keeps the connection open and silent until the fault is over.
     Hang,
-    /// These bytes again and again, until the peer closes.
+    /// Repeats these bytes until the peer closes the connection.
     Endless(Vec<u8>),
-    /// These bytes, one each 100 ms.
+    /// Sends these bytes, one every 100 ms.
     Slow(Vec<u8>),
 }
 
-/// Closes the connection while the request is unread, which resets it.
+/// Closes the connection before reading the request, which resets the connection.
 pub(crate) const RESET: &str = "reset";
 
 #[derive(Debug, Default)]
@@ -36,9 +36,9 @@ struct Shared {
     /// The number of the last record.
     iter: u64,
     paused: bool,
-    /// The path of a request and its answer, each once.
+    /// Paths with the answer for their next request. Each is used once.
     faults: Vec<(&'static str, Answer)>,
-    /// A fault that does not end.
+    /// A fault that lasts until it is removed.
     broken: Option<(&'static str, Answer)>,
 }
 
@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-/// The server, for the whole test.
+/// Runs the server for the whole test.
 #[derive(Debug, Clone)]
 pub(crate) struct Engine {
     address: SocketAddr,
@@ -90,7 +90,7 @@ impl Engine {
         shared.iter
     }
 
-    /// While paused, answers are empty.
+    /// While the engine is paused, its answers are empty.
     pub(crate) fn pause(&self, paused: bool) {
         self.shared.lock().unwrap().paused = paused;
     }
@@ -113,7 +113,7 @@ impl Engine {
         let mut reader = BufReader::new(stream);
         loop {
             if self.shared.lock().unwrap().take(RESET).is_some() {
-                // Wait for the request, and leave it unread.
+                // Waits for the request, and leaves it unread.
                 let _ = reader.get_ref().peek(&mut [0]);
                 return;
             }
@@ -162,7 +162,7 @@ fn finish(stream: &mut TcpStream, end: End) {
     match end {
         End::Close => {}
         End::Hang => {
-            // The peer closes at its deadline.
+            // The peer closes the connection when its timeout expires.
             let _ = stream.set_read_timeout(Some(Duration::from_secs(60)));
             let _ = stream.read(&mut [0]);
         }

@@ -1,4 +1,4 @@
-//! What somebody does to the files of a running daemon: those it records, and its web configuration.
+//! Somebody changes the files of a running daemon: its recordings, and its web configuration.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::Command;
 use super::scene::Scene;
 use crate::support::{ensure, until};
 
-/// What somebody does to a file.
+/// A change to a file or folder.
 type Change = fn(&Path);
 
 fn segments(kept: &Path) -> Vec<PathBuf> {
@@ -22,7 +22,7 @@ fn each(kept: &Path, change: impl Fn(&Path)) {
     segments(kept).iter().for_each(|file| change(file));
 }
 
-/// The daemon may have deleted the file meanwhile, or an earlier fault has put something else in its place.
+/// Ignores errors: the daemon may have deleted the file, or an earlier fault may have replaced it.
 fn append(file: &Path, bytes: &[u8]) {
     _ = fs::OpenOptions::new().append(true).open(file).and_then(|mut file| file.write_all(bytes));
 }
@@ -36,7 +36,7 @@ const RECORDINGS: [(&str, Change); 12] = [
     ("the directory deleted", |kept| _ = fs::remove_dir_all(kept)),
     ("the directory renamed", |kept| _ = fs::rename(kept, kept.with_extension("old"))),
     ("a file in the place of the directory", |kept| {
-        // Until the daemon has not made it again in between.
+        // Retries, because the daemon may create the directory again between the two calls.
         until(|| {
             _ = fs::remove_dir_all(kept);
             fs::write(kept, "not a directory").map_err(|error| error.to_string())
@@ -76,7 +76,7 @@ const RECORDINGS: [(&str, Change); 12] = [
     }),
 ];
 
-/// The engines must not notice, and the recorder begins again by itself.
+/// The engines must not be affected, and the recorder must start again by itself.
 pub(super) fn broken_recordings(scene: &Scene, kept: &Path) {
     let harmless = |counted: &str, more: u64| counted.is_empty() && more == 0;
     for (name, change) in RECORDINGS {
@@ -124,7 +124,7 @@ const CONFIGURATIONS: [(&str, Change); 12] = [
     ("a password that is not a hash", |file| fs::write(file, "basic_auth_users: {a: b}\n").unwrap()),
 ];
 
-/// While the file is broken, all requests to the exporter fail. It must go on reading the engines.
+/// While the file is invalid, all requests to the exporter fail. It must continue to read the engines.
 pub(super) fn broken_configurations(scene: &Scene, file: &Path) {
     let harmless = |counted: &str, more: u64| counted.is_empty() && more == 0;
     for (name, change) in CONFIGURATIONS {

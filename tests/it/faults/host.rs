@@ -1,5 +1,5 @@
-//! A host that lacks what the daemon needs, and files that are devices, folders or links. The daemon either works with less, or ends with one
-//! message that names the flag and the remedy.
+//! A host that lacks something that the daemon needs, and paths that are devices, folders or links. The daemon either
+//! runs with reduced functions, or ends with one message that names the flag and the remedy.
 
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::engine::Engine;
 use crate::support::daemon::{BINARY, Daemon, Launch, run};
 use crate::support::{self, ensure};
 
-/// Starts and its exit code, and a part of the message.
+/// Each entry has a command line, its exit code, and a part of its message.
 #[test]
 fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
     let folder = tempfile::tempdir().unwrap();
@@ -41,7 +41,7 @@ fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
     for flag in ["--config.file", "--web.config.file"] {
         add(&format!("{flag} is a folder"), &[flag, &path("folder")], 2, flag);
         add(&format!("{flag} does not exist"), &[flag, &path("none")], 2, flag);
-        // What is wrong in a file has the name of the file, and what is wrong with it that of the flag.
+        // An error inside a file is reported with the name of the file, an unreadable file with the name of the flag.
         let words = if flag == "--config.file" { "/text line 1: the file is a text without keys" } else { flag };
         add(&format!("{flag} is text"), &[flag, &path("text")], 2, words);
         add(&format!("{flag} is not UTF-8"), &[flag, &path("bytes")], 2, flag);
@@ -104,7 +104,7 @@ fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
     let (count, mut wrong) = (faults.len(), Vec::new());
     for (name, arguments, code, words) in faults {
         let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        // The default port may belong to an exporter of this machine.
+        // Another exporter on this machine may use the default port.
         if !arguments.contains(&"--web.listen-address") && arguments[0] != "check-config" {
             arguments.extend(["--web.listen-address", "127.0.0.1:0"]);
         }
@@ -117,7 +117,7 @@ fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
     }
     println!("{count} faults");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The sockets of others are still there.
+    // The sockets of other programs must still work.
     assert!(std::os::unix::net::UnixStream::connect(path("served.sock")).is_ok());
     assert!(UnixDatagram::unbound().unwrap().send_to(b"x", path("datagrams.sock")).is_ok());
 }

@@ -16,7 +16,7 @@ use crate::support::page::Page;
 use crate::support::standin::Standin;
 use crate::support::{ensure, http, until};
 
-/// A name space in which a test may mount file systems, if this machine allows it.
+/// A mount namespace, so that a test may mount file systems, if this machine allows it.
 fn unshare() -> Option<Vec<&'static str>> {
     let program = match getuid().is_root() {
         true => vec!["unshare", "--mount"],
@@ -47,7 +47,7 @@ fn a_start_on_a_file_system_that_is_full_or_read_only_ends_with_a_message() {
         ("the socket without free inodes", without_inodes, ["--source", &socket, "--gpu", "off"], "ingest socket"),
         ("the socket on a read-only disk", read_only, ["--source", &socket, "--gpu", "off"], "ingest socket"),
     ] {
-        // Lists what the daemon leaves there.
+        // The script lists the files that the daemon leaves there.
         let script = format!("at={at}; {mount}; \"$@\"; code=$?; ls -A $at >&2; exit $code");
         let launch = Launch::behind(&[&unshare[..], &["bash", "-c", &script, "bash"]].concat());
         let output = launch.run(&[&["--web.listen-address", "127.0.0.1:0"][..], &arguments].concat());
@@ -68,14 +68,14 @@ fn a_log_on_a_full_disk_stops_nothing_and_goes_on_when_there_is_space() {
     let at = folder.path().display().to_string();
     let script = format!("mount -t tmpfs -o size=64k tmpfs {at}; exec \"$@\" 2>{at}/log");
     let scene = Scene::start_behind(&[&unshare[..], &["bash", "-c", &script, "bash"]].concat(), &[]);
-    // The same file system, as the daemon sees it.
+    // The path of the mounted file system inside the daemon's mount namespace.
     let inside = PathBuf::from(format!("/proc/{}/root{at}", scene.daemon.id()));
     let log = || fs::read_to_string(inside.join("log")).unwrap();
     let dropped = || scene.daemon.page().count("trtllm_exporter_log_lines_dropped_total", &[]);
     assert_eq!(dropped(), 0);
     let mut fill = fs::File::create(inside.join("fill")).unwrap();
     while fill.write_all(&[0; 1024]).is_ok() {}
-    // The page of the file system that the log has begun has room for some lines.
+    // The disk is full, but the last memory page of the log still has room for some lines.
     let mut models = 0;
     while dropped() == 0 {
         models += 1;
@@ -98,7 +98,7 @@ fn a_log_on_a_full_disk_stops_nothing_and_goes_on_when_there_is_space() {
     scene.finish();
 }
 
-/// A copy of the binary where every user can run it: the folder of the build may be private.
+/// A copy of the binary in a folder where every user can run it, because the build folder may be private.
 fn public_binary(folder: &Path) -> String {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.join("trtllm-exporter");
@@ -106,7 +106,7 @@ fn public_binary(folder: &Path) -> String {
     copy.display().to_string()
 }
 
-/// Runs a program as a user without any other process. The limit of processes does not apply to root.
+/// Runs a program as a user that has no other processes. The limit of processes does not apply to root.
 fn as_user(id: u32) -> Vec<String> {
     let words = ["setpriv".to_owned(), format!("--reuid={id}"), format!("--regid={id}"), "--clear-groups".to_owned()];
     if getuid().is_root() { words.to_vec() } else { vec!["env".to_owned()] }
@@ -140,11 +140,12 @@ fn with_few_threads_the_daemon_serves_or_ends_with_a_message() {
         }
         println!("threads      at most {threads}: {ended:?}");
     }
-    // A user with other processes, such as the one who runs the tests, has even fewer.
+    // If the user has other processes, such as the user of the tests, even fewer remain.
     assert!((1..8).contains(&refused) || !getuid().is_root(), "{refused} of 8 starts were refused");
 }
 
-/// Beside those of the GPUs, 16 threads are enough. With fewer, GPUs without a thread are named, and all else works.
+/// Apart from one thread per GPU, 16 threads are enough. With fewer, GPUs without a thread are reported, and everything
+/// else works.
 #[test]
 fn with_few_threads_some_gpus_are_unknown_and_engines_are_read() {
     const GPUS: usize = 4;
@@ -157,7 +158,7 @@ fn with_few_threads_some_gpus_are_unknown_and_engines_are_read() {
     let engine = Engine::start();
     let gpus = |page: &Page| page.series.iter().filter(|(series, _)| series.starts_with("nv_gpu_utilization{")).count();
     let is_enough = 16 + GPUS;
-    // A user with other processes, such as the one who runs the tests, has even fewer.
+    // If the user has other processes, such as the user of the tests, even fewer remain.
     let limits = if getuid().is_root() { &[10, is_enough][..] } else { &[][..] };
     for &threads in limits {
         let limit = ["prlimit".to_owned(), format!("--nproc={threads}"), binary.clone()];
@@ -189,7 +190,7 @@ fn an_engine_whose_name_cannot_be_looked_up_for_lack_of_threads_comes_back_and_d
     let count = |name: &str, model: &str| daemon.page().find(name, &[&format!("model={model}")]).unwrap_or_default();
     until(|| ensure(count("nv_trt_llm_iterations_total", "named") > 2.0, || "no iterations".to_owned()));
 
-    // A process may change the limits of another one of its own user.
+    // A process may change the limits of another process of the same user.
     let id = daemon.id().to_string();
     let limits = fs::read_to_string(format!("/proc/{id}/limits")).unwrap();
     let unlimited = limits.lines().find_map(|line| line.strip_prefix("Max processes")).unwrap();
@@ -200,14 +201,14 @@ fn an_engine_whose_name_cannot_be_looked_up_for_lack_of_threads_comes_back_and_d
         assert!(Command::new(command[0]).args(&command[1..]).status().unwrap().success());
     };
     limit("1");
-    // The thread of the first look-up ends when it has had no work for ten seconds. Two threads of the runtime stay.
+    // The thread of the first DNS lookup ends after ten idle seconds. Two threads of the runtime remain.
     until(|| {
         let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
         let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         let threads = tasks.map(name).filter(|name| name.starts_with("tokio")).count();
         ensure(threads <= 2, || format!("{threads} threads of the runtime"))
     });
-    // The engine closes its connection, so its name is looked up again.
+    // The engine closes its connection, so its host name is resolved again.
     named.set(RESET, Answer::Body(Vec::new()));
     let restarts = || daemon.page().find("trtllm_exporter_task_restarts_total", &["task=poll"]).unwrap_or_default();
     until(|| ensure(restarts() >= 20.0, || "the look-up has a thread".to_owned()));
@@ -276,7 +277,7 @@ fn within_the_memory_of_the_kubernetes_example_hostile_peers_do_not_get_it_kille
             }
         });
     });
-    // Checks that it still runs. The group is removed after its process has ended.
+    // Checks that the daemon still runs. The control group is removed after its process has ended.
     scene.finish();
     drop(group);
 }

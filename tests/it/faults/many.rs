@@ -1,4 +1,4 @@
-//! Sixty-four engines, of which half misbehave, each in its own way and all the time.
+//! Sixty-four engines. Half of them misbehave, each in its own way, all the time.
 
 use super::engine::{Answer, End, Engine};
 use super::scene::MOST_MEMORY;
@@ -6,7 +6,7 @@ use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::ensure;
 
-/// What the broken engines answer, for ever.
+/// The answers of the broken engines, which never recover.
 fn answers() -> Vec<Answer> {
     let head = |more: &str| format!("HTTP/1.1 200 OK\r\n{more}\r\n").into_bytes();
     vec![

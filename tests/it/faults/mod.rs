@@ -1,6 +1,7 @@
-//! Faults from outside, one after another, against the real binary: broken answers, broken lines, hostile HTTP clients, damaged
-//! files, a host without descriptors, threads, memory or disk, and whose clock jumps. After each one the totals are exact, healthy
-//! engines are unaffected, the page can be read, and memory and descriptors are back. Each test prints its table.
+//! Faults from outside, one after another, against the real binary: broken answers, broken lines, hostile HTTP clients,
+//! damaged files, a clock that jumps, and a host without file descriptors, threads, memory or disk space. After each
+//! fault, the totals must be exact, healthy engines unaffected, the page readable, and memory and descriptors back to
+//! normal. Each test prints its table.
 
 mod answers;
 mod clients;

@@ -1,4 +1,5 @@
-//! A task of the daemon that really makes no progress: its read from a file does not return, as on a file system that hangs.
+//! A task of the daemon really makes no progress: it reads a file and the call does not return, as on a file system
+//! that hangs.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -9,7 +10,7 @@ use super::engine::{Engine, record};
 use crate::support::daemon::Launch;
 use crate::support::{ensure, until};
 
-/// Whether systemd's watchdog was fed since the last call.
+/// True if the daemon has notified systemd's watchdog since the last call.
 fn fed(socket: &UnixDatagram) -> bool {
     let mut fed = false;
     let mut message = [0; 256];
@@ -26,7 +27,7 @@ fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_conti
     let socket = UnixDatagram::bind(path("notify")).unwrap();
     socket.set_nonblocking(true).unwrap();
     assert!(Command::new("mkfifo").arg(path("records")).status().unwrap().success());
-    // For reading, too, so that opening it does not wait for the daemon.
+    // Opened for reading too, so that the open call does not wait for the daemon.
     let mut records = OpenOptions::new().read(true).write(true).open(path("records")).unwrap();
     let mut write = |iter: u64| records.write_all((record(iter) + "\n").as_bytes()).unwrap();
     write(1);
@@ -43,9 +44,9 @@ fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_conti
         ensure(health.status == 503, || "the task still makes progress".to_owned()).map(|()| health)
     });
     assert_eq!(stalled.text(), "the driver of engine hung 1 makes no progress\n");
-    // A thread writes the log.
+    // The log is written by another thread, so it may be late.
     daemon.until_logged(&["a task makes no progress"]);
-    // What was sent before.
+    // Discards earlier notifications.
     fed(&socket);
     let before = iterations("healthy").unwrap();
     until(|| ensure(iterations("healthy").unwrap() >= before + 10.0, || "the healthy engine is stuck".to_owned()));
@@ -57,6 +58,6 @@ fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_conti
         write(2);
         ensure(daemon.get("/healthz").status == 200, || "still not healthy".to_owned())
     });
-    // It hangs again.
+    // At the end, the read hangs again.
     assert!(daemon.terminate().success());
 }

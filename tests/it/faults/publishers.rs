@@ -1,4 +1,4 @@
-//! Hostile publishers on the ingest socket, beside an honest one.
+//! Hostile publishers on the ingest socket, while an honest one continues.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -15,19 +15,19 @@ impl Scene {
         UnixStream::connect(&self.socket).unwrap()
     }
 
-    /// Sends `bytes` over a connection of its own and closes it.
+    /// Sends `bytes` over a new connection and closes it.
     pub(crate) fn publish(&self, bytes: &[u8]) {
         let mut stream = self.connect();
         // The daemon may have closed the connection already.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        // The daemon closes it when it has read all.
+        // The daemon closes the connection when it has read everything.
         let _ = stream.read(&mut [0]);
     }
 }
 
-/// Lines, and what is counted.
+/// Lines, and the errors that they are counted as.
 fn lines() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let hello = |model: &str| format!("{{\"hello\":{{\"model\":{model}}}}}\n").into_bytes();
     let text = |text: &str| text.as_bytes().to_vec();
@@ -135,7 +135,7 @@ fn silent_publishers_make_room_for_an_honest_one_and_are_counted() {
         let connected = page.get("trtllm_exporter_ingest_connections", &[]);
         ensure(connected == 128.0, || format!("{connected} connections"))
     });
-    // A new publisher waits in the backlog or is refused, until one of the others has been silent for long enough.
+    // A new publisher waits in the backlog or is refused, until one of the others has been silent long enough.
     until(|| {
         let mut honest = UnixStream::connect(&path).unwrap();
         let sent = honest.write_all((record(1) + "\n").as_bytes());

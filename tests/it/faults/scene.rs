@@ -1,5 +1,5 @@
-//! One daemon with a victim and two healthy engines. After each fault, everything must be as if it had not happened, but for
-//! what is counted.
+//! One daemon with a victim and two healthy engines. After each fault, everything must be as before, except the
+//! counters of the fault.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use crate::support::daemon::{Daemon, Launch};
 use crate::support::page::Page;
 use crate::support::{ensure, until};
 
-/// Bytes that the daemon may have in memory, whatever peers send.
+/// Limit of the daemon's memory in bytes, whatever peers send.
 pub(crate) const MOST_MEMORY: u64 = 64_000_000;
 
 pub(crate) const VICTIM: &[&str] = &["model=victim"];
@@ -33,14 +33,14 @@ pub(crate) struct Scene {
     publisher: Publisher,
     _folder: tempfile::TempDir,
     descriptors: u64,
-    /// Resident before the first fault, in bytes.
+    /// Resident memory in bytes before the first fault.
     memory: u64,
     pub(crate) table: Mutex<Vec<Row>>,
-    /// After the last fault.
+    /// The state after the last fault.
     rest: Mutex<Rest>,
 }
 
-/// The page after all that the engines sent has been counted, and how many records they had sent.
+/// The page after everything that the engines sent has been counted, and the number of records that they had sent.
 #[derive(Debug, Clone, Default)]
 struct Rest {
     page: Page,
@@ -53,11 +53,11 @@ pub(crate) struct Row {
     area: &'static str,
     name: String,
     counted: String,
-    /// What differs from the expectation.
+    /// The difference from the expectation.
     wrong: Option<String>,
 }
 
-/// Sends records over a connection of its own, until it is dropped.
+/// Sends records over its own connection, until it is dropped.
 #[derive(Debug)]
 struct Publisher {
     sent: Arc<AtomicU64>,
@@ -99,7 +99,7 @@ impl Scene {
         Self::start_behind(&["env"], more)
     }
 
-    /// The daemon behind `program`, whose arguments end with the command to run.
+    /// Starts the daemon with `program`, whose arguments end with the command to run.
     pub(crate) fn start_behind(program: &[&str], more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("ingest.sock");
@@ -132,8 +132,9 @@ impl Scene {
         scene
     }
 
-    /// Runs one fault and adds it to the table. `is_over` says when the daemon has met it. `counted` is what the daemon counts
-    /// because of the fault: `kind count` for each kind of error and each reason of a rejection.
+    /// Runs one fault and adds it to the table. `act` causes the fault and waits for it. `expected` gets the errors and
+    /// rejections that the daemon counts because of it (such as `not_json 1`), and the number of records that count
+    /// beyond those of the engines.
     pub(crate) fn fault(
         &self,
         area: &'static str,
@@ -142,7 +143,7 @@ impl Scene {
         act: impl FnOnce(&Self),
     ) {
         let before = self.rest.lock().unwrap().clone();
-        // Each fault meets an engine that works.
+        // The engine must be working when the fault occurs.
         self.resume();
         self.pause();
         act(self);
@@ -152,7 +153,8 @@ impl Scene {
         let extra = iterations_of_all(&after.page) - iterations_of_all(&before.page) - (after.sent - before.sent);
         let faults = trouble(&after.page, &before.page);
         let wrong = if expected(&faults, extra) {
-            // On a busy machine, a fault can take so long that the paused engines look stalled: their next records decide.
+            // On a busy machine, a fault can take so long that the paused engines look stalled. Check again after their
+            // next records.
             self.broken(&after.page).err().and_then(|_| {
                 self.resume();
                 self.pause();
@@ -164,14 +166,14 @@ impl Scene {
         self.table.lock().unwrap().push(Row { area, name: name.to_owned(), counted: faults, wrong });
     }
 
-    /// Answers one request of `path` with `answer`, and waits until the daemon has asked for it.
+    /// Answers one request of `path` with `answer`, and waits until the daemon has sent that request.
     pub(crate) fn answer(&self, path: &'static str, answer: Answer) {
         self.victim.set(path, answer);
         until(|| ensure(self.victim.is_over(), || format!("{path} is not read")));
         self.daemon.poll(VICTIM, 2);
     }
 
-    /// The victim does not answer one poll. Its load must leave the page, and come back.
+    /// The victim does not answer one poll. Its load must disappear from the page, and come back.
     pub(crate) fn hang(&self, name: &str, answer: Answer) {
         let load = |page: &Page, engine: &[&str]| {
             page.find("nv_trt_llm_request_metrics", &[engine, &["request_type=active"]].concat()).is_some()
@@ -194,7 +196,8 @@ impl Scene {
         self.rest();
     }
 
-    /// Like [`Scene::answer`], after a poll that fails: the next one reads also what is read once or rarely.
+    /// Like [`Scene::answer`], but first makes a poll fail: the next poll also reads the paths that are otherwise read
+    /// once or rarely.
     pub(crate) fn answer_after_failure(&self, path: &'static str, answer: Answer) {
         let failed = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
         self.victim.set(path, answer);
@@ -208,11 +211,11 @@ impl Scene {
         self.publisher.paused.store(true, SeqCst);
     }
 
-    /// Waits until all that the paused engines sent has been counted.
+    /// Waits until everything that the paused engines sent has been counted.
     fn rest(&self) -> Rest {
         const POLLS: &str = "trtllm_exporter_polls_total";
         const ALL: [&[&str]; 3] = [VICTIM, HEALTHY, SOCKET];
-        // A publisher between its check and its line, and an answer under way.
+        // The publisher may be about to send a line, and an answer may still be under way.
         thread::sleep(Duration::from_millis(15));
         let sent = [self.victim.handed_out(), self.healthy.handed_out(), self.publisher.sent.load(SeqCst)];
         let page = self.daemon.until(|page| {
@@ -221,9 +224,9 @@ impl Scene {
                 format!("the engines sent {sent:?}, counted are {counted:?}")
             })
         });
-        // The healthy engine's numbers are exact at any time.
+        // The numbers of the healthy engine are exact at all times.
         assert_eq!(counted(&page, HEALTHY), sent[1]);
-        // Each has a driver of its own.
+        // Each engine is polled independently.
         let before = ALL.map(|engine| page.count(POLLS, engine));
         let page = self.daemon.until(|page| {
             let polls = ALL.map(|engine| page.count(POLLS, engine));
@@ -246,7 +249,7 @@ impl Scene {
         });
     }
 
-    /// What must hold after every fault.
+    /// Checks the conditions that must hold after every fault.
     pub(crate) fn broken(&self, page: &Page) -> Result<(), String> {
         for engine in [VICTIM, HEALTHY, SOCKET] {
             let up = page.get("trtllm_exporter_source_up", engine);
@@ -291,7 +294,7 @@ impl Scene {
         let wrong: Vec<&Row> = table.iter().filter(|row| row.wrong.is_some()).collect();
         assert!(wrong.is_empty(), "{wrong:#?}\n{}", self.daemon.stderr());
         assert!(after <= before + 8, "{after} MB are kept, {before} MB were used before");
-        // Each cause has a few lines at once and then one in ten seconds.
+        // Each cause may log a few lines at once, and then one line every ten seconds.
         assert!(lines <= 60 + table.len() / 10, "{lines} log lines:\n{}", self.daemon.stderr());
     }
 }

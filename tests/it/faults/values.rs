@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::engine::{Answer, record};
 use super::scene::Scene;
 
-/// As JSON. Integers beyond 64 bits and floats beyond 64 bits are written as text here.
+/// Values as JSON. Integers and floats that do not fit into 64 bits are written as text here.
 const VALUES: [(&str, &str); 9] = [
     ("text", "\"1\""),
     ("true", "true"),
@@ -50,7 +50,7 @@ fn changed(pointer: &str, value: &str, iter: u64) -> String {
 pub(super) fn records_with_an_impossible_value_are_counted_once_either_way(scene: &Scene) {
     let mut all = Vec::new();
     pointers(&serde_json::from_str(&record(1)).unwrap(), "", &mut all);
-    // The keys whose values decide most, each with every value; the others with one value each, in turn.
+    // The most important keys get every value. Each of the other keys gets one value, in turn.
     let decisive = ["/iter", "/numActiveRequests", "/kvCacheStats", "/kvCacheStats/reusedBlocks", "/iterLatencyMS"];
     for (index, pointer) in all.iter().enumerate() {
         for (which, (kind, value)) in VALUES.iter().enumerate() {
@@ -58,7 +58,7 @@ pub(super) fn records_with_an_impossible_value_are_counted_once_either_way(scene
                 continue;
             }
             let name = format!("{} is {kind}", &pointer[1..]);
-            // Either one record more, or one rejected.
+            // The record is either counted or rejected.
             let expected = |counted: &str, more: u64| {
                 (counted.is_empty() && more == 1)
                     || (more == 0 && ["not_a_record 1", "implausible 1", "not_json 1"].contains(&counted))

@@ -1,5 +1,5 @@
-//! Reads every format of the page with the programs that read it in practice: promtool, both parsers of the Python client,
-//! Go's expfmt, and Prometheus servers, whose databases must contain the same values.
+//! Reads every format of the page with the programs that read it in practice: promtool, both parsers of the Python
+//! client, Go's expfmt, and Prometheus servers, whose databases must then contain the same values.
 
 mod stored;
 
@@ -17,7 +17,7 @@ use crate::support::sessions::{DETERMINISTIC, run_on_page, two_engines, two_engi
 use crate::support::standin::Standin;
 use crate::support::{ensure, expfmt, until};
 
-/// promtool reports nothing but the names that Triton chose: exit code 3 and one line for each.
+/// promtool reports nothing except the names that Triton chose: exit code 3 and one line for each name.
 fn promtool_reports_only_inherited_names(promtool: &Path) {
     let (with_gpus, _gpus) = two_engines_and_two_gpus(&[]);
     let without = two_engines(&[]);
@@ -47,7 +47,7 @@ fn promtool_3_reports_only_the_inherited_names() {
     promtool_reports_only_inherited_names(&prometheus.with_file_name("promtool"));
 }
 
-/// Name and labels; `le` in the shortest form of the number.
+/// Name and labels. The value of `le` is in its shortest form.
 type Series = (String, BTreeMap<String, String>);
 
 /// A page as a program parsed it, under the catalog's family names.
@@ -111,10 +111,10 @@ fn parse_output(printed: &str) -> ParsedPage {
 struct FormatCase {
     accept: &'static str,
     content_type: &'static str,
-    /// The Python client's parser for the format.
+    /// The parser of the Python client for this format.
     python: Option<&'static str>,
     expfmt: bool,
-    /// The type of a legacy counter.
+    /// The type that a legacy counter has in this format.
     legacy: &'static str,
     exemplars: bool,
     native: bool,
@@ -214,7 +214,8 @@ fn checked(mut page: ParsedPage, format: &FormatCase) -> ParsedPage {
         format.native && count.is_some_and(Metric::has_native_buckets)
     });
     let ours: BTreeMap<Series, f64> = ours.map(|(series, value)| (series.clone(), *value)).collect();
-    // Our histograms, and no others, have as many observations in native buckets as in classic ones.
+    // Our histograms have as many observations in native buckets as in classic ones. No other families have native
+    // buckets.
     assert_eq!(page.native, ours, "{}", format.content_type);
     page
 }
@@ -223,7 +224,8 @@ fn checked(mut page: ParsedPage, format: &FormatCase) -> ParsedPage {
 fn all_programs_read_the_same_series_and_values_from_all_formats() {
     let (daemon, _gpus) = everything();
     let still = format!("{DETERMINISTIC}&collect[]=gpu&collect[]=compat");
-    // Parts of request times appear some seconds after the records: a page that changes between two formats is read again.
+    // Parts of request times appear some seconds after the records. If the page changes between two formats, it is read
+    // again.
     let page = until(|| {
         let mut first: Option<ParsedPage> = None;
         for format in &FORMATS {
@@ -255,7 +257,7 @@ fn all_programs_read_the_same_series_and_values_from_all_formats() {
         Ok(first.unwrap())
     });
     assert!(page.kinds.len() > 100 && page.samples.len() > 1000, "{} {}", page.kinds.len(), page.samples.len());
-    // A label value that needs escaping arrives unchanged.
+    // A label value that needs escaping must arrive unchanged.
     let model =
         |((_, labels), _): (&Series, &f64)| labels.get("model").is_some_and(|m| m == r#"odd "name" \ é {a=1}, # b"#);
     assert!(page.samples.iter().any(model));
@@ -305,7 +307,7 @@ fn compatibility_name_sets_do_not_change_tritons_families() {
     }
 }
 
-/// The verdict is judged anew every five seconds, between two readings of a page.
+/// The verdict is computed every five seconds, so it may change between two readings of a page.
 fn is_judged(name: &str) -> bool {
     let others = [
         "iteration_slowdown_ratio",

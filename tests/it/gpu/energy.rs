@@ -1,4 +1,4 @@
-//! Energy and time of GPUs by engine, value for value against what the stand-in NVML was told to count.
+//! Energy and time of GPUs by engine. Every value is compared with the counters of the stand-in NVML.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use crate::support::process::Process;
 use crate::support::standin::Standin;
 use crate::support::{ensure, page::Page};
 
-/// What the engines have used after each inventory. Engine N has the GPUs in `configured[N]`.
+/// The energy and time of the engines after each inventory. Engine N has the GPUs in `configured[N]`.
 fn used(monitor: &Monitor, configured: &[&[&str]]) -> Vec<Vec<EngineGpus>> {
     let owned = |gpus: &&[&str]| gpus.iter().map(|gpu| (*gpu).to_owned()).collect::<Vec<String>>();
     let gpus: Vec<Vec<String>> = configured.iter().map(owned).collect();
@@ -27,7 +27,7 @@ fn used(monitor: &Monitor, configured: &[&[&str]]) -> Vec<Vec<EngineGpus>> {
     monitor.all().iter().map(absorbed).map(|each| each.into_iter().map(Option::unwrap).collect()).collect()
 }
 
-/// After the last inventory.
+/// The values after the last inventory.
 fn last(all: &[Vec<EngineGpus>]) -> &[EngineGpus] {
     all.last().unwrap()
 }
@@ -45,7 +45,7 @@ fn state(energy_mj: &[u64], more: &str) -> String {
     format!("gpus={}\n{}{more}", energy_mj.len(), counters.collect::<String>())
 }
 
-/// Before, the engine counted the new value of the counter and the GPU did not.
+/// Regression: after a reset, the engine counted the new value of the counter but the GPU did not.
 #[test]
 fn an_engine_has_no_more_joules_than_its_gpus_after_a_reset_of_the_counter() {
     let standin = Standin::new(&state(&[7_000_000, 500], ""));
@@ -56,10 +56,10 @@ fn an_engine_has_no_more_joules_than_its_gpus_after_a_reset_of_the_counter() {
     monitor.until("the driver is unloaded", |inventory| inventory.init_errors > 0);
     set(&standin, &monitor, &[300, 20], "");
     set(&standin, &monitor, &[1300, 25], "");
-    // Without a new driver, and a counter that goes back a little.
+    // The counters decrease although the driver was not reloaded, one of them only a little.
     set(&standin, &monitor, &[70, 24], "");
     set(&standin, &monitor, &[170, 34], "");
-    // Released for a driver update (SIGUSR1), and taken again (SIGUSR2).
+    // Monitoring is released for a driver update (SIGUSR1) and resumed (SIGUSR2).
     monitor.handle.as_ref().unwrap().release();
     monitor.until("it is released", |inventory| inventory.nvml == NvmlState::Released);
     standin.set(&state(&[50, 10], ""));
@@ -88,7 +88,7 @@ fn a_gpu_that_vanishes_and_comes_back_loses_no_joule_and_gains_no_time() {
     standin.set(&state(&[5100, 9500], "gpu.1.lost=1"));
     monitor.until("GPU 1 is lost", |inventory| is(inventory, 1, GpuState::Lost));
     let (gone, first_gone) = (Instant::now(), monitor.published() - 1);
-    // Longer than the GPU was there before, so that its absence would show.
+    // The GPU is away for longer than it was present before, so that counting its absence would be noticed.
     let away = began.elapsed() * 2 + Duration::from_secs(1);
     monitor.until("GPU 0 is polled on", |_| gone.elapsed() > away);
     let last_gone = monitor.published() - 1;
@@ -99,11 +99,11 @@ fn a_gpu_that_vanishes_and_comes_back_loses_no_joule_and_gains_no_time() {
     let all = used(&monitor, &[&[UUID_0], &[UUID_1]]);
     assert_eq!(last(&all)[0].energy_joules, Some(0.104));
     assert_eq!(last(&all)[1].energy_joules, Some(0.801));
-    // While it was gone, the page kept both numbers.
+    // While the GPU was gone, the page kept both numbers.
     for engines in &all[first_gone..=last_gone] {
         assert_eq!((engines[1].energy_joules, engines[1].gpu_seconds), (Some(0.01), all[first_gone][1].gpu_seconds));
     }
-    // The time between the first and the last poll of each presence, by the clock on the wall.
+    // The wall clock time between the first and the last poll of each period in which the GPU was present.
     let inventories = monitor.all();
     let between = |range: std::ops::Range<usize>, index: u32| {
         let polls = inventories[range].iter().filter(|(_, inventory)| is(inventory, index, GpuState::Ok));
@@ -131,7 +131,7 @@ fn an_engine_has_the_sum_of_its_gpus_and_an_engine_that_appears_starts_at_zero()
     let all = used(&monitor, &[&[UUID_1, UUID_0]]);
     assert_eq!(last(&all)[0].uuids, [UUID_0, UUID_1]);
     assert_eq!(last(&all)[0].energy_joules, Some(1.21));
-    // The same inventories, with an engine that is not there at first.
+    // The same inventories, with an engine that appears later.
     let gpus = [UUID_0.to_owned()];
     let engine = EngineClaim { configured: &gpus, ..EngineClaim::new(7) };
     let (mut gpu_use, mut shown) = (GpuUse::default(), None);
@@ -242,7 +242,7 @@ fn the_page_has_the_gpus_of_each_configured_engine() {
     assert!(!daemon.text("/metrics?collect[]=gpu").contains("nv_trt_llm_"));
 }
 
-/// This test publishes for the engines, so NVML lists its process and a child of it.
+/// This test process publishes for the engines, so NVML lists this process and a child of it.
 #[test]
 fn the_gpus_of_an_engine_are_those_of_its_processes_unless_two_engines_have_them() {
     let child = Process::spawn(Command::new("sleep").arg("600"));
@@ -271,7 +271,7 @@ fn the_gpus_of_an_engine_are_those_of_its_processes_unless_two_engines_have_them
             ensure(energy == Some(0.254), || format!("{energy:?}"))
         });
         assert_eq!(infos(&page, "p"), [Some(1.0); 2]);
-        // The process may serve either engine.
+        // The process could belong to either engine.
         let _second = publish("q");
         daemon.until(|page| {
             let found = (infos(page, "p"), infos(page, "q"), page.find(SECONDS, &["model=p"]));

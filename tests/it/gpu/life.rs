@@ -1,4 +1,4 @@
-//! Changes while GPUs are monitored: Xid errors, MIG reconfiguration, release and resume of the driver. Through a real
+//! Changes while GPUs are monitored: Xid errors, MIG reconfiguration, release and resume of the driver. Uses a real
 //! dlopen of the stand-in NVML.
 
 use std::time::{SystemTime, UNIX_EPOCH};

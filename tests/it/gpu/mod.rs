@@ -1,5 +1,5 @@
-//! GPU monitoring through a real dlopen of the stand-in NVML, and the page of the real binary with it. Each test has a library of
-//! its own.
+//! GPU monitoring through a real dlopen of the stand-in NVML, and the GPU page of the real binary. Each test has its
+//! own copy of the library.
 
 mod energy;
 mod life;

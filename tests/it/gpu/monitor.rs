@@ -1,4 +1,4 @@
-//! GPU monitoring under test: starts it on a stand-in and collects every inventory that it publishes.
+//! Runs GPU monitoring for a test: starts it on a stand-in and collects every inventory that it publishes.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -37,13 +37,13 @@ impl Monitor {
         Self { handle: Some(handle.unwrap()), published }
     }
 
-    /// Waits for an inventory with the condition, beginning with the latest.
+    /// Waits for an inventory that fulfils the condition, starting with the latest one.
     pub(crate) fn until(&self, what: &str, condition: impl Fn(&GpuInventory) -> bool) -> GpuInventory {
         self.until_since(self.published().saturating_sub(1), what, condition)
     }
 
-    /// Waits for an inventory with the condition, beginning after the first `already`. So a condition that held only for
-    /// one interval is not missed.
+    /// Waits for an inventory that fulfils the condition, starting after the first `already` inventories. So a
+    /// condition that held for only one interval is not missed.
     pub(crate) fn until_since(
         &self,
         already: usize,

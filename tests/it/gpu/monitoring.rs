@@ -1,4 +1,4 @@
-//! GPU monitoring, tested through a real dlopen of the stand-in NVML. Each test has a library of its own.
+//! GPU monitoring, tested through a real dlopen of the stand-in NVML. Each test has its own copy of the library.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -19,7 +19,7 @@ fn state() -> String {
     )
 }
 
-/// A daemon that has published all of this.
+/// A daemon that has published all these GPUs.
 fn daemon(standin: &Standin) -> Daemon {
     let library = standin.library();
     let daemon = Daemon::start(&[
@@ -49,7 +49,7 @@ fn daemon(standin: &Standin) -> Daemon {
 const TIMES: [&str; 3] =
     ["nv_gpu_last_xid_timestamp_seconds{", "nv_gpu_last_poll_timestamp_seconds{", "nv_gpu_poll_duration_seconds{"];
 
-/// The page with placeholders for what differs between runs.
+/// The page, with placeholders for values that differ between runs.
 fn stable(page: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let mut stable = String::new();

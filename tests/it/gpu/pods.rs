@@ -87,7 +87,7 @@ fn pod(name: &str, resource: &str, ids: &[&str]) -> Pod {
 /// The message to send, or the gRPC status to fail with.
 type Reply = Arc<Mutex<Result<List, u32>>>;
 
-/// Serves until it is dropped; then removes its socket.
+/// Serves until it is dropped. Then it removes its socket.
 struct Kubelet {
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,

@@ -1,5 +1,5 @@
-//! Every reading of a GPU, compared with the control file of the stand-in NVML, through a real dlopen. What a GPU does not
-//! support is read only once.
+//! Every reading of a GPU, compared with the control file of the stand-in NVML, through a real dlopen. Values that a
+//! GPU does not support are read only once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -142,7 +142,7 @@ fn health_of_busy() -> GpuHealth {
         nvlinks: vec![
             NvLink { link: 0, up: true, errors: nvlink(Some(1610), Some(1620), Some(1630), None) },
             NvLink { link: 1, up: false, errors: nvlink(Some(0), Some(0), Some(0), None) },
-            // A link with the older counters only.
+            // A link that has only the older counters.
             NvLink { link: 2, up: true, errors: nvlink(Some(480), None, Some(340), Some(410)) },
         ],
         processes: Some(2),
@@ -154,7 +154,7 @@ fn health_of_busy() -> GpuHealth {
     }
 }
 
-/// Each pair: corrected, uncorrected.
+/// Each pair consists of corrected and uncorrected errors.
 fn ecc(volatile: [Option<u64>; 2], aggregate: [Option<u64>; 2]) -> EccErrors {
     EccErrors {
         corrected_volatile: volatile[0],
@@ -202,7 +202,7 @@ fn the_sm_ratio_of_a_process_covers_the_time_since_the_last_slow_poll() {
     let samples = "4000000001:100:5000000,4000000001:20:6000000,4000000001:30:7000000,4000000009:50:6000000";
     standin.set(&format!("{TWO}\ngpu.0.process_utilization={samples}"));
     monitor.until_since(already, "a share", |inventory| shares(inventory) == [Some(0.25), None]);
-    // No process has run a kernel since, which is not an error.
+    // No process has run a kernel since the last poll. That is not an error.
     let inventory = monitor.until("no share", |inventory| shares(inventory) == [None, None]);
     assert_eq!(inventory.read_errors, []);
     monitor.stop();

@@ -1,4 +1,4 @@
-//! GPUs in the flight recorder: what a live exporter recorded of a stand-in NVML is in the export and in the doctor's report.
+//! GPUs in the flight recorder: the export and the doctor's report must show the GPUs that a live exporter recorded.
 
 use serde_json::Value;
 

@@ -1,9 +1,9 @@
-//! What is given, and words of what is said.
+//! Inputs with a mistake, and words of the message that each must give.
 
-/// The text of a file, the line of the mistake (0: the file as a whole), and words.
+/// The text of a file, the line of the mistake (0 means the whole file), and words of the message.
 #[rustfmt::skip]
 pub(super) const FILES: &[(&str, usize, &[&str])] = &[
-    // Nothing, or something else.
+    // Files that are empty or not YAML.
     ("", 1, &["the file is empty", "- source: auto"]),
     ("# only a comment\n", 1, &["the file is empty"]),
     ("---\n", 1, &["the file is empty"]),
@@ -111,7 +111,7 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
     ("engines:\n- source: socket:Cargo.toml\n", 2, &["not a socket"]),
     ("engines:\n- source: auto:?ports=0\n", 2, &["ports", "1 to 65535"]),
     ("engines:\n- source: auto\n  model: x\n", 3, &["remove model and version"]),
-    // Two engines that are one.
+    // Two entries for the same engine.
     ("engines:\n- source: trtllm-serve:http://localhost:8000\n- source: trtllm-serve:http://127.0.0.1:8000\n  model: b\n", 3, &["engines[1]", "read by another engine (line 2)"]),
     ("engines:\n- source: trtllm-serve:http://127.0.0.1:8000\n- source: trtllm-serve:http://[::1]:8000/\n  model: b\n", 3, &["read by another engine (line 2)"]),
     ("engines:\n- source: trtllm-serve:http://Gpu-7:8000\n- source: trtllm-serve:http://gpu-7.:8000\n  model: b\n", 3, &["read by another engine (line 2)"]),
@@ -137,7 +137,7 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
     ("engines:\n- source: auto\n  bench_report: /nowhere/r.json\n", 3, &["bench_report /nowhere/r.json", "--report_json"]),
 ];
 
-/// Arguments, and words.
+/// Arguments, and words of the message.
 #[rustfmt::skip]
 pub(super) const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["--sorce", "auto"], &["--sorce: unknown flag", "did you mean --source?"]),
@@ -186,7 +186,7 @@ pub(super) const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["--config.file", "/nowhere/x.yaml"], &["--config.file /nowhere/x.yaml", "check the path"]),
 ];
 
-/// Variable, value, and words.
+/// Variable, value, and words of the message.
 #[rustfmt::skip]
 pub(super) const ENVIRONMENT: &[(&str, &str, &[&str])] = &[
     ("TRTLLM_EXPORTER_SORCE", "auto", &["did you mean TRTLLM_EXPORTER_SOURCE?"]),
