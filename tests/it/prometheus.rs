@@ -38,13 +38,13 @@ fn engine_and_daemon() -> (Lookalike, Daemon, Standin) {
     (engine, daemon, gpu)
 }
 
-/// A server stores the names of the page, in particular those of the legacy counters.
+/// A server must store the names of the page, in particular those of the legacy counters.
 fn names_are_kept(binary: &Path) {
     const ENERGY: &str = "nv_energy_consumption";
     let (engine, daemon, gpu) = engine_and_daemon();
     engine.resume();
-    // Some families appear late: the hit ratio needs a request that looked up blocks, others a completed request, and the verdict
-    // some slots of five seconds.
+    // Some families appear late. The hit ratio needs a request that looked up blocks, others need a completed request,
+    // and the verdict needs some slots of five seconds.
     daemon.until(|page| {
         let late = [
             "nv_trt_llm_kv_cache_hit_ratio",
@@ -60,7 +60,7 @@ fn names_are_kept(binary: &Path) {
     let mut shown = BTreeSet::new();
     until(|| {
         shown.extend(daemon.page().series.iter().map(|(series, _)| name_of(series).to_owned()));
-        // Without the series that the server adds to each scrape.
+        // Leave out the series that the server adds to each scrape.
         let own = |name: &str| name == "up" || name.starts_with("scrape_");
         let stored: BTreeSet<String> = prometheus.names().into_iter().filter(|name| !own(name)).collect();
         let different: Vec<&String> = stored.symmetric_difference(&shown).collect();
@@ -153,7 +153,7 @@ fn rates_in_prometheus_3_are_what_the_engine_emitted() {
     rates_are_the_engines(&prometheus_3());
 }
 
-/// Runs deploy/prometheus with another address and shorter intervals.
+/// Runs the configuration in deploy/prometheus with another address and shorter intervals.
 fn deployed_configuration_works(binary: &Path) {
     let (engine, daemon, _gpu) = engine_and_daemon();
     engine.resume();
@@ -219,7 +219,7 @@ fn prometheus_marks_the_load_of_a_killed_engine_stale_and_keeps_its_counters() {
     prometheus.until_value("nv_trt_llm_iterations_total", page.get("nv_trt_llm_iterations_total", &[]));
 }
 
-/// Two replicas of one model that work, and one that has lost its engine.
+/// Two replicas of one model that work, and one whose engine has ended.
 #[test]
 fn doctor_asks_a_prometheus_which_replica_differs() {
     let engines = [(); 3].map(|()| Lookalike::start(&often_idle(50), &[]));

@@ -1,5 +1,5 @@
-//! `/api/v1/history?at=`: what an exporter recorded is what it showed at that time. A time without a record says so, and readers of
-//! the past delay nobody.
+//! `/api/v1/history?at=` shows what the exporter showed at that time, from its recording. If there is no record of that
+//! time, it says so. Readers of the past delay no other reader.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use crate::support::standin::Standin;
 use crate::support::{ensure, until};
 
 const ROWS: u64 = 120;
-/// More than the requests that are handled at once.
+/// More readers than requests that are handled at the same time.
 const READERS: usize = 60;
 
 fn now() -> f64 {
@@ -28,7 +28,7 @@ fn sum(answer: &Value, number: &str) -> f64 {
     slots.iter().map(|slot| slot[number].as_f64().unwrap() * slot["seconds"].as_f64().unwrap()).sum()
 }
 
-/// Asks for the past until no other reader is in the way.
+/// Reads the past, and retries while other readers occupy the limit.
 fn at(daemon: &Daemon, time: &str) -> (u16, Value) {
     until(|| {
         let answer = daemon.get(&format!("/api/v1/history?at={time}"));
@@ -66,15 +66,16 @@ fn the_past_is_what_the_exporter_showed_then() {
         "100ms",
     ]);
 
-    // In the middle: not less than was shown before, and not more than was shown after the polls of that time.
+    // In the middle of the session: at least the iterations that were shown before that time, and at most those that
+    // were shown after the next polls.
     until(|| ensure(iterations(&daemon) > ROWS / 3, || "too few iterations".to_owned()));
     let (before, middle) = (iterations(&daemon), now());
     let next = iterations(&daemon);
     until(|| ensure(iterations(&daemon) > next, || "no further poll".to_owned()));
     let after = iterations(&daemon);
 
-    // At the end, when the last slot has no iteration. The recording has all rows in slots; the exporter may have read some before
-    // its first slot began.
+    // At the end, when the last slot has no iteration. The recording assigns all rows to slots; the exporter may have
+    // read some rows before its first slot began.
     let live = until(|| {
         let live = daemon.get("/api/v1/history").json();
         let last =
@@ -114,7 +115,7 @@ fn the_past_is_what_the_exporter_showed_then() {
     assert_eq!((past["at"].as_f64().unwrap() * 1e3).round(), (end * 1e3).round());
     assert_eq!(past["left"], serde_json::json!([]));
 
-    // The load at the end of a replay is 0, which no record says.
+    // At the end of a replay, the load is 0. No record says that, so the earlier load must not be lost.
     let (status, past) = at(&daemon, &middle.to_string());
     let then = &past["engines"][0]["then"];
     let load = ["active", "scheduled", "waiting"].map(|number| then["load"][number].as_u64());
@@ -122,7 +123,7 @@ fn the_past_is_what_the_exporter_showed_then() {
     let then = then["totals"]["iterations"].as_u64().unwrap();
     assert!(status == 200 && (before..=after).contains(&then), "{then} is not from {before} to {after}");
 
-    // What cannot be answered says why.
+    // A request that cannot be answered gets the reason.
     for (query, status, why) in [
         ("at=noon".to_owned(), 400, "is not a time; write a Unix time, or one such as"),
         ("at=".to_owned(), 400, "is not a time"),
@@ -164,7 +165,7 @@ fn readers_of_the_past_take_turns_and_delay_no_scrape() {
             (0..4).map(|_| daemon.get(&path).status).collect::<Vec<_>>()
         };
         let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(ask)).collect();
-        // Readers that waited for their turn would take all places of requests.
+        // Readers that waited for their turn would occupy all request slots.
         while !readers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             assert_eq!(daemon.get("/metrics").status, 200);
         }

@@ -1,6 +1,6 @@
-//! The flight recorder: a replay counts what the recording holds, and nothing else. If all of it is there, these are the counters
-//! and histograms of the exporter that wrote it. After kill -9, a restart, a full disk and the deletion of old segments, it is
-//! the rest, and what is missing is not counted as lost.
+//! The flight recorder: a replay counts exactly the contents of the recording. If the recording is complete, the replay
+//! has the counters and histograms of the exporter that wrote it. After kill -9, a restart, a full disk or the deletion
+//! of old segments, it has those of the remaining items, and missing items are not counted as lost.
 
 use std::fs;
 use std::io::Write as _;
@@ -27,7 +27,7 @@ use crate::support::lookalike::{Lookalike, often_idle, steady};
 use crate::support::page::{Page, name_of};
 use crate::support::{ensure, payload, until};
 
-/// Names of all groups whose totals a replay must have.
+/// Names of all compatibility sets, whose totals a replay must reproduce.
 const COMPAT: &str = "trtllm,vllm,triton-core,spec";
 
 /// Items of every kind, as the parsers read them from the fixtures.
@@ -74,7 +74,7 @@ fn name(model: &str) -> EngineName {
     }
 }
 
-/// The same numbers in every run.
+/// Random numbers that are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -86,7 +86,7 @@ impl Random {
     }
 }
 
-/// An engine whose polls are recorded. Its clock is moved by the test.
+/// An engine whose polls are recorded. The test sets its clock.
 struct Recorded {
     recorder: Recorder,
     counts: RecorderCounts,
@@ -108,7 +108,7 @@ impl Recorded {
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         intake.record_to(recorder.engine(&name("m")));
         let (at, random, mut items) = (Moment::now(), Random(seed), all_items());
-        // A recording has no more digits.
+        // A recording stores times with limited precision, so round them first.
         items.iter_mut().for_each(Item::round_times);
         Self { recorder, counts, state, intake, at, random, iter: 1, items, sent: 0 }
     }
@@ -126,14 +126,15 @@ impl Recorded {
         self.intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), self.at);
     }
 
-    /// Polls with items of all kinds in a changing order, gaps, restarts, and times between them that let requests settle.
+    /// Polls that return items of all kinds in random order, with gaps and restarts. Some pauses are long enough for
+    /// requests to settle.
     fn polls(&mut self, count: usize) {
         for _ in 0..count {
             let some = self.random.below(6);
             let items = (0..some).map(|_| self.item()).collect();
             let after = [20, 100, 100, 100, 700, 6000][self.random.below(6) as usize];
             self.poll(items, Duration::from_millis(after));
-            // No engine sends as fast as this loop, so it waits for the disk.
+            // This loop is faster than any engine, so it must wait for the disk.
             support::until(|| {
                 let written = self.counts.items_written();
                 if self.sent < written + 500 { Ok(()) } else { Err(format!("{written} of {} are written", self.sent)) }
@@ -147,7 +148,7 @@ impl Recorded {
         let random = &mut self.random;
         match &mut item {
             Item::Record(record) => {
-                // Gaps, late records, restarts and absurd values.
+                // Adds gaps, late records, restarts and absurd values.
                 self.iter = match random.below(40) {
                     0 => 1,
                     1 => self.iter + 3,
@@ -184,7 +185,7 @@ impl Recorded {
     }
 }
 
-/// The engine after a replay at full speed, and the number of segments that were cut.
+/// Returns the engine after a replay at full speed, and the number of truncated segments.
 fn replay(path: &Path, engine: Option<&str>) -> (Arc<EngineSnapshot>, u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let state = State::new(vec![name("replay")]);
@@ -227,7 +228,7 @@ fn lines(directory: &Path) -> Vec<String> {
     lines
 }
 
-/// Whether the item of a line has this key.
+/// True if the item of a line has this key.
 fn is_kind(line: &str, kind: &str) -> bool {
     line.contains(&format!("\"version\":\"1\",\"{kind}\":"))
 }
@@ -250,7 +251,7 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_items() {
         let (replayed, torn) = replay(folder.path(), None);
         assert_eq!(torn, 0);
         assert_same(&replayed, &recorded);
-        // Every kind of item was there.
+        // Checks that every kind of item is in the recording.
         let lines = lines(folder.path());
         for kind in ["record", "refused_record", "request_rows", "finished_request", "kv_event", "server_metrics"]
             .into_iter()
@@ -258,7 +259,7 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_items() {
         {
             assert!(lines.iter().any(|line| is_kind(line, kind)), "{kind}");
         }
-        // The same lines as a file.
+        // Replays the same lines from a file.
         let file = folder.path().join("export.ndjson");
         fs::write(&file, lines.join("\n")).unwrap();
         assert_same(&replay(&file, None).0, &recorded);
@@ -290,7 +291,7 @@ fn every_item_is_read_as_it_was_written() {
         assert!(item.write(&stamp, &mut written));
         assert_eq!(written.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
         assert!(Item::is_recorded(&written));
-        // Other publishers' lines must not look like these.
+        // Lines of publishers must not look like these. The loop below checks that.
         let line = Item::parse(written.trim_ascii_end()).unwrap();
         assert_eq!((line.at, format!("{:?}", line.item)), (at, text.clone()));
         kinds.insert(text.split('(').next().unwrap().to_owned());
@@ -322,7 +323,7 @@ fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
         let mut events: Vec<Item> = (0..4).map(|_| large_event(&mut engine.random)).collect();
         events.push(engine.item());
         engine.poll(events, Duration::from_millis(100));
-        // Not more than the queue holds.
+        // Waits, so that the queue does not overflow.
         let sent = engine.sent;
         until(|| {
             let written = engine.counts.items_written();
@@ -344,7 +345,7 @@ fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
     let all = replay(folder.path(), None).0;
     assert_eq!(stored(&all), in_lines());
     assert!(stored(&all) < stored(&recorded) && all.totals.iterations < recorded.totals.iterations);
-    // Also from the last segment alone. What the engine is stands in each.
+    // The last segment alone must also be readable, because each segment contains the facts about the engine.
     for file in files(folder.path()).iter().rev().skip(1) {
         fs::remove_file(file).unwrap();
     }
@@ -389,7 +390,7 @@ fn a_segment_that_is_cut_at_any_byte_is_read_up_to_the_last_whole_frame() {
     let folder = tempfile::tempdir().unwrap();
     let mut engine = Recorded::start(folder.path(), 64 << 20, 7);
     engine.polls(4);
-    // The next polls are in another frame.
+    // Waits, so that the next polls are written to another frame.
     until(|| ensure(engine.counts.items_written() == engine.sent, || "not written".to_owned()));
     engine.polls(4);
     engine.stop();
@@ -450,25 +451,25 @@ fn the_engine_of_a_recording_is_chosen_and_hostile_names_stay_in_the_directory()
     assert!(matches!(error, OpenRecordingError::Empty), "{error}");
 }
 
-/// The series of counters and histograms of engines, without the labels of the source.
+/// The series of counters and histograms of engines. Leaves out the series about the exporter.
 fn totals(page: &Page) -> Vec<(String, f64)> {
     let of_engines = page.totals().into_iter().filter(|(series, _)| {
         let name = name_of(series);
         !name.starts_with("trtllm_exporter_") && !name.starts_with("process_")
     });
     let mut totals: Vec<(String, f64)> = of_engines.map(|(series, value)| (series.to_owned(), value)).collect();
-    // nv_trt_llm_*_metrics are gauges by type, but some count.
+    // By type, the nv_trt_llm_*_metrics families are gauges, but some of them count.
     totals.sort_by(|a, b| a.0.cmp(&b.0));
     totals
 }
 
-/// Equal, but for times, which are recorded in whole microseconds.
+/// Compares the totals. Times may differ a little, because they are recorded in whole microseconds.
 fn assert_totals(replayed: &[(String, f64)], recorded: &[(String, f64)]) {
     assert_eq!(replayed.len(), recorded.len());
     let mut wrong = Vec::new();
     for ((series, value), (expected, truth)) in replayed.iter().zip(recorded) {
         let is_time = ["seconds", "duration", "_us", "time", "_sum"].iter().any(|part| name_of(series).contains(part));
-        // A time at the bound of a bucket may be on its other side.
+        // A time at the bound of a bucket may fall into the neighbouring bucket.
         let off = match series.contains("_bucket{") && !series.contains("+Inf") {
             true => 3.0,
             false if is_time => 1e-4 * truth.abs().max(1.0),
@@ -481,7 +482,7 @@ fn assert_totals(replayed: &[(String, f64)], recorded: &[(String, f64)]) {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A row for each line, whose sums are the counters.
+/// The table must have one row per line, and its sums must equal the counters.
 fn assert_table(table: &[u8], lines: &[u8], page: &Page) {
     let table = String::from_utf8(table.to_vec()).unwrap();
     let mut rows = table.lines().map(|row| row.split(',').collect::<Vec<_>>());
@@ -502,7 +503,7 @@ fn assert_table(table: &[u8], lines: &[u8], page: &Page) {
     assert!(of("record").iter().all(|row| row[column("us")].parse::<u64>().unwrap() > 1_700_000_000_000_000));
 }
 
-/// As Chrome's description of the format demands, with a track for each phase and request.
+/// The trace must follow Chrome's description of the format, with a track for each phase and each request.
 fn assert_trace(trace: &[u8], lines: &[u8]) {
     let trace: serde_json::Value = serde_json::from_slice(trace).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
@@ -525,7 +526,7 @@ fn assert_trace(trace: &[u8], lines: &[u8]) {
     assert_eq!(of("b").len(), of("e").len());
 }
 
-/// The page of a replay at full speed, once it has ended.
+/// The page after a replay at full speed has ended.
 fn replayed_page(source: &str, iterations: u64) -> Page {
     let daemon = Daemon::start(&["--source", source, "--model", "m", "--metrics.compat", COMPAT]);
     daemon.until(|page| {
@@ -572,7 +573,7 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     fs::write(&file, &exported.stdout).unwrap();
     let from_file = replayed_page(&format!("replay:{}?speed=max", file.to_str().unwrap()), iterations);
     assert_eq!(totals(&from_file), totals(&from_directory));
-    // A span of time: only its lines, and what says what the engine is.
+    // An export of a time span contains only its lines, and the facts about the engine.
     let later = export(&["--from", "1h", "--engine", "m:1"]);
     assert_eq!(later.stdout, exported.stdout);
     let nothing = String::from_utf8(export(&["--until", "1h"]).stdout).unwrap();
@@ -619,7 +620,7 @@ fn kill_9_loses_at_most_the_last_second() {
     });
 }
 
-/// `after` moves the kill against the writes of the recorder, which happen once in a second.
+/// `after` shifts the moment of the kill relative to the writes of the recorder, which happen once per second.
 fn kill_9_loses_at_most_a_second(after: Duration) {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().to_str().unwrap();
@@ -633,7 +634,7 @@ fn kill_9_loses_at_most_a_second(after: Duration) {
     std::thread::sleep(after);
     let page = daemon.page();
     let scraped = Instant::now();
-    // The recorder has one second for what the page shows. A busy machine may wake it up late.
+    // The recorder has one second to write what the page shows. A busy machine may wake it up late.
     std::thread::sleep(Duration::from_millis(3000));
     daemon.signal("KILL");
     daemon.wait();
@@ -642,7 +643,7 @@ fn kill_9_loses_at_most_a_second(after: Duration) {
     assert!(torn <= 1);
     let kept = replayed.totals.iterations;
     assert!(kept >= shown, "{kept} < {shown} after {:?}", scraped.elapsed());
-    // A new exporter records beside what is left.
+    // A new exporter can record into the same folder.
     let next = Daemon::start(&arguments);
     next.poll(&[], 3);
     assert!(next.page().get("trtllm_exporter_recorder_size_bytes", &[]) > 0.0);
@@ -672,7 +673,8 @@ fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
     let directory = folder.path().to_str().unwrap();
     let engine = Lookalike::start(&steady(1000), &["--kv-events", "--ring", "20000"]);
     let source = format!("{}?kv_cache_events=true", engine.source());
-    // Files may not grow beyond 400 KiB: a write fails like on a full disk. By default its signal would end the daemon.
+    // Files may not grow beyond 400 KiB. A larger write fails as on a full disk, and by default raises a signal that
+    // would end the daemon.
     let limited = ["sh", "-c", "ulimit -f 800; exec \"$0\" \"$@\""];
     let mut daemon = Launch::behind(&limited).start(&["--source", &source, "--model", "m", "--record.dir", directory]);
     daemon.until(|page| {
@@ -694,7 +696,7 @@ fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
         if failed > last {
             (last, since) = (failed, Instant::now());
         }
-        // The last items may be on their way to the disk.
+        // The last items may not have reached the disk yet.
         let settled = since.elapsed() > Duration::from_secs(3);
         ensure(failed == continued && failed > 0 && settled, || format!("{failed} failures, {continued} continued"))
     });
@@ -702,7 +704,7 @@ fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
     let page = daemon.poll(&[], 4);
     assert!(daemon.terminate().success());
     assert_eq!(page.count("nv_trt_llm_iterations_total", &[]), truth.count("iterations"));
-    // What was dropped is missing in the replay, and the engine has not lost it.
+    // Dropped items are missing in the replay, but do not count as lost by the engine.
     let (replayed, _) = replay(folder.path(), None);
     let recorded = lines(folder.path());
     let count = |kind: &str| recorded.iter().filter(|line| is_kind(line, kind)).count() as u64;

@@ -18,7 +18,7 @@ fn records() -> u64 {
     if support::long() { 1_000_000 } else { 8000 }
 }
 
-/// Many of the generated requests meet each, and many miss it.
+/// Many of the generated requests meet each objective, and many miss it.
 const OBJECTIVES: &str = "ttft=25ms,tpot=12ms,e2e=80ms";
 
 fn python(script: &str) -> Command {
@@ -27,9 +27,9 @@ fn python(script: &str) -> Command {
     command
 }
 
-/// Series without model and version, in the format of the reference.
+/// Series without model and version, in the format of the reference implementation.
 fn expected(file: &Path) -> BTreeMap<String, f64> {
-    // In milliseconds.
+    // fold.py takes the objectives in milliseconds.
     let objectives = OBJECTIVES.replace("ms", "");
     let output = python("fold.py").arg(file).arg(objectives).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "fold.py ended with {}", output.status);
@@ -92,7 +92,8 @@ fn compare(seed: u64, arguments: &[&str]) -> Page {
         .map(|(series, value)| format!("{series}: {:?}, the reference says {value}", shown.get(series)))
         .collect();
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), expected.len(), wrong.join("\n"));
-    // The page has no series that the reference lacks, but for the parts of times, which crates/sim/tests judge by the truth.
+    // The page has no series that the reference lacks, except the parts of request times. crates/sim/tests compares
+    // those with the simulation.
     const PARTS: [&str; 3] = ["request_time_seconds", "missed_request_time_seconds", "requests_unattributed"];
     let is_part = |series: &str| {
         let name = name_of(series).trim_start_matches("nv_trt_llm_").trim_end_matches("_total");
@@ -169,7 +170,7 @@ fn sampled_statistics_equal_the_reference_and_have_no_token_counters() {
     assert_eq!(page.find("nv_trt_llm_generation_tokens_total", &[]), None);
 }
 
-/// Pages of a server one after the other, and what the exporter's page has after them.
+/// A sequence of pages of a server, and the values that the exporter's page must have afterwards.
 #[derive(serde::Deserialize)]
 struct Pages {
     pages: Vec<String>,
@@ -187,7 +188,7 @@ impl Pages {
         let wrong = |page: &Page| {
             let differs = |(name, labels, value): &(String, Vec<String>, f64)| {
                 let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-                // The exporter keeps sums in nanoseconds.
+                // The exporter keeps sums in nanoseconds, so the last digits may differ.
                 let shown = page.find(name, &labels).filter(|shown| (shown - value).abs() <= 1e-6 * value.max(1.0));
                 shown.is_none().then(|| format!("{name} {labels:?}: {:?}, not {value}", page.find(name, &labels)))
             };
@@ -218,25 +219,26 @@ fn pages_of_an_orchestrator_equal_the_reference() {
     let daemon = orchestrator::start(&server);
     for page in &pages.pages[1..] {
         server.change(|counted| counted.page = Some(page.clone()));
-        // The second poll from now on begins after the change.
+        // The next poll may have begun before the change; the one after it has not.
         daemon.poll(&[], 2);
     }
     let page = pages.until_counted(&daemon);
-    // Whether it is ready, and the workers of two sides that it has and needs, are not on its page.
+    // The five other series are not on the orchestrator's page: its readiness, and the present and required workers of
+    // two sides.
     let families = page.series.iter().filter(|(series, _)| series.starts_with("nv_trt_llm_disagg_"));
     assert_eq!(families.count(), pages.expected.len() + 5, "series that the reference lacks");
 }
 
 #[test]
 fn the_reference_detects_a_missing_record() {
-    // Without one record the pages must differ.
+    // If one record is missing, the pages must differ.
     let folder = tempfile::tempdir().unwrap();
     let [whole, less] = ["whole", "less"].map(|name| folder.path().join(name));
     let output = python("generate.py").args(["--records", "2000"]).stderr(Stdio::null()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     std::fs::write(&whole, &text).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let at = lines.len() - 100; // a record of the C++ engine; a row of a rank can be empty
+    let at = lines.len() - 100; // this is a record of the C++ engine; a row of a rank could be empty
     std::fs::write(&less, [&lines[..at], &lines[at + 1..]].concat().join("\n")).unwrap();
     let (whole, less) = (expected(&whole), expected(&less));
     let differ = whole.iter().filter(|(series, value)| less.get(*series) != Some(value)).count();

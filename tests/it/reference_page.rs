@@ -41,7 +41,7 @@ fn the_reference_page_is_the_golden_output_of_the_catalog_command() {
     assert!(readme.contains("(docs/METRICS.md)"), "README.md does not link docs/METRICS.md");
 }
 
-/// Two iterations with every field: records of both backends, request rows and RequestPerfMetrics.
+/// Two iterations in which every field is set: records of both backends, request rows and RequestPerfMetrics.
 fn all_fields() -> Vec<Value> {
     let mut record = payload("metrics_record_SHAPE_2026H2.json")[0].clone();
     let executor = payload("metrics_trt_v1.0.0rc4.json")[0].clone();
@@ -118,10 +118,10 @@ fn every_name_in_the_table_of_equivalents_is_on_a_page() {
                 page.get(metric.name, &[&format!("{}={value}", variant.label)]);
             }
         }
-        // The name in the table is also in the compatibility set of that program.
+        // A name in the table must also be in the compatibility set of that program.
         for name in [same.vllm, same.trtllm_serve, same.triton].into_iter().flat_map(|names| names.split(", ")) {
             let family = name.split('{').next().unwrap();
-            // Only trtllm-serve's own page has it, see server_page.rs.
+            // This family comes only from trtllm-serve's own page; server_page.rs tests it.
             if family == "trtllm_request_error_total" {
                 continue;
             }
@@ -143,7 +143,7 @@ fn series(engine: &EngineFold, now: Instant) -> BTreeSet<String> {
     let snapshot = fold_page::snapshot(engine, now);
     let state = fold_page::state(Objectives::default(), snapshot.clone());
     state.judge(0.0, 0.0);
-    // Some slots with iterations that can be compared with earlier ones.
+    // Adds some slots with iterations that can be compared with earlier ones.
     for slot in 1..5 {
         let (iterations, seconds) = (60.0 * f64::from(slot), f64::from(slot));
         let (compared_seconds, expected_seconds) = (seconds, seconds);
@@ -262,7 +262,7 @@ fn every_family_of_an_engine_says_what_it_needs() {
     assert_eq!(needs("nv_trt_llm_ssm_snapshot_lookups_total"), [Switch::V2]);
     assert_eq!(needs("trtllm_time_to_first_token_seconds"), [Switch::Rows, Switch::Entries]);
     assert_eq!(needs("nv_trt_llm_server_time_to_first_token_seconds"), [Switch::Entries]);
-    // Each has a row in the table of the reference.
+    // Each kind of statistics must have a row in the table of the reference.
     let reference = catalog();
     for statistics in CATALOG.iter().flat_map(statistics_of) {
         assert!(reference.contains(&format!("\n| `{}` | ", statistics.name())), "{statistics:?} is not explained");

@@ -1,4 +1,4 @@
-//! SIGHUP reads `--config.file` again: engines join and leave, and those that stay the same keep their totals.
+//! SIGHUP reads `--config.file` again. Engines are added and removed, and unchanged ones keep their totals.
 
 use std::io::Write as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -88,7 +88,7 @@ fn engines_that_stay_the_same_keep_their_totals_and_connections() {
     assert!(page.series.iter().all(|(series, _)| !series.contains("model=\"leaves\"")), "its series have ended");
     daemon.until_logged(&["configuration reloaded", "added=1", "removed=1", "kept=1"]);
 
-    // The order of the file is that of the page.
+    // The page lists engines in the order of the file.
     config.write(&[config.socket_entry("a", "  model: stays\n"), replay("joins")]);
     daemon.signal("HUP");
     until_engines(&daemon, &[("stays", 20), ("joins", replayed)]);
@@ -141,17 +141,17 @@ fn a_socket_whose_engine_is_renamed_is_opened_again() {
     config.write(&[config.socket_entry("a", "")]);
     daemon.signal("HUP");
     until_engines(&daemon, &[]);
-    // Now its publishers name their engines.
+    // Without a configured name, the publishers of the socket name their engines.
     let mut stream = until(|| UnixStream::connect(config.socket("a")).map_err(|error| error.to_string()));
     writeln!(stream, "{{\"hello\":{{\"model\":\"named\"}}}}").unwrap();
     send(&mut stream, 1..=3);
     until_engines(&daemon, &[("named", 3)]);
-    // A configured engine cannot take its name.
+    // A configured engine cannot use the name of a publisher.
     config.write(&[config.socket_entry("a", ""), replay("named")]);
     daemon.signal("HUP");
     daemon.until_logged(&["configuration not reloaded", "named"]);
     until_engines(&daemon, &[("named", 3)]);
-    // Engines of a socket end with it.
+    // When a socket is removed, its engines are removed too.
     config.write(&[replay("other")]);
     daemon.signal("HUP");
     daemon.until(|page| {

@@ -1,5 +1,5 @@
-//! What TensorRT-LLM's counts and rows mean, found by reading its source: each statement as a test by its own numbers. docs/semantics.md
-//! says the same in words. Times are milliseconds since the first record.
+//! The meaning of TensorRT-LLM's counts and rows, as found in its source. Each test checks one statement with its own
+//! numbers. docs/semantics.md has the same statements in words. Times are milliseconds since the first record.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::support::page::Page;
 
 mod counts;
 
-/// Of each iteration but the first after idle.
+/// Latency of each iteration, except the first one after idle.
 const LATENCY: u64 = 50;
 
 struct Engine {
@@ -28,7 +28,7 @@ impl Engine {
         Self { fold: EngineFold::new(Duration::from_secs(15)), start: Instant::now() }
     }
 
-    /// Takes a record that is received at once.
+    /// Absorbs a record at the moment of its timestamp.
     fn record(&mut self, record: &Value) {
         let at = record["at"].as_u64().unwrap();
         let stats: IterationStats = serde_json::from_value(record.clone()).unwrap();
@@ -42,7 +42,7 @@ impl Engine {
         engine
     }
 
-    /// The page after all requests that ended are known to have no entries.
+    /// The page at a time when no more entries of ended requests are expected.
     fn page(&mut self) -> Page {
         let later = self.start + Duration::from_secs(600);
         self.fold.settle(false, later);
@@ -52,13 +52,14 @@ impl Engine {
     }
 }
 
-/// Number and sum of what a histogram has observed, in milliseconds.
+/// Count and sum of a histogram. The sum is in milliseconds.
 fn observed(page: &Page, family: &str) -> (u64, u64) {
     let value = |end: &str| page.find(&format!("nv_trt_llm_{family}_seconds_{end}"), &[]).unwrap_or(0.0);
     (value("count") as u64, (value("sum") * 1000.0).round() as u64)
 }
 
-/// The times of the only request: to the first token, end to end, in the queue, prefill and decode, and per output token.
+/// The times of the only request: to the first token, end to end, in the queue, in prefill, in decode, and per output
+/// token.
 fn times(page: &Page) -> [u64; 6] {
     [
         "time_to_first_token",
@@ -99,7 +100,7 @@ const CONTEXT: &str = "CONTEXT_IN_PROGRESS";
 const GENERATION: &str = "GENERATION_IN_PROGRESS";
 const COMPLETE: &str = "GENERATION_COMPLETE";
 
-/// A request of three tokens of the C++ executor, without its end.
+/// A request of three tokens in the C++ executor, without the record of its end.
 fn begun_in_cpp() -> Vec<Value> {
     vec![
         cpp(10, 1000, json!([])),
@@ -109,7 +110,7 @@ fn begun_in_cpp() -> Vec<Value> {
     ]
 }
 
-/// The same request in the PyTorch engine. The record of a batch has the tokens that the batch made.
+/// The same request in the PyTorch engine. The record of a batch contains the tokens that the batch produced.
 fn whole_in_pytorch() -> Vec<Value> {
     vec![
         pytorch(10, 1000, json!([])),
@@ -123,7 +124,8 @@ fn whole_in_pytorch() -> Vec<Value> {
 fn ruling_a_batch_of_the_cpp_executor_ended_at_the_timestamp_of_the_record_with_the_complete_row() {
     let mut records = begun_in_cpp();
     records.push(cpp(14, 1200, row(COMPLETE, false, 3)));
-    // Arrived in the pass that ends at 1050, first scheduled at 1050, first token at 1100, ended at 1200.
+    // The request arrived in the pass that ends at 1050, was first scheduled at 1050, had its first token at 1100, and
+    // ended at 1200.
     assert_eq!(times(&Engine::records(&records).page()), [100, 200, 50, 50, 100, 50]);
 }
 
@@ -140,7 +142,7 @@ fn ruling_the_rows_of_the_idle_flush_ended_at_its_timestamp_too() {
 
 #[test]
 fn ruling_with_several_micro_batches_the_record_with_the_complete_row_is_the_end_too() {
-    // Pipeline parallelism: every other batch is that of another micro batch.
+    // Pipeline parallelism: every other batch belongs to another micro batch.
     let mut records = vec![cpp(10, 1000, json!([]))];
     let rows = [(CONTEXT, 0), (GENERATION, 1), (GENERATION, 2)];
     let rows = rows.into_iter().flat_map(|(stage, tokens)| [true, false].map(|own| row(stage, own, tokens)));
@@ -149,7 +151,7 @@ fn ruling_with_several_micro_batches_the_record_with_the_complete_row_is_the_end
     for record in &mut records {
         record["inflightBatchingStats"]["microBatchId"] = json!(record["iter"].as_u64().unwrap() % 2);
     }
-    // Scheduled at 1050, first token at 1150, ended at 1350.
+    // The request was scheduled at 1050, had its first token at 1150, and ended at 1350.
     assert_eq!(times(&Engine::records(&records).page()), [150, 350, 50, 100, 200, 100]);
 }
 
@@ -180,19 +182,21 @@ fn ruling_a_static_batch_ended_at_the_previous_timestamp() {
         let batch = json!({"numScheduledRequests": 1, "numContextRequests": 0, "numCtxTokens": 0, "numGenTokens": 1, "emptyGenSlots": 0});
         (record["staticBatchingStats"], record["inflightBatchingStats"]) = (batch, Value::Null);
     }
-    // It runs before the record is stamped: scheduled at 1000, first token at 1100, ended at 1150.
+    // A static batch runs before its record gets a timestamp: scheduled at 1000, first token at 1100, ended at 1150.
     assert_eq!(times(&Engine::records(&records).page()), [100, 150, 0, 100, 50, 25]);
 }
 
 #[test]
 fn ruling_a_batch_of_the_pytorch_engine_ended_at_its_timestamp_plus_its_latency() {
-    // Arrived during the batch before, scheduled at 1050, first token at 1100, ended at 1150 + 50.
+    // The request arrived during the previous batch, was scheduled at 1050, had its first token at 1100, and ended at
+    // 1150 + 50.
     assert_eq!(times(&Engine::records(&whole_in_pytorch()).page()), [100, 200, 50, 50, 100, 50]);
 }
 
 #[test]
 fn ruling_a_record_of_the_pytorch_engine_that_is_sent_later_has_the_same_times() {
-    // The overlap scheduler and pipeline parallelism send a record one loop or more later. Older releases number it then.
+    // With the overlap scheduler or pipeline parallelism, a record is sent one loop or more later. Older releases
+    // assign its number only then.
     for (mode, loops) in [("non_overlap", 0), ("overlap", 1), ("overlap", 3), ("pipeline", 3)] {
         let mut records = whole_in_pytorch();
         for record in &mut records {
@@ -213,7 +217,7 @@ fn ruling_the_first_latency_after_idle_of_the_pytorch_engine_contains_the_wait()
     ended[3]["numCompletedRequests"] = json!(1);
     ended.iter().for_each(|record| engine.record(record));
     let before = engine.page();
-    // The batch starts at 9000. Its latency counts from the end of the batch before, at 1200.
+    // The batch starts at 9000. Its latency counts from the end of the previous batch, at 1200.
     let mut woken = pytorch(14, 9000, row(GENERATION, true, 1));
     (woken["requestStats"][0]["id"], woken["numNewActiveRequests"], woken["iterLatencyMS"]) =
         (json!(8), json!(1), json!(7900));
@@ -241,12 +245,12 @@ fn ruling_rows_of_an_overlapped_batch_show_requests_that_were_fetched_later() {
     let records = [
         pytorch(10, 1000, json!([])),
         pytorch(11, 1050, row(CONTEXT, false, 0)),
-        // The prefill of the next batch reads "generation" with no token.
+        // During the prefill of the next batch, the stage is already "generation" and there is no token yet.
         pytorch(12, 1100, row(GENERATION, true, 0)),
         pytorch(13, 1150, row(GENERATION, true, 1)),
         pytorch(14, 1200, row(COMPLETE, true, 3)),
     ];
-    // Arrived at 1050, scheduled at 1100, first token at 1200, ended at 1250.
+    // The request arrived at 1050, was scheduled at 1100, had its first token at 1200, and ended at 1250.
     assert_eq!(times(&Engine::records(&records).page()), [150, 200, 50, 100, 50, 25]);
 }
 
@@ -328,7 +332,7 @@ fn ruling_a_cancelled_request_of_the_pytorch_engine_keeps_its_tokens() {
 
 #[test]
 fn ruling_a_complete_row_that_is_scheduled_is_one_of_the_pytorch_engine() {
-    // Neither record says by itself which engine wrote it.
+    // Apart from the complete row, nothing in these records shows which engine wrote them.
     let [scheduled, not] = [true, false].map(|scheduled| {
         let mut records = begun_in_cpp();
         records.push(cpp(14, 1200, row(COMPLETE, scheduled, 3)));
@@ -341,7 +345,7 @@ fn ruling_a_complete_row_that_is_scheduled_is_one_of_the_pytorch_engine() {
 #[test]
 fn ruling_of_several_complete_rows_of_a_request_the_first_counts() {
     let mut records = begun_in_cpp();
-    // It still transfers its cache.
+    // The rows are repeated while the request still transfers its KV cache.
     records.extend([14, 15, 16].map(|iter| cpp(iter, iter * 50 + 500, row(COMPLETE, false, 3))));
     let page = Engine::records(&records).page();
     assert_eq!(times(&page), [100, 200, 50, 50, 100, 50]);

@@ -1,5 +1,5 @@
-//! The Prometheus page of trtllm-serve, from a stand-in for trtllm-serve. Its counters are read by their increases, and a bad
-//! page does not delay the records of the engine.
+//! The Prometheus page of trtllm-serve, served by a stand-in. The exporter counts the increases of its counters, and an
+//! invalid page does not delay the records of the engine.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use crate::support::{ensure, until};
 
 const FIXTURE: &str = include_str!("../fixtures/prometheus_trtllm_serve_SHAPE_2026H2.txt");
 
-/// What the server answers. It sends one record for each `GET /metrics`.
+/// The answers of the server. It sends one record for each `GET /metrics`.
 #[derive(Debug, Clone)]
 struct Answers {
     page: String,
@@ -24,17 +24,17 @@ struct Answers {
     page_after: Duration,
     records_status: u16,
     iter: u64,
-    /// More keys of each record, each with a comma before it.
+    /// Additional keys of each record, each preceded by a comma.
     more_keys: &'static str,
-    /// Of `/server_info`, if the server has it.
+    /// The answer of `/server_info`, if the server has it.
     info: Option<serde_json::Value>,
-    /// Of `/kv_cache_events`, if the server has it.
+    /// The answer of `/kv_cache_events`, if the server has it.
     events: Option<serde_json::Value>,
-    /// Entries of `/perf_metrics` that were not read yet, if the server has it.
+    /// Unread entries of `/perf_metrics`, if the server has it.
     entries: Option<Vec<serde_json::Value>>,
-    /// As an invented later release may send them.
+    /// Sends the entries in an object, as a later release might do.
     entries_in_object: bool,
-    /// Readings of the page that began and that ended.
+    /// Number of readings of the page that began, and that ended.
     begun: u64,
     ended: u64,
     info_reads: u64,
@@ -116,7 +116,8 @@ impl Server {
         self.change(|answers| answers.begun)
     }
 
-    /// Waits until no reading follows at once. The daemon reads the first page, and one with lower counts, several times.
+    /// Waits until the page is not read for a moment. The daemon reads the first page, and a page with lower counts,
+    /// several times.
     fn settle(&self) {
         until(|| {
             let before = self.change(|answers| answers.begun);
@@ -132,7 +133,7 @@ impl Server {
             answers.page = page;
             answers.begun
         });
-        // The reading after next began after the change.
+        // A reading that ended may have begun before the change. The reading after the next one has begun after it.
         until(|| ensure(self.change(|answers| answers.ended) > before, || "the page was not read".to_owned()));
         self.settle();
         daemon.poll(&[], 3)
@@ -146,7 +147,7 @@ pub(crate) fn start(server: &Server) -> Daemon {
     daemon
 }
 
-/// The fixture with other values: for each family and label, the value before and after.
+/// The fixture with other values. Each change replaces one text with another.
 fn with(changes: &[(&str, &str)]) -> String {
     let changed = changes.iter().fold(FIXTURE.to_owned(), |page, (from, to)| {
         assert!(page.contains(from), "{from} is not in the fixture");
@@ -237,7 +238,7 @@ fn the_increases_of_its_counters_are_on_our_page() {
     assert_eq!(third.count("nv_trt_llm_iterations_lost_total", &[]), 0);
 }
 
-/// The page after `requests` requests, each of which took 0.4 s in each of its parts.
+/// The page after `requests` requests. Each part of each request took 0.4 s.
 fn times(requests: u64) -> String {
     let names = ["time_to_first_token_seconds", "time_per_output_token_seconds", "e2e_request_latency_seconds"];
     let parts = ["queue", "prefill", "decode", "inference"].map(|part| format!("request_{part}_time_seconds"));
@@ -294,12 +295,12 @@ fn request_times_of_a_server_without_perf_metrics_come_from_its_page() {
     }
     assert_eq!(source_of_latencies(&second, "server_metrics"), 1.0);
     assert_eq!(second.count("nv_inference_queue_duration_us", &[]), 1_200_000);
-    // Their bucket ends at the limit.
+    // The requests are in a bucket that ends at the limit of the objective, so they met it.
     for objective in ["objective=ttft", "objective=all"] {
         assert_eq!(second.count("nv_trt_llm_objective_requests_total", &[objective, "outcome=met"]), 3);
     }
     assert_eq!(second.find("nv_trt_llm_goodput_tokens_total", &[]), None);
-    // The server was replaced: its page counts from 0.
+    // The server was replaced, so its page counts from 0.
     let third = server.show(&daemon, times(4));
     assert_eq!(third.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 7);
 }
@@ -323,7 +324,7 @@ fn a_request_with_an_entry_is_not_observed_again_from_the_page() {
     let server = Server::start(&times(10));
     server.change(|answers| answers.entries = Some(Vec::new()));
     let daemon = start(&server);
-    // The entry is there with the page that counts its request, as upstream writes both at once.
+    // Upstream writes the entry and the count on the page at the same time.
     server.change(|answers| (answers.page, answers.entries) = (times(11), Some(vec![entry()])));
     let finished = |page: &Page| page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]).unwrap_or(0.0);
     let page = daemon.until(|page| ensure(finished(page) == 1.0, || "the page was not taken".to_owned()));
@@ -361,7 +362,7 @@ fn a_request_with_a_line_is_not_observed_again_from_the_page() {
     assert_eq!(page.get("trtllm_e2e_request_latency_seconds_sum", &[]), 4.0);
     assert_eq!(source_of_latencies(&page, "perf_metrics"), 1.0);
     assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=met"]), 2);
-    // Only the page has the time per output token, which was above 0.1 s.
+    // Only the page has the time per output token. It was above 0.1 s.
     assert_eq!(page.count("nv_trt_llm_time_per_output_token_seconds_count", &[]), 2);
     for objective in ["objective=tpot", "objective=all"] {
         let outcome = |outcome| page.count("nv_trt_llm_objective_requests_total", &[objective, outcome]);
@@ -376,7 +377,7 @@ fn request_times_of_a_server_that_writes_no_lines_come_from_its_page() {
     let source = format!("{}?perf_metrics_dir={}", server.source, lines.path().display());
     let daemon = Daemon::start(&["--source", &source]);
     let notice = || daemon.get("/api/v1/engines").json()[0]["notice"].clone();
-    // The first page was taken.
+    // Waits until the first page was used.
     daemon.until(|page| {
         let finished = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
         ensure(finished.is_some(), || "the page was not taken".to_owned())
@@ -390,7 +391,7 @@ fn request_times_of_a_server_that_writes_no_lines_come_from_its_page() {
         ensure(notice().as_str().is_some_and(|text| text.contains("perf_metrics_output_dir")), || notice().to_string())
     });
     daemon.until_logged(&["statistics are missing", "perf_metrics_output_dir"]);
-    // Lines that come later are of requests that the page has counted.
+    // Later lines belong to requests that the page has already counted.
     write_line(lines.path(), &entry());
     daemon.poll(&[], 30);
     assert_eq!(observed(&daemon.page()), 3.0);
@@ -415,7 +416,7 @@ fn an_engine_that_is_newer_than_the_exporter_is_noticed() {
         std::thread::sleep(Duration::from_millis(300));
         ensure(text.contains("engine-newer") && text.contains("numDreams, wishes"), || text.to_string())
     });
-    // An older server takes its place.
+    // An older server replaces it.
     server.change(|answers| answers.records_status = 503);
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "still up".to_owned()));
     server.change(|answers| (answers.records_status, answers.more_keys) = (200, ""));
@@ -490,7 +491,7 @@ fn a_newer_engine_takes_bounded_memory_whatever_it_sends() {
 #[test]
 fn a_slow_page_delays_no_records() {
     let server = Server::start(FIXTURE);
-    // Longer than its timeout, so that the first reading fails and the page is requested again.
+    // The delay exceeds the timeout, so that the first reading fails and the page is requested again.
     server.change(|answers| answers.page_after = Duration::from_secs(6));
     let daemon = Daemon::start(&["--source", &server.source]);
     let read_during = |reading: u64| {
@@ -519,7 +520,7 @@ fn a_missing_page_is_requested_again_only_after_the_server_was_replaced() {
     server.change(|answers| answers.page_status = 404);
     let daemon = start(&server);
     let since = Instant::now();
-    // Longer than the time between two readings.
+    // The delay exceeds the time between two readings.
     daemon.until(|_| ensure(since.elapsed() > Duration::from_secs(6), || "waiting".to_owned()));
     assert_eq!(server.reads(), 1);
     server.change(|answers| (answers.records_status, answers.page_status) = (503, 200));
@@ -562,7 +563,7 @@ fn settings_and_the_times_of_a_start_are_read_once_for_each_start_of_the_server(
     assert_eq!(page.get("nv_trt_llm_engine_config_info", &labels), 1.0);
     daemon.poll(&[], 10);
     assert_eq!(server.change(|answers| answers.info_reads), 1);
-    // While the server starts again, it does not answer.
+    // While the server restarts, it does not answer.
     server.change(|answers| (answers.records_status, answers.info) = (503, Some(startup(12.0))));
     daemon.until(|page| {
         let errors = page.find("trtllm_exporter_poll_errors_total", &["kind=http_status"]).unwrap_or(0.0);

@@ -4,8 +4,8 @@ use crate::support::daemon::{Daemon, Launch};
 use crate::support::ensure;
 use crate::support::page::Page;
 
-/// Twenty times real speed, and a load that ends in fewer iterations than the ring of the engine holds, so that a late poll
-/// loses none.
+/// The engine runs at twenty times real speed. Its load ends in fewer iterations than the engine's ring holds, so that
+/// a late poll loses none.
 const FINITE: &str = "sim:?speed=20&seed=3&requests=100&rate=40";
 const KEPT: u64 = 1000;
 
@@ -34,8 +34,9 @@ fn every_request_of_a_finite_load_is_started_and_completed_once() {
     // The first token of a request comes from its context phase. The others are decoded.
     assert_eq!(count("nv_trt_llm_generation_tokens_total") + 100, page.get("nv_llm_output_token_len_sum", &[]) as u64);
     assert_eq!(page.get("nv_trt_llm_request_metrics", &["request_type=active"]), 0.0);
-    // Requests are observed after a few seconds, because the engine could also send exact times. Those of the first iteration have no
-    // times, because they may have started long before. It has one request, and more if a busy machine runs it late.
+    // Requests are observed after a few seconds, because the engine could still send exact times. Requests of the first
+    // iteration have no times, because they may have started long before. That iteration has one request, or more on a
+    // busy machine.
     let page = daemon.until(|page| {
         let timed = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
         ensure(timed >= 95, || format!("{timed} requests timed"))
@@ -70,7 +71,7 @@ fn a_rate_above_the_engines_capacity_fills_its_queue_and_no_memory() {
         ensure(completed >= 200, || format!("{completed} of 200 requests completed"))
     });
     let active = page.get("nv_trt_llm_request_metrics", &["request_type=active"]);
-    // A full batch and a full queue.
+    // The batch and the queue are full.
     assert_eq!((active, page.get("nv_trt_llm_queued_requests", &[])), (64.0, 16.0));
 }
 
@@ -96,7 +97,7 @@ fn a_scenario_runs_for_each_backend() {
         let labels = [format!("backend={backend}"), "simulated=true".to_owned(), "source=sim".to_owned()];
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
         assert_eq!(page.get("nv_trt_llm_engine_info", &labels), 1.0, "{name}");
-        // Long prompts and short answers.
+        // The scenario has long prompts and short answers.
         let context = page.count("nv_trt_llm_context_tokens_total", &[]);
         assert!(context > 20 * page.count("nv_trt_llm_generation_tokens_total", &[]), "{name}: {context}");
         assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0, "{name}");
@@ -122,6 +123,6 @@ fn the_scenarios_are_listed_with_the_cause_that_is_expected_of_the_verdict() {
             ["name", "backend", "cause", "description"].map(|key| scenario[key].as_str().unwrap());
         assert!(list.contains(&format!("| `{name}` | {backend} | `{cause}` | {description} |\n")), "{name}");
     }
-    // Two head rows.
+    // The table has two header lines.
     assert_eq!(list.lines().count(), scenarios.len() + 2);
 }

@@ -1,16 +1,16 @@
-//! Times of steps from end to end: a simulated engine measures each step of its requests, and the page must show the sums that the
-//! engine counted without writing or reading a line.
+//! Times of steps, from end to end. A simulated engine measures each step of its requests, and the page must show the
+//! sums that the engine computed itself, without writing or parsing a line.
 
 use crate::support::daemon::Daemon;
 use crate::support::lookalike::{Lookalike, often_idle};
 use crate::support::{ensure, until};
 
-/// Prompts of several chunks.
+/// An engine whose prompts are processed in several chunks.
 fn engine(more: &str) -> String {
     often_idle(100) + "&max_num_tokens=256" + more
 }
 
-/// `gaps`: the family that has them.
+/// `gaps` names the latency family that must have the gaps between steps.
 fn shows_the_times_of_steps(engine: &Lookalike, source: &str, gaps: &str) {
     let daemon = Daemon::start(&["--source", source]);
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));

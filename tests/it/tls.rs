@@ -116,7 +116,7 @@ fn prometheus_with_certificate_and_password_is_accepted_and_others_are_refused_a
                 ensure(actual == health && reason.contains(error), || format!("{name}: {actual} {reason}"))
             });
         }
-        // Each of the others was refused at least once. The authorized job has stored the counts.
+        // Each of the other servers was refused at least once. The authorized job has stored the counts.
         let count =
             |reason: &str| format!("trtllm_exporter_http_refused_total{{job=\"authorized\",reason=\"{reason}\"}}");
         until(|| {
@@ -284,7 +284,7 @@ fn idle_and_stalled_tls_connections_do_not_delay_shutdown() {
     let mut daemon = pki.serve(TLS);
     let silent = TcpStream::connect(&daemon.address).unwrap();
     let mut hello = TcpStream::connect(&daemon.address).unwrap();
-    // The first bytes of a handshake.
+    // Only the first bytes of a handshake.
     hello.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
     let mut incomplete = connect_tls(&pki, &daemon, "http/1.1").unwrap();
     incomplete.write_all(b"GET /met").unwrap();

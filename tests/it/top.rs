@@ -22,7 +22,7 @@ use crate::support::{ensure, until};
 use terminal::Terminal;
 
 const WIDE: (u16, u16) = (170, 40);
-/// So that no test waits long for a rate.
+/// A short interval, so that no test waits long for a rate.
 const FAST: [&str; 2] = ["--interval", "300ms"];
 
 fn session() -> String {
@@ -45,7 +45,7 @@ fn engines(live: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// The words of the row of an engine, after its version.
+/// The words in the row of an engine, after its version.
 fn row(pane: &str, model: &str) -> Result<Vec<String>, String> {
     let line = pane.lines().find(|line| line.trim_start_matches("[sim] ").starts_with(&format!("{model} 1 ")));
     let words = line.ok_or_else(|| format!("no row of {model}"))?.split_whitespace();
@@ -80,7 +80,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     let url = url(&daemon);
     let terminal = Terminal::top(WIDE, "TERM=screen-256color", &[&[url.as_str()][..], &FAST].concat());
 
-    // Numbers of a finished replay stay the same, so they are equal.
+    // The numbers of a finished replay do not change, so they must be equal.
     let pane = terminal.until_pane(|pane| {
         // The window of an engine begins with its second judgement.
         let has_rates = row(pane, "live")?.get(5).is_some_and(|rate| rate != "-");
@@ -110,7 +110,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
         assert!(gpu.contains(&text), "{text} is missing in {gpu}");
     }
 
-    // The tokens per second of a moving engine are within its moves.
+    // The tokens per second of the live engine vary, so compare their mean with the page.
     let tokens = |page: &support::page::Page| page.get("nv_trt_llm_generation_tokens_total", &["model=live"]);
     let (before, started) = (tokens(&daemon.page()), std::time::Instant::now());
     let mut shown = Vec::new();
@@ -125,7 +125,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     assert!((0.5..2.0).contains(&(mean / rate)), "{mean} on the screen, {rate} on the page");
     assert!(terminal.pane().contains("[sim] live 1"), "a simulated engine is marked");
 
-    // Sorting: by name, by state, by active requests.
+    // Sorts by name, by state, and by active requests.
     let order = |pane: &str| {
         let at = |model: &str| pane.lines().position(|line| line.trim_start_matches("[sim] ").starts_with(model));
         let mut models = ["live", "nowhere", "replayed"];
@@ -142,7 +142,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     terminal.press(&["Right", "l"]);
     assert_eq!(order(&terminal.until(&["▼ACTIVE"])), ["live", "replayed", "nowhere"], "unknown values are last");
 
-    // The cause of the selected engine, and its detail.
+    // Shows the cause of the selected engine, and its details.
     terminal.press(&["j", "Down"]);
     terminal.until(&["nowhere 1: starting: unavailable: Nothing answers for "]);
     terminal.press(&["k", "Enter"]);
@@ -152,7 +152,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     terminal.until(&["replayed 1  replay", &totals[0], &totals[1], "Requests in the batch", "TPOT p50"]);
     terminal.press(&["Up"]);
     terminal.until(&["[sim] live 1  sim"]);
-    // A key right after Escape would be one with Alt.
+    // A key pressed right after Escape would be read as a key with Alt.
     terminal.press(&["Escape"]);
     terminal.until(&["▼ACTIVE"]);
     terminal.press(&["?"]);
@@ -160,7 +160,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     terminal.press(&["?"]);
     terminal.until_pane(|pane| ensure(!pane.contains("Help") && pane.contains("▼ACTIVE"), || "help".to_owned()));
 
-    // Another size.
+    // Resizes the terminal.
     terminal.resize(80, 24);
     let narrow = terminal.until_pane(|pane| {
         let fits = pane.lines().next().is_some_and(|line| line.ends_with("every 300ms"));
@@ -170,7 +170,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     terminal.resize(170, 60);
     terminal.until(&["WAITING", "Requests in the batch", "TPOT p50"]);
 
-    // A paused screen does not move, and asks for nothing.
+    // A paused screen does not change, and sends no requests.
     terminal.press(&["p"]);
     let is_paused = |pane: &str| pane.lines().next().is_some_and(|line| line.ends_with("PAUSED"));
     terminal.until_pane(|pane| ensure(is_paused(pane), || "not paused".to_owned()));
@@ -221,12 +221,12 @@ fn the_terminal_is_restored_after_signals_and_panics() {
     let test = std::env::current_exe().unwrap();
     let line = format!("env TRTLLM_TEST_PANICS=1 {} --exact --nocapture top::a_panic_with_the_screen", test.display());
     let terminal = Terminal::run((100, 60), &line);
-    // libtest's code for a test that has failed.
+    // The exit code that libtest returns for a failed test.
     terminal.is_restored(101);
     assert!(terminal.pane().contains("a planted panic"), "the message is on the restored screen:\n{}", terminal.pane());
 }
 
-/// Runs in a terminal of the test above. Elsewhere it does nothing.
+/// Runs in the terminal of the test above. Otherwise it does nothing.
 #[test]
 fn a_panic_with_the_screen() {
     if std::env::var_os("TRTLLM_TEST_PANICS").is_some() {
@@ -253,7 +253,7 @@ fn a_suspended_top_gives_the_terminal_to_the_shell_and_returns() {
     assert!(terminal.folder().exists());
 }
 
-/// A title for the terminal, a screen without contents, red text.
+/// A title for the terminal, a command that clears the screen, and red text.
 const HOSTILE: &str = r#"[{"model": "\u001b]0;owned\u0007\u001b[2J\u001b[31m\u009b5mevil", "version": "1\r\n", "state": "idle",
     "source": "socket", "labels": {"pool": "\u001bP0;0|owned\u001b\\"}, "why": "\u001b[?1049l\u001b[8mhidden",
     "lastPoll": {"succeeded": true}}]"#;
@@ -268,7 +268,7 @@ fn names_with_escape_sequences_do_not_reach_the_terminal() {
     let pane = terminal.until(&["?]0;owned??[2J?[31m?5mevil 1??", "?[?1049l?[8mhidden", "1 engine"]);
     assert!(pane.starts_with(" trtllm-exporter top"), "the screen was not cleared:\n{pane}");
     assert_eq!((terminal.says("pane_title"), terminal.says("alternate_on")), (before, "1".to_owned()));
-    // NO_COLOR: bold, underlined and reversed text only.
+    // With NO_COLOR, only bold, underlined and reversed text is allowed.
     let coloured = terminal.coloured();
     let colours = coloured
         .split("\u{1b}[")
@@ -349,7 +349,7 @@ fn a_bearer_token_is_sent_and_nothing_is_asked_for_that_drains() {
     assert!(asked.iter().all(|request| paths.contains(&request.as_str())), "{asked:?}");
 }
 
-/// Quantiles of a window, and what promtool says about the same buckets. A value in the first bucket is unknown.
+/// Compares the quantiles of a window with promtool's for the same buckets. A quantile in the first bucket is unknown.
 #[test]
 fn quantiles_equal_those_of_promql() {
     let (mut series, mut queries) = (String::new(), String::new());
@@ -363,7 +363,7 @@ fn quantiles_equal_those_of_promql() {
     let exact: Vec<f64> = FIRST_TOKEN_SECONDS.iter().map(|bound| bound.value).collect();
     for at in 0..40 {
         let mut histogram = Histogram::new(FIRST_TOKEN_SECONDS);
-        // From nothing to many, in some buckets only, also above the last.
+        // Counts from none to many, in some buckets only, and above the last bucket.
         let mut observe = |histogram: &mut Histogram, count: u64| {
             for _ in 0..count {
                 let bucket = next() as usize % (exact.len() + 1);
@@ -387,7 +387,7 @@ fn quantiles_equal_those_of_promql() {
         for quantile in [0.01, 0.5, 0.9, 0.95, 0.99, 1.0] {
             let query =
                 format!("histogram_quantile({quantile}, h_bucket{{n=\"{at}\"}} - h_bucket{{n=\"{at}\"}} offset 1m)");
-            // Both sides are rounded: the order of the arithmetic differs.
+            // Both values are rounded, because the order of their computations differs.
             let (query, value) = match between.quantile(quantile) {
                 Some(value) => (format!("round(1e9 * {query})"), (value * 1e9).round()),
                 None => (format!("{query} <= bool {}", exact[0]), 1.0),

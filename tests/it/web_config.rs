@@ -28,7 +28,7 @@ const STRICTER: [&str; 9] = [
     "sans_without_policy.bad.yml",
     "verify_without_ca.bad.yml",
     "weak_ciphers_only.bad.yml",
-    // The first scrapers would wait for minutes.
+    // With this file, the first scrapes would wait for minutes.
     "user_hash_cost.bad.yml",
 ];
 /// Files with keys that promtool 2.42 does not know yet.
@@ -206,7 +206,8 @@ fn plain_http_on_the_tls_port_gets_an_explanation_and_is_counted() {
     assert_eq!(Page::parse(&page).refused("tls_handshake"), 1);
 }
 
-/// Whether the daemon accepts each kind of client certificate: none, of another CA, expired, valid, and valid with another
+/// Tests whether the daemon accepts each kind of client certificate: none, from another CA, expired, valid, and valid
+/// with another name.
 /// name.
 fn accepted(pki: &Pki, policy: &str) -> [bool; 5] {
     let daemon = pki.serve(&format!("{TLS}{policy}"));
@@ -396,7 +397,7 @@ fn with_tls_a_file_that_becomes_invalid_makes_handshakes_fail() {
     let daemon = pki.serve(TLS);
     let ca = pki.path("ca.pem");
     assert_eq!(status(&daemon, &ca, &[]), Ok(200));
-    // An empty file is valid and means plain HTTP. A reload must not remove TLS.
+    // An empty file is valid and means plain HTTP. A reload must not switch TLS off.
     pki.write("web.yml", "");
     until(|| ensure(status(&daemon, &ca, &[]).is_err(), || "the change is not detected".to_owned()));
     assert_eq!(curl(&[&format!("http://{}/metrics", daemon.address)]).unwrap().0, 400);

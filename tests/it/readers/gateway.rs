@@ -15,7 +15,7 @@ use crate::support::{build_go, ensure, until};
 /// The picker's two names for TensorRT-LLM.
 const ENGINE_TYPES: [&str; 2] = ["triton-tensorrt-llm", "trtllm-serve"];
 
-/// A running `tests/go/picker`.
+/// A running process of `tests/go/picker`.
 struct Picker {
     _process: Process,
     input: ChildStdin,
@@ -40,7 +40,7 @@ impl Picker {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Polls until `check` accepts what the picker knows of `name` under both engine types.
+    /// Polls until `check` accepts the picker's values of `name` under both engine types.
     fn until(&mut self, name: &str, check: impl Fn(&Value) -> bool) -> [Value; 2] {
         until(|| {
             let all = self.poll();
@@ -75,7 +75,8 @@ fn is(seen: &Value, key: &str) -> bool {
 
 #[test]
 fn the_gateways_picker_prefers_the_idle_engine_and_drops_one_that_is_stale_or_gone() {
-    // The busy engine would become stale in an hour: only the refused connection can take it off the gateway's page.
+    // The busy engine would become stale only after an hour, so only the refused connection can remove it from the
+    // gateway's page.
     let [mut busy, idle, stale] = [(); 3].map(|()| Lookalike::start(&steady(200), &[]));
     let of_busy = exporter(&busy, "1h");
     let of_idle = exporter(&idle, "1h");
@@ -88,7 +89,7 @@ fn the_gateways_picker_prefers_the_idle_engine_and_drops_one_that_is_stale_or_go
 
     let exporters = [("busy", &of_busy), ("idle", &of_idle), ("stale", &of_stale)];
     let mut picker = Picker::start("/metrics/gateway", &exporters);
-    // Under both engine types the picker knows the numbers of the page, and prefers the idle engine.
+    // Under both engine types the picker gets the numbers of the page, and prefers the idle engine.
     for seen in picker.until("busy", |seen| is(seen, "updated")) {
         assert_eq!(seen["error"], "", "{seen}");
         for (key, family, kind) in [
@@ -110,8 +111,8 @@ fn the_gateways_picker_prefers_the_idle_engine_and_drops_one_that_is_stale_or_go
         assert_eq!((seen["score"].as_f64(), is(&seen, "chosen")), (Some(1.0), true), "{seen}");
     }
 
-    // An engine with work that runs no iterations leaves the page as a whole. If one of the five series stayed, the picker would
-    // call the engine fresh and keep the last values of the others.
+    // An engine with work that runs no iterations disappears from the page completely. If one of the five series
+    // stayed, the picker would consider the engine fresh and keep the last values of the others.
     picker.until("stale", |seen| is(seen, "updated"));
     until(|| {
         let truth = stale.stop();
@@ -126,7 +127,7 @@ fn the_gateways_picker_prefers_the_idle_engine_and_drops_one_that_is_stale_or_go
     }
     assert_eq!(of_stale.page().state(&[]), "stalled");
 
-    // An engine whose port refuses connections leaves long before --stale-after.
+    // An engine whose port refuses connections disappears long before --stale-after.
     busy.kill();
     for seen in picker.until("busy", |seen| !is(seen, "updated") && !is(seen, "chosen")) {
         assert_eq!(seen["error"].as_str().unwrap().matches("not found").count(), 5, "{seen}");

@@ -15,7 +15,7 @@ use crate::support::{ensure, root, until};
 const CLASSIC: &str = "nv_trt_llm_new_request_queue_time_seconds_bucket";
 const NATIVE: &str = "nv_trt_llm_new_request_queue_time_seconds";
 
-/// The queries of all panels with quantiles.
+/// The queries of all panels that use quantiles.
 fn quantiles_of_the_dashboard() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("deploy/grafana/trtllm-engine.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
@@ -31,7 +31,7 @@ fn quantiles_of_the_dashboard() -> Vec<String> {
         let variables = ["$job", "$namespace", "$pod", "$instance", "$version"];
         variables.iter().fold(query, |query, variable| query.replace(variable, ".*"))
     };
-    // The engine of this test has no transfers and reuses no blocks.
+    // The engine of this test has no KV cache transfers and reuses no blocks.
     let absent = ["nv_trt_llm_request_kv_cache_", "nv_trt_llm_kv_cache_transfer_"];
     let has_data =
         |query: &String| query.contains("histogram_quantile") && !absent.iter().any(|name| query.contains(name));
@@ -55,7 +55,7 @@ fn publish_ranks(socket: &Path) {
     });
 }
 
-/// The common limits judge the requests of an engine by its histograms, and every panel has a value.
+/// The common limits must judge the requests of an engine by its histograms, and every panel must have a value.
 fn rules_and_panels_work(flags: &[&str], scrape: &str, classic: bool, native: bool) {
     let folder = tempfile::tempdir().unwrap();
     let [socket, ranks] = ["ingest.sock", "ranks.sock"].map(|name| folder.path().join(name));
@@ -93,7 +93,7 @@ fn rules_and_panels_work(flags: &[&str], scrape: &str, classic: bool, native: bo
             ensure(value.is_some_and(f64::is_finite), || format!("{query} is {value:?}"))
         });
     }
-    // The configuration keeps what it says.
+    // The configuration decides which kinds of histograms are stored.
     let names = prometheus.names();
     assert_eq!((names.contains(CLASSIC), names.contains(NATIVE)), (classic, native));
 }

@@ -1,4 +1,4 @@
-//! An engine in the test's hands: publishes records to an exporter's socket, so that every number is known.
+//! An engine that the test controls: publishes records to an exporter's socket, so that every number is known.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::support;
 
-/// What the engine does.
+/// The state of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     /// 8 requests are active, 6 of them scheduled; 3 are queued. A quarter of the KV cache is used.
     Busy,
     Idle,
-    /// Requests are outstanding, and no record comes.
+    /// Requests are outstanding, but no records are sent.
     Hanging,
 }
 
@@ -53,13 +53,13 @@ impl Publisher {
         self.shared.lock().unwrap().send(fields);
     }
 
-    /// Closes the connection, as an engine that ends.
+    /// Closes the connection, like an engine that ends.
     pub(crate) fn leave(&self) {
         self.shared.lock().unwrap().stream = None;
     }
 
-    /// Ends `count` requests at once. Each had 200 prompt tokens, half of them cached, waited 0.25 s, and took 1.5 s for its 100
-    /// tokens after the first.
+    /// Ends `count` requests at once. Each had 200 prompt tokens, half of them cached, waited 0.25 s, and took 1.5 s
+    /// for the 100 tokens after the first one.
     pub(crate) fn finish(&self, count: u64) {
         let mut shared = self.shared.lock().unwrap();
         for _ in 0..count {
@@ -77,7 +77,7 @@ impl Publisher {
 }
 
 impl Shared {
-    /// Sends the record of one iteration with these fields; false if the connection has ended.
+    /// Sends the record of one iteration with these fields. Returns false if the connection has ended.
     fn send(&mut self, fields: &Value) -> bool {
         let (active, queued, scheduled, used) = match self.load {
             Load::Busy => (8, 3, 6, 250),

@@ -1,4 +1,4 @@
-//! VictoriaMetrics scrapes the page with the code that vmagent shares. Debian has release 1.79.
+//! VictoriaMetrics scrapes the page with the code that vmagent uses too. Debian has release 1.79.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ impl VictoriaMetrics {
     }
 }
 
-/// `name{labels}` as on the page; labels that the server adds are left out.
+/// The series as `name{labels}` in the form of the page, without the labels that the server adds.
 fn spelled(metric: &Value) -> String {
     let labels = metric.as_object().unwrap().iter();
     let labels: BTreeMap<&str, &str> = labels.map(|(name, value)| (name.as_str(), value.as_str().unwrap())).collect();
@@ -79,7 +79,7 @@ fn spelled(metric: &Value) -> String {
         .filter(|(name, _)| !["__name__", "job", "instance"].contains(name))
         .map(|(name, value)| format!("{name}=\"{}\"", escape(value)))
         .collect();
-    // `le` is last on the page.
+    // On the page, `le` is the last label.
     shown.sort_by_key(|label| label.starts_with("le="));
     if shown.is_empty() {
         labels["__name__"].to_owned()

@@ -12,7 +12,7 @@ use crate::support::{ensure, until};
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     Is(f64),
-    /// A rate per second, which depends on when Prometheus scraped.
+    /// A positive rate. Its value depends on when Prometheus scraped.
     Positive,
     Empty,
 }
@@ -21,7 +21,7 @@ use Answer::{Empty, Is, Positive};
 /// A query, and its answers for an engine that is busy, idle, stale and gone.
 type Case = (String, [Answer; 4]);
 
-/// Prometheus adds these labels in a cluster.
+/// Labels that Prometheus adds in a cluster.
 const TARGET: &str = "namespace: ns, pod: llama-decode-0, llm_d_ai_variant: v";
 
 fn queries(batch_seen: f64) -> Vec<Case> {
@@ -33,7 +33,8 @@ fn queries(batch_seen: f64) -> Vec<Case> {
     };
     let same = |answer| [answer; 4];
     let load = |busy| [Is(busy), Is(0.0), Empty, Empty];
-    // llm-d's autoscaler. A maximum over a minute keeps what was there before the engine became idle, stale or left.
+    // llm-d's autoscaler. A maximum over a minute still contains the values from before the engine became idle, became
+    // stale or disappeared.
     add("max B (vllm:kv_cache_usage_percS)", load(0.25));
     add("max B (max_over_time(vllm:kv_cache_usage_percS[1m]))", same(Is(0.25)));
     add("max B (max_over_time(vllm:num_requests_waitingS[1m]))", same(Is(3.0)));
@@ -49,7 +50,7 @@ fn queries(batch_seen: f64) -> Vec<Case> {
     ] {
         add(&format!("max B (rate(vllm:{name}_sumS[{window}]) / rate(vllm:{name}_countS[{window}]))"), same(Is(mean)));
     }
-    // TensorRT-LLM does not tell when each token was sent.
+    // TensorRT-LLM does not report when each token was sent.
     let between_tokens = "vllm:inter_token_latency_seconds";
     add(&format!("max B (rate({between_tokens}_sumS[1m]) / rate({between_tokens}_countS[1m]))"), same(Empty));
     add("sum B (rate(vllm:request_generation_tokens_sumS[1m]))", same(Positive));
@@ -111,7 +112,7 @@ fn queries(batch_seen: f64) -> Vec<Case> {
         &format!(r#"{by_reason} > 0 and on(finished_reason) vllm:request_success_total{{finished_reason="length"}}"#),
         same(Positive),
     );
-    // Counters without a reader of their own.
+    // Counters that none of these programs reads.
     add("vllm:num_preemptions_total", same(Is(12.0)));
     add("vllm:spec_decode_num_accepted_tokens_total / vllm:spec_decode_num_draft_tokens_total", same(Is(2.0 / 3.0)));
     add("vllm:spec_decode_num_draft_tokens_total / vllm:spec_decode_num_drafts_total", same(Is(3.0)));
@@ -145,7 +146,7 @@ fn the_queries_of_vllms_readers_return_the_right_values_in_every_state_of_an_eng
          static_configs: [{{targets: ['{}'], labels: {{{TARGET}}}}}]\n",
         daemon.address
     );
-    // Lengths without request rows count five seconds after the first request.
+    // If there are no request rows, lengths are counted five seconds after the first request.
     engine.finish(4);
     daemon.until(|page| {
         let tokens = page.find("vllm:prompt_tokens_total", &[]);

@@ -7,7 +7,7 @@ use crate::support::page::Page;
 
 // newActiveRequestsQueueLatencyMS
 
-/// Records with this value and these new requests in turn.
+/// Sends one record per element: a queue latency, and a number of new requests.
 fn queued(engine: fn(u64, u64, Value) -> Value, values: &[(f64, u64)]) -> (u64, u64) {
     let records: Vec<Value> = (0_u64..)
         .zip(values)
@@ -32,11 +32,12 @@ fn ruling_the_queue_latency_of_the_pytorch_engine_is_a_sum_of_seconds_since_its_
 
 #[test]
 fn ruling_the_wait_of_a_request_that_was_rejected_is_in_the_sum() {
-    // Nothing became active with the increase to 0.5, so it belongs to the next request.
+    // No request became active with the increase to 0.5, so it counts for the next request.
     assert_eq!(queued(pytorch, &[(0.3, 2), (0.5, 0), (0.6, 1)]), (3, 600));
 }
 
-/// Iterations of two ranks: what rank 0 says that requests have waited, and the new requests of both.
+/// Sends iterations of two ranks. An element has the queue latency that rank 0 reports, and the new requests of both
+/// ranks.
 fn queued_by_rank(key: &str, iterations: &[(f64, [u64; 2])]) -> (u64, u64) {
     let mut engine = Engine::new();
     for (at, (value, new)) in (0_u64..).zip(iterations) {
@@ -53,7 +54,7 @@ fn queued_by_rank(key: &str, iterations: &[(f64, [u64; 2])]) -> (u64, u64) {
 
 #[test]
 fn ruling_copied_rows_of_ranks_have_no_mean_queue_latency() {
-    // The sum is that of all ranks, the number of new requests that of rank 0.
+    // The sum is that of all ranks, but the number of new requests is that of rank 0. So there is no mean.
     assert_eq!(queued_by_rank("attentionDpRank", &[(0.4, [1, 0]), (0.8, [1, 0])]), (0, 0));
 }
 
@@ -64,7 +65,8 @@ fn ruling_own_rows_of_ranks_have_the_increase_of_rank_0_over_the_new_requests_of
 
 // KvCacheStats
 
-/// The page after the counts were first 0 and then these: allocated, newly allocated, reused, missed.
+/// The page after two records. All counts are 0 in the first, and as given in the second: allocated, newly allocated,
+/// reused, missed.
 fn cached(allocated: u64, new: u64, reused: u64, missed: Option<u64>) -> Page {
     let record = |iter: u64, of: [u64; 3], missed: Option<u64>| {
         let mut record = cpp(iter, 1000 + iter * LATENCY, json!([]));
@@ -93,7 +95,7 @@ fn ruling_allocated_blocks_that_are_not_new_displaced_cached_content() {
 
 #[test]
 fn ruling_a_reused_block_is_not_an_allocated_one() {
-    // More hits than allocations: a share of the allocated blocks would be 4.
+    // There are more hits than allocations. Divided by the allocated blocks, the efficiency would be 4.
     let page = cached(5, 5, 20, Some(5));
     assert_eq!((efficiency(&page), blocks(&page, "allocated")), (Some(0.8), Some(5.0)));
 }
@@ -138,7 +140,7 @@ fn ruling_the_blocks_of_a_request_are_those_of_its_row() {
 
 // disServingStats
 
-/// The page after the rows of one disaggregated request: stage, transfer time in milliseconds.
+/// The page after the rows of one disaggregated request. Each row has a stage and a transfer time in milliseconds.
 fn transferred(engine: fn(u64, u64, Value) -> Value, rows: &[(&str, f64)]) -> Page {
     let records: Vec<Value> = (0_u64..)
         .zip(rows)

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Builds a package of the workspace and returns this file of it. Cargo passes neither a library nor another package's program to
-/// tests.
+/// Builds a package of the workspace and returns the path of one of its files. Cargo passes neither libraries nor
+/// programs of other packages to tests.
 pub(crate) fn built(package: &str, file: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     // <target>/<profile>/deps/<test>

@@ -11,29 +11,31 @@ use super::page::Page;
 use super::process::Process;
 use super::{TIMEOUT, ensure, until};
 
-/// The exporter. `TRTLLM_TEST_BINARY` is another build of it for what [`Launch`] starts: a release build, to measure its memory.
+/// The exporter. `TRTLLM_TEST_BINARY` makes [`Launch`] start another build of it, for example a release build to
+/// measure its memory.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_trtllm-exporter");
 
-/// How the binary starts. Environment variables that set its flags are removed.
+/// Starts the binary. Environment variables that set its flags are removed.
 pub(crate) struct Launch {
     command: Command,
     folder: tempfile::TempDir,
 }
 
 impl Launch {
-    /// The binary itself.
+    /// Starts the binary itself.
     pub(crate) fn new() -> Self {
         Self::behind::<&str>(&[])
     }
 
-    /// Another program, whose arguments end with the command to run. It must replace itself by that command.
+    /// Starts another program, whose arguments end with the command to run. The program must replace itself with that
+    /// command.
     pub(crate) fn behind<S: AsRef<str>>(program: &[S]) -> Self {
         let binary = std::env::var("TRTLLM_TEST_BINARY").unwrap_or_else(|_| BINARY.to_owned());
         let program = program.iter().map(AsRef::as_ref);
         Self::program(&program.chain([&*binary]).collect::<Vec<_>>())
     }
 
-    /// A command that ends with a copy of the binary.
+    /// Runs a command that ends with a copy of the binary.
     pub(crate) fn program<S: AsRef<str>>(program: &[S]) -> Self {
         let mut program = program.iter().map(AsRef::as_ref);
         let mut command = Command::new(program.next().expect("a program"));
@@ -64,13 +66,13 @@ impl Launch {
         self
     }
 
-    /// The test reads the log itself.
+    /// Sends the log to the test, which reads it itself.
     pub(crate) fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
         self.command.stderr(stderr);
         self
     }
 
-    /// Serves on a free port; without GPUs unless the arguments name them.
+    /// Starts the daemon on a free port, without GPUs unless the arguments name them.
     pub(crate) fn start(self, arguments: &[&str]) -> Daemon {
         self.try_start(arguments).unwrap_or_else(|(status, log)| panic!("the daemon ended with {status}: {log}"))
     }
@@ -89,12 +91,12 @@ impl Launch {
             if let Some(status) = daemon.ended() {
                 return Ok(Err((status, daemon.stderr())));
             }
-            // A test may have put a link or a pipe there, which the daemon replaces.
+            // The test may have put a link or a pipe there, which the daemon must replace first.
             let written = fs::symlink_metadata(&port).is_ok_and(|found| found.is_file() && found.len() > 0);
             ensure(written, || "no port file".to_owned())?;
             fs::read_to_string(&port).map(Ok).map_err(|error| error.to_string())
         });
-        // One line for each address, the one of this helper first.
+        // The file has one line per address. The first is the address that this function added.
         daemon.address = address?.lines().next().unwrap_or_default().to_owned();
         Ok(daemon)
     }
@@ -120,7 +122,7 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
 }
 
 fn signal(process: u32, name: &str) {
-    // The shell's built-in: a minimal Debian has no `kill` program.
+    // Uses the shell's built-in, because a minimal Debian has no `kill` program.
     let kill = Command::new("sh").args(["-c", "kill -s $0 $1", name, &process.to_string()]).status();
     assert!(kill.expect("sh").success());
 }
@@ -135,7 +137,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Serves on a free port; without GPUs unless the arguments name them.
+    /// Starts the daemon on a free port, without GPUs unless the arguments name them.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Launch::new().start(arguments)
     }
@@ -151,12 +153,12 @@ impl Daemon {
         response.text().to_owned()
     }
 
-    /// `/metrics`
+    /// Scrapes `/metrics`.
     pub(crate) fn page(&self) -> Page {
         Page::parse(&self.text("/metrics"))
     }
 
-    /// Scrapes until `check` accepts the page. Its error says what is still wrong.
+    /// Scrapes until `check` accepts the page. The error of `check` says what is still wrong.
     pub(crate) fn until(&self, mut check: impl FnMut(&Page) -> Result<(), String>) -> Page {
         until(|| {
             let page = self.page();
@@ -177,7 +179,7 @@ impl Daemon {
         });
     }
 
-    /// Waits for `more` further polls. Everything that the source had before is counted then.
+    /// Waits for `more` further polls. Everything that the source had before is then counted.
     pub(crate) fn poll(&self, labels: &[&str], more: u64) -> Page {
         let polls = |page: &Page| page.count("trtllm_exporter_polls_total", labels);
         let before = polls(&self.page());
@@ -203,7 +205,8 @@ impl Daemon {
         self.process.id()
     }
 
-    /// The peak resident memory in bytes, with the code of a release build: that of a debug build is several times as long.
+    /// Peak resident memory in bytes, as for a release build: the code of a debug build is several times as large, so a
+    /// fixed size replaces it.
     pub(crate) fn peak_memory(&self) -> u64 {
         const RELEASE_CODE: u64 = 14_000_000;
         let peak = self.memory("VmHWM:");
@@ -215,7 +218,8 @@ impl Daemon {
         self.memory("VmRSS:")
     }
 
-    /// Resident memory in bytes that is not read from a file: heap and stacks. A debug build has nearly the same as a release build.
+    /// Resident memory in bytes that is not mapped from a file: heap and stacks. A debug build has nearly the same as a
+    /// release build.
     pub(crate) fn own_memory(&self) -> u64 {
         self.memory("RssAnon:")
     }
@@ -242,7 +246,7 @@ impl Daemon {
         signal(self.process.id(), name);
     }
 
-    /// The exit status, if it has ended.
+    /// The exit status, if the daemon has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().expect("a child")
     }

@@ -13,7 +13,7 @@ use trtllm_page::state::{EngineSnapshot, State};
 
 use super::page::Page;
 
-/// What a poll of this engine publishes.
+/// The snapshot that a poll of this engine publishes.
 pub(crate) fn snapshot(engine: &EngineFold, now: Instant) -> EngineSnapshot {
     EngineSnapshot {
         state: engine.health.state(now),
@@ -25,7 +25,7 @@ pub(crate) fn snapshot(engine: &EngineFold, now: Instant) -> EngineSnapshot {
     }
 }
 
-/// A state with one engine, which has published this.
+/// A state with one engine, which has published this snapshot.
 pub(crate) fn state(objectives: Objectives, snapshot: EngineSnapshot) -> State {
     let state = State::new(vec![EngineName { objectives, ..EngineName::new("m", "1", "replay") }]);
     state.slots()[0].publish(snapshot);

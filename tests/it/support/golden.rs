@@ -1,4 +1,4 @@
-//! Files that hold what the program must print, byte for byte.
+//! Golden files, which a program's output must equal byte for byte.
 
 use std::fs;
 

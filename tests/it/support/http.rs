@@ -9,7 +9,7 @@ use super::TIMEOUT;
 #[derive(Debug, Clone)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// Names in lower case.
+    /// Header names are in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -60,7 +60,8 @@ pub(crate) fn request(
         request += &format!("Content-Length: {}\r\n", body.len());
     }
     request += "\r\n";
-    // One write: a server that responds before it has read the body may close between two writes.
+    // Everything is sent in one write. A server that responds before it has read the body may close the connection
+    // between two writes.
     stream.write_all(&[request.as_bytes(), body].concat())?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
@@ -68,7 +69,7 @@ pub(crate) fn request(
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{target}: not an HTTP response")))
 }
 
-/// `GET`. Panics if there is no response.
+/// Sends a `GET`. Panics if there is no response.
 pub(crate) fn get(address: &str, target: &str) -> Response {
     request("GET", address, target, &[], b"").unwrap_or_else(|error| panic!("GET {address}{target}: {error}"))
 }
@@ -101,7 +102,7 @@ fn dechunk(mut bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether the server has closed the connection. Reads and discards what it sent before.
+/// True if the server has closed the connection. Reads and discards what it sent before.
 pub(crate) fn closed(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut bytes = [0; 4096];

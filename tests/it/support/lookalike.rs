@@ -21,14 +21,14 @@ pub(crate) fn reserved_port() -> (TcpSocket, u16) {
     (holder, port)
 }
 
-/// The program, which is built once.
+/// The path of the program, which is built once.
 pub(crate) fn program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| super::built::built("trtllm-sim-serve", "trtllm-sim-serve"))
 }
 
-/// An engine with so many iterations in a second. Requests wait half of the time: its load is above and below what it can serve in
-/// turn, each for ten seconds.
+/// An engine with this many iterations per second. For ten seconds its load is higher than it can serve, so requests
+/// wait; for the next ten seconds the load is lower.
 pub(crate) fn steady(iterations: u32) -> String {
     engine(iterations, 0.28, 0.4)
 }
@@ -38,7 +38,7 @@ pub(crate) fn often_idle(iterations: u32) -> String {
     engine(iterations, 0.02, 0.0)
 }
 
-/// `load`: requests per iteration.
+/// `load` is the number of requests per iteration.
 fn engine(iterations: u32, load: f64, wave: f64) -> String {
     let (milliseconds, rate) = (1000.0 / f64::from(iterations), load * f64::from(iterations));
     format!(
@@ -59,7 +59,7 @@ impl Lookalike {
         Self::start_on(0, engine, arguments)
     }
 
-    /// Starts on a given port, see [`reserved_port`].
+    /// Starts on a given port. See [`reserved_port`].
     pub(crate) fn start_on(port: u16, engine: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(program());
         command.args([engine, "--port", &port.to_string()]).args(arguments);
@@ -70,7 +70,7 @@ impl Lookalike {
         Self { process, port: port.unwrap_or_else(|| panic!("the server did not start: {line:?}")) }
     }
 
-    /// Stops iterating after the first records, so that an exporter can connect while there are few.
+    /// Starts an engine that stops after its first records, so that an exporter can connect while there are few.
     pub(crate) fn start_stopped(engine: &str, arguments: &[&str]) -> Self {
         let engine = Self::start(engine, arguments);
         until(|| ensure(engine.truth().count("records") > 0, || "no record".to_owned()));
@@ -95,7 +95,7 @@ impl Lookalike {
         Truth(http::get(&self.address(), "/truth").json())
     }
 
-    /// `POST /control`. Returns the truth after it.
+    /// Sends `POST /control`. Returns the truth after it.
     pub(crate) fn control(&self, command: &str) -> Truth {
         let response = http::request("POST", &self.address(), "/control", &[], command.as_bytes()).expect("a response");
         assert_eq!(response.status, 200, "{command}: {}", response.text());
@@ -126,7 +126,7 @@ impl Lookalike {
 pub(crate) struct Truth(pub(crate) Value);
 
 impl Truth {
-    /// The count under a key; `/` separates levels.
+    /// The count under a key. `/` separates the levels of the key.
     pub(crate) fn count(&self, key: &str) -> u64 {
         self.at(key).as_u64().unwrap_or_else(|| panic!("{key} is not a count: {}", self.0))
     }

@@ -1,5 +1,5 @@
 //! The real programs for tests: the daemon, the simulated trtllm-serve, Prometheus, and a reader of their pages.
-//! Waits are for a condition, with a deadline that only a hang reaches.
+//! Every wait is for a condition. Its deadline is so long that only a hang reaches it.
 
 pub(crate) mod built;
 pub(crate) mod daemon;
@@ -31,7 +31,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 /// Repeats `attempt` until it returns `Ok`. After [`TIMEOUT`], panics with its last error.
 pub(crate) fn until<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + TIMEOUT;
-    // Most waits are short.
+    // Starts with a short pause, because most waits are short.
     let mut pause = Duration::from_millis(1);
     loop {
         match attempt() {
@@ -48,8 +48,8 @@ pub(crate) fn ensure(condition: bool, message: impl FnOnce() -> String) -> Resul
     if condition { Ok(()) } else { Err(message()) }
 }
 
-/// Whether tests run in their full size, which takes long (`TRTLLM_TEST_LONG=1`). Else they are large enough to find what they
-/// have found before.
+/// True if tests run in their full size, which takes long (`TRTLLM_TEST_LONG=1`). Otherwise they are just large enough
+/// to find the bugs that they have found before.
 pub(crate) fn long() -> bool {
     std::env::var_os("TRTLLM_TEST_LONG").is_some()
 }

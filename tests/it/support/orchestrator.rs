@@ -1,5 +1,6 @@
-//! A server that answers as the orchestrator of disaggregated serving: the families of its Prometheus page with the Python client's
-//! `_total`, in the multiprocess mode that it uses, `/cluster_info`, `/health` and `/version`. It remembers what it was asked for.
+//! A server that imitates the orchestrator of disaggregated serving: `/cluster_info`, `/health`, `/version`, and its
+//! Prometheus page with the Python client's `_total`, as in the multiprocess mode that the orchestrator uses. It
+//! records the requests that it received.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,7 +13,7 @@ const SHORT: &str =
 const LONG: &str =
     "0.1 0.3 0.5 0.8 1.0 1.5 2.0 2.5 5.0 10.0 15.0 20.0 30.0 40.0 50.0 60.0 120.0 240.0 480.0 960.0 1920.0";
 
-/// What the orchestrator has counted since it started, and its workers.
+/// The orchestrator's counts since its start, and its workers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counted {
     pub(crate) streamed: u64,
@@ -21,33 +22,33 @@ pub(crate) struct Counted {
     pub(crate) http_errors: u64,
     pub(crate) context: CountedSide,
     pub(crate) generation: CountedSide,
-    /// `None`: the path is missing.
+    /// `None` means that the path is missing.
     pub(crate) cluster_info: Option<Vec<u8>>,
     pub(crate) health: u16,
     pub(crate) page_status: u16,
-    /// Status of the list of models, which comes from a worker.
+    /// HTTP status of the list of models, which the orchestrator gets from a worker.
     pub(crate) models: u16,
-    /// Instead of the page.
+    /// Replaces the page.
     pub(crate) page: Option<String>,
-    /// Streams that a second process has counted. It answers every other request for the page, as if each came over a connection of
-    /// its own.
+    /// Streams that a second process has counted. It answers every other request for the page, as if each request used
+    /// a new connection.
     pub(crate) second_process: Option<u64>,
     pages: u64,
 }
 
-/// Requests to the workers of one side. Each that did not fail took 0.4 s.
+/// Counts of requests to the workers of one side. Each request that did not fail took 0.4 s.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CountedSide {
     pub(crate) sent: u64,
     pub(crate) failed: u64,
     pub(crate) retried: u64,
-    /// Requests whose first bytes came after 0.2 s.
+    /// Requests whose first bytes arrived after 0.2 s.
     pub(crate) first_bytes: u64,
-    /// Reads, 0.015 s after the one before.
+    /// Reads, each 0.015 s after the previous one.
     pub(crate) reads: u64,
 }
 
-/// The body of `/cluster_info` with so many workers. Both sides need one.
+/// The body of `/cluster_info` with this many workers. Each side requires one.
 pub(crate) fn cluster_info(context: usize, generation: usize) -> Option<Vec<u8>> {
     let workers = |side: &str, number: usize| -> Vec<serde_json::Value> {
         (0..number).map(|worker| serde_json::json!({"host": format!("{side}-{worker}.secret"), "port": 8001})).collect()
@@ -119,7 +120,7 @@ pub(crate) struct DisaggServer {
 }
 
 impl DisaggServer {
-    /// With 2 context workers and 1 generation worker, and 100 requests before anybody looked.
+    /// Starts with 2 context workers and 1 generation worker, and 100 requests from before the first reading.
     pub(crate) fn start() -> Self {
         let counted = Counted {
             streamed: 90,
@@ -146,7 +147,7 @@ impl DisaggServer {
                 "/cluster_info" => now.cluster_info.clone().map_or((404, Vec::new()), |body| (200, body)),
                 "/health" => (now.health, Vec::new()),
                 "/version" => (200, br#"{"version":"1.3.0rc24"}"#.to_vec()),
-                // As the worker answers that it forwards to.
+                // The orchestrator forwards this request, so the answer is that of a worker.
                 "/v1/models" => (
                     now.models,
                     br#"{"object":"list","data":[{"id":"llama","object":"model","owned_by":"tensorrt_llm"}]}"#.to_vec(),
@@ -165,7 +166,7 @@ impl DisaggServer {
         change(&mut self.counted.lock().unwrap());
     }
 
-    /// Methods and paths, each once.
+    /// Methods and paths of all requests, each once.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().iter().cloned().collect()
     }

@@ -12,7 +12,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Text 0.0.4 or OpenMetrics, without timestamps.
+    /// Parses text 0.0.4 or OpenMetrics, without timestamps.
     pub(crate) fn parse(text: &str) -> Self {
         let mut page = Self::default();
         for line in text.lines() {
@@ -30,7 +30,8 @@ impl Page {
         page
     }
 
-    /// The value of the only series with this name and these labels (`label=value`). It may have further labels.
+    /// The value of the only series with this name and these labels (`label=value`). The series may have further
+    /// labels.
     pub(crate) fn find(&self, name: &str, labels: &[&str]) -> Option<f64> {
         let mut found = self.series.iter().filter(|(series, _)| is(series, name, labels)).map(|(_, value)| *value);
         let first = found.next()?;
@@ -50,7 +51,7 @@ impl Page {
         value as u64
     }
 
-    /// Requests and connections that were refused for this reason.
+    /// Number of requests and connections that were refused for this reason.
     pub(crate) fn refused(&self, reason: &str) -> u64 {
         self.count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
     }
@@ -88,7 +89,7 @@ impl Page {
             .collect()
     }
 
-    /// Panics if a total of `before` is lower or missing here.
+    /// Panics if a total of `before` is lower or missing on this page.
     pub(crate) fn never_below(&self, before: &Self) {
         let now: std::collections::BTreeMap<&str, f64> = self.totals().into_iter().collect();
         for (series, old) in before.totals() {

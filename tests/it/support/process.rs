@@ -1,4 +1,4 @@
-//! A process that ends with its test, also if the test fails.
+//! A process that ends with its test, even if the test fails.
 
 use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command};

@@ -24,7 +24,7 @@ impl Prometheus {
         Self::with(binary, config, &[])
     }
 
-    /// Starts with further flags.
+    /// Starts the server with additional flags.
     pub(crate) fn with(binary: &Path, config: &str, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let [file, log, data] = ["prometheus.yml", "log", "data"].map(|name| folder.path().join(name));
@@ -40,7 +40,7 @@ impl Prometheus {
             if let Some(status) = process.try_wait().unwrap() {
                 panic!("{} ended with {status}: {text}", binary.display());
             }
-            // level=info msg="Listening on" address=127.0.0.1:41234
+            // The port is in this log line: level=info msg="Listening on" address=127.0.0.1:41234
             let line = text.lines().find(|line| line.contains("Listening on"));
             let address = line.and_then(|line| line.split("address=").nth(1)?.split_whitespace().next());
             address.map(|address| address.trim_matches('"').to_owned()).ok_or_else(|| format!("no address: {text}"))
@@ -133,12 +133,12 @@ pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// Prometheus 2, from Debian stable.
+/// Prometheus 2 from Debian stable.
 pub(crate) fn prometheus_2() -> PathBuf {
     super::program("prometheus")
 }
 
-/// Prometheus 3, from Debian unstable.
+/// Prometheus 3 from Debian unstable.
 pub(crate) fn prometheus_3() -> PathBuf {
     super::tool("TRTLLM_TEST_PROMETHEUS3", "prometheus3/usr/bin/prometheus")
 }

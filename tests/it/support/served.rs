@@ -1,4 +1,4 @@
-//! A trtllm-serve with fixed answers that keeps a list of what it was asked.
+//! A trtllm-serve with fixed answers. It records the requests that it received.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Path, status and body of each answer. Other paths are not found.
+    /// Path, status and body of each answer. Other paths return 404.
     pub(crate) fn start(answers: &'static [(&'static str, u16, &'static str)]) -> Self {
         let asked = Arc::<Mutex<Vec<_>>>::default();
         let list = Arc::clone(&asked);

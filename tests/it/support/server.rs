@@ -1,4 +1,4 @@
-//! An HTTP server in the test's process, whose answers the test decides.
+//! An HTTP server in the test's process. The test supplies its answers.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -24,10 +24,10 @@ impl Request {
     }
 }
 
-/// Status and body. `None` closes the connection.
+/// Status and body. `None` closes the connection without an answer.
 pub(crate) type Reply = Option<(u16, Vec<u8>)>;
 
-/// Serves on a free port, which it returns, until the process ends. Connections stay open between requests.
+/// Serves on a free port until the process ends, and returns the port. Connections stay open between requests.
 pub(crate) fn serve(reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -53,7 +53,7 @@ fn connection(stream: TcpStream, reply: &impl Fn(&Request) -> Reply) {
         if request.method() == "HEAD" {
             body.clear();
         }
-        // One write: Nagle's algorithm would delay a second one.
+        // Sent in one write, because Nagle's algorithm would delay a second one.
         let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n", body.len());
         if reader.get_mut().write_all(&[head.as_bytes(), &body].concat()).is_err() {
             return;

@@ -1,4 +1,4 @@
-//! Daemons that have replayed recorded sessions. Their pages do not change any more, so a test can compare several readers.
+//! Daemons that have replayed recorded sessions. Their pages no longer change, so a test can compare several readers.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -89,7 +89,7 @@ pub(crate) fn two_engines(more: &[&str]) -> Daemon {
 pub(crate) fn two_engines_and_two_gpus(more: &[&str]) -> (Daemon, Standin) {
     let gpus = Standin::new("gpus=2\ngpu.0.utilization_percent=57\ngpu.1.energy_mj=123456789");
     let library = gpus.library();
-    // Polled once: the counters of a GPU would change between two pages.
+    // Each GPU is polled once, because its counters would change between two pages.
     let of_gpus = ["--gpu", "required", "--gpu.library", library.to_str().unwrap(), "--gpu.interval", "1h"];
     let daemon = two_engines(&[&of_gpus, more].concat());
     let dcgm = more.iter().any(|argument| argument.contains("dcgm"));

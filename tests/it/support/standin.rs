@@ -1,4 +1,5 @@
-//! The stand-in NVML for tests. Each test gets a copy of the library with a control file of its own, so one process can load several independent ones.
+//! The stand-in NVML for tests. Each test gets its own copy of the library with its own control file, so one process
+//! can load several independent ones.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,13 +7,13 @@ use std::sync::OnceLock;
 
 use super::built::built;
 
-/// A library and its control file, in a directory of their own.
+/// A library and its control file, in their own directory.
 pub(crate) struct Standin {
     dir: tempfile::TempDir,
 }
 
 impl Standin {
-    /// `state`: the first content of the control file; the crate's `state` module describes the format.
+    /// `state` is the first content of the control file; the crate's `state` module describes the format.
     pub(crate) fn new(state: &str) -> Self {
         let standin = Self::not_installed(state);
         standin.install();
@@ -34,7 +35,7 @@ impl Standin {
         fs::rename(draft, self.library()).unwrap();
     }
 
-    /// For `--gpu.library`.
+    /// The path for `--gpu.library`.
     pub(crate) fn library(&self) -> PathBuf {
         self.dir.path().join("libnvidia-ml.so.1")
     }
@@ -47,7 +48,7 @@ impl Standin {
         fs::rename(draft, self.dir.path().join("libnvidia-ml.so.1.state")).unwrap();
     }
 
-    /// The lines `init`, `shutdown` and `hang <index> <call>` in order.
+    /// The lines `init`, `shutdown` and `hang <index> <call>` of the log, in order.
     pub(crate) fn log(&self) -> Vec<String> {
         let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! A real terminal: a pane of tmux in which `top` runs. A server of its own, which ends with the test.
+//! A real terminal: a pane of tmux in which `top` runs. Each has its own tmux server, which ends with the test.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ impl Terminal {
     pub(crate) fn run(size: (u16, u16), line: &str) -> Self {
         let terminal = Self { folder: tempfile::tempdir().unwrap() };
         let script = terminal.folder.path().join("script");
-        // The command replaces a shell whose process id is known.
+        // The command replaces a shell, so its process id is known.
         let pid = terminal.folder.path().join("pid");
         let pid = pid.display();
         let text = format!(
@@ -34,7 +34,7 @@ impl Terminal {
         terminal
     }
 
-    /// A program that reads command lines, with job control.
+    /// Starts a shell with job control.
     pub(crate) fn shell(size: (u16, u16)) -> Self {
         let terminal = Self { folder: tempfile::tempdir().unwrap() };
         let (width, height) = (size.0.to_string(), size.1.to_string());
@@ -57,22 +57,22 @@ impl Terminal {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What the pane shows.
+    /// The text of the pane.
     pub(crate) fn pane(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// The same with escape sequences for colours.
+    /// The text of the pane, with escape sequences for colours.
     pub(crate) fn coloured(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e"])
     }
 
-    /// A variable of tmux's formats.
+    /// The value of a variable in tmux's formats.
     pub(crate) fn says(&self, variable: &str) -> String {
         self.tmux(&["display-message", "-p", &format!("#{{{variable}}}")]).trim().to_owned()
     }
 
-    /// Keys by their names in tmux.
+    /// Presses keys, given by their tmux names.
     pub(crate) fn press(&self, keys: &[&str]) {
         for key in keys {
             self.tmux(&["send-keys", key]);
@@ -90,7 +90,7 @@ impl Terminal {
         assert!(kill.unwrap().success());
     }
 
-    /// The pane once it contains all of these texts.
+    /// Waits until the pane contains all of these texts, and returns it.
     pub(crate) fn until(&self, texts: &[&str]) -> String {
         self.until_pane(|pane| match texts.iter().find(|text| !pane.contains(**text)) {
             None => Ok(()),
@@ -105,7 +105,7 @@ impl Terminal {
         })
     }
 
-    /// The command has ended: the pane is as before it, and echoes what is typed.
+    /// Waits until the command has ended. The pane must be as before the command, and must echo typed text.
     pub(crate) fn is_restored(&self, code: u8) {
         let exit_code = format!("exit code {code}");
         let pane = self.until(&["before", &exit_code, "end of settings"]);
