@@ -1,8 +1,8 @@
 """Checks deploy/prometheus/alertmanager.yml with the real amtool and a real Alertmanager.
 
 usage: alertmanager.py [--alertmanager PATH]     (run in the repository root)
-Each alert goes to the receiver of its severity, each name in an inhibition rule is an alert, and each case below is muted or not as it
-should be. Prints one line per finding. Exit code 1 if there is one, 77 if the Alertmanager is not installed.
+Each alert must go to the receiver of its severity. Each name in an inhibition rule must be an alert. In each case below, exactly the
+expected alerts must be muted. Prints one line per finding. Exit code 1 if there is one, 77 if the Alertmanager is not installed.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ENGINE = HERE | {"model": "llama", "version": "1"}
 MODEL = {"job": "trtllm-exporter", "namespace": "prod", "model": "llama"}
 OTHER = ENGINE | {"instance": "b:8002", "node": "n2"}
 BARE = {"job": "trtllm-exporter"}
-# (what happens: alerts that fire, and those of them that must be muted)
+# Name of the case: alerts that fire, and those of them that must be muted.
 CASES = {
     "a node is down": (
         [("KubeNodeNotReady", {"node": "n1"}), ("TrtllmExporterDown", HERE), ("TrtllmExporterDown", HERE | {"node": "n2", "instance": "b:8002"})],
@@ -84,7 +84,7 @@ def route_findings(severities):
 
 
 def name_findings(names):
-    """Each expression on alertname matches an alert, each of its alternatives too."""
+    """Each expression on alertname must match an alert, and so must each of its alternatives."""
     for expression in re.findall(r'alertname(?:=~|!=|=)"(Trtllm[^"]+)"', read(CONFIG)):
         grouped = re.match(r"(.*)\((.+?)\)(.*)", expression)
         parts = [grouped[1] + part for part in grouped[2].split("|")] + grouped[3].strip("|").split("|") if grouped else expression.split("|")
@@ -99,7 +99,7 @@ def key(labels):
 
 def case_findings(base, severities):
     for number, (case, (alerts, muted)) in enumerate(CASES.items()):
-        # A namespace of its own keeps the cases apart, and a node and a job where there is no namespace.
+        # Each case has its own namespace, node and job, so that alerts of other cases cannot mute it.
         def own(labels):
             return {name: f"{value}-{number}" if name in ("job", "namespace", "node") else value for name, value in labels.items()}
 

@@ -1,11 +1,11 @@
 """Checks the alerts and their runbooks against each other, against their tests and against the catalog.
 
 usage: alerts.py [--promtool PATH]     (run in the repository root)
-Each alert has a severity, a class that fits it, a summary, a description, a test in which it fires, one in which it stays silent, and a
-runbook section. A critical alert compares nothing but failed requests, objectives, and engines that live exporters say cannot serve.
-Each section belongs to an alert, has the three parts, states each limit of the alert's expression, and has only queries that parse
-and use metrics of the catalog. A share in a summary or description is one of the expression. tests/doctor.rs compares the limits with
-those of doctor's rules.
+Each alert must have a severity, a class that fits it, a summary, a description, a test in which it fires, one in which it stays silent,
+and a runbook section. A critical alert may only use failed requests, objectives, and engines that a running exporter reports as unable to serve.
+Each section must belong to an alert, have the three parts, state each limit of the alert's expression, and have only queries that parse
+and use metrics of the catalog. A share in a summary or description must be in the expression. tests/it/doctor.rs compares the limits
+with those of doctor's rules.
 Prints one line per finding. Exit code 1 if there is one.
 """
 
@@ -25,13 +25,14 @@ SEVERITIES = {
     "state unknown": "warning",
     "improvement": "info",
 }
-# What a critical alert may read: nothing that is only full, long, hot or slow, and no limit that nobody chose.
+# Metrics that a critical alert may use. Full, long, hot or slow is not enough, and neither is a limit that no user
+# chose.
 HURTS = {
     "requests fail": r"up|(nv_trt_llm_(engine_state|requests_(finished|completed)_total|request_errors_total|disagg_ready)"
     r"|trtllm_exporter_source_up|engine:nv_trt_llm_absence:ratio|model:nv_trt_llm_engines_ready:count)",
     "objective missed": r"(model_version:nv_trt_llm_objective_\w+:\w+|trtllm_slo:objective_budget:ratio)",
 }
-# An engine that went away is missed only if it had requests.
+# An engine that disappeared counts only if it had requests.
 HAD_REQUESTS = "last_over_time(nv_trt_llm_request_metrics"
 WORDS = {"0.5": "half", "2": "twice", "3": "three"}
 
@@ -46,7 +47,8 @@ def rule_files():
 
 
 def severity_findings(severity, stated, alert):
-    """Where the severity of an alert does not follow from its class, or a critical one from what users feel."""
+    """Finds alerts whose severity does not fit their class, and critical alerts that use something that users do not
+    notice."""
     if SEVERITIES.get(stated) != severity:
         yield f"class {stated!r} does not fit severity {severity!r}"
     if severity == "critical":
@@ -57,7 +59,8 @@ def severity_findings(severity, stated, alert):
 
 
 def alerts_of(text):
-    """(name, severity, runbook_url, has summary and description, all of it) of each alert. Parses just the YAML that our files use."""
+    """(name, severity, runbook_url, has summary and description, whole text) of each alert. Parses only the YAML
+    that our files use."""
     for block in re.split(r"\n {6}- alert: ", text)[1:]:
         block = re.split(r"\n {6}- |\n {2}- name:", block)[0]
         value = lambda key: (re.search(rf"\n\s+{key}: (.+)", block) or [None, ""])[1]
@@ -67,7 +70,7 @@ def alerts_of(text):
 
 
 def limits_of(alert):
-    """The numbers with which an alert compares, as they are written, and the codes of Xid errors. Without 0 and 1."""
+    """The numbers that the alert compares with, as written, and the codes of Xid errors. Leaves out 0 and 1."""
     expression = re.split(r"\n\s+(?:for|labels):", alert.split("expr:")[1])[0]
     codes = re.findall(r'xid=~"([\d|]+)"', expression)
     rest = re.sub(r"\{[^}]*\}|\[[^\]]*\]|[a-zA-Z_:][\w:]*|\b\d+[smhd]\b", " ", expression)
@@ -75,18 +78,18 @@ def limits_of(alert):
 
 
 def shares_of(number):
-    """0.9 is 90 %, and 10 % are left."""
+    """The forms in which a text may state a share: 0.9 is 90 %, or 10 % are left."""
     return {f"{share * 100:.4g} %" for share in (float(number), 1 - float(number))} if float(number) < 1 else set()
 
 
 def wrong_shares(limits, alert):
-    """The shares in the summary and the description that the expression does not have."""
+    """Shares in the summary and the description that are not in the expression."""
     allowed = set().union(*map(shares_of, limits))
     return sorted(set(re.findall(r"\d+(?:\.\d+)? %", alert.split("annotations:")[1])) - allowed)
 
 
 def missing_limits(limits, text):
-    """The numbers that a text does not state outside its queries."""
+    """Limits that a text does not state outside its queries."""
     text = re.sub(r"(?s)```.*?```", "", text)
     stated = lambda form: re.search(rf"(?<![\d.]){re.escape(form)}(?!\w)", text)
     return sorted(number for number in limits if not any(map(stated, {number, WORDS.get(number, number)} | shares_of(number))))

@@ -19,7 +19,7 @@ from prometheus import Prometheus, scraping, target
 
 EXAMPLES = ROOT / "deploy/kubernetes/autoscaling"
 MANIFESTS = ROOT / "target/tools/manifests"
-# Of llm-d's workload variant autoscaler 0.9, for replicas of one model.
+# Queries of llm-d's workload variant autoscaler 0.9, for replicas of one model.
 LLM_D = [
     'max by (instance, pod, llm_d_ai_variant) (max_over_time(vllm:kv_cache_usage_perc{S}[1m]))',
     'max by (instance, pod, llm_d_ai_variant) (max_over_time(vllm:num_requests_waiting{S}[1m]))',
@@ -34,7 +34,7 @@ def objects(*names):
 
 
 def adapter_queries():
-    """The queries of prometheus-adapter for the metrics of hpa.yaml: one value per pod."""
+    """The queries that prometheus-adapter runs for the metrics of hpa.yaml. Each must return one value per pod."""
     values, hpa = objects("prometheus-adapter-values.yaml", "hpa.yaml")
     rules = {rule["name"]["as"]: rule for rule in values["rules"]["custom"]}
     for metric in hpa["spec"]["metrics"]:
@@ -69,7 +69,7 @@ def main():
 
         until("both scrapes", lambda: len(query("up == 1")) == 2, 20)
         until("a backlog", lambda: sum(query("nv_trt_llm_queued_requests").values()) > 10, 30)
-        time.sleep(10)  # enough for rates
+        time.sleep(10)  # long enough for rates
         for name, series, expression in adapter_queries():
             check(f"HPA: prometheus-adapter finds {name}", query(series), f"{len(query(series))} series")
             found = by_pod(expression)

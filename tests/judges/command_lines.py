@@ -1,7 +1,8 @@
-"""The command lines of a document, tried as far as that changes nothing: docs.py calls this.
+"""Tries the command lines of a document as far as possible without changing anything. docs.py calls this.
 
-The exporter's own are run with --dry-run, its commands with --help, so that each flag and value is parsed. Of others, the syntax is
-checked by bash, and programs, steps and files of this repository must exist. A section with measured figures must name what measures.
+The exporter itself runs with --dry-run and its commands run with --help, so that each flag and value is parsed. For other programs,
+bash checks the syntax; programs, steps and files of this repository must exist. A section with measured figures must name the program
+that measures them.
 """
 import glob
 import os
@@ -12,7 +13,7 @@ import tempfile
 
 FENCE = re.compile(r"(?ms)^( *)```(\w*)\n(.*?)^ *```$")
 INLINE = re.compile(r"`((?:trtllm-exporter|\.ci/full|cargo bench|cargo test --package [\w-]+ \w+|benches/\S+\.(?:py|sh)|tests/\S+\.(?:py|sh)) [^`]+)`")
-# Of a file that only exists where the document is followed.
+# Errors about files that exist only where a reader follows the document.
 MISSING = re.compile(r"No such file|cannot read the (file|certificates)|Permission denied")
 MEASURED = re.compile(r"(?i)\bmeasured\b")
 FIGURE = re.compile(r"\d ?(ms|µs|ns|KB|MB|MiB|GB|GiB|×|%|bytes per)(?!\w)")
@@ -21,7 +22,7 @@ OURS = ("tests/", ".ci/", "benches/", "deploy/", "cpp-bridge/", "examples/")
 
 
 def shell_blocks(text):
-    """The lines of each block of a shell, without what a program printed."""
+    """The lines of each block of shell commands, without the output of programs."""
     for indent, language, block in FENCE.findall(text):
         lines = [line.removeprefix(indent) for line in block.splitlines()]
         if language == "console":
@@ -52,7 +53,7 @@ def words_of(command):
 
 
 def exporter_finding(words, binary):
-    """What the exporter says about these arguments."""
+    """Runs the exporter with these arguments and returns its error."""
     own = not words or words[0].startswith("-") or words[0] == "help"
     starts = own and not {"help", "--help", "--version", "--dry-run"} & set(words)
     arguments = ["--dry-run", *words] if starts else words if own else [*words, "--help"]
@@ -96,7 +97,8 @@ def command_findings(path, text, binary):
 
 
 def figure_findings(path, text):
-    """A section inherits the benchmark of the text before the first section, and of the section that contains it."""
+    """A section inherits the benchmark named before the first section, and the one named in the section that
+    contains it."""
     named = [bool(BENCHMARK.search(re.split(r"(?m)^## ", text)[0]))]
     for hashes, title, body in re.findall(r"(?ms)^(##+) (.+?)$(.*?)(?=^##+ |\Z)", FENCE.sub("", text)):
         depth = len(hashes) - 1

@@ -1,6 +1,7 @@
-"""Draws dashboards as pictures from the answers of a Prometheus, so that the documentation can show them without a Grafana server.
-Places, titles, units, thresholds, mappings, overrides, order and links are those of the dashboard; the look is only similar to Grafana's.
-Text that overlaps other text or leaves its panel is a fault of the dashboard, and is reported."""
+"""Draws dashboards as pictures from the answers of a Prometheus, so that the documentation can show them without a
+Grafana server. Positions, titles, units, thresholds, mappings, overrides, order and links are those of the
+dashboard; the look is only similar to Grafana's. Text that overlaps other text or leaves its panel is an error of
+the dashboard, and is reported."""
 
 import bisect
 import datetime
@@ -18,11 +19,11 @@ from PIL import Image
 
 BACKGROUND, CARD, LINE, TEXT, DIM, BLUE = "#111217", "#181b1f", "#2a2d33", "#d8d9da", "#9fa3a8", "#5794f2"
 COLORS = {"green": "#56a64b", "yellow": "#fade2a", "orange": "#ff9830", "red": "#e02f44", "blue": "#3274d9", "text": "#33363c"}
-PALETTE = ["#73bf69", "#f2cc0c", "#8ab8ff", "#ff9830"]  # the first of Grafana's; the next one is red, so panels with more use SCALE
+PALETTE = ["#73bf69", "#f2cc0c", "#8ab8ff", "#ff9830"]  # the first four colours of Grafana's palette; the fifth is red, so panels with more series use SCALE
 SCALE = plt.get_cmap("cool")
 COLUMN, LINE_HEIGHT = 0.5, 0.33  # inches of one grid unit
-LEGENDS, SMALL = 5, 5.6  # lines of a legend that fit; further ones are below the edge, as in Grafana
-LARGEST = 190 * 1024  # bytes of a picture
+LEGENDS, SMALL = 5, 5.6  # lines of a legend that fit; more lines are cut off, as in Grafana
+LARGEST = 190 * 1024  # largest size of a picture in bytes
 
 
 def number(value, unit, decimals=None):
@@ -49,7 +50,7 @@ def at(seconds):
 
 
 class Drawing:
-    """One dashboard at one time, with values for its variables."""
+    """One dashboard at one moment, with values for its variables."""
 
     def __init__(self, fleet, dashboard, start, end, values):
         self.fleet, self.dashboard, self.start, self.end, self.values = fleet, dashboard, start, end, values
@@ -87,7 +88,7 @@ class Drawing:
                 values = [value + bottom for value, bottom in zip(values, low)]
                 below.update({round(time): value for time, value in zip(times, values)})
                 axes.fill_between([at(time) for time in times], low, values, color=shade, alpha=0.35, linewidth=0)
-            # A gap in the data is a gap in the line.
+            # A gap in the data becomes a gap in the line.
             cuts = [0, *(n for n in range(1, len(times)) if times[n] - times[n - 1] > 1.5), len(times)]
             for first, last in zip(cuts, cuts[1:]):
                 axes.plot([at(t) for t in times[first:last]], values[first:last], color=shade, linewidth=1.1, linestyle="--" if is_limit else "-")
@@ -125,7 +126,7 @@ class Drawing:
         for (_, lower), (_, upper) in zip([(0, {}), *rows], rows):
             counts.append([max(0, upper.get(time, 0) - lower.get(time, 0)) or float("nan") for time in times])
         used = [index for index, row in enumerate(counts) if any(value == value for value in row)]
-        first, last = (max(0, used[0] - 1), min(len(counts) - 1, used[-1] + 1)) if used else (0, 1)  # one row alone is not drawn
+        first, last = (max(0, used[0] - 1), min(len(counts) - 1, used[-1] + 1)) if used else (0, 1)  # a single row has no cell to draw
         names = [number(le, "s") for le in edges] + ["more"]
         axes.pcolormesh([at(time) for time in times], range(first, last + 1), [[value**0.5 for value in row] for row in counts[first : last + 1]], cmap="Blues_r", shading="nearest", vmin=0)
         labels = range(first, last + 1, max(1, (last - first) // 6))
@@ -168,7 +169,7 @@ class Drawing:
                 self.text(axes, card, left + width / 2, 0.18, shortened(legend, int(inches * 15)), ha="center", fontsize=6.5, color=front)
 
     def table(self, axes, panel, card):
-        """The rows of all queries with the same labels become one, as by Grafana's transformation `merge`."""
+        """Merges the rows of all queries that have the same labels, like Grafana's transformation `merge`."""
         axes.axis("off")
         organize = panel["transformations"][-1]["options"]
         shared = None
@@ -227,7 +228,7 @@ class Drawing:
                 axes.axvline(at(moment), color=COLORS.get(annotation["iconColor"], DIM), linewidth=0.7, linestyle=":", alpha=0.9)
 
     def find_markers(self):
-        """The begin of each alert, restart and deploy."""
+        """The start of each alert, restart and deploy."""
         for annotation in self.dashboard["annotations"]["list"]:
             moments = set()
             for one in self.fleet.prometheus.query_range(panels.concrete(annotation["expr"], self.values), self.start, self.end):
@@ -238,7 +239,7 @@ class Drawing:
     def draw(self, path):
         self.marked = list(self.find_markers())
         hidden, shown = 0, []
-        for panel in self.dashboard["panels"]:  # Grafana closes the gap of a closed row
+        for panel in self.dashboard["panels"]:  # Grafana closes the gap that a collapsed row leaves
             shown.append(panel | {"gridPos": panel["gridPos"] | {"y": panel["gridPos"]["y"] - hidden}})
             inside = [one["gridPos"]["y"] + one["gridPos"]["h"] for one in panel.get("panels", [])]
             hidden += max(inside, default=panel["gridPos"]["y"] + 1) - panel["gridPos"]["y"] - 1 if panel["type"] == "row" else 0
@@ -279,7 +280,7 @@ class Drawing:
 
 
 class Card:
-    """The rectangle of a panel, in shares of the figure and in inches."""
+    """The rectangle of a panel, as shares of the figure and in inches."""
 
     def __init__(self, figure, place, top, height, size):
         self.figure, self.left, self.width, self.high = figure, place["x"] / 24, place["w"] / 24, place["h"] / height
@@ -299,7 +300,7 @@ def color_of(value, thresholds):
 
 
 def overlaps(figure, texts):
-    """Texts that cannot be read, because they lie on another one or outside of their panel."""
+    """Texts that cannot be read, because they overlap another text or leave their panel."""
     renderer = figure.canvas.get_renderer()
     cards = {}
     for card, text in texts:
@@ -319,7 +320,7 @@ def save(figure, path):
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=100, facecolor=BACKGROUND)
     plt.close(figure)
-    # A palette makes the file a third as large. Pictures with many lines need a smaller one.
+    # A palette makes the file a third as large. Pictures with many lines need fewer colours.
     for colors in (96, 64, 48, 32):
         Image.open(buffer).convert("RGB").quantize(colors, method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
         if os.path.getsize(path) < LARGEST:
@@ -327,7 +328,7 @@ def save(figure, path):
 
 
 def all_dashboards(fleet, folder, start, end, chosen, suffix=""):
-    """Draws each dashboard. chosen: values of variables by dashboard. Returns what cannot be read."""
+    """Draws each dashboard. `chosen` has values of variables by dashboard. Returns the texts that cannot be read."""
     os.makedirs(folder, exist_ok=True)
     findings = []
     for name, dashboard in panels.dashboards():

@@ -23,7 +23,7 @@ HISTOGRAM_SERIES = re.compile(r"_(bucket|sum|count)$")
 
 
 def sections_of(path):
-    """The anchors of a document, as GitHub makes them from its headings."""
+    """The anchors of a document, which GitHub derives from its headings."""
     with open(path) as file:
         headings = re.findall(r"(?m)^#+ (.+)$", re.sub(r"(?ms)^ *```.*?^ *```$", "", file.read()))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -44,7 +44,7 @@ def findings_of(path, text, families):
 
 
 def rule_findings(path, text):
-    """Each name of an alert, a recorded series or a group of rules exists."""
+    """Each name of an alert, a recorded series or a group of rules in a document must exist."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     rules = "".join(read(os.path.join(root, file)) for file in rule_files())
     known = set(re.findall(r"- (?:alert|record|name): (\S+)", rules))
@@ -56,7 +56,8 @@ NAMED = re.compile(r"`(\w+)`(?: in|)\s*\(?\[`([\w.]+)`\]\(([^)#]+)\)")
 
 
 def names_of_code(path, text):
-    """`name` in [`file`](path), or `name` ([`file`](path)): the file defines a function or a type of that name."""
+    """For `name` in [`file`](path), or `name` ([`file`](path)), the file must define a function or a type with that
+    name."""
     for name, file, target in NAMED.findall(re.sub(r"\s+", " ", text)):
         source = os.path.join(os.path.dirname(path), target)
         if os.path.basename(target) != file:
@@ -68,7 +69,7 @@ def names_of_code(path, text):
 
 
 def configurations_of(text):
-    """The examples of prometheus.yml, also those that are indented as a part of a list."""
+    """The examples of prometheus.yml, including those that are indented as part of a list."""
     for block in re.findall(r"(?ms)^( *```yaml\n.*?)^ *```$", text):
         example = textwrap.dedent(block).removeprefix("```yaml\n")
         if re.match(r"(global|alerting|rule_files|scrape_configs|remote_write):", example):

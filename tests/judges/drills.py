@@ -68,8 +68,8 @@ class Drills:
         return [series for series in self.prometheus.query(expression, at) if series["value"][1] != "NaN"]
 
     def doctor(self):
-        """What doctor says about each scenario, by name."""
-        # The exit code is that of the worst verdict.
+        """The report of doctor about each scenario, by name."""
+        # Doctor's exit code is that of the worst verdict.
         command = [self.program, "doctor", self.exporter.address, "--no-sources"]
         parts = subprocess.run(command, capture_output=True, text=True).stdout.split("\n\n")
         titles = {name: f": engine {name} 1" for name in DRILLS}

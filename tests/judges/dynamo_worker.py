@@ -19,7 +19,7 @@ from exporter import ROOT, Exporter, Page, fetch, until
 from free_port import free_port
 
 HERE = Path(__file__).resolve().parent / "dynamo"
-# Dynamo reads DYN_SYSTEM_PORT as a signed number of 16 bits.
+# Dynamo parses DYN_SYSTEM_PORT as a signed 16-bit number, so higher ports do not work.
 PORTS = range(20000, 32768)
 LENGTHS = [9, 3, 30, 80, 80, 80]  # tokens of the answers
 LAUNCHER = ["-m", "trtllm_exporter_publisher"]
@@ -50,7 +50,7 @@ def model(folder):
 
 
 class Deployment:
-    """A worker and a frontend of Dynamo, which find each other through files."""
+    """A worker and a frontend of Dynamo, which discover each other through files."""
 
     def __init__(self, folder, launcher, flags, environment):
         self.folder, self.processes, self.exporters = folder, [], []
@@ -126,7 +126,7 @@ class Case:
         print(f"{'ok' if same else 'DIFFERS':7} {self.name}: {what}: {found}{'' if same else f', expected {expected}'}", flush=True)
 
     def served(self):
-        """Starts all, sends the requests and waits until the engine's records have arrived somewhere."""
+        """Starts all processes, sends the requests, and waits until a reader has received the engine's records."""
         self.exporter = self.deployment.exporter(self.binary, f"socket:{self.deployment.socket}")
         self.deployment.start()
         self.deployment.ask()
@@ -185,7 +185,7 @@ def _at(record, path):
 
 
 def copies(case):
-    """docs/kubernetes.md: --publish-metrics, and the worker started through the package."""
+    """Follows docs/kubernetes.md: --publish-metrics, and the worker is started through the package."""
     case.served()
     case.exporter_has_all()
     case.exporter_has_requests(times=True)
@@ -194,12 +194,13 @@ def copies(case):
 
 
 def old_flag(case):
-    """The deprecated spelling of 1.6, which older releases know alone."""
+    """The flag's deprecated name in 1.6, which is the only name in older releases."""
     copies(case)
 
 
 def planner(case):
-    """DYN_FORWARDPASS_METRIC_PORT makes the worker read the statistics, too, without metrics of the requests."""
+    """With DYN_FORWARDPASS_METRIC_PORT, the worker also reads the statistics, but publishes no metrics of the
+    requests."""
     case.served()
     case.exporter_has_all()
     case.exporter_has_requests(times=False)
@@ -208,7 +209,7 @@ def planner(case):
 
 
 def unread(case):
-    """--publish-kv-events alone: the engine records nothing and nobody reads, so only requests can be copied."""
+    """Only --publish-kv-events: the engine records nothing and nobody reads it, so only requests can be copied."""
     case.served()
     case.equal("records of the engine", (len(case.iterations), case.taken()), (0, []))
     case.equal("iterations", sum_of(case.ours, "nv_trt_llm_iterations_total"), 0.0)
@@ -223,7 +224,7 @@ def alone(case):
 
 
 def stolen(case):
-    """What the documentation warns about: the package reads an engine that Dynamo reads."""
+    """The mistake that the documentation warns about: the package reads an engine that Dynamo also reads."""
     case.served()
     ours, theirs = case.taken("get_stats"), case.taken("get_stats_async")
     case.equal("records of both readers together", sorted(ours + theirs), [each["iter"] for each in case.iterations])
@@ -232,7 +233,7 @@ def stolen(case):
 
 
 def pages(case):
-    """The exporter at the ports of Dynamo finds nothing to read, says so, and takes nothing."""
+    """The exporter reads the ports of Dynamo. It must find nothing to read, say so, and remove no records."""
     deployment, log = case.deployment, lambda exporter: exporter.log().replace("\\", "")
     case.served()
     system, frontend = (f"http://127.0.0.1:{port}" for port in (deployment.system, deployment.frontend))
@@ -249,7 +250,7 @@ def pages(case):
 
 
 STATISTICS = ["--override-engine-args", '{"enable_iter_perf_stats": true}']
-CASES = {  # function: how the worker is started, its flags and its environment
+CASES = {  # function: how the worker is started, its flags, and its environment
     copies: (LAUNCHER, ["--publish-metrics"], {}),
     old_flag: (LAUNCHER, ["--publish-events-and-metrics"], {}),
     planner: (LAUNCHER, [], {"DYN_FORWARDPASS_METRIC_PORT": "20380"}),

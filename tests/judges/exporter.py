@@ -1,4 +1,5 @@
-"""The exporter as a process, its page, and how to wait for it. Every judge and benchmark in Python starts and reads it with these."""
+"""Starts the exporter as a process, reads its page, and waits for conditions. All judges and benchmarks in Python
+use this module."""
 
 import contextlib
 import os
@@ -15,7 +16,7 @@ PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFam
 
 
 def until(what, attempt, seconds=60):
-    """Repeats `attempt` until it returns something true, and returns that. A failed connection counts as not yet."""
+    """Repeats `attempt` until it returns something true, and returns that. A failed connection is retried."""
     end = time.monotonic() + seconds
     while True:
         with contextlib.suppress(OSError):
@@ -27,13 +28,13 @@ def until(what, attempt, seconds=60):
 
 
 def fetch(url, data=None, seconds=30, headers=None):
-    """The body of the response to a GET, or to a POST if there is data, in the encoding in which it was sent."""
+    """The body of the response to a GET, or to a POST if there is data. The body is not decompressed."""
     with urllib.request.urlopen(urllib.request.Request(url, data, headers or {}), timeout=seconds) as answer:
         return answer.read()
 
 
 class Page:
-    """The samples of a page in the text format, in its order: name, labels, value."""
+    """The samples of a page in the text format, in page order: name, labels, value."""
 
     SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
     LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -57,7 +58,8 @@ class Page:
 
 
 class Exporter:
-    """A running exporter, at a free port unless the arguments name one. Without arguments about GPUs, it monitors none."""
+    """A running exporter, on a free port unless the arguments name one. It monitors GPUs only if the arguments
+    mention them."""
 
     def __init__(self, binary, *arguments, environment=None):
         self._folder = tempfile.TemporaryDirectory(prefix="exporter-")
@@ -88,12 +90,13 @@ class Exporter:
         return Page(fetch(self.url + path).decode())
 
     def cpu_seconds(self):
-        """Of all threads, to the nanosecond: the ticks of /proc/PID/stat are too coarse. No thread of the exporter ends."""
+        """CPU time of all threads in nanosecond precision, because the ticks of /proc/PID/stat are too coarse. The
+        exporter ends no threads, so none is missed."""
         tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
     def status(self, field):
-        """A number of /proc/PID/status; memory is in kB."""
+        """A number from /proc/PID/status. Memory is in kB."""
         return int(re.search(rf"^{field}:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text(), re.M)[1])
 
     def stop(self):

@@ -1,8 +1,8 @@
 """Checks every PromQL expression of the dashboards and the rules, and the structure of the dashboards.
 
-usage: expressions.py dashboard FILE... [--promtool PATH]  the structure, and the syntax of each expression with promtool
-       expressions.py names PAGE FILE...                   each metric and fixed label value is on the text page PAGE
-                                                                 or in allowed_absent.txt
+usage: expressions.py dashboard FILE... [--promtool PATH]  checks the structure, and the syntax of each expression with promtool
+       expressions.py names PAGE FILE...                   checks that each metric and fixed label value is on the text page PAGE
+                                                           or in allowed_absent.txt
 Prints one line per finding. Exit code 1 if there is one.
 """
 import json
@@ -16,9 +16,9 @@ from exporter import Page
 
 OURS = re.compile(r"\b(?:nv_|trtllm_exporter_|process_)[a-z0-9_]+")
 RECORDED = re.compile(r"\b(?:engine|gpu|model|model_version|job|trtllm_slo):[\w:]+")
-# Labels that Prometheus adds (job), or writes in another way than the page (le).
+# Labels that Prometheus adds (job), or that it writes in another form than the page (le).
 NOT_ON_A_PAGE = ("job", "le")
-# Selectors of series, of the exporter or recorded. GPUs and exporters have no model.
+# Selectors of exporter series and of recorded series. Series of GPUs and of exporters have no label model.
 SELECTOR = re.compile(r"(?<![\w:])((?:nv_|trtllm_exporter_|model_version:|job:|ALERTS|up(?=\{))[\w:]*)(?:\{([^}]*)\})?")
 NO_MODEL = re.compile(r"nv_gpu_|nv_energy|up$")
 LOOKS_LIKE_RATE = re.compile(r"\b(?:rate|increase|irate|deriv)\(")
@@ -38,8 +38,8 @@ def table_queries_of(markdown):
 
 
 def queries_of(markdown):
-    """The queries of the blocks ```promql of a document, without their comments, and those of its tables. An empty line ends a
-    query of a block."""
+    """The queries in the ```promql blocks of a document, without their comments, and those in its tables. In a
+    block, an empty line ends a query."""
     yield from table_queries_of(markdown)
     for block in re.findall(r"```promql\n(.*?)```", markdown, re.S):
         for query in block.strip().split("\n\n"):
@@ -107,7 +107,7 @@ def structure_findings(dashboard):
             for metric, selector in SELECTOR.findall(expression):
                 wanted = variables - {"datasource"} - ({"model", "version"} if NO_MODEL.match(metric) else set())
                 missing = [one for one in sorted(wanted) if f'=~"${one}"' not in selector]
-                # A join with the GPUs of an engine filters, too.
+                # A join with the GPUs of an engine also filters.
                 if missing and not (NO_MODEL.match(metric) and "nv_trt_llm_engine_gpu_info{" in expression):
                     yield f"{name}: {metric}{{{selector}}} is not filtered by {missing}"
             legend = target.get("legendFormat") or ""
@@ -130,7 +130,8 @@ def structure_findings(dashboard):
 
 
 def link_findings(dashboards):
-    """Each data link leads to a dashboard of ours and carries the data source, the time and variables that exist there."""
+    """Each data link must lead to one of our dashboards, and pass on the data source, the time range and variables
+    that exist there."""
     known = {dashboard["uid"]: {variable["name"] for variable in dashboard["templating"]["list"]} for dashboard in dashboards}
     for dashboard in dashboards:
         urls = re.findall(r'"url": "(/d/[^"]+)"', json.dumps(dashboard).replace('\\"', "'"))
@@ -170,7 +171,8 @@ def syntax_findings(expressions, promtool):
 
 
 def rule_expressions(text):
-    """The `expr:` values of a rule file, with folded lines joined. Parses just the YAML that our file uses; needs no library."""
+    """The `expr:` values of a rule file, with folded lines joined. Parses only the YAML that our files use; needs no
+    library."""
     lines = iter(text.splitlines() + [""])
     line = next(lines)
     while line is not None:
@@ -200,7 +202,7 @@ def absent_from(page, expressions):
         for found in re.finditer(OURS.pattern + r"(\{[^}]*\})?", labels_only):
             used.add((re.match(OURS, found[0])[0], found[1] or ""))
     for name, selector in sorted(used):
-        present = page.labels(name) or page.labels(f"{name}_bucket")  # a native histogram has the bare name
+        present = page.labels(name) or page.labels(f"{name}_bucket")  # a native histogram has the name without a suffix
         if not present:
             if not may_be_absent(name):
                 yield f"{name}: not on the page"

@@ -1,7 +1,8 @@
-"""Starts a simulated fleet and a real Prometheus: two engines of one model in one exporter (one simulated by the exporter, one that
-publishes to a socket), a second model with another exporter, a third one with two ranks, objectives and two of the eight GPUs of the
-stand-in NVML, an orchestrator of disaggregated serving, and the rules and the Alertmanager of deploy/prometheus with shorter times.
-A crowd is healthy engines beside them, each scraped under many names."""
+"""Starts a simulated fleet and a real Prometheus. The fleet has two engines of one model in one exporter (the
+exporter simulates one, the other publishes to a socket), a second model with another exporter, a third model with
+two ranks, objectives and two of the eight GPUs of the stand-in NVML, and an orchestrator of disaggregated serving.
+The rules and the Alertmanager are those of deploy/prometheus, with shorter times. A crowd consists of more healthy
+engines, each scraped under many names."""
 
 import json
 import os
@@ -23,11 +24,11 @@ SIMULATED = (
     "&in_flight=4000&output_mean=300&spec_draft_len=3&spec_acceptance=0.9&disagg=1"
 )
 GPUS = 8
-HEALTHY = 14  # engines of the crowd's exporter, with different loads
+HEALTHY = 14  # engines in the exporter of the crowd, each with a different load
 
 
 def shortened(text, factor):
-    """The rules with all windows, offsets and `for:` divided by the factor, but at least 5 s. Names stay."""
+    """The rules with all windows, offsets and `for:` divided by the factor, but at least 5 s. Names do not change."""
 
     def short(found):
         seconds = max(5, round(int(found[2]) * UNITS[found[3]] / factor))
@@ -37,7 +38,7 @@ def shortened(text, factor):
 
 
 class Gpus(threading.Thread):
-    """Writes the stand-in's control file every second. `faults` has extra lines by GPU."""
+    """Rewrites the stand-in's control file every second. `faults` has extra lines by GPU."""
 
     def __init__(self, standin, work):
         super().__init__(daemon=True)
@@ -146,7 +147,7 @@ class Fleet:
             )
 
     def simulate(self, requests_per_second):
-        """Another load for the simulated engine, by a reload of its exporter's configuration."""
+        """Changes the load of the simulated engine by reloading its exporter's configuration."""
         self.rate = requests_per_second
         self.configure()
         self.exporters["llama-0"].process.send_signal(signal.SIGHUP)

@@ -1,8 +1,8 @@
 """Runs the configurations of docs/fleet.md for federation, remote write and an agent with real programs.
 
 usage: fleet_paths.py EXPORTER [PROMETHEUS3]
-Two Prometheus servers scrape an exporter each and evaluate the shipped recording rules. A third federates from them; they write to
-VictoriaMetrics. An agent scrapes, too, and writes to PROMETHEUS3, which evaluates the rules. Each recorded series must arrive with the
+Two Prometheus servers each scrape an exporter and evaluate the shipped recording rules. A third server federates from them, and they write
+to VictoriaMetrics. An agent also scrapes, and writes to PROMETHEUS3, which evaluates the rules. Each recorded series must arrive with the
 value that the first server has at the same moment. Exit code 1 if one is missing or differs.
 """
 import contextlib
@@ -37,10 +37,10 @@ def replaced(text, old, new):
 
 
 def query(address, expression, at):
-    """Values by labels."""
+    """The values of the expression, by labels."""
     result = Api(address).query(expression, at)
     for series in result:
-        # A federated series without a job gets the one of the scrape.
+        # A federated series that has no job gets the job of the federation scrape.
         if series["metric"].get("job") == "fleet":
             del series["metric"]["job"]
     return {json.dumps(series["metric"], sort_keys=True): float(series["value"][1]) for series in result}
@@ -76,7 +76,7 @@ def main():
         stack.callback(process.terminate)
         receiver_flags = ("--web.enable-remote-write-receiver",)
         rules = f"rule_files: [{RULES}/recording.yml]\n"
-        # The shipped rules say nothing about their interval, so this one holds.
+        # The shipped rules set no interval, so this interval applies.
         receiver = prometheus("receiver", prometheus3, f"global: {{evaluation_interval: 5s}}\n{rules}", *receiver_flags)
 
         def scrape(target):
@@ -96,13 +96,13 @@ def main():
         time.sleep(SECONDS)
         failed = False
         for part, address in enumerate(lower):
-            # One moment for both sides, some seconds ago: what the rules recorded until then has arrived.
+            # Both sides are compared at the same moment, some seconds ago, because the recorded values arrive late.
             at = time.time() - 8
             label = {"part": str(part)}
             expected = with_label(query(address, RECORDED, at), **label)
             selector = RECORDED[:-1] + f',part="{part}"}}'
             failed |= compare(f"remote write to VictoriaMetrics, part {part}", expected, query(victoria, selector, at))
-            # A federated sample keeps its time, so a lookup at the same moment finds the same one.
+            # A federated sample keeps its timestamp, so a query at the same moment finds it.
             failed |= compare(f"federation, part {part}", expected, query(upper, selector, at))
         now = time.time() - 8
         names = 'count by (__name__) ({job="trtllm-exporter", __name__!~".+:.+|scrape_.+|up|ALERTS.*"})'

@@ -56,14 +56,15 @@ def recorded_pages(program, engines, gpus):
 
 
 class Replay:
-    """The page of step 0, 1, 2, ... of a node: the recorded pages again and again, and counters go on from one round to the next."""
+    """The page of a node at step 0, 1, 2, … The recorded pages repeat, and counters continue from one round to the
+    next."""
 
     def __init__(self, pages):
         self.pages, self.built, self.lock = pages, {}, threading.Lock()
         kinds = dict(re.findall(r"(?m)^# TYPE (\S+) (\S+)$", pages[0]))
         first, last = self.values(pages[0]), self.values(pages[-1])
         grow = lambda name: kinds.get(name) == "counter" or kinds.get(re.sub(r"_(bucket|sum|count)$", "", name)) == "histogram" or name.endswith("timestamp_seconds")
-        # Between the last page of a round and the first of the next, a counter grows as between two pages of a round.
+        # From the last page of a round to the first page of the next one, a counter grows as much as between two pages.
         self.growth = {
             series: (last[series] - value) * RECORDED / (RECORDED - 1)
             for series, value in first.items()
@@ -107,7 +108,7 @@ def serve(pages, port, ready):
                 self.end_headers()
                 self.wfile.write(body)
             except OSError:
-                pass  # Prometheus has ended, or stopped waiting
+                pass  # Prometheus has ended, or its timeout expired
 
         def log_message(self, *_):
             pass
@@ -124,7 +125,7 @@ class Prometheus(prometheus.Prometheus):
         self.data = os.path.join(folder, "prometheus")
 
     def own(self):
-        """Its own metrics: name and labels -> value."""
+        """The server's own metrics: name and labels -> value."""
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in self.read("/metrics").splitlines() if line and line[0] != "#"}
 
     def value(self, expression):
@@ -136,7 +137,7 @@ class Prometheus(prometheus.Prometheus):
         return sorted(((rule["evaluationTime"], rule["name"]) for group in groups for rule in group["rules"]), reverse=True)
 
     def bytes_on_disk(self):
-        """Bytes of chunks and index of all samples so far, as a block has them."""
+        """Bytes of chunks and index of all samples so far, measured on a snapshot."""
         name = json.loads(self.read("/api/v1/admin/tsdb/snapshot", data=b""))["data"]["name"]
         top, chunks, index = os.path.join(self.data, "snapshots", name), 0, 0
         for folder, _, files in os.walk(top):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Computes the page that a file of records must produce: a second implementation of the fold, in another language.
 
-  fold.py FILE        prints a JSON object: series without model and version -> value
+fold.py FILE        prints a JSON object: series without model and version -> value
 
-Written from the rules of the metric reference and from TensorRT-LLM's own code, not from the code of the exporter. Simple and
-slow. It has all counters and histograms, and the gauges of an idle engine. Uses only Python's standard library.
+It follows the rules of the metric reference and TensorRT-LLM's own code, not the code of the exporter. It is simple and
+slow. It computes all counters and histograms, and the gauges of an idle engine. Uses only Python's standard library.
 """
 import json
 import math
@@ -36,7 +36,7 @@ BOUNDS = {
     "nv_trt_llm_kv_cache_transfer_bytes": " ".join(str(1 << n) for n in range(16, 35, 2)),
     "nv_trt_llm_request_kv_cache_hit_ratio": TENTHS,
 }
-# Present from their first observation.
+# Series that appear with their first observation.
 LATER = {
     "nv_trt_llm_host_step_seconds": ITERATION,
     "nv_trt_llm_device_step_seconds": ITERATION,
@@ -57,7 +57,7 @@ COUNTERS = """iterations iterations_lost iterations_unreported engine_restarts r
  kv_cache_blocks_allocated kv_cache_blocks_newly_allocated kv_cache_blocks_reused kv_cache_blocks_missed
  spec_decode_draft_tokens spec_decode_accepted_tokens spec_decode_drafted_requests spec_decode_draft_seconds
  request_pauses""".split()
-# Sums over batches: incomplete if the engine reports a part of its iterations only.
+# Sums over batches. They are incomplete if the engine reports only some of its iterations.
 OF_BATCHES = ["context_tokens", "generation_tokens", *(name for name in COUNTERS if name.startswith("spec_decode"))]
 CUMULATIVE = {"allocTotalBlocks": "allocated", "allocNewBlocks": "newly_allocated", "reusedBlocks": "reused",
               "missedBlocks": "missed"}
@@ -76,11 +76,11 @@ POOL_STATES = {"max": "Max", "free": "Free", "used": "Used", "evictable": "Evict
                "peak_used": "PeakUsed", "peak_evictable": "PeakEvictable"}
 NOT_COUNTS = """id microBatchId attentionDpRank rank poolGroupId coldPoolGroupId lifeCycleId windowSize windowSizes slotSize
  iterSnapshotHits""".split()
-LATE_WITHIN = 64  # numbers behind the newest one
+LATE_WITHIN = 64  # a late record is at most this many numbers behind the newest one
 
 
 def absurd(value, key=""):
-    """Whether a number in the record cannot be true."""
+    """True if a number in the record cannot be right."""
     if isinstance(value, dict):
         return any(absurd(inner, name) for name, inner in value.items())
     if isinstance(value, list):
@@ -105,7 +105,7 @@ def is_pytorch(r):
 
 
 def sums(rows, names):
-    """The sum of each key over the rows that have it."""
+    """For each key, its sum over the rows that have it."""
     told = {key: [row[key] for row in rows if row.get(key) is not None] for key in names}
     return {key: sum(values) for key, values in told.items() if values}
 
@@ -115,18 +115,20 @@ def rows_of(view):
 
 
 def reuse_rows(r):
-    """Reuse is reported by life cycle. A record without attention life cycles has it by window."""
+    """Rows with reuse. Records report it per life cycle; a record without attention life cycles reports it per
+    window."""
     rows = [row for row in rows_of(r.get("kvCacheIterationStatsByLifecycle")) if row.get("kind", "attention") == "attention"]
     return rows or rows_of(r.get("kvCacheIterationStats"))
 
 
 def storage_rows(r):
-    """Windows can share the blocks of a pool, so a pool group counts once."""
+    """Rows with storage. Windows can share the blocks of a pool, so rows of pool groups are preferred: they count
+    shared blocks once."""
     return rows_of(r.get("kvCacheIterationStatsByPoolGroup")) or rows_of(r.get("kvCacheIterationStats"))
 
 
 class Iteration:
-    """The rows of one iteration that arrived so far."""
+    """The rows of one iteration that have arrived so far."""
 
     def __init__(self, number, late, missing):
         self.number, self.late, self.missing = number, late, missing
@@ -135,7 +137,7 @@ class Iteration:
         self.scheduled = self.context_tokens = 0
         self.active = self.queued = self.started = self.completed = 0
         self.queue_time = None  # (seconds of one request, requests)
-        self.waited = None  # seconds of the requests of all ranks, told by rank 0
+        self.waited = None  # seconds that the requests of all ranks waited, reported by rank 0
 
 
 class Fold:
@@ -150,22 +152,22 @@ class Fold:
         self.transfers, self.transfer_ms = 0, 0.0
         self.events = {}
         self.exact = self.rows_seen = False
-        self.undecided = []  # lengths and transfers of entries, until it is known whether rows have them
+        self.undecided = []  # lengths and transfers of entries; unused until it is known whether rows have them
         self.process = None
-        self.by_rank = {}  # label -> [context tokens, generated tokens]; empty until a second rank is seen
-        self.last = self.last_end = None  # the last record and its time
+        self.by_rank = {}  # label -> [context tokens, generated tokens]; empty until a second rank appears
+        self.last = self.last_end = None  # the last record, and its time
         self.sampled = False
         self.begin(met_running=True)
 
     def begin(self, met_running):
-        """Begins a life of the engine. Counts of an engine that was already running are a baseline."""
-        self.seen = None  # every iteration up to this one is counted, lost or unreported
-        self.open = None  # the iteration whose rows arrive
+        """Starts a new life of the engine. If the engine was already running, its first counts are a baseline."""
+        self.seen = None  # every iteration up to this one has been counted as received, lost or unreported
+        self.open = None  # the iteration whose rows are arriving
         self.ranks = set()
-        self.gaps = []  # (first number, last number, cumulative counts before them) without a record
-        self.skipped = 0  # absurd records since the last good one
+        self.gaps = []  # gaps without a record: (first number, last number, cumulative counts before them)
+        self.skipped = 0  # absurd records since the last valid one
         self.completed_of = (None, 0)
-        self.waited_through = None  # C++: iterations up to this one may contain the wait for work
+        self.waited_through = None  # C++ only: iterations up to this one may contain the wait for work
         self.sequence, self.gap, self.dropped = None, 0, 0
         self.lost_before = self.counts["nv_trt_llm_iterations_lost_total"]
         self.from_start = not met_running
@@ -173,10 +175,10 @@ class Fold:
         self.queue_value, self.queue_carried, self.queue_kind = None, 0.0, None
         self.carried_wait = 0.0
         self.stride, self.active_records = 0, 0
-        self.aside, self.by_rank_aside = {}, {}  # sums of this life while it is taken for sampled
+        self.aside, self.by_rank_aside = {}, {}  # sums of this life, kept apart while its statistics are assumed to be sampled
         self.idle, self.account = False, None
-        self.pools, self.cold_pools = {}, {}  # the last records with views of pools
-        self.waits = []  # numbers of the passes that may have waited for work
+        self.pools, self.cold_pools = {}, {}  # the last records that had views of pools
+        self.waits = []  # number ranges of passes that may have waited for work
         self.end = None  # end of the last iteration, microseconds
         self.last_was_flush = False
         self.typical = 0
@@ -189,7 +191,7 @@ class Fold:
             self.counts[f"nv_trt_llm_{name}_total"] += more
 
     def know_sampling(self, r):
-        """A new life is taken for sampled as the one before was, until its stride is known."""
+        """Until its stride is known, a new life is assumed to be sampled if the previous one was."""
         if self.active_records >= 3:
             self.sampled = self.stride > 1
         elif not is_pytorch(r):
@@ -232,7 +234,7 @@ class Fold:
         self.begin(met_running=False)
 
     def record(self, r):
-        """Folds one record. A flush is not an iteration. It has the number of the next one."""
+        """Folds one record. A flush record is not an iteration; it has the number of the next one."""
         if absurd(r):
             self.skipped += 1
             return
@@ -265,7 +267,8 @@ class Fold:
     # Numbers
 
     def is_late(self, r, flush):
-        """A record of a number that was missing. Its KV cache counts tell it from the first record of a new engine."""
+        """True if the record fills a gap in the numbers. Its KV cache counts distinguish it from the first record of
+        a new engine."""
         n = r["iter"]
         if flush or self.seen is None or not self.seen - LATE_WITHIN < n < self.seen:
             return False
@@ -288,12 +291,12 @@ class Fold:
         return n - self.seen > 1 and self.falls(r, self.cumulative)
 
     def losses(self, r, flush):
-        """Counts the iterations without a record before this one. Returns whether records may be missing, and whether numbers
-        are."""
+        """Counts the iterations without a record before this one. Returns two values: whether records may be
+        missing, and whether numbers are missing."""
         before = max(self.gap, self.dropped)
         n, sequence = r["iter"], r.get("statsSequence")
         through = n - 1 if flush else n
-        numbers = missing = 0  # numbers without a record, and records that may be missing
+        numbers = missing = 0  # numbers without a record; records that may be missing
         if self.seen is not None:
             numbers = max(0, n - self.seen - 1)
             if numbers:
@@ -314,7 +317,7 @@ class Fold:
         return missing + skipped > 0, numbers > 0 or lost > before
 
     def increase(self, rank, name, value):
-        """The increase of a cumulative count of the engine. A lower count has restarted from 0."""
+        """The increase of a cumulative count of the engine. If the count is lower than before, it restarted from 0."""
         if value is None:
             return 0
         of_rank = self.cumulative.setdefault(rank, {})
@@ -331,20 +334,21 @@ class Fold:
     def flush(self, r):
         n = r["iter"]
         self.completed(r)
-        if is_pytorch(r):  # a record at start-up
+        if is_pytorch(r):  # PyTorch writes such a record at start-up
             self.idle, self.account = True, 0
         else:
             self.waited_through = n + 1
 
     def completed(self, r):
-        """A C++ engine repeats the completed requests of its flush in the next record, which has the same number."""
+        """A C++ engine reports the completed requests of its flush again in the next record, which has the same
+        number."""
         n, now = r["iter"], r["numCompletedRequests"]
         already = self.completed_of[1] if self.completed_of[0] == n else 0
         self.count("requests_completed", max(0, now - already))
         self.completed_of = (n, max(already, now))
 
     def iteration(self, r, it, rank):
-        """The first row of an iteration. Returns the latency that a C++ engine tells."""
+        """Folds the first row of an iteration. Returns the latency if a C++ engine reports it."""
         self.open = it
         it.ranks.add(rank)
         self.ranks.add(rank)
@@ -375,8 +379,8 @@ class Fold:
         return latency
 
     def other_row(self, r, rank):
-        """The row of another rank for the same iteration. A row with `rank` has all of that rank's own numbers. Of a row with
-        attentionDpRank alone, only the batch is its own: the rest is a copy of rank 0, or 0."""
+        """Folds the row of another rank for the same iteration. A row with `rank` has that rank's own numbers. A row
+        that only has attentionDpRank has its own batch; all other values are copies of rank 0, or 0."""
         self.open.ranks.add(rank)
         self.ranks.add(rank)
         self.skipped = 0
@@ -393,7 +397,7 @@ class Fold:
         self.views(r)
 
     def close(self):
-        """All rows of the iteration have arrived."""
+        """Ends an iteration, all of whose rows have arrived."""
         it, self.open = self.open, None
         if it is None:
             return
@@ -409,7 +413,7 @@ class Fold:
             else:
                 self.carried_wait = seconds
         tokens = [sum(row) for row in it.tokens.values()]
-        if len(tokens) >= 2 and len(tokens) == len(self.ranks) and sum(tokens):  # the rows of all ranks
+        if len(tokens) >= 2 and len(tokens) == len(self.ranks) and sum(tokens):  # the rows of all ranks arrived
             self.observe("rank_imbalance_ratio", max(tokens) / (sum(tokens) / len(tokens)))
         if it.late:
             return
@@ -430,7 +434,8 @@ class Fold:
         self.open.completed += r["numCompletedRequests"]
 
     def latency(self, r, n):
-        """Seconds, of a C++ engine. None for the 0 after idle and for a latency that contains the wait for work."""
+        """The latency in seconds that a C++ engine reports. None for the 0 after idle, and for a latency that
+        contains the wait for work."""
         ms = r["iterLatencyMS"]
         if ms <= 0:
             self.waited_through = n + 1
@@ -440,9 +445,9 @@ class Fold:
         return ms / 1000
 
     def steps(self, r, late):
-        """The times of a PyTorch engine. The first pass after idle waits for work. It has the number of the first record after
-        idle, or with sampled statistics one of the numbers since the last sample. The host step is that of this pass or the
-        previous one, and the device step is one pass older."""
+        """The times that a PyTorch engine reports. The first pass after idle waits for work. Its number is that of
+        the first record after idle or, with sampled statistics, one of the numbers since the last sample. The host
+        step is that of this pass or of the previous one, and the device step is one pass older."""
         n, overlap = r["iter"], r.get("schedulerMode") == "overlap"
         if self.idle and not late:
             self.waits = [*self.waits[-1:], range(n - max(self.stride, 1) + 1, n + 1)]
@@ -455,8 +460,8 @@ class Fold:
                 self.observe(f"{name}_seconds", value / 1000)
 
     def queue_time(self, r, late):
-        """A C++ engine tells the milliseconds that the new requests of this iteration waited. A PyTorch engine tells the
-        seconds that all requests waited since its start."""
+        """A C++ engine reports how many milliseconds the new requests of this iteration waited. A PyTorch engine
+        reports how many seconds all requests have waited since its start."""
         value, new, last = r["newActiveRequestsQueueLatencyMS"], r["numNewActiveRequests"], self.queue_value
         if not late:
             if last is not None and value < last:
@@ -466,7 +471,7 @@ class Fold:
             self.queue_value = value
         if (self.queue_kind or ("sum" if is_pytorch(r) else "each")) == "each":
             return (value / 1000 / new, new) if new else None
-        if late:  # the increase belongs to a record that was observed before
+        if late:  # the increase belongs to a record that was already observed
             return None
         if last is None:
             last = 0.0 if self.from_start else value
@@ -477,7 +482,8 @@ class Fold:
         return None
 
     def wait_of_ranks(self, r):
-        """Rank 0 tells the seconds that the requests of all ranks waited since the start. The other ranks tell 0."""
+        """Rank 0 reports how many seconds the requests of all ranks have waited since the start. The other ranks
+        report 0."""
         value, last = r["newActiveRequestsQueueLatencyMS"], self.queue_value
         self.queue_value = value
         if last is None:
@@ -485,7 +491,8 @@ class Fold:
         return value - last if value > last else None
 
     def batch(self, r, own):
-        """Tokens and sums of one row. The mean and the accepted tokens are the row's own, or copies of rank 0."""
+        """Tokens and sums of one row. If `own` is false, the mean and the accepted tokens are copies of rank 0 and
+        not used."""
         batch = r.get("inflightBatchingStats")
         if batch is None:
             batch = r["staticBatchingStats"]
@@ -506,7 +513,8 @@ class Fold:
         self.open.context_tokens += batch["numCtxTokens"]
 
     def rank(self, rank, tokens):
-        """Tokens of one rank. Counting begins with all rows of the iteration in which a second rank is seen."""
+        """Counts the tokens of one rank. Counting starts in the iteration in which a second rank appears, with all
+        of its rows."""
         self.open.tokens[rank] = tokens
         rows = {rank: tokens}
         if not self.by_rank:
@@ -524,7 +532,7 @@ class Fold:
             self.count("spec_decode_draft_seconds", spec["iterLatencyMS"] / 1000)
 
     def views(self, r):
-        """What the KV cache did since it was last asked. Several views tell the same events."""
+        """Events of the KV cache since the previous record. Several views report the same events."""
         self.add_event("nv_trt_llm_request_suspensions_total", r.get("iterSuspendedRequests"))
         self.add_event("nv_trt_llm_request_resumptions_total", r.get("iterResumedRequests"))
         self.add_event("nv_trt_llm_kv_cache_disk_prefetched_blocks_total", r.get("iterDiskPrefetchBlocks"))
@@ -553,10 +561,10 @@ class Fold:
     # Requests
 
     def time(self, r, latency, flush, gap):
-        """Start and end of the iteration. It starts at the end of the previous one, or after idle or a loss at its end less
-        its latency."""
+        """Start and end of the iteration. It starts at the end of the previous iteration. After idle or a loss, it
+        starts at its own end minus its latency."""
         if not r.get("timestamp"):
-            self.last_end = None  # the time of receipt
+            self.last_end = None  # the time of receipt is used
             return None
         if latency is not None:
             self.typical = int(latency * 1e6)
@@ -573,14 +581,16 @@ class Fold:
         woken = self.last_was_flush and self.end is not None
         self.end, self.last_end, self.last_was_flush = end, end, flush
         static = r.get("staticBatchingStats") is not None
-        # A pass ends the batch before, starts its own, and stamps the record. A static batch is run before the stamp.
+        # A pass ends the previous batch, starts its own, and then sets the timestamp of the record. A static batch runs
+        # before the timestamp.
         return {"arrived": end if woken else start, "scheduled": start if static else end, "first": end,
                 "ended": start if static else end, "continuous": continuous}
 
     def rows(self, rows, times):
-        """A request arrives with its first row, is scheduled with the first row that says so, has its first token with the row
-        that shows one, and ends with the pass that reports it complete. Times in lost iterations, and of requests that started
-        before the first record, are unknown. A request without a token was cancelled: whether it met an objective is unknown."""
+        """A request arrives with its first row, is scheduled with the first row that says so, has its first token
+        with the first row that has tokens, and ends with the pass that reports it complete. Times in lost iterations
+        are unknown, and so are times of requests that started before the first record. A request without a token was
+        cancelled, so it is unknown whether it met an objective."""
         self.rounds += 1
         known = times["continuous"] and self.rounds > 1
         for row in rows:
@@ -602,7 +612,7 @@ class Fold:
             if row["paused"] and not life["paused"]:
                 self.count("request_pauses", 1)
             life["paused"] = row["paused"]
-        if self.rounds % 64 == 0:  # the end of a request without rows was missed
+        if self.rounds % 64 == 0:  # the row with the end of the request was missed
             self.lives = {number: life for number, life in self.lives.items() if life["round"] >= self.rounds - 64}
 
     def complete(self, row, life, ended, known):
@@ -628,7 +638,7 @@ class Fold:
             seconds = [None if us is None else us / 1e6 for us in (life["arrived"], scheduled, first, ended)]
             self.times(*seconds, max(tokens, life["tokens"]))
             judged = (seconds[0], seconds[2], seconds[3])
-        if not self.sampled:  # else not all requests have rows
+        if not self.sampled:  # otherwise not all requests have rows
             self.judge(*(judged if tokens else (None, None, None)), tokens or None, failed=False)
         self.blocks(row["allocTotalBlocksPerRequest"], row["allocNewBlocksPerRequest"], row["reusedBlocksPerRequest"],
                     row["missedBlocksPerRequest"])
@@ -642,7 +652,7 @@ class Fold:
             self.observe("nv_llm_output_token_len", output)
 
     def times(self, arrived, scheduled, first, ended, tokens, decoding=None):
-        """`decoding`: when the server that ends the request had its first token, if that is another one."""
+        """`decoding` is the first token time at the server that ends the request, if that is a different server."""
         between = lambda a, b: None if a is None or b is None else b - a
         decoding = first if decoding is None else decoding
         pairs = {"time_to_first_token": (arrived, first), "e2e_request_latency": (arrived, ended),
@@ -652,7 +662,7 @@ class Fold:
             if (between(a, b) or 0) > 0:
                 self.observe(f"{name}_seconds", b - a)
         waited, decode = between(arrived, scheduled), between(decoding, ended)
-        if waited is not None and waited >= 0:  # a queue time may be 0
+        if waited is not None and waited >= 0:  # a queue time of 0 is valid
             self.observe("request_queue_time_seconds", waited)
         if tokens is not None and tokens >= 2 and (decode or 0) > 0:
             self.observe("time_per_output_token_seconds", decode / (tokens - 1))
@@ -707,7 +717,7 @@ class Fold:
         times = [begun.get("arrival_time"), begun.get("first_token_time"), t.get("last_token_time"), tokens]
         decoding = t.get("first_token_time")
         self.times(times[0], begun.get("first_scheduled_time"), *times[1:], decoding)
-        if reason == "cancelled":  # by the client: it says nothing about the engine
+        if reason == "cancelled":  # the client cancelled it, so it says nothing about the engine
             times, decoding = [None] * 4, None
         self.judge(*times, failed=reason in ("timeout", "other"), decoding=decoding)
         self.at_server(line, begun)
@@ -730,7 +740,8 @@ class Fold:
             self.add_event('nv_trt_llm_request_draft_tokens_total{outcome="accepted"}', accepted)
 
     def at_server(self, line, begun):
-        """The time to the first token at the orchestrator, or at the server if only that knows it. 0 and null are unknown."""
+        """The time to the first token at the orchestrator, or at the server if only the server reports it. 0 and
+        null mean unknown."""
         for times, name in ((line, "disagg_server"), (begun, "server")):
             arrived, first = times.get(f"{name}_arrival_time"), times.get(f"{name}_first_token_time")
             if arrived and first and first > arrived:
@@ -738,7 +749,8 @@ class Fold:
                 return
 
     def token_steps(self, part):
-        """With speculation a step gives several tokens. The first token comes with the last chunk of the prompt. 0 is not measured."""
+        """Times between tokens. With speculation, a step gives several tokens. The first token comes with the last
+        chunk of the prompt. 0 means not measured."""
         steps = part.get("time_breakdown_metrics") or {}
         chunks, decoding = steps.get("ctx_chunk_metrics", []), steps.get("step_metrics", [])
         at = lambda of: [step["token_time"] for step in of if step["token_time"]]
@@ -761,7 +773,7 @@ class Fold:
                 self.transfer_ms += moved * 1000
         self.close()
         series = {**self.counts, **self.events}
-        if self.exact or not self.sampled:  # else rows are those of a part of the iterations
+        if self.exact or not self.sampled:  # otherwise rows cover only some of the iterations
             for (objective, outcome), requests in self.judged.items():
                 series[f'nv_trt_llm_objective_requests_total{{objective="{objective}",outcome="{outcome}"}}'] = requests
             if self.goodput is not None:
@@ -784,7 +796,7 @@ class Fold:
         return {**series, **self.gauges()}
 
     def gauges(self):
-        """The engine is idle at the end of the file: its loads are 0, and other values stay."""
+        """At the end of the file the engine is idle: its loads are 0, and other values keep their last value."""
         r, kv = self.last, self.last["kvCacheStats"]
         blocks = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s"}'
         requests = 'nv_trt_llm_request_metrics{request_type="%s"}'
@@ -804,7 +816,7 @@ class Fold:
         }
         if self.last_end is not None:
             series[general % "timestamp"] = self.last_end
-        if len(rows_of(self.pools.get("kvCacheIterationStatsByPoolGroup"))) < 2:  # else blocks of different sizes
+        if len(rows_of(self.pools.get("kvCacheIterationStatsByPoolGroup"))) < 2:  # otherwise the blocks have different sizes
             series["nv_trt_llm_kv_cache_available_tokens"] = kv["freeNumBlocks"] * kv["tokensPerBlock"]
         for key in ("gpu", "cpu", "pinned"):
             series['nv_trt_llm_runtime_memory_metrics{memory_type="%s"}' % key] = r[key + "MemUsage"]

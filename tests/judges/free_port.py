@@ -1,4 +1,5 @@
-"""A free TCP port of this machine, for a program that cannot say which port it chose. Run alone, it prints one."""
+"""Finds a free TCP port of this machine, for a program that cannot report which port it chose. Run as a script, it
+prints one."""
 
 import contextlib
 import random
@@ -6,7 +7,7 @@ import socket
 
 
 def free_port(among=range(1)):
-    """One of these ports. Port 0 is any."""
+    """Returns a free one of these ports. Port 0 means any port."""
     while True:
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", random.choice(among)))

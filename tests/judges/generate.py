@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes the records of an invented engine as NDJSON, with everything that makes them hard to count.
 
-  generate.py --records N [--entries] [--last KIND] [--seed S] > FILE
+generate.py --records N [--entries] [--last KIND] [--seed S] > FILE
 
-Several runs of an engine: the C++ Executor with request rows and with static batching, and the PyTorch engine with all kinds of
-statistics (see KINDS). There are idle times with their wait for work, lost, late and absurd records, lost rows of a rank,
-restarts with and without a new process, and cumulative counts that restart. With --entries finished requests also have exact
+Simulates several runs of an engine: the C++ Executor with request rows and with static batching, and the PyTorch engine with all
+kinds of statistics (see KINDS). There are idle times with their wait for work, lost, late and absurd records, lost rows of a rank,
+restarts with and without a new process, and cumulative counts that restart. With --entries, finished requests also have exact
 times. Uses only Python's standard library.
 """
 import argparse
@@ -16,7 +16,7 @@ import sys
 from datetime import datetime, timedelta, timezone
 
 START = datetime(2025, 7, 25, 12, 0, 0, tzinfo=timezone.utc)
-EPOCH = 5000  # approximate iterations between two restarts
+EPOCH = 5000  # approximate number of iterations between two restarts
 MAX_ACTIVE = 12
 RANKS = 4
 NOT_COUNTS = """id microBatchId attentionDpRank rank poolGroupId coldPoolGroupId lifeCycleId windowSize windowSizes slotSize
@@ -45,7 +45,7 @@ class Clock:
 
 
 class Life:
-    """One engine from its start to its end. An engine that ran before the file begins has counts."""
+    """One engine from its start to its end. If the engine ran before the file begins, its counts do not start at 0."""
 
     def __init__(self, rand, clock, kind, first_iter, ids, entries, ran_before=False):
         self.rand, self.clock, self.kind, self.ids, self.entries = rand, clock, kind, ids, entries
@@ -154,13 +154,13 @@ class Life:
 
 
 class Executor(Life):
-    """The C++ engine. Completed requests and the latency are told one pass late."""
+    """The C++ engine. It reports completed requests and the latency one pass late."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
         self.ended = []
         self.stale_new = 0
-        self.repeat = None  # completed requests that the next record repeats
+        self.repeat = None  # completed requests that the next record reports again
         self.since_idle, self.idle_us = 0, 0
         self.last_ms = 0.0
 
@@ -176,7 +176,7 @@ class Executor(Life):
         finished = batch["finished"]
         if self.entries:
             frames += [[self.entry(request)] for request in finished]
-        # After an idle time the record repeats the completed requests of the flush.
+        # After an idle time, the record reports the completed requests of the flush record again.
         completed = len(self.ended) if self.repeat is None else self.repeat
         self.repeat = None
         record = self.record(self.told_ms(batch["ms"]), len(self.active) + len(finished), completed, batch["new"],
@@ -198,7 +198,8 @@ class Executor(Life):
         return self.last_ms + (self.idle_us / 1000 if self.since_idle == 1 else 0.0)
 
     def flush(self):
-        """The idle flush: the number of the next iteration, old new requests, no latency."""
+        """The flush record at the start of an idle time: it has the number of the next iteration, the old new
+        requests, and no latency."""
         completed = len(self.ended)
         record = self.record(0.0, 0, completed, self.stale_new, 0.0, {}, 1.0)
         record["requestStats"] = [self.row(request, complete=True) for request in self.ended]
@@ -220,12 +221,13 @@ class Executor(Life):
             "reusedBlocksPerRequest": request["reused"], "missedBlocksPerRequest": request["missed"]}
 
     def entry(self, request):
-        """An entry of /perf_metrics, or a line of a server's file: of one server, or of an orchestrator with a part of each side."""
+        """An entry of /perf_metrics, or a line of a file. It is from one server, or from an orchestrator with a part
+        from each side."""
         rand = random.Random(request["id"])
         seconds = lambda us: us / 1e6
         arrived, first, last = (seconds(request[name]) for name in ("arrived", "first_us", "last_us"))
         context = {"arrival_time": arrived, "first_scheduled_time": seconds(request["scheduled_us"]), "first_token_time": first}
-        # The server's own times are null or missing in some releases.
+        # In some releases, the server's own times are null or missing.
         server = {"server_arrival_time": arrived - 0.002, "server_first_token_time": rand.choice((None, 0.0, first + 0.003))}
         transfer = {}
         if request["transfer"]:
@@ -243,10 +245,10 @@ class Executor(Life):
             timing = context | {"last_token_time": last} | server | transfer
             whole = {"request_id": request["id"], "prompt_tokens": request["prompt"], **ended,
                      "perf_metrics": iterations | {"timing_metrics": timing} | usage | drafts}
-            if request["id"] % 4:  # num_postprocess_workers leaves them out
+            if request["id"] % 4:  # servers with num_postprocess_workers leave them out
                 whole["time_breakdown_metrics"] = {"ctx_chunk_metrics": chunks, "step_metrics": steps}
             return whole
-        # The generation server gets the request with its first token, and makes the next ones later.
+        # The generation server receives the request with its first token, and generates the next tokens later.
         part = {"arrival_time": first, "first_scheduled_time": first, "first_token_time": first + (last - first) / 3,
                 "last_token_time": last}
         return {"ctx_server": "a:1", "gen_server": "b:1", "disagg_request_id": request["id"], "status": "complete",
@@ -261,7 +263,7 @@ class Executor(Life):
                     "time_breakdown_metrics": {"ctx_chunk_metrics": [], "step_metrics": steps}}}
 
     def steps(self, rand, batches):
-        """The steps of a request, on the clock of the engine's process. 0: not measured."""
+        """The steps of a request, on the clock of the engine's process. 0 means not measured."""
         return [{"forward_start_time": 1.0, "token_time": rand.choice((None, *[377_680 + us / 1e6] * 20)), "iter": at,
                  "gpu_forward_time": rand.choice((0, ms * 0.75)), "gpu_sample_time": rand.choice((0, ms / 16))}
                 for at, (us, ms) in enumerate(batches)]
@@ -275,9 +277,9 @@ class PyTorch(Life):
         self.features = KINDS[self.kind]
         self.overlap = self.features.get("scheduler") == "overlap"
         self.every = self.features.get("every", 1)
-        self.passes = [0.0, 0.0]  # milliseconds of each pass, with its wait for work
-        self.overrun = 0  # finished requests that are still in the next batch
-        self.new = self.completed = 0  # of iterations without a record
+        self.passes = [0.0, 0.0]  # milliseconds of each pass, including its wait for work
+        self.overrun = 0  # finished requests that are still part of the next batch
+        self.new = self.completed = 0  # counts of iterations without a record
         self.others = [{"active": 0, "kv": [0, 0, 0, 0]} for _ in range(1, RANKS)]
         self.batches = 0
 
@@ -285,7 +287,7 @@ class PyTorch(Life):
         """The frames of one pass of the engine's loop: lists of lines."""
         frames, idle_us = [], 0
         if self.batches == 0 and self.first_iter == 0 and "ranks" not in self.features:
-            frames.append([self.finish(self.record(0.0, 0, 0, 0, 0.0, {}, 0.0), {})])  # tells the size of the KV cache
+            frames.append([self.finish(self.record(0.0, 0, 0, 0, 0.0, {}, 0.0), {})])  # this record reports the size of the KV cache
         if self.active or self.overrun or self.queue:
             self.arrive()
         else:
@@ -314,7 +316,7 @@ class PyTorch(Life):
         return frames
 
     def finish(self, record, batch):
-        """Adds what only the PyTorch engine tells."""
+        """Adds values that only the PyTorch engine reports."""
         rand, features = self.rand, self.features
         record["timestamp"] = ""
         record["staticBatchingStats"] = dict.fromkeys(
@@ -342,7 +344,8 @@ class PyTorch(Life):
         return record
 
     def views(self, record):
-        """What the KV cache did. The numbers of the views differ, so that each can be told from the others."""
+        """Events of the KV cache. The numbers of the views differ, so that the exporter's choice of a view can be
+        checked."""
         rand, features = self.rand, self.features
         few = lambda names: {name: rand.randrange(5) for name in names}
         pool = lambda which: {f"{which}{state}NumBlocks": rand.randrange(1, 100)
@@ -373,7 +376,7 @@ class PyTorch(Life):
                 "0": {"coldPoolGroupId": 0, "slotSize": [65536], "windowSizes": list(windows), **pool("secondary")}}
         lifecycles = {}
         for at, size in enumerate(windows):
-            if rand.random() < 0.5:  # only those with news
+            if rand.random() < 0.5:  # only life cycles with changes
                 row = lifecycles[str(at)] = {"lifeCycleId": at, "poolGroupId": 0, "windowSize": size, **few(reuse)}
                 if rand.random() < 0.7:
                     row["kind"] = "attention"
@@ -405,7 +408,7 @@ class PyTorch(Life):
         other = self.others[rank - 1]
         new = rand.choice((0, 0, 1)) if self.active else 0
         active = other["active"] + new
-        completed = rand.randrange(min(active, 2) + 1) if self.active else active  # all ranks become idle together
+        completed = rand.randrange(min(active, 2) + 1) if self.active else active  # all ranks become idle at the same time
         other["active"] = active - completed
         other["kv"] = [count + rand.randrange(3) for count in other["kv"]]
         row.update(rank=rank, numActiveRequests=active, numNewActiveRequests=new, numCompletedRequests=completed,
@@ -417,7 +420,8 @@ class PyTorch(Life):
 
 
 class Delivery:
-    """The way of the frames to the exporter. Frames and rows are lost, late or absurd, but never the first ones of a life."""
+    """Delivers the frames to the exporter. Frames and rows become lost, late or absurd, but never the first ones of
+    a life."""
 
     def __init__(self, rand, life, write):
         self.rand, self.life, self.write = rand, life, write
@@ -467,7 +471,7 @@ class Delivery:
 
 
 def absurd(rand, record):
-    """The record with a number that cannot be true."""
+    """A copy of the record in which one number cannot be right."""
     record = copy.deepcopy(record)
     places = []
 
@@ -504,7 +508,7 @@ def main():
     kinds = kinds[first:] + kinds[:first]
     pid, records, first_iter = 4711, 0, rand.choice((0, 60))
     write({"hello": {"model": "any", "version": "1", "pid": pid}})
-    if args.entries:  # an entry first, so that exact times are used from the start
+    if args.entries:  # starts with an entry, so that exact times are used from the beginning
         write({"perf_metrics": {"timing_metrics": {}}})
     epoch = max(200, min(EPOCH, args.records // 16))
     last = False
@@ -524,12 +528,12 @@ def main():
         records += delivery.records
         clock.us += rand.randrange(2_000_000, 60_000_000)  # the engine restarts
         choice = rand.random()
-        if choice < 0.3:  # a new process whose numbers happen to continue
+        if choice < 0.3:  # a new process whose numbers happen to continue those of the old one
             if not last:
                 pid += 1
                 write({"hello": {"pid": pid}})
             first_iter = life.iter + 1000
-        elif choice < 0.45:  # the same without a word about the process
+        elif choice < 0.45:  # the same, but nothing announces the new process
             first_iter = life.iter + 1000
         else:
             first_iter = rand.choice((None, 0, rand.randrange(1, 20)))

@@ -25,7 +25,7 @@ EXPORTER = {"job": "trtllm-exporter", "namespace": "prod"}
 
 
 class Series:
-    """What Prometheus stores: a value or a gap for each scrape."""
+    """The values that Prometheus stores for a series: a value or a gap for each scrape."""
 
     def __init__(self, first, last):
         self.first, self.last, self.found = first, last, {}
@@ -35,7 +35,7 @@ class Series:
         self.found.setdefault(key, {})[at] = value
 
     def written(self):
-        """In promtool's notation. A series that ends gets a stale marker, as from a scrape without it."""
+        """The series in promtool's notation. A series that ends gets a stale marker, as after a scrape without it."""
         for name, values in self.found.items():
             words, times = [], 0
             for at in range(self.first, self.last):
@@ -53,13 +53,13 @@ class Series:
 
 
 def yield_word(words, times):
-    """`5x2` is three times 5, and `_x2` is two gaps."""
+    """`5x2` means three times 5, and `_x2` means two gaps."""
     if times:
         words[-1] = f"_x{times + 1}" if words[-1] == "_" else f"{words[-1]}x{times}" if words[-1] != "stale" else words[-1]
 
 
 class Engine:
-    """An engine and its counters, which start again with its exporter."""
+    """An engine and its counters. They restart when its exporter restarts."""
 
     def __init__(self, model, version, node, replica=0, objectives=True):
         self.model, self.version, self.node, self.replica, self.objectives = model, version, node, replica, objectives
@@ -72,22 +72,23 @@ class Engine:
 
 
 def daily(at):
-    """The load by the time of day: nothing from two to five at night."""
+    """The load at this time of day. It is 0 from two to five at night."""
     hour = at % DAY * 24 / DAY
     return 0 if 2 <= hour < 5 else 0.15 + 0.85 * max(0, math.sin(math.pi * (hour - 5) / 21))
 
 
 def state_of(engine, at, days):
-    """starting, idle, busy, unreachable or gone (its pod or its configuration is), and of its exporter: up, down or gone."""
+    """The state of the engine (starting, idle, busy, unreachable, or gone with its pod or its configuration), and of
+    its exporter (up, down or gone)."""
     day, minute = at // DAY, at % DAY * STEP // 60
     exporter = "up"
     if day in (4, 17) and engine.node == f"n{day % 2 + 1}" and 600 <= minute < 604:
-        return "gone", "down"  # its node reboots
+        return "gone", "down"  # the node of the engine reboots
     if day in (4, 17) and engine.node == f"n{day % 2 + 1}" and 604 <= minute < 604 + LOADING:
-        return "unreachable", "up"  # loads after it
+        return "unreachable", "up"  # the engine loads after the reboot
     if day in (8, 22) and 840 <= minute < 842:
         exporter = "down"  # the exporter is upgraded
-    if day % 7 == 1 and engine.model == "chat":  # a deploy: one replica after the other is drained, and loads
+    if day % 7 == 1 and engine.model == "chat":  # a deploy: the replicas are drained and loaded again, one after the other
         begin = 900 + 40 * engine.replica
         if begin <= minute < begin + LOADING:
             return "unreachable", exporter
@@ -98,7 +99,7 @@ def state_of(engine, at, days):
     if engine.model == "old" and day >= 19:
         return "gone", exporter  # removed
     if engine.model == "chat" and engine.version == "2" and day < 13:
-        return "gone", exporter  # a new release of TensorRT-LLM beside the old one
+        return "gone", exporter  # a new release of TensorRT-LLM starts beside the old one
     return "idle" if daily(at) == 0 or engine.model == "old" else "busy", exporter
 
 
@@ -106,7 +107,7 @@ def scrape_engine(series, engine, at, args, target):
     state, exporter = state_of(engine, at, args.days)
     last_day = at >= args.days * DAY
     if last_day and engine.model == "chat" and engine.replica == 0 and engine.version == "1" and at % DAY > DAY // 2:
-        state = "stalled"  # this one is not healthy
+        state = "stalled"  # the only fault of the month
     if exporter == "down":
         engine.counts.clear()
         return
@@ -132,7 +133,7 @@ def scrape_engine(series, engine, at, args, target):
     if answers:
         for stage, seconds in (("load", STARTUP - 20), ("warmup", 20)):
             series.put(at, "nv_trt_llm_startup_seconds", labels | {"stage": stage}, seconds)
-        # Before a planned stop, the engine is drained: its last record has no request.
+        # Before a planned stop, the engine is drained, so its last record has no requests.
         nearly_gone = state_of(engine, at + 1, args.days)[0] == "unreachable"
         series.put(at, "nv_trt_llm_request_metrics", labels | {"request_type": "active"}, 0 if nearly_gone and state != "stalled" else round(12 * daily(at)) + (state == "stalled"))
         series.put(at, "nv_trt_llm_queued_requests", labels, 0)
@@ -157,7 +158,8 @@ def scrape_engine(series, engine, at, args, target):
 
 
 def scrape_gpus(series, node, at, args, target):
-    """Two GPUs. MIG is enabled on one of them on day 11, for which the driver resets it; dcgm-exporter takes over on day 27: --gpu off."""
+    """Two GPUs. On day 11, MIG is enabled on one of them, for which the driver resets it. On day 27, dcgm-exporter
+    takes over, so the exporter runs with --gpu off."""
     day, minute = at // DAY, at % DAY * STEP // 60
     for state in ("up", "off"):
         series.put(at, "trtllm_exporter_nvml_state", target | {"state": state}, int((state == "off") == (day >= 27)))
@@ -183,7 +185,8 @@ def scrape_gpus(series, node, at, args, target):
 
 
 def play(args, first, last):
-    """The days from first to last, from noon to noon: a Prometheus that starts while a model sleeps cannot know that it does."""
+    """Plays the days from first to last, from noon to noon. A Prometheus that started while a model is scaled to
+    zero could not know about it."""
     series = Series(first * DAY + DAY // 2, last * DAY + DAY // 2)
     engines = {
         "n1": [Engine("chat", "1", "n1"), Engine("batch", "1", "n1", objectives=False), Engine("old", "1", "n1")],
@@ -193,7 +196,7 @@ def play(args, first, last):
     for at in range(series.first, series.last):
         series.put(at, "trtllm_slo:common_limits:enabled", {}, 1)
         for node, here in engines.items():
-            # On day 24, a relabelling adds a label.
+            # On day 24, relabelling adds a label.
             target = EXPORTER | {"instance": f"{node}:8002"} | ({"rack": "r7"} if at >= 24 * DAY + 700 else {})
             exporters = {state_of(engine, at, args.days)[1] for engine in here}
             series.put(at, "up", target, int("down" not in exporters))
@@ -209,7 +212,8 @@ def play(args, first, last):
 
 
 def test(series, is_healthy):
-    """On healthy days, nothing but information fires; on the last day, the engine that hangs does."""
+    """Checks that on healthy days only alerts of severity info fire, and on the last day the alert about the engine
+    that hangs."""
     rules = os.path.abspath("deploy/prometheus")
     files = ", ".join(f"{rules}/{name}.yml" for name in ("recording", "alerts", "alerts-gpu"))
     severity = '!="info"' if is_healthy else '="critical"'
@@ -222,7 +226,7 @@ def test(series, is_healthy):
 
 
 def judge(args, first, last):
-    """What is wrong in these days, and how many series they have."""
+    """Returns the unexpected alerts of these days, and the number of series."""
     series = play(args, first, last)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "days_test.yml")

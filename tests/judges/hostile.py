@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Plays hostile and broken peers to the daemon, and prints what each of them cost: python3 tests/judges/hostile.py [TRIAL...]
+"""Runs hostile and broken peers against the daemon, and prints the cost of each: python3 tests/judges/hostile.py [TRIAL...]
 
-Each trial is one daemon. A trial fails if its number is above the limit, and the program then ends with 1. The limits are those of
-docs/ARCHITECTURE.md, "What peers can cost". Times are generous: another process may use the machine.
+Each trial starts one daemon. A trial fails if its number is above the limit; the exit code is then 1. The limits are those of
+docs/ARCHITECTURE.md, "What peers can cost". Time limits are generous, because other processes may use the machine.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from hostile_peers import DrippingServer, Publisher, RingServer, array, one_answ
 
 MB = 1_000_000
 TRIALS = {}
-# How long `everything_at_once` lasts.
+# Duration of `everything_at_once` in seconds.
 SECONDS = 30
 
 
 def trial(limit, unit):
-    """A function of a binary and a folder, which returns a number."""
+    """Registers a trial: a function of a binary and a folder that returns a number."""
 
     def add(function):
         TRIALS[function.__name__] = (function, limit, unit)
@@ -45,7 +45,7 @@ def resident(exporter):
 
 
 def engine_memory(engines):
-    """32 MB and half a megabyte for each engine."""
+    """The memory limit: 32 MB, and half a megabyte for each engine."""
     return 32 + 0.5 * engines
 
 
@@ -54,7 +54,7 @@ def engine_memory(engines):
 
 @trial(64, "MB at most")
 def answer_of_tiny_elements(binary, folder):
-    """15 MiB of {"a":0} as /server_info."""
+    """/server_info answers with 15 MiB of {"a":0}."""
     body = b'{"startup_metrics":' + array(b'{"a":0}', 15 << 20) + b"}"
     with one_answer("/server_info", body) as source, Exporter(binary, "--source", source) as exporter:
         until("polls", lambda: exporter.page().value("trtllm_exporter_polls_total") > 20)
@@ -63,7 +63,7 @@ def answer_of_tiny_elements(binary, folder):
 
 @trial(engine_memory(1), "MB at most")
 def long_window_ids(binary, folder):
-    """130 lines with a window id of a megabyte, and six requests for what is kept."""
+    """130 lines with a window id of a megabyte, and six requests that read the kept records."""
     path = f"{folder}/socket"
     with Exporter(binary, "--source", f"socket:{path}") as exporter, Publisher(path) as publisher:
         for number in range(130):
@@ -76,7 +76,7 @@ def long_window_ids(binary, folder):
 
 @trial(64, "MB at most")
 def long_versions(binary, folder):
-    """15 MB as the version of each of six engines."""
+    """Each of six engines sends 15 MB as its version."""
     with contextlib.ExitStack() as stack:
         sources = [stack.enter_context(one_answer("/version", b'{"version":"' + b"x" * 15_000_000 + b'"}')) for _ in range(6)]
         words = [word for number, source in enumerate(sources) for word in ("--source", source, "--model", f"m{number}")]
@@ -86,7 +86,7 @@ def long_versions(binary, folder):
 
 
 def slow_reader(address, path="/metrics"):
-    """A connection that asks for a page and reads nothing."""
+    """A connection that requests a page and reads nothing."""
     stream = socket.socket()
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     stream.connect(tuple([address.rsplit(":", 1)[0], int(address.rsplit(":", 1)[1])]))
@@ -106,7 +106,7 @@ def named_engines(path, number, records=150):
 
 @trial(engine_memory(64), "MB at most")
 def many_names_and_readers(binary, folder):
-    """64 engines, and two readers of every page in every form."""
+    """64 engines, and two readers that request every page in every format."""
     path = f"{folder}/socket"
     with Exporter(binary, "--source", f"socket:{path}") as exporter:
         publishers = named_engines(path, 64)
@@ -156,7 +156,7 @@ def read_all_forms(exporter, seconds):
 
 @trial(engine_memory(48), "MB at most")
 def every_selection(binary, folder):
-    """48 idle engines, and three readers of the page with every selection of its groups, in two formats."""
+    """48 idle engines, and three readers that request the page with every selection of its groups, in two formats."""
     path = f"{folder}/socket"
     groups = ["triton", "engine", "compat", "gpu", "exporter"]
     selections = [chosen for size in range(1, len(groups) + 1) for chosen in itertools.combinations(groups, size)]
@@ -186,7 +186,7 @@ def every_selection(binary, folder):
 
 @trial(engine_memory(64), "MB at most")
 def slow_readers(binary, folder):
-    """200 connections that ask for the page of 64 engines and read nothing."""
+    """200 connections that request the page of 64 engines and read nothing."""
     path = f"{folder}/socket"
     with Exporter(binary, "--source", f"socket:{path}") as exporter:
         publishers = named_engines(path, 64)
@@ -246,16 +246,16 @@ def everything_at_once(binary, folder):
             publisher.close()
         time.sleep(60)
         print(f"     everything_at_once: {resident(exporter):.1f} MB a minute later", flush=True)
-        # The last minute counts, too: the dripping server is still there.
+        # The last minute also counts, because the dripping server is still running.
         return peak(exporter)
 
 
-# Turns that peers share.
+# Resources that peers take in turns.
 
 
 @trial(3, "seconds at most from a long line to its record")
 def half_lines(binary, folder):
-    """Sixteen half lines of 70 kB on one socket, and a long line on another one."""
+    """Sixteen publishers send half lines of 70 kB on one socket. An honest one sends a long line on another socket."""
     a, b = f"{folder}/a", f"{folder}/b"
     with Exporter(binary, "--source", f"socket:{a}", "--model", "a", "--source", f"socket:{b}", "--model", "b") as exporter:
         hostile = [Publisher(a) for _ in range(16)]
@@ -271,7 +271,7 @@ def half_lines(binary, folder):
 
 @trial(0, "lines of 60 missing after 35 s")
 def rotating_half_lines(binary, folder):
-    """A hundred connections that each send a half line and begin again when they are cut."""
+    """A hundred connections that each send a half line, and reconnect when they are closed."""
     a, b = f"{folder}/a", f"{folder}/b"
     with Exporter(binary, "--source", f"socket:{a}", "--model", "a", "--source", f"socket:{b}", "--model", "b") as exporter:
         stop = threading.Event()
@@ -300,7 +300,8 @@ def rotating_half_lines(binary, folder):
 
 @trial(0, "records of an honest engine lost")
 def dripping_servers(binary, folder):
-    """Six servers that send 200 KiB and then a byte each half second, beside an honest one with a ring of 1000 records."""
+    """Six servers that send 200 KiB and then a byte every half second, together with an honest one that has a ring
+    of 1000 records."""
     with contextlib.ExitStack() as stack:
         drips = [stack.enter_context(DrippingServer(200 << 10)) for _ in range(6)]
         honest = stack.enter_context(RingServer(rate=300, ring=1000, filling=12_000))
@@ -316,7 +317,7 @@ def dripping_servers(binary, folder):
 
 @trial(3, "seconds until a newcomer's record is counted")
 def silent_crowd(binary, folder):
-    """128 publishers that send an empty line each second, and 100 more that wait to be accepted."""
+    """128 publishers that send an empty line every second, and 100 more that wait to be accepted."""
     path = f"{folder}/socket"
     with Exporter(binary, "--source", f"socket:{path}") as exporter:
         stop = threading.Event()
@@ -342,7 +343,7 @@ def silent_crowd(binary, folder):
 
 
 def recording(binary, folder, change):
-    """Seconds from a change of the recorder's files to the next written byte that is on the disk, or infinity."""
+    """Seconds from a change of the recorder's files to the next byte that reaches the disk, or infinity."""
     path, kept = f"{folder}/socket", pathlib.Path(folder, "recording")
     with Exporter(binary, "--source", f"socket:{path}", "--record.dir", kept) as exporter, Publisher(path) as publisher:
         numbers = iter(range(1, 10**9))
@@ -386,7 +387,8 @@ STANDIN = ROOT / "target/debug/libnvml_standin.so"
 
 
 def gpus(binary, folder, state, seconds, *more, later=""):
-    """Threads, the peak of memory and lines about Xid errors of a daemon whose driver says this. `cargo build -p nvml-standin` builds it."""
+    """Threads, peak memory and log lines about Xid errors of a daemon with this state of the driver. `cargo build -p
+    nvml-standin` builds the library."""
     library = simulated_gpus(STANDIN, folder, state)
     with Exporter(binary, "--source", f"socket:{folder}/socket", "--gpu.library", library, "--gpu=required", *more) as exporter:
         until("the GPUs", lambda: exporter.page().values("nv_gpu_utilization"))
@@ -417,7 +419,7 @@ def endless_xids(binary, folder):
 
 
 def refused(binary, text, folder, key, seconds=20):
-    """Seconds until the daemon refuses a web configuration and names the key."""
+    """Seconds until the daemon rejects a web configuration and names the key."""
     file = pathlib.Path(folder, "web.yml")
     file.write_text(text)
     begun = time.monotonic()

@@ -75,7 +75,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class one_answer(Server):
-    """The first answer of a path is `body`; all others are empty."""
+    """A server whose first answer of each path is `body`. All later answers are empty."""
 
     def __init__(self, path, body):
         self.path, self.body = path, body
@@ -90,7 +90,7 @@ class one_answer(Server):
 
 
 class DrippingServer(Server):
-    """Announces no length, sends `size` bytes of records, and then a byte now and then."""
+    """Announces no length, sends `size` bytes of records, and then one byte now and then."""
 
     def __init__(self, size):
         self.start = b"[" + b",".join([record(7).strip()] * (size // 100))
@@ -110,7 +110,7 @@ class DrippingServer(Server):
 
 
 class RingServer(Server):
-    """An engine with `rate` records a second, of which it keeps the last `ring` until they are read."""
+    """An engine that writes `rate` records a second and keeps the last `ring` of them until they are read."""
 
     def __init__(self, rate, ring, filling):
         self.rate, self.ring, self.filling = rate, ring, filling

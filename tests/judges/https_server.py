@@ -1,4 +1,5 @@
-"""trtllm-serve behind https and a token, on OpenSSL: CERTIFICATE KEY TOKEN_FILE. Prints its port."""
+"""Imitates trtllm-serve behind https and a token, with OpenSSL. Arguments: CERTIFICATE KEY TOKEN_FILE. Prints its
+port."""
 import http.server
 import json
 import ssl

@@ -1,10 +1,10 @@
 """Plays incidents to a simulated fleet and checks alerts, messages and dashboards with a real Prometheus and Alertmanager.
 
 usage: incident.py EXPORTER NVML_STANDIN [--prometheus PATH] [--short] [--native] [--draw FOLDER [--crowd N]]
-Each query of each dashboard has data before, during and after the incidents; the expected alerts fire and no other; critical alerts reach
-the pager, and no other alert does. --short plays three faults at the same time in less than a minute. Without it, six take five minutes.
---draw writes a picture of each dashboard during three faults and checks nothing but that they can be read; it needs matplotlib.
-With --crowd, there are N times 14 healthy engines, too.
+Each query of each dashboard must have data before, during and after the incidents. The expected alerts must fire and no others. Critical
+alerts must reach the pager, and other alerts must not. --short plays three faults at the same time in less than a minute; without it, six
+faults take five minutes. --draw writes a picture of each dashboard during three faults, and only checks that the pictures can be read; it
+needs matplotlib. With --crowd, there are also N times 14 healthy engines.
 Exit code 1 if a check fails, 77 if Prometheus or the Alertmanager is not installed.
 """
 
@@ -21,12 +21,13 @@ from fleet import Fleet
 from notified import RECEIVERS
 from sim_serve import usual
 
-LOST, HOT, BROKEN = 3, 5, 6  # numbers of GPUs
+LOST, HOT, BROKEN = 3, 5, 6  # indexes of GPUs
 
 
 class Fault:
-    """What begins and ends a fault, the alerts that it must cause, and those that it may cause: (name, engine or GPU); and the one that a
-    person must be told of. Others may be muted by it."""
+    """A fault. `begin` and `end` are functions that start and stop it. It must cause the alerts `must`, and may
+    cause the alerts `may`; both are (name, engine or GPU). `pager` or `ticket` names the alert that a person must
+    receive. That alert may mute the others."""
 
     def __init__(self, name, begin, end, must, may=(), pager=None, ticket=None):
         self.name, self.begin, self.end = name, begin, end
@@ -51,7 +52,7 @@ def break_gpus(fleet):
 
 
 def heal_gpus(fleet):
-    fleet.gpus.faults = {BROKEN: ["xids=48", "field.4=4"]}  # counters of the driver stay
+    fleet.gpus.faults = {BROKEN: ["xids=48", "field.4=4"]}  # the counters of the driver keep their values
 
 
 def crash(fleet):
@@ -61,7 +62,8 @@ def crash(fleet):
 
 
 def hurt(engine):
-    """What may fire, too. The run has no history, so the slow windows of the objectives contain little but the incident."""
+    """Alerts that may also fire. The run has little history, so even the slow windows of the objectives contain
+    mainly the incident."""
     return on(engine, "EngineLimited", "EngineTuning", "ObjectiveBudgetBurn", "ObjectiveBudgetBurnSlow")
 
 
@@ -110,7 +112,7 @@ POOR = Fault(
     pager="RequestsFailing",
 )
 CRASH = Fault("engine restarts", crash, lambda fleet: None, on(QWEN, "EngineRestartLoop"), hurt(QWEN), ticket="EngineRestartLoop")
-# (seconds, faults that begin, faults that end) of each phase.
+# For each phase: (seconds, faults that begin, faults that end).
 SHORT = [(14, [], []), (24, [QUEUE, HANG, GPU], []), (12, [], [QUEUE, HANG, GPU])]
 LONG = [
     (50, [], []),
@@ -122,13 +124,13 @@ LONG = [
     (20, [CRASH], [POOR]),
     (25, [], [CRASH]),
 ]
-# For pictures: some minutes of health, then what is wrong now.
+# For pictures: first a healthy phase, then faults that continue until the end.
 DRAWN = [(75, [], []), (90, [QUEUE, HANG, GPU], [])]
 SHOWN = {"trtllm-engine": {"model": "llama-3-8b", "version": "1", "instance": "llama-0"}, "trtllm-gpu": {"instance": "gpu-node-0"}}
 
 
 class Watch:
-    """The alerts that have fired since the beginning, and complaints about them."""
+    """Records the alerts that have fired since the beginning, and findings about them."""
 
     def __init__(self, fleet):
         self.fleet, self.fired, self.findings = fleet, {}, []
@@ -137,7 +139,7 @@ class Watch:
         now = set()
         for alert in self.fleet.alerts():
             labels = alert["labels"]
-            # Information wakes nobody, and an engine may always be worth tuning.
+            # Alerts of severity info reach nobody, and there may always be an advice to tune an engine.
             if labels["severity"] == "info":
                 continue
             on = int(labels["gpu_uuid"][-4:], 16) if "gpu_uuid" in labels else labels.get("model", labels.get("instance"))
@@ -157,20 +159,21 @@ class Watch:
         return now
 
 
-# These panels are empty while no engine is in trouble. The stand-in for NVML has no MIG and no pods.
+# These panels are empty while no engine has a problem. The stand-in NVML has no MIG and no pods.
 MAY_BE_EMPTY = {"Causes", "Causes over time", "Limited by", "Verdict over time"}
 ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info", "nv_trt_llm_missed_request_time_seconds_total", "nv_trt_llm_capacity_requests_per_second", "nv_trt_llm_throughput_of_reference_ratio", "nv_trt_llm_tokens_per_joule_of_reference_ratio")
-# A code appears with the first error of a GPU.
+# The series of a code appears with the first error of a GPU.
 ABSENT_BEFORE = ("nv_gpu_xid_errors_total",)
 
 
 def native(query):
-    """Whether a heatmap's query is the one of native histograms."""
+    """True if a heatmap's query is for native histograms."""
     return "_bucket{" not in query
 
 
 def empty_queries(fleet, at, phase, more_absent):
-    """Complaints about panels without data at that time. A busy machine may have missed a scrape then, so it looks at earlier times, too."""
+    """Finds panels without data at that time. A busy machine may have missed a scrape, so earlier times are tried
+    too."""
     absent = ABSENT + more_absent
     for name, dashboard in panels.dashboards():
         for panel, _, query in panels.queries(dashboard):
@@ -181,7 +184,7 @@ def empty_queries(fleet, at, phase, more_absent):
 
 
 def engines_look_healthy(fleet, at):
-    """Two healthy engines of one model in one exporter must not be added up to another state."""
+    """The dashboard must not add up two healthy engines of one model in one exporter to another state."""
     dashboard = dict(panels.dashboards())["trtllm-engine"]
     query = next(query for panel, _, query in panels.queries(dashboard) if panel["title"] == "State over time")
     states = {
@@ -218,7 +221,7 @@ def play(fleet, phases):
         watch.findings.append(f"{key} did not fire")
     for key in sorted(set(watch.fired) - allowed, key=str):
         watch.findings.append(f"{key} fired {watch.fired[key] - start:.0f} s after the start, without a reason")
-    # What looks back for long fires on, and a lost GPU is tried again only from time to time.
+    # Alerts with long windows continue to fire, and a lost GPU is retried only from time to time.
     slow = re.compile(r"Trtllm(\w+BudgetBurn(Slow)?|GpuEccUncorrected|GpuLost|EngineRestartLoop|EngineLimited)")
     watch.findings += [f"after: {key} still fires" for key in sorted(now, key=str) if not slow.fullmatch(key[0])]
     for at, phase, has_xids in moments:

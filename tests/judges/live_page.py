@@ -60,7 +60,7 @@ def accessible(browser):
 
 
 def values_equal_the_metrics_page(browser):
-    # The numbers of a finished replay stay the same.
+    # The numbers of a finished replay do not change.
     shown = browser.until(NUMBERS, "ended")
     assert number(shown["Completed requests"]) == metric("nv_trt_llm_requests_completed_total", model="ended") > 0, shown
     assert number(shown["Lost iterations"]) == metric("nv_trt_llm_iterations_lost_total", model="ended") > 0, shown
@@ -81,7 +81,7 @@ def the_page_updates(browser):
     before = browser.until(completed, "live")
     browser.until(f"return arguments[1] < (() => {{ {completed} }}).apply(null, arguments)", "live", before)
     drawn = CARD + "return [...card.querySelectorAll('figure')].filter((figure) => !figure.hidden && figure.querySelector('polyline').getAttribute('points').split(' ').length >= 3).length"
-    # Time to the first token and time for each token need a request that has ended.
+    # The time to the first token and the time per token need a request that has ended.
     browser.until(f"return (() => {{ {drawn} }}).apply(null, arguments) >= 4", "live")
     assert browser.run("return document.querySelectorAll('.simulated:not([hidden])').length") == 1
     ok("numbers and charts are updated")
@@ -104,7 +104,8 @@ def reasons_are_shown(browser):
 def ranks_are_listed(browser):
     table = CARD + "return [...card.querySelectorAll('table:not([hidden]) tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent))"
     listed = f"const rows = (() => {{ {table} }}).apply(null, arguments); return rows?.length === 2 && rows"
-    # Rows without `rank` copy the active requests and the KV cache of rank 0. With it, one rank may send the rows of all.
+    # In rows without `rank`, the active requests and the KV cache are copies of rank 0. With `rank`, one rank may send
+    # the rows of all.
     for model, copied in [("copied", True), ("each-its-own", False)]:
         rows = browser.until(listed, model)
         iteration = int(rows[0][3])
@@ -124,7 +125,7 @@ def sides_are_listed(browser):
     context, generation = [{name: values[side] for name, *values in rows} for side in (0, 1)]
     assert (context["workers"], generation["workers"]) == ("2", "0 of 1"), rows
     assert context["requests"].endswith("/s") and (context["errors"], context["retries"]) == ("0 %", "0/s"), context
-    # A tenth fails, the others take 0.4 s; the first bytes come after 0.2 s.
+    # A tenth of the requests fails, the others take 0.4 s. The first bytes come after 0.2 s.
     assert abs(number(generation["errors"]) - 10) < 0.1, generation
     for name, low, high in [("request p50", 300, 500), ("request p95", 300, 500), ("first byte p95", 100, 250)]:
         assert generation[name].endswith(" ms") and low < number(generation[name]) <= high, (name, generation)
@@ -137,7 +138,7 @@ def sides_are_listed(browser):
 
 
 def findings_are_shown(browser):
-    # reasons_are_shown has made the GPU lost.
+    # The check reasons_are_shown has made the GPU lost.
     shown = """
       const card = [...document.querySelectorAll('#findings article')].find((card) => card.textContent.includes(arguments[0]));
       return card && [...card.querySelectorAll('h3, .state, p')].map((part) => part.textContent);
@@ -180,7 +181,7 @@ def the_past_is_shown(browser):
     browser.until("return document.getElementById('updated').textContent.startsWith('as recorded until ')")
     browser.until("return document.querySelectorAll('#engine-rows tr').length >= 3")
     browser.run(SHOW_ALL)
-    # One of the first in the order of names: on a busy machine, the answer may leave out the last ones.
+    # One of the first engines in alphabetical order. On a busy machine, the answer may leave out the last ones.
     shown = browser.until(NUMBERS, "ended")
     assert number(shown["Completed requests"]) == metric("nv_trt_llm_requests_completed_total", model="ended"), shown
     axes = CARD + "return [...card.querySelectorAll('figure:not([hidden]) .axis')].map((axis) => axis.textContent)"
@@ -223,7 +224,7 @@ def a_keyboard_reaches_the_links(browser):
 
 
 def a_hidden_page_asks_nothing(browser):
-    # Every tab of a headless browser is visible, so this replaces what the script reads.
+    # Every tab of a headless browser counts as visible, so this replaces the property that the script reads.
     browser.run("Object.defineProperty(document, 'visibilityState', {get: () => 'hidden', configurable: true})")
     # A request may be under way. On a busy machine it may take long.
     asked = "return performance.getEntriesByType('resource').length"

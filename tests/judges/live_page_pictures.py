@@ -1,6 +1,6 @@
-"""Draws the page for people for the docs: light, dark and narrow.
+"""Draws the page for people for the documentation: light, dark and narrow.
 
-usage: live_page_pictures.py URL FOLDER [SECONDS]   waits so long for the charts, 90 s by default; needs pngquant
+usage: live_page_pictures.py URL FOLDER [SECONDS]   waits SECONDS for the charts, 90 by default; needs pngquant
 """
 
 import subprocess

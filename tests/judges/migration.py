@@ -1,10 +1,10 @@
-"""Checks the tables of docs/migration.md: old name | query with the same value here; and that each query of the table of formulas in
-docs/semantics.md has a value.
+"""Checks the tables of docs/migration.md, whose columns are an old name and a query that has the same value here. Also checks that each query
+in the table of formulas in docs/semantics.md has a value.
 
 usage: migration.py EXPORTER
-Each old name must be one of the exporter's compatible names, and all of Triton's core and of dcgm-exporter must be there. Then both sides are
-evaluated in a real Prometheus that scrapes an exporter with two engines and simulated GPUs: libnvml_standin.so must be beside EXPORTER.
-Exit code 1 if a value differs or is missing, 77 if Prometheus is not installed.
+Each old name must be one of the exporter's compatible names, and the tables must contain all names of Triton's core and of dcgm-exporter.
+Then both sides are evaluated in a real Prometheus that scrapes an exporter with two engines and simulated GPUs: libnvml_standin.so must be
+beside EXPORTER. Exit code 1 if a value differs or is missing, 77 if Prometheus is not installed.
 """
 import contextlib
 import json
@@ -26,12 +26,12 @@ DOCUMENT = ROOT / "docs/migration.md"
 GPU_STATE = ROOT / "tests/fixtures/busy_gpu.state"
 ROW = re.compile(r"^\| `((?:trtllm_|nv_inference_|DCGM_FI_)\w+)` \| (.+) \|$", re.M)
 SETS = "trtllm,triton-core,dcgm"
-# Two kinds of engines: one that drafts tokens, and one that publishes finish reasons to a socket.
+# Two kinds of engines: one uses speculative decoding, and one publishes finish reasons to a socket.
 SIMULATED = "sim:?rate=15&spec_draft_len=3&spec_acceptance=0.9"
-# Only a real trtllm-serve has these, with the reason. tests/judges/upstream.py compares the names.
+# Names that only a real trtllm-serve has, and the reason. tests/judges/upstream.py compares them.
 WITHOUT_VALUE = {"trtllm_request_error_total": "HTTP errors of the server"}
 
-# Formulas of families that no simulated engine has, by a word of their queries, with the reason.
+# Formulas that use families of no simulated engine, given by a word of their query, and the reason.
 FORMULAS_WITHOUT_VALUE = {
     "static_batch_efficiency_ratio": "static batches",
     "bench_": "a report of trtllm-bench",
@@ -65,7 +65,7 @@ def same(left, right, abs_tol):
 
 
 def compare(prometheus, table, types, at):
-    """Names compared, names without a value, and findings."""
+    """Returns the number of compared names, the number of names without a value, and findings."""
     compared, empty, findings = [], [], []
     for old, new in table:
         if new is None:
@@ -109,7 +109,7 @@ def main():
         running.enter_context(SimServe.publishing(ingest, "published"))
         prometheus = running.enter_context(Prometheus(work, scraping([target(ours.address)], "2s")))
         time.sleep(14)
-        compared, empty, findings = compare(prometheus, table, types, time.time() - 3)  # one moment for both sides
+        compared, empty, findings = compare(prometheus, table, types, time.time() - 3)  # both sides are evaluated at the same moment
         formulas = list(table_queries_of((ROOT / "docs/semantics.md").read_text()))
         for formula in formulas:
             known = [word for word in FORMULAS_WITHOUT_VALUE if word in formula]

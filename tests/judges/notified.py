@@ -1,4 +1,4 @@
-"""A real Alertmanager with deploy/prometheus/alertmanager.yml, and what its receivers are told."""
+"""Runs a real Alertmanager with deploy/prometheus/alertmanager.yml, and collects what its receivers get."""
 
 import http.server
 import json
@@ -15,7 +15,8 @@ RECEIVERS = ("pager", "ticket")
 
 
 class Notified:
-    """Starts the Alertmanager with shorter waits, and with this process as its pager and its tickets."""
+    """Starts the Alertmanager with shorter waiting times. This process is the receiver for the pager and for
+    tickets."""
 
     def __init__(self, folder):
         told = self.told = {receiver: {} for receiver in RECEIVERS}
@@ -49,7 +50,7 @@ class Notified:
         self.alerting = {"alerting": {"alertmanagers": [{"static_configs": [{"targets": [address]}]}]}}
 
     def findings(self, expected):
-        """expected: receiver -> alerts that it must be told."""
+        """`expected`: receiver -> alerts that it must receive."""
         for receiver, names in expected.items():
             for name in sorted(names - set(self.told[receiver])):
                 yield f"the {receiver} was not told of {name}; it was told of {sorted(self.told[receiver])}"

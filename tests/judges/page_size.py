@@ -1,7 +1,8 @@
-"""Prints what a page of the exporter costs: series, bytes and CPU time, for kinds of engines and numbers of GPUs.
+"""Prints the cost of a page of the exporter (series, bytes and CPU time) for kinds of engines and numbers of GPUs.
 
 usage: page_size.py EXPORTER      EXPORTER must be a release build, with libnvml_standin.so beside it (or NVML_STANDIN=PATH)
-The engines are simulated and busy, with drafts, reuse and transfers of the KV cache; the GPUs are stand-ins with all readings of an H100. docs/fleet.md has the table.
+The simulated engines are busy, with drafts, reuse and transfers of the KV cache. The GPUs are stand-ins with all readings of an H100.
+docs/fleet.md has the table.
 """
 
 import contextlib
@@ -27,15 +28,15 @@ BUSY = {
     **{f"gpm.{metric}": 50 for metric in (1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 20, 21, 60, 61)},
 }
 SIMULATED = "sim:?rate=10&prefix_share=1&prefix_tokens=500&spec_draft_len=3&spec_acceptance=0.9&disagg=1"
-# Seconds until all families are on the page, histograms of requests included.
+# Seconds until all families are on the page, including histograms of requests.
 WARM_UP = 12
 SCRAPES = 60
-# Longer than the interval of the polls, so that each scrape renders and compresses a new page, as with Prometheus.
+# Longer than the poll interval, so that each scrape builds and compresses a new page, as with Prometheus.
 PAUSE = 0.15
 
 
 def many_gpus(count):
-    """The state of the stand-in: healthy, busy H100s with its default readings and 18 NVLinks each."""
+    """The state of the stand-in: healthy, busy H100s with default readings and 18 NVLinks each."""
     return f"gpus={count}\n" + "".join(f"gpu.{index}.{key}={value}\n" for index in range(count) for key, value in BUSY.items())
 
 
@@ -67,7 +68,8 @@ def measure(program, sources, gpus, published):
         time.sleep(WARM_UP)
         url = f"{exporter.url}/metrics"
         page = fetch(url)
-        # Without a scrape, then with many: the difference is the cost of a scrape with gzip, as Prometheus asks for it.
+        # Measures without scrapes, then with many. The difference is the cost of scrapes with gzip, which Prometheus
+        # requests.
         began, idle = time.monotonic(), exporter.cpu_seconds()
         time.sleep(8)
         idle = (exporter.cpu_seconds() - idle) / (time.monotonic() - began)

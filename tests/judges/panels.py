@@ -7,7 +7,7 @@ import re
 
 from exporter import ROOT
 
-WINDOW = "10s"  # $__rate_interval with a scrape per second
+WINDOW = "10s"  # Grafana's $__rate_interval for one scrape per second
 
 
 def dashboards():
@@ -17,7 +17,7 @@ def dashboards():
 
 
 def concrete(expression, values=None):
-    """The query that Grafana sends. Without values, each variable is `All`, also where Grafana chooses one."""
+    """The query that Grafana sends. Without values, each variable is `All`, even if Grafana's default is one value."""
     expression = expression.replace("$__rate_interval", WINDOW)
     return re.sub(r"\$(\w+)", lambda found: (values or {}).get(found[1], ".*"), expression)
 

@@ -1,4 +1,4 @@
-"""A real Prometheus as a process, and queries to it or to another server with its API."""
+"""Runs a real Prometheus as a process, and queries it or another server with the same API."""
 
 import json
 import os
@@ -37,7 +37,8 @@ class Api:
 
 
 class Prometheus(Api):
-    """Runs in `folder` with this configuration, a dictionary or YAML. Writes its log to `folder`."""
+    """Runs Prometheus in `folder` with this configuration, which is a dictionary or YAML. Writes its log to
+    `folder`."""
 
     def __init__(self, folder, config, *arguments, program="prometheus", name="prometheus"):
         super().__init__(f"127.0.0.1:{free_port()}")

@@ -1,9 +1,10 @@
-"""A simulated engine gets more and more requests. When do the autoscalers' queries ask for a replica, and when do users notice?
+"""Compares two moments while a simulated engine gets more and more requests: when the autoscalers' queries ask for a replica, and when
+users notice.
 
 usage: ramp.py EXPORTER [SECONDS]     (600 seconds by default; needs prometheus, and target/tools/manifests of tests/deploy/kubernetes.sh)
 The engine is simulated in the exporter's process. Each request has exact times and is judged by objectives. A real Prometheus
-answers the queries of deploy/kubernetes/autoscaling/keda.yaml over the whole ramp. Exit code 1 if the saturation comes after the first
-one in a hundred requests that missed an objective, 77 if a tool is missing.
+answers the queries of deploy/kubernetes/autoscaling/keda.yaml over the whole ramp. Exit code 1 if the queries report saturation only
+after one in a hundred requests has missed an objective, 77 if a tool is missing.
 """
 import contextlib
 import json
@@ -19,7 +20,7 @@ from exporter import ROOT, Exporter
 from prometheus import Prometheus, scraping, target
 
 MANIFESTS = ROOT / "target/tools/manifests"
-FIRST, LAST = 2.0, 26.0  # requests per second at both ends; the engine serves about 19
+FIRST, LAST = 2.0, 26.0  # requests per second at the start and at the end; the engine serves about 19
 OBJECTIVES = "ttft=1s,tpot=60ms"
 STEP = 5
 

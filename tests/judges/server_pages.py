@@ -18,11 +18,11 @@ from fold import FIRST, LONG, PER_TOKEN, SHORT
 CACHED = "0 64 128 256 512 1024 2048 4096 8192"
 TIMES = {"time_to_first_token": FIRST, "time_per_output_token": PER_TOKEN, "e2e_request_latency": LONG, "request_queue_time": LONG,
          "request_prefill_time": SHORT, "request_decode_time": LONG, "request_inference_time": LONG}
-# The reason on the server's page, and here.
+# Finish reasons: the name on the server's page -> the name on the exporter's page.
 REASONS = {"stop": "stop", "length": "length", "cancelled": "cancelled", "timeout": "timeout", "content_filter": "other"}
 COMPLETE = "0.1 " + LONG.removesuffix(" 7680")
 SIDES = {"ctx": "context", "gen": "generation", "mme": "encoder"}
-# Each with its family here and the label, which is the side if there is none.
+# The orchestrator's families -> our family and its label. If the label is None, it is the side.
 OF_ORCHESTRATOR = {
     "stream_requests_total": ("requests_total", "mode=stream"),
     "nonstream_requests_total": ("requests_total", "mode=nonstream"),
@@ -42,12 +42,12 @@ OF_ORCHESTRATOR = {
 
 
 class Process:
-    """What one process has counted."""
+    """The counters and histograms of one process."""
 
     def __init__(self, prefix="", labels=()):
         self.prefix, self.labels = prefix, dict(labels)
         self.counters = collections.Counter()
-        # The bounds of each histogram, and its values.
+        # For each histogram: its bounds, and its values.
         self.observed = {}
 
     def histogram(self, name, bounds):
@@ -74,7 +74,7 @@ class Process:
 
 
 def some_time(rand, bounds):
-    """Some at a bound, and some above all of them."""
+    """A random time. Some are exactly at a bound, and some are above all of them."""
     return rand.choice((rand.random() / 4, 9 * rand.random(), float(rand.choice(bounds.split())), 9999.5))
 
 
@@ -98,7 +98,7 @@ class Server(Process):
                 self.counters["spec_decode_accepted_tokens_total", ("token_position", str(position))] += drafted // 2
             self.histogram("prompt_cached_tokens_per_request", CACHED).append(cached)
             for name, bounds in TIMES.items():
-                # One token has no time per token.
+                # A request with one token has no time per token.
                 seconds, values = some_time(rand, bounds), self.histogram(f"{name}_seconds", bounds)
                 if output > 1 or name != "time_per_output_token":
                     values.append(seconds)
@@ -131,14 +131,14 @@ class Orchestrator(Process):
             self.count("total_requests_total")
             self.count(f"{'stream' if streams else 'nonstream'}_requests_total")
             self.histogram("queue_latency_seconds", FIRST).append(some_time(rand, FIRST))
-            # Only some requests have images, and only the last side streams.
+            # Only some requests have images, and only the last side sends a stream.
             if all(self.send(rand, side, streams and side == "gen") for side in SIDES if side != "mme" or rand.random() < 0.3):
                 self.count("total_responses_total")
             else:
                 self.count(rand.choice(("http_exceptions_total", "internal_errors_total")))
 
     def send(self, rand, side, streams):
-        """Returns whether a worker served the request."""
+        """Returns true if a worker served the request."""
         first, reads, whole = (self.histogram(f"{side}_{name}_latency_seconds", bounds) for name, bounds in (
             ("first_token", FIRST), ("per_token", FIRST), ("complete", COMPLETE)))
         failed = rand.random() < 0.1
@@ -153,7 +153,7 @@ class Orchestrator(Process):
 
     @staticmethod
     def name_here(name, label):
-        """Name and labels on the exporter's page. `None` for the sum of two of its families."""
+        """Name and labels on the exporter's page. `None` if two of the exporter's families together have the number."""
         side, _, rest = name.partition("_")
         of_side = side in SIDES
         family = rest if of_side else name
@@ -173,7 +173,8 @@ def main():
     for replaced in (False, True, False):
         before = server.series()
         while True:
-            # The new server has counted less of everything: else nobody could tell its counts from those of the old one.
+            # All counts of the new server must be lower than those of the old one. Otherwise its restart could not be
+            # detected.
             now = kind() if replaced else server
             now.serve(rand, 5 if replaced else 60)
             if not replaced or all(value < before.get(series, 0) or not value for series, value in now.series().items()):

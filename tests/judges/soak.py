@@ -30,7 +30,8 @@ def sample(exporter):
 
 
 def flat(rows):
-    """What has grown from the third quarter to the last one. Memory may differ by 2 MB, a page by a few digits."""
+    """Values that have grown from the third quarter to the last one. Memory may grow by 2 MB, a page by a few
+    digits."""
     quarter = len(rows) // 4
     third, last = rows[2 * quarter : 3 * quarter], rows[3 * quarter :]
     limits = {"resident_kb": 2048, "threads": 2, "descriptors": 8, "page_bytes": 1024}

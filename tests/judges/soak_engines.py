@@ -1,4 +1,5 @@
-"""The engines of the soak: simulated ones that iterate at a fixed rate, restart now and then, and say what they sent."""
+"""The engines of the soak test: simulated ones that iterate at a fixed rate, restart now and then, and report what
+they sent."""
 
 import threading
 import time
@@ -7,12 +8,13 @@ from exporter import until
 from free_port import free_port
 from sim_serve import SimServe
 
-# One answer at a time, and iterations of one length.
+# The options keep the load steady: all iterations have the same length.
 ENGINE = "sim:?iter_base_ms={milliseconds}&ctx_token_us=0&gen_request_us=0&jitter=0&rate={rate}&output_mean=10&in_flight=8"
 
 
 class Engine(threading.Thread):
-    """With a path, a publisher to that socket, which reports requests as entries or as rows. Without one, a trtllm-serve."""
+    """With a path, a publisher to that socket that reports requests as entries or as rows. Without a path, a
+    trtllm-serve."""
 
     def __init__(self, name, options, path=None, with_rows=False):
         super().__init__(daemon=True)
@@ -20,16 +22,17 @@ class Engine(threading.Thread):
         self.engine = ENGINE.format(milliseconds=1000 / options.rate, rate=options.rate / 20)
         self.port = 0 if path else free_port()
         self.source = f"socket:{path}" if path else f"trtllm-serve:http://127.0.0.1:{self.port}"
-        # The ring is larger than what a poll of a slow machine collects.
+        # The ring holds more records than one poll collects on a slow machine.
         self.arguments = ["--release=1.1", "--ring=100000", f"--model={name}"] + [f"--socket={path}"] * bool(path)
-        # The series that counts each finished request. A row has no times.
+        # The series that counts each finished request. Requests with rows only have no times, so another series counts
+        # them.
         self.request_count = "nv_trt_llm_e2e_request_latency_seconds_count"
         if with_rows:
             self.engine += "&request_stats=1"
             self.arguments.append("--no-perf-metrics")
             self.request_count = "nv_llm_output_token_len_count"
         self.stop = threading.Event()
-        # Of all processes that have ended, and of all that have been read.
+        # Number of processes that have ended, and the totals of all processes that have been read.
         self.restarts = self.sent = self.requests = 0
         self.before = (0, 0)
 
@@ -47,7 +50,8 @@ class Engine(threading.Thread):
                     # Answers until the exporter has read everything.
                     time.sleep(2)
                     return
-            # The exporter reads the last lines of a connection before the first ones of the next only by time.
+            # Only time ensures that the exporter reads the last lines of a connection before the first lines of the
+            # next one.
             time.sleep(1)
             self.restarts += 1
 

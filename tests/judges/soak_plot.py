@@ -17,7 +17,7 @@ CURVES = [
 
 def curve(rows, column, title, unit, top):
     times, values = [float(row["seconds"]) for row in rows], [float(row[column]) / unit for row in rows]
-    # From 0, so that the noise of a flat curve looks small.
+    # The axis starts at 0, so that the noise of a flat curve looks small.
     highest, end = max(values) * 1.1 or 1, times[-1] or 1
     step = max(1, len(rows) // 2000)
     points = " ".join(

@@ -1,4 +1,4 @@
-"""The scrapers of the soak: threads that read the page in one format each, and check that it is complete."""
+"""The scrapers of the soak test: threads that each read the page in one format, and check that it is complete."""
 
 import gzip
 import http.client
@@ -7,7 +7,7 @@ import threading
 from exporter import PROTOBUF
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
-# Accept, Accept-Encoding. The first one is also that of the checks.
+# Accept and Accept-Encoding of each scraper. The checks at the end use the first one too.
 FORMATS = [
     ("text/plain", "identity"),
     ("text/plain", "gzip"),
@@ -19,7 +19,7 @@ FORMATS = [
 
 
 def scrape(address, form, connection=None):
-    """Returns the content type and the body, decompressed if the standard library can."""
+    """Returns the content type and the body. The body is decompressed if the standard library can do it."""
     connection = connection or http.client.HTTPConnection(address, timeout=30)
     connection.request("GET", "/metrics", headers={"Accept": form[0], "Accept-Encoding": form[1]})
     response = connection.getresponse()
@@ -32,7 +32,7 @@ def scrape(address, form, connection=None):
 
 
 class Scraper(threading.Thread):
-    """Half of the scrapers keep their connection, the others open one for each scrape."""
+    """Half of the scrapers keep their connection. The others open a new one for each scrape."""
 
     kept = 0
 

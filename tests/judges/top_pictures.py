@@ -43,7 +43,7 @@ PALETTE = {"foreground": "#24292f", "background": "#ffffff"} if LIGHT else {"for
 
 
 def color(index):
-    """Of xterm's 256 colours, the cube and the greys."""
+    """The colour cube and the greys of xterm's 256 colours."""
     if index >= 232:
         return "#" + f"{8 + 10 * (index - 232):02x}" * 3
     level = lambda step: 55 + 40 * step if step else 0
@@ -52,7 +52,7 @@ def color(index):
 
 
 def page(text):
-    """The pane as HTML: each character in a cell of its own, because not all glyphs of a font have the same width."""
+    """The pane as HTML. Each character has its own cell, because not all glyphs of a font have the same width."""
     rows = []
     foreground, bold, underlined, reversed_ = None, False, False, False
     for line in text.split("\n"):

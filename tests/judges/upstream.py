@@ -29,7 +29,7 @@ LABELS = {"model_name": "invented", "engine_type": "pytorch"}
 
 
 def load_upstream(source):
-    """Upstream's modules as they are, without the rest of their package, which needs a GPU."""
+    """Upstream's unchanged modules, without the rest of their package, which needs a GPU."""
     metrics = source / "tensorrt_llm/metrics"
     sys.modules["upstream"] = types.ModuleType("upstream")
     sys.modules["upstream"].__path__ = [str(metrics if metrics.exists() else source)]
@@ -37,7 +37,7 @@ def load_upstream(source):
 
 
 class Upstream:
-    """Upstream's collector, with a registry of its own."""
+    """Upstream's collector, with its own registry."""
 
     def __init__(self, modules):
         collector, self.perf_utils = modules
@@ -77,8 +77,8 @@ class Exporter(exporter.Exporter):
         self.socket.sendall("".join(json.dumps(item) + "\n" for item in items).encode())
 
     def samples(self):
-        """The page after all that was sent. An invalid line marks the end. The exporter counts it before it publishes the
-        lines before it, so a second one follows."""
+        """The page after everything that was sent. An invalid line marks the end. The exporter counts that line
+        before it publishes the previous lines, so a second invalid line follows."""
         for _ in range(2):
             self.socket.sendall(b"end\n")
             self.ends += 1
@@ -89,7 +89,7 @@ class Exporter(exporter.Exporter):
 
 
 def samples(page):
-    """(family, series) -> value. Left out: labels that all series have, and histograms without an observation."""
+    """(family, series) -> value. Leaves out labels that all series have, and histograms without an observation."""
     found = {}
     for family in text_string_to_metric_families(page):
         name = family.name + "_total" * (family.type == "counter")
@@ -99,7 +99,7 @@ def samples(page):
         for sample in family.samples:
             labels = {key: value for key, value in sorted(sample.labels.items()) if key not in LABELS}
             if "le" in labels:
-                labels["le"] = float(labels["le"])  # 64 and 64.0 are the same to Prometheus 3
+                labels["le"] = float(labels["le"])  # Prometheus 3 treats 64 and 64.0 as the same
             if not sample.name.endswith("_created"):
                 found[name, f"{family.type} {sample.name}{labels or ''}"] = sample.value
     return found
@@ -109,8 +109,9 @@ def same(a, b):
     return a is not None and b is not None and abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
-# Where upstream is wrong or reports less: families, test of a point, reason. A point is a series that differs: its values, also
-# that of upstream's collector for the corrected records; the kind; the last records; and whether the engine is idle.
+# Cases in which upstream is wrong or reports less: families, test of a point, reason. A point is a series that differs. It has
+# the values of the exporter, of upstream's collector, and of upstream's collector for the corrected records; the kind; the last
+# records; and whether the engine is idle.
 ARGUED = [
     (r"(request_success|prompt_tokens|generation_tokens|prompt_cached_tokens)_total", lambda p: p.ours is None,
      "only the server knows it: neither /metrics nor /perf_metrics contains it"),
@@ -134,7 +135,7 @@ ARGUED = [
 
 
 def compare(kind, options, modules, directory, differences, reasons):
-    """Returns the number of equal, argued and all points."""
+    """Returns the number of equal points, of points with a reason, and of all points."""
     count = collections.Counter()
     upstream, judge, ours = Upstream(modules), Upstream(modules), Exporter(options.binary, directory)
     steps = records.KINDS[kind](random.Random(f"{options.seed} {kind}"), options.records)

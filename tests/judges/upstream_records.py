@@ -11,7 +11,7 @@ from pathlib import Path
 CPP, PYTORCH = "metrics_trt_v1.0.0rc4.json", "metrics_record_SHAPE_2026H2.json"
 VIEWS = ("kvCacheIterationStats", "requestStats")
 CUMULATIVE = ("reusedBlocks", "missedBlocks")
-# `requests` are entries of /perf_metrics.
+# `requests` has entries of /perf_metrics.
 Step = namedtuple("Step", ["records", "corrected", "requests"], defaults=[[]])
 
 
@@ -53,7 +53,8 @@ class Engine:
         record |= {
             "iter": self.iter, "numNewActiveRequests": new, "numActiveRequests": self.active,
             "numQueuedRequests": rand.choice((0, 0, 3)), "maxNumActiveRequests": 64,
-            # PyTorch reports the requests that this batch has completed, the C++ executor those of the previous pass.
+            # PyTorch reports the requests that this batch completed. The C++ executor reports those of the previous
+            # pass.
             "numCompletedRequests": self.ended if cpp else ended,
             "iterLatencyMS": 0.0 if self.flushed else 4 + 20 * rand.random(), "gpuMemUsage": record["gpuMemUsage"] * self.scale}
         record["inflightBatchingStats"] |= {
@@ -68,7 +69,7 @@ class Engine:
             self.sequence += 1
             record |= {"statsSequence": self.sequence, "statsDroppedFrames": 0}
         self.active, self.ended, self.flushed = self.active - ended, ended, False
-        self.iter += not self.active and not cpp  # PyTorch numbers a pass without a batch, which has no record
+        self.iter += not self.active and not cpp  # PyTorch also numbers a pass without a batch, but writes no record for it
         return record
 
     def flush(self, last):
@@ -80,11 +81,12 @@ class Engine:
 
 
 class Correction:
-    """Removes what the records of one engine report twice. Counts start at 0 if the engine ran before the exporter."""
+    """Removes values that an engine's records report twice. If the engine ran before the exporter, its counts are
+    shifted to start at 0."""
 
     def __init__(self, before=None):
         self.iter, self.counted = None, 0
-        self.offset = before or {}  # counts of earlier engines, or minus the first count of this one
+        self.offset = before or {}  # counts of earlier engines, or the negative first count of this one
 
     def apply(self, record):
         completed = record.get("numCompletedRequests", 0)
@@ -96,14 +98,14 @@ class Correction:
 
 
 def added(rows):
-    """The sums of all numbers; of all else the first."""
+    """Adds up all numbers. For other values, the first one is used."""
     return {key: added([row[key] for row in rows]) if isinstance(value, dict)
             else sum(row[key] for row in rows) if isinstance(value, (int, float)) else value
             for key, value in rows[0].items()}
 
 
 def plain(rand, count, decorate=lambda rand, record, number: None, **traits):
-    """Records of one engine. `decorate` adds what the kind is about."""
+    """Records of one engine. `decorate` adds the values that are special to the kind."""
     engine, correction = Engine(rand, **traits), Correction()
     for number in range(count):
         record = engine.record()
@@ -144,7 +146,7 @@ def fixed_batches(rand, count):
         for record in step.records:
             batch = record["inflightBatchingStats"] | {"emptyGenSlots": 2}
             record |= {"staticBatchingStats": batch, "inflightBatchingStats": None}
-        yield step  # the corrected record has the batch where upstream reads it
+        yield step  # in the corrected record, the batch is where upstream reads it
 
 
 def disaggregated(rand, record, number):
@@ -164,7 +166,7 @@ def restarts(rand, count):
 
 
 def attention_dp(rand, count):
-    """Rows of 4 ranks. The batch is the rank's own. All other values repeat rank 0 or are 0."""
+    """Rows of 4 ranks. The batch is the rank's own. All other values are copies of rank 0, or 0."""
     engine, correction = Engine(rand), Correction()
     none = dict.fromkeys(("numQueuedRequests", "numCompletedRequests", "numNewActiveRequests"), 0)
     for _ in range(count // 4):
@@ -177,7 +179,7 @@ def attention_dp(rand, count):
 
 
 def all_ranks(rand, count):
-    """Rows of 4 ranks with the rank's own values (TLLM_METRICS_ALL_RANKS)."""
+    """Rows of 4 ranks with each rank's own values (TLLM_METRICS_ALL_RANKS)."""
     engines = [Engine(rand, without=VIEWS + ("attentionDpRank",)) for _ in range(4)]
     corrections = [Correction() for _ in range(4)]
     for number in range(count // 4):
@@ -191,7 +193,8 @@ def all_ranks(rand, count):
 
 
 def perf_metrics(rand, count):
-    """Finished requests. A time of 0 is unknown. Times may be equal, or decrease between the clocks of two hosts."""
+    """Finished requests. A time of 0 means unknown. Times may be equal, or decrease from one host's clock to the
+    other's."""
     for number, step in enumerate(plain(rand, count)):
         times = [1000.0 + number]
         for _ in range(3):

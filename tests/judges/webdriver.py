@@ -9,7 +9,7 @@ import urllib.request
 
 class Browser:
     def __init__(self, width=1280, height=900, dark=False):
-        # It takes a free port for IPv4, which can be in use for IPv6. Then it ends.
+        # ChromeDriver chooses a port that is free for IPv4. If the port is in use for IPv6, it ends.
         for _ in range(10):
             self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
             started = next((line for line in self.driver.stdout if "started successfully on port" in line), None)
@@ -44,11 +44,11 @@ class Browser:
         self.post("/url", url=url)
 
     def run(self, script, *arguments):
-        """The value that the script returns."""
+        """The return value of the script."""
         return self.post("/execute/sync", script=script, args=list(arguments))
 
     def run_async(self, script):
-        """The value that the script passes to its callback, arguments[0]."""
+        """The value that the script passes to its callback, which is arguments[0]."""
         return self.post("/execute/async", script=script, args=[])
 
     def log(self):

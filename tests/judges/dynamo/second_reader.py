@@ -1,5 +1,5 @@
-"""Runs a module whose LLM is also read by the exporter's Python package: what docs/kubernetes.md warns about if the server
-reads its statistics itself, and recommends if it does not."""
+"""Runs a module whose LLM is also read by the exporter's Python package. docs/kubernetes.md warns about this if the
+server reads its statistics itself, and recommends it if the server does not."""
 import os
 import runpy
 import sys

@@ -6,7 +6,7 @@ import types
 
 
 class Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Each submodule of `package` has the attributes that `attribute` returns for their names."""
+    """A finder for imports. Each submodule of `package` has the attributes that `attribute` returns for their names."""
 
     def __init__(self, package, attribute):
         self._prefix, self._attribute = package + ".", attribute

@@ -1,12 +1,12 @@
-"""Stands in for PyTorch, which Dynamo's worker imports and a text model without a GPU does not call.
+"""Replaces PyTorch. Dynamo's worker imports it, but does not call it for a text model without a GPU.
 
-Each attribute is an empty class, and each submodule is a module of them.
+Each attribute is an empty class, and each submodule contains such classes.
 """
 import submodules
 
 
 class _Empty(type):
-    """A class whose attributes are empty classes: torch.nn.Module."""
+    """A class whose attributes are empty classes, such as torch.nn.Module."""
 
     def __getattr__(cls, name):
         return _attribute(name)
