@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "$*" >&2; exit 1; }
-# In a folder of its own: another build must not have compiled the C++ code before.
+# Uses its own folder, because another build there may have compiled the C++ code before.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/without-cpp
 CXX=/bin/false cargo build --quiet --locked --no-default-features --bin trtllm-exporter
 CXX=/bin/false cargo clippy --quiet --locked --no-default-features --all-targets -- -D warnings

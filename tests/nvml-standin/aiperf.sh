@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that AIPerf's GPU collector (aiperf 0.13.0) reads every field that it knows, in its unit, from the `dcgm` metrics
+# Checks that AIPerf's GPU collector (aiperf 0.13.0) reads every field that it knows, in its own unit, from the `dcgm` metrics
 # of the daemon with the stand-in NVML.
 # Usage: tests/nvml-standin/aiperf.sh   (needs cargo, and python3 with PyPI or PYTHON with aiperf and its imports)
 set -euo pipefail
@@ -13,7 +13,7 @@ python=${PYTHON:-}
 if [ -z "$python" ]; then
     python3 -m venv "$work/venv"
     pip=("$work/venv/bin/pip" install --quiet --disable-pip-version-check)
-    # Only the imports of the collector; AIPerf as a whole also depends on data sets and plotting.
+    # Installs only the imports of the collector, because AIPerf as a whole also needs data sets and plotting.
     "${pip[@]}" --no-deps aiperf==0.13.0
     "${pip[@]}" 'prometheus_client~=0.23.1' aiohttp 'pyzmq~=26.4' aiofiles pydantic pydantic-settings orjson rich psutil \
         numpy ruamel.yaml PyYAML jinja2 cyclopts setproctitle msgspec
@@ -34,5 +34,5 @@ target/debug/trtllm-exporter --source "socket:$work/ingest.sock" --gpu.library "
     2>"$work/log" &
 daemon=$!
 for _ in $(seq 300); do [ -s "$work/port" ] && break; sleep 0.1; done
-sleep 3 # Two polls, because some values are computed between polls.
+sleep 3 # two polls, because some values are computed between polls
 "$python" tests/judges/aiperf_fields.py "http://$(head -n 1 "$work/port")/metrics"

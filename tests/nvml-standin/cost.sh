@@ -28,7 +28,7 @@ ticks() { sed 's/.*) //' "/proc/$daemon/stat" | awk '{ print $12 + $13 }'; }
 resident() { awk '/^VmRSS/ { print $2 }' "/proc/$daemon/status"; }
 series() { curl -s "$url" | grep -vc '^#'; }
 
-# Runs the phase NAME with one scrape per second. Sets cpu, p50, p99 and rss.
+# Runs the phase NAME with one scrape per second. Sets the variables cpu, p50, p99 and rss.
 phase() {
     local began
     began=$(ticks)
@@ -59,7 +59,7 @@ up=$(curl -s "$url" | grep -c '^nv_gpu_up{.*} 1$')
 phase 'one hung, one lost'
 limit 'resident memory in KiB' "$rss" 12288
 limit 'CPU in % of a core' "$cpu" 0.5
-# A failing GPU may not slow scrapes down. Twice the time plus a millisecond allows for noise.
+# A failing GPU must not slow scrapes down. Twice the time plus one millisecond allows for noise.
 limit 'scrape p50 in ms' "$p50" "$(awk -v healthy="$healthy" 'BEGIN { print 2 * healthy + 1 }')"
 set_state ''
 for _ in $(seq 450); do [ "$(curl -s "$url" | grep -c '^nv_gpu_up{.*} 1$')" = 8 ] && break; sleep 0.1; done

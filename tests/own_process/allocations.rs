@@ -1,4 +1,5 @@
-//! Memory allocations of a scrape. Text is written without an allocation per sample, and the page is built with few.
+//! Memory allocations of a scrape. Text is written without an allocation per sample, and building the page takes few
+//! allocations.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use trtllm_page::metrics::page::Page;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_page::state::State;
 
-/// `engines` engines that have absorbed a recorded session, and a builder that has already built one page.
+/// Engines that have absorbed a recorded session, and a builder that has already built one page.
 fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
     let name = |index| EngineName {
         model: format!("model-{index}"),
@@ -44,7 +45,7 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
     (state, builder, http)
 }
 
-/// Allocations of folding further iterations of an engine with this many ranks.
+/// Allocations for folding further iterations of an engine with this many ranks.
 fn fold_cost(ranks: i64) -> u64 {
     let now = Instant::now();
     let mut engine = EngineFold::new(Duration::from_secs(15));
@@ -61,7 +62,7 @@ fn fold_cost(ranks: i64) -> u64 {
             }
         }
     };
-    // Until the ring of the last iterations' times is full, it grows.
+    // The ring with the times of the last iterations grows until it is full.
     absorb(1..5000);
     measure(|| absorb(5000..6000)).count_total
 }
@@ -71,7 +72,7 @@ fn a_fold_allocates_nothing_whatever_the_number_of_ranks() {
     assert_eq!([1, 2, 8, 100].map(fold_cost), [0; 4]);
 }
 
-/// Allocations that building the page takes, and the number of its samples.
+/// Number of allocations for building the page, and the number of its samples.
 fn cost(engines: usize, selection: Selection) -> (u64, u64) {
     let (state, builder, http) = warm(engines);
     let allocations = measure(|| drop(builder.page(&state, &http, selection))).count_total;
@@ -107,11 +108,11 @@ fn an_engine_adds_five_samples_per_allocation() {
     let ((one, few), (ten, many)) = (cost(1, engines), cost(10, engines));
     println!("pages of {few} and {many} samples take {one} and {ten} allocations");
     assert!(many - few > 3000, "{few}, {many}");
-    // Labels are made once, not for each page; a histogram is copied as a whole.
+    // Labels are created once, not for each page. A histogram is copied as a whole.
     assert!((ten - one) * 5 < many - few, "{one} allocations for {few} samples, {ten} for {many}");
 }
 
-/// prometheus-client copies each label of each own series twice. A source has 15 to 17 own series.
+/// prometheus-client copies each label of each of the exporter's own series twice. A source has 15 to 17 such series.
 #[test]
 fn own_metrics_take_at_most_25_allocations_per_series() {
     let own = Selection::of(&[Group::Exporter]);

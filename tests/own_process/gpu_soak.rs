@@ -18,13 +18,13 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const CALL_DEADLINE: Duration = Duration::from_millis(500);
 /// Largest age of a value at the end of its poll. A poll takes time, more on a busy machine.
 const MAX_VALUE_AGE: Duration = Duration::from_secs(2);
-/// Longest time until a state must follow a change of a GPU or the driver. Includes pauses of an overloaded machine that
-/// exceed the call deadline.
+/// Longest time from a change of a GPU or the driver until its state follows. Includes pauses of an overloaded machine
+/// that exceed the call deadline.
 const MAX_REACTION: Duration = Duration::from_secs(8);
 /// Control files older than this are dropped; no inventory is received so late.
 const HISTORY: Duration = Duration::from_secs(30);
 
-/// What the control file makes of one GPU.
+/// The condition that the control file gives one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Healthy,
@@ -42,7 +42,7 @@ struct Content {
     since_us: i64,
     /// No value of an earlier content can be read after this moment; `i64::MAX` until the file is written.
     written_us: i64,
-    /// Determines every number in the file.
+    /// Determines every number in the file, like a seed.
     step: u64,
     driver: bool,
     conditions: [Condition; GPUS as usize],
@@ -117,7 +117,7 @@ fn now_us() -> i64 {
 #[derive(Default)]
 struct Checker {
     contents: VecDeque<Content>,
-    /// When each GPU's state last agreed with its condition.
+    /// When the state of each GPU last agreed with its condition.
     agreed: [Option<Instant>; GPUS as usize],
     energy: [f64; GPUS as usize],
     inventories: u64,
@@ -262,7 +262,7 @@ fn no_inventory_is_wrong_and_no_resource_grows_while_gpus_fail_at_random() {
     let sink = Arc::clone(&checker);
     let handle = gpu::start(config, move |inventory| sink.lock().unwrap().check(&inventory)).unwrap();
 
-    // Only now: building the library may have waited for another run of Cargo.
+    // Started only now, because building the library may have waited for another run of Cargo.
     let began = Instant::now();
     let (mut dice, mut sizes, mut events) = (Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), Vec::new(), 0_u64);
     while began.elapsed() < Duration::from_secs(seconds) {
@@ -288,7 +288,7 @@ fn no_inventory_is_wrong_and_no_resource_grows_while_gpus_fail_at_random() {
             }
             _ => {}
         }
-        // Recorded before it is written, because a reader may be faster than this thread.
+        // Recorded before the file is written, because a reader may be faster than this thread.
         checker.lock().unwrap().record(&content);
         standin.set(&content.text());
         checker.lock().unwrap().written();
@@ -318,10 +318,10 @@ fn no_inventory_is_wrong_and_no_resource_grows_while_gpus_fail_at_random() {
     );
     assert!(checker.wrong.is_empty(), "{:#?}", checker.wrong);
     assert!(checker.samples > 1000, "{} samples", checker.samples);
-    // The allocator's arenas of short-lived threads settle late, hence the margin. It still shows a leak in every poll; a
-    // leak in one poll of a hundred shows in a run of minutes.
+    // The allocator's arenas of short-lived threads settle late, so there is a margin. A leak in every poll still
+    // exceeds it. A leak in one of a hundred polls exceeds it in a run of some minutes.
     assert!(late.0 <= early.0 + 4096, "resident memory grew from {} to {} KiB", early.0, late.0);
-    // One worker per GPU, and the threads of the supervisor and of this test.
+    // There is one worker per GPU, and the threads of the supervisor and of this test.
     assert!(late.1 <= early.1.max(GPUS as usize + 8), "threads grew from {} to {}", early.1, late.1);
     assert!(late.2 <= early.2 + 4, "descriptors grew from {} to {}", early.2, late.2);
 }

@@ -1,4 +1,5 @@
-//! What is read of files, kept for the API and written as its answers is bounded, too. The allocations are counted, as in `peers`.
+//! Bounds the memory of data that is read from files, kept for the API, and written into its answers. Allocations are
+//! counted, as in `peers`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -46,9 +47,9 @@ fn what_is_kept_of_a_servers_page_has_a_limit() {
     }
 }
 
-/// Reads a file to its end at full speed, as a driver does. Returns what was allocated, and the number of items.
+/// Reads a file to its end at full speed, as a driver does. Returns the allocations and the number of items.
 fn replay(path: &Path) -> (AllocationInfo, usize) {
-    // Replays need a runtime that can move its other tasks.
+    // A replay needs a multi-threaded runtime, which can move other tasks to another thread.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let opened = runtime.block_on(Replay::open(path.to_owned(), None, Pace::Recorded(f64::INFINITY))).unwrap();
     let (mut source, mut batch, mut items) = (Source::Replay(Box::new(opened)), Batch::default(), 0);
@@ -67,7 +68,7 @@ fn replay(path: &Path) -> (AllocationInfo, usize) {
 #[test]
 fn a_replay_takes_the_memory_of_its_longest_line_and_not_that_of_its_file() {
     let _alone = super::alone();
-    // The longest line, and an item with as many request rows as are kept, while their vector grows.
+    // The longest line, and one item with the maximum number of request rows, while its vector grows.
     const LIMIT: usize = file_text::MAX + (16 << 20);
     let folder = tempfile::tempdir().unwrap();
     let (lines, recorded) = (folder.path().join("lines"), folder.path().join("recorded"));
@@ -116,7 +117,7 @@ fn a_record_that_is_kept_for_the_api_takes_a_few_kilobytes_whatever_is_in_it() {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let slot = &state.slots()[0];
         let kept = measure(|| {
-            // One after the other, as they arrive.
+            // Records are kept one after the other, as they arrive.
             for _ in 0..2 * RECENT_RECORDS {
                 slot.keep_records(vec![Box::new(record.clone())]);
             }
@@ -153,7 +154,7 @@ fn an_answer_takes_little_more_than_its_text() {
     }
 }
 
-/// One small allocation at the end of an arena keeps all freed memory before it.
+/// A small allocation at the end of an arena prevents the release of all freed memory before it.
 #[test]
 fn memory_that_was_freed_before_an_allocation_that_stays_is_given_back_as_the_process_grows() {
     let _alone = super::alone();
@@ -169,7 +170,7 @@ fn memory_that_was_freed_before_an_allocation_that_stays_is_given_back_as_the_pr
     drop(many);
     assert!(resident() > before + (24 << 20), "the allocator gives it back by itself");
     assert!(trimming.tick(), "the process has grown");
-    // Other tests of this process take memory meanwhile.
+    // Other tests of this process may allocate memory at the same time.
     assert!(resident() < before + (12 << 20), "{} bytes more than before", resident() - before);
     drop(stays);
 }

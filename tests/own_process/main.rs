@@ -1,10 +1,10 @@
-//! Tests that measure the process in which they run: allocations, threads, file descriptors and memory. Other tests would
-//! change these numbers, so they have a binary of their own.
-// A test fails by a panic.
+//! Tests that measure their own process: allocations, threads, file descriptors and memory. Other tests would change
+//! these numbers, so these tests have their own binary.
+// A failed test panics.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod allocations;
-#[allow(dead_code)] // the tests of GPU monitoring need more of it
+#[allow(dead_code)] // the tests of GPU monitoring use the rest of it
 #[path = "../it/support/built.rs"]
 mod built;
 mod gpu_soak;
@@ -14,7 +14,7 @@ mod peers;
 #[allow(dead_code, reason = "the other tests use the rest")]
 mod standin;
 
-/// Tests that measure the memory of the whole process, or take much of it, run one after the other.
+/// Tests that measure the memory of the whole process, or use much of it, run one at a time.
 static MEMORY: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn alone() -> std::sync::MutexGuard<'static, ()> {

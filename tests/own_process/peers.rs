@@ -1,4 +1,5 @@
-//! What a peer makes the process keep is never more than what it was charged for. The allocations are counted, not estimated.
+//! Data that a peer makes the process keep never takes more memory than the peer is charged for. Allocations are
+//! counted, not estimated.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -15,7 +16,7 @@ use trtllm_sources::trtllm_json::{ArrayPosition, PublisherLine, StatisticsArray,
 use trtllm_sources::trtllm_serve::{Extras, TrtllmServe};
 use trtllm_sources::{Batch, Source};
 
-/// The allocator rounds up, and a vector may have room for twice its elements: the weight counts the room, not the rounding.
+/// The allocator rounds sizes up. Unused capacity of vectors is part of the weight, but the rounding is not.
 const ROUNDING: usize = 4096;
 
 pub(super) fn many(element: &str, count: usize) -> String {
@@ -58,7 +59,7 @@ fn an_item_weighs_at_least_what_it_takes() {
             let mut position = ArrayPosition::default();
             while !position.is_complete() {
                 kind.parse_part(text.as_bytes(), &mut position, &mut batch).unwrap();
-                // As if they were folded: a batch that has enough takes no more.
+                // As in the driver, a full batch takes no more items.
                 if !batch.has_room() {
                     break;
                 }
@@ -88,25 +89,25 @@ fn a_line_weighs_at_least_what_it_takes() {
     }
 }
 
-/// A runtime whose tasks run on this thread, so that their allocations are counted.
+/// A runtime whose tasks run on the current thread, so that their allocations are counted.
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Publishers send what they can to a socket from which nobody takes the lines.
+/// Publishers send as much as they can to a socket, and nobody takes the lines.
 #[test]
 fn lines_that_wait_are_bounded_whatever_their_length() {
     let _alone = super::alone();
     const CONNECTIONS: usize = 24;
     const MOST: usize = 2 << 20;
-    // Of all sockets, what each connection may read without asking, with the buffer of its reader, and one buffer that grows while its
-    // old copy is still there.
+    // The sum of: the shared budget of all sockets; for each connection, the unreserved memory and the buffer of its
+    // reader; and one buffer that grows while its old copy still exists.
     const LIMIT: usize = (4 << 20) + CONNECTIONS * (80 << 10) + (1 << 20);
     for length in [2, 200, 20_000, 40_000, 900_000] {
         let runtime = runtime();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        // Shared, so that no other thread frees what this one has allocated.
+        // The text is shared, so that no other thread frees memory that this thread allocated.
         let line: Arc<str> = format!("{{\"iter\":1,\"unknown\":\"{}\"}}\n", "x".repeat(length)).into();
         let mut ingest = None;
         let allocated = measure(|| {
@@ -120,7 +121,7 @@ fn lines_that_wait_are_bounded_whatever_their_length() {
                             let mut stream = UnixStream::connect(path).unwrap();
                             stream.set_write_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
                             let mut sent = 0;
-                            // Ends when the socket is full, so that the budget is used up.
+                            // The loop ends when the socket is full; the budget is then used up.
                             while sent < MOST && stream.write_all(line.as_bytes()).is_ok() {
                                 sent += line.len();
                             }
@@ -147,7 +148,8 @@ fn lines_that_wait_are_bounded_whatever_their_length() {
     }
 }
 
-/// A server whose answers are `body`, for each request. With `missing` bytes, it announces more and closes the connection.
+/// A server that answers each request with `body`. If `missing` is not 0, it announces that many more bytes and closes
+/// the connection.
 fn serve(body: Vec<u8>, missing: usize) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -173,13 +175,13 @@ fn serve(body: Vec<u8>, missing: usize) -> u16 {
 #[test]
 fn a_long_answer_takes_the_memory_of_a_part_of_it_and_frees_that_when_it_is_parsed() {
     let _alone = super::alone();
-    // A part, a batch of items, the buffers of the connection.
+    // A part of the answer, a batch of items, and the buffers of the connection.
     const LIMIT: usize = 2 << 20;
     let text = |length| format!("{{\"iter\":7,\"unknown\":\"{}\"}}", "x".repeat(length));
     let (text, long_text) = (text(2000), text(1_000_000));
     let elements = ["{}", "{\"iter\":7}", &text, &long_text];
     for (element, missing) in elements.into_iter().flat_map(|element| [(element, 0), (element, 9)]) {
-        // An element takes memory for as long as it may be.
+        // A long element needs as much memory as the longest element may have.
         let limit = LIMIT + if element.len() > 100_000 { 4 << 20 } else { 0 };
         let sent = (7 << 20) / (element.len() + 1);
         let port = serve(format!("[{}]", many(element, sent)).into_bytes(), missing);
@@ -194,7 +196,7 @@ fn a_long_answer_takes_the_memory_of_a_part_of_it_and_frees_that_when_it_is_pars
                 let (mut batch, mut items) = (Batch::default(), 0);
                 loop {
                     let polled = opened.poll(&mut batch).await;
-                    // As the driver does.
+                    // The driver does the same.
                     while polled.is_err() && opened.take_partial(&mut batch) {
                         items += batch.drain().count();
                     }
@@ -212,7 +214,7 @@ fn a_long_answer_takes_the_memory_of_a_part_of_it_and_frees_that_when_it_is_pars
         let peak = usize::try_from(allocated.bytes_max).unwrap();
         println!("an answer of {}…: {peak} bytes at most, {} kept", &element[..2], allocated.bytes_current);
         assert!(peak <= limit, "{peak} bytes for {element:.20}");
-        // The buffer for the next answer, the connection, and the room for items.
+        // What may remain: the buffer for the next answer, the connection, and the capacity for items.
         assert!(allocated.bytes_current < 1 << 20, "{} bytes are kept", allocated.bytes_current);
         drop((source, runtime));
     }

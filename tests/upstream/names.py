@@ -1,4 +1,5 @@
-"""What a file of TensorRT-LLM names: routes, metric families, keys of JSON, options and values. A reader yields (name, line)."""
+"""Finds names in a file of TensorRT-LLM: routes, metric families, keys of JSON, options and values. A reader yields
+(name, line)."""
 import ast
 import re
 
@@ -6,14 +7,15 @@ from syntax import FUNCTIONS, argument, called
 
 METHODS = ("get", "post", "put", "delete", "patch", "head", "options")
 FAMILIES = ("Counter", "Gauge", "Histogram", "Summary", "Info")
-# Words in the name of an option that is about statistics, and of a class that has only such options.
+# Words that mark an option as being about statistics. OF_CLASSES marks classes in which all options are about
+# statistics.
 OF_CLASSES = {"stats", "statistics", "metrics", "events", "prometheus", "energy", "telemetry"}
 OF_OPTIONS = OF_CLASSES | {"perf", "iter", "event"}
 JSON_KEY = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 
 
 def routes(module):
-    """`GET /metrics`. The method is `*` if the syntax does not say it."""
+    """Routes such as `GET /metrics`. The method is `*` if it cannot be read from the syntax."""
     prefixes = {target.id: _only(module, argument(assign.value, None, "prefix"), "") for assign in module.nodes(ast.Assign)
                 for target in assign.targets if isinstance(target, ast.Name)
                 and isinstance(assign.value, ast.Call) and called(assign.value) == "APIRouter"}
@@ -47,7 +49,7 @@ def _only(module, node, otherwise):
 
 
 def _texts(module, node):
-    """The texts of an expression, or its source in braces if the syntax does not say them."""
+    """The texts of an expression, or its source in braces if they cannot be read from the syntax."""
     if node is None:
         return []
     texts = module.texts(node)
@@ -55,7 +57,7 @@ def _texts(module, node):
 
 
 def families(module):
-    """Without the `_total` that the Python client appends."""
+    """Metric families, without the `_total` that the Python client appends."""
     imported = {alias.asname or alias.name for node in module.nodes(ast.ImportFrom)
                 if (node.module or "").startswith("prometheus_client") for alias in node.names}
     for call in module.nodes(ast.Call):
@@ -65,7 +67,7 @@ def families(module):
 
 
 def keys(module, scopes=None, classes=None):
-    """Keys that dictionaries get, and the fields of the classes whose name matches `classes`."""
+    """Keys that are set in dictionaries, and the fields of the classes whose name matches `classes`."""
     for node in module.nodes(ast.Dict, ast.DictComp, ast.Subscript, ast.Call, ast.ClassDef, scopes=scopes):
         found = []
         if isinstance(node, ast.Dict):
@@ -83,7 +85,8 @@ def keys(module, scopes=None, classes=None):
 
 
 def camel_case_keys(module):
-    """Keys in the style of the records. Python's own are in another, so any file may be searched for these."""
+    """Keys in the style of records (camelCase). Python's own names have another style, so any file can be searched
+    for these."""
     return ((name, line) for name, line in keys(module) if re.search("[a-z][A-Z]", name))
 
 
@@ -96,7 +99,7 @@ def _has(words, name):
 
 
 def options(module):
-    """Fields of configurations and options of the command line, if their name says that they are about statistics."""
+    """Fields of configurations and command line options whose name says that they are about statistics."""
     for node in module.nodes(ast.ClassDef, ast.Call):
         if isinstance(node, ast.ClassDef):
             whole = _has(OF_CLASSES, node.name)
@@ -130,7 +133,7 @@ def enum_values(module, classes):
 
 
 def field_values(module, field, scopes=None):
-    """The texts that a field gets, is compared with, or may have by its annotation."""
+    """The texts that are assigned to a field or compared with it, or that its annotation allows."""
     is_field = lambda node: field in (getattr(node, "id", None), getattr(node, "attr", None)) or (
         isinstance(node, ast.Subscript) and module.texts(node.slice) == {field})
     for node in module.nodes(ast.Assign, ast.AnnAssign, ast.Compare, ast.Dict, ast.keyword, scopes=scopes):

@@ -1,5 +1,5 @@
-"""The names of TensorRT-LLM that the exporter knows, from its own source and documents. known.toml only has names that it does not
-read, each with a reason. tests/it/drift.rs compares the keys with the compiled table of fields."""
+"""The names of TensorRT-LLM that the exporter knows, from its own source and documents. known.toml has only names
+that it does not read, each with a reason. tests/it/drift.rs compares the keys with the compiled table of fields."""
 import fnmatch
 import re
 import tomllib
@@ -7,20 +7,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("route", "family", "key", "value", "option", "policy")
-# There are at least so many; fewer are a change of the source that this file has missed.
+# Least number of names of each kind. Fewer mean that the source has changed in a way that this file does not read.
 AT_LEAST = {"route": 6, "family": 60, "key": 150, "value": 20, "option": 500, "policy": 500}
-# The readers of other programs' Prometheus pages, and the names that they return.
+# The files that read other programs' Prometheus pages.
 PAGES = ("crates/sources/src/*prometheus*.rs", "crates/sources/src/*page*.rs", "crates/model/src/server_metrics.rs")
-# Records, rows, entries, events and steps.
+# Files of records, rows, entries, events and steps.
 MODEL = ("iteration", "request", "perf_metrics", "kv_event", "step_times")
 
 
 class Unreadable(Exception):
-    """Something cannot be read, so nothing can be said."""
+    """A file cannot be read, so the tool cannot give a result."""
 
 
 def sources(*patterns):
-    """The text, without tests, of each file that matches."""
+    """The text of each file that matches, without its tests."""
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):
             yield path.read_text().split("#[cfg(test)]")[0]
@@ -33,7 +33,8 @@ def routes():
 
 
 def families():
-    """Of the catalog with its table of absent ones, of the reference, and all texts in the readers of pages that could be a name."""
+    """Families in the catalog, in its table of unread families and in the reference, and all texts in the readers of
+    pages that could be a name."""
     for text in sources("crates/page/src/metrics/catalog/**/*.rs", "src/tools/metrics.md"):
         yield from re.findall(r'["`](trtllm_\w+)["`]', text)
     for text in sources(*PAGES):
@@ -42,12 +43,12 @@ def families():
 
 
 def keys():
-    """The table of fields, and the structs of which it has no entry for each field."""
+    """Keys in the table of fields, and the fields of structs that have no entry for each field in it."""
     for text in sources("crates/page/src/metrics/catalog/fields.rs"):
         table = text.split("\nfields! {\n")[-1]
         yield from re.findall(r'^ {8}(?:@\w+ )?(\w+) (?:\[|")', table.split("\n}\n")[0], re.MULTILINE)
     for text in sources("crates/page/src/metrics/catalog/not_read.rs"):
-        # An entry may also say where the key stands.
+        # An entry may also say where the key occurs.
         yield from re.findall(r'^    \(\s*"(\w+)[^"]*",\s', text, re.MULTILINE)
     for name in MODEL:
         for text in sources(f"crates/model/src/{name}.rs"):
@@ -58,7 +59,8 @@ def keys():
 
 
 def values():
-    """Of the enumerations of records, entries and events. What stands for all others is none."""
+    """Values of the enumerations of records, entries and events. A variant that stands for all other values is left
+    out."""
     for text in sources(*(f"crates/model/src/{name}.rs" for name in MODEL)):
         for attributes, body in re.findall(r"((?:^#\[[^\n]*\n)+)pub enum \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
             yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)
@@ -68,13 +70,13 @@ def values():
 
 
 def documented():
-    """All names of more than one word in the documents: an option or a policy is known if users can read of it."""
+    """All names of more than one word in the documents. An option or a policy is known if the documents mention it."""
     for text in sources("docs/**/*.md"):
         yield from re.findall(r"\w+_\w+", text)
 
 
 class Ours:
-    """`names` by kind; `left_out` has the entries of known.toml, which may have `*` and `?`."""
+    """`names` has the known names by kind. `left_out` has the entries of known.toml, which may contain `*` and `?`."""
 
     def __init__(self):
         read = {"route": routes, "family": families, "key": keys, "value": values, "option": documented, "policy": documented}
@@ -100,7 +102,7 @@ class Ours:
 
 
 def plain(kind, name):
-    """TensorRT-LLM has keys in two styles; the Python client appends `_total`."""
+    """The name in one style: TensorRT-LLM has keys in two styles, and the Python client appends `_total`."""
     if kind == "key":
         return name.replace("_", "").lower()
     return name.removesuffix("_total") if kind == "family" else name

@@ -1,4 +1,4 @@
-"""A Python file as a syntax tree, with the texts that its expressions can have. Nothing of it is run."""
+"""A Python file as a syntax tree, and the texts that its expressions can have. The file is not executed."""
 import ast
 import itertools
 
@@ -13,7 +13,7 @@ class Module:
 
     def __init__(self, path, text):
         self.path, self.tree, self.parents, self.known = path, ast.parse(text), {}, {}
-        # Values by the name of an attribute of a class, values by scope and name, and calls by what they call.
+        # Values by attribute name of a class, values by scope and name, and calls by the called name.
         self.attributes, self.assigned, self.calls = {}, {}, {}
         for node in ast.walk(self.tree):
             for child in ast.iter_child_nodes(node):
@@ -32,15 +32,15 @@ class Module:
             self.calls.setdefault(called(call), []).append(call)
 
     def nodes(self, *kinds, scopes=None):
-        """All nodes of these kinds; with `scopes`, only those in the classes and functions with these names."""
+        """All nodes of these kinds. With `scopes`, only those inside classes and functions with these names."""
         tops = [self.tree] if scopes is None else [
             node for node in self.nodes(ast.ClassDef, *FUNCTIONS) if node.name in scopes]
         return [node for top in tops for node in ast.walk(top) if isinstance(node, kinds)]
 
     def texts(self, node):
-        """The texts that an expression can have, or None if the syntax does not say."""
+        """The texts that an expression can have, or None if they cannot be read from the syntax."""
         if node not in self.known:
-            # A name can be assigned from itself.
+            # Stops the recursion, because a name can be assigned from itself.
             self.known[node] = None
             texts = self._texts(node)
             self.known[node] = texts if texts is None or len(texts) <= MAX_TEXTS else None
@@ -73,7 +73,8 @@ class Module:
         return None if None in all_texts else set().union(*all_texts)
 
     def _values(self, name):
-        """The expressions that the innermost scope gives a name: a loop, a comprehension, a function or the file."""
+        """The expressions that a name can stand for, from the innermost scope that defines it: a loop, a
+        comprehension, a function or the file."""
         node = name
         while node := self.parents.get(node):
             loops = node.generators if isinstance(node, LOOPS) else [node] if isinstance(node, (ast.For, ast.AsyncFor)) else []
@@ -89,7 +90,7 @@ class Module:
         return None
 
     def _arguments(self, function, name):
-        """What the calls in this file give for a parameter."""
+        """The values that calls in this file pass for a parameter."""
         names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
         names = names[1:] if names[:1] in (["self"], ["cls"]) else names
         position = names.index(name) if name in names else None
@@ -105,7 +106,7 @@ class Module:
         return [row[position] if position < len(row) else None for row in rows]
 
     def _elements(self, node):
-        """The elements of a literal, or of a constant that is one."""
+        """The elements of a literal, or of a constant that is a literal."""
         if isinstance(node, ast.Name):
             values = self.assigned.get((self.tree, node.id), [])
             node = values[0] if len(values) == 1 else None
@@ -118,13 +119,13 @@ class Module:
 
 
 def _of_class(node):
-    """`self.a`, `cls.a` or `Class.a`."""
+    """True for `self.a`, `cls.a` and `Class.a`."""
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (
         node.value.id in ("self", "cls") or node.value.id[0].isupper())
 
 
 def called(call):
-    """The last name of what a call calls: `b` of `a.b()`."""
+    """The last part of the called name: `b` for `a.b()`."""
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 

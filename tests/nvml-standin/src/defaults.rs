@@ -1,4 +1,4 @@
-//! The values of an idle H200, used where the control file sets none, and the names of calls.
+//! The values of an idle H200, used for everything that the control file does not set, and the names of calls.
 
 use std::collections::BTreeMap;
 

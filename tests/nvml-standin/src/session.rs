@@ -13,7 +13,7 @@ use crate::state::{Code, Gpu, State};
 
 const UNINITIALIZED: Code = 1;
 const INVALID_ARGUMENT: Code = 2;
-/// Time between two checks whether a hung call shall return.
+/// Interval at which a hung call checks whether it may return.
 const HANG_STEP: Duration = Duration::from_millis(100);
 
 /// Identifies a version of the file: device, inode, size, modification time in seconds and nanoseconds.
@@ -34,7 +34,7 @@ pub(crate) fn current() -> Result<Arc<State>, Code> {
     with_loaded(|loaded| Ok(Arc::clone(&loaded.state)))
 }
 
-/// nvmlInit: hangs and fails as the file says.
+/// nvmlInit. It hangs and fails as the file says.
 pub(crate) fn init() -> Result<(), Code> {
     hang(|state| state.init_hang_ms);
     let state = with_loaded(|loaded| {
@@ -74,7 +74,7 @@ pub(crate) fn in_session() -> Result<Arc<State>, Code> {
     if state.session == 0 { Ok(state) } else { Err(state.session) }
 }
 
-/// The GPU for `call`, which hangs and fails as the file says.
+/// The GPU for `call`. The call hangs and fails as the file says.
 pub(crate) fn gpu(index: usize, call: &str) -> Result<Arc<Gpu>, Code> {
     let hang_ms =
         |state: &State| state.gpus.get(index).filter(|gpu| gpu.hang_call == call).map_or(0, |gpu| gpu.hang_ms);
@@ -86,7 +86,7 @@ pub(crate) fn gpu(index: usize, call: &str) -> Result<Arc<Gpu>, Code> {
     if state.trace {
         log(&state, &format!("call {index} {call}"));
     }
-    // Reread after a hang, because the call returns the values of that moment.
+    // Read again after a hang, because the call returns the values of that moment.
     let state = if hang_ms(&state) > 0 { in_session()? } else { state };
     let gpu = state.gpus.get(index).ok_or(INVALID_ARGUMENT)?;
     match gpu.return_code(call) {
@@ -95,7 +95,7 @@ pub(crate) fn gpu(index: usize, call: &str) -> Result<Arc<Gpu>, Code> {
     }
 }
 
-/// Sleeps while the file says so. Holds no lock, so calls on other GPUs return meanwhile.
+/// Sleeps as long as the file says. Holds no lock, so calls on other GPUs can return meanwhile.
 fn hang(hang_ms: impl Fn(&State) -> u64) {
     let began = Instant::now();
     while current().is_ok_and(|state| began.elapsed() < Duration::from_millis(hang_ms(&state))) {
@@ -121,7 +121,8 @@ fn with_loaded<T>(body: impl FnOnce(&mut Loaded) -> Result<T, Code>) -> Result<T
     guard.as_mut().map_or(Err(INVALID_ARGUMENT), body)
 }
 
-/// Frees the static state, which would look like a leak to a test that measures memory after the library was unloaded.
+/// Frees the static state. Otherwise it would look like a leak to a test that measures memory after the library is
+/// unloaded.
 fn clear_if_unused() {
     let mut guard = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     *guard = guard.take().filter(|loaded| loaded.clients > 0);
@@ -137,7 +138,7 @@ fn state_file() -> Option<&'static Path> {
     PATH.get_or_init(|| env::var_os("NVML_STANDIN_STATE").map(PathBuf::from).or_else(beside_library)).as_deref()
 }
 
-/// `<this library>.state`.
+/// The path of this library with `.state` appended.
 fn beside_library() -> Option<PathBuf> {
     let mut path = crate::symbols::library_path()?.into_os_string();
     path.push(".state");

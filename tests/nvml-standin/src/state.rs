@@ -1,6 +1,6 @@
-//! The format of the control file: `key=value` lines and `#` comments. Pure; knows no file and no C. Every GPU has
-//! defaults, so `gpus=8` alone is a complete file. An unknown key is an error, because a misspelt key could let a test pass
-//! for the wrong reason.
+//! The format of the control file: `key=value` lines and `#` comments. This module does not open files and has no C
+//! types. Every GPU has defaults, so `gpus=8` alone is a complete file. An unknown key is an error, because a misspelt
+//! key could let a test pass for the wrong reason.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(crate) struct State {
     pub(crate) nvml: String,
     /// `cuda`: e.g. 13000 for CUDA 13.0.
     pub(crate) cuda: i32,
-    /// `init`: return code of nvmlInit.
+    /// `init`: the return code of nvmlInit.
     pub(crate) init: Code,
     /// `init_hang_ms`: duration of nvmlInit.
     pub(crate) init_hang_ms: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Gpu {
     pub(crate) processes: Vec<(u32, Option<u64>)>,
     /// `process_utilization=pid:SM percent:microseconds,…`: utilisation samples with their timestamps.
     pub(crate) process_utilization: Vec<(u32, u32, u64)>,
-    /// `ecc.<location>.<counter>.<error>=`: by NVML's numbers. Other counters are not supported.
+    /// `ecc.<location>.<counter>.<error>=`, with NVML's numbers. Other counters are not supported.
     pub(crate) ecc: BTreeMap<(u32, u32, u32), u64>,
     /// `xids=79,48`: the errors so far. A code appended at the end is a new event.
     pub(crate) xids: Vec<u64>,
@@ -71,7 +71,7 @@ pub(crate) struct Gpu {
     /// `mig=on`: MIG is enabled and utilisation is not supported. `mig=lenient`: MIG is enabled, but the utilisation call
     /// succeeds.
     pub(crate) mig: Mig,
-    /// `hang_ms`: duration of the call `hang_call`. A running call ends when the file no longer sets it.
+    /// `hang_ms`: duration of the call `hang_call`. If the file changes and no longer sets it, a running call ends.
     pub(crate) hang_ms: u64,
     pub(crate) hang_call: String,
     /// `lost`, `reset_required`, `permission_denied`: return code of every call on this GPU; 0 for none.
@@ -287,12 +287,12 @@ impl Gpu {
         Ok(())
     }
 
-    /// A number by its key, otherwise NOT_SUPPORTED.
+    /// A number by its key. NOT_SUPPORTED if the GPU does not have it.
     pub(crate) fn number(&self, key: &str) -> Result<u64, Code> {
         self.numbers.get(key).copied().ok_or(NOT_SUPPORTED)
     }
 
-    /// A number of 32 bits, like most of NVML's.
+    /// A 32-bit number, like most of NVML's numbers.
     pub(crate) fn short(&self, key: &str) -> Result<u32, Code> {
         u32::try_from(self.number(key)?).map_err(|_| INVALID_ARGUMENT)
     }

@@ -1,4 +1,4 @@
-//! GPM samples. The metrics between two samples are those of the control file when the second was taken.
+//! GPM samples. The metrics between two samples are those in the control file when the second sample was taken.
 
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -13,10 +13,10 @@ use super::{ARGUMENT_VERSION_MISMATCH, INVALID_ARGUMENT, NOT_FOUND, SUCCESS, cod
 use crate::session;
 use crate::state::{Code, Mig, NOT_SUPPORTED};
 
-/// NVML's id of the only metric that a MIG instance has here.
+/// NVML's id of the only metric that this stand-in has for a MIG instance.
 const SM_UTIL: u32 = 2;
 
-/// By handle; `None` until the sample was taken.
+/// The sample of each handle. `None` until it was taken.
 static SAMPLES: Mutex<BTreeMap<usize, Option<BTreeMap<u32, f64>>>> = Mutex::new(BTreeMap::new());
 
 fn samples() -> MutexGuard<'static, BTreeMap<usize, Option<BTreeMap<u32, f64>>>> {

@@ -10,10 +10,10 @@ use super::{INVALID_ARGUMENT, NOT_FOUND, SLOT, code, gpu, handle, index_of, put}
 use crate::session;
 use crate::state::{Code, Gpu, Mig, MigDevice, NOT_SUPPORTED};
 
-/// The GPU of a handle, and the MIG instance if it is the handle of one.
+/// The GPU of a handle, and its MIG instance if the handle belongs to one.
 pub(super) fn instance(device: nvmlDevice_t, call: &str) -> Result<(Arc<Gpu>, Option<MigDevice>), Code> {
     let Some(slot) = (device.addr() >> SLOT).checked_sub(1) else { return Ok((gpu(device, call)?, None)) };
-    // The calls on an instance have names of their own.
+    // Calls on an instance have their own names.
     let call = if call.starts_with("memory_info") { "mig_memory_info" } else { "mig_device" };
     let gpu = session::gpu(index_of(device)?, call)?;
     let slot = u32::try_from(slot).map_err(|_| INVALID_ARGUMENT)?;

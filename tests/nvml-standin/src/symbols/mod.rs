@@ -26,7 +26,7 @@ fn code(result: Result<(), Code>) -> nvmlReturn_t {
     result.err().unwrap_or(SUCCESS)
 }
 
-/// Writes through a caller's pointer. Null is INVALID_ARGUMENT, as in NVML.
+/// Writes through a caller's pointer. A null pointer gives INVALID_ARGUMENT, as in NVML.
 ///
 /// # Safety
 /// `target` is null or valid for writing a `T`.
@@ -39,7 +39,7 @@ unsafe fn put<T>(target: *mut T, value: T) -> Result<(), Code> {
     Ok(())
 }
 
-/// Writes text with a terminating zero. Too little room is INSUFFICIENT_SIZE.
+/// Writes text with a terminating zero. A buffer that is too small gives INSUFFICIENT_SIZE.
 ///
 /// # Safety
 /// `target` is null or valid for writing `room` bytes.
@@ -69,7 +69,7 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Code> {
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| INVALID_ARGUMENT)
 }
 
-/// The bit at which a handle holds the slot of a MIG instance + 1.
+/// From this bit on, a handle holds the slot of a MIG instance + 1.
 const SLOT: u32 = 16;
 
 /// A handle is the index + 1 as a pointer that is never dereferenced.
@@ -81,7 +81,7 @@ fn index_of(device: nvmlDevice_t) -> Result<usize, Code> {
     (device.addr() & ((1 << SLOT) - 1)).checked_sub(1).ok_or(INVALID_ARGUMENT)
 }
 
-/// The GPU of a call that does not support MIG instances, like most.
+/// The GPU of a call that, like most calls, does not support MIG instances.
 fn gpu(device: nvmlDevice_t, call: &str) -> Result<Arc<Gpu>, Code> {
     let gpu = session::gpu(index_of(device)?, call)?;
     if device.addr() >> SLOT == 0 { Ok(gpu) } else { Err(NOT_SUPPORTED) }
@@ -199,7 +199,7 @@ values! {
     };
     nvmlDeviceGetMemoryInfo(device: nvmlDevice_t) > memory: *mut nvmlMemory_t = {
         let Memory { total, used, reserved } = memory_of(device, "memory_info_v1")?;
-        // The first version of this call has no `reserved` and counts it as used.
+        // The first version of this call has no `reserved`; it counts reserved memory as used.
         nvmlMemory_t { total, free: total.saturating_sub(used + reserved), used: used + reserved }
     };
     nvmlDeviceGetPowerUsage(device: nvmlDevice_t) > milliwatts: *mut c_uint =

@@ -1,4 +1,4 @@
-//! Readings of one GPU that Triton does not have.
+//! Readings of one GPU that Triton's metrics do not have.
 
 use std::ffi::{c_uint, c_ulonglong};
 
