@@ -1,6 +1,6 @@
 //! `cargo bench --bench core`: the cost of a record and of a page, as ratios to a baseline measured in the same run.
 //! Absolute times differ from machine to machine, so nothing here asserts one.
-// A benchmark prints to stdout, and may panic, because no service depends on it.
+// A benchmark prints to stdout. It may panic, because no service depends on it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::fmt::Write as _;
@@ -46,7 +46,7 @@ fn main() {
     recording("a plain record with 16 request rows", with_rows);
 }
 
-/// CPU time of the flight recorder: in the thread that polls, and in its own.
+/// CPU time of the flight recorder, in the polling thread and in its own thread.
 fn recording(what: &str, record: serde_json::Value) {
     const POLLS: usize = 300;
     const PER_POLL: usize = 100;
@@ -105,7 +105,7 @@ fn name() -> EngineName {
     }
 }
 
-/// CPU time of a thread of this process, by the start of its name.
+/// CPU time of a thread of this process, whose name starts with this text.
 fn thread_ns(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let found = tasks
@@ -118,7 +118,8 @@ fn thread_ns(name: &str) -> u64 {
     found.map(of).sum()
 }
 
-/// Parses and folds copies of the first record of a fixture. `plain`: the record has the fields that [`accumulate`] adds.
+/// Parses and folds copies of the first record of a fixture. `plain` is true if the record has the fields that
+/// [`accumulate`] adds.
 fn records(name: &str, plain: bool) -> EngineFold {
     let body = body(fixture(name)[0].clone());
     println!("\n{RECORDS} records of {name}, {} bytes of JSON each", body.len() / RECORDS);
@@ -187,7 +188,7 @@ fn pages(engine: &EngineFold) {
     ratio("protobuf / hand-written", proto, by_hand);
 }
 
-/// Records with every field that TensorRT-LLM knows, one request row each, and the request latencies.
+/// Records with every field of TensorRT-LLM, one request row each, and the request latencies.
 fn full_records() {
     let body = body(full_record());
     println!("\n{RECORDS} records with every field, {} bytes of JSON each", body.len() / RECORDS);
@@ -255,7 +256,7 @@ fn fold(engine: &mut EngineFold, batch: &Batch) {
     black_box(&engine.totals);
 }
 
-/// The least work of any fold: read each number of a record and add it to a total.
+/// The least work that any fold must do: read each number of a record and add it to a total.
 fn accumulate(batch: &Batch) {
     let mut gauges = [0_i64; 30];
     let mut sums = [0_u64; 8];
@@ -400,15 +401,15 @@ fn page(engine: &EngineFold) -> Page {
     PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
 }
 
-/// The exporter's own part of the page, which is built again for every generation.
-/// The verdicts on 64 engines with full windows. One is due in five seconds.
+/// The part of the page about the exporter itself, which is built again for every generation.
+/// The verdicts on 64 engines with full windows. Each engine is judged every five seconds.
 fn judgements(engine: &EngineFold) {
     let state = state(engine, 64);
     let mut at = 0.0;
     let mut sums = engine.iterations.sums;
     let mut judge = || {
         at += 5.0;
-        // Requests wait at the batch limit, so all rules look.
+        // Requests wait at the batch limit, so all rules are evaluated.
         (sums.iterations, sums.scheduled, sums.seconds) = (100.0 * at, 800.0 * at, 0.9 * at);
         (sums.waits, sums.waits_at_batch_limit, sums.backlog) = (90.0 * at, 90.0 * at, 900.0 * at);
         for slot in state.slots().iter() {
@@ -416,7 +417,7 @@ fn judgements(engine: &EngineFold) {
         }
         state.judge(at, at);
     };
-    // Until the windows are full.
+    // Runs until the windows are full.
     (0..70).for_each(|_| judge());
     println!("\nverdicts on 64 engines");
     let each = time("a judgement of an engine", 64, judge);

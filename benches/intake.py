@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """CPU time of the exporter while engines send many records, through the ingest socket and over HTTP.
 
-    benches/intake.py [--records-per-second 20000] [--seconds 20] [--binary target/release/trtllm-exporter]
+benches/intake.py [--records-per-second 20000] [--seconds 20] [--binary target/release/trtllm-exporter]
 
-All records are made before the measurement. Each record must be counted exactly once; otherwise the exit code is 1.
+All records are created before the measurement. Each record must be counted exactly once; otherwise the exit code is 1.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def record(number):
 
 
 def iterations(daemon):
-    """Counted and lost ones."""
+    """Number of counted and of lost records."""
     page = daemon.page()
     return int(page.value("nv_trt_llm_iterations_total")), int(page.value("nv_trt_llm_iterations_lost_total"))
 
@@ -61,7 +61,7 @@ def through_socket(binary, folder, batches, interval):
 
 
 def trtllm_serve(answer):
-    """A server that answers each request with the JSON text `answer(path, host)`, at a port of its own."""
+    """A server on its own port. It answers each request with the JSON text `answer(path, host)`."""
 
     class Engine(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -104,7 +104,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--binary", default="target/release/trtllm-exporter")
     options = parser.parse_args()
-    # One batch per poll.
+    # Each poll gets one batch.
     interval = 0.1
     size = int(options.records_per_second * interval)
     count = int(options.seconds / interval)

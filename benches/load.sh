@@ -51,14 +51,15 @@ until [ -s "$work/port" ]; do
   sleep 0.05
 done
 exporter_url=http://$(head -n 1 "$work/port")/metrics
-# Rates appear with the second poll of the GPUs.
+# Rates appear only with the second poll of the GPUs.
 until curl -s "$exporter_url" >"$work/plain" && grep -q '^nv_gpu_pcie_transmit_bytes_per_second{' "$work/plain" && grep -q 'state="busy".* 1$' "$work/plain"; do
   sleep 0.1
 done
 
 # --- the constant server ---
-# It is started again for each round: the speed of one process differs from the next by up to a quarter. It gets the exporter's
-# page of that moment, because a page grows while the exporter runs, and a few more bytes can mean one more TCP segment.
+# The constant server is restarted for each round, because the speed of one process differs from the next by up to a quarter.
+# It serves the exporter's current page: a page grows while the exporter runs, and a few more bytes can mean one more TCP
+# segment.
 start_constant() {
   local port
   curl -s "$exporter_url" >"$work/plain"

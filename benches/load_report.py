@@ -6,7 +6,8 @@ import collections
 import statistics
 import sys
 
-# Ratios of exporter to constant server. A single p99 says little on a shared machine, so it has no target.
+# Ratios of exporter to constant server, with their limits. A single p99 has little meaning on a shared machine, so it
+# has no limit.
 AT_MOST = {"p50": 1.25, "CPU": 1.3}
 AT_LEAST = {"throughput": 0.85}
 COLUMNS = ["throughput", "p50", "p99", "CPU"]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Resident memory of the exporter: at its start, under load, and with many engines.
 
-    benches/memory.py [--seconds 25] [--binary target/release/trtllm-exporter] [ROW...]
+benches/memory.py [--seconds 25] [--binary target/release/trtllm-exporter] [ROW...]
 
-Rows: start, load, 1, 8, 64; all of them by default. `load` is one engine of 1000 records of 1 KB a second; the numbers are engines that send
-20 records a second of KV cache manager V2, 5.9 KB each. All answer over HTTP. With 8 engines there are 8 simulated GPUs, if libnvml_standin.so
-is beside the binary. The page is scraped once a second, as Prometheus does it.
-`file` are pages of the program's own code and tables, `own` is everything else: heap, stacks, and tables that the loader has changed.
-Exit code 1 if a row is above its target.
+Rows: start, load, 1, 8, 64; all of them by default. `load` is one engine that sends 1000 records of 1 KB a second. The numbers are engines that
+each send 20 records of KV cache manager V2 a second, 5.9 KB each. All engines answer over HTTP. With 8 engines there are also 8 simulated GPUs,
+if libnvml_standin.so is beside the binary. The page is scraped once a second.
+`file` is memory with the program's own code and tables. `own` is everything else: heap, stacks, and tables that the loader has changed.
+Exit code 1 if a row is above its limit.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from intake import Exporter, fetch, record, simulated_gpus, trtllm_serve
 
 FIXTURE = pathlib.Path(__file__).parent.parent / "tests/fixtures/metrics_v2_cold_tiers_sampled.json"
 ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3"
-# MB, and the target of each row.
+# Largest total of each row in MB.
 TARGETS = {"start": 10, "load": 12, "1": 12, "8": 18, "64": 40}
 
 
 class Engine:
-    """Answers each poll with the records since the one before."""
+    """Answers each poll with the records since the previous poll."""
 
     def __init__(self, rate, make):
         self.rate, self.make, self.began, self.sent = rate, make, time.monotonic(), 0
@@ -46,14 +46,14 @@ def small(number):
 
 
 def v2_records():
-    """The records of the fixture in turn, as text. Only the numbers of the iteration change."""
+    """The records of the fixture in turn, as text. Only the iteration numbers change."""
     rows = [dict(row, iter="ITER") for row in json.loads(FIXTURE.read_text())["payload"]]
     texts = [json.dumps(row).split('"ITER"') for row in rows]
     return lambda number: str(number).join(texts[number % len(texts)])
 
 
 def memory(exporter):
-    """MB: all, file, own."""
+    """Resident memory in MB: all, file, own."""
     return tuple(exporter.status(field) * 1024 / 1e6 for field in ("VmRSS", "RssFile", "RssAnon"))
 
 

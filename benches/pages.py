@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Latency of a scrape while people have the live page open.
 
-    benches/pages.py [--pages 20] [--rounds 6] [--binary target/release/trtllm-exporter]
+benches/pages.py [--pages 20] [--rounds 6] [--binary target/release/trtllm-exporter]
 
-A simulated engine of 100 records a second and, if libnvml_standin.so is beside the binary, 8 GPUs. In turns of five seconds, nobody or N
-pages look; a page sends what its script sends: four requests every two seconds. Meanwhile a scraper asks 20 times a second. Prints the
-median over the rounds of p50 and p95, and the CPU time of the exporter.
+The exporter has a simulated engine of 100 records a second and, if libnvml_standin.so is beside the binary, 8 GPUs. In turns of five seconds,
+either no page is open or N pages are. A page sends what its script sends: four requests every two seconds. Meanwhile a scraper sends 20 requests
+a second. Prints the median over the rounds of p50 and p95, and the CPU time of the exporter.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def get(connection, path):
 
 
 def look(address, number, pages, looking):
-    """One page: a connection, because a browser sends the four requests of one look one after the other or nearly so."""
+    """One page. It has one connection, because a browser sends the four requests nearly one after the other."""
     connection = http.client.HTTPConnection(address)
     time.sleep(EVERY * number / pages)
     while True:
@@ -42,7 +42,7 @@ def look(address, number, pages, looking):
 
 
 def scrape(exporter):
-    """Latencies in seconds, and CPU seconds of the exporter a second."""
+    """Latencies in seconds, and CPU seconds of the exporter per second."""
     connection, latencies = http.client.HTTPConnection(exporter.address), []
     began, cpu = time.monotonic(), exporter.cpu_seconds()
     while time.monotonic() < began + TURN:

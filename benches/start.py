@@ -1,9 +1,9 @@
-"""Measures the time from exec to the first complete page, next to the constant axum server with the same bytes.
+"""Measures the time from exec to the first complete page, compared with the constant axum server that serves the same bytes.
 
-    usage: benches/start.py [STARTS]        (40 of each; builds both programs)
+usage: benches/start.py [STARTS]        (40 of each; builds both programs)
 
-The page is complete once it contains the engine's first poll. The engine is a recording, so it has records at once. The
-starts of both servers are shuffled. Prints medians and their ratio; exit code 1 if the ratio is above 2.
+The page is complete once it contains the engine's first poll. The engine is a recording, so it has records immediately. The
+starts of both servers are in random order. Prints medians and their ratio; exit code 1 if the ratio is above 2.
 """
 import os
 import pathlib

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Packs a built exporter: a tarball, a .deb, an .rpm, and a tarball of the C++ library. deploy/release/build.sh calls it.
 # usage: build.sh BUILT FOLDER amd64|arm64      BUILT holds the output of deploy/release/binary.sh
-# SOURCE_DATE_EPOCH is the time of all files. Files belong to root without root's rights.
+# SOURCE_DATE_EPOCH sets the time of all files. In the packages, files belong to root, although the script does not run
+# as root.
 set -euo pipefail
 built=$(realpath "$1") folder=$(realpath "$2") architecture=$3
 cd "$(dirname "$0")/../.."
@@ -11,12 +12,12 @@ name=trtllm-exporter cpu=x86_64
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 umask 022
 
-run() { # the exporter; that of another architecture by an emulator
+run() { # runs the exporter; one for another architecture runs in an emulator
   if [ "$architecture" = "$(dpkg --print-architecture)" ]; then "$built/$name" "$@"; else qemu-$cpu-static -L /usr/$cpu-linux-gnu "$built/$name" "$@"; fi
 }
 same_time() { find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +; }
 
-# Files of both packages. Their folders of completions, licences and changelogs differ.
+# Files that both packages have. The folders for completions, licences and changelogs differ.
 common=$work/common
 install -D "$built/$name" "$common/usr/bin/$name"
 install -D -m 0644 -t "$common/usr/lib/systemd/system" deploy/systemd/$name{.service,.socket,-ingest.socket}
@@ -34,7 +35,7 @@ install -D -m 0644 -t "$common/usr/share/$name/grafana" deploy/grafana/*.json
 mkdir -p "$common/usr/share/doc/$name"
 gzip -9n <"$built/third-party-licenses.txt" >"$common/usr/share/doc/$name/third-party-licenses.txt.gz"
 
-pack() { # FOLDER-IN-WORK: the same files give the same tarball
+pack() { # FOLDER-IN-WORK: makes a tarball; the same files give the same tarball
   tar --create --directory "$work" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu --mtime="@$SOURCE_DATE_EPOCH" "$1" |
     gzip -9n >"$folder/$1.tar.gz"
 }
@@ -44,7 +45,7 @@ library() {
   cp LICENSE "$built/third-party-licenses.txt" docs/embedding-library.md "$work/$top/"
   pack "$top"
 }
-tarball() { # as Prometheus's own: one folder with the program, its licence and what belongs to it
+tarball() { # as in Prometheus's own tarballs: one folder with the program, its licence and its other files
   local top=$name-$version.linux-$architecture
   mkdir -p "$work/$top"/{completions,systemd}
   cp -r "$common/usr/share/$name"/{prometheus,grafana} "$work/$top/"
@@ -62,7 +63,7 @@ deb() {
   install -D -m 0644 "$work/_$name" "$root/usr/share/zsh/vendor-completions/_$name"
   install -D -m 0644 deploy/package/copyright "$root/usr/share/doc/$name/copyright"
   gzip -9n <CHANGELOG.md >"$root/usr/share/doc/$name/changelog.gz"
-  # The changes of the package itself. Those of the program are in changelog.gz.
+  # The changelog of the package itself. That of the program is in changelog.gz.
   printf '%s (%s-1) unstable; urgency=medium\n\n  * Release %s of the exporter.\n\n -- %s  %s\n' "$name" "$version" "$version" \
     "The trtllm-exporter authors <trtllm-exporter@users.noreply.github.com>" "$(date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")" |
     gzip -9n >"$root/usr/share/doc/$name/changelog.Debian.gz"
@@ -110,7 +111,7 @@ deb
 rpm
 library
 
-# What was packed must have the licence of each crate, whatever was copied above.
+# Checks the finished packages: they must contain the licence of each crate.
 (
   mkdir "$work/packed" && cd "$work/packed"
   tar -xzOf "$folder/$name-$version.linux-$architecture.tar.gz" "$name-$version.linux-$architecture/third-party-licenses.txt" >tarball.txt

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the exporter of one architecture, with its list of crates inside (cargo-auditable), its software bill of materials in
-# CycloneDX (cargo-cyclonedx), the licences of its crates, and the C++ library with its headers (FOLDER/library). Checks that all name
-# the same crates, and that glibc 2.34 has each symbol that exporter and library need.
+# Builds the exporter for one architecture, with its list of crates inside (cargo-auditable), its software bill of materials in
+# CycloneDX (cargo-cyclonedx), the licences of its crates, and the C++ library with its headers (FOLDER/library). Checks that all of them
+# list the same crates, and that glibc 2.34 has each symbol that the exporter and the library need.
 # usage: binary.sh FOLDER [amd64|arm64]      this machine's architecture by default
-# Installs the two tools if they are missing. If g++-11 is installed (for arm64: g++-11-aarch64-linux-gnu), it compiles the C++ code:
-# the runtime library of later releases needs glibc 2.35.
-# Later, `cargo audit bin trtllm-exporter` compares the exporter itself with the known vulnerabilities.
+# Installs the two tools if they are missing. If g++-11 is installed (for arm64: g++-11-aarch64-linux-gnu), it compiles the C++ code,
+# because the runtime library of later releases needs glibc 2.35.
+# Users can then run `cargo audit bin trtllm-exporter` to compare the exporter with the known vulnerabilities.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ $# -ge 1 ] || { sed -n '5p' "$0" >&2; exit 2; }
@@ -25,7 +25,7 @@ tool cargo-auditable 0.7.7
 tool cargo-cyclonedx 0.5.9
 [ "$architecture" = "$(dpkg --print-architecture)" ] || rustup --quiet target add "$target"
 
-# The commit, unless the caller sets it. A tree with changes is not its commit.
+# The commit, unless the caller sets it. A tree with changes is marked, because it is not the state of its commit.
 if [ -z "${TRTLLM_EXPORTER_REVISION:-}" ] && git rev-parse --git-dir >/dev/null 2>&1; then
   TRTLLM_EXPORTER_REVISION=$(git rev-parse HEAD)
   [ -z "$(git status --porcelain)" ] || TRTLLM_EXPORTER_REVISION+=-modified
@@ -37,7 +37,8 @@ export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 built=$(realpath -m "${CARGO_TARGET_DIR:-target}") home=${CARGO_HOME:-$HOME/.cargo}
 export RUSTFLAGS="--remap-path-prefix=$PWD=/source --remap-path-prefix=$built=/source/target --remap-path-prefix=$home=/cargo ${RUSTFLAGS:-}"
 maps="-ffile-prefix-map=$PWD=/source -ffile-prefix-map=$built=/source/target -ffile-prefix-map=$home=/cargo"
-# The compilers of both architectures are set in every build, so that both share what was compiled for this machine.
+# Every build sets the compilers of both architectures, so that both can share the crates that are compiled for this
+# machine.
 for cpu in x86_64 aarch64; do
   compiler=$cpu-linux-gnu underscored=${cpu}_unknown_linux_gnu
   command -v "$compiler-g++-11" >/dev/null || continue
@@ -54,7 +55,7 @@ fi
 cargo auditable build --release --locked --target "$target" --bin trtllm-exporter
 cargo auditable build --release --locked --target "$target" --package trtllm-embed
 
-# Both lists include the crates that only the build runs, such as procedural macros: they decide what the program contains, too.
+# Both lists include crates that run only during the build, such as procedural macros, because they influence the program too.
 # cargo-cyclonedx writes one file beside the Cargo.toml of each crate of the workspace.
 written() { find . -path '*/target' -prune -o -name release-sbom.json -print; }
 trap 'written | xargs -r rm' EXIT

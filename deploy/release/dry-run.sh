@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Tries a whole release on this machine, without a service outside: builds all files, pushes image and chart to a registry on this
+# Tests a whole release on this machine, without an external service. Builds all files, pushes image and chart to a registry on this
 # machine, and installs each artefact on a bare root, scrapes it and removes it. Prints a line per step and the sizes of the files.
 # usage: dry-run.sh [--built FOLDER] [amd64|arm64]...
 #   --built FOLDER    uses the output of an earlier deploy/release/build.sh
 # DEBIAN=FOLDER keeps the Debian in which the packages are installed for the next run. BASE=IMAGE uses another base image than the
 # stand-in of tests/deploy/image_checks.sh.
-# Needs root, what build.sh needs, and: buildah skopeo umoci runc docker-registry curl openssl cmake prometheus debootstrap
-# systemd-container (apt), and target/tools/{helm,manifests} (tests/deploy/kubernetes.sh --build-tools). The packages of another
-# architecture than this machine's are not installed; its image runs in an emulator.
+# Needs root, everything that build.sh needs, and: buildah skopeo umoci runc docker-registry curl openssl cmake prometheus debootstrap
+# systemd-container (apt), and target/tools/{helm,manifests} (tests/deploy/kubernetes.sh --build-tools). Packages for another
+# architecture than this machine's are not installed; the image for it runs in an emulator.
 set -euo pipefail
 folder="" architectures=()
 while [ $# -gt 0 ]; do
@@ -32,7 +32,7 @@ version=$(deploy/release/version.sh)
 cpu=x86_64; [ "$architecture" = amd64 ] || cpu=aarch64
 failed=0
 
-step() { # NAME FILE COMMAND...: prints the last lines of the command
+step() { # NAME FILE COMMAND...: runs the command and prints its last lines
   local name=$1 file=$2
   shift 2
   if "$@" >"$work/step" 2>&1; then

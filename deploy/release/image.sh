@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the image of a release and pushes it: one index with an image for each architecture, so that each node pulls its own.
+# Builds the image of a release and pushes it: one index with an image for each architecture, so that each node pulls the right one.
 # Writes the digest of the index to FOLDER/image-digest. Needs buildah, but no emulator: the build runs no program of the image.
 # usage: image.sh FOLDER REPOSITORY [amd64|arm64]...
 #   FOLDER       the output of deploy/release/build.sh

@@ -20,7 +20,8 @@ from check import crates_of_binary
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|copyright|notice|unlicense)([-_.][\w.-]+)?", re.I)
 SOURCE_CODE = re.compile(r"\.(rs|c|cc|cpp|h|hpp|py|sh|toml|json|html)$", re.I)
 NOT_CONTAINED = {"tests", "test", "benches", "examples", "fuzz", "target"}
-# Crates that have no licence file, and the licence under which the exporter uses them. Its text is in LICENSE.
+# Crates without a licence file, and the licence under which the exporter uses them. The text of that licence is in
+# LICENSE.
 UNDER_APACHE = {"asn1-rs-impl": "MIT/Apache-2.0"}
 HEADING = re.compile(r"(?m)^== (\S+) (\S+) \(.+\)$")
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
@@ -74,7 +75,7 @@ def standard_library():
 
 
 def written(crates, known):
-    """The file: each crate with its licence, then each text once, with a number."""
+    """The contents of the file: each crate with its licence, then each text once, with a number."""
     numbers, lines, missing = {}, [], []
     for crate in sorted(crates):
         texts = texts_of(known[crate])

@@ -15,12 +15,13 @@ mkdir -p "$folder"
 pack() { # PARENT NAME FILE: the same files give the same archive
   tar --create --directory "$1" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu --mtime="@$SOURCE_DATE_EPOCH" "$2" | gzip -9n >"$folder/$3"
 }
-# Helm follows the symbolic links of the chart, and writes the time of the build, which packing again removes.
+# Helm follows the symbolic links of the chart, and writes the time of the build. Packing the chart again removes that
+# time.
 "${HELM:-helm}" package deploy/helm/trtllm-exporter --destination "$work/chart" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 tar -xzmf "$work/chart/trtllm-exporter-$version.tgz" -C "$work/chart"
 pack "$work/chart" trtllm-exporter "trtllm-exporter-chart-$version.tgz"
 
-cp -rL examples/python "$work/python" # with the licence, which is a link
+cp -rL examples/python "$work/python" # the licence is a link, so copy its target
 "${PYTHON:-python3}" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" "$work/python"
 
 top=trtllm-exporter-monitoring-$version

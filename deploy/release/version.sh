@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prints the version of Cargo.toml. With a tag, it must be that of the tag, and the chart, the wheel and CHANGELOG.md must agree.
+# Prints the version of Cargo.toml. With a tag, the tag must have that version, and so must the chart, the wheel and
+# CHANGELOG.md.
 # usage: version.sh [vX.Y.Z]
 set -euo pipefail
 cd "$(dirname "$0")/../.."

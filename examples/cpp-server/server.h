@@ -39,7 +39,7 @@ struct Settings
     int outputTokens = 60;
 };
 
-/// SERVER [ENGINE [SECONDS [REQUESTS_PER_SECOND [OUTPUT_TOKENS]]]]
+/// Arguments: SERVER [ENGINE [SECONDS [REQUESTS_PER_SECOND [OUTPUT_TOKENS]]]]
 inline Settings settingsOf(int count, char** arguments)
 {
     Settings settings;
@@ -62,7 +62,7 @@ inline std::shared_ptr<tle::Executor> open(Settings const& settings)
         std::filesystem::path(settings.engine), tle::ModelType::kDECODER_ONLY, tle::ExecutorConfig());
 }
 
-/// Requests the times of a request in its response. Releases before 1.0 do not have this option.
+/// Asks the engine to return the times of a request in its response. Releases before 1.0 do not have this option.
 template <class Output>
 auto requestTimes(Output& output, int /*preferred*/) -> decltype(output.returnPerfMetrics, void())
 {
@@ -85,7 +85,7 @@ inline void enqueue(tle::Executor& executor, int outputTokens)
     static_cast<void>(executor.enqueueRequest(request));
 }
 
-/// Release 0.9 has the timeout as its second parameter only.
+/// In release 0.9, only the second parameter is the timeout.
 template <class Executor>
 auto awaitResponses(Executor& executor, std::chrono::milliseconds timeout, int /*preferred*/)
     -> decltype(executor.awaitResponses(timeout))

@@ -1,7 +1,7 @@
 """Writes the Grafana dashboards.
 
 usage: python3 deploy/grafana/generate            writes deploy/grafana/*.json
-       python3 deploy/grafana/generate --check    exit code 1 if a file is not what would be written
+       python3 deploy/grafana/generate --check    exit code 1 if a file differs from what would be written
 Needs Python 3.11 and Grafana's builder: pip install grafana-foundation-sdk==1769699379!11.6.0
 """
 
@@ -20,7 +20,7 @@ DASHBOARDS = {"trtllm-overview": overview, "trtllm-fleet": fleet, "trtllm-engine
 
 
 def written(dashboard):
-    """One line for each panel and each other key."""
+    """The dashboard as JSON, with one line for each panel and each other key."""
     dashboard = json.loads(json.dumps(dashboard, cls=JSONEncoder))
     parts = []
     for key, value in dashboard.items():

@@ -1,4 +1,4 @@
-"""Dashboard: one engine. What limits it, do its users get what was promised, and where does the time go?"""
+"""Dashboard of one engine. What limits it, does it meet its objectives, and where does the time go?"""
 
 from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, bars, heat_map, lines, link, numbers, page, rows, steps
 from panels import kinds
@@ -11,13 +11,13 @@ def line(title, text, unit, *queries, **how):
 
 
 def percentiles(title, text, family, name):
-    """With the engine's objective as a dashed line."""
+    """Adds the engine's objective as a dashed line."""
     limit = by(PER_ENGINE, engine("nv_trt_llm_objective_seconds", f'objective="{name}"'), "min")
     return line(title, f"{text} The dashed line is the objective of the engine (--objectives).", "s", *quantiles(family), (limit, "objective"))
 
 
 def of_gpus(name, labels=""):
-    """A reading of the GPUs that serve the engine, whichever exporter reads them."""
+    """A reading of the GPUs that serve the engine, no matter which exporter reads them."""
     info = by("gpu_uuid", engine("nv_trt_llm_engine_gpu_info"), "max")
     return f"max by (instance, node, gpu_uuid, index) (({name}{{{labels}}} * on (instance, gpu_uuid) group_left (index) nv_gpu_info) and on (gpu_uuid) {info})"
 

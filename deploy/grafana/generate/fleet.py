@@ -1,4 +1,5 @@
-"""Dashboard: which engine is in trouble? A table of all engines, the worst first, and lines of the ten highest only."""
+"""Dashboard of the fleet. Which engine is in trouble? It has a table of all engines, the worst first, and lines of
+the ten highest only."""
 
 from limits import limit
 from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, link, numbers, page, rows, steps
@@ -10,7 +11,7 @@ LABELS = ("instance", "model", "version")
 
 
 def side_share(part, whole):
-    """Of the requests to the workers of each side."""
+    """Panels about the requests to the workers of each side."""
     parts, all_of_them = (per_second(f"nv_trt_llm_disagg_worker_{name}_total", more=", side") for name in (part, whole))
     return f"{parts} / ({all_of_them} > 0)"
 

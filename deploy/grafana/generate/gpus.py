@@ -1,4 +1,5 @@
-"""Dashboard: health, load, power, clocks and links of the GPUs. All in a table, the worst first; lines of the ten highest only."""
+"""Dashboard of the GPUs: health, load, power, clocks and links. It has a table of all GPUs, the worst first, and
+lines of the ten highest only."""
 
 from limits import limit
 from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, numbers, page, rows, steps
@@ -6,15 +7,16 @@ from queries import GPU, alerts, by, gpu, label, numbered, rate, top, variables
 
 PER_GPU = "node, instance, gpu_uuid"
 LEGEND = "{{node}} {{instance}} GPU {{index}}"
-# Names with a space are not states of the driver, but found in other series.
+# Names with a space are not states of the driver; they come from other series.
 STATES = [(1, "ok", GREEN), (2, "no_permission", BLUE), (3, "slowed down", ORANGE), (4, "has errors", ORANGE), (5, "reset_required", ORANGE), (6, "stalled", RED), (7, "lost", RED)]
-# Only reasons that cost speed. An idle GPU also lowers its clocks, and the power limit is usual under full load.
+# Only reasons that reduce speed. An idle GPU also lowers its clocks, and reaching the power limit is normal under full
+# load.
 SLOW = 'reason=~"hw_slowdown|sw_thermal_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown"'
 RECOVERY = [(0, "none", GREEN), (1, "reset", ORANGE), (2, "reboot", ORANGE), (3, "drain peers", ORANGE), (4, "drain, reset", ORANGE)]
 
 
 def indexed(expression):
-    """With the index of the GPU on its node, which people know, instead of its UUID alone."""
+    """Adds the index of the GPU on its node, because people know the index and not the UUID."""
     info = by("instance, gpu_uuid, index", gpu("nv_gpu_info"), "max")
     return f"({expression}) * on (instance, gpu_uuid) group_left (index) {info}"
 
@@ -24,7 +26,7 @@ def each(name, labels="", operation="max", more=""):
 
 
 def line(title, text, unit, *queries, lowest=False, **how):
-    """The ten highest of each query: (expression, word for the legend)."""
+    """Shows the ten highest series of each query. A query is (expression, word for the legend)."""
     found = [(top(expression, "bottomk" if lowest else "topk"), f"{LEGEND} {word}".rstrip()) for expression, word in queries]
     return lines(title, f"{text} The ten {'lowest' if lowest else 'highest'}.", unit, found, many=True, links=[by_label("This GPU", "trtllm-gpu", "instance", "gpu_uuid")], **how)
 

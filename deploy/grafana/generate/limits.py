@@ -1,4 +1,4 @@
-"""The limits of the alerts, so that a panel changes its color where its alert fires."""
+"""Reads the limits of the alerts, so that a panel changes its color where its alert fires."""
 
 import os
 import re

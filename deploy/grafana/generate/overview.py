@@ -1,5 +1,5 @@
-"""Dashboard: are users served, and which model is in trouble? It reads recording rules, so its cost does not grow with the fleet,
-and the verdict, which is one series per engine and cause."""
+"""Dashboard for the overview. Are users served, and which model is in trouble? It reads recording rules, so its cost
+does not grow with the fleet, and the verdict, which is one series per engine and cause."""
 
 from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, link, numbers, page, rows, steps
 from queries import MODELS, PER_MODEL, SEVERITIES, alerts, by, label, of_model, quantile, select, starts, top, variables

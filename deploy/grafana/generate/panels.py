@@ -1,4 +1,5 @@
-"""How our panels look: Grafana's own builder (grafana-foundation-sdk) with this project's choices. Knows no metric."""
+"""The look of our panels: Grafana's own builder (grafana-foundation-sdk) with this project's choices. Contains no
+metric names."""
 
 from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
@@ -7,7 +8,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heat
 from grafana_foundation_sdk.models import prometheus as promql
 
-# Red only for what hurts users, orange for what will.
+# Red is only for problems that users notice now, orange for those that they will notice.
 GREEN, BLUE, ORANGE, RED, TEXT = "green", "blue", "orange", "red", "text"
 SOURCE = model.DataSourceRef("prometheus", "${datasource}")
 TIME = promql.PromQueryFormat.TIME_SERIES
@@ -17,7 +18,7 @@ Names = list[tuple[float, str, str]]
 
 
 def steps(*pairs: tuple[float, str], base: str = GREEN) -> dashboard.ThresholdsConfig:
-    """The base color, then (value, color) from the lowest."""
+    """Thresholds: the base color, then (value, color) in ascending order."""
     colors = [model.Threshold(None, base), *(model.Threshold(value, color) for value, color in pairs)]
     return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(colors)
 
@@ -33,14 +34,15 @@ def color(mode: model.FieldColorModeId, fixed: str = "") -> dashboard.FieldColor
 
 
 def link(title: str, uid: str, **variables: str) -> dashboard.DashboardLink:
-    """To a dashboard, with the time range, the variables that both have, and those whose values are labels or columns."""
+    """A link to a dashboard. It passes on the time range, the variables of both dashboards, and `variables`, whose
+    values are labels or columns."""
     kept = "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "job", "namespace"))
     own = "".join(f"&var-{name}={value}" for name, value in variables.items())
     return dashboard.DashboardLink(title).url(f"/d/{uid}?{kept}{own}&${{__url_time_range}}")
 
 
 def by_label(title: str, uid: str, *labels: str) -> dashboard.DashboardLink:
-    """From a line, whose labels are the values."""
+    """A link from a line of a graph. The labels of the line are the values of the variables."""
     return link(title, uid, **{("gpu" if label == "gpu_uuid" else label): f"${{__field.labels.{label}}}" for label in labels})
 
 
@@ -63,8 +65,9 @@ def lines(
     many: bool = False,
     links: list[dashboard.DashboardLink] | None = None,
 ) -> Panel:
-    """Lines over time, with their values in the legend. The limits are dashed lines, and so is a series "objective". Many lines have
-    the color of their value, because a palette would give red to one of them."""
+    """Lines over time, with their values in the legend. The limits are dashed lines, and so is a series named
+    "objective". With `many` lines, the color of a line shows its value, because a palette would make one of them
+    red."""
     panel = timeseries.Panel()
     put(panel, title, text, unit, queries, width, 8)
     mode = model.FieldColorModeId.CONTINUOUS_BL_PU if many else model.FieldColorModeId.PALETTE_CLASSIC
@@ -84,7 +87,7 @@ def lines(
 
 
 def numbers(title: str, text: str, unit: str, queries: list[Query], width: int, limits: dashboard.ThresholdsConfig | dict[str, dashboard.ThresholdsConfig], decimals: int | None = None, names: Names | None = None, show: kinds.BigValueTextMode = kinds.BigValueTextMode.VALUE_AND_NAME) -> Panel:
-    """Values now, on the color of their limits: one for all of them, or one for each legend."""
+    """Current values. Their color depends on the limits: one for all of them, or one for each legend."""
     panel = stat.Panel()
     put(panel, title, text, unit, queries, width, 4, now=True)
     panel.graph_mode(kinds.BigValueGraphMode.NONE).color_mode(kinds.BigValueColorMode.BACKGROUND_SOLID).text_mode(show)
@@ -98,7 +101,7 @@ def numbers(title: str, text: str, unit: str, queries: list[Query], width: int, 
 
 
 class Column:
-    """A column of a table: a label of the first query, or the value of a query of its own."""
+    """A column of a table: a label of the first query, or the value of its own query."""
 
     def __init__(self, heading: str, of: str, unit: str = "", limits: dashboard.ThresholdsConfig | None = None, names: Names | None = None, label: str = "", to: dashboard.DashboardLink | None = None):
         self.heading, self.of, self.unit, self.limits, self.names, self.label, self.to = heading, of, unit, limits, names, label, to
@@ -119,7 +122,8 @@ class Column:
 
 
 def rows(title: str, text: str, keys: list[Column], columns: list[Column], height: int, sort: str = "", width: int = 24) -> Panel:
-    """A line for each value of the keys, which are labels; the highest value of the column `sort` comes first."""
+    """A table with a row for each combination of the keys, which are labels. Rows with the highest value of the
+    column `sort` come first."""
     panel = table.Panel()
     put(panel, title, text, "short", [(one.of, one.heading or title) for one in columns], width, height, now=True, form=promql.PromQueryFormat.TABLE)
     panel.color_scheme(color(model.FieldColorModeId.THRESHOLDS)).thresholds(steps(base=TEXT)).filterable(True)
@@ -143,7 +147,7 @@ def rows(title: str, text: str, keys: list[Column], columns: list[Column], heigh
 
 
 def heat_map(title: str, text: str, queries: list[Query], width: int = 8) -> Panel:
-    """How many requests took how long, over time."""
+    """A heatmap of request times: how many requests took how long, over time."""
     panel = heatmap.Panel()
     put(panel, title, text, "s", queries, width, 8, form=promql.PromQueryFormat.HEATMAP)
     colors = heatmap.HeatmapColorOptions().mode(heat.HeatmapColorMode.SCHEME).scheme("Blues").steps(64)
@@ -152,7 +156,7 @@ def heat_map(title: str, text: str, queries: list[Query], width: int = 8) -> Pan
 
 
 def bars(title: str, text: str, queries: list[Query], names: Names, width: int = 12) -> Panel:
-    """Colored bars over time, for the few states of one thing."""
+    """Colored bars over time, for something that has few states."""
     panel = statetimeline.Panel()
     put(panel, title, text, "none", queries, width, 5)
     panel.mappings(named(names)).color_scheme(color(model.FieldColorModeId.THRESHOLDS)).thresholds(steps(base=TEXT)).show_value(kinds.VisibilityMode.NEVER)
@@ -161,7 +165,7 @@ def bars(title: str, text: str, queries: list[Query], names: Names, width: int =
 
 
 class Titled(model.AnnotationQuery):
-    """The schema of the builder lacks the title of what a query finds."""
+    """The builder's schema lacks the title of an annotation, so it is added here."""
 
     title = ""
 
@@ -170,7 +174,7 @@ class Titled(model.AnnotationQuery):
 
 
 class Marker(Builder[model.AnnotationQuery]):
-    """Marks in all panels when a query has results."""
+    """Puts a mark into all panels when a query has results."""
 
     def __init__(self, name: str, shade: str, expression: str, title: str):
         self.found = Titled(name=name, datasource=SOURCE, enable=True, icon_color=shade, expr=expression)
@@ -181,7 +185,7 @@ class Marker(Builder[model.AnnotationQuery]):
 
 
 class Variable(dashboard.QueryVariable):
-    """A label's values. `All` also matches series without the label."""
+    """A variable with the values of a label. `All` also matches series without the label."""
 
     def __init__(self, name: str, heading: str, query: str, single: bool = False):
         super().__init__(name)
@@ -193,7 +197,7 @@ class Variable(dashboard.QueryVariable):
 
 
 def page(uid: str, title: str, text: str, variables: list[Variable], markers: list[Marker], content: dict[str, list[Panel]]) -> model.Dashboard:
-    """The rows and their panels. A row whose name begins with "+" is closed until somebody opens it."""
+    """The rows and their panels. A row whose name begins with "+" is collapsed at first."""
     links = dashboard.DashboardLink("TensorRT-LLM").type(model.DashboardLinkType.DASHBOARDS).tags(["tensorrt-llm"])
     result = dashboard.Dashboard(title).uid(uid).description(text).tags(["tensorrt-llm", "trtllm-exporter"]).editable()
     result.tooltip(model.DashboardCursorSync.CROSSHAIR).refresh("30s").timezone("browser").time("now-1h", "now")

@@ -4,7 +4,7 @@ import re
 
 from panels import BLUE, GREEN, ORANGE, RED, Marker, Names, Query, Variable
 
-# Series of an engine, of a GPU, and of a recording rule, for the values of the variables.
+# Series of an engine, of a GPU, and of a recording rule. The variables get their values from them.
 FLEET = 'job=~"$job", namespace=~"$namespace"'
 TARGET = f'{FLEET}, pod=~"$pod", instance=~"$instance"'
 MODELS = f'{FLEET}, model=~"$model", version=~"$version"'
@@ -55,7 +55,7 @@ def per_second(name: str, labels: str = "", more: str = "") -> str:
 
 
 def quantile(share: float, family: str, labels: str = PER_ENGINE, select=engine) -> str:
-    """A quantile of classic buckets or, where Prometheus keeps none, of the native histogram."""
+    """A quantile of classic buckets, or of the native histogram if Prometheus keeps no classic buckets."""
     classic = by(f"le, {labels}", rate(select(f"{family}_bucket")))
     native = by(labels, rate(select(family)))
     return f"histogram_quantile({share}, {classic}) or histogram_quantile({share}, {native})"
@@ -66,7 +66,7 @@ def quantiles(family: str) -> list[Query]:
 
 
 def buckets(family: str) -> list[Query]:
-    """For a heatmap: requests per second in each bucket, of a classic or of a native histogram."""
+    """Queries for a heatmap: requests per second in each bucket, from a classic or from a native histogram."""
     return [(by("le", rate(engine(f"{family}_bucket"))), "{{le}}"), (f"sum({rate(engine(family))})", "native")]
 
 
@@ -77,13 +77,14 @@ def top(expression: str, operation: str = "topk") -> str:
 
 
 def numbered(name: str, labels: str, states: Names, of=engine, more: tuple[str, ...] = ()) -> str:
-    """A state as a number. The largest wins if two things have the same labels, so none is hidden. more: other numbers of theirs."""
+    """A state as a number. If two things have the same labels, the largest number wins, so the worst state is not
+    hidden. `more` has further expressions that give such numbers."""
     numbers = (f"{number} * {of(name, label('state', state))}" for number, state, _ in states if " " not in state)
     return by(labels, " or ".join([*numbers, *more]), "max")
 
 
 def variables(*names: str, single: tuple[str, ...] = ()) -> list[Variable]:
-    """In the order of their dependence: each offers the values that exist for those before it."""
+    """The variables in the order of their dependence: each offers the values that exist for the previous ones."""
     named = '__name__=~"nv_trt_llm_engine_info|nv_trt_llm_disagg_responses_total"'  # an engine, or an orchestrator
     known = {
         "job": ("Job", "trtllm_exporter_build_info", "job"),
@@ -113,7 +114,7 @@ def alerts(labels: str) -> list[Marker]:
 
 
 def starts(labels: str) -> list[Marker]:
-    """Marks restarts, and what is new: a pod, or a release of TensorRT-LLM or of the exporter."""
+    """Marks restarts and new things: a new pod, or a new release of TensorRT-LLM or of the exporter."""
 
     def new(name: str, word: str) -> str:
         one = f"{name}{{{labels}}}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the manifests of the kustomize bases from the Helm chart, so that both are the same. Run it after a change of the chart or of
+# Generates the manifests of the kustomize bases from the Helm chart, so that both are the same. Run it after a change of the chart or of
 # deploy/prometheus.
 # usage: generate.sh [FOLDER]      (default: this folder; HELM=PATH selects the program)
 set -euo pipefail
@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 chart=$here/../../helm/trtllm-exporter
 out=${1:-$here}
 
-# Without Helm's own labels, and without a namespace, which a kustomization sets.
+# Leaves out Helm's own labels and the namespace, which a kustomization sets.
 render() { # FILE TEMPLATE [ARGUMENT...]
   local file=$out/$1 template=$2
   shift 2
@@ -21,7 +21,7 @@ render() { # FILE TEMPLATE [ARGUMENT...]
     -e '2{/^---$/d}' >"$file"
   rm -f "$out/.errors"
 }
-# A patch for kustomize needs a kind and a name. The target in kustomization.yaml decides what is patched.
+# kustomize requires a kind and a name in a patch. The target in kustomization.yaml decides which objects are patched.
 patch() { # FILE KEY
   render "$1" sidecar.yaml
   sed -n "/^  $2.yaml: |/,/^  [a-z-]*.yaml: |/p" "$out/$1" | sed -e '1d' -e '/^  [a-z-]*.yaml: |/d' -e 's/^    //' -e '/^ *$/d' >"$out/$1.new"

@@ -190,7 +190,7 @@ class Publishing(unittest.TestCase):
                 self.assertEqual([record["iter"] for record in records if "iter" in record], list(range(8)))
                 entry = next(record for record in records if record.get("requestId") == 1)
                 self.assertEqual((entry["finishReason"], entry["promptTokens"], entry["outputTokens"]), ("length", 2, 4))
-                self.assertNotIn("cachedTokens", entry)  # older releases do not tell it
+                self.assertNotIn("cachedTokens", entry)  # older releases do not report it
                 self.assertEqual(entry["perfMetrics"]["timing_metrics"]["last_token_time"], 13.0)
                 self.assertEqual(entry["perfMetrics"]["kv_cache_metrics"]["num_reused_blocks"], 1)
                 self.assertEqual(entry["perfMetrics"]["speculative_decoding"]["total_draft_tokens"], 4)
@@ -355,7 +355,7 @@ class Publishing(unittest.TestCase):
         listener.reading = True
         until(lambda: publisher.sent + publisher.dropped == 5000)
         until(lambda: len(listener.records()) == publisher.sent)
-        self.assertEqual(listener.records()[-1]["iter"], 5000)  # the oldest are dropped
+        self.assertEqual(listener.records()[-1]["iter"], 5000)  # the oldest records are dropped
         publisher.close()
 
     def test_a_restarted_exporter_gets_the_hello_line_again(self):
@@ -372,7 +372,7 @@ class Publishing(unittest.TestCase):
         self.assertTrue(publisher.publish({"iter": 1}))
         until(lambda: publisher.sent == 1)
         with publisher._sender._wake:  # another thread may hold its lock during the fork
-            self.assertTrue(publisher.publish({"iter": 3}))  # the parent's buffer has it, and the child must not send it
+            self.assertTrue(publisher.publish({"iter": 3}))  # the parent still has this record in its buffer, and the child must not send it
             child = os.fork()
             if child == 0:
                 published = publisher.publish({"iter": 2})

@@ -1,4 +1,4 @@
-"""Tests what reaches the exporter, what is dropped, and what the log says about it."""
+"""Tests which records reach the exporter, which are dropped, and what the log reports."""
 import asyncio
 import errno
 import gc
@@ -20,7 +20,7 @@ from trtllm_exporter_publisher.lines import Lines  # noqa: E402
 from trtllm_exporter_publisher.reports import Reports  # noqa: E402
 
 LOGGER = "trtllm_exporter_publisher"
-FILL = "x" * 900  # a record of an engine takes as many bytes
+FILL = "x" * 900  # a record of an engine has about this many bytes
 
 
 class CountingSocket(socket.socket):
@@ -123,7 +123,7 @@ class Sending(unittest.TestCase):
 
     def test_a_line_that_was_sent_in_part_is_sent_again_as_a_whole(self):
         exporter, publisher = self.dead_exporter(), self.publisher()
-        self.publish(publisher, range(1000))  # more than the socket takes
+        self.publish(publisher, range(1000))  # more than fits into the socket
         connection, _ = exporter.accept()
         until(lambda: publisher._sender._chunk and publisher._sender._rest)
         exporter.close()
@@ -212,7 +212,7 @@ class Logging(unittest.TestCase):
         self.warnings_of(self.publisher(), "no exporter listens there; start trtllm-exporter")
 
     def test_a_missing_permission_is_logged_once(self):
-        # root may write to every socket, so the kernel's answer is replaced.
+        # root may write to every socket, so this test replaces the kernel's answer.
         refused = unittest.mock.Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
         with unittest.mock.patch("socket.socket", type("Socket", (socket.socket,), {"connect": refused})):
             publisher = self.publisher()
