@@ -2,7 +2,7 @@
 # Builds the fuzz targets and runs one after the other, each for some seconds. A target that fails ends at its first finding;
 # the input is then in fuzz/artifacts. Inputs that reach new code are kept in fuzz/target/corpus for the next run.
 #   fuzz/run.sh [SECONDS [TARGET...]]    600 seconds and all targets by default
-# Needs only the compiler of the project and a C++ compiler for libFuzzer.
+# Needs only the project's Rust compiler, and a C++ compiler for libFuzzer.
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${1:-600}
@@ -10,18 +10,19 @@ shift || true
 
 targets=("$@")
 [ $# -gt 0 ] || mapfile -t targets < <(basename -s .rs fuzz_targets/*.rs)
-# The coverage that libFuzzer asks for. No sanitizer: the exporter's own code has no unsafe code to check here.
+# Instruments the coverage that libFuzzer needs. No sanitizer, because the exporter's own code has no unsafe code to
+# check here.
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
 coverage+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
 host=$(rustc -vV | sed -n 's/^host: //p')
-# With --target, build scripts and macros are compiled without it.
+# With --target, build scripts and macros are compiled without the instrumentation.
 RUSTFLAGS="$coverage --cfg fuzzing -Ccodegen-units=1" cargo build --release --target "$host"
 
 failed=()
 for target in "${targets[@]}"; do
   echo "== $target for $seconds s"
   mkdir -p "target/corpus/$target" "artifacts/$target"
-  # An input that takes 20 s or 2 GB is a finding, too.
+  # An input that takes 20 s or 2 GB also counts as a finding.
   "target/$host/release/$target" "target/corpus/$target" "corpus/$target" -artifact_prefix="artifacts/$target/" \
     -max_total_time="$seconds" -max_len=8192 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 || failed+=("$target")
 done

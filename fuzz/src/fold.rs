@@ -1,5 +1,5 @@
-//! One engine, folded and published as in the daemon, with a time that the target sets. After each poll, no total may have
-//! fallen or vanished.
+//! One engine, folded and published as in the daemon. The target sets the time. After each poll, no total may have
+//! decreased or disappeared.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Fold {
             builder: PageBuilder::new(all),
             state,
             batch: Batch::default(),
-            // In the future, so that readers of the state, who look at the clock, find nothing outdated.
+            // In the future, because readers of the state use the real clock and must not find outdated values.
             now: Instant::now() + Duration::from_secs(3600),
             before: Page::default(),
             withdrawn: Vec::new(),
@@ -59,7 +59,7 @@ impl Fold {
         self.end_poll(poll.gap, poll.unix_us, complete);
     }
 
-    /// Parses by `parse`, which returns false if the poll failed, and folds.
+    /// Parses with `parse`, which returns false if the poll failed, and folds the result.
     pub fn poll_with(&mut self, parse: impl FnOnce(&mut Batch) -> bool) {
         let complete = parse(&mut self.batch);
         self.end_poll(Duration::from_millis(100), 1_753_462_474_000_000, complete);
@@ -79,7 +79,7 @@ impl Fold {
         self.builder.page(&self.state, &HttpMetrics::new(), groups)
     }
 
-    /// Also the exporter's own families.
+    /// The same page with the exporter's own families.
     pub fn whole_page(&self) -> Page {
         self.builder.page(&self.state, &HttpMetrics::new(), Selection::All)
     }
@@ -88,7 +88,7 @@ impl Fold {
         self.builder.page(&self.state, &HttpMetrics::new(), Selection::Gateway)
     }
 
-    /// A total may be withdrawn, and must then return with at least its old value.
+    /// A total may be withdrawn. When it returns, it must have at least its old value.
     fn check_totals(&mut self) {
         let page = self.page();
         let series: HashMap<_, _> =

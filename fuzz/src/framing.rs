@@ -1,5 +1,5 @@
-//! The lines of the ingest socket, through the socket itself: written in chunks of any length, they are the lines that a
-//! simple split of the same bytes gives.
+//! Lines of the ingest socket, sent through the socket itself in chunks of any length. The result must be the lines
+//! that a simple split of the same bytes gives.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use trtllm_sources::{Batch, Source};
 /// The limits of the socket: the longest line, and the longest one that needs no permit.
 const MAX_LINE: usize = 1 << 20;
 const SHORT_LINE: usize = 64 << 10;
-/// Pieces, long lines and writes of one stream. More would only take longer.
+/// Limits of the pieces, long lines and writes of one stream. More would only take longer.
 const MAX_PIECES: usize = 32;
 const MAX_LONG: usize = 3;
 const MAX_WRITES: usize = 256;
@@ -32,7 +32,7 @@ const LINES: [&str; 6] = [
     " \r",
 ];
 
-/// A bound socket is kept, because binding one takes longer than the rest.
+/// A bound socket that is reused, because binding one takes longer than the rest.
 struct Socket {
     runtime: Runtime,
     source: Source,
@@ -66,7 +66,7 @@ pub fn run(data: &[u8]) {
     });
 }
 
-/// The bytes that a publisher sends, and the lengths of its writes, which repeat.
+/// The bytes that a publisher sends, and the lengths of its writes, which are used in turn.
 fn stream(data: &mut Unstructured<'_>) -> Result<(Vec<u8>, Vec<usize>)> {
     let mut chunks = vec![data.int_in_range(1..=4096)?];
     for _ in 0..data.int_in_range(0..=3)? {
@@ -80,7 +80,7 @@ fn stream(data: &mut Unstructured<'_>) -> Result<(Vec<u8>, Vec<usize>)> {
         match data.arbitrary::<u8>()? % 8 {
             0..=3 => text.extend_from_slice(data.choose(&LINES)?.as_bytes()),
             4 if long < MAX_LONG => {
-                // A line about as long as a limit, counted from its first byte or from here.
+                // A line whose length is near a limit, counted from the start of the line or from this piece.
                 long += 1;
                 let limit = *data.choose(&[SHORT_LINE, MAX_LINE])?;
                 let begun = text.iter().rev().take_while(|byte| **byte != b'\n').count() * data.int_in_range(0..=1)?;
@@ -94,13 +94,13 @@ fn stream(data: &mut Unstructured<'_>) -> Result<(Vec<u8>, Vec<usize>)> {
             _ => text.push(b'\n'),
         }
     }
-    // A million writes of a byte would take seconds.
+    // Bounded, because a million writes of one byte would take seconds.
     let least = text.len() / MAX_WRITES;
     chunks.iter_mut().for_each(|chunk| *chunk += least);
     Ok((text, chunks))
 }
 
-/// What the socket must deliver.
+/// The lines that the socket must deliver.
 fn split(text: &[u8], batch: &mut Batch) {
     let mut first = true;
     for line in text.strip_suffix(b"\n").unwrap_or(text).split(|byte| *byte == b'\n') {
@@ -133,7 +133,7 @@ async fn send(source: &mut Source, path: &PathBuf, text: &[u8], chunks: &[usize]
     let (mut rest, mut lengths) = (text, chunks.iter().cycle());
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(rest.len().min(*lengths.next().unwrap()));
-        // The socket's buffer may be full until the lines are polled.
+        // The socket's buffer may stay full until the lines are polled.
         let mut sent = 0;
         while sent < chunk.len() {
             match stream.try_write(&chunk[sent..]) {
@@ -158,7 +158,7 @@ async fn poll_until(source: &mut Source, batch: &mut Batch, publishers: u64) {
     loop {
         source.poll(batch).await.unwrap();
         if batch.connections == Some(publishers) {
-            // Lines that came before the last poll of the number.
+            // Takes lines that arrived before the last poll of the number of publishers.
             source.poll(batch).await.unwrap();
             return;
         }

@@ -1,5 +1,5 @@
-//! `POST /kv_cache_events`: parsed and folded. Bytes that begin with `[` are an answer as it is; other bytes are events,
-//! eight bytes each, of few blocks, levels and ranks, so that they concern each other.
+//! `POST /kv_cache_events`: parsed and folded. Input that begins with `[` is used as the answer. Other input describes
+//! events, eight bytes each. They have few blocks, levels and ranks, so that they affect each other.
 
 use serde_json::{Value, json};
 use trtllm_sources::trtllm_json::parse_kv_cache_events;

@@ -1,6 +1,6 @@
 //! The bodies of the fuzz targets. `fuzz_targets/` feeds them with libFuzzer's bytes, and `tests/it/fuzz_targets.rs` of the
 //! exporter with the committed corpora and with mutations of them. A finding is a panic.
-// Shared with a test, which uses neither every item nor exports any.
+// A test includes this file. It does not use every item and exports none.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, dead_code)]
 
 pub mod bench_report;
@@ -18,7 +18,7 @@ pub mod session;
 pub mod text_page;
 pub mod web_config;
 
-/// The name of a corpus, and what runs with each of its inputs.
+/// The name of a corpus, and the function that runs with each of its inputs.
 pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: [Target; 10] = [

@@ -1,12 +1,12 @@
-//! `Accept` and `Accept-Encoding`: any text gives an answer, and a header of known ranges gives the one with the highest
-//! `q`, by a second implementation of the rules.
+//! `Accept` and `Accept-Encoding`. Any text must give an answer. A header of known ranges must give the one with the
+//! highest `q`, according to a second implementation of the rules.
 
 use arbitrary::{Result, Unstructured};
 use trtllm_page::exposition::negotiate::{Encoding, Format, encoding, format};
 
 const MAX_RANGES: usize = 6;
 
-/// Ranges and what they offer.
+/// Ranges, and the formats that they match.
 const RANGES: [(&str, Option<Format>); 12] = [
     ("application/openmetrics-text", Some(Format::OpenMetrics)),
     ("application/openmetrics-text;version=1.0.0", Some(Format::OpenMetrics)),
@@ -62,7 +62,7 @@ fn known_ranges(data: &mut Unstructured<'_>) -> Result<()> {
         let (parameter, q) = weight(data)?;
         header.push_str(&format!("{range}{parameter},"));
         let Some(offer) = offer else { continue };
-        // Text 0.0.4 is also what a reader gets who asks for nothing else, unless it refuses it by name.
+        // Text 0.0.4 is also the answer for a reader that accepts no other format, unless it refuses it by name.
         let default = offer == Format::Text && !range.contains("1.0.0");
         refused |= default && q == 0 && range != "*/*";
         if q > best.2 {

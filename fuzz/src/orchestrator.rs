@@ -1,5 +1,5 @@
-//! What an orchestrator of disaggregated serving answers: pages and the bodies of `/cluster_info`, separated by form feeds, as one
-//! server sends them one after the other.
+//! The answers of an orchestrator of disaggregated serving: pages and bodies of `/cluster_info`, separated by form
+//! feeds. They are read one after the other, as from one server.
 
 use trtllm_model::OrchestratorReading;
 use trtllm_recording::Item;

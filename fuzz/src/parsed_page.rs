@@ -12,12 +12,12 @@ use trtllm_page::metrics::page::{Page, Value};
 
 use super::text_page;
 
-/// Labels as text that is the same in every format. Maps of strings would take most of the time of a target.
+/// Labels as text that is the same in every format. Maps of strings would take most of a target's time.
 #[derive(Clone)]
 pub struct LabelText(String);
 
 impl LabelText {
-    /// The names must ascend: a page has its labels in this order, and none twice.
+    /// The names must be in ascending order and unique, as on a page.
     pub fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let (mut text, mut last) = (String::new(), "");
         for (name, value) in pairs {
@@ -36,11 +36,11 @@ impl LabelText {
 
 #[derive(Debug, Default, PartialEq)]
 pub struct ParsedPage {
-    /// Type and help text by the name of the catalog.
+    /// Type and help text of each family, by its name in the catalog.
     pub families: HashMap<String, (String, String)>,
-    /// The bits of the value. Histograms are written as their buckets, sum and count.
+    /// The bits of the value, by series. Histograms are stored as their buckets, sum and count.
     pub samples: HashMap<String, u64>,
-    /// The request and the bits of the value, by the series of the bucket.
+    /// The request and the bits of the value of an exemplar, by the series of its bucket.
     pub exemplars: HashMap<String, (String, u64)>,
 }
 
@@ -55,7 +55,7 @@ pub fn check(page: &Page, format: Format) {
         Format::Text | Format::OpenMetrics => text_page::parse(std::str::from_utf8(&bytes).unwrap(), format),
     };
     if format == Format::Text {
-        // This format has none.
+        // The text format has no exemplars.
         wanted.exemplars.clear();
     }
     assert_eq!(found.families, wanted.families, "{format:?}");
@@ -64,7 +64,7 @@ pub fn check(page: &Page, format: Format) {
     assert_eq!(found.exemplars, wanted.exemplars, "{format:?}");
 }
 
-/// Only renders and parses the text. The target `formats` compares.
+/// Only renders and parses the text. The target `formats` also compares the result.
 pub fn parses(page: &Page) {
     let mut bytes = Vec::new();
     render(page, Format::Text, &mut bytes);
@@ -77,7 +77,7 @@ impl ParsedPage {
         assert_eq!(before, None, "duplicate family {name}");
     }
 
-    /// `bound` is that of a bucket.
+    /// `bound` is the upper bound of a bucket.
     pub fn sample(&mut self, name: &str, suffix: &str, labels: &LabelText, bound: Option<f64>, value: f64) {
         let series = labels.series(name, suffix, bound);
         assert!(value.is_finite(), "{series:?} is {value}");
@@ -90,7 +90,7 @@ impl ParsedPage {
         self.exemplars.insert(labels.series(name, "_bucket", Some(bound)), (request, value.to_bits()));
     }
 
-    /// Buckets are cumulative and end with the infinite one.
+    /// Checks that buckets are cumulative and end with the infinite one.
     fn histogram(
         &mut self,
         name: &str,
@@ -184,7 +184,7 @@ fn protobuf(mut bytes: &[u8]) -> ParsedPage {
     parsed
 }
 
-/// A native histogram has as many observations as the classic one, in spans that Prometheus accepts.
+/// Checks that a native histogram has as many observations as the classic one, in spans that Prometheus accepts.
 fn check_native(name: &str, histogram: &proto::Histogram) {
     if histogram.zero_threshold == 0.0 && histogram.positive_span.is_empty() {
         return;

@@ -9,7 +9,7 @@ use trtllm_page::metrics::series_labels::LabelCache;
 
 use super::parsed_page;
 
-/// The bytes are an answer as it is, and also the message of an answer.
+/// The input is used as an answer, and also as the message inside an answer.
 pub fn run(data: &[u8]) {
     let length = u32::try_from(data.len()).unwrap().to_be_bytes();
     check(data);

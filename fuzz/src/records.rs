@@ -1,5 +1,5 @@
-//! `GET /metrics` and `GET /perf_metrics` of trtllm-serve, and the lines of the socket: parsed and folded. Bytes that begin
-//! with `[` or `{` are an answer as it is; other bytes describe a session.
+//! `GET /metrics` and `GET /perf_metrics` of trtllm-serve, and the lines of the socket: parsed and folded. Input that
+//! begins with `[` or `{` is used as an answer. Other input describes a session.
 
 use arbitrary::Unstructured;
 use serde::de::IgnoredAny;
@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
     parsed_page::parses(&fold.page());
 }
 
-/// A record of the socket is the same record in an array.
+/// A record from the socket must be the same as in an array.
 fn check_line(line: &[u8]) {
     let Ok(PublisherLine::Item(record @ Item::Record(_))) = parse_line(line) else { return };
     let mut batch = Batch::default();
@@ -40,8 +40,8 @@ fn check_line(line: &[u8]) {
     assert_eq!((batch.items, batch.rejected), (vec![record], [0; 6]));
 }
 
-/// An array gives the same records whole and in parts. Each element of an array that serde_json accepts is one item or one
-/// rejection.
+/// An array must give the same records as a whole and in parts. Each element of an array that serde_json accepts must
+/// give one item or one rejection.
 fn check_array(text: &[u8]) {
     let mut whole = Batch::default();
     let result = parse_records(text, &mut whole);
@@ -57,11 +57,11 @@ fn check_array(text: &[u8]) {
         }
     }
     assert_eq!((rejected, &items), (whole.rejected.iter().sum(), &whole.items));
-    // The encoding is checked for what has arrived.
+    // When text arrives in parts, only the arrived part is checked for UTF-8. So compare only valid texts.
     if std::str::from_utf8(text).is_ok() {
         assert_eq!(arriving(text), (result.is_ok(), whole.items, whole.rejected));
     }
-    // serde_json does not check the encoding of what it ignores.
+    // serde_json does not check the encoding of elements that it ignores.
     let text = std::str::from_utf8(text).unwrap_or_default();
     if let Ok(elements) = serde_json::from_str::<Vec<IgnoredAny>>(text) {
         assert_eq!(result, Ok(()));
@@ -69,10 +69,10 @@ fn check_array(text: &[u8]) {
     }
 }
 
-/// Whether an array is valid, and what is in it, if it is parsed while its text arrives.
+/// Parses an array while its text arrives. Returns whether it is valid, and its contents.
 fn arriving(text: &[u8]) -> (bool, Vec<Item>, RejectCounts) {
     let (mut batch, mut parsed, mut arrived) = (Batch::default(), ArrayPosition::default(), Vec::new());
-    // Different cuts for different texts.
+    // Texts of different lengths are cut at different places.
     let length = 1 + text.len() % 97;
     let mut parts = text.chunks(length).peekable();
     loop {
@@ -85,7 +85,7 @@ fn arriving(text: &[u8]) -> (bool, Vec<Item>, RejectCounts) {
     }
 }
 
-/// A batch that has room for one more item before it should be folded.
+/// A batch that has room for only one more item.
 fn nearly_full() -> Batch {
     let mut batch = Batch::default();
     let rows = Batch::ENOUGH / size_of::<RequestStats>() - 1;

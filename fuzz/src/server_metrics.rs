@@ -1,4 +1,5 @@
-//! `GET /prometheus/metrics` of trtllm-serve: pages, separated by form feeds, as one server sends them one after the other.
+//! `GET /prometheus/metrics` of trtllm-serve: pages that are separated by form feeds and read one after the other, as
+//! from one server.
 
 use trtllm_recording::Item;
 use trtllm_sources::prometheus_text::parse_server_metrics;
@@ -11,7 +12,7 @@ const MAX_PAGES: usize = 16;
 
 pub fn run(data: &[u8]) {
     let mut fold = Fold::new(engine());
-    // The engine must have a record before it is on the page.
+    // The engine appears on the page only after a record.
     fold.poll_with(|batch| parse_records(br#"[{"iter": 1, "numActiveRequests": 1}]"#, batch).is_ok());
     for page in data.split(|byte| *byte == b'\x0c').take(MAX_PAGES) {
         let Ok(metrics) = parse_server_metrics(page) else { continue };

@@ -1,5 +1,5 @@
-//! Turns the fuzzer's bytes into a session: the answers of one engine, poll after poll. An answer consists of real records
-//! with some values changed, because bytes alone rarely become a record.
+//! Turns the fuzzer's bytes into a session: the answers of one engine, poll after poll. An answer consists of real
+//! records with some changed values, because random bytes rarely form a record.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use trtllm_sources::trtllm_json::{
     PublisherLine, parse_kv_cache_events, parse_line, parse_perf_metrics, parse_records,
 };
 
-/// Polls of one session, and items of one answer: more would find nothing new and take longer.
+/// Limits of the polls in a session and the items in an answer. More would find nothing new and take longer.
 const MAX_POLLS: usize = 24;
 const MAX_ITEMS: usize = 6;
 
-/// What one poll returns, and when.
+/// The result of one poll, and its time.
 #[derive(Debug)]
 pub struct Poll {
     /// Time since the previous poll.
     pub gap: Duration,
-    /// The wall clock is independent of the time: it can be set.
+    /// The wall clock, which is independent of the time because it can be set.
     pub unix_us: i64,
     pub answer: Answer,
 }
@@ -121,7 +121,7 @@ fn templates() -> &'static Templates {
             last(include_str!("../../tests/fixtures/metrics_v2_cold_tiers_sampled.json")),
             last(include_str!("../../tests/fixtures/metrics_v2_shared_pools_host.json")),
             last(include_str!("../../tests/fixtures/metrics_v2_ssm.json")),
-            // Rows without a record.
+            // Some rows have no record.
             json!({"iter": 42, "requestStats": [{"id": 7, "stage": "GENERATION_IN_PROGRESS", "scheduled": true, "paused": false,
                 "contextPrefillPosition": 100, "numGeneratedTokens": 3, "avgNumDecodedTokensPerIter": 1.0,
                 "allocTotalBlocksPerRequest": 4, "allocNewBlocksPerRequest": 1, "reusedBlocksPerRequest": 0,

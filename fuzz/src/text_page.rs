@@ -1,5 +1,5 @@
-//! A strict parser of the two text formats: what the specifications do not allow is a panic. It shares no code with the
-//! writer.
+//! A strict parser of the two text formats. It panics on everything that the specifications do not allow. It shares no
+//! code with the writer.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub fn parse(text: &str, format: Format) -> ParsedPage {
     assert!(body.is_empty() || body.ends_with('\n'));
     let mut parsed = ParsedPage::default();
     let mut current: Option<Family> = None;
-    // Not `lines`, which also ends a line at a carriage return.
+    // Does not use `lines`, which also ends a line at a carriage return.
     for line in body.split_terminator('\n') {
         if let Some(header) = line.strip_prefix("# ") {
             let (keyword, rest) = header.split_once(' ').unwrap();
@@ -48,7 +48,7 @@ pub fn parse(text: &str, format: Format) -> ParsedPage {
     parsed
 }
 
-/// OpenMetrics names a counter's family without `_total`.
+/// In OpenMetrics, the family name of a counter has no `_total`.
 fn metric(name: &str, openmetrics: bool) -> &'static Metric {
     let named = |metric: &&Metric| match metric.kind {
         MetricKind::Counter if openmetrics => metric.name.strip_suffix("_total") == Some(name),
@@ -81,7 +81,7 @@ fn sample(line: &str, family: &Family, openmetrics: bool, parsed: &mut ParsedPag
         Some((number, exemplar)) if openmetrics && suffix == "_bucket" => (number, Some(exemplar)),
         _ => (rest, None),
     };
-    // The catalog's name: OpenMetrics has the suffix of a counter in its samples only.
+    // The name in the catalog: in OpenMetrics, only the samples of a counter have its suffix.
     let suffix = if suffix == "_total" { "" } else { suffix };
     parsed.sample(family.metric.name, suffix, &labels, bound, number_of(number, line));
     if let Some((exemplar, bound)) = exemplar.zip(bound) {

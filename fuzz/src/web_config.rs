@@ -4,7 +4,7 @@ use exporter_web_config::WebConfig;
 
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // The target reads no files of the machine. A path outside of the folder needs a slash or an escape.
+    // The target must not read files of the machine. A path that leaves the folder needs a slash or an escape.
     if text.contains("_file") && text.contains('/') || text.contains('\\') || text.contains("!!") {
         return;
     }

@@ -25,7 +25,7 @@ from .copies import copying
 from .publisher import DEFAULT_SOCKET
 
 _log = logging.getLogger(__name__)
-MAIN = "TRTLLM_EXPORTER_MAIN"  # the main module of the parent of a spawned child
+MAIN = "TRTLLM_EXPORTER_MAIN"  # names the main module of the parent to a spawned child
 
 
 def main() -> None:
@@ -38,7 +38,8 @@ def main() -> None:
 
 
 def copy_each_llm() -> None:
-    """In this process, and in the children that `multiprocessing` spawns, because a server may create its LLM there."""
+    """Copies in this process, and in the children that `multiprocessing` spawns, because a server may create its LLM
+    there."""
     if not os.environ.get("TRTLLM_EXPORTER_SOCKET", DEFAULT_SOCKET):
         return
     sys.meta_path.insert(0, _WhenImported("tensorrt_llm", _copy_each_of))
@@ -47,7 +48,8 @@ def copy_each_llm() -> None:
     @functools.wraps(prepared)
     def prepare(name: str) -> dict[str, Any]:
         data = dict(prepared(name))
-        # A child imports the main module first. It imports `child` instead, which calls this function and imports that one.
+        # A child imports the main module first. Replace it with `child`, which calls this function and then imports the
+        # original one.
         os.environ[MAIN] = data.get("init_main_from_name") or ""
         data["init_main_from_name"] = f"{__package__}.child"
         return data
@@ -56,7 +58,7 @@ def copy_each_llm() -> None:
 
 
 def _copy_each_of(tensorrt_llm: Any) -> None:
-    """Each new tensorrt_llm.LLM publishes its copies until the process ends."""
+    """Makes each new tensorrt_llm.LLM publish its copies until the process ends."""
     created = tensorrt_llm.LLM.__init__
 
     @functools.wraps(created)

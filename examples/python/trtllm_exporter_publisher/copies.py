@@ -1,4 +1,4 @@
-"""Publishes copies of what a server reads from its engine itself."""
+"""Publishes copies of the statistics that a server itself reads from its engine."""
 from __future__ import annotations
 
 import functools
@@ -28,11 +28,11 @@ class copying:  # noqa: N801: used like a function
         self._methods: dict[str, Any] = {}
 
     def start(self) -> Publisher:
-        """Starts to copy, for a server without a `with` block, and returns the Publisher."""
+        """Starts copying, for a server without a `with` block, and returns the Publisher."""
         return self.__enter__()
 
     def stop(self) -> None:
-        """Ends what `start` started."""
+        """Stops what `start` started."""
         self.__exit__()
 
     def __enter__(self) -> Publisher:
@@ -40,7 +40,7 @@ class copying:  # noqa: N801: used like a function
         for name, copied in (("get_stats", self._all), ("get_stats_async", self._each), ("generate_async", self._request)):
             original = getattr(self._llm, name, None)
             if original is not None:
-                before = vars(self._llm).get(name)  # of another instrumentation; None: the method of the class
+                before = vars(self._llm).get(name)  # set by another instrumentation; None means the method of the class
                 method = _then(original, copied)
                 setattr(self._llm, name, method)
                 self._methods[name] = method, before
@@ -50,7 +50,7 @@ class copying:  # noqa: N801: used like a function
         self._active = False
         for name, (method, before) in self._methods.items():
             if vars(self._llm).get(name) is not method:
-                continue  # another instrumentation calls this method, which copies nothing any more
+                continue  # another instrumentation still calls this method, which no longer copies anything
             if before is None:
                 delattr(self._llm, name)
             else:
@@ -82,14 +82,14 @@ class copying:  # noqa: N801: used like a function
 
 
 def _then(original: Callable[..., Any], copied: Callable[[Any], Any]) -> Callable[..., Any]:
-    @functools.wraps(original)  # servers look at the signature
+    @functools.wraps(original)  # keep the signature, because servers inspect it
     def method(*arguments: Any, **named: Any) -> Any:
         return copied(original(*arguments, **named))
     return method
 
 
 class _Copied:
-    """The same asynchronous iterator. Each record is published before the server gets it."""
+    """The same asynchronous iterator, which publishes each record before the server gets it."""
 
     def __init__(self, records: Any, publish: Callable[[Any], None]) -> None:
         self._records, self._publish = records, publish
@@ -107,7 +107,7 @@ class _Copied:
 
 
 def _observe(result: Any, publish: Callable[[Any], None]) -> None:
-    """Calls `publish` with this result when it is finished."""
+    """Calls `publish` with this result once it is finished."""
     result._publish_when_finished = publish
     kind: Any = type(result)
     result.__class__ = _observed(kind)
@@ -119,8 +119,8 @@ def _itself(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=None)
 def _observed(kind: type[Any]) -> type[Any]:
-    """The class of a result, with each way to wait for it. It has the same name and the same attributes, and is pickled as
-    the class of the engine."""
+    """A subclass of the result's class that handles each way to wait for the result. It has the same name and the
+    same attributes, and is pickled as the engine's class."""
     def finish(result: Any) -> None:
         publish = result._publish_when_finished
         if publish is not None and result.finished:

@@ -12,7 +12,7 @@ from .publisher import DEFAULT_BUFFER, DEFAULT_SOCKET, Publisher, engine_name
 from .settings import engine_settings
 
 _INTERVAL = 0.1  # seconds between two drains
-_END = 5.0  # seconds for the last drain: an engine that hangs must not hang its server
+_END = 5.0  # seconds for the last drain, so that an engine that hangs does not block its server
 _log = logging.getLogger(__name__)
 
 
@@ -48,11 +48,11 @@ class publishing:  # noqa: N801: used like a function
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> Publisher:
-        """Starts to publish, for a server without a `with` block, and returns the Publisher."""
+        """Starts publishing, for a server without a `with` block, and returns the Publisher."""
         return self.__enter__()
 
     def stop(self) -> None:
-        """Ends what `start` started."""
+        """Stops what `start` started."""
         self.__exit__()
 
     def __enter__(self) -> Publisher:
@@ -133,7 +133,8 @@ class _LoggedOnce:
         return self
 
     def publish(self, publish: Callable[[Any], object], record: Any) -> None:
-        """The engine returns each record once, so an invalid one must not lose those after it."""
+        """Publishes records one by one. The engine returns each record once, so an invalid record must not lose the
+        following ones."""
         try:
             publish(record)
         except Exception as error:

@@ -35,7 +35,7 @@ class Lines:
         return taken
 
     def keep_last(self, least: int) -> None:
-        """Remove the oldest lines that are not needed to keep this many bytes."""
+        """Remove the oldest lines, but keep at least the newest `least` bytes."""
         while self._lines and self.bytes - len(self._lines[0]) >= least:
             self._remove()
 

@@ -1,4 +1,4 @@
-"""What a server publishes through."""
+"""The object through which a server publishes."""
 from __future__ import annotations
 
 import json
@@ -13,7 +13,8 @@ from .sender import Sender
 DEFAULT_SOCKET = "/run/trtllm-exporter/ingest.sock"
 DEFAULT_MODEL = "tensorrt_llm"
 DEFAULT_BUFFER = 4 << 20  # bytes; a record of an iteration takes about 900
-# Folders that say how an engine was built: 1, 2-gpu, tp2pp2, fp8, 7B, engines. As in detail/options.h of the C++ publisher.
+# Folder names that say how an engine was built: 1, 2-gpu, tp2pp2, fp8, 7B, engines. detail/options.h of the C++ publisher
+# has the same list.
 _BUILD = {"", "gpu", "gpus", "tp", "pp", "tppp", "engine", "engines", "trtengine", "trtengines", "fp", "bf", "nvfp", "int",
           "b", "B", "xb", "xB"}
 
@@ -56,12 +57,13 @@ class Publisher:
 
     @property
     def sent(self) -> int:
-        """Records sent. A record that the exporter had not read when it ended is sent again, and counted once."""
+        """Number of sent records. A record that the exporter did not read before it ended is sent again, and counted
+        once."""
         return self._sender.sent
 
     @property
     def dropped(self) -> int:
-        """Records that will not reach the exporter."""
+        """Number of records that will not reach the exporter."""
         return self._sender.dropped
 
     def publish(self, record: Any) -> bool:
@@ -80,7 +82,7 @@ class Publisher:
         return entry is None or self._write(iteration, entry)
 
     def close(self) -> None:
-        """Send the rest for at most one second, and disconnect. Later records are dropped."""
+        """Send the remaining records for at most one second, and disconnect. Later records are dropped."""
         self._current().close()
 
     def _write(self, to_line: Callable[[Any], str], record: Any) -> bool:
@@ -93,7 +95,8 @@ class Publisher:
         return sender.push(line)
 
     def _current(self) -> Sender:
-        """The child of a fork has no thread of its own yet. The parent sends what the parent has buffered."""
+        """Start again in the child of a fork, which does not have the thread. The parent sends the records in its
+        own buffer."""
         if self._sender.process != os.getpid():
             parent, self._sender = self._sender, self._start()
             self._sender.sent, self._sender.dropped = parent.sent, parent.dropped

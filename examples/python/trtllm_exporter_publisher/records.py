@@ -13,7 +13,8 @@ _DRAFTS = ("acceptance_rate", "total_accepted_draft_tokens", "total_draft_tokens
 
 
 def iteration(record: Any) -> str:
-    """One line of JSON. Releases before 1.0 return JSON text, later ones dicts, the bindings objects."""
+    """The record as one line of JSON. Releases before 1.0 return JSON text, later ones dicts, and the bindings
+    objects."""
     if hasattr(record, "to_json_str"):
         record = record.to_json_str()
     if isinstance(record, str):
@@ -27,7 +28,7 @@ def iteration(record: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Without numbers that are not finite."""
+    """A copy without numbers that are not finite."""
     def keep(member: object) -> bool:
         return not isinstance(member, float) or math.isfinite(member)
     if isinstance(value, dict):
@@ -65,13 +66,13 @@ def _of_response(response: Any) -> dict[str, Any] | None:
     reason = getattr(reasons[0], "name", None) if reasons else None
     entry = _entry(response.request_id, getattr(result, "request_perf_metrics", None), reason,
                    tokens=beams[0] if beams else None)
-    # The rows of the request have this number. A RequestOutput's number is another one.
+    # The rows of the request have this number. The number in a RequestOutput is a different one.
     return entry | {"executorId": response.request_id}
 
 
 def _entry(request_id: Any, metrics: Any, reason: Any, prompt: Any = None, tokens: Any = None,
            cached: Any = None) -> dict[str, Any]:
-    # Without return_perf_metrics, only the reason and the lengths are known.
+    # Without return_perf_metrics, only the finish reason and the lengths are known.
     entry: dict[str, Any] = {"requestId": request_id, "perfMetrics": {} if metrics is None else _perf_metrics(metrics)}
     if reason not in (None, "NOT_FINISHED"):
         entry["finishReason"] = reason
@@ -79,7 +80,7 @@ def _entry(request_id: Any, metrics: Any, reason: Any, prompt: Any = None, token
         entry["promptTokens"] = len(prompt)
     if tokens is not None:
         entry["outputTokens"] = len(tokens)
-    # Without metrics the engine leaves it at 0.
+    # The engine leaves the value at 0 if it has no metrics.
     if metrics is not None and isinstance(cached, int):
         entry["cachedTokens"] = cached
     return entry

@@ -1,4 +1,4 @@
-"""The log lines about the connection to the exporter."""
+"""Logs the state of the connection to the exporter."""
 from __future__ import annotations
 
 import errno
@@ -34,7 +34,7 @@ class Reports:
         self._overflowed_logged, self._next = 0, 0.0
 
     def failed(self, error: BaseException) -> None:
-        """The connection could not be made."""
+        """Logs that the connection could not be made."""
         cause = _CAUSES.get(getattr(error, "errno", None) or 0)
         cause = cause.format(path=self._path, user=os.geteuid()) if cause else f"{error}" or repr(error)
         if self._changes_to(cause):
@@ -48,14 +48,14 @@ class Reports:
         if is_first:
             _log.info("connected to %s", self._path)
         else:
-            # As visible as the line about the failure.
+            # Has the same log level as the line about the failure.
             _log.log(logging.WARNING if self._warned else logging.INFO,
                      "connected to %s; %d records were dropped meanwhile",
                      self._path, overflowed - self._overflowed_before)
         self._warned, self._overflowed_logged = False, overflowed
 
     def lost(self, overflowed: int) -> None:
-        """The connection ended. The next attempt logs why, if it fails."""
+        """Logs that the connection ended. If the next attempt fails, it logs the reason."""
         if self._state == _PUBLISHING:
             self._log_overflow(overflowed, _SLOW)
             self._state, self._overflowed_before = _LOST, overflowed

@@ -21,34 +21,34 @@ _LINGER = 0.05  # seconds to wait for more lines, so that each drain needs one s
 _IDLE = 1.0  # seconds between two checks of an idle connection
 _FULL = 0.2  # seconds to wait for room in the socket
 _END = 1.0  # seconds to send the rest when the publisher closes
-# The exporter closes a connection whose name is in use after one second. The lines that it has read until then are lost.
+# If a name is in use, the exporter closes the connection after one second. Lines that it has read by then are lost.
 _REFUSAL = 2.0
-_READ_AHEAD = 16 << 10  # bytes; it reads less than this before it accepts a name
+_READ_AHEAD = 16 << 10  # bytes; before the exporter accepts a name, it reads less than this
 
 _running: set[Sender] = set()
 
 
 class Sender:
-    """The buffer and its thread. The thread starts with the first line, because a worker rank has none: a connection of
-    its own would look like one more engine. Any thread may call any method. No method waits for the exporter except
-    `close`."""
+    """The buffer and its thread. The thread starts with the first line: a worker rank has no lines, and a connection
+    of its own would look like one more engine. Any thread may call any method. No method waits for the exporter
+    except `close`."""
 
     def __init__(self, path: str, hello: bytes, retry: float, buffer_bytes: int) -> None:
         self.process, self.sent, self.dropped = os.getpid(), 0, 0
-        self._overflowed = 0  # those of `dropped` for which there was no room
+        self._overflowed = 0  # the part of `dropped` for which there was no room in the buffer
         self._path, self._hello, self._retry = path, hello, retry
         self._wake = threading.Condition()  # guards _lines, the two counts, _thread and _stopped
         self._lines = Lines(buffer_bytes)
         self._thread: threading.Thread | None = None
         self._stopped, self._deadline = False, 0.0
-        # Only the thread uses these.
+        # Only the thread uses the following attributes.
         self._socket: socket.socket | None = None
         self._chunk: list[bytes] = []  # the lines being sent
-        self._rest = b""  # what is not sent of them
-        self._unread = Lines(buffer_bytes)  # sent, but maybe not read by the exporter
+        self._rest = b""  # the part of them that is not sent yet
+        self._unread = Lines(buffer_bytes)  # sent lines that the exporter may not have read
         self._connected_at = self._retry_at = 0.0
-        self._bytes = 0  # sent on this connection
-        self._accepted = False  # the exporter does not refuse this connection
+        self._bytes = 0  # number of bytes sent on this connection
+        self._accepted = False  # True once the exporter will no longer refuse this connection
         self._refusals = 0  # how many connections in a row were closed before they were accepted
         self._reports = Reports(path, buffer_bytes)
 
@@ -67,17 +67,18 @@ class Sender:
             return len(line) <= self._lines.limit
 
     def drop(self) -> None:
-        """Count a record that is not a line."""
+        """Count a dropped record that could not be written as a line."""
         with self._wake:
             self.dropped += 1
 
     def stop(self) -> None:
-        """Send the rest in the background, then disconnect. Needs no lock, so the garbage collector may call it."""
+        """Send the remaining lines in the background, then disconnect. Needs no lock, so the garbage collector may
+        call it."""
         if not self._stopped and self.process == os.getpid():
             self._deadline, self._stopped = time.monotonic() + _END, True
 
     def close(self) -> None:
-        """Send the rest for at most one second, then disconnect."""
+        """Send the remaining lines for at most one second, then disconnect."""
         self.stop()
         if self.process != os.getpid():
             return
@@ -88,8 +89,8 @@ class Sender:
             thread.join(2 * _END)
 
     def abandon(self) -> None:
-        """Called in the child of a fork, which copied the connection, but not the thread. The exporter must see when the
-        parent disconnects."""
+        """Called in the child of a fork, which has a copy of the connection but not the thread. Closes the copy, so
+        that the exporter notices when the parent disconnects."""
         if self._socket is not None:
             self._socket.close()
 
@@ -115,7 +116,7 @@ class Sender:
         while running:
             try:
                 running = self._step()
-            except Exception as error:  # such as no memory; the thread must not end, and the server must not notice
+            except Exception as error:  # for example no memory; the thread must continue, and the server must not be affected
                 self._lost(reset=False)
                 self._reports.failed(error)
                 self._retry_at = time.monotonic() + self._retry
@@ -142,7 +143,7 @@ class Sender:
     def _reconnect(self) -> bool:
         with self._wake:
             self._wake.wait_for(lambda: self._stopped, max(0.0, self._retry_at - time.monotonic()))
-            # Without a connection the rest cannot be sent. The first attempt is made in any case.
+            # Without a connection, the remaining lines cannot be sent. The first attempt is always made.
             if self._stopped and self._retry_at > 0:
                 return False
         self._retry_at = time.monotonic() + self._retry
@@ -154,7 +155,7 @@ class Sender:
             try:
                 connection.sendall(self._hello, socket.MSG_NOSIGNAL)  # a new socket has room for it
             except ConnectionError:
-                pass  # the exporter has closed it already; the next step looks how
+                pass  # the exporter has already closed it; the next step finds out how
         except (OSError, ValueError) as error:  # ValueError: a path that cannot be encoded
             if connection is not None:
                 connection.close()
@@ -168,7 +169,7 @@ class Sender:
         return True
 
     def _send(self, connection: socket.socket) -> None:
-        """Send what the socket takes."""
+        """Send as much as fits into the socket."""
         try:
             sent = connection.send(self._rest, socket.MSG_NOSIGNAL) if self._rest else 0
         except BlockingIOError:  # the socket is full
@@ -176,7 +177,7 @@ class Sender:
             poll.register(connection, select.POLLOUT)
             poll.poll(_FULL * 1000)
             return
-        except OSError:  # the exporter has closed the connection; the next step looks how
+        except OSError:  # the exporter has closed the connection; the next step finds out how
             return
         self._bytes, self._rest = self._bytes + sent, self._rest[sent:]
         if not self._rest:
@@ -190,13 +191,13 @@ class Sender:
         self._chunk = []
 
     def _is_open(self, connection: socket.socket) -> bool:
-        """Return False if the exporter has closed the connection. Forget the lines that it has read."""
+        """Return False if the exporter has closed the connection. Otherwise forget the lines that it has read."""
         unread = _bytes_not_read(connection)  # before the check, because the kernel empties a closed socket
         try:
             ended, reset = not connection.recv(_CHUNK), False
-        except BlockingIOError:  # the exporter never sends anything
+        except BlockingIOError:  # still open: the exporter never sends anything
             ended, reset = False, False
-        except OSError:  # it left lines unread
+        except OSError:  # the exporter closed it and left lines unread
             ended, reset = True, True
         if ended:
             self._lost(reset)
@@ -211,14 +212,15 @@ class Sender:
         return True
 
     def _lost(self, reset: bool) -> None:
-        """The connection ended. Lines that the exporter has not read are sent again. `reset`: it left some unread."""
+        """Handle the end of the connection. Lines that the exporter has not read are sent again. `reset` means that
+        it left some unread."""
         if self._socket is None:
             return
         self._socket.close()
         self._socket = None
         was_read = self._accepted and not reset
         unread = self._unread.take(self._unread.bytes)
-        # A line that was sent in part is sent again as a whole.
+        # A line that was sent only in part is sent again completely.
         whole = _whole_lines(self._chunk, self._rest) if was_read else 0
         again = self._chunk[whole:] if was_read else unread + self._chunk
         with self._wake:
@@ -226,7 +228,8 @@ class Sender:
             self._overflow(self._lines.put_back(again))
         self._chunk, self._rest = [], b""
         self._refusals = 0 if self._accepted else self._refusals + 1
-        # An exporter that restarts is back soon. One that refuses this publisher refuses it again.
+        # Reconnect immediately, because an exporter that restarts is soon back. But if it refused this publisher, it
+        # will refuse it again.
         self._retry_at = time.monotonic() + (self._retry if self._refusals else 0)
         if self._refusals > 1:
             self._reports.refused()
@@ -239,7 +242,7 @@ class Sender:
             try:
                 self._socket.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # the exporter was faster
+                pass  # the exporter has already closed it
             self._socket.close()
             self._socket = None
         with self._wake:
@@ -253,21 +256,21 @@ class Sender:
 
 
 def _whole_lines(lines: list[bytes], rest: bytes) -> int:
-    """How many of these lines are sent as a whole."""
+    """How many of these lines have been sent completely."""
     sent = sum(map(len, lines)) - len(rest)
     return b"".join(lines)[:sent].count(b"\n")
 
 
 def _bytes_not_read(connection: socket.socket) -> int:
-    """At most this many bytes are in the socket. The kernel counts its own structures, too."""
+    """An upper bound of the unread bytes in the socket, because the kernel's count includes its own structures."""
     try:
         return int(struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0])
-    except OSError:  # not known here: assume that it reads fast
+    except OSError:  # not supported here: assume that the exporter reads fast
         return 0
 
 
 def _close_all() -> None:
-    """Publishers that nobody closed send their rest when the process ends."""
+    """When the process ends, send the remaining lines of publishers that nobody closed."""
     for sender in list(_running):
         sender.stop()
     for sender in list(_running):

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 from typing import Any
 
-# Each setting, and the arguments of tensorrt_llm.LLM that have it. The first one with a value counts.
+# Each setting, and the arguments of tensorrt_llm.LLM that may contain it. The first argument with a value is used.
 _ARGUMENTS = {
     "dtype": ["dtype"],
-    # None here does not mean "none": a quantized checkpoint needs no argument.
+    # For these, None does not mean "none": a quantized checkpoint needs no argument.
     "quantization": ["quant_config.quant_algo"],
     "tensor_parallel_size": ["tensor_parallel_size"],
     "pipeline_parallel_size": ["pipeline_parallel_size"],
@@ -20,7 +20,7 @@ _ARGUMENTS = {
 
 
 def engine_settings(engine: Any) -> dict[str, str | int]:
-    """The settings of a tensorrt_llm.LLM. Those that this release or this engine does not have are left out."""
+    """The settings of a tensorrt_llm.LLM. Settings that this release or this engine does not have are left out."""
     found = {name: _first(engine, paths) for name, paths in _ARGUMENTS.items()}
     return {name: value for name, value in found.items() if value is not None}
 
