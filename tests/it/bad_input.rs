@@ -245,7 +245,7 @@ fn bad_line(bad: &[u8], times: u64, reason: &str) {
         daemon.poll(A, 2);
         publisher.record(1 + round);
         daemon.until(|page| ensure(iterations(page, A) == 1 + round, || "the connection did not stay".to_owned()));
-        // A poll with only valid records ends the series.
+        // A poll with only valid records ends the series of failures.
         daemon.poll(A, 2);
         let logged = daemon.logged(&["invalid records skipped", "model=a", &format!("reason={reason} ")]);
         assert_eq!(logged as u64, round, "{}", daemon.stderr());

@@ -220,7 +220,7 @@ fn the_increases_of_its_counters_are_on_our_page() {
         assert_eq!(second.count(family, &[]), value, "{family}");
     }
 
-    // The server was replaced, and has a second process.
+    // The server was replaced, and its successor has a second process.
     let replaced = "trtllm_request_success_total{finished_reason=\"stop\",pid=\"9\"} 5\n";
     let third = server.show(
         &daemon,

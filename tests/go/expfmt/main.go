@@ -120,7 +120,7 @@ func flatten(read *dto.MetricFamily) family {
 	return out
 }
 
-// counted adds up the native buckets, as a reader does that stores them.
+// counted returns the number of observations, by adding up the native buckets like a reader that stores them.
 func counted(histogram *dto.Histogram) uint64 {
 	count, current, at := int64(histogram.GetZeroCount()), int64(0), 0
 	for _, span := range histogram.GetPositiveSpan() {
