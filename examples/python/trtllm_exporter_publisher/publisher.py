@@ -32,7 +32,7 @@ class Publisher:
     again every `retry` seconds. Any thread may call any method.
 
     Records wait in a buffer of `buffer_bytes` while the exporter is slow or does not run. A full buffer drops its oldest
-    records: `dropped` counts them. The log tells when the connection fails or is back, and how many records were dropped.
+    records: `dropped` counts them. The log reports when the connection fails and when it is back, and how many records were dropped.
 
     `model` is the label of this engine; without it, the exporter uses `derived_model` and the lowest free version.
     `config` has settings of the engine, such as {"quantization": "FP8", "tensor_parallel_size": 2}.
