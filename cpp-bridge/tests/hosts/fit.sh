@@ -61,7 +61,7 @@ matrix() { # every built preload with every SDK
 }
 
 # delivered ITERATIONS COMMAND…: checks that every iteration of a host in mode "silent" arrives once. Returns 2 if
-# records were dropped but counted as dropped.
+# some records were dropped and the exporter counted them as lost.
 delivered() {
     local count=$1 result=1
     shift

@@ -108,7 +108,7 @@ pub(crate) fn monitor_hanging(standin: &Standin) -> Monitor {
     Monitor::start(hang_config(standin))
 }
 
-/// The GPU at an index, if listed.
+/// The GPU at this index, if the inventory lists it.
 pub(crate) fn gpu(inventory: &GpuInventory, index: u32) -> Option<&GpuSnapshot> {
     inventory.gpus.iter().find(|gpu| gpu.identity.index == index)
 }
