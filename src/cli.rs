@@ -309,8 +309,7 @@ impl Cli {
     /// When the file cannot be read or is something else.
     pub fn bench_report(&self) -> Result<Option<Arc<BenchReport>>, ConfigError> {
         let Some(path) = self.bench_report_file() else { return Ok(None) };
-        let value = path.display().to_string();
-        let invalid = |why| ConfigError::Flag { flag: "--bench-report", value, why };
+        let invalid = |why: String| ConfigError::flag("--bench-report", path.display(), why);
         config::read_bench_report(path).map(Some).map_err(invalid)
     }
 
@@ -340,9 +339,9 @@ impl Cli {
         let mut mistakes = Mistakes::default();
         // Helm charts pass an empty value.
         let given = self.health_address.iter().filter(|text| !text.is_empty());
-        let invalid = |text: &str, why| ConfigError::Flag { flag: "--web.health-address", value: text.to_owned(), why };
-        let addresses =
-            given.filter_map(|text| mistakes.take(text.parse().map_err(|why| invalid(text, why)))).collect();
+        let address =
+            |text: &String| text.parse().map_err(|why: String| ConfigError::flag("--web.health-address", text, why));
+        let addresses = given.filter_map(|text| mistakes.take(address(text))).collect();
         mistakes.unless_any(addresses)
     }
 

@@ -12,6 +12,7 @@ mod secrets;
 mod source;
 mod yaml;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -110,6 +111,13 @@ pub enum ConfigError {
     Several(#[from] Mistakes),
 }
 
+impl ConfigError {
+    /// A flag or an argument with an invalid value.
+    pub(crate) fn flag(flag: &'static str, value: impl Display, why: impl Into<String>) -> Self {
+        Self::Flag { flag, value: value.to_string(), why: why.into() }
+    }
+}
+
 /// The price of a GPU for an hour: a number above 0.
 ///
 /// # Errors
@@ -153,7 +161,7 @@ pub fn from_flags(
         let (values, flags) = (names.len(), sources.len());
         if values > 1 && values != flags {
             let why = format!("{values} values for {flags} --source flags; use one for all or one per --source");
-            mistakes.add(ConfigError::Flag { flag, value: names.join(", "), why });
+            mistakes.add(ConfigError::flag(flag, names.join(", "), why));
         }
     }
     let given = |names: &[String], index: usize| {

@@ -16,7 +16,7 @@ impl Cli {
     pub fn check(&self, mistakes: &mut Mistakes) {
         // A flag that was left out has its default, with which others may not fit.
         let is_complete = mistakes.is_empty();
-        let mut wrong = |flag, value: String, why: String| mistakes.add(ConfigError::Flag { flag, value, why });
+        let mut wrong = |flag, value: String, why: String| mistakes.add(ConfigError::flag(flag, value, why));
         let bounds = [
             ("--poll.interval", self.poll_interval, Duration::from_millis(1), Duration::from_secs(3600)),
             ("--poll.timeout", self.poll_timeout, Duration::from_millis(1), Duration::from_secs(3600)),

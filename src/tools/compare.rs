@@ -23,9 +23,7 @@ const REFUSED: u8 = 3;
 /// # Errors
 /// When the command line is invalid, or an exporter does not answer.
 pub fn run(arguments: &CompareArgs) -> Result<u8, ConfigError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|cause| invalid("URL", &arguments.connection.urls.join(" "), cause.to_string()))?;
-    let [first, second] = runtime.block_on(read(arguments))?;
+    let [first, second] = super::runtime("compare")?.block_on(read(arguments))?;
     let comparison = compare(&first.present, &second.present);
     match arguments.format {
         ReportFormat::Json => {
@@ -39,46 +37,38 @@ pub fn run(arguments: &CompareArgs) -> Result<u8, ConfigError> {
     Ok(if comparison.engine.is_some() { 0 } else { REFUSED })
 }
 
-fn invalid(flag: &'static str, value: &str, why: String) -> ConfigError {
-    ConfigError::Flag { flag, value: value.to_owned(), why }
-}
-
 fn about(side: &Model) -> serde_json::Value {
     let configuration = &side.run.configuration;
     json!({"model": side.model, "version": side.version, "at": side.at, "configuration": configuration, "workload": side.present.workload})
 }
 
 async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
+    let invalid = |url: &str, why: &str| ConfigError::flag("URL", url, why);
     let given = &arguments.connection.urls;
     let (first, second) = match &given[..] {
         [first, second] => (first.as_str(), second.as_str()),
         // The default URL is that of an exporter on this host.
         [only] => (only.as_str(), only.as_str()),
-        _ => return Err(invalid("URL", &given.join(" "), "compare reads two engines; give two URLs".to_owned())),
+        _ => return Err(invalid(&given.join(" "), "compare reads two engines; give two URLs")),
     };
     if first == second && arguments.engine.len() != 2 {
-        return Err(invalid(
-            "URL",
-            first,
-            "both are the same; write URL@-2h or URL@before for an earlier time".to_owned(),
-        ));
+        return Err(invalid(first, "both are the same; write URL@-2h or URL@before for an earlier time"));
     }
     let engines = [arguments.engine.first(), arguments.engine.last()];
     let [first, second] = [(first, engines[0]), (second, engines[1])].map(|(side, engine)| async move {
         let (url, at) = url_and_time(side)?;
         if Path::new(url).is_dir() {
             let seconds = at.as_deref().map(str::parse::<i64>).transpose();
-            let seconds =
-                seconds.map_err(|_| invalid("URL", side, "a recording has a time; write DIR@TIME".to_owned()))?;
+            let seconds = seconds.map_err(|_| invalid(side, "a recording has a time; write DIR@TIME"))?;
             let (directory, engine) = (PathBuf::from(url), engine.cloned());
             // The files block their thread.
             let read = move || record::model(&directory, seconds.map(|at| at * 1_000_000), engine.as_deref());
             let read = tokio::task::spawn_blocking(read).await;
-            return read.unwrap_or_else(|error| Err(invalid("URL", side, format!("a bug: {error}; please report it"))));
+            return read.unwrap_or_else(|error| Err(invalid(side, &format!("a bug: {error}; please report it"))));
         }
         let connection = ClientOptions { urls: vec![url.to_owned()], ..arguments.connection.clone() };
         let [target] = &targets(&connection).await?[..] else {
-            return Err(invalid("URL", side, "it names several exporters; give the address of one".to_owned()));
+            return Err(invalid(side, "it names several exporters; give the address of one"));
         };
         model(target, engine.map(String::as_str), at.as_deref()).await
     });
@@ -96,7 +86,7 @@ fn url_and_time(side: &str) -> Result<(&str, Option<String>), ConfigError> {
         ago.and_then(|ago| SystemTime::now().checked_sub(ago)).or_else(|| humantime::parse_rfc3339_weak(time).ok());
     let at = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).ok_or_else(|| {
         let why = "the text after @ is not a time; write -2h, 2026-11-23T04:00:00Z or before (the run before the last restart)";
-        invalid("URL", side, why.to_owned())
+        ConfigError::flag("URL", side, why)
     })?;
     Ok((url, Some(at.as_secs().to_string())))
 }

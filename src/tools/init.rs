@@ -48,18 +48,15 @@ const TAIL: &str = "
 /// # Errors
 /// If the file exists or cannot be written.
 pub fn run(arguments: &InitArgs) -> Result<(), ConfigError> {
-    let failed = |error: std::io::Error| {
-        let value = arguments.file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        let why = format!("cannot write the file: {error}; choose a path in a writable directory where no file is");
-        ConfigError::Flag { flag: "FILE", value, why }
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let text = configuration(&runtime.block_on(search(arguments.ports.clone(), Vec::new())));
-    let named = arguments.file.as_ref().map_or("FILE".to_owned(), |path| path.display().to_string());
-    let text = text.replacen("{file}", &named, 2);
+    let text = configuration(&super::runtime("init")?.block_on(search(arguments.ports.clone(), Vec::new())));
     let Some(path) = &arguments.file else {
-        print(&text);
+        print(&text.replacen("{file}", "FILE", 2));
         return Ok(());
+    };
+    let text = text.replacen("{file}", &path.display().to_string(), 2);
+    let failed = |error: std::io::Error| {
+        let why = format!("cannot write the file: {error}; choose a path in a writable directory where no file is");
+        ConfigError::flag("FILE", path.display(), why)
     };
     // A file that somebody has edited is kept.
     let mut file = std::fs::File::create_new(path).map_err(failed)?;

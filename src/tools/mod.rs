@@ -2,6 +2,9 @@
 
 use std::io::Write as _;
 
+use tokio::runtime::{Builder, Runtime};
+
+use crate::config::ConfigError;
 use trtllm_service::printable;
 
 pub mod catalog;
@@ -17,6 +20,12 @@ pub mod record;
 pub mod scenarios;
 pub mod top;
 pub mod what_if;
+
+/// For a command that waits for answers. `command` is its name.
+fn runtime(command: &'static str) -> Result<Runtime, ConfigError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| ConfigError::flag(command, "", format!("cannot start: {error}")))
+}
 
 /// Prints to stdout. Text of others may be in it. A reader that stops early, such as `head`, is not an error.
 fn print(text: &str) {

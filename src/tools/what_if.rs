@@ -22,12 +22,7 @@ pub fn run(arguments: &WhatIfArgs) -> Result<u8, ConfigError> {
     let change = change(arguments)?;
     let model = match &arguments.past.recording {
         Some(directory) => record::model(directory, arguments.past.at.map(unix_us), arguments.engine.as_deref())?,
-        None => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let failed =
-                |cause: std::io::Error| invalid("URL", &arguments.connection.urls.join(" "), cause.to_string());
-            runtime.map_err(failed)?.block_on(read(arguments))?
-        }
+        None => super::runtime("what-if")?.block_on(read(arguments))?,
     };
     let answer = ask(&model.present, &change);
     match arguments.format {
@@ -41,23 +36,19 @@ pub fn run(arguments: &WhatIfArgs) -> Result<u8, ConfigError> {
     Ok(if answer.supported { 0 } else { REFUSED })
 }
 
-fn invalid(flag: &'static str, value: &str, why: String) -> ConfigError {
-    ConfigError::Flag { flag, value: value.to_owned(), why }
-}
-
 fn change(arguments: &WhatIfArgs) -> Result<Change, ConfigError> {
     let mut change = Change::default();
     for text in &arguments.set {
-        change.set(text).map_err(|why| invalid("--set", text, why))?;
+        change.set(text).map_err(|why| ConfigError::flag("--set", text, why))?;
     }
-    change.set_rate(&arguments.rate).map_err(|why| invalid("--rate", &arguments.rate, why))?;
+    change.set_rate(&arguments.rate).map_err(|why| ConfigError::flag("--rate", &arguments.rate, why))?;
     Ok(change)
 }
 
 async fn read(arguments: &WhatIfArgs) -> Result<Model, ConfigError> {
     let [target] = &targets(&arguments.connection).await?[..] else {
-        let why = "what-if asks one exporter; give one URL".to_owned();
-        return Err(invalid("URL", &arguments.connection.urls.join(" "), why));
+        let urls = arguments.connection.urls.join(" ");
+        return Err(ConfigError::flag("URL", urls, "what-if asks one exporter; give one URL"));
     };
     model(target, arguments.engine.as_deref(), None).await
 }

@@ -9,8 +9,6 @@ pub mod report;
 pub mod source_rules;
 mod sources;
 
-use std::path::Path;
-
 use crate::cli::{DoctorArgs, ReportFormat};
 use crate::config::ConfigError;
 use trtllm_service::printable;
@@ -29,12 +27,7 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
         super::print(&report::reference());
         return Ok(0);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| ConfigError::Flag {
-        flag: "doctor",
-        value: String::new(),
-        why: format!("cannot start: {error}"),
-    })?;
+    let runtime = super::runtime("doctor")?;
     if let Some(url) = &arguments.prometheus {
         return runtime.block_on(fleet::of_prometheus(url, arguments));
     }
@@ -69,7 +62,11 @@ fn print(report: &Report, arguments: &DoctorArgs) -> Result<u8, ConfigError> {
         ReportFormat::Json => super::print_json(&format!("{:#}\n", report.json())),
     }
     if let Some(path) = &arguments.bundle {
-        write_bundle(path, &bundle::bundle(report))?;
+        let written = std::fs::write(path, &*printable::json(&bundle::bundle(report)));
+        written.map_err(|error| {
+            let why = format!("cannot write the file: {error}; choose a path in a writable directory");
+            ConfigError::flag("--bundle", path.display(), why)
+        })?;
     }
     Ok(exit_code(report.worst()))
 }
@@ -81,12 +78,4 @@ const fn exit_code(worst: Severity) -> u8 {
         Severity::Warning => 3,
         Severity::Critical => 4,
     }
-}
-
-fn write_bundle(path: &Path, text: &str) -> Result<(), ConfigError> {
-    std::fs::write(path, &*printable::json(text)).map_err(|error| ConfigError::Flag {
-        flag: "--bundle",
-        value: path.display().to_string(),
-        why: format!("cannot write the file: {error}; choose a path in a writable directory"),
-    })
 }

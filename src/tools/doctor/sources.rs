@@ -32,8 +32,7 @@ pub(super) fn configured(arguments: &DoctorArgs) -> Result<Vec<Named>, ConfigErr
     }
     let mut sources = Vec::new();
     for url in &arguments.source {
-        let invalid = |why| ConfigError::Flag { flag: "--source", value: url.clone(), why };
-        sources.push((url.parse::<SourceSpec>().map_err(invalid)?, None));
+        sources.push((url.parse().map_err(|why: String| ConfigError::flag("--source", url, why))?, None));
     }
     if sources.is_empty() && arguments.connection.urls.iter().any(|url| is_this_host(url)) {
         sources.push((SourceSpec::Auto { ports: vec![USUAL_PORT] }, None));

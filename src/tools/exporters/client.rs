@@ -51,7 +51,7 @@ impl Target {
 pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, ConfigError> {
     let mut targets = Vec::new();
     for url in &connection.urls {
-        let invalid = |why: &str| ConfigError::Flag { flag: "URL", value: url.clone(), why: why.to_owned() };
+        let invalid = |why: &str| ConfigError::flag("URL", url, why);
         let form = "use HOST:PORT, http://HOST:PORT or https://HOST:PORT, and the path of the metrics page if it is not /metrics";
         let uri: Uri = with_scheme(url).parse().map_err(|_| invalid(form))?;
         let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
@@ -71,10 +71,9 @@ pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, C
             bearer_token_file: connection.bearer_token_file.clone(),
         };
         if let Some(path) = &connection.bearer_token_file {
-            check_token(path).map_err(|error| ConfigError::Flag {
-                flag: "--bearer-token-file",
-                value: path.display().to_string(),
-                why: format!("cannot read the token: {error}; name a file with a token"),
+            check_token(path).map_err(|error| {
+                let why = format!("cannot read the token: {error}; name a file with a token");
+                ConfigError::flag("--bearer-token-file", path.display(), why)
             })?;
         }
         let mut server = server(access).await?;
@@ -99,26 +98,25 @@ pub(crate) fn with_scheme(url: &str) -> Cow<'_, str> {
 
 async fn server(access: Access) -> Result<TargetServer, ConfigError> {
     TargetServer::new(access).await.map_err(|error| match error {
-        OpenError::Certificates { file, cause } => ConfigError::Flag {
-            flag: "--ca-file",
-            value: file.map_or("(not given)".to_owned(), |file| file.display().to_string()),
-            why: format!("cannot read certificates: {cause}; name a PEM file"),
-        },
-        error => ConfigError::Flag { flag: "URL", value: String::new(), why: error.to_string() },
+        OpenError::Certificates { file, cause } => {
+            let file = file.map_or("(not given)".to_owned(), |file| file.display().to_string());
+            ConfigError::flag("--ca-file", file, format!("cannot read certificates: {cause}; name a PEM file"))
+        }
+        error => ConfigError::flag("URL", "", error.to_string()),
     })
 }
 
 /// The header of a user and password.
 fn basic(path: &Path) -> Result<HeaderValue, ConfigError> {
-    let invalid = |why: String| ConfigError::Flag { flag: "--user-file", value: path.display().to_string(), why };
+    let invalid = |why: &str| ConfigError::flag("--user-file", path.display(), why);
     let text = small_file::read(path)
-        .map_err(|error| invalid(format!("cannot read the file: {error}; check the path and its permissions")))?;
+        .map_err(|error| invalid(&format!("cannot read the file: {error}; check the path and its permissions")))?;
     let line = text.trim_ascii();
     if !line.contains(&b':') || line.contains(&b'\n') {
-        return Err(invalid("write USER:PASSWORD on one line".to_owned()));
+        return Err(invalid("write USER:PASSWORD on one line"));
     }
     let header = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(line)));
-    let mut header = header.map_err(|_| invalid("write USER:PASSWORD on one line".to_owned()))?;
+    let mut header = header.map_err(|_| invalid("write USER:PASSWORD on one line"))?;
     header.set_sensitive(true);
     Ok(header)
 }

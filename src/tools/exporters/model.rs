@@ -28,32 +28,28 @@ pub(crate) async fn model(target: &Target, engine: Option<&str>, at: Option<&str
     query.extend_pairs(at.map(|at| ("at", at)));
     let path = format!("/api/v1/model?{}", query.finish());
     let body = target.client().get(&path).await.map_err(|failure| unread(&failure, &target.url, engine, at))?;
-    api::parse("/api/v1/model", &body, false).map_err(|failure| ConfigError::Flag {
-        flag: "URL",
-        value: target.url.clone(),
-        why: failure.to_string(),
-    })
+    api::parse("/api/v1/model", &body, false)
+        .map_err(|failure| ConfigError::flag("URL", &target.url, failure.to_string()))
 }
 
 fn unread(failure: &Failure, url: &str, engine: Option<&str>, at: Option<&str>) -> ConfigError {
-    let invalid = |flag, value: &str, why: String| ConfigError::Flag { flag, value: value.to_owned(), why };
+    let invalid = |why: String| ConfigError::flag("URL", url, why);
     let several = "choose one of the engines with --engine MODEL or MODEL:VERSION (trtllm-exporter top lists them)";
     match (failure, engine, at) {
-        (Failure::Status(404), _, Some(_)) => invalid(
-            "URL",
-            url,
-            format!(
-                "nothing is kept of this time, or there is no such engine. The exporter keeps engines only with --record.dir, and only after ten minutes of work; {several}"
-            ),
-        ),
-        (Failure::Status(404), Some(engine), None) => invalid("--engine", engine, format!("no such engine; {several}")),
+        (Failure::Status(404), _, Some(_)) => invalid(format!(
+            "nothing is kept of this time, or there is no such engine. The exporter keeps engines only with --record.dir, and only \
+             after ten minutes of work; {several}"
+        )),
+        (Failure::Status(404), Some(engine), None) => {
+            ConfigError::flag("--engine", engine, format!("no such engine; {several}"))
+        }
         (Failure::Status(404), None, None) => {
-            invalid("URL", url, "no engine, or an exporter older than this command; update the exporter".to_owned())
+            invalid("no engine, or an exporter older than this command; update the exporter".to_owned())
         }
-        (Failure::Status(400), ..) => invalid("URL", url, format!("the exporter has several engines; {several}")),
+        (Failure::Status(400), ..) => invalid(format!("the exporter has several engines; {several}")),
         (Failure::Status(503), ..) => {
-            invalid("URL", url, "the polls of this engine do not end; look at trtllm-exporter doctor".to_owned())
+            invalid("the polls of this engine do not end; look at trtllm-exporter doctor".to_owned())
         }
-        (failure, ..) => invalid("URL", url, failure.to_string()),
+        (failure, ..) => invalid(failure.to_string()),
     }
 }

@@ -42,14 +42,14 @@ const UPDATES: usize = 16;
 pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
     let (least, most) = (Duration::from_millis(100), Duration::from_secs(3600));
     if arguments.interval < least || arguments.interval > most {
-        let why = format!("must be between {least:?} and {most:?}");
-        return Err(ConfigError::Flag { flag: "--interval", value: format!("{:?}", arguments.interval), why });
+        let (value, why) = (format!("{:?}", arguments.interval), format!("must be between {least:?} and {most:?}"));
+        return Err(ConfigError::flag("--interval", value, why));
     }
     let failed = |cause: io::Error| {
-        let why = format!("cannot use the terminal: {cause}; use --once");
-        ConfigError::Flag { flag: "TERM", value: std::env::var("TERM").unwrap_or_default(), why }
+        let term = std::env::var("TERM").unwrap_or_default();
+        ConfigError::flag("TERM", term, format!("cannot use the terminal: {cause}; use --once"))
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let runtime = super::runtime("top")?;
     let targets = runtime.block_on(targets(&arguments.connection))?;
     let urls: Vec<String> = targets.iter().map(|target| target.url.clone()).collect();
     let mut app = App::new(&urls);
