@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             let code = error.exit_code();
-            // A file or a source may have its words in it.
+            // The error may quote a file or a source.
             log::last_words(printable::lines(&format!("trtllm-exporter: {error}")).into_owned());
             code
         }
@@ -31,40 +31,22 @@ fn main() -> ExitCode {
 /// Runs the daemon or a command. Returns the exit code.
 fn run(cli: &Cli) -> Result<u8, StartError> {
     match &cli.command {
-        Some(Command::CheckConfig { file }) => {
-            tools::check_config::print_engines(file, &start::prepare(cli)?.engines);
-            Ok(0)
+        Some(Command::CheckConfig { file }) => tools::dry_run::check_config(file, &start::prepare(cli)?.engines),
+        Some(Command::Catalog { scenarios: true, format }) => tools::catalog::print_scenarios(*format),
+        Some(Command::Catalog { scenarios: false, format }) => tools::catalog::run(*format),
+        Some(Command::Doctor(arguments)) => return Ok(tools::doctor::run(arguments)?),
+        Some(Command::Top(arguments)) => return Ok(tools::top::run(arguments)?),
+        Some(Command::WhatIf(arguments)) => return Ok(tools::what_if::run(arguments)?),
+        Some(Command::Compare(arguments)) => return Ok(tools::compare::run(arguments)?),
+        Some(Command::Record { command }) => tools::record::run(command)?,
+        Some(Command::Man) => tools::man::run(),
+        Some(Command::Completions { shell }) => tools::man::completions(*shell),
+        Some(Command::Init(arguments)) => tools::init::run(arguments)?,
+        None if cli.source.iter().any(|source| source == tools::catalog::LIST_SCENARIOS) => {
+            tools::catalog::print_scenarios(CatalogFormat::Markdown);
         }
-        Some(Command::Catalog { scenarios: true, format }) => {
-            tools::scenarios::run(*format);
-            Ok(0)
-        }
-        Some(Command::Catalog { scenarios: false, format }) => {
-            tools::catalog::run(*format);
-            Ok(0)
-        }
-        Some(Command::Doctor(arguments)) => tools::doctor::run(arguments).map_err(StartError::from),
-        Some(Command::Top(arguments)) => tools::top::run(arguments).map_err(StartError::from),
-        Some(Command::WhatIf(arguments)) => tools::what_if::run(arguments).map_err(StartError::from),
-        Some(Command::Compare(arguments)) => tools::compare::run(arguments).map_err(StartError::from),
-        Some(Command::Record { command }) => tools::record::run(command).map(|()| 0).map_err(StartError::from),
-        Some(Command::Man) => {
-            tools::man::run();
-            Ok(0)
-        }
-        Some(Command::Completions { shell }) => {
-            tools::completions::run(*shell);
-            Ok(0)
-        }
-        Some(Command::Init(arguments)) => tools::init::run(arguments).map(|()| 0).map_err(StartError::from),
-        None if cli.source.iter().any(|source| source == tools::scenarios::SOURCE) => {
-            tools::scenarios::run(CatalogFormat::Markdown);
-            Ok(0)
-        }
-        None if cli.dry_run => {
-            tools::dry_run::run(cli, &start::prepare(cli)?.engines);
-            Ok(0)
-        }
-        None => start::run(cli).map(|()| 0),
+        None if cli.dry_run => tools::dry_run::run(cli, &start::prepare(cli)?.engines),
+        None => start::run(cli)?,
     }
+    Ok(0)
 }

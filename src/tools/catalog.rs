@@ -1,20 +1,23 @@
 //! The subcommand `catalog`: the reference of every metric, made from the same table as the page. Its markdown is
 //! `docs/METRICS.md`; `metrics.md` beside this file is its template. `tests/judges/fold.py` is an independent
-//! implementation of the counting rules.
+//! implementation of the counting rules. `catalog --scenarios` prints the scenarios of the simulated engine instead.
+
+use serde_json::{Value, json};
 
 use crate::cli::CatalogFormat;
 use trtllm_page::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
 use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, statistics_of};
 use trtllm_page::metrics::catalog::not_read::{FAMILIES_NOT_SERVED, NOT_READ};
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind};
+use trtllm_sim::scenario::{self, Scenario};
 use trtllm_verdict::cause::Cause;
 
 use super::{print, print_json};
 
-/// Measured by a test.
+/// A test measures these numbers.
 pub const SERIES: Series = Series { most: 825, serve: 586, executor: 444 };
 
-/// Numbers of series per engine, without the name sets on request.
+/// Numbers of series per engine, without those of --metrics.compat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Series {
     /// An engine that sends every field.
@@ -29,13 +32,33 @@ pub struct Series {
 pub fn run(format: CatalogFormat) {
     match format {
         CatalogFormat::Markdown => print(&markdown()),
-        CatalogFormat::Json => print_json(&(json() + "\n")),
+        CatalogFormat::Json => print_json(&format!("{}\n", metrics_json())),
+    }
+}
+
+/// The source that prints the scenarios.
+pub const LIST_SCENARIOS: &str = "sim:?scenario=list";
+
+/// Prints the scenarios of the simulated engine.
+pub fn print_scenarios(format: CatalogFormat) {
+    let scenarios = scenario::all();
+    match format {
+        CatalogFormat::Markdown => {
+            let row = |Scenario { name, backend, cause, description, .. }: &Scenario| {
+                format!("| `{name}` | {backend} | `{cause}` | {description} |\n")
+            };
+            let rows: String = scenarios.iter().map(row).collect();
+            print(&format!("| name | backend | cause | description |\n| --- | --- | --- | --- |\n{rows}"));
+        }
+        CatalogFormat::Json => {
+            let object = |Scenario { name, backend, cause, description, cure, .. }: &Scenario| json!({"name": name, "backend": backend, "cause": cause, "description": description, "cure": cure.map(|cure| cure.says)});
+            print_json(&format!("{}\n", scenarios.iter().map(object).collect::<Value>()));
+        }
     }
 }
 
 /// The metric reference.
-#[must_use]
-pub fn markdown() -> String {
+fn markdown() -> String {
     let mut page = include_str!("metrics.md").to_owned();
     let mut fill = |name: &str, text: &str| page = page.replace(&format!("{{{{{name}}}}}"), text);
     for group in Group::ALL {
@@ -108,25 +131,21 @@ fn join(texts: impl Iterator<Item = String>) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// The same as an array of objects.
-#[must_use]
-pub fn json() -> String {
-    let families: Vec<serde_json::Value> = CATALOG
-        .iter()
-        .map(|metric| {
-            serde_json::json!({
-                "name": metric.name,
-                "type": metric.kind.name(),
-                "unit": metric.unit,
-                "labels": metric.labels,
-                "variant": metric.variant.map(|variant| serde_json::json!({"label": variant.label, "values": variant.values})),
-                "group": metric.group.name(),
-                "help": metric.help,
-                "origin": metric.origin,
-                "stability": metric.stability.name(),
-                "legacy_name": metric.kind == MetricKind::LegacyCounter,
-            })
+/// All metrics as an array of objects.
+fn metrics_json() -> Value {
+    let object = |metric: &Metric| {
+        json!({
+            "name": metric.name,
+            "type": metric.kind.name(),
+            "unit": metric.unit,
+            "labels": metric.labels,
+            "variant": metric.variant.map(|variant| json!({"label": variant.label, "values": variant.values})),
+            "group": metric.group.name(),
+            "help": metric.help,
+            "origin": metric.origin,
+            "stability": metric.stability.name(),
+            "legacy_name": metric.kind == MetricKind::LegacyCounter,
         })
-        .collect();
-    serde_json::Value::Array(families).to_string()
+    };
+    CATALOG.iter().map(object).collect()
 }

@@ -1,4 +1,5 @@
-//! `--dry-run`: what a start would use. Nothing is opened for writing, and no server is asked.
+//! `--dry-run` and `check-config FILE`: what a start would use. The checks are those of a start. Nothing is opened for writing, and
+//! no server is asked.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,6 +18,14 @@ use super::print;
 /// Prints the sources, the listen addresses and the files.
 pub fn run(cli: &Cli, engines: &[EngineConfig]) {
     print(&report(cli, engines));
+}
+
+/// Prints one line per engine of a valid file.
+pub fn check_config(path: &Path, engines: &[EngineConfig]) {
+    for engine in engines {
+        print(&format!("{} {}\n", engine.name.source, names(engine)));
+    }
+    print(&format!("{}: ok, {} engine(s)\n", path.display(), engines.len()));
 }
 
 fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
@@ -64,7 +73,7 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
 }
 
 /// The labels of an engine, and what is special about it.
-pub(super) fn names(engine: &EngineConfig) -> String {
+fn names(engine: &EngineConfig) -> String {
     let name = &engine.name;
     let mut text = match engine.names_its_engines {
         true => "each engine that is found, under its own name".to_owned(),
@@ -115,9 +124,7 @@ fn files_of(source: &SourceSpec, file: &mut impl FnMut(&str, &Path, &str)) {
         SourceSpec::Replay { path, .. } => file("reads", path, "replay:"),
         SourceSpec::PerfMetrics(dir) => file("reads below", &dir.path, "perf-metrics:"),
         #[cfg(feature = "executor")]
-        SourceSpec::Executor(hosting) => {
-            file("loads", Path::new(&hosting.engine), "executor:");
-        }
+        SourceSpec::Executor(hosting) => file("loads", Path::new(&hosting.engine), "executor:"),
         SourceSpec::Simulated(_) | SourceSpec::Auto { .. } => {}
     }
 }

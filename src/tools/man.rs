@@ -1,9 +1,10 @@
-//! The subcommand `man`: the manual page. Its options and commands are those of `--help`; `man.roff` beside this file has the
-//! sections that follow them.
+//! The subcommands `man` and `completions`: what is made of the command line's own definition. The options and commands of the
+//! manual page are those of `--help`; `man.roff` beside this file has the sections that follow them.
 
 use std::fmt::Write as _;
 
 use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::cli::Cli;
@@ -22,9 +23,15 @@ pub fn run() {
     print(&page());
 }
 
+/// Prints the script with which a shell completes flags and commands.
+pub fn completions(shell: Shell) {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "trtllm-exporter", &mut script);
+    print(&String::from_utf8_lossy(&script));
+}
+
 /// The manual page in roff format. The same program always gives the same page, whatever its environment is.
-#[must_use]
-pub fn page() -> String {
+fn page() -> String {
     let mut command = Cli::command().version(build::VERSION).term_width(WIDTH);
     command.build();
     let man = Man::new(command.clone()).manual("User Commands").date(build::COMMIT_DATE);

@@ -8,16 +8,13 @@ use crate::config::ConfigError;
 use trtllm_service::printable;
 
 pub mod catalog;
-pub mod check_config;
 pub mod compare;
-pub mod completions;
 pub mod doctor;
 pub mod dry_run;
 pub mod exporters;
 pub mod init;
 pub mod man;
 pub mod record;
-pub mod scenarios;
 pub mod top;
 pub mod what_if;
 
@@ -27,7 +24,8 @@ fn runtime(command: &'static str) -> Result<Runtime, ConfigError> {
     runtime.map_err(|error| ConfigError::flag(command, "", format!("cannot start: {error}")))
 }
 
-/// Prints to stdout. Text of others may be in it. A reader that stops early, such as `head`, is not an error.
+/// Prints to stdout. The text may quote engines and servers, so it is made printable. A reader that stops early, such as `head`, is
+/// not an error.
 fn print(text: &str) {
     let _ = std::io::stdout().lock().write_all(printable::lines(text).as_bytes());
 }
