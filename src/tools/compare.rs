@@ -9,8 +9,8 @@ use trtllm_what_if::compare::EngineRatios;
 use trtllm_what_if::present::Workload;
 use trtllm_what_if::{Comparison, Range, compare};
 
+use super::exporters::api::{Model, model};
 use super::exporters::client::targets;
-use super::exporters::model::{Model, model};
 use super::record;
 use crate::cli::{ClientOptions, CompareArgs, ReportFormat};
 use crate::config::ConfigError;

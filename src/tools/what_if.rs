@@ -5,8 +5,8 @@ use serde_json::json;
 
 use trtllm_what_if::{Answer, Change, Forecast, Range, ask};
 
+use super::exporters::api::{Model, model};
 use super::exporters::client::targets;
-use super::exporters::model::{Model, model};
 use super::record;
 use crate::cli::{ReportFormat, WhatIfArgs, unix_us};
 use crate::config::ConfigError;

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::cli::{ClientOptions, DoctorArgs, ReportFormat};
 use crate::config::ConfigError;
+use crate::tools::exporters::client::{Failure, Target, targets};
 use trtllm_service::printable::one_line;
 
-use super::super::exporters::client::{Failure, Target, targets};
 use super::read::Exporter;
 
 /// Of a report in which replicas differ, and of a Prometheus that cannot be read.
@@ -110,7 +110,7 @@ pub(super) async fn of_prometheus(url: &str, arguments: &DoctorArgs) -> Result<u
     let replicas = match ask(&target).await {
         Ok(replicas) => replicas,
         Err(failure) => {
-            super::super::print(&format!("{url}: not read: {}\n", one_line(&failure.to_string())));
+            crate::tools::print(&format!("{url}: not read: {}\n", one_line(&failure.to_string())));
             return Ok(UNREADABLE);
         }
     };
@@ -123,13 +123,13 @@ pub(super) async fn of_prometheus(url: &str, arguments: &DoctorArgs) -> Result<u
             for Replica { model, place, cause } in &single {
                 let _ = writeln!(out, "model {model}: one replica: {place}: {cause}");
             }
-            super::super::print(&out);
+            crate::tools::print(&out);
         }
         ReportFormat::Json => {
             let single = single.iter().map(|one| json!({"model": one.model, "place": one.place, "cause": one.cause}));
             let report = json!({"version": env!("CARGO_PKG_VERSION"), "prometheus": url, "engines": known, "fleet": json(&groups),
                 "single": single.collect::<Value>()});
-            super::super::print_json(&format!("{report:#}\n"));
+            crate::tools::print_json(&format!("{report:#}\n"));
         }
     }
     Ok(if groups.iter().any(|group| !group.different.is_empty()) { DIFFERENT } else { 0 })

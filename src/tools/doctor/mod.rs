@@ -1,9 +1,8 @@
-//! `doctor`: asks exporters what limits each engine (`read`), or a recording (`past`), and sources which options are off (`sources`), and prints it
-//! (`report`). The exporters judge; only what a source says is judged here.
+//! `doctor`: reads from exporters, or from a recording, what limits each engine (`read`), asks the sources which options are off
+//! (`sources`), and prints both (`report`). The exporters judge engines; only the answers of sources are judged here.
 
 mod bundle;
 pub mod fleet;
-mod past;
 mod read;
 pub mod report;
 pub mod source_rules;
@@ -18,10 +17,7 @@ use super::exporters::client::targets;
 use read::Exporter;
 use report::Report;
 
-/// Reads, prints the report, and returns the exit code.
-///
-/// # Errors
-/// When the command line is invalid or the bundle cannot be written.
+/// Reads, prints the report, and returns the exit code. Fails if the command line is invalid or the bundle cannot be written.
 pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     if arguments.rules {
         super::print(&report::reference());
@@ -32,7 +28,7 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
         return runtime.block_on(fleet::of_prometheus(url, arguments));
     }
     if let Some(directory) = &arguments.past.recording {
-        let exporters = past::read(directory, arguments)?;
+        let exporters = read::recording(directory, arguments)?;
         return print(&Report { exporters, sources: Vec::new() }, arguments);
     }
     let sources = sources::configured(arguments)?;
@@ -44,14 +40,14 @@ pub fn run(arguments: &DoctorArgs) -> Result<u8, ConfigError> {
         }
         let mut exporters = Vec::new();
         for (url, task) in tasks {
-            // An exporter whose task has failed must not be missing in the report.
+            // The report names every exporter, even if the task that reads it has panicked.
             let failed = |error| Exporter::unread(url, format!("a bug in doctor: {error}; please report it"));
             exporters.push(task.await.unwrap_or_else(failed));
         }
         let sources = sources::ask(sources, &exporters).await;
         Ok::<_, ConfigError>(Report { exporters, sources })
     })?;
-    // A look-up of a name may hang on another thread.
+    // The lookup of a name may hang on another thread. Do not wait for it.
     runtime.shutdown_background();
     print(&report, arguments)
 }
@@ -71,7 +67,7 @@ fn print(report: &Report, arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     Ok(exit_code(report.worst()))
 }
 
-/// Of a report whose worst finding this is.
+/// The exit code for the worst severity of a report.
 const fn exit_code(worst: Severity) -> u8 {
     match worst {
         Severity::None | Severity::Info => 0,

@@ -1,18 +1,25 @@
-//! Reads what an exporter knows. Nothing of this drains an engine.
+//! Reads what an exporter knows, or knew at a time of its recording. No request removes statistics from an engine.
+
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::cli::ReportFormat;
+use crate::cli::{DoctorArgs, ReportFormat, unix_us};
+use crate::config::ConfigError;
+use crate::tools::exporters::api;
+use crate::tools::exporters::client::{Client, Failure, Target};
+use crate::tools::record;
+use trtllm_http::views::api as views;
 use trtllm_http::views::engine::Engine;
+use trtllm_intake::past::PastEngine;
 use trtllm_model::{IterationStats, RECENT_RECORDS};
+use trtllm_recording::utc;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::{Finding, Kind};
 
-use super::super::exporters::api;
-use super::super::exporters::client::{Client, Failure, Target};
 use super::source_rules::UNREADABLE;
 
-/// One exporter.
+/// What was read from one exporter.
 #[derive(Debug, Clone, Default)]
 pub struct Exporter {
     pub url: String,
@@ -25,7 +32,7 @@ pub struct Exporter {
     pub details: Details,
 }
 
-/// What only a bundle needs.
+/// What was read for --bundle only.
 #[derive(Debug, Clone, Default)]
 pub struct Details {
     /// The metrics page.
@@ -42,7 +49,24 @@ impl Exporter {
     }
 }
 
-/// Reads one exporter. An error loses all of it: half an answer proves nothing.
+/// The engines of a recording, each as an exporter that had only this engine would show it at the chosen time.
+pub(super) fn recording(directory: &Path, arguments: &DoctorArgs) -> Result<Vec<Exporter>, ConfigError> {
+    let engines = record::past(directory, arguments.past.at.map(unix_us), arguments.engine.as_deref())?;
+    let exporter = |past: &PastEngine| {
+        let (name, time) = (&past.slot().name, utc(past.at_us));
+        Exporter {
+            url: format!("{} {} in {} at {time}", name.model, name.version, directory.display()),
+            is_read: true,
+            engines: serde_json::from_str(&views::engines(&past.state)).unwrap_or_default(),
+            gpus: past.state.gpus().gpus.iter().map(|gpu| gpu.identity.uuid.clone()).collect(),
+            findings: past.state.findings(),
+            ..Exporter::default()
+        }
+    };
+    Ok(engines.iter().map(exporter).collect())
+}
+
+/// Reads one exporter. After an error, nothing of it is used: half an answer proves nothing.
 pub(super) async fn read(target: Target, with_details: bool, format: ReportFormat) -> Exporter {
     let mut client = match format {
         ReportFormat::Text => target.client_for_terminal(),

@@ -8,10 +8,10 @@ use serde::Deserialize;
 
 use crate::cli::DoctorArgs;
 use crate::config::{ConfigError, SourceSpec, read_file};
+use crate::tools::exporters::client::{Client, Failure, with_scheme};
 use trtllm_sources::discovery::{USUAL_PORT, Verdict, search};
 use trtllm_sources::server::{Access, check_token};
 
-use super::super::exporters::client::{Client, Failure, with_scheme};
 use super::read::Exporter;
 use super::source_rules::{Reached, SourceAnswer};
 

@@ -1,5 +1,4 @@
-//! What the JSON API of an exporter says, in the types that the exporter writes. For a terminal, texts of others are made
-//! printable here.
+//! Reads the JSON API of an exporter, into the types that the exporter writes. Texts for a terminal are made printable here.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -11,8 +10,11 @@ use trtllm_http::views::history::Slot;
 use trtllm_http::views::numbers::Gpu;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::Finding;
+use trtllm_what_if::Present;
+use trtllm_what_if::baselines::Run;
 
-use super::client::{Client, Failure};
+use super::client::{Client, Failure, Target};
+use crate::config::ConfigError;
 
 const MAX_ENGINES: usize = 256;
 /// GPUs of an exporter. A host has 16.
@@ -111,5 +113,49 @@ fn make_printable(value: &mut Value) {
             }));
         }
         _ => {}
+    }
+}
+
+/// One engine, now or at a time in the past.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Model {
+    pub(crate) model: String,
+    pub(crate) version: String,
+    /// Seconds since 1970. Absent for the present.
+    pub(crate) at: Option<f64>,
+    #[serde(default)]
+    pub(crate) run: Run,
+    pub(crate) present: Present,
+}
+
+/// `engine`: MODEL or MODEL:VERSION, if the exporter has several. `at`: the parameter of `/api/v1/model`, for the past.
+pub(crate) async fn model(target: &Target, engine: Option<&str>, at: Option<&str>) -> Result<Model, ConfigError> {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.extend_pairs(engine.map(|engine| ("engine", engine)));
+    query.extend_pairs(at.map(|at| ("at", at)));
+    let path = format!("/api/v1/model?{}", query.finish());
+    let body = target.client().get(&path).await.map_err(|failure| unread(&failure, &target.url, engine, at))?;
+    parse("/api/v1/model", &body, false).map_err(|failure| ConfigError::flag("URL", &target.url, failure.to_string()))
+}
+
+fn unread(failure: &Failure, url: &str, engine: Option<&str>, at: Option<&str>) -> ConfigError {
+    let invalid = |why: String| ConfigError::flag("URL", url, why);
+    let several = "choose one of the engines with --engine MODEL or MODEL:VERSION (trtllm-exporter top lists them)";
+    match (failure, engine, at) {
+        (Failure::Status(404), _, Some(_)) => invalid(format!(
+            "nothing is kept of this time, or there is no such engine. The exporter keeps engines only with --record.dir, and only \
+             after ten minutes of work; {several}"
+        )),
+        (Failure::Status(404), Some(engine), None) => {
+            ConfigError::flag("--engine", engine, format!("no such engine; {several}"))
+        }
+        (Failure::Status(404), None, None) => {
+            invalid("no engine, or an exporter older than this command; update the exporter".to_owned())
+        }
+        (Failure::Status(400), ..) => invalid(format!("the exporter has several engines; {several}")),
+        (Failure::Status(503), ..) => {
+            invalid("the polls of this engine do not end; look at trtllm-exporter doctor".to_owned())
+        }
+        (failure, ..) => invalid(failure.to_string()),
     }
 }

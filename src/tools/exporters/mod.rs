@@ -2,4 +2,3 @@
 
 pub mod api;
 pub(crate) mod client;
-pub(crate) mod model;

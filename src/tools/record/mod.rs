@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-use super::exporters::model::Model;
+use super::exporters::api::Model;
 use crate::cli::{ExportArgs, ExportFormat, RecordCommand, unix_us};
 use crate::config::ConfigError;
 use trtllm_intake::past::{PastEngine, engines_at};
