@@ -1,21 +1,22 @@
 //! A recording as one table: a row for each item, and a column for each number and text of any item. Arrays are left out.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde_json::Value;
 
-use super::Selection;
-use trtllm_recording::{OpenRecordingError, utc};
+use super::{ExportError, Selection};
+use trtllm_recording::utc;
 
-/// What each row has.
+/// The columns of every table.
 const FIRST: [&str; 5] = ["item", "time", "us", "model", "version"];
+/// The keys of a line that are not its item.
 const STAMP: [&str; 4] = ["us", "clock_us", "model", "version"];
 
 /// Writes the table. Reads the recording twice: the first row names all columns.
-pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<io::Result<()>, OpenRecordingError> {
+pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(), ExportError> {
     let mut columns: BTreeMap<String, usize> = BTreeMap::new();
-    let read = lines.each(|_, text| {
+    lines.each(|_, text| {
         let line: Value = serde_json::from_slice(text)?;
         cells(&line, &mut |name, _| {
             if !columns.contains_key(name) {
@@ -24,15 +25,10 @@ pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<i
         });
         Ok(())
     })?;
-    if read.is_err() {
-        return Ok(read);
-    }
     columns.values_mut().enumerate().for_each(|(place, at)| *at = place);
     let mut names: Vec<String> = FIRST.iter().map(|name| (*name).to_owned()).collect();
     names.extend(columns.keys().map(|name| quoted(name)));
-    if let Err(error) = writeln!(out, "{}", names.join(",")) {
-        return Ok(Err(error));
-    }
+    writeln!(out, "{}", names.join(","))?;
     let mut row = vec![String::new(); columns.len()];
     lines.each(|parsed, text| {
         let line: Value = serde_json::from_slice(text)?;
@@ -42,7 +38,7 @@ pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<i
         write!(out, "{item},{},{at},{},{}", utc(at), text("model"), text("version"))?;
         row.iter_mut().for_each(String::clear);
         cells(&line, &mut |name, value| {
-            // A recorder that runs may have added a column since.
+            // A recorder that still runs may have written an item with a new column since the first read.
             if let Some(cell) = columns.get(name).and_then(|place| row.get_mut(*place)) {
                 *cell = value.as_str().map_or_else(|| value.to_string(), quoted);
             }

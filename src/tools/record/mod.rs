@@ -16,28 +16,19 @@ use trtllm_recording::{Item, Line, OpenRecordingError, Reader, engines};
 use trtllm_service::printable;
 use trtllm_what_if::Present;
 
-/// Runs the command.
-///
-/// # Errors
-/// If the recording cannot be read.
+/// Runs the command. Fails if the recording cannot be read or the output cannot be written.
 pub fn run(command: &RecordCommand) -> Result<(), ConfigError> {
     let RecordCommand::Export(arguments) = command;
     export(arguments).map_err(|why| ConfigError::Recording { path: arguments.directory.clone(), why })
 }
 
-/// The engines of a recording at a time in microseconds since 1970 UTC, or at its end.
-///
-/// # Errors
-/// If the recording cannot be read, or has nothing of this time.
+/// The engines of a recording at a time in microseconds since 1970 UTC, or at its end. Fails if it has nothing of this time.
 pub(super) fn past(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Vec<PastEngine>, ConfigError> {
     let failed = |error| ConfigError::Recording { path: directory.to_owned(), why: unreadable(error) };
     engines_at(directory, engine, at_us).map_err(failed)
 }
 
-/// What the exporter knew of one engine at that time, for questions about it.
-///
-/// # Errors
-/// As [`past`], or if the recording has several engines and none is named.
+/// What the exporter knew about one engine at that time. Fails as [`past`] does, and if none of several engines is named.
 pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Model, ConfigError> {
     let mut engines = past(directory, at_us, engine)?;
     let (Some(past), true) = (engines.pop(), engines.is_empty()) else {
@@ -57,8 +48,17 @@ fn unreadable(error: OpenRecordingError) -> String {
     }
 }
 
+/// Why an export stopped.
+#[derive(Debug, thiserror::Error)]
+enum ExportError {
+    #[error(transparent)]
+    Read(#[from] OpenRecordingError),
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
 /// The lines of some engines and of a span of time, one engine after the other.
-pub(super) struct Selection<'a> {
+struct Selection<'a> {
     directory: &'a Path,
     engines: Vec<String>,
     from_us: i64,
@@ -68,29 +68,24 @@ pub(super) struct Selection<'a> {
 }
 
 impl Selection<'_> {
-    /// Passes each line and its text on. Those that say what an engine is are passed on also if they are older. Ends early if
-    /// `each` fails.
-    fn each(
-        &mut self,
-        mut each: impl FnMut(&Line, &[u8]) -> io::Result<()>,
-    ) -> Result<io::Result<()>, OpenRecordingError> {
+    /// Calls `each` with every line and its text, until it fails. Lines that describe an engine are included even if they are older
+    /// than the span of time.
+    fn each(&mut self, mut each: impl FnMut(&Line, &[u8]) -> io::Result<()>) -> Result<(), ExportError> {
         self.torn = 0;
         for engine in &self.engines {
             let mut reader = Reader::open(self.directory, Some(engine), "--engine", Some(self.from_us))?;
-            while let Some(text) = reader.next_line()? {
+            while let Some(text) = reader.next_line().map_err(OpenRecordingError::from)? {
                 let Ok(line) = Item::parse(text) else { continue };
                 if line.at.us >= self.until_us {
                     break;
                 }
-                if (line.at.us >= self.from_us || line.item.is_about())
-                    && let Err(error) = each(&line, text)
-                {
-                    return Ok(Err(error));
+                if line.at.us >= self.from_us || line.item.is_about() {
+                    each(&line, text)?;
                 }
             }
             self.torn += reader.torn();
         }
-        Ok(Ok(()))
+        Ok(())
     }
 }
 
@@ -116,14 +111,18 @@ fn export(arguments: &ExportArgs) -> Result<(), String> {
         Some(path) => Box::new(io::BufWriter::new(File::create(path).map_err(failed)?)),
         None => Box::new(io::BufWriter::new(io::stdout().lock())),
     };
-    let written = match format {
+    let exported = match format {
         ExportFormat::Json => {
             lines.each(|_, text| writeln!(out, "{}", printable::json(&String::from_utf8_lossy(text))))
         }
         ExportFormat::Csv => csv::write(&mut lines, &mut out),
         ExportFormat::Trace => trace::write(&mut lines, &mut out),
     };
-    let written = written.map_err(unreadable)?.and_then(|()| out.flush());
+    let written = match exported {
+        Ok(()) => out.flush(),
+        Err(ExportError::Write(error)) => Err(error),
+        Err(ExportError::Read(error)) => return Err(unreadable(error)),
+    };
     if lines.torn > 0 {
         let torn = lines.torn;
         let _ = writeln!(
@@ -132,7 +131,7 @@ fn export(arguments: &ExportArgs) -> Result<(), String> {
         );
     }
     match written {
-        // A reader that stops early, such as head.
+        // A reader that stops early, such as head, is not an error.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(failed(error)),
         _ => Ok(()),
     }

@@ -6,57 +6,51 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::Selection;
+use super::{ExportError, Selection};
 use trtllm_model::perf_metrics::TimingMetrics;
 use trtllm_model::{IterationStats, PerfMetricsEntry};
 use trtllm_recording::gpu::GpuReading;
-use trtllm_recording::{Item, Line, OpenRecordingError, RecordedMoment};
+use trtllm_recording::{Item, Line, RecordedMoment};
 
 /// Time zones differ by multiples of this.
 const ZONES_US: i64 = 15 * 60 * 1_000_000;
-/// A request whose end lies further from its receipt has times of another clock.
+/// A request that was received later than this after its end has the times of another clock.
 const LONGEST_WAY_US: f64 = 600e6;
 /// Tracks of a rank.
 const TRACKS: [&str; 3] = ["iterations", "prefill", "decode"];
 
-/// Writes the trace. Reads the recording twice: requests have times of the engine's clock, which are moved to the time at which
-/// the fastest of them was received.
-pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<io::Result<()>, OpenRecordingError> {
+/// Writes the trace. Reads the recording twice: requests have times of the engine's clock. The first read finds by how much that
+/// clock differs: the smallest time between the end of a request and its receipt.
+pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(), ExportError> {
     let mut clocks: BTreeMap<String, f64> = BTreeMap::new();
-    let read = lines.each(|line, text| {
+    lines.each(|line, text| {
         if let Item::FinishedRequest(entry) = &line.item
             && let Some(end) = times(entry).and_then(|times| times.last_token_time)
         {
             let distance = line.at.us as f64 - end * 1e6;
             let least = clocks.entry(engine(text)).or_insert(distance);
-            // The engine's host may have been restarted: the last clock counts, and others are found by their distance.
+            // The engine's host may have been restarted. Then the last clock counts, and `Engine::request` notices requests of others.
             *least = if (distance - *least).abs() > LONGEST_WAY_US { distance } else { least.min(distance) };
         }
         Ok(())
     })?;
-    if read.is_err() {
-        return Ok(read);
-    }
     let mut trace = Trace { out, is_first: true, processes: BTreeMap::new(), requests: 0 };
     let mut engines: BTreeMap<String, Engine> = BTreeMap::new();
     let begin =
         b"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"clock\":\"microseconds since 1970 UTC\"},\"traceEvents\":[";
-    let written = trace.out.write_all(begin);
-    if written.is_err() {
-        return Ok(written);
-    }
-    let read = lines.each(|line, text| {
+    trace.out.write_all(begin)?;
+    lines.each(|line, text| {
         let name = engine(text);
         let clock = clocks.get(&name).copied();
         let process = trace.process(&format!("engine {name}"))?;
         let engine = engines.entry(name).or_insert_with(|| Engine { process, clock, ..Engine::default() });
         engine.line(line, &mut trace)
     })?;
-    let ended = read.and_then(|()| engines.values_mut().try_for_each(|engine| engine.end_poll(&mut trace)));
-    Ok(ended.and_then(|()| writeln!(trace.out, "\n]}}")))
+    engines.values_mut().try_for_each(|engine| engine.end_poll(&mut trace))?;
+    Ok(writeln!(trace.out, "\n]}}")?)
 }
 
-/// Model and version, as the line has them.
+/// Model and version of the engine of this line.
 fn engine(text: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct Named {
@@ -102,7 +96,7 @@ impl<W: Write> Trace<'_, W> {
 #[derive(Default)]
 struct Engine {
     process: usize,
-    /// What leads from the clock of its requests to that of the trace, in µs.
+    /// Add this to a time of its requests to get the time of the trace, in µs.
     clock: Option<f64>,
     /// Records that were received together.
     poll: Vec<IterationStats>,
@@ -131,7 +125,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Iterations without a time of their own end one after the other, the last one when it was received.
+    /// Iterations without a time of their own are placed one after the other. The last one ends when it was received.
     fn end_poll(&mut self, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
         let poll = std::mem::take(&mut self.poll);
         let received = self.received.us;
@@ -219,7 +213,7 @@ impl Engine {
             ("decode", times.first_token_time, Some(end)),
         ] {
             if let (Some(from), Some(until)) = (from, until) {
-                // Parts of a request follow one another, whatever its times say.
+                // The parts must not overlap, even if the times of the request do.
                 let from = from.clamp(last, end.max(last));
                 last = until.clamp(from, end.max(from));
                 event("b", part, from, json!({}))?;
