@@ -1,4 +1,4 @@
-//! The state of the screen: what keys and readings make of it. Pure; knows no terminal, no clock and no connection.
+//! The state of the screen, and how keys and readings change it. Pure; knows no terminal, no clock and no connection.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,26 +12,26 @@ use trtllm_verdict::verdict::{Severity, Verdict};
 
 use super::columns::Column;
 
-/// Seconds of numbers that an exporter keeps for the charts.
+/// Seconds for which an exporter keeps the numbers of the charts.
 pub const HISTORY: f64 = 300.0;
-/// Rates and quantiles are of this time.
+/// Seconds over which rates and quantiles are computed.
 pub const RECENT: f64 = 30.0;
 
-/// One read of an exporter.
+/// What one read of an exporter returned.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
     pub engines: Vec<Engine>,
     pub gpus: Vec<Gpu>,
     /// Why there is no GPU.
     pub no_gpus: String,
-    /// The last minutes of one engine, if it is of this exporter: the selected one at the time of the read.
+    /// The last minutes of the engine that was selected at the time of the read, if this exporter has it.
     pub history: Option<(EngineId, Vec<Slot>)>,
 }
 
 /// `model:version`, as the API names an engine.
 pub type EngineId = String;
 
-/// What one read of one exporter brought.
+/// The result of one read of an exporter.
 #[derive(Debug)]
 pub struct Update {
     /// Index of the exporter.
@@ -48,17 +48,15 @@ pub enum Focus {
     Gpus,
 }
 
-/// An exporter as of its last reading.
+/// An exporter, and its last reading.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exporter {
     pub url: String,
     /// Why the last read failed, and since when reads fail.
     pub failure: Option<(String, f64)>,
+    /// True after the first read that succeeds.
     pub was_read: bool,
-    pub engines: Vec<Engine>,
-    pub gpus: Vec<Gpu>,
-    pub no_gpus: String,
-    pub history: Option<(EngineId, Vec<Slot>)>,
+    pub reading: Reading,
 }
 
 impl Exporter {
@@ -68,14 +66,14 @@ impl Exporter {
         self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest)
     }
 
-    /// A failed read withdraws all numbers: old ones would mislead. The engines stay, so that it is clear what is not seen.
+    /// After a failed read, old numbers would mislead, so all are removed. The names of the engines stay, to show which ones are not
+    /// seen.
     fn absorb(&mut self, time: f64, read: Result<Reading, String>) {
-        let url = std::mem::take(&mut self.url);
-        *self = match read {
-            Ok(Reading { engines, gpus, no_gpus, history }) => {
-                Self { url, failure: None, was_read: true, engines, gpus, no_gpus, history }
-            }
+        match read {
+            Ok(reading) => (self.reading, self.failure, self.was_read) = (reading, None, true),
             Err(error) => {
+                let since = self.failure.as_ref().map_or(time, |(_, since)| *since);
+                self.failure = Some((one_line(&error), since));
                 let unseen = |engine: &Engine| Engine {
                     model: engine.model.clone(),
                     version: engine.version.clone(),
@@ -85,16 +83,10 @@ impl Exporter {
                     why: NO_ANSWER.to_owned(),
                     ..Engine::default()
                 };
-                Self {
-                    url,
-                    failure: Some((one_line(&error), self.failure.as_ref().map_or(time, |(_, since)| *since))),
-                    was_read: self.was_read,
-                    engines: self.engines.iter().map(unseen).collect(),
-                    no_gpus: NO_ANSWER.to_owned(),
-                    ..Self::default()
-                }
+                let engines = self.reading.engines.iter().map(unseen).collect();
+                self.reading = Reading { engines, no_gpus: NO_ANSWER.to_owned(), ..Reading::default() };
             }
-        };
+        }
     }
 }
 
@@ -112,7 +104,7 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The mark of a simulated engine is first, because a long name is cut.
+    /// The name that is shown. It begins with the mark of a simulated engine, because the end of a long name is cut.
     #[must_use]
     pub fn name(&self) -> String {
         let Engine { model, version, labels, simulated, .. } = self.engine;
@@ -149,7 +141,7 @@ impl Row<'_> {
     /// The last minutes, if they were read.
     #[must_use]
     pub fn history(&self) -> &[Slot] {
-        let known = self.exporter.history.as_ref().filter(|(of, _)| *of == self.id());
+        let known = self.exporter.reading.history.as_ref().filter(|(of, _)| *of == self.id());
         known.map(|(_, slots)| slots.as_slice()).unwrap_or_default()
     }
 
@@ -176,13 +168,13 @@ pub struct App {
     pub quit: bool,
     /// Time of the last update.
     pub time: f64,
-    /// Before the first movement, the first row is selected, whichever it is.
+    /// The selected engine. Until the first key that moves the selection, it is the engine of the first row.
     selected: Option<EngineKey>,
-    /// Row of the selection, for when its engine is gone.
+    /// Index of the selected row; used when the selected engine has disappeared.
     cursor: usize,
 }
 
-/// Rows of a page.
+/// Rows that Page Up and Page Down move.
 const PAGE: usize = 10;
 
 impl App {
@@ -204,7 +196,7 @@ impl App {
         }
     }
 
-    /// A read that was under way when the screen was paused is dropped.
+    /// Applies one read. While the display is paused, it is dropped: it began before the pause.
     pub fn absorb(&mut self, update: Update) {
         if self.paused {
             return;
@@ -213,7 +205,7 @@ impl App {
         if let Some(exporter) = self.exporters.get_mut(update.exporter) {
             exporter.absorb(update.time, update.read);
         }
-        // Its engine may be gone.
+        // The selected engine may be gone.
         if self.selected.is_some() {
             self.select(self.selected_row());
         }
@@ -224,7 +216,7 @@ impl App {
     pub fn rows(&self) -> Vec<Row<'_>> {
         let exporters = self.exporters.iter().enumerate();
         let mut rows: Vec<Row<'_>> = exporters
-            .flat_map(|(at, exporter)| exporter.engines.iter().map(move |engine| Row { at, exporter, engine }))
+            .flat_map(|(at, exporter)| exporter.reading.engines.iter().map(move |engine| Row { at, exporter, engine }))
             .collect();
         rows.sort_by(|one, other| self.compare(one, other));
         rows
@@ -262,13 +254,11 @@ impl App {
     fn select(&mut self, at: usize) {
         let rows = self.rows();
         let at = at.min(rows.len().saturating_sub(1));
-        let selected = rows.get(at).map(Row::key);
-        self.cursor = at;
-        self.selected = selected;
+        (self.selected, self.cursor) = (rows.get(at).map(Row::key), at);
     }
 
     fn gpus(&self) -> usize {
-        self.exporters.iter().map(|exporter| exporter.gpus.len()).sum()
+        self.exporters.iter().map(|exporter| exporter.reading.gpus.len()).sum()
     }
 
     pub fn key(&mut self, key: KeyCode) {
@@ -307,7 +297,8 @@ impl App {
         }
     }
 
-    /// Names begin with the smallest, numbers with the largest, states with the worst.
+    /// Sorts by the column that is `step` columns to the right. Numbers begin with the largest, states with the worst, names with the
+    /// first in alphabetical order.
     fn sort_by(&mut self, step: isize) {
         let mut columns = Column::all(self.exporters.len() > 1);
         columns.retain(|column| *column != Column::Why);

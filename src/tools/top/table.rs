@@ -106,7 +106,8 @@ pub fn engines(rows: &[Row<'_>], several_exporters: bool) -> Table {
 #[must_use]
 pub fn gpus(exporters: &[Exporter]) -> Table {
     let name = |exporter: &Exporter| if exporters.len() > 1 { exporter.short().to_owned() } else { String::new() };
-    let all = exporters.iter().flat_map(|exporter| exporter.gpus.iter().map(move |gpu| gpu_row(gpu, name(exporter))));
+    let all =
+        exporters.iter().flat_map(|exporter| exporter.reading.gpus.iter().map(move |gpu| gpu_row(gpu, name(exporter))));
     let titles = ["GPU", "EXPORTER", "STATE", "USE", "MEMORY GiB", "POWER W", "TEMP °C", "CLOCKS LIMITED BY"];
     let mut table = Table::new(titles, 3..7, all);
     for row in &mut table.rows {

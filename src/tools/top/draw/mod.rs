@@ -71,10 +71,12 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, interval: Duration) 
 pub fn text(app: &App) -> String {
     let mut out = String::new();
     for exporter in &app.exporters {
-        let (engines, gpus) = (exporter.engines.len(), exporter.gpus.len());
+        let (engines, gpus) = (exporter.reading.engines.len(), exporter.reading.gpus.len());
         out += &match &exporter.failure {
             Some((error, _)) => format!("{}: not read: {error}\n", exporter.url),
-            None if gpus == 0 => format!("{}: engines: {engines}, GPUs: 0 ({})\n", exporter.url, exporter.no_gpus),
+            None if gpus == 0 => {
+                format!("{}: engines: {engines}, GPUs: 0 ({})\n", exporter.url, exporter.reading.no_gpus)
+            }
             None => format!("{}: engines: {engines}, GPUs: {gpus}\n", exporter.url),
         };
     }
@@ -96,9 +98,9 @@ fn gpus(app: &App, columns: usize, theme: Theme) -> Vec<Line<'static>> {
     if let Some(title) = lines.first_mut().filter(|_| app.focus == Focus::Gpus) {
         title.style = title.style.add_modifier(Modifier::REVERSED);
     }
-    for exporter in app.exporters.iter().filter(|exporter| exporter.was_read && exporter.gpus.is_empty()) {
+    for exporter in app.exporters.iter().filter(|exporter| exporter.was_read && exporter.reading.gpus.is_empty()) {
         let of = if app.exporters.len() > 1 { format!(" of {}", exporter.short()) } else { String::new() };
-        let text = format!("GPUs{of}: none: {}", exporter.no_gpus);
+        let text = format!("GPUs{of}: none: {}", exporter.reading.no_gpus);
         lines.push(Line::styled(cut(&text, columns), theme.style(Tone::Minor)));
     }
     lines
@@ -135,8 +137,8 @@ fn shares(height: usize, engines: usize, gpus: usize, focus: Focus) -> (usize, u
 
 fn title(app: &App, columns: usize, theme: Theme, interval: Duration) -> Line<'static> {
     let failed = app.exporters.iter().filter(|exporter| exporter.failure.is_some()).count();
-    let engines: usize = app.exporters.iter().map(|exporter| exporter.engines.len()).sum();
-    let gpus: usize = app.exporters.iter().map(|exporter| exporter.gpus.len()).sum();
+    let engines: usize = app.exporters.iter().map(|exporter| exporter.reading.engines.len()).sum();
+    let gpus: usize = app.exporters.iter().map(|exporter| exporter.reading.gpus.len()).sum();
     let number = |number: usize, one: &str| format!("{number} {one}{}", if number == 1 { "" } else { "s" });
     let exporters = match app.exporters.as_slice() {
         [exporter] => exporter.short().to_owned(),
