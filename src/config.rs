@@ -21,7 +21,7 @@ use trtllm_page::state::EngineOrigin;
 use trtllm_service::small_file;
 use trtllm_sources::bench_report;
 
-use entry::{Entry, Given, Place};
+use entry::{Entry, Given};
 
 pub use engines::server_key;
 pub use mistakes::Mistakes;
@@ -31,20 +31,22 @@ pub use source::SourceSpec;
 /// Labels of an engine without configured ones.
 pub const DEFAULT_MODEL: &str = "tensorrt_llm";
 pub const DEFAULT_VERSION: &str = "1";
+/// The label `model` of an orchestrator, which has no model of its own.
+pub const ORCHESTRATOR_MODEL: &str = "disaggregated";
 
-/// A source and its engine.
+/// A source and its engine, or its engines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineConfig {
     pub name: EngineName,
     pub source: SourceSpec,
-    /// The engines have names of their own: those of publishers on an ingest socket without a configured model and version, and
-    /// those that are found. Of `name`, only the labels count.
+    /// The source gives each engine its name: an ingest socket without a configured model and version, or a search. Then model and
+    /// version in `name` are not used.
     pub names_its_engines: bool,
-    /// Nobody has configured it.
+    /// It is the default source, which nobody has configured.
     pub is_default: bool,
     /// UUIDs of the GPUs that serve it. Empty if they are not configured.
     pub gpus: Vec<String>,
-    /// To compare it with.
+    /// The benchmark with which the engine is compared.
     pub bench_report: Option<Arc<BenchReport>>,
     /// The price of a GPU for an hour, in any currency.
     pub gpu_hour_cost: Option<f64>,
@@ -71,9 +73,7 @@ impl EngineConfig {
             gpu_hour_cost: None,
         }
     }
-}
 
-impl EngineConfig {
     /// Where the engine runs.
     #[must_use]
     pub fn origin(&self) -> EngineOrigin {
@@ -170,7 +170,7 @@ pub fn from_flags(
     };
     let entries = sources.iter().enumerate().map(|(index, source)| {
         let (model, version) = (given(models, index), given(versions, index));
-        Entry { source: Some(Given { text: source.clone(), line: 0 }), model, version, ..Entry::new(Place::Flag) }
+        Entry { source: Some(Given { text: source.clone(), line: 0 }), model, version, ..Entry::default() }
     });
     let mut engines = engines::check(entries.collect(), "one --model per --source, or --config.file", &mut mistakes);
     for engine in &mut engines {

@@ -1,5 +1,5 @@
-//! What must differ between engines: their names, servers, sockets and GPUs. And the last check of each source: that it can be
-//! opened, as far as that can be found out without a server, a model or a GPU.
+//! Checks what must differ between engines: names, servers, sockets and GPUs. Also checks whether each source can be opened, as far
+//! as this can be known without a server, a model or a GPU.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -64,10 +64,10 @@ pub(super) fn check(entries: Vec<Entry>, remedy: &str, mistakes: &mut Mistakes) 
     engines
 }
 
-/// The line of the entry that has it, by what only one may have.
+/// For each value that only one entry may have, the line of the entry that has it.
 type Taken<T> = HashMap<T, usize>;
 
-/// Where another entry has it, if one does.
+/// The place of another entry with this key, in words. Without one, the key belongs to the entry at `place` from now on.
 fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, place: &Place) -> Option<String> {
     match taken.get(&key) {
         Some(0) => Some(String::new()),
@@ -79,7 +79,7 @@ fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, place: &Place) -> Option<St
     }
 }
 
-/// The same for each way to write the address of one server: `http://LOCALHOST:80/` and `https://[::1]:80` are one.
+/// A key that is equal for all spellings of the address of one server, such as `http://LOCALHOST:80/` and `https://[::1]:80`.
 #[must_use]
 pub fn server_key(target: &str) -> String {
     let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
@@ -99,12 +99,9 @@ pub fn server_key(target: &str) -> String {
 fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
     let checked = match source {
         #[cfg(feature = "executor")]
-        SourceSpec::Simulated(engine) if is_in_process(engine) => Simulated::open(engine).map(drop),
-        #[cfg(feature = "executor")]
-        SourceSpec::Simulated(engine) => executor::check(&Hosting::plain(engine.clone())),
-        #[cfg(feature = "executor")]
         SourceSpec::Executor(hosting) => executor::check(hosting),
-        #[cfg(not(feature = "executor"))]
+        #[cfg(feature = "executor")]
+        SourceSpec::Simulated(engine) if !is_in_process(engine) => executor::check(&Hosting::plain(engine.clone())),
         SourceSpec::Simulated(engine) => Simulated::open(engine).map(drop),
         SourceSpec::TrtllmServe { access, extras } => {
             access.check().and_then(|()| extras.lines.as_ref().map_or(Ok(()), LinesDir::check))
@@ -116,7 +113,7 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
         SourceSpec::Auto { .. } => Ok(()),
     };
     checked.map_err(|error| match error {
-        // The place names the engine.
+        // The place in the message names the engine already.
         OpenError::Engine { cause, .. } => cause,
         error => error.to_string(),
     })

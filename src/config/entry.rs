@@ -1,4 +1,4 @@
-//! One engine as configured, and how it becomes one that is checked. Collects every mistake of the entry.
+//! One engine as configured, and the checks that turn it into an [`EngineConfig`]. Collects every mistake of the entry.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::{
     read_bench_report,
 };
 
-/// A value and its line.
+/// A value and its line. Values of flags have line 0.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Given {
     pub(super) text: String,
@@ -19,10 +19,15 @@ pub(super) struct Given {
 }
 
 /// Where an entry was given.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) enum Place {
+    #[default]
     Flag,
-    File { path: String, index: usize, line: usize },
+    File {
+        path: String,
+        index: usize,
+        line: usize,
+    },
 }
 
 impl Place {
@@ -32,10 +37,10 @@ impl Place {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Entry {
     pub(super) place: Place,
-    /// `None` if it cannot be read. That was said.
+    /// `None` if it cannot be read. Then a mistake says why.
     pub(super) source: Option<Given>,
     pub(super) model: Option<Given>,
     pub(super) version: Option<Given>,
@@ -44,27 +49,12 @@ pub(super) struct Entry {
     pub(super) gpus: Option<(usize, Vec<Given>)>,
     pub(super) bench_report: Option<Given>,
     pub(super) gpu_hour_cost: Option<Given>,
-    /// Nothing was wrong until now.
-    pub(super) is_complete: bool,
+    /// A part of the entry is missing, because a mistake was found in it.
+    pub(super) is_incomplete: bool,
 }
 
 impl Entry {
-    pub(super) fn new(place: Place) -> Self {
-        Self {
-            place,
-            source: None,
-            model: None,
-            version: None,
-            labels: Vec::new(),
-            objectives: Vec::new(),
-            gpus: None,
-            bench_report: None,
-            gpu_hour_cost: None,
-            is_complete: true,
-        }
-    }
-
-    /// `line` of the file, of this entry.
+    /// This entry in an error, with the line of what is wrong.
     pub(super) fn at(&self, line: usize) -> String {
         let source =
             self.source.as_ref().map(|source| format!(" {:?}", hide_user_info(&source.text))).unwrap_or_default();
@@ -117,7 +107,7 @@ impl Entry {
             }
         }
         let gpus = match &self.gpus {
-            Some((line, list)) => gpus::parse(*line, list, names_its_engines && self.is_complete, &mut wrong),
+            Some((line, list)) => gpus::parse(*line, list, names_its_engines && !self.is_incomplete, &mut wrong),
             None => Vec::new(),
         };
         let report = self.bench_report.as_ref().map(|report| (report.line, PathBuf::from(&report.text)));
@@ -128,9 +118,9 @@ impl Entry {
         let gpu_hour_cost = self.gpu_hour_cost.as_ref().and_then(|given| {
             gpu_hour_cost(&given.text).map_err(|why| wrong(given.line, format!("gpu_hour_cost {why}"))).ok()
         });
-        let is_complete = self.is_complete && mistakes.count() == before;
+        let is_valid = !self.is_incomplete && mistakes.count() == before;
         let labels = self.labels.into_iter().map(|(name, value)| (name, value.text)).collect();
-        let engine = source.clone().filter(|_| is_complete).map(|source| {
+        let engine = source.clone().filter(|_| is_valid).map(|source| {
             let name = EngineName { model, version, labels, source: source.kind(), objectives };
             EngineConfig { name, source, names_its_engines, is_default: false, gpus, bench_report, gpu_hour_cost }
         });
@@ -138,7 +128,7 @@ impl Entry {
     }
 }
 
-/// What a template engine should have replaced.
+/// What is wrong with a text that a template engine should have replaced, such as `{{ .Values.model }}`.
 pub(super) fn unrendered(text: &str) -> Option<&'static str> {
     let is_template = (text.contains("{{") && text.contains("}}")) || text.contains("${") || text.contains("$(");
     is_template.then_some("is a template that was not rendered; render it, or write the value itself")

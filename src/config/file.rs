@@ -1,4 +1,4 @@
-//! The engines of `--config.file`, as text: what its keys are and of which kind their values are. Reads on after a mistake.
+//! The engines of `--config.file`, as texts: checks the keys, and the kind of each value. Continues after a mistake.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,8 @@ const KEYS: [&str; 8] = ["source", "model", "version", "labels", "objectives", "
 
 /// The entries of the file at `path`, without those that cannot be understood.
 pub(super) fn entries(path: &Path, text: &str, mistakes: &mut Mistakes) -> Vec<Entry> {
-    let mut file = Reader { path: path.display().to_string(), mistakes, explained: BTreeSet::new(), is_complete: true };
+    let mut file =
+        Reader { path: path.display().to_string(), mistakes, explained: BTreeSet::new(), is_incomplete: false };
     for (index, line) in text.lines().enumerate() {
         let content = line.split(" #").next().unwrap_or_default();
         if let Some(why) = unrendered(content).filter(|_| !content.trim_start().starts_with('#')) {
@@ -29,9 +30,11 @@ struct Reader<'a> {
     mistakes: &'a mut Mistakes,
     /// Lines with a mistake that explains all others on them.
     explained: BTreeSet<usize>,
-    /// Whether nothing of the current entry was left out because of its line.
-    is_complete: bool,
+    /// A value of the current entry was left out, because its line is one of `explained`.
+    is_incomplete: bool,
 }
+
+type Map = Vec<(Node, Node)>;
 
 impl Reader<'_> {
     /// `key` is the path of the key, or empty for the file as a whole.
@@ -42,6 +45,11 @@ impl Reader<'_> {
         let separator = if key.is_empty() { "" } else { ", " };
         let at = format!("{} line {line}{separator}{key}", self.path);
         self.mistakes.add_at(line, ConfigError::Engine { at, why: why.into() });
+    }
+
+    /// Reports why a value has another kind than it must have, or returns it.
+    fn expect<T>(&mut self, line: usize, key: &str, value: Result<T, String>) -> Option<T> {
+        value.map_err(|why| self.wrong(line, key, why)).ok()
     }
 
     /// The text as YAML. An entry with a syntax error is replaced by nothing, so that the others are checked too.
@@ -60,7 +68,7 @@ impl Reader<'_> {
                     if indentation.contains('\t') && !content.is_empty() {
                         tabs.insert(index);
                         self.wrong(index + 1, "", why.clone());
-                        // Usually a level each.
+                        // A tab usually stands for one level.
                         *line = indentation.replace('\t', "  ") + content;
                     }
                 }
@@ -89,55 +97,35 @@ impl Reader<'_> {
 
     fn engines(&mut self, document: Node) -> Vec<Entry> {
         const FORM: &str = "write the key engines: and below it one entry per engine, as in - source: auto";
-        // What was said before explains the rest.
+        // Mistakes that are known already explain why the rest is not as expected.
         let before = self.mistakes.count();
-        let map = match document.value {
-            Value::Map(map) => map,
-            _ if before > 0 => return Vec::new(),
-            Value::Nothing => {
-                self.wrong(document.line, "", format!("the file is empty; {FORM}"));
-                return Vec::new();
-            }
-            Value::List(_) => {
-                self.wrong(document.line, "", format!("the file is a list; {FORM}"));
-                return Vec::new();
-            }
-            Value::Text(_) => {
-                self.wrong(document.line, "", format!("the file is a text without keys; {FORM}"));
-                return Vec::new();
-            }
-        };
         let first = document.line;
-        let mut engines = None;
-        for (key, line, value) in self.keys(map, "", &["engines"]) {
-            if key == "engines" {
-                engines = Some((line, value));
-            }
-        }
-        let list = match engines {
-            Some((_, Node { value: Value::List(list), .. })) if !list.is_empty() => list,
-            _ if self.mistakes.count() > before => return Vec::new(),
-            Some((line, Node { value: Value::List(_), .. })) => {
-                self.wrong(line, "engines", "is empty; remove --config.file to serve GPU metrics only");
-                return Vec::new();
-            }
-            Some((line, Node { value: Value::Map(_), .. })) => {
-                self.wrong(
-                    line,
-                    "engines",
-                    "is a map where a list belongs; begin each engine with \"- \", as in - source: auto",
-                );
-                return Vec::new();
-            }
-            Some((line, _)) => {
-                self.wrong(line, "engines", format!("has no entries; {FORM}"));
-                return Vec::new();
-            }
-            None => {
-                self.wrong(first, "", format!("the key engines is missing; {FORM}"));
-                return Vec::new();
-            }
+        let map = match document.value {
+            Value::Map(map) => Ok(map),
+            _ if before > 0 => return Vec::new(),
+            Value::Nothing => Err(format!("the file is empty; {FORM}")),
+            Value::List(_) => Err(format!("the file is a list; {FORM}")),
+            Value::Text(_) => Err(format!("the file is a text without keys; {FORM}")),
         };
+        let Some(map) = self.expect(first, "", map) else { return Vec::new() };
+        let engines = self.keys(map, "", &["engines"]).pop();
+        let has_mistakes = self.mistakes.count() > before;
+        let Some((key, line, node)) = engines else {
+            if !has_mistakes {
+                self.wrong(first, "", format!("the key engines is missing; {FORM}"));
+            }
+            return Vec::new();
+        };
+        let list = match node.value {
+            Value::List(list) if !list.is_empty() => Ok(list),
+            _ if has_mistakes => return Vec::new(),
+            Value::List(_) => Err("is empty; remove --config.file to serve GPU metrics only".to_owned()),
+            Value::Map(_) => {
+                Err("is a map where a list belongs; begin each engine with \"- \", as in - source: auto".to_owned())
+            }
+            Value::Nothing | Value::Text(_) => Err(format!("has no entries; {FORM}")),
+        };
+        let list = self.expect(line, &key, list).unwrap_or_default();
         list.into_iter().enumerate().filter_map(|(index, entry)| self.entry(index, entry)).collect()
     }
 
@@ -145,27 +133,19 @@ impl Reader<'_> {
         let place = format!("engines[{index}]");
         let line = entry.line;
         let map = match entry.value {
-            Value::Map(map) => map,
-            Value::Nothing => {
-                self.wrong(line, &place, "is empty; write source: and the source, or remove the line");
-                return None;
-            }
+            Value::Map(map) => Ok(map),
+            Value::Nothing => Err("is empty; write source: and the source, or remove the line".to_owned()),
             Value::List(_) => {
-                self.wrong(line, &place, "is a list where the keys of an engine belong; write \"- \" once per engine");
-                return None;
+                Err("is a list where the keys of an engine belong; write \"- \" once per engine".to_owned())
             }
             Value::Text(text) => {
-                self.wrong(
-                    line,
-                    &place,
-                    format!("is the text {text:?}; write source: {text}, with a space after the colon"),
-                );
-                return None;
+                Err(format!("is the text {text:?}; write source: {text}, with a space after the colon"))
             }
         };
+        let map = self.expect(line, &place, map)?;
         let before = self.mistakes.count();
-        self.is_complete = true;
-        let mut read = Entry::new(Place::File { path: self.path.clone(), index, line });
+        self.is_incomplete = false;
+        let mut read = Entry { place: Place::File { path: self.path.clone(), index, line }, ..Entry::default() };
         let mut has_source = false;
         for (key, line, value) in self.keys(map, &place, &KEYS) {
             let path = format!("{place}.{key}");
@@ -186,12 +166,12 @@ impl Reader<'_> {
         if !has_source {
             self.wrong(line, &place, "has no source; add source: and the source, or remove the entry");
         }
-        read.is_complete = self.is_complete && self.mistakes.count() == before;
+        read.is_incomplete = self.is_incomplete || self.mistakes.count() > before;
         Some(read)
     }
 
     /// The entries of a map with known keys, each once.
-    fn keys(&mut self, map: Vec<(Node, Node)>, place: &str, known: &[&str]) -> Vec<(String, usize, Node)> {
+    fn keys(&mut self, map: Map, place: &str, known: &[&str]) -> Vec<(String, usize, Node)> {
         let mut found: Vec<(String, usize, Node)> = Vec::new();
         for (key, value) in map {
             let line = key.line;
@@ -205,13 +185,8 @@ impl Reader<'_> {
             } else if known.contains(&key.as_str()) {
                 found.push((key, line, value));
             } else if place.is_empty() && KEYS.contains(&key.as_str()) {
-                self.wrong(
-                    line,
-                    place,
-                    format!(
-                        "{key} is a key of an engine; write it below engines:, in an entry that begins with \"- \""
-                    ),
-                );
+                let why = "is a key of an engine; write it below engines:, in an entry that begins with \"- \"";
+                self.wrong(line, place, format!("{key} {why}"));
             } else if let Some(name) = key.strip_prefix('-') {
                 self.wrong(line, place, format!("unknown key {key:?}; write - {name}, with a space after the dash"));
             } else {
@@ -224,50 +199,35 @@ impl Reader<'_> {
     /// A text. Without a value, the key counts as not given, unless it is `required`.
     fn text(&mut self, key: &str, line: usize, node: Node, required: bool) -> Option<Given> {
         if self.explained.contains(&node.line) {
-            self.is_complete = false;
+            self.is_incomplete = true;
             return None;
         }
-        match node.value {
-            Value::Text(text) if text.is_empty() && required => {
-                self.wrong(line, key, "is empty; write a value, or remove the entry")
-            }
+        let why = match node.value {
+            Value::Text(text) if text.is_empty() && required => "is empty; write a value, or remove the entry",
             Value::Text(text) => return Some(Given { text, line: node.line }),
-            Value::Nothing if required => self.wrong(line, key, "has no value; write one, or remove the entry"),
-            Value::Nothing => {}
-            Value::List(_) => {
-                self.wrong(line, key, "is a list where one value belongs; write the value without \"- \" and brackets")
-            }
-            Value::Map(_) => {
-                self.wrong(line, key, "is a map where one value belongs; write the value in quotes on the same line")
-            }
-        }
+            Value::Nothing if required => "has no value; write one, or remove the entry",
+            Value::Nothing => return None,
+            Value::List(_) => "is a list where one value belongs; write the value without \"- \" and brackets",
+            Value::Map(_) => "is a map where one value belongs; write the value in quotes on the same line",
+        };
+        self.wrong(line, key, why);
         None
     }
 
-    /// Names and texts. `example` is one of them.
+    /// Names and texts. `example` shows one of each in errors.
     fn map(&mut self, key: &str, line: usize, node: Node, example: &str) -> Vec<(String, Given)> {
         let map = match node.value {
-            Value::Map(map) => map,
-            Value::Nothing => return Vec::new(),
+            Value::Map(map) => Ok(map),
+            Value::Nothing => Ok(Map::new()),
             Value::List(_) => {
-                self.wrong(
-                    line,
-                    key,
-                    format!("is a list where a map belongs; write {example} without \"- \" and square brackets"),
-                );
-                return Vec::new();
+                Err(format!("is a list where a map belongs; write {example} without \"- \" and square brackets"))
             }
             Value::Text(text) => {
-                self.wrong(
-                    line,
-                    key,
-                    format!("is the text {text:?} where a map belongs; write names and values, as in {example}"),
-                );
-                return Vec::new();
+                Err(format!("is the text {text:?} where a map belongs; write names and values, as in {example}"))
             }
         };
         let mut found: Vec<(String, Given)> = Vec::new();
-        for (name, value) in map {
+        for (name, value) in self.expect(line, key, map).unwrap_or_default() {
             let line = name.line;
             let Value::Text(name) = name.value else {
                 self.wrong(line, key, format!("a name is not a text; write a name, as in {example}"));
@@ -285,28 +245,22 @@ impl Reader<'_> {
 
     /// Texts.
     fn list(&mut self, key: &str, line: usize, node: Node) -> Option<Vec<Given>> {
-        match node.value {
-            Value::List(list) => {
-                let texts = list.into_iter().enumerate().map(|(index, node)| {
-                    let line = node.line;
-                    self.text(&format!("{key}[{index}]"), line, node, true)
-                });
-                texts.collect::<Vec<_>>().into_iter().collect()
-            }
-            Value::Nothing => None,
+        let list = match node.value {
+            Value::List(list) => Ok(list),
+            Value::Nothing => return None,
             Value::Text(text) => {
-                self.wrong(
-                    line,
-                    key,
-                    format!("is the text {text:?} where a list belongs; write it in brackets, as in [{text}]"),
-                );
-                None
+                Err(format!("is the text {text:?} where a list belongs; write it in brackets, as in [{text}]"))
             }
             Value::Map(_) => {
-                self.wrong(line, key, "is a map where a list belongs; write one value per line, each after \"- \"");
-                None
+                Err("is a map where a list belongs; write one value per line, each after \"- \"".to_owned())
             }
-        }
+        };
+        let texts = self.expect(line, key, list)?.into_iter().enumerate().map(|(index, node)| {
+            let line = node.line;
+            self.text(&format!("{key}[{index}]"), line, node, true)
+        });
+        // Every text is read before the first mistake ends the list, so that all mistakes are found.
+        texts.collect::<Vec<_>>().into_iter().collect()
     }
 }
 
