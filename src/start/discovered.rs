@@ -1,4 +1,5 @@
-//! The engines of `--source auto`: starts a driver for each trtllm-serve that is found, and ends those that are gone for long.
+//! The engines of `--source auto`: starts a driver for each trtllm-serve that is found, and ends the driver when the server has
+//! not been seen for --engine.forget-after.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,29 +9,29 @@ use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::config::server_key;
+use crate::config::{ORCHESTRATOR_MODEL, server_key};
 use trtllm_page::state::{EngineSlot, State};
 use trtllm_service::shutdown::{Shutdown, Trigger};
 use trtllm_sources::discovery::{self, FoundServer, Verdict};
 use trtllm_sources::socket::Names;
 
-/// Engines that are read at once. Beyond that, only those at configured ports are.
+/// Engines that are read at once. Beyond this number, only engines at configured ports are added.
 const MAX_ENGINES: usize = 64;
 
-/// The targets of the engines that are read: a search must not miss them.
+/// The addresses of the engines that are read. Each search asks them again.
 pub(super) type Known = Arc<ArcSwap<Vec<String>>>;
 
-/// An engine that was found.
+/// An engine that was found and is read.
 pub(super) struct Discovered {
     /// `http://HOST:PORT`
     pub(super) target: String,
-    what: FoundKind,
+    kind: FoundKind,
     last_seen: Instant,
     slot: Arc<EngineSlot>,
     _stop: Trigger,
 }
 
-/// What is read at an address.
+/// What kind of server was found at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FoundKind {
     /// An engine with this model.
@@ -38,14 +39,11 @@ pub(super) enum FoundKind {
     Orchestrator,
 }
 
-/// The label `model` of an orchestrator, which has no model of its own.
-const ORCHESTRATOR: &str = "disaggregated";
-
 impl FoundKind {
     pub(super) fn model(&self) -> &str {
         match self {
             Self::Engine(model) => model,
-            Self::Orchestrator => ORCHESTRATOR,
+            Self::Orchestrator => ORCHESTRATOR_MODEL,
         }
     }
 
@@ -57,7 +55,7 @@ impl FoundKind {
     }
 }
 
-/// All engines of one `auto`, and what the last search has found.
+/// All engines of `auto`, and what the last search found: each address, and what is there in words.
 #[derive(Default)]
 pub(super) struct Engines {
     running: Vec<Discovered>,
@@ -86,8 +84,8 @@ pub(super) async fn search(
 }
 
 impl Engines {
-    /// Starts engines that are new and ends those that were replaced or not seen for `forget_after`. `taken` are the [keys](server_key) of
-    /// the servers that other sources read; `start` starts the driver of a new engine.
+    /// Starts engines that are new, and ends those that were replaced or not seen for `forget_after`. `taken` are the
+    /// [keys](server_key) of the servers that other sources read. `start` starts the driver of a new engine.
     pub(super) fn update(
         &mut self,
         findings: Vec<FoundServer>,
@@ -110,7 +108,7 @@ impl Engines {
                 Ok(_) if taken.contains(&server_key(&target)) => "read by another source".to_owned(),
                 Ok(kind) => {
                     // Another model at the same address is another engine.
-                    self.end(state, names, |engine| engine.target == target && engine.what != kind);
+                    self.end(state, names, |engine| engine.target == target && engine.kind != kind);
                     let is_full = self.running.len() >= MAX_ENGINES && !configured;
                     match self.running.iter_mut().find(|engine| engine.target == target) {
                         Some(engine) => engine.last_seen = now,
@@ -123,7 +121,7 @@ impl Engines {
                             let (slot, stop) = start(&target, &kind, version);
                             self.running.push(Discovered {
                                 target: target.clone(),
-                                what: kind.clone(),
+                                kind: kind.clone(),
                                 last_seen: now,
                                 slot,
                                 _stop: stop,
@@ -148,18 +146,18 @@ impl Engines {
         self.findings = described;
     }
 
-    /// Where its engines are.
+    /// The addresses of the engines.
     pub(super) fn targets(&self) -> Vec<String> {
         self.running.iter().map(|engine| engine.target.clone()).collect()
     }
 
-    /// Model and version of these engines.
+    /// Model and version of the engines that `which` chooses.
     pub(super) fn names(&self, which: impl Fn(&Discovered) -> bool) -> HashSet<(String, String)> {
         let chosen = self.running.iter().filter(|engine| which(engine));
         chosen.map(|engine| (engine.slot.name.model.clone(), engine.slot.name.version.clone())).collect()
     }
 
-    /// Ends these engines: their drivers stop and their series end.
+    /// Ends the engines that `which` chooses: their drivers stop and their series end.
     pub(super) fn end(&mut self, state: &State, names: &Names, which: impl Fn(&Discovered) -> bool) {
         self.running.retain(|engine| {
             let stays = !which(engine);

@@ -10,18 +10,13 @@ use tokio::task::JoinSet;
 use crate::cli::Cli;
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_key};
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
-use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_model::{BenchReport, EngineName};
 use trtllm_page::state::{EngineOrigin, EngineSlot, Place, State};
 use trtllm_recording::recorder::Recorder;
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
 use trtllm_service::supervise::Heartbeats;
 use trtllm_sources::discovery::FoundServer;
-#[cfg(feature = "executor")]
-use trtllm_sources::executor::hosting::Hosting;
 use trtllm_sources::server::Access;
-#[cfg(feature = "executor")]
-use trtllm_sources::simulated::is_in_process;
 use trtllm_sources::socket::{Ending, Ingest, IngestListener, Joined, NameTaken, Names, Naming};
 use trtllm_sources::trtllm_serve::Extras;
 use trtllm_sources::{OpenError, Source};
@@ -35,37 +30,34 @@ const FIRST_POLLS: Duration = Duration::from_millis(200);
 /// The poll drivers of all engines.
 pub(super) struct Drivers {
     tasks: JoinSet<()>,
-    /// As configured.
+    /// In the order of the configuration.
     sources: Vec<RunningSource>,
-    events: mpsc::UnboundedReceiver<DriverEvent>,
-    /// Of sources that a reload has added. Their failure does not end the daemon.
-    later: mpsc::UnboundedReceiver<DriverEvent>,
-    joined: mpsc::UnboundedReceiver<Joined>,
-    found: mpsc::UnboundedReceiver<Vec<FoundServer>>,
-    engines_found: discovered::Engines,
-    known: discovered::Known,
-    common: Common,
-}
-
-/// What all drivers share.
-struct Common {
     schedule: Schedule,
     sockets: IngestSockets,
     state: Arc<State>,
     heartbeats: Arc<Heartbeats>,
-    names: Arc<Names>,
-    events: DriverEvents,
-    later: DriverEvents,
-    found: mpsc::UnboundedSender<Vec<FoundServer>>,
-    forget_after: Duration,
     recorder: Option<Arc<Recorder>>,
+    forget_after: Duration,
+    names: Arc<Names>,
+    engines_found: discovered::Engines,
+    known: discovered::Known,
+    /// From the sources of the start. A failure ends the daemon.
+    events: mpsc::UnboundedReceiver<DriverEvent>,
+    /// Keeps `events` open while no driver has it.
+    _events: DriverEvents,
+    /// From sources that were added later. A failure does not end the daemon.
+    later_events: mpsc::UnboundedReceiver<DriverEvent>,
+    later: DriverEvents,
+    joined: mpsc::UnboundedReceiver<Joined>,
+    found: mpsc::UnboundedReceiver<Vec<FoundServer>>,
+    searches: mpsc::UnboundedSender<Vec<FoundServer>>,
 }
 
 /// A source that is being read.
 struct RunningSource {
     config: EngineConfig,
     place: Place,
-    /// Of a socket whose publishers name their engines.
+    /// The id of a socket whose publishers name their engines.
     socket: Option<u64>,
     trigger: Trigger,
     stop: Shutdown,
@@ -78,7 +70,7 @@ impl RunningSource {
         matches!(self.config.source, SourceSpec::Auto { .. })
     }
 
-    /// Whether a configuration with these engines keeps it.
+    /// True if the source still runs, and `engines`, a new configuration, contains it unchanged.
     fn stays(&self, engines: &[EngineConfig]) -> bool {
         !self.ended.has_begun() && engines.contains(&self.config)
     }
@@ -96,51 +88,41 @@ impl Drivers {
         for engine in engines.iter().filter(|engine| engine.is_default) {
             create_folder(&engine.source);
         }
-        let schedule =
-            Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after };
-        let (sender, events) = mpsc::unbounded_channel();
-        let (later_sender, later) = mpsc::unbounded_channel();
+        let (start, events) = mpsc::unbounded_channel();
+        let (later, later_events) = mpsc::unbounded_channel();
         let (joining, joined) = mpsc::unbounded_channel();
-        let (finding, found) = mpsc::unbounded_channel();
-        let forget_after = cli.forget_after;
-        let names = Names::new(forget_after, joining);
+        let (searches, found) = mpsc::unbounded_channel();
+        let names = Names::new(cli.forget_after, joining);
         // No other engine has a name yet.
         let _ = names.configure(configured(&engines), &Ending::default());
-        let (state, heartbeats) = (Arc::clone(state), Arc::clone(heartbeats));
-        let common = Common {
-            schedule,
-            sockets,
-            state,
-            heartbeats,
-            names,
-            events: sender,
-            later: later_sender,
-            found: finding,
-            forget_after,
-            recorder,
-        };
         let mut drivers = Self {
             tasks: JoinSet::new(),
             sources: Vec::new(),
+            schedule: Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after },
+            sockets,
+            state: Arc::clone(state),
+            heartbeats: Arc::clone(heartbeats),
+            recorder,
+            forget_after: cli.forget_after,
+            names,
+            engines_found: discovered::Engines::default(),
+            known: discovered::Known::default(),
             events,
+            _events: start.clone(),
+            later_events,
             later,
             joined,
             found,
-            engines_found: discovered::Engines::default(),
-            known: discovered::Known::default(),
-            common,
+            searches,
         };
         for (place, config) in engines.into_iter().enumerate() {
-            let events = drivers.common.events.clone();
-            drivers.add(place, config, Leaving::new(), events);
+            drivers.add(place, config, Leaving::new(), start.clone());
         }
         drivers
     }
 
-    /// Starts, stops and keeps sources, so that those of `engines` run. Sources that stay the same keep their totals.
-    ///
-    /// # Errors
-    /// If an engine that was named while the daemon runs, and stays, has the name of one of them. Then nothing is changed.
+    /// Starts and stops sources, so that those of `engines` run. Sources that stay the same keep their totals. Changes nothing and
+    /// fails if a new engine has the name that a publisher or a search gave to an engine that stays.
     pub(super) fn reload(&mut self, engines: Vec<EngineConfig>) -> Result<(), NameTaken> {
         let read = servers(engines.iter());
         let has_auto = self.sources.iter().any(|running| running.is_auto() && running.stays(&engines));
@@ -150,17 +132,17 @@ impl Drivers {
             sockets: sockets.filter_map(|running| running.socket).collect(),
             discovered: self.engines_found.names(superseded),
         };
-        self.common.names.configure(configured(&engines), &ending)?;
-        self.engines_found.end(&self.common.state, &self.common.names, superseded);
+        self.names.configure(configured(&engines), &ending)?;
+        self.engines_found.end(&self.state, &self.names, superseded);
         if !has_auto {
             self.engines_found = discovered::Engines::default();
-            self.common.state.discovery.store(Arc::default());
+            self.state.discovery.store(Arc::default());
         }
         let mut before = std::mem::take(&mut self.sources);
-        // A source that could not be opened is tried again.
+        // A source that could not be opened has ended. It is removed here, and started again below.
         before.retain(|running| {
             !running.ended.has_begun() || {
-                self.common.state.remove_all(&running.place);
+                self.state.remove_all(&running.place);
                 false
             }
         });
@@ -178,7 +160,7 @@ impl Drivers {
         let leaving: Leaving = before.iter().map(|running| running.ended.clone()).collect();
         for running in &before {
             running.trigger.stop();
-            self.common.state.remove_all(&running.place);
+            self.state.remove_all(&running.place);
         }
         tracing::info!(
             added = added.len(),
@@ -187,10 +169,10 @@ impl Drivers {
             "configuration reloaded"
         );
         for (place, config) in added {
-            let events = self.common.later.clone();
+            let events = self.later.clone();
             self.add(place, config, leaving.clone(), events);
         }
-        self.common.state.sort();
+        self.state.sort();
         Ok(())
     }
 
@@ -198,17 +180,17 @@ impl Drivers {
         let (trigger, stop) = shutdown::channel();
         let (alive, ended) = shutdown::channel();
         let mut running = RunningSource { place: Place::new(place), socket: None, trigger, stop, ended, config };
-        let sockets = self.common.sockets.clone();
+        let sockets = self.sockets.clone();
         let open = match running.config.source.clone() {
             SourceSpec::Socket(path) if running.config.names_its_engines => {
-                let socket = self.common.names.socket(DEFAULT_MODEL);
+                let socket = self.names.socket(DEFAULT_MODEL);
                 running.socket = Some(socket.id());
                 let listening = opening::listen(path, sockets, Naming::ByPublishers(Arc::new(socket)), leaving);
                 self.accept(listening, running.stop.clone(), events, alive, running.config.is_default);
                 return self.sources.push(running);
             }
             SourceSpec::Auto { ports } => {
-                let (known, found, stop) = (Arc::clone(&self.known), self.common.found.clone(), running.stop.clone());
+                let (known, found, stop) = (Arc::clone(&self.known), self.searches.clone(), running.stop.clone());
                 let _ = events.send(DriverEvent::FirstPoll);
                 self.tasks.spawn(async move {
                     let _alive = alive;
@@ -216,27 +198,11 @@ impl Drivers {
                 });
                 return self.sources.push(running);
             }
-            SourceSpec::Socket(path) => opening::socket(path, sockets),
-            SourceSpec::TrtllmServe { access, extras } => opening::trtllm_serve(access, extras),
-            SourceSpec::Orchestrator(access) => opening::orchestrator(access),
-            SourceSpec::PerfMetrics(dir) => opening::perf_metrics(dir),
-            SourceSpec::Replay { path, engine, pace } => opening::replay(path, engine, pace),
-            #[cfg(feature = "executor")]
-            SourceSpec::Simulated(engine) if is_in_process(&engine) => opening::simulated(engine),
-            #[cfg(feature = "executor")]
-            SourceSpec::Simulated(engine) => opening::executor(Hosting::plain(engine)),
-            #[cfg(feature = "executor")]
-            SourceSpec::Executor(hosting) => opening::executor(*hosting),
-            #[cfg(not(feature = "executor"))]
-            SourceSpec::Simulated(engine) => opening::simulated(engine),
+            source => opening::open(source, sockets, leaving),
         };
-        let slot = self.common.state.add(&running.place, running.config.name.clone());
+        let slot = self.state.add(&running.place, running.config.name.clone());
         slot.set_origin(running.config.origin());
         slot.set_gpu_hour_cost(running.config.gpu_hour_cost);
-        let open = async move {
-            opening::left(leaving).await;
-            open.await
-        };
         let report = running.config.bench_report.clone();
         self.drive(slot, report, open, running.stop.clone(), events, Some(alive));
         self.sources.push(running);
@@ -262,7 +228,6 @@ impl Drivers {
                     let _ = events.send(DriverEvent::FirstPoll);
                     stop.wait().await;
                 }
-                // Nobody asked for the default socket; GPU metrics work without it.
                 Err(error) if is_default => {
                     tracing::warn!(%error, "no default ingest socket; GPU metrics work without it")
                 }
@@ -281,13 +246,12 @@ impl Drivers {
         events: DriverEvents,
         alive: Option<Trigger>,
     ) {
-        let Common { schedule, state, heartbeats, recorder, .. } = &self.common;
         let EngineName { model, version, .. } = &slot.name;
-        let heartbeat = heartbeats.register(format!("the driver of engine {model} {version}"));
-        let recorder = recorder.as_ref().map(|recorder| recorder.engine(&slot.name));
+        let heartbeat = self.heartbeats.register(format!("the driver of engine {model} {version}"));
+        let recorder = self.recorder.as_ref().map(|recorder| recorder.engine(&slot.name));
         let driver =
-            Driver::new(Arc::clone(&slot), *schedule, events, heartbeat).compared_with(report).recorded(recorder);
-        let state = Arc::clone(state);
+            Driver::new(Arc::clone(&slot), self.schedule, events, heartbeat).compared_with(report).recorded(recorder);
+        let state = Arc::clone(&self.state);
         self.tasks.spawn(async move {
             let _alive = alive;
             if driver.run(open, stop).await == End::Forgotten {
@@ -304,39 +268,39 @@ impl Drivers {
         let SourceSpec::Socket(path) = &running.config.source else { return };
         let (model, version) = (joined.model.clone(), joined.version.clone());
         let name = EngineName { model, version, ..running.config.name.clone() };
-        let slot = self.common.state.add(&running.place, name);
+        let slot = self.state.add(&running.place, name);
         slot.set_gpu_hour_cost(running.config.gpu_hour_cost);
         let source = Source::Socket(Ingest::joined(path, joined));
         let report = running.config.bench_report.clone();
-        let (stop, events) = (running.stop.clone(), self.common.later.clone());
+        let (stop, events) = (running.stop.clone(), self.later.clone());
         self.drive(slot, report, std::future::ready(Ok(source)), stop, events, None);
     }
 
     /// Starts the drivers of engines that a search has found.
     fn found(&mut self, findings: Vec<FoundServer>) {
-        let auto = self.sources.iter().find(|running| matches!(running.config.source, SourceSpec::Auto { .. }));
-        // A reload may have removed it since.
-        let Some(RunningSource { config, place, .. }) = auto else { return };
+        // A reload may have removed the source since the search.
+        let Some(RunningSource { config, place, .. }) = self.sources.iter().find(|running| running.is_auto()) else {
+            return;
+        };
         let (labels, report, place) = (config.name.clone(), config.bench_report.clone(), place.clone());
         let cost = config.gpu_hour_cost;
         let taken = servers(self.sources.iter().map(|running| &running.config));
-        let Common { state, names, forget_after, .. } = &self.common;
-        let (state, names, forget_after) = (Arc::clone(state), Arc::clone(names), *forget_after);
+        let (state, names, forget_after) = (Arc::clone(&self.state), Arc::clone(&self.names), self.forget_after);
         let mut engines = std::mem::take(&mut self.engines_found);
         engines.update(findings, &taken, forget_after, (&state, &names), |target, kind, version| {
             let access = Access { target: target.to_owned(), ca_file: None, bearer_token_file: None };
-            let (source, report, open) = match kind {
-                FoundKind::Engine(_) => {
-                    (labels.source, report.clone(), opening::trtllm_serve(access, Extras::default()))
-                }
-                FoundKind::Orchestrator => (ORCHESTRATOR, None, opening::orchestrator(access)),
+            let (source, report) = match kind {
+                FoundKind::Engine(_) => (SourceSpec::TrtllmServe { access, extras: Extras::default() }, report.clone()),
+                FoundKind::Orchestrator => (SourceSpec::Orchestrator(access), None),
             };
-            let name = EngineName { model: kind.model().to_owned(), version, source, ..labels.clone() };
+            let (model, source_kind) = (kind.model().to_owned(), source.kind());
+            let name = EngineName { model, version, source: source_kind, ..labels.clone() };
+            let open = opening::open(source, self.sockets.clone(), Leaving::new());
             let slot = state.add(&place, name);
             slot.set_gpu_hour_cost(cost);
             slot.set_origin(EngineOrigin { port: local_port(target), ..EngineOrigin::default() });
             let (trigger, stop) = shutdown::channel();
-            self.drive(Arc::clone(&slot), report, open, stop, self.common.later.clone(), None);
+            self.drive(Arc::clone(&slot), report, open, stop, self.later.clone(), None);
             (slot, trigger)
         });
         self.known.store(Arc::new(engines.targets()));
@@ -356,7 +320,7 @@ impl Drivers {
         Ok(())
     }
 
-    /// Starts drivers of engines that join. Resolves when a source cannot be opened after all.
+    /// Starts drivers of engines that join. Returns when a source of the start cannot be opened after all.
     pub(super) async fn failure(&mut self) -> OpenError {
         loop {
             tokio::select! {
@@ -364,9 +328,9 @@ impl Drivers {
                     DriverEvent::Failed(error) => return error,
                     DriverEvent::FirstPoll => {}
                 },
-                Some(event) = self.later.recv() => {
+                Some(event) = self.later_events.recv() => {
                     if let DriverEvent::Failed(error) = event {
-                        self.common.state.config_reload.failed();
+                        self.state.config_reload.failed();
                         tracing::error!(%error, "a source of the new configuration cannot be opened; fix it and reload");
                     }
                 }
@@ -387,7 +351,7 @@ impl Drivers {
     }
 }
 
-/// The servers that these engines are read from, however their addresses are written.
+/// The [keys](server_key) of the servers of these engines.
 fn servers<'a>(engines: impl Iterator<Item = &'a EngineConfig>) -> HashSet<String> {
     let targets = engines.filter_map(|engine| match &engine.source {
         SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => Some(&access.target),
@@ -402,7 +366,7 @@ fn configured(engines: &[EngineConfig]) -> HashSet<(String, String)> {
     named.map(|engine| (engine.name.model.clone(), engine.name.version.clone())).collect()
 }
 
-/// Nobody has created the folder of the default ingest socket for the exporter.
+/// Creates the folder of the default ingest socket. A user who configures a socket has created its folder.
 fn create_folder(source: &SourceSpec) {
     if let SourceSpec::Socket(path) = source
         && let Some(folder) = path.parent()

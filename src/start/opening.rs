@@ -4,23 +4,25 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::config::SourceSpec;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::unix_socket::Activated;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::{ExecutorThread, hosting::Hosting};
 use trtllm_sources::orchestrator::Orchestrator;
-use trtllm_sources::perf_metrics_dir::{LinesDir, PerfMetricsDir};
-use trtllm_sources::replay::{Pace, Replay};
-use trtllm_sources::server::Access;
+use trtllm_sources::perf_metrics_dir::PerfMetricsDir;
+use trtllm_sources::replay::Replay;
 use trtllm_sources::simulated::Simulated;
+#[cfg(feature = "executor")]
+use trtllm_sources::simulated::is_in_process;
 use trtllm_sources::socket::{Admission, Ingest, IngestListener, Naming};
-use trtllm_sources::trtllm_serve::{Extras, TrtllmServe};
+use trtllm_sources::trtllm_serve::TrtllmServe;
 use trtllm_sources::{OpenError, Source};
 
 /// Opens the source of one engine.
 pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Source, OpenError>> + Send>>;
 
-/// What is left of the sources that a reload has removed: a new source may need the path or the GPU of one of them.
+/// Sources that a reload has removed and that are still closing. A new source may need the path or the GPU of one of them.
 pub(super) type Leaving = Vec<Shutdown>;
 
 /// What all ingest sockets share.
@@ -34,7 +36,7 @@ pub(super) struct IngestSockets {
 const LEAVING: Duration = Duration::from_secs(10);
 
 /// Waits until removed sources have closed what they use.
-pub(super) async fn left(leaving: Leaving) {
+async fn left(leaving: Leaving) {
     let all = async {
         for mut ended in leaving {
             ended.wait().await;
@@ -53,32 +55,31 @@ pub(super) async fn listen(
     IngestListener::bind(&path, &sockets.activated, sockets.admission, naming).await
 }
 
-pub(super) fn socket(path: PathBuf, sockets: IngestSockets) -> Opening {
-    let IngestSockets { admission, activated } = sockets;
-    Box::pin(async move { Ok(Source::Socket(Ingest::bind(&path, &activated, admission).await?)) })
-}
-
-pub(super) fn trtllm_serve(access: Access, extras: Extras) -> Opening {
-    Box::pin(async move { Ok(Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await?))) })
-}
-
-pub(super) fn orchestrator(access: Access) -> Opening {
-    Box::pin(async move { Ok(Source::Orchestrator(Box::new(Orchestrator::open(access).await?))) })
-}
-
-pub(super) fn perf_metrics(dir: LinesDir) -> Opening {
-    Box::pin(async move { Ok(Source::PerfMetrics(PerfMetricsDir::open(dir).await?)) })
-}
-
-pub(super) fn replay(path: PathBuf, engine: Option<String>, pace: Pace) -> Opening {
-    Box::pin(async move { Ok(Source::Replay(Box::new(Replay::open(path, engine, pace).await?))) })
-}
-
-#[cfg(feature = "executor")]
-pub(super) fn executor(hosting: Hosting) -> Opening {
-    Box::pin(async move { Ok(Source::Executor(ExecutorThread::start(hosting)?)) })
-}
-
-pub(super) fn simulated(url: String) -> Opening {
-    Box::pin(async move { Ok(Source::Simulated(Box::new(Simulated::open(&url)?))) })
+/// Opens the source of one engine, after those of `leaving` have closed.
+pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving) -> Opening {
+    Box::pin(async move {
+        left(leaving).await;
+        Ok(match source {
+            SourceSpec::Socket(path) => {
+                Source::Socket(Ingest::bind(&path, &sockets.activated, sockets.admission).await?)
+            }
+            SourceSpec::TrtllmServe { access, extras } => {
+                Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await?))
+            }
+            SourceSpec::Orchestrator(access) => Source::Orchestrator(Box::new(Orchestrator::open(access).await?)),
+            SourceSpec::PerfMetrics(dir) => Source::PerfMetrics(PerfMetricsDir::open(dir).await?),
+            SourceSpec::Replay { path, engine, pace } => {
+                Source::Replay(Box::new(Replay::open(path, engine, pace).await?))
+            }
+            #[cfg(feature = "executor")]
+            SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
+            #[cfg(feature = "executor")]
+            SourceSpec::Simulated(engine) if !is_in_process(&engine) => {
+                Source::Executor(ExecutorThread::start(Hosting::plain(engine))?)
+            }
+            SourceSpec::Simulated(engine) => Source::Simulated(Box::new(Simulated::open(&engine)?)),
+            // Its engines are searched, and each is opened by its own address.
+            SourceSpec::Auto { .. } => std::future::pending().await,
+        })
+    })
 }

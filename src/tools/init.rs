@@ -4,13 +4,10 @@ use std::collections::HashMap;
 use std::io::Write as _;
 
 use crate::cli::InitArgs;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, ORCHESTRATOR_MODEL};
 use trtllm_sources::discovery::{FoundServer, Verdict, search};
 
 use super::print;
-
-/// The model of an orchestrator, which has none.
-const ORCHESTRATOR: &str = "disaggregated";
 
 const HEAD: &str = "\
 # Engines for trtllm-exporter, written by `trtllm-exporter init`.
@@ -43,10 +40,7 @@ const TAIL: &str = "
   #   model: llama-3-8b
 ";
 
-/// Writes the file, or prints it if none is named.
-///
-/// # Errors
-/// If the file exists or cannot be written.
+/// Writes the file, or prints the configuration if no file is named. Fails if the file exists or cannot be written.
 pub fn run(arguments: &InitArgs) -> Result<(), ConfigError> {
     let text = configuration(&super::runtime("init")?.block_on(search(arguments.ports.clone(), Vec::new())));
     let Some(path) = &arguments.file else {
@@ -58,7 +52,7 @@ pub fn run(arguments: &InitArgs) -> Result<(), ConfigError> {
         let why = format!("cannot write the file: {error}; choose a path in a writable directory where no file is");
         ConfigError::flag("FILE", path.display(), why)
     };
-    // A file that somebody has edited is kept.
+    // An existing file is never replaced: somebody may have edited it.
     let mut file = std::fs::File::create_new(path).map_err(failed)?;
     if let Err(error) = file.write_all(text.as_bytes()) {
         let _ = std::fs::remove_file(path);
@@ -73,7 +67,7 @@ fn configuration(found: &[FoundServer]) -> String {
     for FoundServer { target, verdict, .. } in found {
         let (scheme, model) = match verdict {
             Verdict::Engine(model) => ("trtllm-serve", model.as_str()),
-            Verdict::Orchestrator => ("trtllm-disagg", ORCHESTRATOR),
+            Verdict::Orchestrator => ("trtllm-disagg", ORCHESTRATOR_MODEL),
             Verdict::NotReady(why) => {
                 notes +=
                     &comment(&format!("{target} is a trtllm-serve that was not ready ({why}). Add it when it is."));
@@ -86,7 +80,7 @@ fn configuration(found: &[FoundServer]) -> String {
         };
         let version = versions.entry(model).or_default();
         *version += 1;
-        // A string of JSON is one of YAML, whatever a server is called.
+        // Every JSON string is also a YAML string, so any name of a model is valid.
         let quoted = |text: String| serde_json::Value::String(text).to_string();
         text +=
             &format!("  - source: {}\n    model: {}", quoted(format!("{scheme}:{target}")), quoted(model.to_owned()));
@@ -101,7 +95,7 @@ fn configuration(found: &[FoundServer]) -> String {
     text + &notes + TAIL
 }
 
-/// One line, whatever a server answered.
+/// A comment of one line. Line breaks in the answer of a server could otherwise add keys to the file.
 fn comment(text: &str) -> String {
     format!("\n  # {}\n", text.replace(char::is_control, " "))
 }
