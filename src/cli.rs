@@ -6,14 +6,13 @@ mod overview;
 mod reading;
 mod record;
 mod variables;
-mod what_if;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -28,9 +27,8 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_recording::recorder::RecorderConfig;
 use trtllm_service::log::LogFormat;
 
-pub use clients::{ClientOptions, DoctorArgs, PastOptions, ReportFormat, TopArgs};
+pub use clients::{ClientOptions, CompareArgs, DoctorArgs, PastOptions, ReportFormat, TopArgs, WhatIfArgs};
 pub use record::{ExportArgs, ExportFormat, RecordCommand, unix_us};
-pub use what_if::{CompareArgs, WhatIfArgs};
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
@@ -42,7 +40,7 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// What is wrong with the command line.
+    /// The mistakes of the command line.
     #[arg(skip)]
     pub mistakes: Mistakes,
 
@@ -77,7 +75,7 @@ pub struct Cli {
 
     /// Report of trtllm-bench (--report_json) to compare the engines of all --source flags with: its numbers are on the page as
     /// nv_trt_llm_bench_*
-    #[arg(long = "bench-report", value_name = "FILE", env = "TRTLLM_EXPORTER_BENCH_REPORT", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    #[arg(long = "bench-report", value_name = "FILE", env = "TRTLLM_EXPORTER_BENCH_REPORT", value_parser = path_or_empty())]
     pub bench_report: Option<PathBuf>,
 
     /// Price of a GPU for an hour, in any currency: nv_trt_llm_gpu_cost_total says what the GPUs of the engines of all --source
@@ -110,12 +108,11 @@ pub struct Cli {
     pub telemetry_path: TelemetryPath,
 
     /// Web configuration file of Prometheus's exporter-toolkit: TLS, client certificates, passwords, rate limit
-    // Empty means none: Helm charts pass an empty value.
     #[arg(
         long = "web.config.file",
         value_name = "PATH",
         env = "TRTLLM_EXPORTER_WEB_CONFIG_FILE",
-        value_parser = OsStringValueParser::new().map(PathBuf::from)
+        value_parser = path_or_empty()
     )]
     pub web_config_file: Option<PathBuf>,
 
@@ -201,7 +198,7 @@ pub struct Cli {
     pub forget_after: Duration,
 
     /// Directory of the flight recorder, which keeps the last records of every engine on disk. Default: nothing is recorded
-    #[arg(long = "record.dir", value_name = "DIR", env = "TRTLLM_EXPORTER_RECORD_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    #[arg(long = "record.dir", value_name = "DIR", env = "TRTLLM_EXPORTER_RECORD_DIR", value_parser = path_or_empty())]
     pub record_dir: Option<PathBuf>,
 
     /// Size of all files of the flight recorder together, at least 4MiB. The oldest are deleted first
@@ -291,10 +288,7 @@ pub enum CatalogFormat {
 }
 
 impl Cli {
-    /// The configured engines; `None` if neither --source nor --config.file is given.
-    ///
-    /// # Errors
-    /// Every mistake of the sources or the file.
+    /// The configured engines, or every mistake in them. `None` if neither --source nor --config.file is given.
     pub fn engines(&self) -> Result<Option<Vec<EngineConfig>>, Mistakes> {
         match &self.config_file {
             Some(path) => config::read_file(path).map(Some),
@@ -303,19 +297,11 @@ impl Cli {
         }
     }
 
-    /// The report of --bench-report.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is something else.
+    /// The report of --bench-report. Fails if the file cannot be read or is not a report.
     pub fn bench_report(&self) -> Result<Option<Arc<BenchReport>>, ConfigError> {
-        let Some(path) = self.bench_report_file() else { return Ok(None) };
+        let Some(path) = &self.bench_report else { return Ok(None) };
         let invalid = |why: String| ConfigError::flag("--bench-report", path.display(), why);
         config::read_bench_report(path).map(Some).map_err(invalid)
-    }
-
-    /// Helm charts pass an empty value.
-    fn bench_report_file(&self) -> Option<&Path> {
-        self.bench_report.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
 
     /// The selected name sets.
@@ -331,13 +317,10 @@ impl Cli {
         }
     }
 
-    /// The addresses of --web.health-address.
-    ///
-    /// # Errors
-    /// Each that is invalid.
+    /// The addresses of --web.health-address, or the mistake of each invalid one.
     pub fn health_addresses(&self) -> Result<Vec<Address>, Mistakes> {
         let mut mistakes = Mistakes::default();
-        // Helm charts pass an empty value.
+        // Helm charts pass an empty value for a flag that is not set.
         let given = self.health_address.iter().filter(|text| !text.is_empty());
         let address =
             |text: &String| text.parse().map_err(|why: String| ConfigError::flag("--web.health-address", text, why));
@@ -348,13 +331,17 @@ impl Cli {
     /// Where to record, if at all.
     #[must_use]
     pub fn recorder(&self) -> Option<RecorderConfig> {
-        // Helm charts pass an empty value.
-        let directory = self.record_dir.clone().filter(|path| !path.as_os_str().is_empty())?;
+        let directory = self.record_dir.clone()?;
         Some(RecorderConfig { directory, max_size: self.record_max_size, max_age: self.record_max_age })
     }
 }
 
-/// Helm charts pass an empty value.
+/// A path, or an empty value, which counts as not given. clap refuses an empty path.
+fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
+/// Helm charts pass an empty value for a flag that is not set.
 fn objectives(text: &str) -> Result<Objectives, String> {
     if text.is_empty() { Ok(Objectives::default()) } else { text.parse() }
 }

@@ -8,13 +8,13 @@ use trtllm_http::listen::Address;
 use super::Cli;
 use crate::config::{ConfigError, Mistakes};
 
-/// Smaller recordings would consist of the totals with which each file begins.
+/// Each file of a recording begins with the totals of its engines. A smaller recording would consist of them only.
 const MIN_RECORDING: u64 = 4 << 20;
 
 impl Cli {
     /// Checks limits and combinations of flags.
     pub fn check(&self, mistakes: &mut Mistakes) {
-        // A flag that was left out has its default, with which others may not fit.
+        // A flag that was left out because it is invalid has its default, and other flags may not fit it.
         let is_complete = mistakes.is_empty();
         let mut wrong = |flag, value: String, why: String| mistakes.add(ConfigError::flag(flag, value, why));
         let bounds = [
@@ -33,28 +33,22 @@ impl Cli {
             let why = format!("must be at least {}MiB; raise it", MIN_RECORDING >> 20);
             wrong("--record.max-size", self.record_max_size.to_string(), why);
         }
-        if self.objectives.any() && self.config_file.is_some() {
-            let why = "is for --source; in a --config.file, give each engine the key objectives".to_owned();
-            wrong("--objectives", self.objectives.to_string(), why);
-        }
-        if let (Some(cost), Some(_)) = (self.gpu_hour_cost, &self.config_file) {
-            let why = "is for --source; in a --config.file, give each engine the key gpu_hour_cost".to_owned();
-            wrong("--cost.gpu-hour", cost.to_string(), why);
-        }
-        if let (Some(report), Some(_)) = (self.bench_report_file(), &self.config_file) {
-            let why = "is for --source; in a --config.file, give each engine the key bench_report".to_owned();
-            wrong("--bench-report", report.display().to_string(), why);
+        let for_source = [
+            ("--objectives", self.objectives.any().then(|| self.objectives.to_string()), "objectives"),
+            ("--cost.gpu-hour", self.gpu_hour_cost.map(|cost| cost.to_string()), "gpu_hour_cost"),
+            ("--bench-report", self.bench_report.as_ref().map(|file| file.display().to_string()), "bench_report"),
+        ];
+        for (flag, value, key) in for_source {
+            if let Some(value) = value.filter(|_| self.config_file.is_some()) {
+                wrong(flag, value, format!("is for --source; in a --config.file, give each engine the key {key}"));
+            }
         }
         if let Some(folder) =
             self.port_file.as_deref().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty())
             && let Err(error) = std::fs::read_dir(folder)
         {
-            let value = folder.display().to_string();
-            wrong(
-                "--web.port-file",
-                value,
-                format!("cannot use this directory: {error}; choose a path in a writable directory"),
-            );
+            let why = format!("cannot use this directory: {error}; choose a path in a writable directory");
+            wrong("--web.port-file", folder.display().to_string(), why);
         }
         let health = self.health_addresses().unwrap_or_default();
         let health = health.into_iter().map(|address| ("--web.health-address", address));

@@ -1,5 +1,5 @@
-//! Parses the command line and the environment. clap ends at the first mistake: this leaves out what is wrong and parses again,
-//! so that every mistake is found.
+//! Parses the command line and the environment. clap stops at the first mistake. To find every mistake, the code here removes what
+//! clap has refused, and parses again.
 
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
@@ -14,11 +14,8 @@ use crate::config::mistakes::nearest;
 use crate::config::{Mistakes, hide_user_info};
 
 impl Cli {
-    /// Reads the command line and the environment. Ends the process for `--help`. What is wrong is left out and said in
-    /// [`Self::mistakes`], so that the rest can be checked too.
-    ///
-    /// # Errors
-    /// If too much is wrong to go on.
+    /// Reads the command line and the environment. Ends the process for `--help`. Invalid arguments are left out and listed in
+    /// [`Self::mistakes`], so that the others can be checked too. Fails if too much is wrong to go on.
     pub fn read() -> Result<Self, Mistakes> {
         let (command, arguments) = (Self::command(), std::env::args_os().collect::<Vec<_>>());
         if overview::is_asked_for(&arguments, &command) {
@@ -35,6 +32,10 @@ impl Cli {
                 return Err(mistakes);
             }
         };
+        // Helm charts pass an empty value for a flag that is not set.
+        for path in [&mut cli.bench_report, &mut cli.web_config_file, &mut cli.record_dir] {
+            *path = path.take().filter(|path| !path.as_os_str().is_empty());
+        }
         // A variable can hold several values. URLs have no spaces; names may have some.
         for (flag, values, separator) in [
             ("source", &mut cli.source, char::is_whitespace as fn(char) -> bool),
@@ -60,7 +61,7 @@ impl Cli {
                 ));
             }
         }
-        // So that the file is checked as for a start with it.
+        // The file is checked as if the exporter started with it.
         if let Some(super::Command::CheckConfig { file }) = &cli.command {
             cli.config_file = Some(file.clone());
         }
@@ -74,7 +75,7 @@ impl Cli {
     }
 }
 
-/// Between the names in a variable.
+/// True for a character that separates names in a variable.
 fn between_names(letter: char) -> bool {
     matches!(letter, '\n' | ',')
 }
@@ -86,15 +87,15 @@ fn split(values: &mut Vec<String>, separator: fn(char) -> bool) {
     *values = all.map(str::to_owned).collect();
 }
 
-/// A command line has no more arguments than this, so that leaving out one after the other ends.
+/// Bounds the number of times that the command line is parsed.
 const MAX_MISTAKES: usize = 100;
 
-/// The command line without what is wrong with it. `None` if it cannot be understood. Ends the process for `--help`.
+/// The command line without its invalid arguments. `None` if it cannot be understood. Ends the process for `--help`.
 fn matches(mut command: Command, mut arguments: Vec<OsString>, mistakes: &mut Mistakes) -> Option<ArgMatches> {
     for _ in 0..MAX_MISTAKES {
         match command.clone().try_get_matches_from(&arguments) {
             Ok(matches) => return Some(matches),
-            // --help after a mistake would hide it.
+            // The text of --help would hide the mistakes.
             Err(error) if !error.use_stderr() => match mistakes.is_empty() {
                 true => error.exit(),
                 false => return None,
@@ -116,7 +117,7 @@ struct Mistake {
     /// `--flag`, or the argument itself.
     name: String,
     value: Option<String>,
-    /// The variable that has the value.
+    /// The environment variable that gave the value.
     variable: Option<String>,
 }
 
@@ -130,7 +131,7 @@ impl Mistake {
             true => name.split(' ').next().unwrap_or_default().to_owned(),
             false => name,
         };
-        // clap takes `-web.port-file` for letters of their own.
+        // clap reads `-web.port-file` as the short flags -w, -e, -b and so on.
         let whole = arguments.iter().map(|argument| argument.to_string_lossy()).find(|argument| {
             name.len() == 2 && name.starts_with('-') && argument.starts_with(&name) && !argument.starts_with("--")
         });
@@ -140,7 +141,7 @@ impl Mistake {
         Self { name, value: context(ContextKind::InvalidValue), variable }
     }
 
-    /// In one line, with the remedy.
+    /// One line that says what is wrong and what to do.
     fn text(&self, error: &clap::Error, command: &Command) -> String {
         let flag = match &self.variable {
             Some(variable) => format!("{variable} ({})", self.name),
@@ -206,7 +207,7 @@ impl Mistake {
         }
     }
 
-    /// Removes it from what is parsed next. False if that is not possible.
+    /// Removes the argument from what is parsed next. False if that is not possible.
     fn leave_out(&self, kind: ErrorKind, arguments: &mut Vec<OsString>, command: &mut Command) -> bool {
         if let Some(variable) = &self.variable {
             let text = std::env::var(variable).unwrap_or_default();
@@ -233,7 +234,7 @@ impl Mistake {
                     return false;
                 };
                 if kind == ErrorKind::InvalidSubcommand {
-                    // What follows are its arguments.
+                    // All that follows belongs to the unknown command.
                     arguments.truncate(at + 1);
                     return true;
                 }
@@ -252,7 +253,7 @@ impl Mistake {
         }
     }
 
-    /// Of a list, only the part that is wrong.
+    /// Removes the value. If it is a part of a list, the other parts stay.
     fn leave_out_value(&self, arguments: &mut Vec<OsString>) -> bool {
         let value = self.value.clone().unwrap_or_default();
         let without = |text: &str| {
@@ -284,13 +285,13 @@ fn long(name: Option<&str>) -> String {
     name.map(|name| format!("--{name}")).unwrap_or_default()
 }
 
-/// `--flag` or `--flag=VALUE`, or the argument itself.
+/// True if the argument is `name`, or `name=VALUE` for a flag.
 fn is_flag(argument: &OsStr, name: &str) -> bool {
     let text = argument.to_string_lossy();
     text.strip_prefix(name).is_some_and(|rest| rest.is_empty() || (name.starts_with('-') && rest.starts_with('=')))
 }
 
-/// The variable that has a value for this flag.
+/// The environment variable of this flag, if it is set.
 fn variable_of(command: &Command, name: &str) -> Option<String> {
     let argument = command.get_arguments().find(|argument| long(argument.get_long()) == name)?;
     let variable = argument.get_env()?.to_str()?;

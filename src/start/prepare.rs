@@ -1,4 +1,4 @@
-//! What is read and checked before the start, and why there is none.
+//! Reads and checks the configuration before the daemon starts, and says why it cannot start.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,10 +55,8 @@ pub struct Prepared {
     pub(super) web: Option<WebConfig>,
 }
 
-/// Reads and checks the configuration. The first step of a start, and all that check-config and --dry-run do.
-///
-/// # Errors
-/// Every mistake of the command line, the environment and the files.
+/// Reads and checks the command line, the environment and the files, or returns every mistake in them. This is the first step of a
+/// start, and all that check-config and --dry-run do.
 pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
     let mut mistakes = cli.mistakes.clone();
     cli.check(&mut mistakes);
@@ -71,8 +69,7 @@ pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
     if cli.gpu_hour_cost.is_some() {
         engines.iter_mut().for_each(|engine| engine.gpu_hour_cost = cli.gpu_hour_cost);
     }
-    let web_file = cli.web_config_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-    let web = web_file.map(WebConfig::load).and_then(|web| {
+    let web = cli.web_config_file.as_deref().map(WebConfig::load).and_then(|web| {
         let failed = |error: exporter_web_config::Error| {
             error.mistakes().for_each(|mistake| mistakes.add(format!("--web.config.file {mistake}")));
         };

@@ -45,11 +45,7 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
         let _ = writeln!(text, "  {address}: health checks");
     }
     let mut files = Vec::new();
-    let mut file = |does: &str, path: &Path, flag: &str| {
-        if !path.as_os_str().is_empty() {
-            files.push(format!("  {does} {} ({flag})", path.display()));
-        }
-    };
+    let mut file = |does: &str, path: &Path, flag: &str| files.push(format!("  {does} {} ({flag})", path.display()));
     let flags = [
         ("reads", &cli.config_file, "--config.file"),
         ("reads", &cli.web_config_file, "--web.config.file"),
