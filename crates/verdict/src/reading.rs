@@ -118,7 +118,13 @@ impl Reading {
         })
     }
 
-    /// `part` of `all`, 0 of nothing.
+    /// The value for the backend of this engine: PyTorch or TensorRT.
+    #[must_use]
+    pub fn by_backend<T>(&self, pytorch: T, tensorrt: T) -> T {
+        if self.is_pytorch { pytorch } else { tensorrt }
+    }
+
+    /// `part` ÷ `all`, or 0 if `all` is 0.
     #[must_use]
     pub fn share(part: f64, all: f64) -> f64 {
         if all > 0.0 { part / all } else { 0.0 }

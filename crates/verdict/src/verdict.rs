@@ -107,21 +107,21 @@ impl Found {
         }
     }
 
+    /// Adds a number, if it is known.
     #[must_use]
-    pub fn with(mut self, name: &'static str, value: f64, unit: Unit, threshold: impl Into<Option<f64>>) -> Self {
-        self.evidence.push(Evidence { name: name.into(), value, unit, threshold: threshold.into() });
+    pub fn with(
+        mut self,
+        name: &'static str,
+        value: impl Into<Option<f64>>,
+        unit: Unit,
+        threshold: impl Into<Option<f64>>,
+    ) -> Self {
+        let evidence = |value| Evidence { name: name.into(), value, unit, threshold: threshold.into() };
+        self.evidence.extend(value.into().map(evidence));
         self
     }
 
-    /// Adds a number if it is known.
-    #[must_use]
-    pub fn with_known(self, name: &'static str, value: Option<f64>, unit: Unit) -> Self {
-        match value {
-            Some(value) => self.with(name, value, unit, None),
-            None => self,
-        }
-    }
-
+    /// Sets the remedy, and the settings that it names.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>, settings: &[&'static str]) -> Self {
         self.remedy = remedy.into();

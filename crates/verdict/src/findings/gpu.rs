@@ -86,10 +86,11 @@ fn of_gpu(gpu: &GpuSnapshot, window: Option<&GpuWindow>, found: &mut Vec<Finding
     let reasons = readings.clock_reasons().into_iter().flatten();
     let reasons: Vec<&str> = reasons.filter(|reason| FAULTS.contains(reason)).collect();
     let heat = |finding: Finding| {
-        finding.with_known("temperature in °C", readings.temperature_celsius.gpu, Unit::Count).with_known(
+        finding.with("temperature in °C", readings.temperature_celsius.gpu, Unit::Count, None).with(
             "power",
             readings.power_usage_watts,
             Unit::Watts,
+            None,
         )
     };
     if throttled >= THROTTLED_SHARE || !reasons.is_empty() {
@@ -113,6 +114,6 @@ fn of_gpu(gpu: &GpuSnapshot, window: Option<&GpuWindow>, found: &mut Vec<Finding
             .with("Xid errors", span.xids, Unit::Count, None)
             .with("uncorrected ECC errors", span.ecc_errors, Unit::Count, None)
             .with("nv_gpu_recovery_action", action, Unit::Count, None);
-        found.push(finding.with_known("last Xid", gpu.last_xid.map(|xid| xid.code as f64), Unit::Count));
+        found.push(finding.with("last Xid", gpu.last_xid.map(|xid| xid.code as f64), Unit::Count, None));
     }
 }

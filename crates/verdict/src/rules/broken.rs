@@ -120,22 +120,19 @@ pub(super) fn errors(reading: &Reading) -> Option<Found> {
         return None;
     }
     let counts = &reading.now.counts;
-    let timed_out = counts.timed_out >= 0.5 * failed;
-    let says = match timed_out {
-        true => format!("{} of the requests time out in the server.", percent(share)),
-        false => format!("{} of the requests fail.", percent(share)),
-    };
-    let remedy = match timed_out {
-        true => {
-            "Raise the server's or the request's time limit, or make the engine faster: the consequences say what it waits for."
-        }
-        false => {
+    let (fail, remedy) = match counts.timed_out >= 0.5 * failed {
+        true => (
+            "time out in the server",
+            "Raise the server's or the request's time limit, or make the engine faster: the consequences say what it waits for.",
+        ),
+        false => (
+            "fail",
             "Read the server's log: it names the error of each request. A prompt that is too long needs a larger max_num_tokens or \
-                  chunked context, or a larger max_seq_len."
-        }
+             chunked context, or a larger max_seq_len.",
+        ),
     };
     Some(
-        Found::new(says)
+        Found::new(format!("{} of the requests {fail}.", percent(share)))
             .with("requests that failed or timed out", share, Unit::Share, FAILED)
             .severity(if share >= FAILED_CRITICAL { Severity::Critical } else { Severity::Warning })
             .remedy(remedy, &[]),
@@ -201,13 +198,13 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
 }
 
 fn off(reading: &Reading, ended: f64) -> Found {
-    let (remedy, setting) = match reading.is_pytorch {
-        true => (
+    let (remedy, setting) = reading.by_backend(
+        (
             "Set enable_iter_perf_stats: true for the engine. If it is on, another program reads /metrics of the engine: each record is given once.",
             "enable_iter_perf_stats",
         ),
-        false => ("Set iterStatsMaxIterations of the executor's configuration above 0.", "iterStatsMaxIterations"),
-    };
+        ("Set iterStatsMaxIterations of the executor's configuration above 0.", "iterStatsMaxIterations"),
+    );
     Found::new("Requests end, and the engine writes no records of its iterations.")
         .with("requests that ended", ended, Unit::Count, None)
         .severity(Severity::Warning)

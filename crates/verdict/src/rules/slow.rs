@@ -117,24 +117,20 @@ pub(super) fn host(reading: &Reading) -> Option<Found> {
         return None;
     }
     let times = &reading.now.distributions;
-    let (remedy, settings): (_, &[&str]) = if reading.is_pytorch {
+    let (remedy, settings) = reading.by_backend::<(_, &[&str])>(
         (
             "Give the process more CPU; keep the overlap scheduler on (disable_overlap_scheduler: false) and CUDA graphs \
              (cuda_graph_config); turn off what costs time for each request, such as logits processors and detailed statistics.",
             &["disable_overlap_scheduler", "cuda_graph_config"],
-        )
-    } else {
-        (
-            "Give the process more CPU, and turn off what costs time for each request, such as logits post-processors.",
-            &[],
-        )
-    };
+        ),
+        ("Give the process more CPU, and turn off what costs time for each request, such as logits post-processors.", &[]),
+    );
     Some(
         Found::new(format!("The GPU waits for the host in {} of each iteration.", percent(idle)))
             .with("share of an iteration without a kernel", idle, Unit::Share, IDLE_GPU)
-            .with_known("mean pass of the host", times.host_step.mean(), Unit::Seconds)
-            .with_known("mean step of the GPU", times.device_step.mean(), Unit::Seconds)
-            .with_known("utilization of the GPUs", reading.utilization(), Unit::Share)
+            .with("mean pass of the host", times.host_step.mean(), Unit::Seconds, None)
+            .with("mean step of the GPU", times.device_step.mean(), Unit::Seconds, None)
+            .with("utilization of the GPUs", reading.utilization(), Unit::Share, None)
             .severity(reading.severity())
             .unsure(times.host_step.count <= 0.0)
             .remedy(remedy, settings),

@@ -20,7 +20,7 @@ fn waiting(reading: &Reading, says: &str) -> Found {
     let queue = reading.queue_time();
     let long = queue.map(|time_| format!(", {} on average", time(time_))).unwrap_or_default();
     Found::new(format!("{says}: {:.0} requests wait{long}.", reading.of_iterations(reading.now.sums.backlog)))
-        .with_known("mean time in the queue", queue, Unit::Seconds)
+        .with("mean time in the queue", queue, Unit::Seconds, None)
         .severity(reading.severity())
 }
 
@@ -58,24 +58,23 @@ pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
     if !(pausing || full) {
         return None;
     }
-    let (remedy, settings): (_, &[&str]) = if reading.is_pytorch {
+    let (remedy, setting) = reading.by_backend(
         (
             "Raise kv_cache_config.free_gpu_memory_fraction (or max_tokens, if it is set), set kv_cache_config.dtype: fp8, or add replicas.",
-            &["kv_cache_config"],
-        )
-    } else {
+            "kv_cache_config",
+        ),
         (
             "Raise kv_cache_free_gpu_mem_fraction (or max_tokens_in_paged_kv_cache, if it is set), build with an FP8 KV cache, or add replicas.",
-            &["kv_cache_free_gpu_mem_fraction"],
-        )
-    };
+            "kv_cache_free_gpu_mem_fraction",
+        ),
+    );
     Some(
         waiting(reading, &format!("{} of the KV cache are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("pauses for each iteration", pauses, Unit::Ratio, PAUSES)
             // Whether computing prompts is what keeps the blocks in use is not known yet.
             .unsure(reading.costs.is_none())
-            .remedy(remedy, settings),
+            .remedy(remedy, &[setting]),
     )
 }
 
@@ -88,16 +87,12 @@ pub(super) fn token_limit(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
     let share = reading.of_waits(sums.waits_at_token_limit);
     (reading.has_work && reading.waits() && share >= MOST && has_room(reading)).then(|| {
-        let (name, settings): (_, &[&str]) = if reading.is_pytorch {
-            ("max_num_tokens", &["max_num_tokens"])
-        } else {
-            ("max_num_tokens (of the engine's build)", &["max_num_tokens"])
-        };
+        let remedy = reading.by_backend("Raise max_num_tokens.", "Raise max_num_tokens (of the engine's build).");
         waiting(reading, "Iterations have no room for more tokens")
             .with("waits at the token limit", share, Unit::Share, MOST)
-            .with_known("time needed for all that arrives", reading.offered(), Unit::Share)
+            .with("time needed for all that arrives", reading.offered(), Unit::Share, None)
             .unsure(reading.costs.is_none())
-            .remedy(format!("Raise {name}."), settings)
+            .remedy(remedy, &["max_num_tokens"])
     })
 }
 
@@ -105,18 +100,13 @@ pub(super) fn batch_limit(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
     let share = reading.of_waits(sums.waits_at_batch_limit);
     (reading.has_work && reading.waits() && share >= MOST && has_room(reading)).then(|| {
+        let remedy =
+            reading.by_backend("Raise max_batch_size.", "Raise max_batch_size; the engine must be built for it.");
         waiting(reading, &format!("The batch is full with {:.0} requests", reading.of_iterations(sums.scheduled)))
             .with("waits at the batch limit", share, Unit::Share, MOST)
-            .with_known("time needed for all that arrives", reading.offered(), Unit::Share)
+            .with("time needed for all that arrives", reading.offered(), Unit::Share, None)
             .unsure(reading.costs.is_none())
-            .remedy(
-                if reading.is_pytorch {
-                    "Raise max_batch_size."
-                } else {
-                    "Raise max_batch_size; the engine must be built for it."
-                },
-                &["max_batch_size"],
-            )
+            .remedy(remedy, &["max_batch_size"])
     })
 }
 
@@ -126,15 +116,14 @@ pub(super) fn kv_reservation(reading: &Reading) -> Option<Found> {
     let at_limit = sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache);
     let at_none = 1.0 - reading.of_waits(at_limit);
     (at_none >= MOST).then(|| {
-        let (remedy, settings): (_, &[&str]) = if reading.is_pytorch {
-            ("Lower the max_tokens that clients ask for, or set scheduler_config.capacity_scheduler_policy: MAX_UTILIZATION.", &["scheduler_config"])
-        } else {
-            ("Lower the max_tokens that clients ask for, or set batch_scheduler_policy: max_utilization.", &["batch_scheduler_policy"])
-        };
+        let (policy, setting) = reading.by_backend(
+            ("scheduler_config.capacity_scheduler_policy: MAX_UTILIZATION", "scheduler_config"),
+            ("batch_scheduler_policy: max_utilization", "batch_scheduler_policy"),
+        );
         waiting(reading, &format!("Requests wait for blocks of the KV cache although only {} are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("waits at no other limit", at_none, Unit::Share, MOST)
-            .remedy(remedy, settings)
+            .remedy(format!("Lower the max_tokens that clients ask for, or set {policy}."), &[setting])
     })
 }
 

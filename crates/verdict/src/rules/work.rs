@@ -70,19 +70,18 @@ pub(super) fn kv_thrash(reading: &Reading) -> Option<Found> {
         return None;
     }
     let dropped = reading.now.counts.blocks_host_dropped;
-    let (remedy, settings): (_, &[&str]) = if reading.is_pytorch {
+    let (host, memory, settings) = reading.by_backend::<(_, _, &[&str])>(
+        ("kv_cache_config.host_cache_size; raise it if it is set", "free_gpu_memory_fraction", &["kv_cache_config"]),
         (
-            "Keep evicted blocks on the host (kv_cache_config.host_cache_size; raise it if it is set), give the cache more memory \
-          (free_gpu_memory_fraction), or route requests with the same beginning to the same engine.",
-            &["kv_cache_config"],
-        )
-    } else {
-        (
-            "Keep evicted blocks on the host (kv_cache_host_memory_bytes), give the cache more memory (kv_cache_free_gpu_mem_fraction), or \
-          route requests with the same beginning to the same engine.",
+            "kv_cache_host_memory_bytes",
+            "kv_cache_free_gpu_mem_fraction",
             &["kv_cache_host_memory_bytes", "kv_cache_free_gpu_mem_fraction"],
-        )
-    };
+        ),
+    );
+    let remedy = format!(
+        "Keep evicted blocks on the host ({host}), give the cache more memory ({memory}), or route requests with the same beginning to \
+         the same engine."
+    );
     Some(
         Found::new(format!(
             "{} of the requests find nothing in the KV cache although others do, and prompts take {} of the time.",
@@ -109,10 +108,13 @@ pub(super) fn context_work(reading: &Reading) -> Option<Found> {
     (reading.has_work && share >= OF_WORK && is_all).then(|| {
         let counts = &reading.now.counts;
         let reuse_off = counts.blocks_reused + counts.blocks_missed <= 0.0 && counts.blocks_allocated > 0.0;
-        let (remedy, settings): (_, &[&str]) = match (reuse_off, reading.is_pytorch) {
-            (true, true) => ("Set kv_cache_config.enable_block_reuse: true, if prompts begin alike; or add replicas.", &["kv_cache_config"]),
-            (true, false) => ("Set enable_kv_cache_reuse: true, if prompts begin alike; or add replicas.", &["enable_kv_cache_reuse"]),
-            _ => ("Add replicas or context servers (disaggregated serving), shorten prompts, or put what they share at their beginning.", &[]),
+        let (remedy, settings): (_, &[&str]) = if reuse_off {
+            reading.by_backend(
+                ("Set kv_cache_config.enable_block_reuse: true, if prompts begin alike; or add replicas.", &["kv_cache_config"]),
+                ("Set enable_kv_cache_reuse: true, if prompts begin alike; or add replicas.", &["enable_kv_cache_reuse"]),
+            )
+        } else {
+            ("Add replicas or context servers (disaggregated serving), shorten prompts, or put what they share at their beginning.", &[])
         };
         Found::new(format!("Computing prompts needs {} of the time.", percent(context)))
             .with("time for prompts", context, Unit::Share, CONTEXT)
@@ -142,21 +144,24 @@ pub(super) fn context_blocking(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
     let share = Reading::share(sums.blocked_seconds, sums.seconds);
     (reading.has_work && share >= BLOCKED).then(|| {
-        let (remedy, settings): (_, &[&str]) = if reading.is_pytorch {
-            ("Set enable_chunked_prefill: true and lower max_num_tokens (512 to 2048), so that long prompts are computed in pieces.", &["enable_chunked_prefill", "max_num_tokens"])
-        } else {
-            ("Set enable_chunked_context: true and lower max_num_tokens (512 to 2048), so that long prompts are computed in pieces.", &["enable_chunked_context", "max_num_tokens"])
-        };
+        let setting = reading.by_backend("enable_chunked_prefill", "enable_chunked_context");
+        let remedy = format!(
+            "Set {setting}: true and lower max_num_tokens (512 to 2048), so that long prompts are computed in pieces."
+        );
         let longest = reading.now.distributions.iteration.quantile(0.99);
-        Found::new(format!("Long prompts stop the answers of other requests in {} of the time, for up to {}.", percent(share), time(longest.unwrap_or(0.0))))
-            .with("time in which answers stop", share, Unit::Share, BLOCKED)
-            .with_known("longest iterations (99th percentile)", longest, Unit::Seconds)
-            .severity(reading.severity())
-            .remedy(remedy, settings)
+        Found::new(format!(
+            "Long prompts stop the answers of other requests in {} of the time, for up to {}.",
+            percent(share),
+            time(longest.unwrap_or(0.0))
+        ))
+        .with("time in which answers stop", share, Unit::Share, BLOCKED)
+        .with("longest iterations (99th percentile)", longest, Unit::Seconds, None)
+        .severity(reading.severity())
+        .remedy(remedy, &[setting, "max_num_tokens"])
     })
 }
 
-/// Users are hurt although no rule applies: a request alone takes that long.
+/// Users are hurt although no rule applies: a single request takes that long.
 pub(crate) fn alone(reading: &Reading) -> Option<(Cause, Found)> {
     if reading.severity() < Severity::Warning || !reading.has_work {
         return None;
@@ -179,9 +184,9 @@ fn decoding_alone(reading: &Reading) -> Option<(Cause, Found)> {
     slow.then(|| {
         let found = Found::new(format!("Decoding takes {} for each token, and nothing delays it.", time(each)))
             .with("time for each token", each, Unit::Seconds, reading.objectives.tpot.map(|limit| limit.as_secs_f64()))
-            .with_known("mean time of a request", times.e2e.mean(), Unit::Seconds)
+            .with("mean time of a request", times.e2e.mean(), Unit::Seconds, None)
             .with("mean requests in the batch", reading.of_iterations(reading.now.sums.scheduled), Unit::Count, None)
-            .with_known("time of an iteration without work", reading.costs.map(|costs| costs.base), Unit::Seconds)
+            .with("time of an iteration without work", reading.costs.map(|costs| costs.base), Unit::Seconds, None)
             .severity(reading.severity())
             .remedy(
                 "Quantise the model, spread it over more GPUs (tensor_parallel_size), or speculate; else this engine cannot meet the limit.",
