@@ -1,4 +1,4 @@
-//! `compare`: two engines, or one engine at two times. What differs in their work, and what equal work costs.
+//! `compare`: two engines, or one engine at two times. Prints how their work differs, and what equal work costs.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,13 +15,10 @@ use super::record;
 use crate::cli::{ClientOptions, CompareArgs, ReportFormat};
 use crate::config::ConfigError;
 
-/// Where the costs cannot be compared.
+/// The exit code if the costs cannot be compared.
 const REFUSED: u8 = 3;
 
-/// Prints the comparison. Returns the exit code.
-///
-/// # Errors
-/// When the command line is invalid, or an exporter does not answer.
+/// Prints the comparison and returns the exit code. Fails if the command line is invalid or an exporter does not answer.
 pub fn run(arguments: &CompareArgs) -> Result<u8, ConfigError> {
     let [first, second] = super::runtime("compare")?.block_on(read(arguments))?;
     let comparison = compare(&first.present, &second.present);
@@ -61,7 +58,7 @@ async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
             let seconds = at.as_deref().map(str::parse::<i64>).transpose();
             let seconds = seconds.map_err(|_| invalid(side, "a recording has a time; write DIR@TIME"))?;
             let (directory, engine) = (PathBuf::from(url), engine.cloned());
-            // The files block their thread.
+            // Reading files blocks the thread.
             let read = move || record::model(&directory, seconds.map(|at| at * 1_000_000), engine.as_deref());
             let read = tokio::task::spawn_blocking(read).await;
             return read.unwrap_or_else(|error| Err(invalid(side, &format!("a bug: {error}; please report it"))));
@@ -75,7 +72,7 @@ async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
     Ok([first.await?, second.await?])
 }
 
-/// `URL@TIME`, with the time as `/api/v1/model` takes it.
+/// Splits `URL@TIME`. The time is in the form that `/api/v1/model` reads.
 fn url_and_time(side: &str) -> Result<(&str, Option<String>), ConfigError> {
     let Some((url, time)) = side.rsplit_once('@') else { return Ok((side, None)) };
     if time == "before" {
@@ -139,6 +136,7 @@ fn text(first: &Model, second: &Model, comparison: &Comparison) -> String {
     text + &comparison.says + "\n"
 }
 
+/// Name, the number of one engine, and the ratio of both engines.
 type WorkloadRow = (&'static str, fn(&Workload) -> Option<f64>, Option<f64>);
 
 fn digits(value: f64) -> String {

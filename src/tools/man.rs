@@ -14,7 +14,7 @@ use super::print;
 
 /// Columns of the commands' help on the page.
 const WIDTH: usize = 76;
-/// Without the list of all options.
+/// Shorter than the synopsis of clap_mangen, which lists all options.
 const SYNOPSIS: &[u8] =
     b".SH SYNOPSIS\n\\fBtrtllm\\-exporter\\fR [\\fIOPTION\\fR]...\n.br\n\\fBtrtllm\\-exporter\\fR \\fICOMMAND\\fR\n";
 
@@ -30,13 +30,13 @@ pub fn completions(shell: Shell) {
     print(&String::from_utf8_lossy(&script));
 }
 
-/// The manual page in roff format. The same program always gives the same page, whatever its environment is.
+/// The manual page in roff format. It does not depend on the environment variables that are set.
 fn page() -> String {
     let mut command = Cli::command().version(build::VERSION).term_width(WIDTH);
     command.build();
     let man = Man::new(command.clone()).manual("User Commands").date(build::COMMIT_DATE);
     let mut page = Vec::new();
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = man.render_title(&mut page);
     let _ = man.render_name_section(&mut page);
     page.extend_from_slice(SYNOPSIS);

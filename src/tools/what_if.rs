@@ -11,13 +11,10 @@ use super::record;
 use crate::cli::{ReportFormat, WhatIfArgs, unix_us};
 use crate::config::ConfigError;
 
-/// Of a question that is refused.
+/// The exit code if the question is refused.
 const REFUSED: u8 = 3;
 
-/// Prints the answer. Returns the exit code.
-///
-/// # Errors
-/// When the command line is invalid, or the exporter does not answer.
+/// Prints the answer and returns the exit code. Fails if the command line is invalid or the exporter does not answer.
 pub fn run(arguments: &WhatIfArgs) -> Result<u8, ConfigError> {
     let change = change(arguments)?;
     let model = match &arguments.past.recording {

@@ -1,5 +1,6 @@
-//! What a bug report needs, without secrets, names and addresses. A label keeps its name only in a family whose catalog entry
-//! has it, and its value only if that is from a small set. Anything else becomes a number: the same value, the same number.
+//! What a bug report needs, without secrets, names and addresses. A label keeps its name only if the catalog entry of its family has
+//! it, and its value only if that is from a small set. Every other name or value is replaced by a number. Equal values get equal
+//! numbers.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +59,7 @@ const SERVER_LABELS: &[&str] = &[
 /// Prefixes of the families on an exporter's page and on that of trtllm-serve.
 const KNOWN_FAMILIES: &[&str] = &["nv_", "trtllm_", "vllm:", "DCGM_FI_", "process_"];
 
-/// Numbers for names: `model-1`. By kind.
+/// For each kind, such as `model`, the number that replaces each name: `model-1`.
 #[derive(Default)]
 struct Names(BTreeMap<String, BTreeMap<String, usize>>);
 
@@ -155,7 +156,8 @@ fn exporter_json(names: &mut Names, exporter: &Exporter) -> Value {
     })
 }
 
-/// A record without its texts, which the engine chooses, as it does the ids of KV cache windows, pools and life cycles.
+/// A record without texts and without the ids of KV cache windows, pools and life cycles: the engine chooses them, so they could be
+/// names.
 fn record_json(names: &mut Names, record: &IterationStats) -> Value {
     let mut value = serde_json::to_value(record).unwrap_or_default();
     let fields = value.as_object_mut().into_iter().flatten();
@@ -183,7 +185,7 @@ fn keep_numbers(value: &mut Value) {
     }
 }
 
-/// The series of a page, one line each. A server may have other families, whose names nobody has reviewed.
+/// The series of a page, one line each. Families of other programs are left out, because nobody has reviewed their names.
 fn page_json(names: &mut Names, page: &str) -> Value {
     let families: BTreeMap<&str, &Metric> = CATALOG.iter().map(|metric| (metric.name, metric)).collect();
     let is_known = |name: &str| KNOWN_FAMILIES.iter().any(|prefix| name.starts_with(prefix));
@@ -200,7 +202,7 @@ fn page_json(names: &mut Names, page: &str) -> Value {
     lines.collect()
 }
 
-/// A label that the family does not have is a user's, also if another family has one with its name.
+/// A label that this family does not have was added by a user, even if another family has a label of that name.
 fn label_text(names: &mut Names, family: Option<&Metric>, label: &str, value: &str) -> String {
     let has = |family: &Metric| {
         family.labels.contains(&label) || family.variant.is_some_and(|variant| variant.label == label)
@@ -230,7 +232,7 @@ fn kind(text: &str) -> String {
 
 /// A release such as `1.2.0rc4`; anything else is left out.
 fn release(text: &str) -> String {
-    // `0`, `4dev2`: what begins a part may be followed by one of these and a number.
+    // A part is a number, such as `0`, or a number with a suffix and another number, such as `4dev2`.
     let is_number = |text: &str| text.len() <= 8 && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_part = |part: &str| {
         let digits = part.bytes().take_while(u8::is_ascii_digit).count();

@@ -13,7 +13,7 @@ use trtllm_service::printable::one_line;
 
 use super::read::Exporter;
 
-/// Of a report in which replicas differ, and of a Prometheus that cannot be read.
+/// Exit codes: replicas differ, or the Prometheus cannot be read.
 const DIFFERENT: u8 = 3;
 const UNREADABLE: u8 = 4;
 const QUERY: &str = "nv_trt_llm_limited_by == 1";
@@ -32,7 +32,7 @@ pub struct Replica {
 pub struct Group {
     pub model: String,
     pub replicas: usize,
-    /// What limits most of them. Absent if no cause does.
+    /// The cause that limits more than half of them, if there is one.
     pub usual: Option<String>,
     /// The replicas with another cause.
     pub different: Vec<Replica>,
@@ -64,7 +64,7 @@ fn group(model: String, replicas: Vec<Replica>) -> Group {
     Group { model, replicas: all, usual, different }
 }
 
-/// Of exporters that were read.
+/// The models with several replicas on the exporters that were read.
 pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<Group> {
     let replicas = exporters.iter().flat_map(|exporter| {
         exporter.engines.iter().filter_map(|engine| {
@@ -135,7 +135,7 @@ pub(super) async fn of_prometheus(url: &str, arguments: &DoctorArgs) -> Result<u
     Ok(if groups.iter().any(|group| !group.different.is_empty()) { DIFFERENT } else { 0 })
 }
 
-/// Models with one replica. They have no siblings.
+/// The replicas of models with one replica.
 fn alone(replicas: &[Replica]) -> Vec<Replica> {
     let is_alone = |replica: &&Replica| replicas.iter().filter(|other| other.model == replica.model).count() == 1;
     replicas.iter().filter(is_alone).cloned().collect()

@@ -1,4 +1,4 @@
-//! What was found, as text and as JSON, and the reference of all rules.
+//! The report as text and as JSON, and the reference of all rules.
 
 use std::fmt::Write as _;
 
@@ -37,7 +37,7 @@ impl Report {
         self.engines().filter_map(|(exporter, engine)| Some((exporter, engine, engine.verdict.as_ref()?)))
     }
 
-    /// The worst first, each with the URL of its exporter. That of a source is empty.
+    /// The worst first, each with the URL of its exporter. The URL is empty for findings about sources.
     pub(super) fn findings(&self) -> Vec<(&str, Finding)> {
         let of_exporters = self
             .exporters
@@ -196,7 +196,7 @@ fn number(value: f64, unit: Unit) -> String {
     }
 }
 
-/// Columns of a paragraph.
+/// The longest line of a paragraph.
 const WIDTH: usize = 110;
 
 /// Writes a paragraph, indented, with lines of at most [`WIDTH`] columns.

@@ -1,4 +1,4 @@
-//! What a source says about its options when it is asked directly.
+//! The rules about the answers of a source: which of its options are off.
 
 use trtllm_service::printable::one_line;
 use trtllm_sources::prometheus_text::ParsedSample;
@@ -58,21 +58,21 @@ finding_rules! {
 
 pub(super) static UNREADABLE: &Rule = &EXPORTER_UNREADABLE;
 
-/// What one source answered when it was asked directly.
+/// The answers of one source.
 #[derive(Debug, Clone, Default)]
 pub struct SourceAnswer {
     /// As in `--source`, without options.
     pub target: String,
     /// The label of its engine, if it is known.
     pub model: Option<String>,
-    /// An engine of an exporter that was read is starting, so this source may still load its model.
+    /// One of the exporters has an engine that is starting, so this source may still load its model.
     pub starting: bool,
     /// What a request or the file system answered.
     pub reached: Reached,
     pub version: Option<String>,
     /// The status of `/health`.
     pub health: Option<u16>,
-    /// `/prometheus/metrics`, which drains nothing: missing, or its text.
+    /// The text of `/prometheus/metrics`, or the status of the answer. Reading this page removes no statistics.
     pub page: Option<Result<String, u16>>,
 }
 
@@ -93,7 +93,7 @@ pub enum Reached {
     NoSocket,
 }
 
-/// All that is worth knowing about a source.
+/// All findings about a source.
 pub(super) fn judge(source: &SourceAnswer) -> Vec<Finding> {
     let model = source.model.as_ref().map(|model| format!(" ({model})")).unwrap_or_default();
     let about = |rule: &Rule| rule.about(one_line(&format!("{}{model}", source.target)));
@@ -136,10 +136,10 @@ fn label<'a>(sample: &'a ParsedSample<'_>, name: &str) -> &'a str {
     sample.labels.iter().find(|(label, _)| *label == name).map_or("", |(_, value)| value)
 }
 
-/// The number of finished requests, if the server tells them and no iteration.
+/// The number of finished requests, if the server's page has finished requests but no iterations.
 fn finishes_without_iterations(page: &str) -> Option<f64> {
     let finished: f64 = samples(page, "trtllm_request_success_total").map(|sample| sample.value).sum();
-    // Releases with the configuration also have the families of the iterations, once there was one.
+    // Releases that have this family also have the families of iterations, after the first iteration.
     let knows = samples(page, "trtllm_model_config_info").next().is_some();
     let has = samples(page, "trtllm_max_num_active_requests").next().is_some();
     (finished >= 1.0 && knows && !has).then_some(finished)

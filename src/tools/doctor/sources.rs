@@ -1,4 +1,5 @@
-//! Asks sources directly, only for what drains nothing: never `/metrics`, `/perf_metrics` or `/kv_cache_events` of an engine.
+//! Asks sources directly. Never reads `/metrics`, `/perf_metrics` or `/kv_cache_events` of an engine, because a read removes the
+//! statistics from there.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -18,10 +19,7 @@ use super::source_rules::{Reached, SourceAnswer};
 /// A source, and the model of its engine if it is configured.
 type Named = (SourceSpec, Option<String>);
 
-/// The sources of the command line or the configuration file.
-///
-/// # Errors
-/// When one is invalid.
+/// The sources of the command line or the configuration file. Fails if one is invalid.
 pub(super) fn configured(arguments: &DoctorArgs) -> Result<Vec<Named>, ConfigError> {
     if arguments.no_sources {
         return Ok(Vec::new());
@@ -40,7 +38,7 @@ pub(super) fn configured(arguments: &DoctorArgs) -> Result<Vec<Named>, ConfigErr
     Ok(sources)
 }
 
-/// Whether the URL of an exporter names this host.
+/// True if the URL of an exporter names this host.
 fn is_this_host(url: &str) -> bool {
     let uri = with_scheme(url).parse::<Uri>().unwrap_or_default();
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -71,8 +69,7 @@ pub(super) async fn ask(sources: Vec<Named>, exporters: &[Exporter]) -> Vec<Sour
                     ..SourceAnswer::default()
                 });
             }
-            // An engine of the exporter's own process cannot be asked from another one, and the rules about servers are not about
-            // orchestrators.
+            // An engine in the exporter's process cannot be asked from here, and no rule about servers applies to orchestrators.
             _ => {}
         }
     }
@@ -116,7 +113,7 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
         }
         Err(Failure::Status(status @ (401 | 403))) => answer.reached = Reached::Refused(status),
         Err(Failure::Status(status)) if status < 500 => answer.reached = Reached::Other,
-        // /health says more.
+        // The answer of /health says more.
         Err(Failure::Status(_)) => {}
         Err(Failure::Unanswered(why)) => answer.reached = Reached::No(why),
     }

@@ -16,8 +16,8 @@ use trtllm_what_if::baselines::Run;
 use super::client::{Client, Failure, Target};
 use crate::config::ConfigError;
 
+/// Limits for the answers of an exporter. A host has at most 16 GPUs.
 const MAX_ENGINES: usize = 256;
-/// GPUs of an exporter. A host has 16.
 const MAX_GPUS: usize = 256;
 const MAX_FINDINGS: usize = 4096;
 
@@ -30,14 +30,13 @@ pub struct Gpus {
     pub why: Option<String>,
 }
 
-/// The engines, in the order of the page.
+/// The engines, in the order of the metrics page.
 pub(crate) async fn engines(client: &mut Client) -> Result<Vec<Engine>, Failure> {
     let mut engines: Vec<Engine> = read(client, "/api/v1/engines").await?;
     engines.truncate(MAX_ENGINES);
     Ok(engines)
 }
 
-/// What is worth knowing beside the verdicts.
 pub(crate) async fn findings(client: &mut Client) -> Result<Vec<Finding>, Failure> {
     #[derive(Deserialize)]
     struct Answer {
@@ -84,7 +83,7 @@ async fn read<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<T,
     parse(name, &body, client.for_terminal)
 }
 
-/// An answer of the API. One of another version of the exporter is named as such.
+/// Parses an answer of the API. The error says so if the exporter has another version of the API.
 pub(crate) fn parse<T: DeserializeOwned>(name: &str, body: &[u8], for_terminal: bool) -> Result<T, Failure> {
     let mut answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let version = answer.get("apiVersion").and_then(Value::as_u64);
@@ -116,7 +115,7 @@ fn make_printable(value: &mut Value) {
     }
 }
 
-/// One engine, now or at a time in the past.
+/// The costs and requests of one engine, now or at a time in the past.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Model {
     pub(crate) model: String,
@@ -128,7 +127,7 @@ pub(crate) struct Model {
     pub(crate) present: Present,
 }
 
-/// `engine`: MODEL or MODEL:VERSION, if the exporter has several. `at`: the parameter of `/api/v1/model`, for the past.
+/// Reads `/api/v1/model`. `engine` is MODEL or MODEL:VERSION, if the exporter has several engines. `at` is the parameter `at`, for the past.
 pub(crate) async fn model(target: &Target, engine: Option<&str>, at: Option<&str>) -> Result<Model, ConfigError> {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.extend_pairs(engine.map(|engine| ("engine", engine)));

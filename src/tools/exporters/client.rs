@@ -1,4 +1,4 @@
-//! Connections to exporters and sources: options into clients, errors into plain words. Every request has a deadline.
+//! Connections to exporters and sources: makes clients from options, and plain words from errors. Every request has a deadline.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -18,7 +18,7 @@ use trtllm_sources::server::{Access, TargetServer, check_token, port_of};
 use trtllm_sources::{OpenError, SourceError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pages of exporters: one of 64 engines has 7 MiB.
+/// For pages of exporters. The page of 64 engines has 7 MiB.
 static PAGES: Budget = Budget::new(8 << 20, &REST);
 
 /// An exporter to read.
@@ -32,22 +32,19 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Gives the exporter's texts as they are.
+    /// A client that returns the exporter's texts unchanged.
     pub(crate) fn client(&self) -> Client {
         let http = HttpClient::new(self.server.clone()).with_budget(&PAGES);
         Client { http, for_terminal: false }
     }
 
-    /// Gives texts that a terminal shows and does not obey.
+    /// A client that removes control characters, which a terminal would execute.
     pub(crate) fn client_for_terminal(&self) -> Client {
         Client { for_terminal: true, ..self.client() }
     }
 }
 
-/// The exporters of the command line.
-///
-/// # Errors
-/// When a URL or a file is invalid.
+/// The exporters of the command line. Fails if a URL or a file is invalid.
 pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, ConfigError> {
     let mut targets = Vec::new();
     for url in &connection.urls {
@@ -57,7 +54,7 @@ pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, C
         let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err(invalid(form));
         };
-        // Errors quote the port, and a password may contain any character.
+        // This check comes first: the errors below quote the port, which could be a part of a password.
         if url.contains('@') {
             return Err(invalid("a user and password in the URL are visible to others; use --user-file"));
         }
@@ -89,7 +86,7 @@ pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, C
     Ok(targets)
 }
 
-/// `HOST:PORT` is short for `http://HOST:PORT`. Without a port it is more likely a mistake.
+/// `HOST:PORT` is short for `http://HOST:PORT`. A text without a port is more likely a mistake, and stays as it is.
 pub(crate) fn with_scheme(url: &str) -> Cow<'_, str> {
     let authority = url.split('/').next().unwrap_or_default();
     let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0));
@@ -106,7 +103,7 @@ async fn server(access: Access) -> Result<TargetServer, ConfigError> {
     })
 }
 
-/// The header of a user and password.
+/// The Authorization header for the USER:PASSWORD in a file.
 fn basic(path: &Path) -> Result<HeaderValue, ConfigError> {
     let invalid = |why: &str| ConfigError::flag("--user-file", path.display(), why);
     let text = small_file::read(path)
@@ -144,10 +141,7 @@ impl std::fmt::Display for Failure {
 }
 
 impl Client {
-    /// For a source, whose answers are shorter than those of an exporter.
-    ///
-    /// # Errors
-    /// When its certificates cannot be read.
+    /// A client for a source, whose answers are shorter than those of an exporter. Fails if its certificates cannot be read.
     pub(crate) async fn of_source(access: Access) -> Result<Self, OpenError> {
         let http = HttpClient::new(TargetServer::new(access).await?).with_max_body(MAX_PAGE);
         Ok(Self { http, for_terminal: true })
@@ -158,7 +152,7 @@ impl Client {
         let read = tokio::time::timeout(TIMEOUT, self.http.read(Method::GET, path)).await;
         let answer = read.unwrap_or_else(|_| Err(SourceError::Timeout { target: String::new(), after: TIMEOUT }));
         let copied = answer.map(<[u8]>::to_vec);
-        // Long bodies of all clients share one limit. One that is kept would make others wait.
+        // Long bodies of all clients share one budget. A client that keeps its buffer would make the others wait.
         self.http.release();
         copied.map_err(|error| match error {
             SourceError::HttpStatus { status, .. } | SourceError::Unauthorized { status, .. } => {

@@ -1,4 +1,4 @@
-//! Reads running exporters, for the commands that do so: connections, and the JSON API.
+//! Reads running exporters: connections (`client`), and the JSON API (`api`).
 
 pub mod api;
 pub(crate) mod client;

@@ -15,65 +15,52 @@ pub enum Column {
 
 /// Least and largest width of the name of an engine.
 const NAME: (usize, usize) = (14, 40);
-/// From this width on, names are cut only if they are longer than `NAME_WIDE`.
+/// In a terminal of at least this width, names are cut only if they are longer than `NAME_WIDE`.
 const WIDE: usize = 100;
 const NAME_WIDE: usize = 26;
 /// Least width of a cause.
 const WHY: usize = 24;
 
-/// The numbers in the order of the table, and the place of each by use: a narrow terminal shows the most useful ones.
-const NUMBERS: [(Number, usize); 14] = [
-    (Number::Active, 0),
-    (Number::Queued, 1),
-    (Number::Waiting, 10),
-    (Number::Paused, 11),
-    (Number::Generated, 2),
-    (Number::Context, 7),
-    (Number::LatencyMean, 8),
-    (Number::LatencyP99, 4),
-    (Number::FirstP50, 12),
-    (Number::FirstP95, 5),
-    (Number::OutputP50, 6),
-    (Number::OutputP95, 13),
-    (Number::KvUsed, 3),
-    (Number::Hits, 9),
+/// The numbers in the order of the table, the titles of their columns, and the rank of each by use, from 0: a narrow terminal shows
+/// the most useful ones.
+const NUMBERS: [(Number, &str, usize); 14] = [
+    (Number::Active, "ACTIVE", 0),
+    (Number::Queued, "QUEUED", 1),
+    (Number::Waiting, "WAITING", 10),
+    (Number::Paused, "PAUSED", 11),
+    (Number::Generated, "GEN/S", 2),
+    (Number::Context, "CTX/S", 7),
+    (Number::LatencyMean, "ITER", 8),
+    (Number::LatencyP99, "ITER99", 4),
+    (Number::FirstP50, "TTFT50", 12),
+    (Number::FirstP95, "TTFT95", 5),
+    (Number::OutputP50, "TPOT50", 6),
+    (Number::OutputP95, "TPOT95", 13),
+    (Number::KvUsed, "KV", 3),
+    (Number::Hits, "KV-HIT", 9),
 ];
-/// With several exporters, their names are worth more than the rarer numbers.
+/// With several exporters, the column of their names comes before the numbers of this rank and above.
 const OFTEN: usize = 7;
 
 impl Column {
     /// All, in the order of the table.
     #[must_use]
     pub fn all(several_exporters: bool) -> Vec<Self> {
-        let numbers = NUMBERS.map(|(number, _)| Self::Number(number));
+        let numbers = NUMBERS.map(|(number, ..)| Self::Number(number));
         let all = [Self::Engine, Self::Exporter, Self::State].into_iter().chain(numbers).chain([Self::Why]);
         all.filter(|column| several_exporters || *column != Self::Exporter).collect()
     }
 
     #[must_use]
-    pub const fn title(self) -> &'static str {
+    pub fn title(self) -> &'static str {
         match self {
             Self::Engine => "ENGINE",
             Self::Exporter => "EXPORTER",
             Self::State => "STATE",
             Self::Why => "WHY",
-            Self::Number(number) => match number {
-                Number::Active => "ACTIVE",
-                Number::Queued => "QUEUED",
-                Number::Waiting => "WAITING",
-                Number::Paused => "PAUSED",
-                Number::Generated => "GEN/S",
-                Number::Context => "CTX/S",
-                Number::LatencyMean => "ITER",
-                Number::LatencyP99 => "ITER99",
-                Number::FirstP50 => "TTFT50",
-                Number::FirstP95 => "TTFT95",
-                Number::OutputP50 => "TPOT50",
-                Number::OutputP95 => "TPOT95",
-                Number::KvUsed => "KV",
-                Number::Hits => "KV-HIT",
-                _ => "",
-            },
+            Self::Number(number) => {
+                NUMBERS.iter().find(|(known, ..)| *known == number).map_or("", |(_, title, _)| title)
+            }
         }
     }
 
@@ -99,17 +86,17 @@ impl Column {
     }
 }
 
-/// The columns that fit into `available`, with their widths, in the order of the table. The column of the order is always
-/// among them. A space separates two columns.
+/// The columns that fit into `available`, with their widths, in the order of the table. `sort`, the column by which the rows are
+/// sorted, is always among them. A space separates two columns.
 #[must_use]
 pub fn fitting(available: usize, rows: &[Row<'_>], several_exporters: bool, sort: Column) -> Vec<(Column, usize)> {
     let longest = rows.iter().map(|row| width(&row.name())).max().unwrap_or(0).clamp(NAME.0, NAME.1);
-    // Where most columns have room, a whole name is worth more than the rarest number.
+    // In a wide terminal, a complete name is more useful than the number with the last rank.
     let least = if available < WIDE { NAME.0 } else { longest.min(NAME_WIDE) };
     let mut left = available.saturating_sub(least + 1 + Column::State.least_width());
     let mut by_use = NUMBERS;
-    by_use.sort_by_key(|(_, place)| *place);
-    let mut by_use = by_use.map(|(number, _)| Column::Number(number)).to_vec();
+    by_use.sort_by_key(|(.., rank)| *rank);
+    let mut by_use = by_use.map(|(number, ..)| Column::Number(number)).to_vec();
     if several_exporters {
         by_use.insert(OFTEN, Column::Exporter);
     }
