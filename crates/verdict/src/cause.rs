@@ -1,11 +1,11 @@
-//! What can limit an engine.
+//! The causes that can limit an engine.
 
 use serde::{Deserialize, Serialize};
 
-/// A cause, with its name in `nv_trt_llm_limited_by` and what it means.
+/// Defines the causes: for each one its variant, its name in `nv_trt_llm_limited_by`, its meaning and the usual remedy.
 macro_rules! causes {
     ($($variant:ident = $name:literal: $meaning:literal, $remedy:literal,)*) => {
-        /// What limits an engine. Exactly one.
+        /// What limits an engine. A verdict has exactly one cause.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Cause { $(#[doc = $meaning] $variant,)* }
@@ -14,19 +14,19 @@ macro_rules! causes {
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
             pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),*];
 
-            /// As in `nv_trt_llm_limited_by`.
+            /// The name in `nv_trt_llm_limited_by`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// In one sentence.
+            /// The meaning in one sentence.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
             }
 
-            /// What helps most often. The verdict has the setting for the backend of the engine.
+            /// The usual remedy. The verdict names the setting for the backend of the engine.
             #[must_use]
             pub const fn remedy(self) -> &'static str {
                 match self { $(Self::$variant => $remedy,)* }

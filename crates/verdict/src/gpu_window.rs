@@ -1,4 +1,4 @@
-//! What the GPUs of an engine did in the last minutes.
+//! The last five minutes of a GPU.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ pub struct GpuMark {
     pub watts: Option<f64>,
     /// Clock ÷ the highest clock of this GPU.
     pub clock_share: Option<f64>,
-    /// Seconds since some moment in which power, heat or hardware limited the clocks.
+    /// Counters: seconds in which power, heat or hardware limited the clocks.
     pub throttled_by_power: f64,
     pub throttled_by_heat: f64,
     pub throttled_by_hardware: f64,
-    /// Since some moment.
+    /// Counters of errors. ECC errors are the uncorrected ones.
     pub xids: f64,
     pub ecc_errors: f64,
-    /// It can be read.
+    /// The GPU can be read.
     pub is_ok: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct GpuWindow {
     marks: VecDeque<GpuMark>,
 }
 
-/// Marks of five minutes.
+/// The number of marks in five minutes.
 const MOST: usize = 61;
 
 /// A GPU over a span.
@@ -44,7 +44,6 @@ pub struct GpuSpan {
     pub throttled_by_heat: f64,
     pub throttled_by_hardware: f64,
     pub xids: f64,
-    /// Uncorrected.
     pub ecc_errors: f64,
     pub is_ok: bool,
 }
@@ -66,12 +65,11 @@ impl GpuWindow {
         self.marks.iter()
     }
 
-    /// The part of the window from `from` to `until` seconds ago. Absent without two marks in it.
+    /// The last `seconds`. Absent if the window has fewer than two marks in this time.
     #[must_use]
-    pub fn span(&self, from: f64, until: f64) -> Option<GpuSpan> {
+    pub fn span(&self, seconds: f64) -> Option<GpuSpan> {
         let end = self.marks.back()?.at;
-        let inside = |mark: &&GpuMark| end - mark.at <= from && end - mark.at >= until;
-        let marks: Vec<&GpuMark> = self.marks.iter().filter(inside).collect();
+        let marks: Vec<&GpuMark> = self.marks.iter().filter(|mark| end - mark.at <= seconds).collect();
         let (first, last) = (marks.first()?, marks.last()?);
         let seconds = last.at - first.at;
         if seconds <= 0.0 {

@@ -1,4 +1,4 @@
-//! Chooses the cause, and keeps it while it flickers.
+//! Chooses the cause. A cause that is found for a moment only does not replace the present one.
 
 use trtllm_engine::EngineState;
 
@@ -7,28 +7,27 @@ use super::reading::{Reading, Silence};
 use super::rules::{RULES, alone, silent};
 use super::verdict::{Confidence, Found, Severity, Verdict};
 
-/// The verdict at this moment. Absent while too little is known. `wall`: seconds since 1970.
+/// The verdict at this moment. Absent while too little is known. `wall` is the time in seconds since 1970.
 #[must_use]
 pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
     let mut found = RULES.iter().filter_map(|(cause, rule)| Some((*cause, rule(reading)?)));
     let Some((cause, first)) = found.next().or_else(|| alone(reading)) else {
-        // A busy engine needs some slots. An idle one needs none.
+        // An engine that works is judged after some slots, an idle one at once.
         let is_known = reading.has_work || reading.kept.sums.iterations <= 0.0 || reading.now.sums.iterations <= 0.0;
         return is_known.then(|| healthy(reading, wall));
     };
-    let consequences = if is_broken(cause) { Vec::new() } else { found.map(|(cause, _)| cause).collect() };
+    // While the engine does not answer, its statistics are old, and other causes that they show mean nothing.
+    let consequences = match cause {
+        Cause::Unavailable => Vec::new(),
+        _ => found.map(|(cause, _)| cause).collect(),
+    };
     Some(verdict(cause, first, consequences, reading.cost(), wall))
 }
 
-/// The verdict on an orchestrator, which runs no iterations: only whether it answers.
+/// The verdict on an orchestrator. It runs no iterations, so the only cause is that it does not answer.
 #[must_use]
 pub fn judge_orchestrator(state: EngineState, silence: Option<&Silence>, wall: f64) -> Option<Verdict> {
     silent(state, silence).map(|found| verdict(Cause::Unavailable, found, Vec::new(), None, wall))
-}
-
-/// Nothing that is concluded from the work of such an engine means anything.
-fn is_broken(cause: Cause) -> bool {
-    matches!(cause, Cause::Unavailable)
 }
 
 fn healthy(reading: &Reading, wall: f64) -> Verdict {
@@ -44,12 +43,12 @@ fn verdict(cause: Cause, found: Found, consequences: Vec<Cause>, cost: Option<St
     Verdict { cause, severity, confidence, says, evidence, cost, remedy, settings, consequences, since }
 }
 
-/// Times in a row that another cause must be found before it replaces the present one.
+/// How many times in a row another cause must be found before it replaces the present one.
 const STEADY: u32 = 2;
-/// The same for the end of all trouble.
+/// How many times in a row no cause must be found before the engine counts as recovered.
 const RECOVERED: u32 = 3;
 
-/// The verdict on one engine over time. A cause that comes and goes is one finding.
+/// The verdict on one engine over time. It does not change while its cause comes and goes.
 #[derive(Debug, Clone, Default)]
 pub struct Steady {
     verdict: Option<Verdict>,
@@ -87,7 +86,7 @@ impl Steady {
             _ => 1,
         };
         let needed = match (now.cause, next.cause) {
-            // Whether an engine answers is known at once.
+            // Whether an engine answers is certain, so this cause comes and goes at once.
             (Cause::Unavailable, _) | (_, Cause::Unavailable) => 1,
             (_, Cause::None) => RECOVERED,
             (Cause::None, _) if next.confidence == Confidence::High => 1,

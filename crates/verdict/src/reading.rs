@@ -1,4 +1,4 @@
-//! What is known of an engine when it is judged: its window, and the numbers that several rules need.
+//! The data with which an engine is judged: its window, and the numbers that several rules need.
 
 use trtllm_engine::EngineState;
 use trtllm_engine::cost_model::Costs;
@@ -9,19 +9,19 @@ use super::cause::Cause;
 use super::gpu_window::{GpuSpan, GpuWindow};
 use super::verdict::{Severity, percent, time};
 
-/// Seconds that are judged, and all that is kept.
+/// Seconds that are judged, and seconds that are kept.
 const JUDGED: f64 = 60.0;
 const KEPT: f64 = 300.0;
-/// Slots with work before the work is judged.
+/// Slots in which the engine must have worked before its work is judged.
 const ENOUGH_SLOTS: usize = 3;
-/// From this ratio on, an estimate by prices shows a slowdown. They are wrong by less.
+/// An estimate of the time of an iteration may be wrong. It shows a slowdown only from this ratio on, which is larger than its error.
 const FAR_SLOWDOWN: f64 = 1.5;
-/// A mean time in the queue from which requests count as waiting.
-pub const WAITS: f64 = 0.1;
-/// Without objectives, users are hurt from these times on: to the first token, of one request in twenty; and for each token.
+/// Requests count as waiting if their mean time in the queue is at least this, in seconds.
+const WAITS: f64 = 0.1;
+/// Without objectives, users are hurt if 5 % of the requests take at least this long, in seconds: to the first token, or for each token.
 pub const HURT_FIRST_TOKEN: f64 = 2.0;
 pub const HURT_PER_TOKEN: f64 = 0.1;
-/// With objectives, from this share of missed ones on.
+/// With objectives, users are hurt if at least this share of the requests misses them.
 pub const HURT_MISSED: f64 = 0.05;
 
 /// Why an engine cannot be read.
@@ -30,25 +30,25 @@ pub struct Silence {
     /// Seconds since its last answer, or since the exporter began to ask.
     pub seconds: f64,
     pub why: String,
-    /// Its server says that the model is loaded.
+    /// The server is still loading the model.
     pub is_loading: bool,
-    /// What answers is not an engine.
+    /// Another kind of server answers at the address.
     pub is_no_engine: bool,
-    /// The longest load of this model so far.
+    /// The longest time that this model took to load so far, in seconds.
     pub longest_load: Option<f64>,
 }
 
-/// What is known of the source of the statistics, beside what arrives.
+/// Facts about the source of the statistics that the statistics themselves do not show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notices {
     /// Requests end while no iteration records arrive.
     pub records_missing: bool,
     pub several_frontends: bool,
-    /// The engine is stalled because it can take no further request.
+    /// The engine is stalled because it cannot accept another request.
     pub is_wedged: bool,
 }
 
-/// What is given.
+/// What the caller knows about an engine.
 #[derive(Debug)]
 pub struct Given<'a> {
     pub state: EngineState,
@@ -59,11 +59,11 @@ pub struct Given<'a> {
     pub gpus: &'a [GpuWindow],
     pub is_pytorch: bool,
     pub objectives: Objectives,
-    /// The cause until now.
+    /// The cause of the previous verdict.
     pub before: Option<Cause>,
 }
 
-/// The numbers of the last minute.
+/// The numbers of the last minute, computed from [`Given`].
 #[derive(Debug)]
 pub struct Reading {
     pub state: EngineState,
@@ -74,17 +74,17 @@ pub struct Reading {
     pub before: Option<Cause>,
     pub now: Span,
     pub kept: Span,
-    /// Enough slots with work to judge it.
+    /// The engine has worked long enough to judge its work.
     pub has_work: bool,
     pub costs: Option<Costs>,
     pub gpus: Vec<GpuSpan>,
-    /// The highest power of each GPU in the window, at about the utilization of the last minute.
+    /// The highest power of each GPU in the whole window, while its utilization was about that of the last minute or higher.
     pub gpu_peak_watts: Vec<f64>,
     /// Host memory at each mark, oldest first.
     pub host_bytes: Vec<f64>,
-    /// Requests by which the backlog has grown in the last minute.
+    /// Waiting requests now − those a minute ago.
     pub backlog_growth: f64,
-    /// The best share of a prompt found in the KV cache, in any half minute of the window.
+    /// The mean share of a prompt that was found in the KV cache, in the half minute of the window in which it was highest.
     pub best_hits: Option<f64>,
 }
 
@@ -93,11 +93,8 @@ impl Reading {
     pub fn of(given: &Given<'_>) -> Option<Self> {
         let now = given.window.span(JUDGED)?;
         let kept = given.window.span(KEPT)?;
-        let waiting = |seconds: f64| {
-            let last = given.window.last()?.at;
-            given.window.marks().find(|mark| last - mark.at <= seconds).and_then(|mark| mark.levels.waiting)
-        };
-        let gpus: Vec<_> = given.gpus.iter().filter_map(|gpu| Some((gpu, gpu.span(now.seconds + 1.0, 0.0)?))).collect();
+        let [waited, waiting] = given.window.waiting(JUDGED).map(|requests| requests.unwrap_or(0.0));
+        let gpus: Vec<_> = given.gpus.iter().filter_map(|gpu| Some((gpu, gpu.span(now.seconds + 1.0)?))).collect();
         Some(Self {
             state: given.state,
             silence: given.silence.clone(),
@@ -112,7 +109,7 @@ impl Reading {
             gpu_peak_watts: gpus.iter().map(|(gpu, span)| peak_watts(gpu, span)).collect(),
             gpus: gpus.into_iter().map(|(_, span)| span).collect(),
             host_bytes: given.window.marks().filter_map(|mark| mark.levels.host_bytes).collect(),
-            backlog_growth: waiting(0.0).unwrap_or(0.0) - waiting(now.seconds + 1.0).unwrap_or(0.0),
+            backlog_growth: waiting - waited,
             best_hits: best_hits(given.window),
             now,
         })
@@ -130,25 +127,26 @@ impl Reading {
         if all > 0.0 { part / all } else { 0.0 }
     }
 
-    /// Share of the iterations of the last minute.
+    /// `part` ÷ the iterations of the last minute.
     #[must_use]
     pub fn of_iterations(&self, part: f64) -> f64 {
         Self::share(part, self.now.sums.iterations)
     }
 
-    /// Share of the iterations in which requests waited.
+    /// `part` ÷ the iterations in which requests waited.
     #[must_use]
     pub fn of_waits(&self, part: f64) -> f64 {
         Self::share(part, self.now.sums.waits)
     }
 
-    /// Share of the time in which iterations ran. Iterations without a record are missing in it.
+    /// Share of the time in which iterations ran. Iterations without a record are not included.
     #[must_use]
     pub fn busy(&self) -> f64 {
         Self::share(self.now.sums.seconds * self.now.sampling, self.now.seconds).min(1.0)
     }
 
-    /// Iterations of the last minute ÷ what the engine's own past says for equal work. Absent if too little can be compared.
+    /// Time of the iterations of the last minute ÷ the time that equal work took this engine before. Absent if too few iterations can be
+    /// compared.
     #[must_use]
     pub fn slowdown(&self) -> Option<f64> {
         let sums = &self.now.sums;
@@ -163,14 +161,14 @@ impl Reading {
         (seconds >= 0.4 * sums.seconds && ratio >= FAR_SLOWDOWN).then_some(ratio)
     }
 
-    /// Share of the time of iterations that spikes add.
+    /// Time that spikes add ÷ the time of all iterations.
     #[must_use]
     pub fn spike_share(&self) -> f64 {
         Self::share(self.now.sums.spike_seconds, self.now.sums.seconds)
     }
 
-    /// Seconds of work a second that the requests of the last minute cost, beyond what an iteration costs by itself: of their
-    /// context, and of their decoding. At 1, no batch is large enough.
+    /// Seconds of work per second that the requests of the last minute cost, without the fixed cost of each iteration: for their
+    /// context, and for their decoding. If both together reach 1, no batch is large enough for the requests.
     #[must_use]
     pub fn demand(&self) -> Option<(f64, f64)> {
         let costs = self.costs?;
@@ -180,7 +178,7 @@ impl Reading {
         Some((context, tokens + costs.kv_token * sums.kv_tokens * scale))
     }
 
-    /// The demand of all requests that arrive, served or not.
+    /// The demand of all requests that arrive, including those that are not served.
     #[must_use]
     pub fn offered(&self) -> Option<f64> {
         let (context, generation) = self.demand()?;
@@ -189,13 +187,13 @@ impl Reading {
         Some((context + generation) * growth)
     }
 
-    /// Share of the demand that is context.
+    /// Share of the demand that is for context.
     #[must_use]
     pub fn context_share(&self) -> Option<f64> {
         self.demand().map(|(context, generation)| Self::share(context, context + generation))
     }
 
-    /// Mean seconds in the queue of the engine. Without request times, by the number of those that wait.
+    /// Mean seconds in the queue of the engine. Without times of requests, it is computed from the number of waiting requests.
     #[must_use]
     pub fn queue_time(&self) -> Option<f64> {
         let by_length = || {
@@ -225,7 +223,8 @@ impl Reading {
         (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
     }
 
-    /// Share of the iterations' time in which no kernel ran: by the engine's own steps, or by the GPUs while the engine is busy.
+    /// Share of the time of iterations in which no kernel ran: from the engine's own step times, or from the utilization of its GPUs if
+    /// the engine is busy.
     #[must_use]
     pub fn gpu_idle(&self) -> Option<f64> {
         let distributions = &self.now.distributions;
@@ -238,7 +237,7 @@ impl Reading {
         by_steps.or_else(by_gpus)
     }
 
-    /// Requests that ended, and those of them that failed or timed out. A request that its client cancels has not failed.
+    /// All requests that ended, and those that failed or timed out. A request that its client cancels has not failed.
     #[must_use]
     pub fn failures(&self) -> (f64, f64) {
         let counts = &self.now.counts;
@@ -254,14 +253,14 @@ impl Reading {
         (self.objectives.any() && all > 0.0).then(|| counts.missed_all / all)
     }
 
-    /// Share of the judged requests that missed one objective. `of`: missed and met ones.
+    /// Share of the judged requests that missed one objective. `of` returns those that missed it and those that met it.
     #[must_use]
     pub fn missed_of(&self, of: fn(&Counts) -> (f64, f64)) -> Option<f64> {
         let (missed, met) = of(&self.now.counts);
         (missed + met > 0.0).then(|| missed / (missed + met))
     }
 
-    /// How bad a cause is that makes an engine slower.
+    /// The severity of a cause that makes the engine slower.
     #[must_use]
     pub fn severity(&self) -> Severity {
         let times = &self.now.distributions;
@@ -276,7 +275,7 @@ impl Reading {
         if is_hurt { Severity::Warning } else { Severity::Info }
     }
 
-    /// What users feel, by the objectives if there are any.
+    /// What users notice: missed objectives if there are any, or else times.
     #[must_use]
     pub fn cost(&self) -> Option<String> {
         let (counts, times) = (&self.now.counts, &self.now.distributions);
@@ -313,7 +312,7 @@ fn peak_watts(gpu: &GpuWindow, now: &GpuSpan) -> f64 {
     alike.filter_map(|mark| mark.watts).fold(0.0, f64::max)
 }
 
-/// By how much a number grew in each slot.
+/// How much a number grew in each slot.
 fn slots(window: &Window, number: fn(&Mark) -> f64) -> impl Iterator<Item = f64> {
     window.marks().zip(window.marks().skip(1)).map(move |(before, after)| number(after) - number(before))
 }

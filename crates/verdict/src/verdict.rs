@@ -1,4 +1,4 @@
-//! The answer: one cause, how bad it is and how sure, its evidence, its cost, and one remedy.
+//! The verdict: one cause with its severity, confidence, evidence, cost and remedy.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cause::Cause;
 
-/// How bad it is.
+/// How bad the cause is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -31,7 +31,7 @@ impl Severity {
     }
 }
 
-/// How sure it is.
+/// How sure the verdict is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
@@ -40,7 +40,7 @@ pub enum Confidence {
     High,
 }
 
-/// The unit in which a number is shown. Shares are of 1.
+/// The unit in which a number is shown. A share is from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -52,13 +52,13 @@ pub enum Unit {
     Bytes,
 }
 
-/// A number that shows the cause, beside the limit that makes it one.
+/// A number that shows the cause, and the limit from which it does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     pub name: Cow<'static, str>,
     pub value: f64,
     pub unit: Unit,
-    /// Absent for a number that explains and decides nothing.
+    /// Absent for a number that only explains, and does not decide.
     pub threshold: Option<f64>,
 }
 
@@ -72,14 +72,14 @@ pub struct Verdict {
     /// In one sentence, with the numbers that matter.
     pub says: String,
     pub evidence: Vec<Evidence>,
-    /// What users feel.
+    /// What users notice.
     pub cost: Option<String>,
     pub remedy: String,
     /// The settings that the remedy names.
     pub settings: Vec<Cow<'static, str>>,
     /// Other causes that follow from this one.
     pub consequences: Vec<Cause>,
-    /// Seconds since 1970.
+    /// When the engine got this cause, in seconds since 1970.
     pub since: f64,
 }
 

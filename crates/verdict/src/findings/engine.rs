@@ -1,4 +1,4 @@
-//! Whether the numbers of an engine arrive, are complete and are current, and how it compares with its benchmark.
+//! Findings about an engine: numbers that do not arrive, are incomplete or are old, and a rate below that of its benchmark.
 
 use trtllm_engine::EngineState;
 use trtllm_engine::window::Span;
@@ -69,38 +69,38 @@ finding_rules! {
          nv_trt_llm_bench_config). If the benchmark is of another model, GPU or load, make a new one.";
 }
 
-/// Output tokens per second, divided by those of the benchmark at equal concurrency.
+/// Output tokens per second ÷ those of the benchmark at equal concurrency. Below this share, there is a finding.
 pub const BENCHMARK_SHARE: f64 = 0.8;
-/// Requests at once, and lengths, that differ from the benchmark's by at most this share are compared.
+/// Loads are compared if concurrency and lengths differ from the benchmark's by at most this share.
 pub const SAME_LOAD: f64 = 0.2;
-/// Share of the polls that fail.
+/// Share of failed polls from which there is a finding.
 const FAILING_SHARE: f64 = 0.1;
-/// Completed requests after which their times should be known.
+/// After so many completed requests, their times should be known.
 const SOME_REQUESTS: f64 = 20.0;
-/// Iterations without a record hide tokens. This share of them does not matter.
+/// The tokens of iterations without a record are not counted. Up to this share of such iterations, the rate is still compared.
 const FEW_UNSEEN: f64 = 0.05;
-/// Iterations, and requests, whose mean proves something.
+/// A mean is used only if it is of at least so many iterations or requests.
 const ENOUGH: f64 = 10.0;
 
-/// What is known of an engine beside the reading of its window.
+/// An engine: the reading of its window, and other facts.
 #[derive(Debug, Clone, Copy)]
 pub struct EngineCase<'a> {
-    /// Its model and version.
+    /// The model and version of the engine.
     pub subject: &'a str,
     pub reading: &'a Reading,
     pub cause: Option<Cause>,
-    /// Since the exporter met the engine.
+    /// Requests that were completed since the exporter first saw the engine.
     pub completed: f64,
-    /// Nothing tells the times of its requests.
+    /// No source reports the times of its requests.
     pub has_no_latencies: bool,
-    /// It has objectives, and no request has told its number of output tokens.
+    /// It has objectives, but the number of output tokens of its requests is not known.
     pub has_no_goodput: bool,
     pub unread_keys: &'a [String],
     pub missing_endpoints: &'a [&'static str],
     pub bench: Option<&'a BenchReport>,
 }
 
-/// All that is worth knowing about an engine.
+/// All findings about an engine.
 #[must_use]
 pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     let EngineCase { subject, reading, .. } = *case;
@@ -141,7 +141,7 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     found
 }
 
-/// Also of an orchestrator.
+/// The finding that an engine or an orchestrator is newer than this exporter.
 #[must_use]
 pub fn newer(subject: &str, unread_keys: &[String], missing_endpoints: &[&str]) -> Option<Finding> {
     let mut detail = format!("unread keys {}", unread_keys.join(", "));
@@ -156,7 +156,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
     let (span, sums) = (&case.reading.now, &case.reading.now.sums);
     let performance = &bench.performance;
     let bench_rate = positive(performance.token_throughput_per_sec)?;
-    // As trtllm-bench computes them, for a report without that number.
+    // A report without the number of concurrent requests: trtllm-bench computes it like this.
     let by_latency =
         || Some(performance.request_throughput_per_sec? * bench.latency_stats.e2e_ms.avg.map(|ms| ms / 1000.0)?);
     let bench_requests = positive(bench.requests.concurrent).or_else(|| positive(by_latency()))?;
@@ -165,10 +165,10 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
     if sums.iterations < ENOUGH || !sees_all || !has_same_lengths(span, bench) {
         return None;
     }
-    // While no iteration runs, no request is in the engine.
+    // The means are of iterations. While none runs, there is no request in the engine.
     let requests = span.busy() * Reading::share(sums.scheduled + sums.backlog, sums.iterations);
-    // More requests than this only wait. Each rank of attention data parallelism has a batch of its own, and the report does not
-    // say whether there are several.
+    // Requests above the size of all batches only wait. With attention data parallelism, each GPU has its own batch. The report does not
+    // say whether the benchmark used it, so assume that it did.
     let gpus = positive(bench.metadata.num_gpus).or(positive(bench.configuration.tp_size));
     let most =
         positive(bench.configuration.max_batch_size).zip(gpus).map_or(f64::INFINITY, |(batch, gpus)| batch * gpus);
@@ -187,17 +187,18 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
         .with("output tokens per second in the benchmark", bench_rate, Unit::Count, None)
         .with("mean requests in the engine", requests, Unit::Count, None)
         .with("mean requests in the benchmark", bench_requests, Unit::Count, None);
-    // So that a report of something else is noticed.
+    // The names of model, GPU and release let the reader notice a report of something else.
     let found = if known.is_empty() { found } else { found.detail(&format!("benchmark of {}", known.join(", "))) };
     (reached < BENCHMARK_SHARE).then_some(found)
 }
 
-/// As the benchmark counts them: the first token of each request comes from its context phase.
+/// Output tokens as the benchmark counts them: it includes the first token of each request, which the context phase computes.
 fn output_tokens(span: &Span) -> f64 {
     span.sums.generation_requests + span.sums.accepted_tokens + span.counts.started
 }
 
-/// Shorter prompts, or those found in the KV cache, are no reason to be slower.
+/// True if prompts and outputs are about as long as in the benchmark. Prompts may be shorter, or found in the KV cache: that does not make
+/// an engine slower.
 fn has_same_lengths(span: &Span, bench: &BenchReport) -> bool {
     let counts = &span.counts;
     let is_same = |bench: Option<f64>, tokens: f64, requests: f64, least: f64| match bench {

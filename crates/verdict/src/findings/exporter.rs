@@ -1,4 +1,4 @@
-//! The exporter itself.
+//! Findings about the exporter itself.
 
 use trtllm_model::source::PublisherRefusal;
 
@@ -31,7 +31,7 @@ finding_rules! {
         "trtllm-exporter check-config FILE names the line. Correct the file and send SIGHUP again.";
 }
 
-/// What the exporter has counted until one moment.
+/// The exporter's counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExporterMark {
     pub log_lines_dropped: u64,
@@ -40,7 +40,8 @@ pub struct ExporterMark {
     pub publishers_refused: [u64; PublisherRefusal::ALL.len()],
 }
 
-/// `before`: a minute ago. `task_restarts`: since the start. `was_reloaded`: whether the last reload succeeded, if there is a file.
+/// All findings about the exporter. `before` is from a minute ago. `task_restarts` counts since the start. `was_reloaded` says whether the
+/// last reload succeeded, if there is a configuration file.
 #[must_use]
 pub fn findings(
     exporter: &str,

@@ -1,4 +1,4 @@
-//! GPUs that are lost or slowed down.
+//! Findings about GPUs that are lost, slow or faulty.
 
 use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState, NvmlState};
 
@@ -40,26 +40,22 @@ finding_rules! {
         "Check nvidia-smi on the host; in a container, NVIDIA_VISIBLE_DEVICES and NVIDIA_DRIVER_CAPABILITIES=utility; or set --gpu off.";
 }
 
-/// Shares of the last minute.
+/// Shares of the last minute from which limited clocks are a finding.
 const THROTTLED_SHARE: f64 = 0.05;
 const CAPPED_SHARE: f64 = 0.5;
-/// Reasons that say that something is wrong with cooling or power supply.
+/// Reasons for limited clocks that show a fault of the cooling or the power supply.
 const FAULTS: [&str; 4] = ["sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown"];
 const MINUTE: f64 = 60.0;
 
-/// All that is worth knowing about the GPUs. `exporter`: how the exporter is named.
+/// All findings about the GPUs. `exporter` is the subject of findings about the whole host.
 #[must_use]
 pub fn findings(inventory: &GpuInventory, windows: &[GpuWindow], exporter: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let seen = inventory.gpus.iter().filter(|gpu| gpu.state != GpuState::Lost).count() as f64;
     let expected = f64::from(inventory.expected);
     if seen < expected && !matches!(inventory.nvml, NvmlState::Released | NvmlState::Starting | NvmlState::Off) {
-        found.push(ABSENT.about(exporter).with("GPUs", seen, Unit::Count, None).with(
-            "GPUs before",
-            expected,
-            Unit::Count,
-            None,
-        ));
+        let absent = ABSENT.about(exporter).with("GPUs", seen, Unit::Count, None);
+        found.push(absent.with("GPUs before", expected, Unit::Count, None));
     }
     if let NvmlState::DriverNotLoaded | NvmlState::VersionMismatch | NvmlState::NoPermission | NvmlState::Failed =
         inventory.nvml
@@ -81,7 +77,7 @@ fn of_gpu(gpu: &GpuSnapshot, window: Option<&GpuWindow>, found: &mut Vec<Finding
     if gpu.state != GpuState::Ok {
         found.push(LOST.about(&*subject).detail(gpu.state.name()));
     }
-    let span = window.and_then(|window| window.span(MINUTE, 0.0)).unwrap_or_default();
+    let span = window.and_then(|window| window.span(MINUTE)).unwrap_or_default();
     let throttled = span.throttled_by_heat + span.throttled_by_hardware;
     let reasons = readings.clock_reasons().into_iter().flatten();
     let reasons: Vec<&str> = reasons.filter(|reason| FAULTS.contains(reason)).collect();

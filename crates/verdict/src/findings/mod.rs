@@ -1,5 +1,5 @@
-//! What is worth knowing beside the verdict: about statistics, GPUs, orchestrators and the exporter itself. A finding never says
-//! what limits an engine, so it cannot contradict the verdict.
+//! Findings: problems beside the verdict, about statistics, GPUs, orchestrators and the exporter itself. A finding never says what
+//! limits an engine, so it cannot contradict the verdict.
 
 pub mod engine;
 pub mod exporter;
@@ -24,7 +24,7 @@ pub enum Kind {
     Gpu,
     #[serde(rename = "exporter")]
     Exporter,
-    /// The server that an exporter reads, asked directly.
+    /// A server that an exporter reads. Doctor asks it directly.
     #[serde(rename = "source")]
     Source,
 }
@@ -100,21 +100,21 @@ impl Finding {
         self
     }
 
-    /// Adds what the sentence is about: a name, an error.
+    /// Adds a detail to the sentence, such as a name or an error.
     #[must_use]
     pub fn detail(mut self, detail: &str) -> Self {
         self.says = format!("{}: {}.", self.says.trim_end_matches('.'), detail.trim_end_matches('.'));
         self
     }
 
-    /// What the rule of a cause has found, where it is not the cause.
+    /// Turns what the rule of a cause has found into a finding, for an engine whose verdict has another cause.
     fn beside(rule: &Rule, subject: &str, found: Found) -> Self {
         let Found { severity, says, evidence, remedy, .. } = found;
         Self { severity, says, evidence, remedy: remedy.into(), ..rule.about(subject) }
     }
 }
 
-/// Names rules and lists them in the order of the document.
+/// Defines rules, and lists them in the order of docs/doctor.md.
 #[macro_export]
 macro_rules! finding_rules {
     ($($id:ident = $name:literal, $kind:ident, $severity:ident: $says:literal, $when:literal, $remedy:literal;)*) => {
@@ -131,12 +131,12 @@ macro_rules! finding_rules {
     };
 }
 
-/// All rules of the exporter, in the order of the document.
+/// All rules of the exporter, in the order of docs/doctor.md.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     [engine::RULES, orchestrator::RULES, gpu::RULES, exporter::RULES].into_iter().flatten().copied()
 }
 
-/// Rules as markdown, for the document.
+/// The rules as markdown, for docs/doctor.md.
 #[must_use]
 pub fn reference(rules: impl Iterator<Item = &'static Rule>) -> String {
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! The orchestrator of disaggregated serving: whether it can serve, and what fails on its way to the workers.
+//! Findings about an orchestrator of disaggregated serving: it cannot serve, or requests to its workers fail.
 
 use trtllm_engine::orchestrator::{OrchestratorTotals, SideTotals};
 use trtllm_engine::window::Distribution;
@@ -28,19 +28,20 @@ finding_rules! {
         "The log of the orchestrator names the worker that breaks connections or answers with an error.";
 }
 
-/// Share of the requests through an orchestrator, or to the workers of one of its sides, that may fail or be repeated.
+/// At most this share of the requests through an orchestrator, or to the workers of one side, may fail or be repeated.
 pub const ORCHESTRATOR_ERRORS: f64 = 0.05;
-/// Fewer requests prove nothing.
+/// With fewer requests, the share may be chance.
 const ENOUGH_REQUESTS: f64 = 20.0;
 
-/// What an orchestrator has counted until one moment. Counts that it does not tell are absent.
+/// The counters of an orchestrator at one moment, or how much they grew in a time. Counters that it does not report are absent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrchestratorMark {
+    /// Seconds: the time of the moment, or the length of the time.
     pub at: f64,
     pub requests: Option<f64>,
     pub http_errors: f64,
     pub internal_errors: f64,
-    /// Requests that were not accepted.
+    /// Requests that the orchestrator did not accept.
     pub invalid: f64,
     pub sides: Vec<(Side, SideMark)>,
 }
@@ -72,7 +73,7 @@ impl OrchestratorMark {
         }
     }
 
-    /// What was added after `before`; `at` is the time in between.
+    /// How much the counters grew since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let old = |side: Side| before.sides.iter().find(|(known, _)| *known == side).map(|(_, counted)| counted);
@@ -87,7 +88,7 @@ impl OrchestratorMark {
         }
     }
 
-    /// Share of the requests that ended with an error, those that were not accepted included.
+    /// Share of the requests that ended with an error or were not accepted.
     #[must_use]
     pub fn error_share(&self) -> Option<f64> {
         let errors = self.http_errors + self.internal_errors + self.invalid;
@@ -120,7 +121,7 @@ impl SideMark {
     }
 }
 
-/// `now`: what the orchestrator tells. `minute`: what the last minute added, if it is known.
+/// All findings about an orchestrator. `minute` is how much its counters grew in the last minute, if that is known.
 #[must_use]
 pub fn findings(subject: &str, now: &OrchestratorTotals, minute: Option<&OrchestratorMark>) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -154,12 +155,8 @@ pub fn findings(subject: &str, now: &OrchestratorTotals, minute: Option<&Orchest
     failing.extend(of_sides(|counted| counted.failed));
     if !failing.is_empty() {
         let requests = minute.requests.unwrap_or(0.0);
-        found.push(ERRORS.about(subject).detail(&failing.join(", ")).with(
-            "requests",
-            requests,
-            Unit::Count,
-            ENOUGH_REQUESTS,
-        ));
+        let errors = ERRORS.about(subject).detail(&failing.join(", "));
+        found.push(errors.with("requests", requests, Unit::Count, ENOUGH_REQUESTS));
     }
     let repeated = of_sides(|counted| counted.retried);
     if !repeated.is_empty() {
@@ -168,7 +165,7 @@ pub fn findings(subject: &str, now: &OrchestratorTotals, minute: Option<&Orchest
     found
 }
 
-/// The share, if it is more than a few in a hundred.
+/// The share, if it is above [`ORCHESTRATOR_ERRORS`].
 fn many(part: f64, of: f64) -> Option<f64> {
     let share = Reading::share(part, of);
     (of >= ENOUGH_REQUESTS && share > ORCHESTRATOR_ERRORS).then_some(share)

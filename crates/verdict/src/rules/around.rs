@@ -1,17 +1,17 @@
-//! What is around the engine: the HTTP server, the transfer of KV caches, adapters.
+//! Causes outside the engine's iterations: the HTTP server, the transfer of KV caches, adapters.
 
 use crate::reading::Reading;
 use crate::verdict::{Found, Unit, percent, time};
 
-/// Share of the time to the first token, and seconds, that make it the cause.
+/// The HTTP server is the cause if it takes at least this share of the time to the first token, and at least so many seconds.
 const MOST: f64 = 0.5;
 const NOTICED: f64 = 0.2;
 /// The same for transfers.
 const TRANSFER: f64 = 0.3;
 const TRANSFER_SECONDS: f64 = 0.1;
-/// Share of the waits at no limit of the engine.
+/// Adapters are the cause if at least this share of the waits is at no limit of the engine, and the GPU is idle for at least the
+/// second share of the time.
 const NO_LIMIT: f64 = 0.5;
-/// Share of an iteration in which adapters are loaded.
 const LOADING: f64 = 0.15;
 
 pub(super) fn frontend(reading: &Reading) -> Option<Found> {
@@ -61,7 +61,7 @@ pub(super) fn adapters(reading: &Reading) -> Option<Found> {
     let at_limit =
         reading.of_waits(sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache));
     let idle = reading.gpu_idle().filter(|idle| *idle >= LOADING)?;
-    // Only iterations that begin requests are long.
+    // Loading an adapter makes only those iterations long in which requests begin.
     let mixed = Reading::share(sums.mixed_seconds, sums.mixed_timed);
     let generation = Reading::share(sums.generation_seconds, sums.generation_iterations);
     let is_at_begin = generation > 0.0 && mixed >= 4.0 * generation;

@@ -1,4 +1,4 @@
-//! What is broken: the engine, its requests, its memory, its statistics.
+//! Causes in something that is broken: the engine, its requests, its memory, its statistics.
 
 use trtllm_engine::EngineState;
 use trtllm_engine::window::Span;
@@ -6,25 +6,25 @@ use trtllm_engine::window::Span;
 use crate::reading::{Reading, Silence};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
-/// Seconds without any answer until it is a warning, and of a load whose usual time is not known.
+/// Seconds without an answer from which the severity is a warning. While a model loads whose usual time is not known, LONG_LOAD.
 const SILENT: f64 = 120.0;
 const LONG_LOAD: f64 = 3600.0;
-/// Share of failed requests, and how many make it more than chance.
+/// Share of failed requests that is a cause, and the one that is critical. Fewer failed requests than ENOUGH_FAILED may be chance.
 const FAILED: f64 = 0.02;
 const FAILED_CRITICAL: f64 = 0.5;
 const ENOUGH_FAILED: f64 = 5.0;
-/// Growth of host memory that is more than a cache which fills: bytes, and share of the slots in which it grew.
+/// Host memory leaks, and is not only a cache that fills, if it grew by so many bytes, and in at least this share of the slots.
 const GROWTH: f64 = 1_073_741_824.0;
 const GROWS: f64 = 0.8;
-/// Seconds of growth before it is believed.
+/// Seconds for which it must grow.
 const GROWTH_SECONDS: f64 = 120.0;
-/// Share of the iterations without a record.
+/// Share of the iterations without a record that is a cause.
 const LOST: f64 = 0.1;
-/// Iterations without a record that make it more than chance.
+/// Fewer iterations without a record may be chance.
 const ENOUGH_LOST: f64 = 50.0;
 /// Records per poll at which a ring of the default size (1000) may overflow: half of it.
 const NEAR_OVERFLOW: f64 = 500.0;
-/// Seconds for which a working engine may give no answer.
+/// An engine that was busy or idle may give no answer for this many seconds.
 const HICCUP: f64 = 10.0;
 
 pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
@@ -44,7 +44,7 @@ pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
     silent(reading.state, reading.silence.as_ref())
 }
 
-/// Nothing that can be read answers. Also of an orchestrator, which has no reading.
+/// The engine or orchestrator does not answer.
 pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Found> {
     let silence = silence?;
     if matches!(state, EngineState::Busy | EngineState::Idle) && silence.seconds < HICCUP {
@@ -142,12 +142,12 @@ pub(super) fn errors(reading: &Reading) -> Option<Found> {
 pub(super) fn statistics(reading: &Reading) -> Option<Found> {
     let counts = &reading.now.counts;
     let is_off = counts.iterations <= 0.0;
-    // A few lost records are worth knowing. They limit nothing.
+    // A few lost records are a finding, but not the cause of a verdict.
     let many = is_off || counts.iterations_lost + counts.iterations_unreported >= ENOUGH_LOST;
     incomplete(reading).filter(|(missing, _)| many && *missing >= LOST).map(|(_, found)| found)
 }
 
-/// The share of the iterations that is not known, and why.
+/// The share of the iterations that have no record, and why.
 pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
     let counts = &reading.now.counts;
     let (ended, _) = reading.failures();
@@ -157,8 +157,8 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
         return Some((1.0, off(reading, ended)));
     }
     let lost = Reading::share(counts.iterations_lost, counts.iterations + counts.iterations_lost);
-    // An engine that is known to be sampled has no gaps that are not meant. A pass of the loop without a batch has no record
-    // either: an engine that waits for KV caches has many of them.
+    // Gaps are normal if the engine reports only some iterations. They are also normal in an engine that waits for KV caches: a pass of
+    // its loop without a batch has no record.
     let is_meant = reading.now.sampling > 1.0 || reading.now.distributions.transfer.count > 0.0;
     let gaps = if is_meant { 0.0 } else { counts.iterations_unreported };
     let unreported = Reading::share(gaps, counts.iterations + gaps);
@@ -211,7 +211,7 @@ fn off(reading: &Reading, ended: f64) -> Found {
         .remedy(remedy, &[setting])
 }
 
-/// The engine's ring cannot have kept all records until the next poll.
+/// True if the engine's ring buffer cannot have kept all records until the next poll.
 fn overflows(reading: &Reading) -> bool {
     let Span { counts, arrivals, .. } = &reading.now;
     let per_poll = Reading::share(counts.iterations + counts.iterations_lost, arrivals.polls);

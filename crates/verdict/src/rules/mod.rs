@@ -1,5 +1,5 @@
-//! The rules, in the order in which a cause explains others: what is broken, what makes each iteration slow, what is around the
-//! engine, why requests wait, and what the work is. The first that applies is the cause; later ones that apply follow from it.
+//! The rules. A cause explains those below it: what is broken, what makes each iteration slow, what is outside the iterations, why
+//! requests wait, and what the work is. The first rule that applies gives the cause; later ones that apply are its consequences.
 
 mod around;
 mod broken;
@@ -14,7 +14,7 @@ use super::verdict::Found;
 pub(super) use broken::{incomplete, silent};
 pub(super) use work::alone;
 
-/// A cause, and whether it applies.
+/// A cause, and the function that returns what it has found if the cause applies.
 pub(super) type Rule = (Cause, fn(&Reading) -> Option<Found>);
 
 /// All rules.

@@ -1,30 +1,31 @@
-//! What makes each iteration slow: clocks, GPUs, the host, spikes, unequal ranks.
+//! Causes that make each iteration slow: clocks, GPUs, the host, spikes, unequal ranks.
 
 use crate::cause::Cause;
+use crate::gpu_window::GpuSpan;
 use crate::reading::Reading;
 use crate::verdict::{Found, Severity, Unit, percent};
 
-/// Share of the time in which clocks are limited, and the share of the full clock below which it matters.
+/// Clocks are the cause if they are limited for at least this share of the time, and are at most the second share of the full clock.
 const THROTTLED: f64 = 0.5;
 const CLOCK: f64 = 0.85;
-/// Equal work takes this many times as long.
+/// An engine is slower if equal work takes this many times as long as before.
 const SLOWER: f64 = 1.2;
-/// A slow GPU takes less power than before at the same utilization.
+/// A GPU is slow if it takes at most this share of the power that it took before at the same utilization.
 const LESS_POWER: f64 = 0.75;
-/// Share of the time that spikes add, and how many of them in a minute.
+/// Spikes are the cause if they add at least this share of the time, and there are so many in a minute.
 const SPIKES: f64 = 0.08;
 const ENOUGH_SPIKES: f64 = 3.0;
-/// Share of the time in which no kernel runs although iterations do.
+/// The host is the cause if no kernel runs for at least this share of the iterations' time.
 const IDLE_GPU: f64 = 0.25;
-/// Share of the time in which iterations run.
+/// An engine is busy if iterations run for at least this share of the time.
 const BUSY: f64 = 0.7;
-/// Share of their time that ranks wait for the fullest.
+/// Ranks are unequal if they wait for the one with the most work for at least this share of their time.
 const RANK_WAIT: f64 = 0.35;
-/// A stage of a pipeline that does this share of the work of the busiest.
+/// Stages of a pipeline are unequal if one takes at most this share of the power of the busiest.
 const LESS_WORK: f64 = 0.6;
 
 pub(super) fn clocks(reading: &Reading) -> Option<Found> {
-    let limited = |gpu: &&crate::gpu_window::GpuSpan| {
+    let limited = |gpu: &&GpuSpan| {
         let share = gpu.throttled_by_power.max(gpu.throttled_by_heat).max(gpu.throttled_by_hardware);
         share >= THROTTLED && gpu.clock_share.is_some_and(|clock| clock <= CLOCK)
     };
@@ -65,7 +66,7 @@ pub(super) fn gpu(reading: &Reading) -> Option<Found> {
     let slower = reading.slowdown().filter(|ratio| *ratio >= SLOWER)?;
     let power = reading.gpus.iter().zip(&reading.gpu_peak_watts).filter_map(|(gpu, peak)| Some(gpu.watts? / peak));
     let power = power.filter(|share| share.is_finite()).reduce(f64::min)?;
-    // After some minutes, the window has no time before.
+    // Some minutes later, the window no longer contains the time in which the GPU was fast.
     let is_known = power <= LESS_POWER || reading.before == Some(Cause::Gpu);
     is_known.then(|| {
         Found::new(format!("Equal work takes {slower:.1} times as long, and the GPU takes less power for it."))

@@ -1,21 +1,22 @@
-//! Why requests wait: limits of the batch, of tokens, of the KV cache; or there are too many.
+//! Causes that make requests wait: limits of the batch, of tokens and of the KV cache, or too many requests.
 
 use crate::reading::Reading;
 use crate::verdict::{Found, Unit, percent, time};
 
-/// Share of the waits at a limit that makes it the cause.
+/// A limit is the cause if at least this share of the waits is at this limit.
 const MOST: f64 = 0.5;
-/// Share of its time that an engine would need for all that arrives, from which no setting helps.
+/// No setting helps if the engine would need at least this share of its time for all requests that arrive.
 pub(super) const NO_ROOM: f64 = 0.8;
-/// Used share of the KV cache from which it is too small. Below it, blocks are reserved for tokens that never come.
+/// The KV cache is too small if at least this share of it is used. Below it, blocks are reserved for tokens that never come.
 const CACHE_USED: f64 = 0.7;
-/// Pauses for each iteration.
+/// Pauses of requests per iteration from which the KV cache is too small.
 const PAUSES: f64 = 0.005;
-/// Used share of the slots of static batches.
+/// Static batches are the cause if less than this share of their slots is used.
 const SLOTS_USED: f64 = 0.8;
-/// Times that the tuner raised the limit in the window, and lowered it.
+/// The tuner is the cause if it has both raised and lowered the limit at least this many times in the window.
 const MOVES: f64 = 2.0;
 
+/// A cause that makes requests wait, with how many wait and how long.
 fn waiting(reading: &Reading, says: &str) -> Found {
     let queue = reading.queue_time();
     let long = queue.map(|time_| format!(", {} on average", time(time_))).unwrap_or_default();
@@ -72,13 +73,13 @@ pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
         waiting(reading, &format!("{} of the KV cache are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("pauses for each iteration", pauses, Unit::Ratio, PAUSES)
-            // Whether computing prompts is what keeps the blocks in use is not known yet.
+            // Without the costs it is not known whether computing prompts keeps the blocks in use.
             .unsure(reading.costs.is_none())
             .remedy(remedy, &[setting]),
     )
 }
 
-/// Requests wait, and a larger limit would help: the engine has time left.
+/// True if a larger limit would help, because the engine has time left.
 fn has_room(reading: &Reading) -> bool {
     reading.offered().is_none_or(|offered| offered < NO_ROOM)
 }

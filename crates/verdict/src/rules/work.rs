@@ -1,4 +1,4 @@
-//! What the work is: prompts, answers, drafts, prompts that are computed again.
+//! Causes in the work itself: prompts, answers, drafts, prompts that are computed again.
 
 use trtllm_engine::window::Counts;
 
@@ -7,25 +7,26 @@ use crate::cause::Cause;
 use crate::reading::{HURT_FIRST_TOKEN, HURT_MISSED, HURT_PER_TOKEN, Reading};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
-/// Share of the time that the work of one phase needs, and its share of all work.
+/// Share of the time that one phase must need to be the cause: the context phase, the same while the engine is overloaded, and the
+/// generation phase.
 const CONTEXT: f64 = 0.7;
-/// The first, where requests wait and more arrives than fits.
 const CONTEXT_OVERLOADED: f64 = 0.4;
 const GENERATION: f64 = 0.5;
+/// Share of all work that this phase must be.
 const OF_WORK: f64 = 0.75;
-/// Tokens that speculation gives ÷ those without it.
+/// Speculation does not pay if tokens with it ÷ tokens without it are below this.
 const GAIN: f64 = 0.95;
-/// Requests with and without hits in the KV cache, of those that end, that show a cache which is too small.
+/// The KV cache is too small if these shares of the requests have no hits, and many hits.
 const WITHOUT_HITS: f64 = 0.3;
 const WITH_HITS: f64 = 0.1;
-/// Hits before, and hits now ÷ those before.
+/// It is also too small if the share of hits was at least HITS_BEFORE, and is now at most FEWER_HITS of what it was.
 const HITS_BEFORE: f64 = 0.1;
 const FEWER_HITS: f64 = 0.4;
-/// Share of the time for context from which reuse matters.
+/// Missing reuse matters only if context takes at least this share of the time.
 const REUSE_MATTERS: f64 = 0.4;
-/// Share of the time to the first token for the own prompt, that makes it the cause.
+/// A prompt is the cause if computing it takes at least this share of the time to the first token.
 const MOST_OF_FIRST_TOKEN: f64 = 0.5;
-/// Share of the time in which long prompts stop the answers of others.
+/// Share of the time in which long prompts stop the answers of other requests.
 const BLOCKED: f64 = 0.08;
 
 pub(super) fn speculation(reading: &Reading) -> Option<Found> {
@@ -64,7 +65,7 @@ pub(super) fn kv_thrash(reading: &Reading) -> Option<Found> {
     let is_split = without >= WITHOUT_HITS && with >= WITH_HITS;
     let best = reading.best_hits.unwrap_or(0.0);
     let fell = best >= HITS_BEFORE && mean <= FEWER_HITS * best && reading.kept.counts.restarts <= 0.0;
-    // After some minutes, the window has no time before.
+    // Some minutes later, the window no longer contains the time before the fall.
     let goes_on = reading.before == Some(Cause::KvThrash) && mean <= 0.5;
     if !(is_split || fell || goes_on) {
         return None;
@@ -174,7 +175,7 @@ fn decoding_alone(reading: &Reading) -> Option<(Cause, Found)> {
     let iteration = Reading::share(sums.generation_seconds, sums.generation_iterations);
     let each = times.tpot.mean().or((iteration > 0.0).then_some(iteration))?;
     let is_missed = |of: fn(&Counts) -> (f64, f64)| reading.missed_of(of).is_some_and(|missed| missed >= HURT_MISSED);
-    // A request that ends late although its first token came in time has lost its time afterwards.
+    // If the first token came in time and the request ends late, decoding took too long.
     let ends_late = is_missed(|counts| (counts.missed_e2e, counts.met_e2e))
         && !is_missed(|counts| (counts.missed_ttft, counts.met_ttft));
     let slow = match reading.objectives.any() {
