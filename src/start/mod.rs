@@ -41,26 +41,23 @@ use opening::IngestSockets;
 
 pub use prepare::{Prepared, StartError, prepare};
 
-/// Publishers of one ingest socket, and of all: enough for 64 engines whose processes are being replaced.
+/// Publishers of one ingest socket, and of all sockets together: enough for 64 engines while their processes are replaced.
 const MAX_PUBLISHERS: usize = 128;
 const ALL_PUBLISHERS: usize = 256;
-/// Threads of a start: the log's, two of the runtime, and one for a look-up of a name.
+/// Threads that a start needs: one for the log, two for the runtime, and one that looks up a name.
 const THREADS: usize = 4;
 /// How often the heartbeats of the tasks and the memory are checked.
 const WATCH: Duration = Duration::from_secs(1);
 /// The same while the process grows.
 const WATCH_GROWTH: Duration = Duration::from_millis(100);
-/// How long the drivers may take to stop. Below the 30 s after which Kubernetes kills a process.
+/// How long the drivers may take to stop. Kubernetes kills a process after 30 s.
 const DRIVERS_STOP: Duration = Duration::from_secs(10);
 /// How long the recorder may take to write its last lines.
 const RECORDER_STOP: Duration = Duration::from_secs(2);
-/// How long NVML may take to shut down. A driver update waits for it.
+/// How long NVML may take to shut down. An update of the GPU driver waits for it.
 const GPU_STOP: Duration = Duration::from_secs(1);
 
-/// Runs the daemon until a signal stops it.
-///
-/// # Errors
-/// When it cannot start.
+/// Runs the daemon until a signal stops it. Fails if it cannot start, or if a source of the start cannot be opened.
 pub fn run(cli: &Cli) -> Result<(), StartError> {
     let Prepared { engines, web } = prepare(cli)?;
     let pages = FilePages::of_linked_files();
@@ -69,7 +66,7 @@ pub fn run(cli: &Cli) -> Result<(), StartError> {
     // Two threads: one may parse a large answer of an engine while the other serves a scrape.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(cli, engines, web, pages));
-    // A name look-up or a file system may hang on a blocking thread.
+    // The lookup of a name or a file system may hang on a blocking thread.
     runtime.shutdown_timeout(Duration::from_millis(500));
     result
 }
@@ -125,21 +122,21 @@ async fn serve(
     result
 }
 
-/// A reload of the configuration that SIGHUP has asked for. The file is read by another thread, because a file system may hang.
+/// The reload of the configuration after SIGHUP. Another thread reads the file, because a file system may hang.
 #[derive(Default)]
 struct Reload(Option<JoinHandle<Result<Vec<EngineConfig>, Mistakes>>>);
 
 impl Reload {
     fn start(&mut self, file: Option<&Path>) {
         let Some(file) = file.map(Path::to_owned) else {
-            // The files of the web configuration are compared four times per second anyway.
+            // The web configuration needs no signal: its files are compared four times per second.
             return tracing::info!("SIGHUP: there is no --config.file to read again");
         };
         tracing::info!(file = %file.display(), "SIGHUP: reading the configuration again");
         self.0 = Some(tokio::task::spawn_blocking(move || config::read_file(&file)));
     }
 
-    /// Cancel-safe.
+    /// Returns the configuration once it was read. Can be cancelled at any time.
     async fn finished(&mut self) -> Result<Vec<EngineConfig>, Mistakes> {
         loop {
             match &mut self.0 {
@@ -147,7 +144,7 @@ impl Reload {
                 Some(reading) => {
                     let read = reading.await;
                     self.0 = None;
-                    // Without a result, the task was aborted, and the process ends.
+                    // The task has no result only if it was aborted, because the process ends.
                     if let Ok(read) = read {
                         return read;
                     }
@@ -157,7 +154,7 @@ impl Reload {
     }
 }
 
-/// What is stopped at the end, in this order.
+/// The parts of the daemon that are stopped at the end, in this order.
 struct Daemon {
     servers: JoinSet<()>,
     drivers: Drivers,
@@ -167,7 +164,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Applies a configuration that was read again. A broken one changes nothing.
+    /// Applies a configuration that was read again. An invalid one changes nothing.
     fn reload(&mut self, engines: Result<Vec<EngineConfig>, Mistakes>) {
         let applied = match engines {
             Ok(engines) => self.drivers.reload(engines).map_err(|error| error.to_string()),
@@ -194,7 +191,7 @@ async fn start(
 ) -> Result<Daemon, StartError> {
     let mut passed = listen::from_systemd()?;
     let is_ingest = |path: &Path| engines.iter().any(|engine| engine.source == SourceSpec::Socket(path.to_owned()));
-    // Without --web.systemd-socket, a Unix socket can only be for ingest. A reload may add its source later.
+    // Without --web.systemd-socket, every Unix socket is for ingest, even if no source uses its path yet: a reload may add one.
     let activated = passed.take_ingest(|path| !cli.systemd_socket || is_ingest(path));
     let listeners = if cli.systemd_socket {
         passed.into_listeners()?
@@ -211,27 +208,31 @@ async fn start(
     };
     let (addresses, health_addresses) = (addresses(&listeners), addresses(&health_listeners));
 
-    let limits = PeerLimits::new(process::raise_descriptor_limit(), engines.len());
+    // The two servers, the ingest sockets and everything else share the file descriptors.
+    let quarter = process::raise_descriptor_limit() / 4;
+    let max_connections = quarter.clamp(4, MAX_CONNECTIONS);
+    let max_publishers = (quarter.min(ALL_PUBLISHERS) / engines.len()).clamp(2, MAX_PUBLISHERS);
     let (state, heartbeats) = (Arc::new(State::new(Vec::new())), Arc::default());
     if cli.config_file.is_some() {
         state.config_reload.succeeded();
     }
     let refused = state.refused_publishers.clone();
-    let admission = Admission { uids: cli.allow_uid.clone(), limit: limits.publishers, refused };
+    let admission = Admission { uids: cli.allow_uid.clone(), limit: max_publishers, refused };
     let sockets = IngestSockets { admission, activated };
     let recorder = start_recorder(cli, &state)?;
     let mut drivers = Drivers::start(cli, engines, (sockets, recorder.clone()), &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
     tokio::spawn(Arc::clone(&state).keep_judging(stop.clone()));
     tokio::spawn(Arc::clone(&state).keep_models(stop.clone()));
-    let (pages, tls) = pages(cli, &state, web, listeners, &heartbeats, limits.connections);
+    let pages = pages(cli, &state, web, listeners, &heartbeats, max_connections);
+    let tls = pages.tls.is_some();
     let health = HttpServer {
         listeners: health_listeners,
         router: router::health(&state, &pages.metrics, &heartbeats),
         tls: None,
         metrics: Arc::clone(&pages.metrics),
         heartbeat: heartbeats.register("the server of health checks".to_owned()),
-        max_connections: limits.connections,
+        max_connections,
     };
     tokio::spawn(watch_tasks(heartbeats, stop.clone()));
     let mut servers = JoinSet::new();
@@ -258,26 +259,8 @@ async fn start(
     Ok(Daemon { servers, drivers, recorder, gpus, state })
 }
 
-/// How many peers may connect. File descriptors are shared by the two servers, the ingest sockets and everything else.
-struct PeerLimits {
-    /// Of each server.
-    connections: usize,
-    /// Of each ingest socket.
-    publishers: usize,
-}
-
-impl PeerLimits {
-    fn new(descriptors: usize, engines: usize) -> Self {
-        let quarter = descriptors / 4;
-        Self {
-            connections: quarter.clamp(4, MAX_CONNECTIONS),
-            publishers: (quarter.min(ALL_PUBLISHERS) / engines).clamp(2, MAX_PUBLISHERS),
-        }
-    }
-}
-
-/// Tells systemd's watchdog that the process works while all of its tasks make progress. Logs a task that stalls. Gives freed memory
-/// back to the system: now and then, and often while the process grows.
+/// Reports to systemd's watchdog while all tasks make progress, and logs a task that does not. Gives freed memory back to the system,
+/// more often while the process grows.
 async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
     let watchdog = sd_notify::watchdog_enabled();
     let watch = watchdog.map_or(WATCH, |timeout| WATCH.min(timeout / 2));
@@ -297,7 +280,7 @@ async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
     }
 }
 
-/// The server of all pages, and whether it uses TLS.
+/// The server of all pages.
 fn pages(
     cli: &Cli,
     state: &Arc<State>,
@@ -305,7 +288,7 @@ fn pages(
     listeners: Vec<Listener>,
     heartbeats: &Arc<Heartbeats>,
     max_connections: usize,
-) -> (HttpServer, bool) {
+) -> HttpServer {
     let metrics = Arc::new(HttpMetrics::new());
     let options = RouterOptions {
         telemetry_path: cli.telemetry_path.clone(),
@@ -321,9 +304,8 @@ fn pages(
         router = router.layer(config.layer());
         tokio::spawn(config.watch());
     }
-    let uses_tls = tls.is_some();
     let heartbeat = heartbeats.register("the server of the metrics page".to_owned());
-    (HttpServer { listeners, router, tls, metrics, heartbeat, max_connections }, uses_tls)
+    HttpServer { listeners, router, tls, metrics, heartbeat, max_connections }
 }
 
 fn counted_as(refusal: exporter_web_config::Refusal) -> HttpRefusal {
@@ -337,7 +319,8 @@ fn counted_as(refusal: exporter_web_config::Refusal) -> HttpRefusal {
     }
 }
 
-/// Fails before any engine is read: a recording that was asked for and cannot be written is a mistake in the configuration.
+/// Starts the recorder, if --record.dir is set. This comes before any engine is read: a directory that cannot be written is a mistake
+/// in the configuration.
 fn start_recorder(cli: &Cli, state: &State) -> Result<Option<Arc<Recorder>>, RecorderError> {
     let Some(config) = cli.recorder() else { return Ok(None) };
     let counts = RecorderCounts::default();
@@ -363,7 +346,7 @@ async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, 
         ..GpuConfig::default()
     };
     let publish = engine_gpus::publisher(Arc::clone(state));
-    // With --gpu required this waits for the driver.
+    // With --gpu required, this blocks until the driver answers.
     let start = move || gpu::start(config, publish);
     let started = tokio::task::spawn_blocking(start).await.map_err(std::io::Error::other)?;
     Ok(Some(started?))
