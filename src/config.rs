@@ -1,4 +1,4 @@
-//! The engines to watch, from flags or a file, parsed and checked. The only I/O is reading the file and the files it names.
+//! The engines to watch, from flags or a file, parsed and checked. The only input is the file, and the files that it names.
 
 mod engines;
 mod entry;
@@ -28,7 +28,7 @@ pub use mistakes::Mistakes;
 pub use secrets::hide_user_info;
 pub use source::SourceSpec;
 
-/// Labels of an engine without configured ones.
+/// The labels of an engine without a configured model or version.
 pub const DEFAULT_MODEL: &str = "tensorrt_llm";
 pub const DEFAULT_VERSION: &str = "1";
 /// The label `model` of an orchestrator, which has no model of its own.
@@ -53,7 +53,7 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// Any engine may publish to the socket at `path`.
+    /// The ingest socket at `path`, to which any engine may publish.
     #[must_use]
     pub fn default_socket(path: &Path, objectives: Objectives) -> Self {
         let name = EngineName {
@@ -88,7 +88,7 @@ impl EngineConfig {
     }
 }
 
-/// The port of a server on this host: `http://127.0.0.1:8000/base`.
+/// The port of a server, if it runs on this host: 8000 of `http://127.0.0.1:8000/base`.
 #[must_use]
 pub fn local_port(target: &str) -> Option<u16> {
     let authority = target.split_once("://")?.1.split('/').next()?;
@@ -118,19 +118,14 @@ impl ConfigError {
     }
 }
 
-/// The price of a GPU for an hour: a number above 0.
-///
-/// # Errors
-/// If it is something else. The text says what to write.
+/// The price of a GPU for an hour: a number above 0. The error says what to write.
 pub fn gpu_hour_cost(text: &str) -> Result<f64, String> {
     let cost = text.parse().ok().filter(|cost: &f64| *cost > 0.0 && *cost <= 1e6);
     cost.ok_or_else(|| format!("{text:?} is not the price of a GPU for an hour; write a number above 0, as in 2.5"))
 }
 
-/// Reads `--config.file`. The daemon, a reload and check-config accept the same files, because all three call this.
-///
-/// # Errors
-/// Every mistake: the file cannot be read, is malformed, or engines in it are invalid or cannot be opened.
+/// Reads and checks `--config.file`, or returns every mistake in it. The daemon, a reload and check-config accept the same files,
+/// because all three call this.
 pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, Mistakes> {
     let mut mistakes = Mistakes::default();
     let failed = |cause| ConfigError::File { path: path.to_owned(), cause };
@@ -145,11 +140,8 @@ pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, Mistakes> {
     mistakes.unless_any(engines)
 }
 
-/// The engines of `--source`, with the labels of `--model` and `--model-version`: one value for all engines, or one per engine
-/// in the same order. All have the same objectives.
-///
-/// # Errors
-/// Every mistake: sources are invalid or cannot be opened, or two engines have the same labels.
+/// The engines of `--source`, or every mistake in them. `models` and `versions` have one value for all engines, or one per engine in
+/// the same order. All engines have the same objectives.
 pub fn from_flags(
     sources: &[String],
     models: &[String],
@@ -179,10 +171,7 @@ pub fn from_flags(
     mistakes.unless_any(engines)
 }
 
-/// The report of a benchmark. The error has the reason and the remedy.
-///
-/// # Errors
-/// If the file cannot be read or is not a report.
+/// Reads the report of a benchmark. The error has the reason and the remedy.
 pub fn read_bench_report(path: &Path) -> Result<Arc<BenchReport>, String> {
     let report = bench_report::read(path);
     report.map(Arc::new).map_err(|error| format!("{error}; name the file that trtllm-bench wrote for --report_json"))

@@ -11,7 +11,7 @@ impl Mistakes {
         self.add_at(0, mistake);
     }
 
-    /// Adds a mistake of a file. Several checks may find the same.
+    /// Adds a mistake on a line of a file, unless it is known: several checks may find the same one.
     pub(super) fn add_at(&mut self, line: usize, mistake: impl fmt::Display) {
         let mistake = (line, mistake.to_string());
         if !self.0.contains(&mistake) {
@@ -19,17 +19,17 @@ impl Mistakes {
         }
     }
 
-    /// In the order of the file.
+    /// Sorts the mistakes by their lines in the file.
     pub(super) fn sort(&mut self) {
         self.0.sort_by_key(|(line, _)| *line);
     }
 
-    /// Keeps the error, returns the value.
+    /// Adds the error as a mistake, or returns the value.
     pub fn take<T, E: fmt::Display>(&mut self, result: Result<T, E>) -> Option<T> {
         result.map_err(|mistake| self.add(mistake)).ok()
     }
 
-    /// Keeps the mistakes of a part, returns its value.
+    /// Adds all mistakes of a part, or returns its value.
     pub fn take_all<T>(&mut self, result: Result<T, Self>) -> Option<T> {
         result.map_err(|mistakes| self.0.extend(mistakes.0)).ok()
     }
@@ -44,10 +44,7 @@ impl Mistakes {
         self.0.len()
     }
 
-    /// `value`, if there was no mistake.
-    ///
-    /// # Errors
-    /// All mistakes.
+    /// `value`, or all mistakes if there are any.
     pub fn unless_any<T>(self, value: T) -> Result<T, Self> {
         if self.is_empty() { Ok(value) } else { Err(self) }
     }
@@ -55,7 +52,7 @@ impl Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// One mistake as it is; several below a line with their number.
+/// One mistake is shown as it is. Several are listed below a line with their number.
 impl fmt::Display for Mistakes {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_slice() {

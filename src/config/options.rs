@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
-/// The options that were not read yet, the keys that were asked for, and what is wrong.
 pub(super) struct SourceOptions {
+    /// The options that were not read yet.
     unread: Vec<(String, String)>,
+    /// The keys that this source knows.
     known: Vec<String>,
     mistakes: Vec<String>,
 }
 
 impl SourceOptions {
-    /// Refuses an option that is given twice: which of them counts would be a guess.
+    /// Refuses an option that is given twice, because it is not clear which value counts.
     pub(super) fn parse(query: &str) -> Self {
         let all = form_urlencoded::parse(query.as_bytes()).into_owned();
         let mut options = Self { unread: Vec::new(), known: Vec::new(), mistakes: Vec::new() };
@@ -28,7 +29,7 @@ impl SourceOptions {
         self.mistakes.push(why.into());
     }
 
-    /// Keeps the error, returns the value.
+    /// Adds the error as a mistake, or returns the value.
     pub(super) fn keep<T>(&mut self, result: Result<T, String>) -> Option<T> {
         result.map_err(|why| self.wrong(why)).ok()
     }
@@ -40,7 +41,7 @@ impl SourceOptions {
         Some(self.unread.remove(at).1)
     }
 
-    /// Another parser reads them.
+    /// Removes all options: another parser reads and checks them.
     pub(super) fn take_all(&mut self) {
         self.unread.clear();
     }

@@ -1,12 +1,12 @@
-//! What must not be repeated in an error: the user and password of a URL. A pure function.
+//! Removes the user and password of a URL from an error. Pure.
 
 use std::borrow::Cow;
 
-/// What has a path and no host, which may contain an `@`.
+/// Texts that begin like this are a path, in which an `@` is no sign of a user.
 const PATHS: [&str; 5] = ["/", "socket:", "replay:", "executor:", "perf-metrics:"];
 
 /// `text` without the user and password of a URL in it: `http://u:hunter2@host` becomes `http://…@host`. A password may contain
-/// any character, so all up to the last `@` is hidden. Without `://`, all after the first colon counts as one.
+/// any character, so everything up to the last `@` is hidden. Without `://`, everything after the first colon is treated as a password.
 #[must_use]
 pub fn hide_user_info(text: &str) -> Cow<'_, str> {
     let Some(end) = text.rfind('@') else { return text.into() };

@@ -31,13 +31,13 @@ pub enum SourceSpec {
     Socket(PathBuf),
     /// The JSON lines of finished requests, without a server.
     PerfMetrics(LinesDir),
-    /// Every trtllm-serve of this host or pod, and of these ports.
+    /// Every trtllm-serve of this host or pod: those on these ports, and those that processes show.
     Auto {
         ports: Vec<u16>,
     },
     Replay {
         path: PathBuf,
-        /// Of a recording with several engines.
+        /// Chooses one engine of a recording with several.
         engine: Option<String>,
         pace: Pace,
     },
@@ -62,21 +62,8 @@ impl SourceSpec {
             Self::Replay { .. } => "replay",
         }
     }
-}
 
-impl FromStr for SourceSpec {
-    type Err = String;
-
-    fn from_str(url: &str) -> Result<Self, String> {
-        Self::read(url).map_err(|mistakes| mistakes.join(". Also: "))
-    }
-}
-
-impl SourceSpec {
-    /// Parses a source.
-    ///
-    /// # Errors
-    /// Every mistake, each with its remedy.
+    /// Parses a source, or returns every mistake in it, each with its remedy.
     pub fn read(url: &str) -> Result<Self, Vec<String>> {
         let url = if url == "auto" { "auto:" } else { url };
         if let Some(why) = unrendered(url) {
@@ -86,7 +73,7 @@ impl SourceSpec {
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = SourceOptions::parse(query);
         let spec = match scheme {
-            // The simulated SDK checks the other mistakes in its options itself.
+            // The simulated SDK checks its options itself.
             "sim" if body.is_empty() => {
                 options.take_all();
                 Ok(Self::Simulated(url.to_owned()))
@@ -136,12 +123,20 @@ impl SourceSpec {
             }
             _ => return Err(vec![format!("unknown scheme; {SOURCES}")]),
         };
-        // Errors quote parts of the URL, and a password may contain any character.
+        // Other errors quote parts of the URL, which could be a part of a password: it may contain any character.
         if spec.is_err() && ["trtllm-serve", "trtllm-disagg"].contains(&scheme) && rest.contains('@') {
             return Err(vec![USER_INFO.to_owned()]);
         }
         let spec = options.keep(spec);
         options.finish(spec)
+    }
+}
+
+impl FromStr for SourceSpec {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        Self::read(url).map_err(|mistakes| mistakes.join(". Also: "))
     }
 }
 
@@ -182,7 +177,7 @@ fn http_target(scheme: &str, url: &str) -> Result<String, String> {
         return Err(format!("the host is missing; write {form}"));
     }
     check_host(authority.host())?;
-    // The paths of the server's own API. What follows it is added by the exporter.
+    // A path that ends like this is not the address of a server but of its API. The exporter adds the path of the API itself.
     let last = uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     if ["v1", "metrics", "perf_metrics", "kv_cache_events", "health", "version", "completions", "cluster_info"]
         .contains(&last)
