@@ -1,8 +1,9 @@
 //! The columns of the table of engines, and which of them have room. Pure.
 
+use unicode_width::UnicodeWidthStr as _;
+
 use super::app::Row;
 use super::numbers::Number;
-use super::units::width;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
@@ -90,7 +91,7 @@ impl Column {
 /// sorted, is always among them. A space separates two columns.
 #[must_use]
 pub fn fitting(available: usize, rows: &[Row<'_>], several_exporters: bool, sort: Column) -> Vec<(Column, usize)> {
-    let longest = rows.iter().map(|row| width(&row.name())).max().unwrap_or(0).clamp(NAME.0, NAME.1);
+    let longest = rows.iter().map(|row| row.name().width()).max().unwrap_or(0).clamp(NAME.0, NAME.1);
     // In a wide terminal, a complete name is more useful than the number with the last rank.
     let least = if available < WIDE { NAME.0 } else { longest.min(NAME_WIDE) };
     let mut left = available.saturating_sub(least + 1 + Column::State.least_width());

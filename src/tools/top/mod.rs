@@ -1,5 +1,5 @@
-//! `top`: engines and GPUs of running exporters in the terminal. Input and output (`reader`, `screen`) are apart from the
-//! state (`app`), and that from drawing (`draw`, `table`): all but the first two are pure.
+//! `top`: engines and GPUs of running exporters in the terminal. `reader` and `screen` do all input and output. `app`, the state,
+//! and `draw` and `table`, which draw it, are pure.
 
 pub mod app;
 pub mod columns;
@@ -30,15 +30,13 @@ use reader::Wanted;
 use screen::{Input, Screen};
 use theme::Theme;
 
-/// An exporter did not answer. `doctor` has the same code for it.
+/// The exit code if an exporter did not answer, as in `doctor`.
 const UNREADABLE: u8 = 4;
 /// Updates that wait for the screen.
 const UPDATES: usize = 16;
 
-/// Shows the exporters until the person quits, or prints them once. Returns the exit code.
-///
-/// # Errors
-/// When the command line is invalid, or the terminal cannot be used.
+/// Shows the exporters until the user quits, or prints them once. Returns the exit code. Fails if the command line is invalid or the
+/// terminal cannot be used.
 pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
     let (least, most) = (Duration::from_millis(100), Duration::from_secs(3600));
     if arguments.interval < least || arguments.interval > most {
@@ -63,7 +61,7 @@ pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
         runtime.block_on(show(&mut app, targets, arguments.interval)).map_err(failed)?;
         0
     };
-    // A look-up of a name may hang on another thread.
+    // The lookup of a name may hang on another thread. Do not wait for it.
     runtime.shutdown_background();
     Ok(code)
 }
@@ -95,7 +93,7 @@ fn follow_all(
     tasks
 }
 
-/// Until the person or a signal ends it.
+/// Shows the exporters until the user quits or a signal arrives.
 async fn show(app: &mut App, targets: Vec<Target>, interval: Duration) -> io::Result<()> {
     let stopped = signals()?;
     let mut stopped = std::pin::pin!(stopped);

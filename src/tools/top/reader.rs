@@ -1,5 +1,5 @@
-//! Reads exporters again and again: their engines and GPUs, and the last minutes of the selected engine. Nothing of this drains an
-//! engine.
+//! Reads exporters at an interval: their engines and GPUs, and the last minutes of the selected engine. No request removes statistics
+//! from an engine.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) async fn follow(
     let mut client = target.client_for_terminal();
     loop {
         let next = Instant::now() + interval;
-        // Without the sender, nobody looks any more.
+        // The sender is gone when `top` ends.
         if wanted.wait_for(|wanted| !wanted.paused).await.is_err() {
             return;
         }

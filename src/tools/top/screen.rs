@@ -31,8 +31,8 @@ pub enum Input {
     Resize,
 }
 
-/// The terminal belongs to `top`. It must be restored once only: a second time would move the cursor back to where it was
-/// at the start, over the message of a panic.
+/// True while the terminal belongs to `top`. The terminal must be restored only once: a second time would move the cursor to its
+/// place at the start, over the message of a panic.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 fn enter() -> io::Result<()> {
@@ -49,7 +49,7 @@ fn enter() -> io::Result<()> {
     execute!(io::stdout(), EnterAlternateScreen)
 }
 
-/// Nothing can be done about an error: the terminal is gone then.
+/// Restores the terminal. Ignores errors: they mean that the terminal is gone.
 fn restore() {
     if IS_ENTERED.swap(false, Ordering::SeqCst) {
         let _ = disable_raw_mode();
@@ -62,15 +62,13 @@ fn restore() {
 pub struct Screen(Terminal<CrosstermBackend<Stdout>>);
 
 impl Screen {
-    /// # Errors
-    /// When the terminal cannot be set up.
+    /// Fails if the terminal cannot be set up.
     pub fn enter() -> io::Result<Self> {
         let entered = enter().and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
         entered.map(Self).inspect_err(|_| restore())
     }
 
-    /// # Errors
-    /// When the terminal is gone, or was restored by a panic in another task.
+    /// Fails if the terminal is gone, or was restored by a panic in another task.
     pub fn draw(&mut self, app: &App, theme: Theme, interval: Duration) -> io::Result<()> {
         if !IS_ENTERED.load(Ordering::SeqCst) {
             return Err(io::Error::other("a task has failed"));
@@ -78,20 +76,14 @@ impl Screen {
         self.0.draw(|frame| draw::draw(frame, app, theme, interval)).map(|_| ())
     }
 
-    /// Draws everything again at the next time.
-    ///
-    /// # Errors
-    /// When the terminal is gone.
+    /// Makes the next draw write every cell again. Fails if the terminal is gone.
     pub fn clear(&mut self) -> io::Result<()> {
-        // `Terminal::clear` asks the terminal for its cursor, and the thread of the keyboard takes the answer.
+        // `Terminal::clear` would ask the terminal where its cursor is, and the keyboard's thread would read the answer.
         let size = self.0.size()?;
         self.0.resize(size.into())
     }
 
-    /// Gives the terminal back to the shell until it continues this process.
-    ///
-    /// # Errors
-    /// When the terminal is gone.
+    /// Gives the terminal back to the shell until it continues this process. Fails if the terminal is gone.
     pub fn suspend(&mut self) -> io::Result<()> {
         restore();
         kill_process(getpid(), Signal::TSTP)?;
@@ -107,10 +99,7 @@ impl Drop for Screen {
     }
 }
 
-/// Reads the keyboard on a thread of its own, which ends with the process: reading blocks.
-///
-/// # Errors
-/// When there are no more threads.
+/// Reads the keyboard on its own thread, because reading blocks. The thread ends with the process. Fails if no thread can be started.
 pub(super) fn inputs() -> io::Result<mpsc::Receiver<Input>> {
     let (sender, receiver) = mpsc::channel(64);
     let read = move || {

@@ -1,22 +1,23 @@
 //! Tables of engines, GPUs, sides of an orchestrator and ranks: their cells, and their lines as text or in colours. Pure.
 
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use trtllm_http::views::numbers::{Gpu, Orchestrator, OrchestratorSide, RankLoad, SideNumbers, Times};
 
 use super::app::{Exporter, Row};
 use super::columns::Column;
 use super::theme::{Theme, Tone};
-use super::units::{Unit, cut, gib, left, right, width};
+use super::units::{Unit, cut, left, right};
 
 /// Ranks that are listed.
 const MAX_RANKS: usize = 8;
 
-/// A column is as wide as its longest text. Columns without any text are left out.
+/// A table of texts. A column is as wide as its longest text. Columns without any text are left out.
 #[derive(Debug)]
 pub struct Table {
     titles: Vec<&'static str>,
-    /// The columns of numbers, which are on the right of their column.
+    /// The columns of numbers. Their texts are aligned to the right.
     numbers: std::ops::Range<usize>,
     rows: Vec<Vec<(String, Tone)>>,
 }
@@ -42,11 +43,11 @@ impl Table {
 
     /// The columns with a text, and their widths.
     fn columns(&self) -> Vec<(usize, usize)> {
-        let longest = |at: usize| self.rows.iter().map(|row| width(&row[at].0)).max().unwrap_or(0);
+        let longest = |at: usize| self.rows.iter().map(|row| row[at].0.width()).max().unwrap_or(0);
         let columns = (0..self.titles.len()).map(|at| (at, longest(at)));
         columns
             .filter(|(_, longest)| *longest > 0)
-            .map(|(at, longest)| (at, longest.max(width(self.titles[at]))))
+            .map(|(at, longest)| (at, longest.max(self.titles[at].width())))
             .collect()
     }
 
@@ -102,7 +103,7 @@ pub fn engines(rows: &[Row<'_>], several_exporters: bool) -> Table {
     }
 }
 
-/// All GPUs. With one exporter, its name says nothing.
+/// All GPUs. The column of exporters is empty if there is only one exporter.
 #[must_use]
 pub fn gpus(exporters: &[Exporter]) -> Table {
     let name = |exporter: &Exporter| if exporters.len() > 1 { exporter.short().to_owned() } else { String::new() };
@@ -122,6 +123,7 @@ fn gpu_row(gpu: &Gpu, exporter: String) -> [String; 8] {
     let unknown = || "-".to_owned();
     let words = |text: &str| text.replace('_', " ");
     let whole = |value: f64| format!("{value:.0}");
+    let gib = |bytes: u64| format!("{:.1}", bytes as f64 / (1_u64 << 30) as f64);
     let of = |now: Option<String>, limit: Option<String>| match (now, limit) {
         (Some(now), Some(limit)) => format!("{now} of {limit}"),
         (now, _) => now.unwrap_or_else(unknown),
@@ -132,7 +134,7 @@ fn gpu_row(gpu: &Gpu, exporter: String) -> [String; 8] {
         exporter,
         if gpu.state.is_empty() { unknown() } else { words(&gpu.state) },
         Unit::Share.text(gpu.utilization_ratio),
-        of(gpu.memory_used_bytes.map(|used| gib(used as f64)), gpu.memory_total_bytes.map(|total| gib(total as f64))),
+        of(gpu.memory_used_bytes.map(gib), gpu.memory_total_bytes.map(gib)),
         of(gpu.power_watts.map(whole), gpu.power_limit_watts.map(whole)),
         gpu.celsius.map_or_else(unknown, whole),
         if limits.is_empty() { "nothing".to_owned() } else { words(&limits.join(", ")) },
@@ -150,7 +152,7 @@ pub fn sides<'a>(orchestrators: impl Iterator<Item = (String, &'a Orchestrator)>
         let known = SIDES.into_iter().filter_map(|side| Some((side, orchestrator.sides.get(side)?)));
         for (side, counted) in known {
             let window = orchestrator.window.as_ref().and_then(|window| window.sides.get(side));
-            // A side with too few workers serves nothing.
+            // The number of workers that a side needs, if it has fewer. Such a side serves nothing.
             let short =
                 counted.minimal_workers.filter(|needed| counted.ready_workers.is_some_and(|ready| ready < *needed));
             let tone = if short.is_some() { Tone::Bad } else { Tone::Plain };

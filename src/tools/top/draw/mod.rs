@@ -13,15 +13,15 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
-use super::app::{App, Focus};
+use super::app::{App, Exporter, Focus};
 use super::table;
 use super::theme::{Theme, Tone};
-use super::units::{cut, width};
+use super::units::{cut, left};
 
-/// Exporters without an answer that are listed.
+/// Lines for exporters that do not answer.
 const MAX_FAILURES: usize = 4;
 
-/// Lines that the charts need below the lists.
+/// Lines that must be free below the lists to show the charts there.
 const CHARTS: u16 = 12;
 
 /// Draws everything.
@@ -52,7 +52,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, interval: Duration) 
             for (line, area) in lines.into_iter().chain(gpus).zip(body.rows()) {
                 frame.render_widget(line, area);
             }
-            // A high terminal has room for the charts of the selected engine, too.
+            // Show the charts of the selected engine below the lists, if they fit.
             let rest = Rect { y: body.y.saturating_add(used), height: body.height.saturating_sub(used), ..body };
             if let Some(row) = selected.filter(|_| rest.height >= CHARTS) {
                 let [name, charts] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(rest);
@@ -66,7 +66,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, interval: Duration) 
     }
 }
 
-/// One reading for a pipe, a log or a bug report: the exporters, the engines, the sides of orchestrators, the GPUs.
+/// The state as text for a pipe, a log or a bug report: exporters, engines, sides of orchestrators, GPUs.
 #[must_use]
 pub fn text(app: &App) -> String {
     let mut out = String::new();
@@ -91,7 +91,7 @@ pub fn text(app: &App) -> String {
     out
 }
 
-/// A title and a line per GPU; exporters without GPUs say why.
+/// A title and a line for each GPU, and a line for each exporter without GPUs that says why it has none.
 fn gpus(app: &App, columns: usize, theme: Theme) -> Vec<Line<'static>> {
     let table = table::gpus(&app.exporters);
     let mut lines = if table.is_empty() { Vec::new() } else { table.lines(columns, theme) };
@@ -106,7 +106,7 @@ fn gpus(app: &App, columns: usize, theme: Theme) -> Vec<Line<'static>> {
     lines
 }
 
-/// The title, and the lines from `offset` that have room.
+/// The title, and as many lines from `offset` on as fit.
 fn window(mut lines: Vec<Line<'static>>, offset: usize, height: usize) -> Vec<Line<'static>> {
     if lines.len() > height && lines.len() > 1 {
         let last = lines.len().saturating_sub(height);
@@ -116,7 +116,8 @@ fn window(mut lines: Vec<Line<'static>>, offset: usize, height: usize) -> Vec<Li
     lines
 }
 
-/// Lines of the table and of the GPUs. The titles and the selected engine's cause belong to the table, a title to the GPUs.
+/// How many lines the table of engines and the list of GPUs get. The table includes its titles and the cause of the selected engine.
+/// The list includes its title.
 fn shares(height: usize, engines: usize, gpus: usize, focus: Focus) -> (usize, usize) {
     let (table, list) = (engines.max(1) + engines::AROUND, gpus);
     if table + list <= height {
@@ -149,15 +150,12 @@ fn title(app: &App, columns: usize, theme: Theme, interval: Duration) -> Line<'s
     let every = if app.paused { String::new() } else { format!("every {}", humantime::format_duration(interval)) };
     let (engines, gpus) = (number(engines, "engine"), number(gpus, "GPU"));
     let text = format!(" trtllm-exporter top  {exporters}{failed}  {engines}  {gpus}  {every}{paused}");
-    let text = cut(&text, columns);
-    let padding = " ".repeat(columns.saturating_sub(width(&text)));
-    let style = theme.style(Tone::Title).add_modifier(Modifier::REVERSED);
-    Line::styled(format!("{text}{padding}"), style)
+    Line::styled(left(&text, columns), theme.style(Tone::Title).add_modifier(Modifier::REVERSED))
 }
 
 fn failures(app: &App, columns: usize, theme: Theme) -> Vec<Line<'static>> {
     let failed = app.exporters.iter().filter_map(|exporter| Some((exporter, exporter.failure.as_ref()?)));
-    let text = |(exporter, (error, since)): (&super::app::Exporter, &(String, f64))| {
+    let text = |(exporter, (error, since)): (&Exporter, &(String, f64))| {
         let seconds = Duration::from_secs((app.time - since).max(0.0) as u64);
         format!("{}: {error} (for {})", exporter.url, humantime::format_duration(seconds))
     };
