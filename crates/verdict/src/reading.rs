@@ -48,30 +48,22 @@ pub struct Notices {
     pub is_wedged: bool,
 }
 
-/// What the caller knows about an engine.
+/// What the caller knows about an engine, beside its window.
 #[derive(Debug)]
-pub struct Given<'a> {
+pub struct Given {
     pub state: EngineState,
     pub silence: Option<Silence>,
     pub notices: Notices,
-    pub window: &'a Window,
-    /// The engine's GPUs, if they are known.
-    pub gpus: &'a [GpuWindow],
     pub is_pytorch: bool,
     pub objectives: Objectives,
     /// The cause of the previous verdict.
     pub before: Option<Cause>,
 }
 
-/// The numbers of the last minute, computed from [`Given`].
+/// The numbers of the last minute.
 #[derive(Debug)]
 pub struct Reading {
-    pub state: EngineState,
-    pub silence: Option<Silence>,
-    pub notices: Notices,
-    pub is_pytorch: bool,
-    pub objectives: Objectives,
-    pub before: Option<Cause>,
+    pub given: Given,
     pub now: Span,
     pub kept: Span,
     /// The engine has worked long enough to judge its work.
@@ -89,28 +81,23 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// `gpus` are those of the engine, if they are known. Absent while the window is too short.
     #[must_use]
-    pub fn of(given: &Given<'_>) -> Option<Self> {
-        let now = given.window.span(JUDGED)?;
-        let kept = given.window.span(KEPT)?;
-        let [waited, waiting] = given.window.waiting(JUDGED).map(|requests| requests.unwrap_or(0.0));
-        let gpus: Vec<_> = given.gpus.iter().filter_map(|gpu| Some((gpu, gpu.span(now.seconds + 1.0)?))).collect();
+    pub fn of(given: Given, window: &Window, gpus: &[GpuWindow]) -> Option<Self> {
+        let now = window.span(JUDGED)?;
+        let kept = window.span(KEPT)?;
+        let [waited, waiting] = window.waiting(JUDGED).map(|requests| requests.unwrap_or(0.0));
+        let gpus: Vec<_> = gpus.iter().filter_map(|gpu| Some((gpu, gpu.span(now.seconds + 1.0)?))).collect();
         Some(Self {
-            state: given.state,
-            silence: given.silence.clone(),
-            notices: given.notices,
-            is_pytorch: given.is_pytorch,
-            objectives: given.objectives,
-            before: given.before,
-            has_work: slots(given.window, |mark| mark.sums.iterations).filter(|more| *more > 0.0).count()
-                >= ENOUGH_SLOTS,
+            given,
+            has_work: slots(window, |mark| mark.sums.iterations).filter(|more| *more > 0.0).count() >= ENOUGH_SLOTS,
             kept,
-            costs: given.window.last().and_then(|mark| mark.costs),
+            costs: window.last().and_then(|mark| mark.costs),
             gpu_peak_watts: gpus.iter().map(|(gpu, span)| peak_watts(gpu, span)).collect(),
             gpus: gpus.into_iter().map(|(_, span)| span).collect(),
-            host_bytes: given.window.marks().filter_map(|mark| mark.levels.host_bytes).collect(),
+            host_bytes: window.marks().filter_map(|mark| mark.levels.host_bytes).collect(),
             backlog_growth: waiting - waited,
-            best_hits: best_hits(given.window),
+            best_hits: best_hits(window),
             now,
         })
     }
@@ -118,7 +105,7 @@ impl Reading {
     /// The value for the backend of this engine: PyTorch or TensorRT.
     #[must_use]
     pub fn by_backend<T>(&self, pytorch: T, tensorrt: T) -> T {
-        if self.is_pytorch { pytorch } else { tensorrt }
+        if self.given.is_pytorch { pytorch } else { tensorrt }
     }
 
     /// `part` ÷ `all`, or 0 if `all` is 0.
@@ -250,7 +237,7 @@ impl Reading {
     pub fn missed(&self) -> Option<f64> {
         let counts = &self.now.counts;
         let all = counts.met_all + counts.missed_all;
-        (self.objectives.any() && all > 0.0).then(|| counts.missed_all / all)
+        (self.given.objectives.any() && all > 0.0).then(|| counts.missed_all / all)
     }
 
     /// Share of the judged requests that missed one objective. `of` returns those that missed it and those that met it.
@@ -280,9 +267,9 @@ impl Reading {
     pub fn cost(&self) -> Option<String> {
         let (counts, times) = (&self.now.counts, &self.now.distributions);
         let missed: Vec<String> = [
-            ("ttft", self.objectives.ttft, counts.missed_ttft, counts.met_ttft),
-            ("tpot", self.objectives.tpot, counts.missed_tpot, counts.met_tpot),
-            ("e2e", self.objectives.e2e, counts.missed_e2e, counts.met_e2e),
+            ("ttft", self.given.objectives.ttft, counts.missed_ttft, counts.met_ttft),
+            ("tpot", self.given.objectives.tpot, counts.missed_tpot, counts.met_tpot),
+            ("e2e", self.given.objectives.e2e, counts.missed_e2e, counts.met_e2e),
         ]
         .into_iter()
         .filter_map(|(name, limit, missed, met)| {

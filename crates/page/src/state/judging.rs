@@ -266,13 +266,11 @@ impl EngineSlot {
                 is_wedged: snapshot.state == EngineState::Stalled
                     && latest.is_some_and(trtllm_engine::Latest::is_blocked),
             },
-            window: &judged.window,
-            gpus,
             is_pytorch: snapshot.about.backend.as_deref() != Some("tensorrt"),
             objectives: snapshot.requests.objectives.map(|objectives| objectives.limits).unwrap_or_default(),
             before: judged.verdict.cause(),
         };
-        let Some(reading) = Reading::of(&given) else {
+        let Some(reading) = Reading::of(given, &judged.window, gpus) else {
             (judged.slowdown, judged.capacity, judged.findings) = (None, None, Vec::new());
             judged.verdict.follow(None);
             return;

@@ -115,7 +115,7 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     }
     let arrivals = &span.arrivals;
     let failed = Reading::share(arrivals.polls_failed, arrivals.polls);
-    if matches!(reading.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
+    if matches!(reading.given.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
         found.push(FAILING.about(subject).with("polls that failed", failed, Unit::Share, FAILING_SHARE));
     }
     if arrivals.records_rejected > 0.0 {

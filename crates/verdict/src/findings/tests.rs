@@ -66,15 +66,13 @@ impl Scene {
             state: EngineState::Busy,
             silence: None,
             notices: self.notices,
-            window: &window,
-            gpus: &[],
             is_pytorch: true,
             objectives: Objectives::default(),
             before: None,
         };
         engine::findings(&EngineCase {
             subject: "m 1",
-            reading: &Reading::of(&given).unwrap(),
+            reading: &Reading::of(given, &window, &[]).unwrap(),
             cause: self.cause,
             completed: 100.0,
             has_no_latencies: self.has_no_latencies,

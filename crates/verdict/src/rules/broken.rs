@@ -28,8 +28,8 @@ const NEAR_OVERFLOW: f64 = 500.0;
 const HICCUP: f64 = 10.0;
 
 pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
-    if reading.state == EngineState::Stalled {
-        let says = match reading.notices.is_wedged {
+    if reading.given.state == EngineState::Stalled {
+        let says = match reading.given.notices.is_wedged {
             true => {
                 "The engine runs no batch: active requests are at their limit and the KV cache is nearly full, as after transfers that were \
                  cancelled and kept their blocks."
@@ -41,7 +41,7 @@ pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
             &[],
         ));
     }
-    silent(reading.state, reading.silence.as_ref())
+    silent(reading.given.state, reading.given.silence.as_ref())
 }
 
 /// The engine or orchestrator does not answer.
@@ -153,7 +153,7 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
     let (ended, _) = reading.failures();
     let ended = ended.max(reading.now.distributions.e2e.count).max(counts.completed);
     let is_off = counts.iterations <= 0.0 && reading.kept.counts.iterations <= 0.0;
-    if is_off && ended >= ENOUGH_FAILED || reading.notices.records_missing {
+    if is_off && ended >= ENOUGH_FAILED || reading.given.notices.records_missing {
         return Some((1.0, off(reading, ended)));
     }
     let lost = Reading::share(counts.iterations_lost, counts.iterations + counts.iterations_lost);
@@ -163,7 +163,7 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
     let gaps = if is_meant { 0.0 } else { counts.iterations_unreported };
     let unreported = Reading::share(gaps, counts.iterations + gaps);
     let missing = if unreported >= LOST { lost.max(unreported) } else { lost };
-    let (says, remedy, settings): (_, _, &[&str]) = if reading.notices.several_frontends {
+    let (says, remedy, settings): (_, _, &[&str]) = if reading.given.notices.several_frontends {
         (
             "Several frontends answer for this engine, so its server's own numbers are unknown and records can be lost.".to_owned(),
             "Start the server with one frontend, or set PROMETHEUS_MULTIPROC_DIR for it (an empty directory). For lost records: one frontend, \

@@ -98,7 +98,7 @@ fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have
 fn reading(config: &Config) -> Reading {
     let mut play = Play::new(config, 5);
     play.until(UNTIL);
-    Reading::of(&play.given()).unwrap()
+    play.reading().unwrap()
 }
 
 #[test]

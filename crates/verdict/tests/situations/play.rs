@@ -91,7 +91,7 @@ impl Play {
             }
             self.fold.settle(false, now);
             self.mark();
-            let verdict = Reading::of(&self.given()).and_then(|reading| judge(&reading, self.now));
+            let verdict = self.reading().and_then(|reading| judge(&reading, self.now));
             self.verdicts.follow(verdict);
             let verdict = self.verdicts.verdict();
             self.history.extend(verdict.map(|verdict| (self.now, verdict.cause, verdict.severity)));
@@ -126,7 +126,11 @@ impl Play {
         }
     }
 
-    pub(crate) fn given(&self) -> Given<'_> {
+    pub(crate) fn reading(&self) -> Option<Reading> {
+        Reading::of(self.given(), &self.window, &self.gpus)
+    }
+
+    pub(crate) fn given(&self) -> Given {
         let silent = self.now - self.last_answer;
         let silence = (silent >= 15.0 || !self.has_answered).then(|| Silence {
             seconds: silent,
@@ -139,8 +143,6 @@ impl Play {
             state: self.fold.health.state(self.instant(self.now)),
             silence,
             notices: Notices::default(),
-            window: &self.window,
-            gpus: &self.gpus,
             is_pytorch: !self.release.is_cpp(),
             objectives: self.objectives,
             before: self.verdicts.cause(),
