@@ -33,14 +33,14 @@ const COMMANDS: [(&str, &str); 10] = [
     ("completions", "Print the completions of a shell"),
 ];
 
-/// Whether --help asks for the exporter itself, not for a command.
+/// True if the arguments ask for the help of the exporter itself, not of a command.
 pub(super) fn is_asked_for(arguments: &[OsString], command: &Command) -> bool {
     let is_command = |text: &str| command.get_subcommands().any(|command| command.get_name() == text) || text == "help";
     let texts = arguments.iter().skip(1).map(|argument| argument.to_string_lossy());
     texts.take_while(|text| !is_command(text)).any(|text| text == "-h" || text == "--help")
 }
 
-/// Prints it and ends the process.
+/// Prints the overview and ends the process.
 pub(super) fn print(command: Command) {
     let shown = overview(command).try_get_matches_from(["trtllm-exporter", "-h"]);
     shown.unwrap_or_else(|error| error.exit());
@@ -52,7 +52,7 @@ fn overview(mut command: Command) -> Command {
     let (order, names): (Vec<_>, Vec<_>) = FIRST.iter().map(|(name, text)| (*name, *text)).unzip();
     command = command.mut_args(|argument| {
         let at = order.iter().position(|name| argument.get_long() == Some(name));
-        // The texts have them. A flag without a value cannot hide them.
+        // The texts above name the possible values. clap allows this only for flags that take a value.
         let hides = argument.get_action().takes_values();
         let argument = if hides { argument.hide_possible_values(true) } else { argument };
         match at {
@@ -73,7 +73,7 @@ fn overview(mut command: Command) -> Command {
         ))
 }
 
-/// The flags without a line of their own, a group a line.
+/// All other flags, one group on each line.
 fn rest(command: &Command) -> String {
     let mut groups: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let flags = command.get_arguments().filter_map(|argument| argument.get_long());

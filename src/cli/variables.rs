@@ -1,4 +1,4 @@
-//! Finds misspelt variables: `TRTLLM_EXPORTER_SORCE` would be ignored in silence.
+//! Finds misspelt variables: `TRTLLM_EXPORTER_SORCE` would be ignored without a message.
 
 use clap::Command;
 
@@ -10,7 +10,7 @@ const PREFIX: &str = "TRTLLM_EXPORTER_";
 /// Variables of other parts: the preload library, the Python package, and a build by cargo.
 const OF_OTHERS: [&str; 7] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "HELP", "REVISION", "COMMIT_DATE", "RUSTC"];
 
-/// Names each variable that looks like one of a flag and is none.
+/// Adds a mistake for each variable that looks like the variable of a flag but is not.
 pub(super) fn check(command: &Command, mistakes: &mut Mistakes) {
     let all = std::iter::once(command).chain(command.get_subcommands()).flat_map(Command::get_arguments);
     let known: Vec<&str> = all.filter_map(|argument| argument.get_env()?.to_str()).collect();
@@ -33,7 +33,7 @@ fn mistake(name: &str, value: &str, known: &[&str]) -> Option<String> {
         return None;
     }
     let part = has_prefix.unwrap_or(name);
-    // The prefix would make all names alike.
+    // Compare names without the prefix, because it makes all names similar.
     let names = known
         .iter()
         .map(|known| if has_prefix.is_some() { known.strip_prefix(PREFIX).unwrap_or(known) } else { known });
@@ -48,7 +48,7 @@ fn mistake(name: &str, value: &str, known: &[&str]) -> Option<String> {
     })
 }
 
-/// Kubernetes sets such variables in each container for a Service that is called trtllm-exporter.
+/// True for a variable that Kubernetes sets in each container if there is a Service with the name trtllm-exporter.
 fn is_of_kubernetes(name: &str, value: &str) -> bool {
     let protocol = ["tcp://", "udp://", "sctp://"].iter().any(|protocol| value.starts_with(protocol));
     let port =

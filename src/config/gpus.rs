@@ -34,10 +34,10 @@ pub(super) fn parse(
     found
 }
 
-/// Model and version of the engine that has a GPU, by UUID.
+/// For each UUID of a GPU, model and version of the engine that has it.
 pub(super) type Taken = HashMap<String, (String, String)>;
 
-/// Checks that no engine before has one of these GPUs.
+/// Fails if another engine has one of these GPUs already.
 pub(super) fn take(gpus: &[String], engine: &EngineName, taken: &mut Taken) -> Result<(), String> {
     for gpu in gpus {
         let engine = (engine.model.clone(), engine.version.clone());

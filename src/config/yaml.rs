@@ -1,11 +1,11 @@
-//! A YAML text as a tree in which each value knows its line, and the errors of its syntax in plain words. A parser for serde
-//! would end at the first value of a wrong type. Pure.
+//! Parses YAML into a tree in which each value has its line, and says syntax errors in plain words. serde is not used, because it
+//! stops at the first value of a wrong type. Pure.
 
 use std::collections::HashMap;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle};
 
-/// Values of a file, also those that aliases repeat.
+/// The most values in a file. A value that aliases repeat counts each time.
 const MAX_NODES: usize = 100_000;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -38,7 +38,7 @@ impl SyntaxError {
     }
 }
 
-/// A collection that is not complete, with its anchor.
+/// A list or map whose end was not read yet.
 struct Open {
     node: Node,
     anchor: usize,
@@ -73,7 +73,7 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
                 Some(Open { node, anchor, .. }) => (merged(node), anchor),
                 None => continue,
             },
-            // Only the line differs from the value at the anchor.
+            // A copy of the value at the anchor, with the line of the alias.
             Event::Alias(anchor) => match anchors.get(&anchor) {
                 Some(Node { value, .. }) => (node(Value::clone(value)), 0),
                 None => return Err(SyntaxError::new(line, "an alias repeats the value that contains it; remove it")),
@@ -108,7 +108,7 @@ fn count(node: &Node) -> usize {
     }
 }
 
-/// With the entries of the maps that the key `<<` refers to. Keys of the map itself are preferred.
+/// The map together with the entries of the maps that its key `<<` names. Its own keys take precedence.
 fn merged(mut node: Node) -> Node {
     let Value::Map(map) = &mut node.value else { return node };
     let is_merge = |(key, _): &(Node, Node)| key.value == Value::Text("<<".to_owned());

@@ -61,7 +61,7 @@ struct RunningSource {
     socket: Option<u64>,
     trigger: Trigger,
     stop: Shutdown,
-    /// Resolves when its tasks have ended.
+    /// Begins when all tasks of the source have ended.
     ended: Shutdown,
 }
 
@@ -360,7 +360,7 @@ fn servers<'a>(engines: impl Iterator<Item = &'a EngineConfig>) -> HashSet<Strin
     targets.map(|target| server_key(target)).collect()
 }
 
-/// Names that no publisher can have.
+/// The configured names. No publisher may use one of them.
 fn configured(engines: &[EngineConfig]) -> HashSet<(String, String)> {
     let named = engines.iter().filter(|engine| !engine.names_its_engines);
     named.map(|engine| (engine.name.model.clone(), engine.name.version.clone())).collect()

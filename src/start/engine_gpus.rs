@@ -1,4 +1,4 @@
-//! Publishes each inventory of GPUs, and with it what the engines use of them.
+//! Publishes each inventory of GPUs, and how the engines use these GPUs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use trtllm_gpu::usage::{EngineClaim, GpuUse};
 use trtllm_model::gpu::{GpuInventory, PodName};
 use trtllm_page::state::{EngineSlot, State};
 
-/// For [`trtllm_gpu::start`].
+/// The function that [`trtllm_gpu::start`] calls with each inventory.
 pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Sync + 'static {
     let gpu_use = Mutex::new(GpuUse::new(Path::new("/proc"), own_pod()));
     move |inventory| {
@@ -23,7 +23,7 @@ pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Syn
     }
 }
 
-/// From the environment, where a manifest sets these names from the pod's own fields.
+/// The name of the pod of this process, from environment variables that its manifest sets.
 fn own_pod() -> Option<PodName> {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     Some(PodName { namespace: set("POD_NAMESPACE")?, pod: set("POD_NAME")? })

@@ -78,7 +78,7 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
                 Source::Executor(ExecutorThread::start(Hosting::plain(engine))?)
             }
             SourceSpec::Simulated(engine) => Source::Simulated(Box::new(Simulated::open(&engine)?)),
-            // Its engines are searched, and each is opened by its own address.
+            // A search finds its engines, and each is opened by its own address.
             SourceSpec::Auto { .. } => std::future::pending().await,
         })
     })

@@ -1,5 +1,5 @@
-//! Messages to systemd. They never block: a service manager that stopped reading must not stop the exporter, and the crate
-//! sd-notify waits for it.
+//! Messages to systemd that never block. The crate sd-notify waits for a service manager that does not read, which would stop the
+//! exporter.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;

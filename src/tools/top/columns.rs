@@ -1,4 +1,4 @@
-//! The columns of the table of engines, and which of them have room. Pure.
+//! The columns of the table of engines, and the choice of those that fit. Pure.
 
 use unicode_width::UnicodeWidthStr as _;
 

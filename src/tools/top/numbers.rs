@@ -21,7 +21,7 @@ pub enum Number {
     OutputP95,
     KvUsed,
     Hits,
-    /// The rest is not in the table.
+    /// This number and those below are not in the table.
     Scheduled,
     Max,
     Iterations,
@@ -46,7 +46,8 @@ impl Number {
         }
     }
 
-    /// Of the last iteration, the last half minute, or since the exporter met the engine. `None` if it is not known.
+    /// The present value: of the last iteration, of the last half minute, or since the exporter first saw the engine. `None` if it is
+    /// not known.
     #[must_use]
     pub fn of(self, engine: &Engine) -> Option<f64> {
         let (load, totals) = (engine.load.as_ref(), engine.totals.as_ref());
@@ -69,7 +70,7 @@ impl Number {
         }
     }
 
-    /// What happened in a span. Levels are means over its iterations.
+    /// The value in a span of time. Levels are means over its iterations.
     #[must_use]
     pub fn of_span(self, span: &Numbers) -> Option<f64> {
         match self {
@@ -90,7 +91,7 @@ impl Number {
         }
     }
 
-    /// With its unit; `-` if it is not known.
+    /// The present value with its unit; `-` if it is not known.
     #[must_use]
     pub fn text(self, engine: &Engine) -> String {
         self.unit().text(self.of(engine))

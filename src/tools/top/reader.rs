@@ -14,7 +14,7 @@ use super::app::{EngineId, Reading, Update};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) paused: bool,
-    /// An exporter, and the engine of it whose charts are shown.
+    /// The engine whose charts are shown, after the index of its exporter.
     pub(super) history_of: Option<(usize, EngineId)>,
 }
 
@@ -50,7 +50,7 @@ async fn read(client: &mut Client, history_of: Option<EngineId>) -> Result<Readi
     let engines = api::engines(client).await?;
     let Gpus { gpus, why } = api::gpus(client).await?;
     let history = match history_of {
-        // The engine may be gone by now, and its charts are not worth the whole reading.
+        // The engine may be gone by now. Missing charts must not make the whole read fail.
         Some(engine) => Some((engine.clone(), api::history(client, &engine).await.unwrap_or_default())),
         None => None,
     };

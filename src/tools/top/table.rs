@@ -60,7 +60,7 @@ impl Table {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     }
 
-    /// For a pipe, a log or a bug report.
+    /// The table as plain text, for a pipe, a log or a bug report.
     #[must_use]
     pub fn text(&self) -> String {
         let columns = self.columns();
@@ -73,7 +73,7 @@ impl Table {
         out
     }
 
-    /// The titles, and a line for each row.
+    /// The table for the screen: a line with the titles, and a line for each row.
     #[must_use]
     pub fn lines(&self, room: usize, theme: Theme) -> Vec<Line<'static>> {
         let columns = self.columns();
@@ -89,7 +89,7 @@ impl Table {
     }
 }
 
-/// All engines in the order of the screen.
+/// All engines, in the order of the screen.
 #[must_use]
 pub fn engines(rows: &[Row<'_>], several_exporters: bool) -> Table {
     let columns = Column::all(several_exporters);

@@ -2,17 +2,17 @@
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Count,
     Seconds,
-    /// 0 to 1.
+    /// From 0 to 1.
     Share,
 }
 
 impl Unit {
-    /// At most six columns up to 999 billion. `-` if it is not known.
+    /// The number with its unit, in at most six columns up to 999 billion. `-` if it is not known.
     #[must_use]
     pub fn text(self, value: impl Into<Option<f64>>) -> String {
         match (self, value.into().filter(|value| value.is_finite())) {
@@ -46,7 +46,7 @@ fn seconds(value: f64) -> String {
     }
 }
 
-/// Three digits, more only before the point.
+/// Three digits, or more if more are before the point.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 99.95 || size == 0.0 => format!("{value:.0}"),

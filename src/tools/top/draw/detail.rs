@@ -47,7 +47,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Them
     draw_numbers(frame, numbers, row, theme);
 }
 
-/// All charts, in two or three columns. Of an orchestrator: its requests, and a line for each side.
+/// All charts, in two or three columns. An orchestrator has no charts but its requests, and a line for each side.
 pub(super) fn draw_numbers(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Theme) {
     if let Some(orchestrator) = &row.engine.orchestrator {
         let window = orchestrator.window.as_ref();
@@ -111,13 +111,13 @@ fn draw_plot(frame: &mut Frame<'_>, area: Rect, (title, lines): Plot, row: &Row<
     let highest = series.iter().flatten().map(|(_, value)| *value).fold(0.0, f64::max);
     let unit = lines[0].1.unit();
     let top = top(highest, unit);
-    // Not in the colour of the border.
+    // Without this, the title would have the colour of the border.
     let mut words = vec![Span::styled(title, theme.style(Tone::Title).fg(Color::Reset))];
     for (at, (name, number)) in lines.iter().enumerate() {
         let value = number.text(row.engine);
         words.push(Span::styled(format!(" {name} {value}"), theme.style(Tone::Line(at))));
     }
-    // Half a number would be a wrong one.
+    // A number that is cut off looks like another number. Leave it out.
     while words.len() > 1 && words.iter().map(Span::width).sum::<usize>() > usize::from(area.width) {
         words.pop();
     }
@@ -135,7 +135,7 @@ fn draw_plot(frame: &mut Frame<'_>, area: Rect, (title, lines): Plot, row: &Row<
     let minor = theme.style(Tone::Minor);
     let y = Axis::default().bounds([0.0, top]).style(minor).labels([right("0", 6), right(&unit.text(top), 6)]);
     let x = Axis::default().bounds([-span, 0.0]).style(minor);
-    // A low chart needs its lines for the curve.
+    // A low chart has no line to spare for these labels.
     let labels = [format!("-{span:.0}s"), "now".to_owned()];
     let x = if area.height >= LABELLED { x.labels(labels) } else { x };
     frame.render_widget(Chart::new(datasets.collect()).block(block).x_axis(x).y_axis(y), area);

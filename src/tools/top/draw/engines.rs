@@ -13,7 +13,7 @@ use super::super::units::{cut, left, right};
 /// Lines beside those of the engines: the titles, an empty line, the cause, an empty line.
 pub(super) const AROUND: usize = 4;
 
-/// The titles, the engines that have room, the cause of the selected one.
+/// The titles, the engines that fit, and the cause of the selected engine's state.
 pub(super) fn lines(app: &App, rows: &[Row<'_>], columns: usize, height: usize, theme: Theme) -> Vec<Line<'static>> {
     let chosen = fitting(columns, rows, app.exporters.len() > 1, app.sort);
     let mut lines = vec![titles(app, &chosen, theme)];
@@ -56,7 +56,7 @@ fn titles(app: &App, chosen: &[(Column, usize)], theme: Theme) -> Line<'static> 
         };
         let is_number = matches!(column, Column::Number(_));
         let (separator, text) = match column.title() {
-            // The arrow takes the space before a title as wide as its column.
+            // A title that fills its column has no room for the arrow, so the arrow replaces the space before it.
             title if is_number && title.len() == *width && !arrow.is_empty() => (arrow, title.to_owned()),
             title if is_number => (" ", right(&format!("{arrow}{title}"), *width)),
             title => (" ", left(&format!("{title}{arrow}"), *width)),
@@ -77,7 +77,7 @@ fn line(row: &Row<'_>, chosen: &[(Column, usize)], is_selected: bool, theme: The
         let text = column.text(row);
         let style = theme.style(tone(*column, &text, row));
         let text = if matches!(column, Column::Number(_)) { right(&text, *width) } else { left(&text, *width) };
-        // The colours of a selected row would be inverted, too.
+        // A selected row has no colours, because they would be inverted.
         spans.push(Span::styled(text, if is_selected { Style::new() } else { style }));
         spans.push(Span::raw(" "));
     }
@@ -85,7 +85,7 @@ fn line(row: &Row<'_>, chosen: &[(Column, usize)], is_selected: bool, theme: The
     if is_selected { line.style(Style::new().add_modifier(Modifier::REVERSED)) } else { line }
 }
 
-/// Of the state of an engine, and of what limits it.
+/// The tone for the state of an engine, and for what limits it.
 #[must_use]
 pub fn tone_of_state(row: &Row<'_>) -> Tone {
     match (row.severity(), row.engine.state.as_str()) {
