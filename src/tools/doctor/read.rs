@@ -17,7 +17,7 @@ use trtllm_recording::utc;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::{Finding, Kind};
 
-use super::source_rules::UNREADABLE;
+use super::source_rules::EXPORTER_UNREADABLE;
 
 /// What was read from one exporter.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +44,7 @@ pub struct Details {
 
 impl Exporter {
     pub(super) fn unread(url: String, error: String) -> Self {
-        let findings = vec![UNREADABLE.about(&*url).detail(&one_line(&error))];
+        let findings = vec![EXPORTER_UNREADABLE.about(&*url).detail(&one_line(&error))];
         Self { url, findings, ..Self::default() }
     }
 }

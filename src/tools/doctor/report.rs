@@ -10,8 +10,7 @@ use trtllm_verdict::verdict::{Confidence, Evidence, Severity, Unit, Verdict};
 
 use super::fleet;
 use super::read::Exporter;
-use super::source_rules;
-use super::source_rules::SourceAnswer;
+use super::source_rules::{self, SourceAnswer};
 
 /// All that was read.
 #[derive(Debug, Default)]
@@ -68,14 +67,8 @@ impl Report {
         let mut limited: Vec<_> = self.verdicts().filter(|(.., verdict)| verdict.severity > Severity::None).collect();
         limited.sort_by_key(|(.., verdict)| std::cmp::Reverse(verdict.severity));
         for (exporter, engine, verdict) in limited {
-            let severity = verdict.severity.name().to_uppercase();
-            let title = format!(
-                "{severity} {}: engine {}{}",
-                verdict.cause.name(),
-                name(engine),
-                at(&exporter.url, &name(engine))
-            );
-            let _ = writeln!(out, "\n{title}");
+            let (severity, name) = (verdict.severity.name().to_uppercase(), name(engine));
+            let _ = writeln!(out, "\n{severity} {}: engine {name}{}", verdict.cause.name(), at(&exporter.url, &name));
             verdict_text(&mut out, verdict);
         }
         let findings = self.findings();
@@ -107,13 +100,10 @@ impl Report {
             let _ = write!(out, "\n{}", fleet::text(&fleet));
         }
         if self.worst() == Severity::None {
-            let is_waiting = self.engines().any(|(_, engine)| engine.state == "starting");
-            let text = if is_waiting {
-                "No problem found so far. Ask again when all engines have answered."
-            } else {
-                "No problem found."
+            out += match self.engines().any(|(_, engine)| engine.state == "starting") {
+                true => "No problem found so far. Ask again when all engines have answered.\n",
+                false => "No problem found.\n",
             };
-            let _ = writeln!(out, "{text}");
         }
         out
     }
@@ -156,10 +146,7 @@ fn verdict_text(out: &mut String, verdict: &Verdict) {
     let _ = writeln!(out, "  {}", verdict.says);
     evidence_text(out, &verdict.evidence);
     if verdict.confidence == Confidence::Low {
-        let _ = writeln!(
-            out,
-            "  Not certain: another cause would look similar, or a number that would prove it is missing."
-        );
+        *out += "  Not certain: another cause would look similar, or a number that would prove it is missing.\n";
     }
     let follows: Vec<&str> = verdict.consequences.iter().map(|cause| cause.name()).collect();
     for (title, words) in [

@@ -56,8 +56,6 @@ finding_rules! {
         "Start the exporter with this --source, or correct the path. In a pod, mount the folder into both containers.";
 }
 
-pub(super) static UNREADABLE: &Rule = &EXPORTER_UNREADABLE;
-
 /// The answers of one source.
 #[derive(Debug, Clone, Default)]
 pub struct SourceAnswer {

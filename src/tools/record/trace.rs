@@ -29,7 +29,8 @@ pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(
         {
             let distance = line.at.us as f64 - end * 1e6;
             let least = clocks.entry(engine(text)).or_insert(distance);
-            // The engine's host may have been restarted. Then the last clock counts, and `Engine::request` notices requests of others.
+            // The engine's host may have been restarted, with another clock. The last clock counts. `Engine::request` recognises
+            // requests with an older clock, because their distance is too large.
             *least = if (distance - *least).abs() > LONGEST_WAY_US { distance } else { least.min(distance) };
         }
         Ok(())

@@ -168,7 +168,7 @@ pub struct App {
     pub quit: bool,
     /// Time of the last update.
     pub time: f64,
-    /// The selected engine. Until the first key that moves the selection, it is the engine of the first row.
+    /// The selected engine. `None` until a key moves the selection: the first row is selected, whichever engine it shows.
     selected: Option<EngineKey>,
     /// Index of the selected row; used when the selected engine has disappeared.
     cursor: usize,

@@ -118,7 +118,7 @@ impl Finding {
 #[macro_export]
 macro_rules! finding_rules {
     ($($id:ident = $name:literal, $kind:ident, $severity:ident: $says:literal, $when:literal, $remedy:literal;)*) => {
-        $(static $id: $crate::findings::Rule = $crate::findings::Rule {
+        $(pub(crate) static $id: $crate::findings::Rule = $crate::findings::Rule {
             name: $name,
             kind: $crate::findings::Kind::$kind,
             severity: $crate::verdict::Severity::$severity,
