@@ -28,7 +28,7 @@ use trtllm_recording::recorder::RecorderConfig;
 use trtllm_service::log::LogFormat;
 
 pub use clients::{ClientOptions, CompareArgs, DoctorArgs, PastOptions, ReportFormat, TopArgs, WhatIfArgs};
-pub use record::{ExportArgs, ExportFormat, RecordCommand, unix_us};
+pub use record::{ExportArgs, ExportFormat, RecordCommand};
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
@@ -249,10 +249,8 @@ pub enum Command {
     /// or 3 if the costs cannot be compared
     Compare(CompareArgs),
     /// Read a recording of the flight recorder (--record.dir)
-    Record {
-        #[command(subcommand)]
-        command: RecordCommand,
-    },
+    #[command(subcommand)]
+    Record(RecordCommand),
     /// Print the manual page in roff format
     Man,
     /// Print the completions of a shell

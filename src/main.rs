@@ -38,7 +38,7 @@ fn run(cli: &Cli) -> Result<u8, StartError> {
         Some(Command::Top(arguments)) => return Ok(tools::top::run(arguments)?),
         Some(Command::WhatIf(arguments)) => return Ok(tools::what_if::run(arguments)?),
         Some(Command::Compare(arguments)) => return Ok(tools::compare::run(arguments)?),
-        Some(Command::Record { command }) => tools::record::run(command)?,
+        Some(Command::Record(command)) => tools::record::run(command)?,
         Some(Command::Man) => tools::man::run(),
         Some(Command::Completions { shell }) => tools::man::completions(*shell),
         Some(Command::Init(arguments)) => tools::init::run(arguments)?,

@@ -1,7 +1,7 @@
 //! The command lines of the commands that read running exporters: `doctor`, `top`, `what-if` and `compare`.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -36,8 +36,8 @@ pub struct PastOptions {
     pub recording: Option<PathBuf>,
 
     /// The time in the recording: a time such as 2026-11-23T04:00:00Z, or a duration before now. Default: its end
-    #[arg(long, value_name = "TIME", value_parser = super::record::time, requires = "recording")]
-    pub at: Option<SystemTime>,
+    #[arg(long = "at", value_name = "TIME", value_parser = super::record::time_us, requires = "recording")]
+    pub at_us: Option<i64>,
 }
 
 /// Arguments of `doctor`.

@@ -1,7 +1,7 @@
 //! The command line of the flight recorder: its sizes, and the command that reads a recording.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -29,12 +29,12 @@ pub struct ExportArgs {
     pub engine: Option<String>,
 
     /// Begin at this time: a duration before now such as 10m, or a time such as 2026-11-23T04:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub from: Option<SystemTime>,
+    #[arg(long = "from", value_name = "TIME", value_parser = time_us)]
+    pub from_us: Option<i64>,
 
     /// End before this time
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub until: Option<SystemTime>,
+    #[arg(long = "until", value_name = "TIME", value_parser = time_us)]
+    pub until_us: Option<i64>,
 
     /// File to write. Default: stdout
     #[arg(long, value_name = "PATH")]
@@ -49,21 +49,15 @@ pub enum ExportFormat {
     Trace,
 }
 
-/// Microseconds since 1970 UTC.
-#[must_use]
-pub fn unix_us(time: SystemTime) -> i64 {
+/// A time, or a duration before now, in microseconds since 1970 UTC.
+pub(super) fn time_us(text: &str) -> Result<i64, String> {
+    let before_now = || SystemTime::now().checked_sub(humantime::parse_duration(text).ok()?);
+    let time = humantime::parse_rfc3339_weak(text)
+        .ok()
+        .or_else(before_now)
+        .ok_or("this is not a time; write a duration before now such as 10m, or a time such as 2026-11-23T04:00:00Z")?;
     let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX)
-}
-
-pub(super) fn time(text: &str) -> Result<SystemTime, String> {
-    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
-        return Ok(time);
-    }
-    let before: Option<Duration> = humantime::parse_duration(text).ok();
-    before.and_then(|before| SystemTime::now().checked_sub(before)).ok_or_else(|| {
-        "this is not a time; write a duration before now such as 10m, or a time such as 2026-11-23T04:00:00Z".to_owned()
-    })
+    Ok(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// Bytes: a whole number and a unit.

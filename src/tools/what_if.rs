@@ -8,7 +8,7 @@ use trtllm_what_if::{Answer, Change, Forecast, Range, ask};
 use super::exporters::api::{Model, model};
 use super::exporters::client::targets;
 use super::record;
-use crate::cli::{ReportFormat, WhatIfArgs, unix_us};
+use crate::cli::{ReportFormat, WhatIfArgs};
 use crate::config::ConfigError;
 
 /// The exit code if the question is refused.
@@ -18,7 +18,7 @@ const REFUSED: u8 = 3;
 pub fn run(arguments: &WhatIfArgs) -> Result<u8, ConfigError> {
     let change = change(arguments)?;
     let model = match &arguments.past.recording {
-        Some(directory) => record::model(directory, arguments.past.at.map(unix_us), arguments.engine.as_deref())?,
+        Some(directory) => record::model(directory, arguments.past.at_us, arguments.engine.as_deref())?,
         None => super::runtime("what-if")?.block_on(read(arguments))?,
     };
     let answer = ask(&model.present, &change);

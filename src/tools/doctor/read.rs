@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::cli::{DoctorArgs, ReportFormat, unix_us};
+use crate::cli::{DoctorArgs, ReportFormat};
 use crate::config::ConfigError;
 use crate::tools::exporters::api;
 use crate::tools::exporters::client::{Client, Failure, Target};
@@ -51,7 +51,7 @@ impl Exporter {
 
 /// The engines of a recording, each as an exporter that had only this engine would show it at the chosen time.
 pub(super) fn recording(directory: &Path, arguments: &DoctorArgs) -> Result<Vec<Exporter>, ConfigError> {
-    let engines = record::past(directory, arguments.past.at.map(unix_us), arguments.engine.as_deref())?;
+    let engines = record::past(directory, arguments.past.at_us, arguments.engine.as_deref())?;
     let exporter = |past: &PastEngine| {
         let (name, time) = (&past.slot().name, utc(past.at_us));
         Exporter {

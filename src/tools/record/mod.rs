@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use super::exporters::api::Model;
-use crate::cli::{ExportArgs, ExportFormat, RecordCommand, unix_us};
+use crate::cli::{ExportArgs, ExportFormat, RecordCommand};
 use crate::config::ConfigError;
 use trtllm_intake::past::{PastEngine, engines_at};
 use trtllm_model::EngineName;
@@ -90,7 +90,7 @@ impl Selection<'_> {
 }
 
 fn export(arguments: &ExportArgs) -> Result<(), String> {
-    let ExportArgs { directory, format, engine, from, until, output } = arguments;
+    let ExportArgs { directory, format, engine, from_us, until_us, output } = arguments;
     let mut chosen = engines(directory).map_err(unreadable)?;
     if let Some(name) = engine {
         let is_chosen =
@@ -101,7 +101,7 @@ fn export(arguments: &ExportArgs) -> Result<(), String> {
             return Err(OpenRecordingError::Unknown { name: name.clone(), engines: all }.to_string());
         }
     }
-    let (from_us, until_us) = (from.map_or(i64::MIN, unix_us), until.map_or(i64::MAX, unix_us));
+    let (from_us, until_us) = (from_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX));
     let mut lines = Selection { directory, engines: chosen, from_us, until_us, torn: 0 };
     let failed = |error| match output {
         Some(path) => format!("cannot write {}: {error}; choose another --output", path.display()),
