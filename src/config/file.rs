@@ -47,8 +47,8 @@ impl Reader<'_> {
         self.mistakes.add_at(line, ConfigError::Engine { at, why: why.into() });
     }
 
-    /// Reports why a value has another kind than it must have, or returns it.
-    fn expect<T>(&mut self, line: usize, key: &str, value: Result<T, String>) -> Option<T> {
+    /// Adds the error as a mistake, or returns the value.
+    fn keep<T>(&mut self, line: usize, key: &str, value: Result<T, String>) -> Option<T> {
         value.map_err(|why| self.wrong(line, key, why)).ok()
     }
 
@@ -107,7 +107,7 @@ impl Reader<'_> {
             Value::List(_) => Err(format!("the file is a list; {FORM}")),
             Value::Text(_) => Err(format!("the file is a text without keys; {FORM}")),
         };
-        let Some(map) = self.expect(first, "", map) else { return Vec::new() };
+        let Some(map) = self.keep(first, "", map) else { return Vec::new() };
         let engines = self.keys(map, "", &["engines"]).pop();
         let has_mistakes = self.mistakes.count() > before;
         let Some((key, line, node)) = engines else {
@@ -125,7 +125,7 @@ impl Reader<'_> {
             }
             Value::Nothing | Value::Text(_) => Err(format!("has no entries; {FORM}")),
         };
-        let list = self.expect(line, &key, list).unwrap_or_default();
+        let list = self.keep(line, &key, list).unwrap_or_default();
         list.into_iter().enumerate().filter_map(|(index, entry)| self.entry(index, entry)).collect()
     }
 
@@ -142,7 +142,7 @@ impl Reader<'_> {
                 Err(format!("is the text {text:?}; write source: {text}, with a space after the colon"))
             }
         };
-        let map = self.expect(line, &place, map)?;
+        let map = self.keep(line, &place, map)?;
         let before = self.mistakes.count();
         self.is_incomplete = false;
         let mut read = Entry { place: Place::File { path: self.path.clone(), index, line }, ..Entry::default() };
@@ -227,7 +227,7 @@ impl Reader<'_> {
             }
         };
         let mut found: Vec<(String, Given)> = Vec::new();
-        for (name, value) in self.expect(line, key, map).unwrap_or_default() {
+        for (name, value) in self.keep(line, key, map).unwrap_or_default() {
             let line = name.line;
             let Value::Text(name) = name.value else {
                 self.wrong(line, key, format!("a name is not a text; write a name, as in {example}"));
@@ -255,7 +255,7 @@ impl Reader<'_> {
                 Err("is a map where a list belongs; write one value per line, each after \"- \"".to_owned())
             }
         };
-        let texts = self.expect(line, key, list)?.into_iter().enumerate().map(|(index, node)| {
+        let texts = self.keep(line, key, list)?.into_iter().enumerate().map(|(index, node)| {
             let line = node.line;
             self.text(&format!("{key}[{index}]"), line, node, true)
         });

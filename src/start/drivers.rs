@@ -30,7 +30,7 @@ const FIRST_POLLS: Duration = Duration::from_millis(200);
 /// The poll drivers of all engines.
 pub(super) struct Drivers {
     tasks: JoinSet<()>,
-    /// In the order of the configuration.
+    /// One for each source of the configuration.
     sources: Vec<RunningSource>,
     schedule: Schedule,
     sockets: IngestSockets,
@@ -43,7 +43,7 @@ pub(super) struct Drivers {
     known: discovered::Known,
     /// From the sources of the start. A failure ends the daemon.
     events: mpsc::UnboundedReceiver<DriverEvent>,
-    /// Keeps `events` open while no driver has it.
+    /// Keeps `events` open after all drivers of the start have ended.
     _events: DriverEvents,
     /// From sources that were added later. A failure does not end the daemon.
     later_events: mpsc::UnboundedReceiver<DriverEvent>,

@@ -6,14 +6,15 @@ use trtllm_engine::window::Span;
 use crate::reading::{Reading, Silence};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
-/// Seconds without an answer from which the severity is a warning. While a model loads whose usual time is not known, LONG_LOAD.
+/// Seconds without an answer from which the severity is a warning: LONG_LOAD while a model loads whose usual time is not known, else
+/// SILENT.
 const SILENT: f64 = 120.0;
 const LONG_LOAD: f64 = 3600.0;
 /// Share of failed requests that is a cause, and the one that is critical. Fewer failed requests than ENOUGH_FAILED may be chance.
 const FAILED: f64 = 0.02;
 const FAILED_CRITICAL: f64 = 0.5;
 const ENOUGH_FAILED: f64 = 5.0;
-/// Host memory leaks, and is not only a cache that fills, if it grew by so many bytes, and in at least this share of the slots.
+/// Host memory leaks, and is not only a cache that fills, if it grew by at least GROWTH bytes, and in at least GROWS of the slots.
 const GROWTH: f64 = 1_073_741_824.0;
 const GROWS: f64 = 0.8;
 /// Seconds for which it must grow.

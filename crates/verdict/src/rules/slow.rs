@@ -5,14 +5,14 @@ use crate::gpu_window::GpuSpan;
 use crate::reading::Reading;
 use crate::verdict::{Found, Severity, Unit, percent};
 
-/// Clocks are the cause if they are limited for at least this share of the time, and are at most the second share of the full clock.
+/// Clocks are the cause if they are limited for at least THROTTLED of the time, and are at most CLOCK of the full clock.
 const THROTTLED: f64 = 0.5;
 const CLOCK: f64 = 0.85;
 /// An engine is slower if equal work takes this many times as long as before.
 const SLOWER: f64 = 1.2;
 /// A GPU is slow if it takes at most this share of the power that it took before at the same utilization.
 const LESS_POWER: f64 = 0.75;
-/// Spikes are the cause if they add at least this share of the time, and there are so many in a minute.
+/// Spikes are the cause if they add at least SPIKES of the time, and there are at least ENOUGH_SPIKES in a minute.
 const SPIKES: f64 = 0.08;
 const ENOUGH_SPIKES: f64 = 3.0;
 /// The host is the cause if no kernel runs for at least this share of the iterations' time.
