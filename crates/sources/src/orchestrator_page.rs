@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
 
 use super::prometheus_text::{NotAPage, ParsedSample, family_names, for_each_sample, short};
 use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
@@ -106,57 +106,31 @@ pub struct ClusterInfo {
 pub fn parse_cluster_info(body: &[u8]) -> Option<ClusterInfo> {
     #[derive(Deserialize)]
     struct Answer {
-        current_workers: Option<Workers>,
-        minimal_instances: Option<Minimal>,
+        current_workers: Option<Sides<Workers>>,
+        minimal_instances: Option<Sides<u64>>,
     }
     #[derive(Deserialize)]
-    struct Workers {
-        context_servers: Option<Elements>,
-        generation_servers: Option<Elements>,
+    struct Sides<T> {
+        context_servers: Option<T>,
+        generation_servers: Option<T>,
     }
-    #[derive(Deserialize)]
-    struct Minimal {
-        context_servers: Option<u64>,
-        generation_servers: Option<u64>,
+    /// Only their number is kept. A vector of a type without content needs no memory.
+    type Workers = Vec<IgnoredAny>;
+
+    fn counts<T>(sides: Option<Sides<T>>, count: fn(T) -> u64) -> WorkerCounts {
+        sides.map_or_else(WorkerCounts::default, |of| WorkerCounts {
+            context: of.context_servers.map(count),
+            generation: of.generation_servers.map(count),
+        })
     }
     let Answer { current_workers, minimal_instances } = serde_json::from_slice(body).ok()?;
     if current_workers.is_none() && minimal_instances.is_none() {
         return None;
     }
-    let workers = current_workers.map_or_else(WorkerCounts::default, |of| WorkerCounts {
-        context: of.context_servers.map(|Elements(number)| number),
-        generation: of.generation_servers.map(|Elements(number)| number),
-    });
-    let minimal = minimal_instances.map_or_else(WorkerCounts::default, |of| WorkerCounts {
-        context: of.context_servers,
-        generation: of.generation_servers,
-    });
-    Some(ClusterInfo { workers, minimal })
-}
-
-/// The number of elements of an array. They are not kept: they name addresses.
-struct Elements(u64);
-
-impl<'de> Deserialize<'de> for Elements {
-    fn deserialize<D: Deserializer<'de>>(array: D) -> Result<Self, D::Error> {
-        struct Counter;
-        impl<'de> Visitor<'de> for Counter {
-            type Value = Elements;
-
-            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                formatter.write_str("an array of workers")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Elements, A::Error> {
-                let mut number = 0;
-                while elements.next_element::<IgnoredAny>()?.is_some() {
-                    number += 1;
-                }
-                Ok(Elements(number))
-            }
-        }
-        array.deserialize_seq(Counter)
-    }
+    Some(ClusterInfo {
+        workers: counts(current_workers, |workers| workers.len() as u64),
+        minimal: counts(minimal_instances, |number| number),
+    })
 }
 
 #[cfg(test)]
