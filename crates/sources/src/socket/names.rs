@@ -2,7 +2,6 @@
 //! belongs to the open connection that said it, not to a process id: in containers, every engine is process 1.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,19 +88,13 @@ pub struct Joined {
     pub(super) queue: mpsc::UnboundedReceiver<Queued>,
 }
 
-/// An engine of the configuration has the name of an engine that was named while the daemon runs.
-#[derive(Debug, PartialEq, Eq)]
+/// The configuration gives an engine the name of another engine, which was named while the daemon runs.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("model {model:?} version {version:?} is the name of an engine that {by}; choose another name")]
 pub struct NameTaken {
     pub model: String,
     pub version: String,
     pub by: &'static str,
-}
-
-impl fmt::Display for NameTaken {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { model, version, by } = self;
-        write!(out, "model {model:?} version {version:?} is the name of an engine that {by}; choose another name")
-    }
 }
 
 /// Engines that a reload ends. Their names become free.
@@ -114,9 +107,11 @@ pub struct Ending {
 }
 
 /// Why a publisher cannot have its name.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
+    #[error("model {model:?} version {version:?} belongs to {by}; give each engine its own name")]
     Taken { model: String, version: String, by: &'static str },
+    #[error("there are {MAX_ENGINES} engines already; lower --engine.forget-after if old names are not needed")]
     TooMany,
 }
 
@@ -125,20 +120,6 @@ impl Refused {
         match self {
             Self::Taken { .. } => PublisherRefusal::Name,
             Self::TooMany => PublisherRefusal::Engines,
-        }
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Taken { model, version, by } => {
-                write!(out, "model {model:?} version {version:?} belongs to {by}; give each engine its own name")
-            }
-            Self::TooMany => write!(
-                out,
-                "there are {MAX_ENGINES} engines already; lower --engine.forget-after if old names are not needed"
-            ),
         }
     }
 }
