@@ -30,6 +30,8 @@ def routes():
     for text in sources("crates/sources/src/**/*.rs"):
         for method, path in re.findall(r'Method::(\w+),\s*(?:path:\s*)?"(/[\w/]+)"', text):
             yield f"{method} {path}"
+        for path in re.findall(r'(?:FactReader::new|read_fact)\((?:[&\w. ]+, )?"(/[\w/]+)"', text):
+            yield f"GET {path}"
 
 
 def families():

@@ -16,7 +16,7 @@ use super::SourceError;
 use super::http_client::HttpClient;
 use super::orchestrator_page::parse_cluster_info;
 use super::server::TargetServer;
-use super::trtllm_serve::MAX_FACTS;
+use super::server_facts::MAX_FACTS;
 use processes::{NamedServer, processes};
 
 /// trtllm-serve's default.

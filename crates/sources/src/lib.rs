@@ -18,13 +18,13 @@ pub mod prometheus_text;
 pub mod python_text;
 pub mod replay;
 pub mod server;
+mod server_facts;
 mod server_page;
 pub mod simulated;
 pub mod socket;
 pub mod startup_times;
 pub mod trtllm_json;
 pub mod trtllm_serve;
-mod version;
 
 #[cfg(feature = "executor")]
 pub mod executor;

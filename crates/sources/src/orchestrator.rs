@@ -12,8 +12,7 @@ use super::one_process::{Counts, LastCounts, ReadPage, read_until_certain};
 use super::orchestrator_page::{ClusterInfo, parse_cluster_info, parse_orchestrator_page, unread_families};
 use super::prometheus_text::MAX_PAGE;
 use super::server::{Access, TargetServer};
-use super::trtllm_serve::MAX_FACTS;
-use super::version::VersionReader;
+use super::server_facts::{FactReader, MAX_FACTS};
 use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::{EngineAbout, OrchestratorReading};
@@ -35,7 +34,7 @@ pub struct Orchestrator {
     last: Option<LastCounts>,
     several_processes: bool,
     about: EngineAbout,
-    version: VersionReader,
+    version: FactReader,
     unread_families: BTreeSet<String>,
 }
 
@@ -44,9 +43,14 @@ impl Orchestrator {
     /// If the certificates for https cannot be read.
     pub async fn open(access: Access) -> Result<Self, OpenError> {
         let client = HttpClient::new(TargetServer::new(access).await?).with_max_body(MAX_PAGE);
-        let (last, several_processes, about) = (None, false, EngineAbout::default());
-        let (version, unread_families) = (VersionReader::new(FACTS_TIMEOUT), BTreeSet::new());
-        Ok(Self { client, last, several_processes, about, version, unread_families })
+        Ok(Self {
+            client,
+            last: None,
+            several_processes: false,
+            about: EngineAbout::default(),
+            version: FactReader::new("/version"),
+            unread_families: BTreeSet::new(),
+        })
     }
 
     /// Only a page that cannot be read is an error: what the other paths tell is absent then.
@@ -63,7 +67,7 @@ impl Orchestrator {
         let info = tokio::time::timeout(FACTS_TIMEOUT, self.read_cluster_info()).await.ok().flatten();
         let ClusterInfo { workers, minimal: minimal_workers } = info.unwrap_or_default();
         let ready = tokio::time::timeout(FACTS_TIMEOUT, self.read_health()).await.ok().flatten();
-        self.version.read(&mut self.client, &mut self.about, batch).await;
+        self.version.read_version(&mut self.client, &mut self.about, batch).await;
         batch.missing_endpoints = Some(if info.is_none() { vec!["/cluster_info"] } else { Vec::new() });
         batch.keys.append(&mut self.unread_families);
         let several_processes = self.several_processes;

@@ -10,10 +10,10 @@ use super::http_client::HttpClient;
 use super::keys::KeyWatch;
 use super::perf_metrics_dir::{LineOwner, LinesDir, NO_LINES, PerfMetricsDir};
 use super::server::{Access, TargetServer};
+use super::server_facts::{FactReader, RETRY};
 use super::server_page::{self, ServerPageReader};
 use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ArrayPosition, ParseError, StatisticsArray};
-use super::version::VersionReader;
 use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_model::iteration::Backend;
 use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
@@ -23,13 +23,8 @@ use trtllm_recording::Item;
 /// The server keeps finished requests and events until they are read. Reading once a second instead of ten times saves the
 /// server work.
 const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
-/// Until the next attempt if the server lacks the endpoint or fails on it (upstream issue 9678). The next attempt is earlier if
-/// `/metrics` fails, because the server may be another one then.
-pub(super) const RETRY: Duration = Duration::from_secs(15);
-/// Longest answer of `/version` and `/server_info`, in bytes. They have a few KB.
-pub(super) const MAX_FACTS: usize = 1 << 20;
-/// Timeout of `/perf_metrics`, `/version` and `/server_info`.
-const EXTRAS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Timeout of `/perf_metrics`.
+const PERF_METRICS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Releases up to 1.2 answer two seconds after the last event. A shorter timeout would drain events and lose them.
 const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
 
@@ -63,9 +58,8 @@ pub struct TrtllmServe {
     lines: Option<PerfMetricsDir>,
     entries: Entries,
     about: EngineAbout,
-    version: VersionReader,
-    /// None once the server has answered: its start is over.
-    startup_due: Option<Instant>,
+    version: FactReader,
+    startup: FactReader,
     keys: KeyWatch,
     /// The response of this step; None before its request and after its last part.
     unparsed: Option<Unparsed>,
@@ -148,7 +142,12 @@ impl TrtllmServe {
         let server = TargetServer::new(access).await?;
         let mut extras = Vec::new();
         if enabled.perf_metrics && enabled.lines.is_none() {
-            extras.push(Endpoint::new(Method::GET, "/perf_metrics", EXTRAS_TIMEOUT, StatisticsArray::PerfMetrics));
+            extras.push(Endpoint::new(
+                Method::GET,
+                "/perf_metrics",
+                PERF_METRICS_TIMEOUT,
+                StatisticsArray::PerfMetrics,
+            ));
         }
         if enabled.kv_cache_events {
             let events = StatisticsArray::KvCacheEvents;
@@ -167,8 +166,8 @@ impl TrtllmServe {
             lines,
             entries,
             about,
-            version: VersionReader::new(EXTRAS_TIMEOUT),
-            startup_due: Some(Instant::now()),
+            version: FactReader::new("/version"),
+            startup: FactReader::new("/server_info"),
             keys: KeyWatch::new(),
             unparsed: None,
         })
@@ -185,8 +184,8 @@ impl TrtllmServe {
         batch.more = self.step <= self.extras.len();
         if !batch.more {
             self.step = 0;
-            self.version.read(&mut self.client, &mut self.about, batch).await;
-            let _ = tokio::time::timeout(EXTRAS_TIMEOUT, self.read_startup_times(batch)).await;
+            self.version.read_version(&mut self.client, &mut self.about, batch).await;
+            self.read_startup_times(batch).await;
             self.take_lines(batch);
             self.take_page(batch);
             if self.page.as_ref().is_some_and(|page| page.several_frontends) {
@@ -302,7 +301,7 @@ impl TrtllmServe {
         let now = Instant::now();
         self.version.may_be_replaced();
         self.keys.may_be_replaced();
-        self.startup_due = Some(now);
+        self.startup.may_be_replaced();
         for endpoint in &mut self.extras {
             endpoint.due = now;
             endpoint.keys.may_be_replaced();
@@ -336,18 +335,17 @@ impl TrtllmServe {
 
     /// Older servers have no such endpoint.
     async fn read_startup_times(&mut self, batch: &mut Batch) {
-        if self.startup_due.is_none_or(|due| Instant::now() < due) {
-            return;
-        }
-        self.startup_due = Some(Instant::now() + RETRY);
-        let startup = match self.client.read_at_most(MAX_FACTS, Method::GET, "/server_info").await {
-            Ok(body) => parse_startup_times(body),
-            Err(SourceError::HttpStatus { status: ..500, .. } | SourceError::TooLarge { .. }) => StartupTimes::new(),
-            Err(_) => return,
+        let parse = |answer: Result<&[u8], SourceError>| match answer {
+            Ok(body) => Some(parse_startup_times(body)),
+            // Older servers have no such endpoint.
+            Err(SourceError::HttpStatus { status: ..500, .. } | SourceError::TooLarge { .. }) => {
+                Some(StartupTimes::new())
+            }
+            Err(_) => None,
         };
-        self.startup_due = None;
-        self.client.release();
-        if self.about.startup != startup {
+        if let Some(startup) = self.startup.read(&mut self.client, parse).await
+            && self.about.startup != startup
+        {
             self.about.startup = startup;
             batch.about = Some(self.about.clone());
         }

@@ -1,0 +1,88 @@
+//! Facts that do not change while a server runs, such as its version. Each is read once for each start of the server.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+
+use super::http_client::HttpClient;
+use super::{Batch, SourceError};
+use trtllm_model::EngineAbout;
+
+/// Until the next attempt if the server does not answer, lacks the endpoint or fails on it (upstream issue 9678).
+pub(super) const RETRY: Duration = Duration::from_secs(15);
+/// Timeout of one attempt.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest answer, in bytes. Facts have a few KB.
+pub(super) const MAX_FACTS: usize = 1 << 20;
+/// Characters kept of a version.
+const MAX_VERSION: usize = 64;
+
+/// Reads one fact.
+#[derive(Debug)]
+pub(super) struct FactReader {
+    path: &'static str,
+    /// `None` once the fact is known.
+    due: Option<Instant>,
+}
+
+impl FactReader {
+    pub(super) fn new(path: &'static str) -> Self {
+        Self { path, due: Some(Instant::now()) }
+    }
+
+    /// The server does not answer: the next one at its address may be another one.
+    pub(super) fn may_be_replaced(&mut self) {
+        self.due = Some(Instant::now());
+    }
+
+    /// Reads the fact if it is due. `parse` returns `None` for an answer without it: then the server is asked again later.
+    pub(super) async fn read<T>(
+        &mut self,
+        client: &mut HttpClient,
+        parse: impl FnOnce(Result<&[u8], SourceError>) -> Option<T>,
+    ) -> Option<T> {
+        if self.due.is_none_or(|due| Instant::now() < due) {
+            return None;
+        }
+        self.due = Some(Instant::now() + RETRY);
+        let answer =
+            tokio::time::timeout(TIMEOUT, client.read_at_most(MAX_FACTS, Method::GET, self.path)).await.ok()?;
+        let fact = parse(answer)?;
+        self.due = None;
+        client.release();
+        Some(fact)
+    }
+
+    /// As [`Self::read`], of `/version`. A new version goes to `about` and `batch`.
+    pub(super) async fn read_version(&mut self, client: &mut HttpClient, about: &mut EngineAbout, batch: &mut Batch) {
+        let version = self.read(client, |answer| parse_version(answer.ok()?)).await;
+        if version.is_some() && about.version != version {
+            about.version = version;
+            batch.about = Some(about.clone());
+        }
+    }
+}
+
+/// The version becomes the value of a label, so it is cut.
+fn parse_version(body: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        version: String,
+    }
+    let Version { version } = serde_json::from_slice(body).ok()?;
+    // A copy: a string that is truncated keeps its memory.
+    Some(version.chars().take(MAX_VERSION).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_version_is_cut_and_the_memory_of_its_rest_is_not_kept() {
+        let version = parse_version(format!("{{\"version\":\"{}\"}}", "é".repeat(500_000)).as_bytes()).unwrap();
+        assert_eq!(version, "é".repeat(MAX_VERSION));
+        assert!(version.capacity() < 1024, "{}", version.capacity());
+        assert_eq!((parse_version(b"{}"), parse_version(b"[")), (None, None));
+    }
+}
