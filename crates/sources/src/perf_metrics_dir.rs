@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::{Batch, OpenError, Presence, SourceError};
-use files::{LineFiles, LinesRead};
+use files::LineFiles;
 
 /// From the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ pub struct PerfMetricsDir {
     /// `None` while they are read.
     files: Option<LineFiles>,
     /// At most one.
-    reading: JoinSet<(LineFiles, std::io::Result<LinesRead>)>,
+    reading: JoinSet<(LineFiles, std::io::Result<Batch>)>,
     begun: Instant,
     due: Instant,
     /// The last reading that left nothing unread began then.
@@ -129,16 +129,16 @@ impl PerfMetricsDir {
         let mut more = false;
         match self.reading.try_join_next() {
             Some(Ok((files, result))) => {
+                self.left_out |= files.has_left_out;
                 self.files = Some(files);
                 self.failure = None;
                 match result {
-                    Ok(mut reading) => {
-                        batch.keys.append(&mut reading.keys);
-                        (any, more) = (!reading.items.is_empty(), reading.more);
+                    Ok(mut read) => {
+                        batch.keys.append(&mut read.keys);
+                        (any, more) = (!read.items.is_empty(), read.more);
                         self.has_lines |= any;
-                        self.left_out |= reading.left_out;
-                        reading.items.into_iter().for_each(|item| batch.push(item));
-                        for (total, rejected) in batch.rejected.iter_mut().zip(reading.rejected) {
+                        read.items.into_iter().for_each(|item| batch.push(item));
+                        for (total, rejected) in batch.rejected.iter_mut().zip(read.rejected) {
                             *total += rejected;
                         }
                         if !more {

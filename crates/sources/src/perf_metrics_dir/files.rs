@@ -29,19 +29,8 @@ pub(super) struct LineFiles {
     /// By inode. `None` before the directory was listed for the first time.
     files: Option<HashMap<u64, LineFile>>,
     keys: KeyWatch,
-}
-
-/// What one reading has found.
-#[derive(Debug, Default)]
-pub(super) struct LinesRead {
-    pub(super) items: Vec<Item>,
-    pub(super) rejected: RejectCounts,
-    /// See [`Batch::keys`].
-    pub(super) keys: BTreeSet<String>,
-    /// There is more to read.
-    pub(super) more: bool,
     /// Some lines were left out, because another program writes lines of the same requests.
-    pub(super) left_out: bool,
+    pub(super) has_left_out: bool,
 }
 
 #[derive(Debug)]
@@ -60,25 +49,23 @@ struct LineFile {
 
 impl LineFiles {
     pub(super) fn new(dir: LinesDir, owner: LineOwner) -> Self {
-        Self { dir, owner, files: None, keys: KeyWatch::new() }
+        Self { dir, owner, files: None, keys: KeyWatch::new(), has_left_out: false }
     }
 
     /// Reads the lines that were added to all files.
-    pub(super) fn read(&mut self) -> io::Result<LinesRead> {
+    pub(super) fn read(&mut self) -> io::Result<Batch> {
         self.list()?;
-        let Self { owner, keys, .. } = self;
-        let mut lines = Lines { owner: *owner, keys, left: MAX_READ, batch: Batch::default(), left_out: false };
-        let mut more = false;
-        for file in self.files.get_or_insert_default().values_mut() {
+        let Self { owner, files, keys, has_left_out, .. } = self;
+        let mut lines = Lines { owner: *owner, keys, left: MAX_READ, batch: Batch::default(), has_left_out };
+        for file in files.get_or_insert_default().values_mut() {
             if !lines.has_room() {
-                more = true;
+                lines.batch.more = true;
                 break;
             }
             // One file that cannot be read is like one that has not grown: others may be readable.
-            more |= file.read(&mut lines).unwrap_or(false);
+            lines.batch.more |= file.read(&mut lines).unwrap_or(false);
         }
-        let Lines { batch: Batch { items, rejected, keys, .. }, left_out, .. } = lines;
-        Ok(LinesRead { items, rejected, keys, more, left_out })
+        Ok(lines.batch)
     }
 
     fn list(&mut self) -> io::Result<()> {
@@ -201,7 +188,7 @@ struct Lines<'k> {
     /// Bytes that may be read.
     left: u64,
     batch: Batch,
-    left_out: bool,
+    has_left_out: &'k mut bool,
 }
 
 impl Lines<'_> {
@@ -234,8 +221,8 @@ impl Lines<'_> {
         };
         match self.owner {
             _ if !is_whole && entry.perf_metrics.is_none() => self.batch.reject(RejectReason::NotARecord),
-            LineOwner::Server if is_whole => self.left_out = true,
-            LineOwner::Deployment if !is_whole && is_part() => self.left_out = true,
+            LineOwner::Server if is_whole => *self.has_left_out = true,
+            LineOwner::Deployment if !is_whole && is_part() => *self.has_left_out = true,
             LineOwner::Server | LineOwner::Deployment => self.batch.push(Item::FinishedRequest(Box::new(entry))),
         }
     }
@@ -245,6 +232,7 @@ impl Lines<'_> {
 mod tests {
     use std::fs::{self, OpenOptions};
     use std::io::Write as _;
+    use trtllm_model::RejectCounts;
     use std::os::unix::fs::symlink;
 
     use tempfile::TempDir;
@@ -270,7 +258,7 @@ mod tests {
         LineFiles::new(LinesDir { path: directory.path().to_owned(), from_start }, owner)
     }
 
-    fn ids(reading: &LinesRead) -> Vec<u64> {
+    fn ids(reading: &Batch) -> Vec<u64> {
         let id = |item: &Item| match item {
             Item::FinishedRequest(entry) => entry.request_id.unwrap(),
             item => panic!("{item:?}"),
@@ -284,7 +272,7 @@ mod tests {
         ids(&files.read().unwrap())
     }
 
-    fn rejected(reading: &LinesRead, reason: RejectReason) -> u64 {
+    fn rejected(reading: &Batch, reason: RejectReason) -> u64 {
         reading.rejected[reason as usize]
     }
 
@@ -493,7 +481,7 @@ mod tests {
         add(&directory, OTHER, whole);
         let mut server = files(&directory, true, LineOwner::Server);
         let reading = server.read().unwrap();
-        assert_eq!((ids(&reading), reading.left_out), (vec![1, 2], true));
+        assert_eq!((ids(&reading), server.has_left_out), (vec![1, 2], true));
         let mut deployment = files(&directory, true, LineOwner::Deployment);
         let reading = deployment.read().unwrap();
         let mut wholes = 0;
@@ -504,6 +492,6 @@ mod tests {
                 None => assert_eq!(entry.request_id, Some(2)),
             }
         }
-        assert_eq!((reading.items.len(), wholes, reading.left_out), (2, 1, true));
+        assert_eq!((reading.items.len(), wholes, deployment.has_left_out), (2, 1, true));
     }
 }
