@@ -6,6 +6,8 @@ use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 /// More than any configuration or bundle of certificates has.
+use rustix::fs::OFlags;
+
 const MAX: u64 = 4 << 20;
 
 /// The content of the file at `path`.
@@ -21,8 +23,21 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Writes a file so that a reader never sees a partial one. The directory may be writable by others, so nothing that already exists
-/// is opened.
+/// Opens a regular file for reading. Does not wait for the writer of a pipe that may be there instead.
+///
+/// # Errors
+/// If it cannot be opened, or is not a regular file.
+pub fn open_regular(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = (flags | OFlags::NONBLOCK).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+/// Writes a file so that a reader never sees a partial one. The directory may be writable by others, so nothing that
+/// already exists is opened.
 ///
 /// # Errors
 /// If it cannot be written. Then the old file, if there is one, stays.

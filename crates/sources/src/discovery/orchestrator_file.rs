@@ -1,12 +1,11 @@
 //! The configuration file of `trtllm-serve disaggregated`. It has the address of the orchestrator, which its command line lacks.
 
-use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::fs::OFlags;
 use serde::Deserialize;
+use trtllm_service::small_file;
 
 /// Bytes of a file. It has a few KB.
 const MAX_FILE: u64 = 256 << 10;
@@ -33,16 +32,11 @@ pub(super) fn read_address(process: &Path, file: &str) -> Option<OrchestratorAdd
 /// Anybody may start a process that names any file. A pipe must not block the search, and a device must not be opened. The file may
 /// be replaced between the two checks.
 fn read(path: &Path) -> io::Result<String> {
-    let is_file = |found: Metadata| match found.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
-    };
-    is_file(path.metadata()?)?;
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file: File = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    is_file(file.metadata()?)?;
+    if !path.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let mut text = String::new();
-    file.take(MAX_FILE).read_to_string(&mut text)?;
+    small_file::open_regular(path, OFlags::NOCTTY)?.take(MAX_FILE).read_to_string(&mut text)?;
     Ok(text)
 }
 

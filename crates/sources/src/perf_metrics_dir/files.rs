@@ -1,15 +1,17 @@
 //! The files of a directory: finds new ones, and reads what is added to each. They may be renamed, deleted or cut meanwhile.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fs::{DirEntry, File, OpenOptions};
+use std::collections::HashMap;
+use std::fs::{DirEntry, File};
 use std::io::{self, BufReader, Seek as _, SeekFrom};
-use std::os::unix::fs::{DirEntryExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirEntryExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use trtllm_model::{PerfMetricsEntry, RejectCounts, RejectReason};
+use rustix::fs::OFlags;
+use trtllm_model::{PerfMetricsEntry, RejectReason};
 use trtllm_recording::Item;
 use trtllm_service::file_text::{self, FileText, LineRead};
+use trtllm_service::small_file;
 
 use super::super::Batch;
 use super::super::keys::KeyWatch;
@@ -106,13 +108,7 @@ fn is_of_requests(entry: &DirEntry) -> bool {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // The file may have been replaced by a pipe since it was listed.
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::ErrorKind::InvalidInput.into()),
-    }
+    small_file::open_regular(path, OFlags::NOFOLLOW)
 }
 
 impl LineFile {
@@ -232,11 +228,11 @@ impl Lines<'_> {
 mod tests {
     use std::fs::{self, OpenOptions};
     use std::io::Write as _;
-    use trtllm_model::RejectCounts;
     use std::os::unix::fs::symlink;
 
     use tempfile::TempDir;
 
+    use trtllm_model::RejectCounts;
     use super::*;
 
     const NAME: &str = "perf_metrics-server-gpu7-41-20261101T000000Z.jsonl";
