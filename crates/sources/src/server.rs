@@ -53,12 +53,16 @@ pub fn port_of(authority: &Authority) -> Result<Option<u16>, String> {
     let Some((_, port)) = authority.as_str().split_at(authority.host().len()).1.split_once(':') else {
         return Ok(None);
     };
-    let number = port.parse().ok().filter(|number| *number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()));
-    number.map(Some).ok_or_else(|| format!("port {port:?} is not a number from 1 to 65535; correct it"))
+    parse_port(port).map(Some).ok_or_else(|| format!("port {port:?} is not a number from 1 to 65535; correct it"))
 }
 
-/// Checks the host of a URL or a listen address: an address that is not complete would be looked up as a name, or would mean
-/// another one.
+/// A number from 1 to 65535. Unlike Rust's own parser, allows no sign.
+pub(super) fn parse_port(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|port| *port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Checks the host of a URL or a listen address. An incomplete IPv4 address would be looked up as a name, or would mean
+/// another address.
 ///
 /// # Errors
 /// If it looks like an IPv4 address and is none.

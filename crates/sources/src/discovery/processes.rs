@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::USUAL_PORT;
 use super::orchestrator_file::{OrchestratorAddress, read_address};
+use crate::server::parse_port;
 
 /// Bytes read of a command line.
 const MAX_COMMAND: u64 = 16 << 10;
@@ -78,14 +79,9 @@ fn server_of(command: &[u8], read: impl Fn(&str) -> Option<OrchestratorAddress>)
         Some(&"disaggregated_mpi_worker") => return None,
         _ => {}
     }
-    let port = value("--port").map_or(Some(USUAL_PORT), port)?;
+    let port = value("--port").map_or(Some(USUAL_PORT), parse_port)?;
     let host = value("--host").map_or(Some("127.0.0.1".to_owned()), host)?;
     Some(NamedServer { target: format!("http://{host}:{port}"), orchestrator: false })
-}
-
-/// Anybody may start a process with these arguments, so they become part of a URL only as a number.
-fn port(text: &str) -> Option<u16> {
-    text.parse().ok().filter(|port| *port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// An IP address or a DNS name, as in a URL; `None` for anything else, which could be a path or another port.
