@@ -2,9 +2,7 @@
 //! prints. Says what another file of trtllm-bench is, because its options are easily confused.
 
 mod console;
-mod document;
-mod sections;
-mod upstream;
+mod json;
 
 use std::path::Path;
 
@@ -81,10 +79,10 @@ const PER_REQUEST: [&str; 2] = ["num_input_tokens", "time_to_first_token"];
 
 fn from_object(report: &Map<String, Value>) -> Result<BenchReport, BenchReportError> {
     if report.contains_key("performance") && report.contains_key("latency_stats") {
-        return document::parse(report);
+        return json::parse_first_format(report);
     }
     if report.contains_key("performance") && KEYS.iter().any(|key| report.contains_key(*key)) {
-        return upstream::parse(report);
+        return json::parse(report);
     }
     let is_text = |(id, text): (&String, &Value)| id.bytes().all(|byte| byte.is_ascii_digit()) && text.is_string();
     Err(match report.contains_key("iter") {
