@@ -1,7 +1,7 @@
 //! The ingest socket: any process connects and publishes NDJSON, one record per line. The number of publishers, the
 //! length of a line and the bytes of unread lines are limited. Data above these limits waits in the socket buffers.
 
-mod desk;
+mod inbox;
 mod listener;
 mod names;
 mod publishers;
@@ -22,7 +22,7 @@ pub use listener::{IngestListener, Naming};
 pub use names::{Ending, Joined, NameTaken, Names, Socket};
 pub use publishers::Admission;
 
-use desk::{Desk, Queued};
+use inbox::{Inbox, Queued};
 use listener::OneEngine;
 
 /// The lines of one engine, until its next poll.
@@ -32,16 +32,16 @@ pub struct Ingest {
     pub(super) target: String,
     queue: mpsc::UnboundedReceiver<Queued>,
     lines: LineParser,
-    desk: Arc<Desk>,
-    /// The poll that continues has received lines.
+    inbox: Arc<Inbox>,
+    /// An earlier part of this poll has received lines.
     received: bool,
-    home: Home,
+    origin: Origin,
 }
 
 /// Where the lines come from.
 #[derive(Debug)]
-enum Home {
-    /// A socket with one engine, which lives as long as the engine.
+enum Origin {
+    /// A socket of this engine alone. It is closed with the engine.
     OwnSocket { _listener: IngestListener },
     /// A socket whose publishers name their engines.
     Shared { names: Arc<Names>, id: u64 },
@@ -53,22 +53,22 @@ impl Ingest {
     /// # Errors
     /// If the path cannot be bound, another process listens on it, or it exists and is not a socket.
     pub async fn bind(path: &Path, activated: &Activated, admission: Admission) -> Result<Self, OpenError> {
-        let (desk, queue) = Desk::new();
-        let naming = Naming::OneEngine(OneEngine(Arc::clone(&desk)));
+        let (inbox, queue) = Inbox::new();
+        let naming = Naming::OneEngine(OneEngine(Arc::clone(&inbox)));
         let listener = IngestListener::bind(path, activated, admission, naming).await?;
         let target = format!("socket:{}", path.display());
-        Ok(Self::new(target, queue, desk, Home::OwnSocket { _listener: listener }))
+        Ok(Self::new(target, queue, inbox, Origin::OwnSocket { _listener: listener }))
     }
 
     /// The lines of an engine whose publisher has named it.
     #[must_use]
-    pub fn joined(socket: &Path, Joined { id, names, desk, queue, .. }: Joined) -> Self {
+    pub fn joined(socket: &Path, Joined { id, names, inbox, queue, .. }: Joined) -> Self {
         let target = format!("socket:{}", socket.display());
-        Self::new(target, queue, desk, Home::Shared { names, id })
+        Self::new(target, queue, inbox, Origin::Shared { names, id })
     }
 
-    fn new(target: String, queue: mpsc::UnboundedReceiver<Queued>, desk: Arc<Desk>, home: Home) -> Self {
-        Self { target, queue, lines: LineParser::default(), desk, received: false, home }
+    fn new(target: String, queue: mpsc::UnboundedReceiver<Queued>, inbox: Arc<Inbox>, origin: Origin) -> Self {
+        Self { target, queue, lines: LineParser::default(), inbox, received: false, origin }
     }
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Presence {
@@ -95,13 +95,13 @@ impl Ingest {
             batch.more = true;
             return Presence::Present;
         }
-        let connected = self.desk.connections();
+        let connected = self.inbox.connections();
         batch.connections = Some(connected);
-        batch.processes = self.desk.processes();
-        // A publisher may connect for each line and disconnect at once: its lines show that it is there.
-        match (std::mem::take(&mut self.received) || connected > 0, &self.home) {
+        batch.processes = self.inbox.processes();
+        // A publisher may connect for each line and disconnect at once. Then only its lines show that it is present.
+        match (std::mem::take(&mut self.received) || connected > 0, &self.origin) {
             (true, _) => Presence::Present,
-            (false, Home::Shared { names, id }) if names.forget(*id) => Presence::Forgotten,
+            (false, Origin::Shared { names, id }) if names.forget(*id) => Presence::Forgotten,
             (false, _) => Presence::Disconnected,
         }
     }

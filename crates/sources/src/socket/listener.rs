@@ -12,8 +12,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::desk::{Desk, Queued};
-use super::names::{Seat, Socket};
+use super::inbox::{Inbox, Queued};
+use super::names::{Registration, Socket};
 use super::publishers::{Admission, PublisherPlace, Publishers};
 use crate::OpenError;
 use crate::trtllm_json::{Hello, parse_hello};
@@ -48,7 +48,7 @@ pub enum Naming {
 
 /// The engine of a socket that has only one.
 #[derive(Debug)]
-pub struct OneEngine(pub(super) Arc<Desk>);
+pub struct OneEngine(pub(super) Arc<Inbox>);
 
 /// A bound socket. Dropping it closes the connections and removes the socket, unless systemd listens on it.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
                 tracing::debug!(%error, "reading from a publisher failed");
             }
             if let Naming::OneEngine(_) = *naming {
-                place.log_leaving(process);
+                place.log_disconnect(process);
             }
         });
     }
@@ -132,9 +132,9 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
 /// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
 async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherPlace, naming: &Naming) -> io::Result<()> {
     let mut reader = BufReader::new(WholeReads(stream));
-    let mut connection = PublisherConnection { place, naming, process, seat: None };
-    if let Naming::OneEngine(OneEngine(desk)) = naming {
-        connection.sit(Seat::alone(desk));
+    let mut connection = PublisherConnection { place, naming, process, registration: None };
+    if let Naming::OneEngine(OneEngine(inbox)) = naming {
+        connection.register(Registration::alone(inbox));
     }
     let mut first = true;
     // Between two lines, a publisher may be idle for as long as it likes.
@@ -190,27 +190,27 @@ struct PublisherConnection<'a> {
     naming: &'a Naming,
     /// Its PID, if it is visible here.
     process: Option<u32>,
-    seat: Option<Seat>,
+    registration: Option<Registration>,
 }
 
 impl PublisherConnection<'_> {
-    fn sit(&mut self, seat: Seat) {
-        seat.desk.published_by(self.process);
-        self.seat = Some(seat);
+    fn register(&mut self, registration: Registration) {
+        registration.inbox.add_process(self.process);
+        self.registration = Some(registration);
     }
 
     /// Returns false if the publisher is refused or its engine is gone.
     async fn deliver(&mut self, hello: Option<&Hello>, queued: Queued) -> bool {
-        if let (None, Naming::ByPublishers(socket)) = (&self.seat, self.naming) {
+        if let (None, Naming::ByPublishers(socket)) = (&self.registration, self.naming) {
             match self.place.unless_evicted(socket.claim(hello)).await {
-                Some(Ok(seat)) => self.sit(seat),
+                Some(Ok(registration)) => self.register(registration),
                 Some(Err(refused)) => self.place.refuse_name(&refused),
                 None => {}
             }
         } else if let Some(Hello { model, version, pid, .. }) = hello {
             self.place.log_hello(model.as_deref(), version.as_deref(), *pid);
         }
-        self.seat.as_ref().is_some_and(|seat| seat.desk.hand_in(queued))
+        self.registration.as_ref().is_some_and(|registration| registration.inbox.push(queued))
     }
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use super::desk::{Desk, Queued};
+use super::inbox::{Inbox, Queued};
 use crate::trtllm_json::Hello;
 use trtllm_model::PublisherRefusal;
 use trtllm_service::log::LogLimit;
@@ -53,7 +53,7 @@ struct Named {
     /// The process id that its last publisher has said.
     process: Option<u64>,
     owner: NameOwner,
-    desk: Arc<Desk>,
+    inbox: Arc<Inbox>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct Joined {
     pub version: String,
     pub(super) id: u64,
     pub(super) names: Arc<Names>,
-    pub(super) desk: Arc<Desk>,
+    pub(super) inbox: Arc<Inbox>,
     pub(super) queue: mpsc::UnboundedReceiver<Queued>,
 }
 
@@ -124,9 +124,9 @@ impl Refused {
     }
 }
 
-/// What a publisher wants to be called.
-enum Wish<'a> {
-    /// Exactly this.
+/// The name that a publisher asks for.
+enum RequestedName<'a> {
+    /// Exactly this name.
     Explicit { model: &'a str, version: &'a str },
     /// The lowest free version of this model.
     Derived { model: &'a str },
@@ -134,7 +134,7 @@ enum Wish<'a> {
     Nameless { model: &'a str },
 }
 
-impl<'a> Wish<'a> {
+impl<'a> RequestedName<'a> {
     fn of(hello: Option<&'a Hello>, default_model: &'a str) -> Self {
         let given = |text: &'a Option<String>| text.as_deref().filter(|text| !text.is_empty());
         match hello {
@@ -207,7 +207,7 @@ impl Names {
     fn release(&self, id: u64) {
         let mut table = self.table.lock();
         if let Some(engine) = table.engines.iter_mut().find(|engine| engine.id == id)
-            && engine.desk.connections() == 0
+            && engine.inbox.connections() == 0
         {
             engine.owner = NameOwner::Nobody { since: Instant::now() };
             let Named { model, version, process, .. } = &*engine;
@@ -239,8 +239,8 @@ impl Socket {
         self.id
     }
 
-    /// The engine of a publisher that has said this. Waits a moment for a name that another connection has.
-    pub(super) async fn claim(&self, hello: Option<&Hello>) -> Result<Seat, Refused> {
+    /// Registers a publisher at the engine that its hello names. Waits a moment if another connection has the name.
+    pub(super) async fn claim(&self, hello: Option<&Hello>) -> Result<Registration, Refused> {
         let patience = tokio::time::sleep(PATIENCE);
         tokio::pin!(patience);
         loop {
@@ -257,36 +257,40 @@ impl Socket {
         }
     }
 
-    fn try_claim(&self, hello: Option<&Hello>) -> Result<Seat, Refused> {
-        let wish = Wish::of(hello, self.default_model);
+    fn try_claim(&self, hello: Option<&Hello>) -> Result<Registration, Refused> {
+        let requested = RequestedName::of(hello, self.default_model);
         let process = hello.and_then(|hello| hello.pid);
         let mut table = self.names.table.lock();
-        let (model, version) = match wish {
-            Wish::Explicit { model, version } => {
+        let (model, version) = match requested {
+            RequestedName::Explicit { model, version } => {
                 table.check_free(self.id, model, version)?;
                 (model, version.to_owned())
             }
-            Wish::Derived { model } => (model, table.free_version(self.id, model, process)),
-            Wish::Nameless { model } => match table.nameless(self.id) {
-                Some(engine) => return Ok(Seat::new(&self.names, engine)),
+            RequestedName::Derived { model } => (model, table.free_version(self.id, model, process)),
+            RequestedName::Nameless { model } => match table.nameless(self.id) {
+                Some(engine) => return Ok(Registration::new(&self.names, engine)),
                 None => (model, table.free_version(self.id, model, None)),
             },
         };
-        let owner = if matches!(wish, Wish::Nameless { .. }) { NameOwner::Nameless } else { NameOwner::Connection };
+        let owner = if matches!(requested, RequestedName::Nameless { .. }) {
+            NameOwner::Nameless
+        } else {
+            NameOwner::Connection
+        };
         let known = table.engines.iter_mut().find(|engine| engine.model == model && engine.version == version);
         if let Some(engine) = known {
             engine.owner = owner;
             engine.process = process;
             self.names.log_publisher(model, &engine.version, process);
-            return Ok(Seat::new(&self.names, engine));
+            return Ok(Registration::new(&self.names, engine));
         }
         if table.engines.len() >= MAX_ENGINES {
             return Err(Refused::TooMany);
         }
         table.next_id += 1;
-        let (id, (desk, queue)) = (table.next_id, Desk::new());
-        let engine = Named { id, socket: self.id, model: model.to_owned(), version, process, owner, desk };
-        let Named { model, version, desk, .. } = &engine;
+        let (id, (inbox, queue)) = (table.next_id, Inbox::new());
+        let engine = Named { id, socket: self.id, model: model.to_owned(), version, process, owner, inbox };
+        let Named { model, version, inbox, .. } = &engine;
         self.names.log_publisher(model, version, process);
         let _ = self.names.joined.send(Joined {
             socket: self.id,
@@ -294,12 +298,12 @@ impl Socket {
             version: version.clone(),
             id,
             names: Arc::clone(&self.names),
-            desk: Arc::clone(desk),
+            inbox: Arc::clone(inbox),
             queue,
         });
-        let seat = Seat::new(&self.names, &engine);
+        let registration = Registration::new(&self.names, &engine);
         table.engines.push(engine);
-        Ok(seat)
+        Ok(registration)
     }
 }
 
@@ -342,27 +346,27 @@ impl NameTable {
 
 /// A connection at the desk of its engine, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
-    pub(super) desk: Arc<Desk>,
+pub(super) struct Registration {
+    pub(super) inbox: Arc<Inbox>,
     name: Option<(Arc<Names>, u64)>,
 }
 
-impl Seat {
-    /// Of an engine that has its socket for itself.
-    pub(super) fn alone(desk: &Arc<Desk>) -> Self {
-        desk.enter();
-        Self { desk: Arc::clone(desk), name: None }
+impl Registration {
+    /// For an engine with a socket of its own.
+    pub(super) fn alone(inbox: &Arc<Inbox>) -> Self {
+        inbox.connection_opened();
+        Self { inbox: Arc::clone(inbox), name: None }
     }
 
     fn new(names: &Arc<Names>, engine: &Named) -> Self {
-        engine.desk.enter();
-        Self { desk: Arc::clone(&engine.desk), name: Some((Arc::clone(names), engine.id)) }
+        engine.inbox.connection_opened();
+        Self { inbox: Arc::clone(&engine.inbox), name: Some((Arc::clone(names), engine.id)) }
     }
 }
 
-impl Drop for Seat {
+impl Drop for Registration {
     fn drop(&mut self) {
-        let is_last = self.desk.leave();
+        let is_last = self.inbox.connection_closed();
         if let Some((names, id)) = self.name.take()
             && is_last
         {

@@ -44,7 +44,7 @@ pub(super) struct Publishers {
     peers: Mutex<HashMap<Option<u32>, Weak<Peer>>>,
     refusals: Mutex<LogLimit>,
     hellos: Mutex<LogLimit>,
-    leavings: Mutex<LogLimit>,
+    disconnects: Mutex<LogLimit>,
 }
 
 /// One connected publisher.
@@ -86,7 +86,7 @@ impl Publishers {
             peers: Mutex::default(),
             refusals: Mutex::default(),
             hellos: Mutex::default(),
-            leavings: Mutex::default(),
+            disconnects: Mutex::default(),
         })
     }
 
@@ -196,9 +196,9 @@ impl PublisherPlace {
         }
     }
 
-    /// On a socket whose publishers name their engines, [`super::names::Names`] logs it.
-    pub(super) fn log_leaving(&self, process: Option<u32>) {
-        if let Some(left_out) = self.table.leavings.lock().allow(std::time::Instant::now()) {
+    /// For sockets of one engine only: on other sockets, [`super::names::Names`] logs it.
+    pub(super) fn log_disconnect(&self, process: Option<u32>) {
+        if let Some(left_out) = self.table.disconnects.lock().allow(std::time::Instant::now()) {
             tracing::info!(pid = process, left_out, "publisher disconnected");
         }
     }

@@ -25,7 +25,7 @@ fn derived(model: &str, pid: u64) -> Hello {
 }
 
 impl Fixture {
-    fn claim(&self, hello: &Hello) -> Seat {
+    fn claim(&self, hello: &Hello) -> Registration {
         self.socket.try_claim(Some(hello)).unwrap()
     }
 
@@ -50,18 +50,20 @@ async fn an_explicit_name_belongs_to_its_connection_until_that_ends() {
         tokio::time::sleep(PATIENCE / 2).await;
         drop(first);
     });
-    assert!(!Arc::ptr_eq(&again.unwrap().desk, &other.desk));
+    assert!(!Arc::ptr_eq(&again.unwrap().inbox, &other.inbox));
     assert_eq!(fixture.joined(), [""; 0], "it continues the same engine");
 }
 
 #[tokio::test(start_paused = true)]
 async fn derived_names_take_the_lowest_free_version() {
     let mut fixture = fixture();
-    let seats = [1, 2, 3].map(|pid| fixture.claim(&derived("llama", pid)));
+    let registrations = [1, 2, 3].map(|pid| fixture.claim(&derived("llama", pid)));
     assert_eq!(fixture.joined(), ["llama 1", "llama 2", "llama 3"]);
-    let [first, second, third] = seats.each_ref().map(|seat| Arc::clone(&seat.desk));
-    let at = |seat: Seat| [&first, &second, &third].iter().position(|desk| Arc::ptr_eq(desk, &seat.desk));
-    drop(seats);
+    let [first, second, third] = registrations.each_ref().map(|registration| Arc::clone(&registration.inbox));
+    let at = |registration: Registration| {
+        [&first, &second, &third].iter().position(|inbox| Arc::ptr_eq(inbox, &registration.inbox))
+    };
+    drop(registrations);
     assert_eq!(at(fixture.claim(&derived("llama", 3))), Some(2), "the same process has its old name");
     assert_eq!(at(fixture.claim(&derived("llama", 4))), Some(0), "another one the lowest");
     fixture.names.configure([("other".to_owned(), "1".to_owned())].into(), &Ending::default()).unwrap();
@@ -74,12 +76,12 @@ async fn connections_without_a_hello_share_one_name() {
     let mut fixture = fixture();
     let one = fixture.socket.try_claim(None).unwrap();
     let other = fixture.socket.try_claim(None).unwrap();
-    assert!(Arc::ptr_eq(&one.desk, &other.desk));
+    assert!(Arc::ptr_eq(&one.inbox, &other.inbox));
     let nameless = Hello { model: None, ..derived("", 7) };
     let _derived = fixture.claim(&nameless);
     assert_eq!(fixture.joined(), ["tensorrt_llm 1", "tensorrt_llm 2"]);
     drop(one);
-    assert_eq!(other.desk.connections(), 1);
+    assert_eq!(other.inbox.connections(), 1);
     assert!(fixture.socket.try_claim(Some(&hello("tensorrt_llm", "1", 8))).is_err());
     drop(other);
     let _taken = fixture.claim(&hello("tensorrt_llm", "1", 8));
@@ -90,11 +92,11 @@ async fn connections_without_a_hello_share_one_name() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_without_a_publisher_for_an_hour_makes_room() {
     let mut fixture = fixture();
-    let seats: Vec<Seat> = (0..64).map(|pid| fixture.claim(&derived("llama", pid))).collect();
+    let registrations: Vec<Registration> = (0..64).map(|pid| fixture.claim(&derived("llama", pid))).collect();
     let ids: Vec<u64> = std::iter::from_fn(|| fixture.joined.try_recv().ok()).map(|joined| joined.id).collect();
     let refused = fixture.socket.try_claim(Some(&hello("one more", "1", 1))).unwrap_err();
     assert_eq!(refused, Refused::TooMany);
-    drop(seats);
+    drop(registrations);
     let kept = fixture.claim(&derived("llama", 5));
     tokio::time::advance(HOUR - Duration::from_secs(1)).await;
     assert!(ids.iter().all(|id| !fixture.names.forget(*id)));
@@ -113,7 +115,7 @@ async fn names_of_the_configuration_and_of_other_sockets_are_taken() {
     fixture.names.configure(configured("mixtral"), &stay).unwrap();
     let by = |socket: &Socket, model| socket.try_claim(Some(&hello(model, "1", 1))).unwrap_err().to_string();
     assert!(by(&fixture.socket, "mixtral").contains("an engine of the configuration"));
-    let seat = fixture.claim(&hello("llama", "1", 1));
+    let registration = fixture.claim(&hello("llama", "1", 1));
     let other = fixture.names.socket("tensorrt_llm");
     assert!(by(&other, "llama").contains("an engine of another socket"));
     let taken = fixture.names.configure(configured("llama"), &stay).unwrap_err();
@@ -127,6 +129,6 @@ async fn names_of_the_configuration_and_of_other_sockets_are_taken() {
     fixture.names.configure(configured("qwen"), &ending).unwrap();
     fixture.names.configure(configured("llama"), &ending).unwrap();
     fixture.names.configure(configured("mixtral"), &stay).unwrap();
-    drop((seat, fixture.socket));
+    drop((registration, fixture.socket));
     other.try_claim(Some(&hello("llama", "1", 1))).unwrap();
 }

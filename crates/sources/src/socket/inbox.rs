@@ -1,4 +1,4 @@
-//! The lines of one engine on their way from connections to the engine's next poll.
+//! The queue of one engine: connections push lines, and the next poll of the engine takes them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,31 +9,31 @@ use tokio::sync::mpsc;
 use trtllm_model::{EngineSettings, RejectReason};
 use trtllm_service::budget::Held;
 
-/// What a connection has sent. Its bytes are given back when it has been taken.
+/// A line of a connection. Its bytes go back to the budget when the poll drops it.
 #[derive(Debug)]
 pub(super) enum Queued {
     /// A publisher has connected.
     Hello { process: Option<u64>, settings: EngineSettings, _held: Held },
     Line {
-        /// Without its line feed; or why it could not be read.
+        /// The text without its line feed, or why it could not be read.
         text: Result<Vec<u8>, RejectReason>,
         _held: Option<Held>,
     },
 }
 
-/// Where the connections of one engine hand in their lines.
+/// The end of the queue for the connections of one engine.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct Inbox {
     lines: mpsc::UnboundedSender<Queued>,
     connections: AtomicU64,
-    /// The processes of the connections since there was none; `None` for a process that is not visible here.
+    /// The processes that have connected since the engine last had no connection. `None` for a process that is not visible here.
     processes: Mutex<Vec<Option<u32>>>,
 }
 
-/// More processes of one engine than any has.
+/// Processes that are kept of one engine. No engine has so many.
 const MAX_PROCESSES: usize = 64;
 
-impl Desk {
+impl Inbox {
     pub(super) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Queued>) {
         let (lines, queue) = mpsc::unbounded_channel();
         (Arc::new(Self { lines, connections: AtomicU64::new(0), processes: Mutex::default() }), queue)
@@ -44,12 +44,12 @@ impl Desk {
         self.connections.load(Relaxed)
     }
 
-    pub(super) fn enter(&self) {
+    pub(super) fn connection_opened(&self) {
         self.connections.fetch_add(1, Relaxed);
     }
 
-    /// Returns whether this was the last connection.
-    pub(super) fn leave(&self) -> bool {
+    /// Returns true if this was the last connection.
+    pub(super) fn connection_closed(&self) -> bool {
         let is_last = self.connections.fetch_sub(1, Relaxed) == 1;
         if is_last {
             self.processes.lock().clear();
@@ -58,7 +58,7 @@ impl Desk {
     }
 
     /// A connection of this process publishes for the engine.
-    pub(super) fn published_by(&self, process: Option<u32>) {
+    pub(super) fn add_process(&self, process: Option<u32>) {
         let mut processes = self.processes.lock();
         if !processes.contains(&process) && processes.len() < MAX_PROCESSES {
             processes.push(process);
@@ -71,7 +71,7 @@ impl Desk {
     }
 
     /// Returns false if the engine is gone.
-    pub(super) fn hand_in(&self, queued: Queued) -> bool {
+    pub(super) fn push(&self, queued: Queued) -> bool {
         self.lines.send(queued).is_ok()
     }
 }
