@@ -5,7 +5,6 @@ pub mod engine;
 pub mod history;
 pub mod model;
 pub mod numbers;
-mod orchestrator;
 pub mod page;
 pub mod past;
 mod reasons;

@@ -9,6 +9,7 @@ use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::window::{Distribution, Span};
 use trtllm_model::IterationStats;
 use trtllm_model::gpu::GpuSnapshot;
+use trtllm_model::orchestrator::{Side, WorkerCounts};
 use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 
 /// The load of an engine in its last iteration.
@@ -236,7 +237,7 @@ impl Orchestrator {
     #[must_use]
     pub fn of(totals: &OrchestratorTotals, stale: bool, span: Option<&OrchestratorMark>) -> Self {
         let mut sides: BTreeMap<String, OrchestratorSide> = BTreeMap::new();
-        for (side, counted) in trtllm_model::orchestrator::Side::ALL.iter().zip(&totals.sides) {
+        for (side, counted) in Side::ALL.iter().zip(&totals.sides) {
             if let Some(counted) = counted {
                 let json = sides.entry(side.name().to_owned()).or_default();
                 json.requests = Some(counted.sent);
@@ -246,7 +247,7 @@ impl Orchestrator {
             }
         }
         if !stale {
-            for (side, ready, minimal) in super::orchestrator::workers(totals) {
+            for (side, ready, minimal) in workers(totals) {
                 if ready.or(minimal).is_some() {
                     let json = sides.entry(side.name().to_owned()).or_default();
                     (json.ready_workers, json.minimal_workers) = (ready, minimal);
@@ -265,6 +266,13 @@ impl Orchestrator {
             window: span.filter(|_| !stale).map(OrchestratorNumbers::of),
         }
     }
+}
+
+/// Each side with its ready workers and the workers that it needs at least.
+pub(super) fn workers(totals: &OrchestratorTotals) -> [(Side, Option<u64>, Option<u64>); 2] {
+    let OrchestratorTotals { workers, minimal_workers, .. } = totals;
+    let of = |side, from: fn(&WorkerCounts) -> Option<u64>| (side, from(workers), from(minimal_workers));
+    [of(Side::Context, |counts| counts.context), of(Side::Generation, |counts| counts.generation)]
 }
 
 /// One GPU.

@@ -1,11 +1,12 @@
 //! Why an engine is in its state, in words: one sentence for the API, the page for people, `top` and `doctor`, and one without
 //! addresses for `/readyz`, which everybody may read.
 
+use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::{EngineState, Latest};
 use trtllm_model::gpu::NvmlState;
 use trtllm_page::state::{EngineSnapshot, PollFailure, SourceStatus, StartPhase};
 
-use super::orchestrator;
+use super::numbers::workers;
 
 const NOT_POLLED: &str = "not polled yet";
 const WEDGED: &str = "no batch runs, active requests are at their limit and the KV cache is nearly full: transfers that were \
@@ -24,7 +25,7 @@ pub(super) fn why(snapshot: &EngineSnapshot) -> String {
         && source.last_failure.is_none()
         && source.notice.is_none()
     {
-        return orchestrator::why(totals, snapshot.state == EngineState::Busy);
+        return of_orchestrator(totals, snapshot.state == EngineState::Busy);
     }
     match (&source.last_failure, source.loading) {
         (_, Some(loading)) => loading.to_owned(),
@@ -32,6 +33,23 @@ pub(super) fn why(snapshot: &EngineSnapshot) -> String {
         (None, None) if is_wedged(snapshot) => WEDGED.to_owned(),
         (None, None) => source.notice.unwrap_or_else(|| of_state(snapshot.state, phase)).to_owned(),
     }
+}
+
+/// The state of an orchestrator and the workers of its sides. `busy`: requests arrive.
+fn of_orchestrator(totals: &OrchestratorTotals, busy: bool) -> String {
+    let sides: Vec<String> = workers(totals)
+        .into_iter()
+        .filter_map(|(side, ready, minimal)| {
+            let needed = minimal.filter(|minimal| ready < Some(*minimal)).map(|minimal| format!(" of {minimal}"));
+            Some(format!("{}{} {}", ready?, needed.unwrap_or_default(), side.name()))
+        })
+        .collect();
+    let state = match (totals.ready, busy) {
+        (Some(false), _) => "the orchestrator is not ready",
+        (_, true) => "requests are being served",
+        (_, false) => "no requests",
+    };
+    if sides.is_empty() { state.to_owned() } else { format!("{state}; workers: {}", sides.join(", ")) }
 }
 
 /// Whether the engine hangs because it can take no further request.
@@ -101,8 +119,11 @@ fn of_state(state: EngineState, phase: Option<StartPhase>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::numbers::Orchestrator;
     use super::*;
-    use trtllm_model::ErrorKind;
+    use trtllm_engine::orchestrator::OrchestratorFold;
+    use trtllm_model::orchestrator::WorkerCounts;
+    use trtllm_model::{ErrorKind, OrchestratorReading};
 
     fn failure(kind: ErrorKind, not_ready: bool) -> Option<PollFailure> {
         Some(PollFailure { kind, text: "cannot connect to http://10.0.0.7:9".to_owned(), not_ready })
@@ -172,5 +193,38 @@ mod tests {
         let answers = polled(EngineState::Idle, |source| source.ready = true);
         assert_eq!(without_addresses(&answers), None);
         assert_eq!(without_addresses(&EngineSnapshot::starting()).as_deref(), Some("not polled yet"));
+    }
+
+    fn totals(ready: Option<bool>, workers: [Option<u64>; 2], minimal: [Option<u64>; 2]) -> OrchestratorTotals {
+        let counts = |[context, generation]: [Option<u64>; 2]| WorkerCounts { context, generation };
+        let mut fold = OrchestratorFold::default();
+        let (workers, minimal_workers) = (counts(workers), counts(minimal));
+        fold.absorb(&OrchestratorReading { ready, workers, minimal_workers, ..OrchestratorReading::default() });
+        fold.totals
+    }
+
+    #[test]
+    fn the_cause_names_a_side_with_too_few_workers() {
+        let minimal = [Some(1), Some(2)];
+        let served = totals(Some(true), [Some(2), Some(2)], minimal);
+        assert_eq!(of_orchestrator(&served, true), "requests are being served; workers: 2 context, 2 generation");
+        let missing = totals(Some(false), [Some(2), Some(0)], minimal);
+        assert_eq!(
+            of_orchestrator(&missing, true),
+            "the orchestrator is not ready; workers: 2 context, 0 of 2 generation"
+        );
+        assert_eq!(of_orchestrator(&totals(None, [None; 2], [None; 2]), false), "no requests");
+    }
+
+    #[test]
+    fn what_is_not_known_now_is_absent() {
+        let told = totals(Some(true), [Some(2), None], [None, Some(1)]);
+        let json = |stale| serde_json::to_value(Orchestrator::of(&told, stale, None)).unwrap();
+        assert_eq!(
+            (json(false)["ready"].as_bool(), json(false)["sides"]["context"]["readyWorkers"].as_u64()),
+            (Some(true), Some(2))
+        );
+        assert_eq!(json(false)["sides"]["generation"]["minimalWorkers"], 1);
+        assert_eq!((json(true)["ready"].is_null(), json(true)["sides"].as_object().unwrap().len()), (true, 0));
     }
 }
