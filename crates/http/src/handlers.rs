@@ -6,8 +6,10 @@ use std::sync::Arc;
 use axum::extract::{RawQuery, Request, State as Shared};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
+use serde_json::{Value, json};
 
 use crate::views;
+use crate::views::api::{self, InvalidQuery};
 use crate::views::page::HtmlPage;
 use trtllm_page::exposition::cache::Form;
 use trtllm_page::exposition::negotiate::{self, Encoding};
@@ -49,8 +51,8 @@ pub(super) fn healthy(heartbeats: &Heartbeats) -> Response {
 
 /// 200 once every source was polled successfully once. The body lists problems since then.
 pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
-    match views::api::not_ready(&state) {
-        None => format!("ready\n{}", views::api::trouble(&state)).into_response(),
+    match api::not_ready(&state) {
+        None => format!("ready\n{}", api::trouble(&state)).into_response(),
         Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing).into_response(),
     }
 }
@@ -63,55 +65,40 @@ pub(super) fn live_page(page: &HtmlPage) -> Response {
 }
 
 pub(super) async fn engines(Shared(state): Shared<Arc<State>>) -> Response {
-    json_text(StatusCode::OK, views::api::engines(&state))
+    json_text(api::engines(&state))
 }
 
-pub(super) async fn findings(Shared(state): Shared<Arc<State>>) -> Response {
-    json(StatusCode::OK, &views::api::findings(&state))
+pub(super) async fn iterations(
+    shared: Shared<Arc<State>>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, InvalidQuery> {
+    Ok(json_text(api::iterations(&shared, &query.unwrap_or_default())?))
 }
 
-pub(super) async fn gpus(Shared(state): Shared<Arc<State>>) -> Response {
-    json(StatusCode::OK, &views::api::gpus(&state))
+pub(super) async fn history(shared: Shared<Arc<State>>, RawQuery(query): RawQuery) -> Result<Response, InvalidQuery> {
+    Ok(json_text(views::past::history(&shared, &query.unwrap_or_default()).await?))
 }
 
-pub(super) async fn discovery(Shared(state): Shared<Arc<State>>) -> Response {
-    json(StatusCode::OK, &views::api::discovery(&state))
+pub(super) async fn model(shared: Shared<Arc<State>>, RawQuery(query): RawQuery) -> Result<Response, InvalidQuery> {
+    let model = views::model::model(&shared, &query.unwrap_or_default()).await?;
+    Ok(model.map_or_else(|| StatusCode::SERVICE_UNAVAILABLE.into_response(), |model| json(&model)))
 }
 
-pub(super) async fn iterations(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {
-    match views::api::iterations(&state, query.as_deref().unwrap_or_default()) {
-        Ok(records) => json_text(StatusCode::OK, records),
-        Err(error) => invalid(&error),
+impl IntoResponse for InvalidQuery {
+    fn into_response(self) -> Response {
+        let Self { parameter, error, status } = self;
+        (status, json(&json!({"parameter": parameter, "error": error}))).into_response()
     }
 }
 
-pub(super) async fn history(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {
-    match views::past::history(&state, query.as_deref().unwrap_or_default()).await {
-        Ok(slots) => json_text(StatusCode::OK, slots),
-        Err(error) => invalid(&error),
-    }
+pub(super) fn json(value: &Value) -> Response {
+    json_text(value.to_string())
 }
 
-pub(super) async fn model(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Response {
-    match views::model::model(&state, query.as_deref().unwrap_or_default()).await {
-        Ok(Some(model)) => json(StatusCode::OK, &model),
-        Ok(None) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        Err(error) => invalid(&error),
-    }
-}
-
-fn invalid(error: &views::api::InvalidQuery) -> Response {
-    json(error.status, &error.to_json())
-}
-
-fn json(status: StatusCode, value: &serde_json::Value) -> Response {
-    json_text(status, value.to_string())
-}
-
-fn json_text(status: StatusCode, text: String) -> Response {
+fn json_text(text: String) -> Response {
     let nosniff = (header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store"), nosniff];
-    (status, headers, text + "\n").into_response()
+    (headers, text + "\n").into_response()
 }
 
 fn scrape(pages: &Pages, selection: Selection, request: &HeaderMap) -> Response {

@@ -6,7 +6,6 @@
 
 mod connections;
 mod handlers;
-mod layers;
 pub mod listen;
 pub mod router;
 pub mod server;

@@ -1,22 +1,34 @@
-//! Every path and its handler.
+//! Every path and its handler, and the limits that apply to every request, as layers of tower and tower-http.
+#![allow(clippy::result_large_err, reason = "tower-http wants a refusal as an Err")]
 
 use std::fmt;
+use std::future::ready;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::http::StatusCode;
-use axum::routing::get;
+use axum::error_handling::HandleErrorLayer;
+use axum::extract::{Request, State as Shared};
+use axum::http::{StatusCode, Version, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodRouter, get};
+use axum::{BoxError, Router};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tower::ServiceBuilder;
+use tower::limit::GlobalConcurrencyLimitLayer;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::limit::RequestBodyLimitLayer;
+use tower_http::validate_request::ValidateRequestHeaderLayer;
 
+use crate::views::api;
 use crate::views::page::HtmlPage;
 use trtllm_page::metrics::compat::CompatSets;
-use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_page::pages::Pages;
 use trtllm_page::state::State;
 use trtllm_service::supervise::Heartbeats;
 
 use super::handlers;
-use super::layers::{limit_requests, limited};
 
 /// Path of trtllm-serve's own Prometheus page.
 const TRTLLM_SERVE_PATH: &str = "/prometheus/metrics";
@@ -24,7 +36,10 @@ const TRTLLM_SERVE_PATH: &str = "/prometheus/metrics";
 /// Every browser asks for it.
 const FAVICON_PATH: &str = "/favicon.ico";
 
-/// What the routes need to know of the command line.
+/// No handler reads a body; a longer one is refused, not drained.
+const MAX_BODY: usize = 64 << 10;
+
+/// Options of the command line that the routes need.
 #[derive(Debug, Clone)]
 pub struct RouterOptions {
     pub telemetry_path: TelemetryPath,
@@ -86,14 +101,19 @@ pub fn all(
         .route("/api/v1/engines", get(handlers::engines))
         .route("/api/v1/iterations", get(handlers::iterations))
         .route("/api/v1/history", get(handlers::history))
-        .route("/api/v1/findings", get(handlers::findings))
-        .route("/api/v1/gpus", get(handlers::gpus))
+        .route("/api/v1/findings", json(api::findings))
+        .route("/api/v1/gpus", json(api::gpus))
         .route("/api/v1/model", get(handlers::model))
-        .route("/api/v1/discovery", get(handlers::discovery))
+        .route("/api/v1/discovery", json(api::discovery))
         .with_state(Arc::clone(state));
     let limited_routes = limit_requests(pages.merge(views), max_requests, Arc::clone(metrics));
     // Probes must get an answer also when the server is busy.
     limited(limited_routes.merge(health_routes(state, heartbeats)), Arc::clone(metrics))
+}
+
+/// A route whose answer is made of the state alone.
+fn json(view: fn(&State) -> Value) -> MethodRouter<Arc<State>> {
+    get(async move |Shared(state): Shared<Arc<State>>| handlers::json(&view(&state)))
 }
 
 /// Only the health routes.
@@ -107,4 +127,38 @@ fn health_routes(state: &Arc<State>, heartbeats: &Arc<Heartbeats>) -> Router {
         .route("/healthz", get(async move || handlers::healthy(&heartbeats)))
         .route("/readyz", get(handlers::ready))
         .with_state(Arc::clone(state))
+}
+
+/// The layers for all routes.
+fn limited(routes: Router, metrics: Arc<HttpMetrics>) -> Router {
+    // One stack, first layer first: each call of `Router::layer` would box every request and response again.
+    let stack = ServiceBuilder::new()
+        .layer(CatchPanicLayer::new())
+        .layer(RequestBodyLimitLayer::new(MAX_BODY))
+        .layer(ValidateRequestHeaderLayer::custom(move |request: &mut Request<_>| require_host(&metrics, request)));
+    routes.layer(stack)
+}
+
+/// At most `limit` requests are handled at once, and further ones are refused; 0 means no limit. A request no longer counts
+/// when its response is ready: unread responses have a limit of their own.
+fn limit_requests(routes: Router, limit: usize, metrics: Arc<HttpMetrics>) -> Router {
+    if limit == 0 {
+        return routes;
+    }
+    let refuse = move |_: BoxError| {
+        metrics.refused(HttpRefusal::Overloaded);
+        ready((StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests\n"))
+    };
+    let limit = GlobalConcurrencyLimitLayer::new(limit.min(Semaphore::MAX_PERMITS));
+    routes.layer(ServiceBuilder::new().layer(HandleErrorLayer::new(refuse)).load_shed().layer(limit))
+}
+
+/// HTTP/1.1 requires one `Host` (RFC 9112, 3.2). A proxy in between could understand any other request differently.
+fn require_host<B>(metrics: &HttpMetrics, request: &Request<B>) -> Result<(), Response> {
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    if request.version() == Version::HTTP_11 && hosts != 1 {
+        metrics.refused(HttpRefusal::BadRequest);
+        return Err((StatusCode::BAD_REQUEST, "a request must have exactly one Host header\n").into_response());
+    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 //! a bounded number of records beside the totals. Unknown values are left out; they are never null.
 
 use std::fmt::Write as _;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -88,8 +89,11 @@ pub fn trouble(state: &State) -> String {
 /// # Errors
 /// When a parameter is invalid.
 pub fn iterations(state: &State, query: &str) -> Result<String, InvalidQuery> {
-    let (engine, last) = parse_query(query, state)?;
-    Ok(array(engine.recent_records(last).into_iter().map(|record| without_nulls(&*record))))
+    let is_valid = |last: &usize| (1..=RECENT_RECORDS).contains(last);
+    let wrong = |value: &str| format!("last={value} is not a number from 1 to {RECENT_RECORDS}");
+    let last = parameter(query, "last", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(DEFAULT_LAST);
+    let records = chosen_engine(query, state)?.recent_records(last);
+    Ok(array(records.into_iter().map(|record| without_nulls(&*record))))
 }
 
 /// Writes an array. One value after the other: a tree of all values would take many times the memory of their text.
@@ -111,19 +115,14 @@ fn array(values: impl Iterator<Item = Value>) -> String {
 /// A parameter that is invalid or cannot be answered, and why.
 #[derive(Debug)]
 pub struct InvalidQuery {
-    pub(super) parameter: &'static str,
-    pub(super) error: String,
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
+    pub(crate) parameter: &'static str,
+    pub(crate) error: String,
 }
 
 impl InvalidQuery {
-    pub(super) fn not_found(parameter: &'static str, error: String) -> Self {
-        Self { parameter, error, status: StatusCode::NOT_FOUND }
-    }
-
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        json!({"parameter": self.parameter, "error": self.error})
+    pub(super) fn new(status: StatusCode, parameter: &'static str, error: impl Into<String>) -> Self {
+        Self { status, parameter, error: error.into() }
     }
 }
 
@@ -133,7 +132,7 @@ impl InvalidQuery {
 /// When a parameter is invalid.
 pub fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let seconds = seconds(query)?;
-    let engines = match parameter(query, "engine", |value| Some(value.to_owned()), |_| String::new())? {
+    let engines = match last_value(query, "engine") {
         Some(name) => vec![find_engine(&name, state)?],
         None => state.slots().to_vec(),
     };
@@ -148,37 +147,34 @@ pub(super) fn seconds(query: &str) -> Result<f64, InvalidQuery> {
     Ok(parameter(query, "seconds", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(most))
 }
 
-/// The engine and the number of records.
-fn parse_query(query: &str, state: &State) -> Result<(Arc<EngineSlot>, usize), InvalidQuery> {
-    let is_valid = |last: &usize| (1..=RECENT_RECORDS).contains(last);
-    let wrong = |value: &str| format!("last={value} is not a number from 1 to {RECENT_RECORDS}");
-    let last = parameter(query, "last", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(DEFAULT_LAST);
-    Ok((chosen_engine(query, state)?, last))
-}
-
 /// The engine of the parameter `engine`.
 pub(super) fn chosen_engine(query: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQuery> {
-    let engine = parameter(query, "engine", |value| Some(value.to_owned()), |_| String::new())?;
-    find_engine(&engine.unwrap_or_default(), state)
+    find_engine(&last_value(query, "engine").unwrap_or_default(), state)
 }
 
-/// The last value of a parameter. Unknown parameters are ignored, as on the metrics page.
+/// The values of a parameter. Unknown parameters are ignored, as on the metrics page.
+fn values<'q>(query: &'q str, parameter: &str) -> impl Iterator<Item = Cow<'q, str>> {
+    form_urlencoded::parse(query.as_bytes()).filter(move |(name, _)| name == parameter).map(|(_, value)| value)
+}
+
+pub(super) fn last_value<'q>(query: &'q str, parameter: &str) -> Option<Cow<'q, str>> {
+    values(query, parameter).last()
+}
+
+/// The last value of a parameter whose values must all be valid.
 pub(super) fn parameter<T>(
     query: &str,
     parameter: &'static str,
     parse: impl Fn(&str) -> Option<T>,
     wrong: impl Fn(&str) -> String,
 ) -> Result<Option<T>, InvalidQuery> {
-    let values = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == parameter);
-    let parsed = values.map(|(_, value)| {
-        parse(&value).ok_or_else(|| InvalidQuery { parameter, error: wrong(&value), status: StatusCode::BAD_REQUEST })
-    });
+    let invalid = |value: &str| InvalidQuery::new(StatusCode::BAD_REQUEST, parameter, wrong(value));
+    let parsed = values(query, parameter).map(|value| parse(&value).ok_or_else(|| invalid(&value)));
     Ok(parsed.collect::<Result<Vec<T>, _>>()?.pop())
 }
 
 /// The engine of this name: `model` or `model:version`. An empty name is the only engine.
 fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQuery> {
-    let invalid = |parameter, error| InvalidQuery { parameter, error, status: StatusCode::BAD_REQUEST };
     let known = state.slots();
     let full = |slot: &EngineSlot| format!("{}:{}", slot.name.model, slot.name.version);
     let names = |of: &[&Arc<EngineSlot>]| of.iter().map(|slot| full(slot)).collect::<Vec<_>>().join(", ");
@@ -194,11 +190,11 @@ fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQu
             let all: Vec<&Arc<EngineSlot>> = known.iter().collect();
             let names = if all.is_empty() { "none yet".to_owned() } else { names(&all) };
             let error = format!("engine={engine} is unknown; the engines are {names}");
-            Err(InvalidQuery::not_found("engine", error))
+            Err(InvalidQuery::new(StatusCode::NOT_FOUND, "engine", error))
         }
         several => {
             let error = format!("engine={engine} is ambiguous; use one of {}", names(several));
-            Err(invalid("engine", error))
+            Err(InvalidQuery::new(StatusCode::BAD_REQUEST, "engine", error))
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use serde_json::{Value, json};
 use trtllm_page::state::{EngineSlot, State};
 use trtllm_what_if::Present;
@@ -45,7 +46,7 @@ fn parse_time(text: &str) -> Option<At> {
 }
 
 async fn kept(state: &State, engine: Arc<EngineSlot>, at: At) -> Result<Option<Value>, InvalidQuery> {
-    let nothing = |why: &str| InvalidQuery::not_found("at", why.to_owned());
+    let nothing = |why| InvalidQuery::new(StatusCode::NOT_FOUND, "at", why);
     let Some(files) = state.baselines.get().map(Arc::clone) else {
         return Err(nothing("nothing is kept; set --record.dir"));
     };

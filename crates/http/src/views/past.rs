@@ -1,5 +1,6 @@
 //! `/api/v1/history?at=`: the last minutes before a time, from the recording of this exporter.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,7 +14,7 @@ use trtllm_model::timestamp::parse_timestamp;
 use trtllm_page::state::State;
 use trtllm_recording::{OpenRecordingError, engines};
 
-use super::api::{self, InvalidQuery, parameter};
+use super::api::{self, InvalidQuery, last_value, parameter};
 use super::history;
 
 /// One recording is read at a time, so readers cost the memory of one engine.
@@ -33,11 +34,12 @@ pub async fn history(state: &State, query: &str) -> Result<String, InvalidQuery>
     let wrong = |at: &str| format!("at={at} is not a time; write a Unix time, or one such as 2026-11-23T04:00:00Z");
     let Some(at_us) = parameter(query, "at", parse_time, wrong)? else { return api::history(state, query) };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let failed = |status, error: &str| InvalidQuery::new(status, "at", error);
     if at_us > i64::try_from(now.as_micros()).unwrap_or(i64::MAX) {
         return Err(failed(StatusCode::BAD_REQUEST, "this time is in the future; ask for an earlier one"));
     }
     let seconds = api::seconds(query)?;
-    let engine = parameter(query, "engine", |value| Some(value.to_owned()), |_| String::new())?;
+    let engine = last_value(query, "engine").map(Cow::into_owned);
     let Some(files) = state.baselines.get() else {
         return Err(failed(StatusCode::NOT_FOUND, "nothing is recorded; set --record.dir"));
     };
@@ -64,10 +66,6 @@ fn parse_time(text: &str) -> Option<i64> {
     }
 }
 
-fn failed(status: StatusCode, error: &str) -> InvalidQuery {
-    InvalidQuery { parameter: "at", error: error.to_owned(), status }
-}
-
 fn unreadable(error: &OpenRecordingError) -> InvalidQuery {
     use OpenRecordingError::{Begins, Empty, Ends, Format, Io, Pauses, Several, Unknown};
     let (status, parameter) = match error {
@@ -76,7 +74,7 @@ fn unreadable(error: &OpenRecordingError) -> InvalidQuery {
         Several { .. } => (StatusCode::BAD_REQUEST, "engine"),
         Io(_) | Format(_) => (StatusCode::SERVICE_UNAVAILABLE, "at"),
     };
-    InvalidQuery { parameter, error: error.to_string(), status }
+    InvalidQuery::new(status, parameter, error.to_string())
 }
 
 /// The engine that is named, or all that have something of this time. One after the other: what is known of one is dropped before
