@@ -36,7 +36,7 @@ impl Moment {
         Self { instant, unix_us: i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX) }
     }
 
-    fn recorded(at: RecordedMoment) -> Self {
+    pub(crate) fn recorded(at: RecordedMoment) -> Self {
         Self { instant: at.instant(), unix_us: at.us }
     }
 
@@ -110,8 +110,7 @@ impl Intake {
 
     /// Publishes an engine that ran before the exporter started: the source is ready before its first poll.
     pub fn publish_running(&mut self, about: EngineAbout, now: Instant) {
-        self.engine.iterations.configured = configured(&about.settings);
-        self.about = about;
+        self.learn(about);
         self.source.ready = true;
         self.publish(now);
     }
@@ -160,11 +159,8 @@ impl Intake {
                 self.engine.settle(*from_ring, at.instant);
             }
             Item::RefusedRecord(_) => self.engine.refuse_record(),
-            Item::About(about) => {
-                self.about.clone_from(about);
-                self.engine.iterations.configured = configured(&about.settings);
-            }
-            // The source of a recording fails like the recorded one, and tells others of the GPUs.
+            Item::About(about) => self.learn((**about).clone()),
+            // Nothing to fold: the replay itself fails like the recorded source, and other readers use the GPU readings.
             Item::Failing(_) | Item::Gpu(_) => {}
             Item::Dropped(_) => {
                 if let Some(last) = self.recorded {
@@ -174,6 +170,11 @@ impl Intake {
             }
         }
         Ok(())
+    }
+
+    fn learn(&mut self, about: EngineAbout) {
+        self.engine.iterations.configured = configured(&about.settings);
+        self.about = about;
     }
 
     fn note_absorbed(&mut self, absorbed: Result<(), Implausible>) {
@@ -256,8 +257,7 @@ impl Intake {
             self.engine.finish();
         }
         if let Some(about) = batch.about.take() {
-            self.about = about;
-            self.engine.iterations.configured = configured(&self.about.settings);
+            self.learn(about);
             if let Some(recorder) = &mut self.recorder {
                 recorder.about(&self.about);
             }

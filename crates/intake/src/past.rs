@@ -162,13 +162,13 @@ impl PastEngine {
             item => self.batch.push(item),
         }
         if !self.batch.has_room() {
-            self.intake.absorb_items(&mut self.batch, moment(at));
+            self.intake.absorb_items(&mut self.batch, Moment::recorded(at));
         }
     }
 
     fn end_poll(&mut self, at: RecordedMoment) {
         let result = self.failure.as_ref().map_or(Ok(Presence::Present), Err);
-        self.intake.end_poll(&mut self.batch, Duration::ZERO, result, moment(at));
+        self.intake.end_poll(&mut self.batch, Duration::ZERO, result, Moment::recorded(at));
     }
 
     /// Judges each five seconds, like a running exporter.
@@ -197,11 +197,7 @@ impl PastEngine {
     }
 }
 
-fn moment(at: RecordedMoment) -> Moment {
-    Moment { instant: at.instant(), unix_us: at.us }
-}
-
-/// The engines of a recording at a time: the one that is named, or all that have something of this time.
+/// The engines of a recording at a time: the named one, or all that have records of this time.
 ///
 /// # Errors
 /// If the recording cannot be read, or no engine has anything of this time.
