@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_rustls::{LazyConfigAcceptor, rustls};
 
-use crate::refusal::Refusal;
+use crate::access::Refusal;
 use crate::web_config::WebConfig;
 
 /// The first byte of a TLS handshake.

@@ -11,8 +11,8 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
+use crate::access::Refusal;
 use crate::error::{Problem, Problems};
-use crate::refusal::Refusal;
 use crate::turns::{ClientAddress, Turns};
 
 /// A comparison of this cost takes about a second, and others wait for it. Each further one doubles that: 31 takes a day.

@@ -10,16 +10,14 @@ mod error;
 mod file;
 mod pem;
 mod rate_limit;
-mod refusal;
 mod tls;
 mod turns;
 mod web_config;
 mod yaml;
 
 pub use acceptor::TlsAcceptor;
-pub use access::{AccessControl, AccessControlLayer};
+pub use access::{AccessControl, AccessControlLayer, Refusal};
 pub use error::Error;
-pub use refusal::Refusal;
 pub use turns::ClientAddress;
 pub use web_config::WebConfig;
 

@@ -10,13 +10,12 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::MissedTickBehavior;
 
 use crate::acceptor::TlsAcceptor;
-use crate::access::AccessControlLayer;
+use crate::access::{AccessControlLayer, Refusal};
 use crate::basic_auth::{BasicAuth, Users};
 use crate::error::{Error, Problem, Problems};
 use crate::file::ConfigFile;
 use crate::pem::PemFiles;
 use crate::rate_limit::{Rate, TokenBucket};
-use crate::refusal::Refusal;
 use crate::tls::Tls;
 
 /// How often the files are compared with what was read last.
