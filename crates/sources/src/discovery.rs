@@ -1,5 +1,5 @@
-//! Finds the trtllm-serve of this host or pod. It asks only ports where one is expected, because any other port may belong to
-//! something that an unexpected request disturbs, and only for what drains no statistics.
+//! Finds the trtllm-serve of this host or pod. It asks only ports where one is expected, because an unexpected request
+//! could disturb another program. It reads only paths that drain no statistics.
 
 mod orchestrator_file;
 mod processes;
@@ -21,21 +21,21 @@ use processes::{NamedServer, processes};
 
 /// trtllm-serve's default.
 pub const USUAL_PORT: u16 = 8000;
-/// Between two searches.
+/// Time between two searches.
 pub const INTERVAL: Duration = Duration::from_secs(5);
-/// A server that is not ready is asked again by the next search.
+/// Timeout of one server. The next search asks it again.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// A list of models is short.
 const MAX_ANSWER: usize = 64 << 10;
-/// Servers that are asked in one search only because a process names them.
+/// Limit of the servers that one search asks only because a process names them.
 const MAX_SERVERS: usize = 64;
 
-/// What one place answered.
+/// What was found at one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundServer {
     /// `http://HOST:PORT`
     pub target: String,
-    /// It is at one of the ports that were asked for.
+    /// It is at one of the configured ports.
     pub configured: bool,
     pub verdict: Verdict,
 }
@@ -52,9 +52,9 @@ pub enum Verdict {
     Other(String),
 }
 
-/// Asks every place where a trtllm-serve may be: these ports of this host, the `known` servers, and those that a process names.
-/// The findings are in this order, and only the last ones are limited: anybody may start processes with this name. Ports without
-/// a listener are left out, unless a process of trtllm-serve names them.
+/// Asks every address where a trtllm-serve may be: these ports of this host, the `known` servers, and those that a process names.
+/// The findings have this order. Only the servers that processes name are limited in number: anybody may start a process with this
+/// name. Ports without a listener are left out, unless a process of trtllm-serve names them.
 pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<FoundServer> {
     let named = tokio::task::spawn_blocking(|| processes(Path::new("/proc"))).await.unwrap_or_default();
     let mut asked = JoinSet::new();
@@ -73,7 +73,7 @@ pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<FoundServer> {
     findings.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// Whom to ask, each once, and whether it is at one of `ports`.
+/// The addresses to ask, each once, and whether it is at one of `ports`.
 fn places(ports: Vec<u16>, known: Vec<String>, named: &[NamedServer]) -> Vec<(String, bool)> {
     let mut taken = HashSet::new();
     let mut places: Vec<(String, bool)> = ports.into_iter().map(|port| (local(port), true)).collect();
@@ -84,7 +84,7 @@ fn places(ports: Vec<u16>, known: Vec<String>, named: &[NamedServer]) -> Vec<(St
     places
 }
 
-/// `None` if nothing listens there, and nothing has to.
+/// `None` if nothing listens there, and no process of trtllm-serve names the address.
 async fn verdict(target: &str, process: Option<&NamedServer>) -> Option<Verdict> {
     let has_process = process.is_some();
     let orchestrator = process.is_some_and(|server| server.orchestrator);
@@ -101,8 +101,9 @@ fn local(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-/// Who serves the models. vLLM and others answer the same paths, and would count a read of their `/metrics` as a scrape.
-/// An orchestrator answers with the models of a worker, so it would look like an engine. `orchestrator`: its process is called so.
+/// Asks for the list of models, which says who serves them. vLLM and others answer the same paths, and would count a read
+/// of their `/metrics` as a scrape. An orchestrator answers with the models of a worker, so it would look like an engine.
+/// `orchestrator`: the command line of the process is that of an orchestrator.
 async fn ask(target: &str, orchestrator: bool) -> Result<Verdict, SourceError> {
     #[derive(Deserialize)]
     struct Models {
@@ -120,7 +121,7 @@ async fn ask(target: &str, orchestrator: bool) -> Result<Verdict, SourceError> {
     let models: Result<Models, _> = match client.read(Method::GET, "/v1/models").await {
         Ok(answer) => serde_json::from_slice(answer),
         Err(error @ SourceError::HttpStatus { .. }) => {
-            // An orchestrator without a worker to ask, or older than this path.
+            // An orchestrator that has no worker to ask, or is too old to have this path.
             return if is_orchestrator(&mut client).await? { Ok(Verdict::Orchestrator) } else { Err(error) };
         }
         Err(error) => return Err(error),
@@ -136,7 +137,7 @@ async fn ask(target: &str, orchestrator: bool) -> Result<Verdict, SourceError> {
     })
 }
 
-/// Whether it tells its workers and has no statistics of an engine. `HEAD` would not take them from an engine.
+/// Whether the server lists its workers and has no statistics of an engine. A `HEAD` request does not drain an engine.
 async fn is_orchestrator(client: &mut HttpClient) -> Result<bool, SourceError> {
     let told = match client.read_at_most(MAX_FACTS, Method::GET, "/cluster_info").await {
         Ok(body) => parse_cluster_info(body).is_some(),
@@ -153,7 +154,7 @@ async fn is_orchestrator(client: &mut HttpClient) -> Result<bool, SourceError> {
     }
 }
 
-/// As a label value. A model may be a path: its last folder names it.
+/// A model as a label value. If it is a path, the last folder is its name.
 fn short(id: &str) -> String {
     let name = id.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     name.chars().take(64).collect()

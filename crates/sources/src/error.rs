@@ -86,7 +86,8 @@ impl SourceError {
         }
     }
 
-    /// The server says that it is not ready yet. A frontend starts after the engine, so one without an engine has lost it.
+    /// Whether the server says that it is not ready yet. [`Self::LauncherGone`] is not such a case: a frontend starts after
+    /// its engine, so it has lost the engine.
     #[must_use]
     pub const fn is_not_ready(&self) -> bool {
         matches!(self, Self::HttpStatus { status: 503, .. } | Self::Recorded(Failure { not_ready: true, .. }))

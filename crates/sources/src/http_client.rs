@@ -1,5 +1,6 @@
-//! One keep-alive HTTP/1.1 connection to one engine. Every response is limited in size, and all together: long ones share a budget.
-//! The caller sets the deadlines: a request that is dropped before its end closes its connection, and the next one opens another.
+//! One keep-alive HTTP/1.1 connection to one engine. Each response is limited in size, and long responses of all engines
+//! share a budget. Deadlines are up to the caller: dropping a request before its end closes the connection, and the next
+//! request opens a new one.
 
 use std::error::Error;
 use std::pin::pin;
@@ -30,9 +31,9 @@ const MAX_BODY: usize = 8 << 20;
 /// The longest buffer kept from one response to the next: enough for a poll of a busy engine. A longer response takes its bytes
 /// from the budget, unless it is parsed in parts.
 const KEPT_BODY: usize = 128 << 10;
-/// Long responses, or long parts of responses, that are being received or parsed, of all engines.
+/// Bytes of long responses, or of long parts of responses, of all engines while they are received and parsed.
 static LONG_RESPONSES: Budget = Budget::new(2 << 20, &REST);
-/// In the answer of a frontend (`--num_serve_frontends`) that cannot reach the process with the engine.
+/// Part of the answer of a frontend (`--num_serve_frontends`) that cannot reach the process with the engine.
 const LAUNCHER_GONE: &str = "The launcher frontend that serves ";
 /// hyper's own default is a read buffer of half a megabyte per connection.
 const READ_BUFFER: usize = 64 << 10;
@@ -46,25 +47,25 @@ pub struct HttpClient {
     connector: HttpConnector<Resolver>,
     connection: Option<ServerConnection>,
     response: Option<OpenResponse>,
-    /// What has arrived of the last body, without the parts that were parsed.
+    /// What has arrived of the last body, without the parts that are already parsed.
     body: Vec<u8>,
-    /// Length of the long ones of the last bodies. It falls slowly, because one poll has long and short answers.
+    /// Usual length of a long body. It falls slowly, because one poll has long and short answers.
     usual_body: usize,
     peer: Arc<Peer>,
-    /// For a body above [`KEPT_BODY`]: while it arrives, and then until it has been parsed.
+    /// Bytes of the budget for a body above [`KEPT_BODY`]: `receiving` while it arrives, then `held` until it is parsed.
     receiving: Option<Receiving>,
     held: Option<Held>,
     max_body: usize,
-    /// For long responses.
+    /// Budget of long responses.
     budget: &'static Budget,
 }
 
-/// The two halves of hyper's connection. The second one runs in the caller's task during a request, and rests between
-/// requests: a task of its own would wake another thread for each poll.
+/// The two halves of hyper's connection. `io` moves the bytes. It runs in the caller's task during a request, and not at
+/// all between requests: a separate task would wake another thread for each poll.
 #[derive(Debug)]
 struct ServerConnection {
     requests: SendRequest<Empty<Bytes>>,
-    /// None once the connection has ended.
+    /// `None` once the connection has ended.
     io: Option<Io>,
 }
 
@@ -76,7 +77,7 @@ struct OpenResponse {
     body: Incoming,
     /// Bytes that have arrived and are not in the client's buffer.
     arrived: Bytes,
-    /// Bytes that may follow.
+    /// Bytes that the body may still have.
     room: usize,
     max_body: usize,
     url: String,
@@ -90,7 +91,7 @@ impl ServerConnection {
         run(&mut self.io, response).await
     }
 
-    /// Whether it takes another request.
+    /// Whether the connection takes another request.
     async fn is_ready(&mut self) -> bool {
         run(&mut self.io, self.requests.ready()).await.is_ok()
     }
@@ -106,7 +107,7 @@ async fn run<T>(io: &mut Option<Io>, exchange: impl Future<Output = T>) -> T {
             result = &mut exchange => return result,
         }
     }
-    // What arrived before the end of the connection is still to be read.
+    // The connection has ended, but bytes that arrived before are not read yet.
     exchange.await
 }
 
@@ -181,7 +182,7 @@ impl HttpClient {
             self.receiving = None;
             self.body.shrink_to(KEPT_BODY);
         }
-        // What is not complete is parsed again from its begin, so a long element must grow in large steps.
+        // An incomplete element is parsed again from its start, so a long one must grow in large steps.
         self.receive((2 * self.body.len()).max(KEPT_BODY)).await
     }
 
@@ -212,7 +213,7 @@ impl HttpClient {
         // Taken, not borrowed: only a request that completes puts the connection back.
         let mut kept = self.connection.take();
         let reused = match &mut kept {
-            // Here it notices that the server has closed or reset it meanwhile.
+            // Notices that the server has closed or reset the connection meanwhile.
             Some(kept) => kept.is_ready().await,
             None => false,
         };
@@ -239,8 +240,8 @@ impl HttpClient {
         Ok(())
     }
 
-    /// Receives until this many bytes of the body are there, or it ends. The body of an error is received to its end. A response
-    /// that fails is closed.
+    /// Receives until there are `enough` bytes of the body, or the body ends. The body of an error status is received to
+    /// its end. If receiving fails, the response is closed.
     async fn receive(&mut self, enough: usize) -> Result<(), SourceError> {
         let received = self.receive_open(enough).await;
         if received.is_err() {
@@ -270,7 +271,7 @@ impl HttpClient {
             }
             let data = arrived.split_to(arrived.len().min(enough - self.body.len()));
             if self.receiving.is_none() && self.body.len() + data.len() > KEPT_BODY {
-                // All that may follow at once: two that wait for each other's end would wait for ever.
+                // Takes all that may follow at once: two responses that each wait for the other to end would wait forever.
                 let announced =
                     body.size_hint().exact().map_or(*room, |rest| data.len() + arrived.len() + rest as usize);
                 let follows = announced.min(*room);
@@ -322,8 +323,8 @@ impl HttpClient {
         Err(SourceError::HttpStatus { target: url, status: status.as_u16() })
     }
 
-    /// Frees the last body, once it has been parsed. The first answer of an engine is often its whole ring, and the others are short:
-    /// the buffer follows.
+    /// Frees the last body after it was parsed. An engine's first answer is often its whole ring, and later ones are short, so the
+    /// buffer shrinks to the usual length.
     pub fn release(&mut self) {
         self.usual_body = self.body.len().min(KEPT_BODY).max(self.usual_body - self.usual_body / 64);
         self.body.clear();
@@ -338,7 +339,7 @@ impl HttpClient {
         self.connection = None;
     }
 
-    /// What has arrived of the last body, also if its request failed or was dropped.
+    /// What has arrived of the last body, even if its request failed or was dropped.
     pub(super) fn received(&self) -> &[u8] {
         &self.body
     }
@@ -365,7 +366,7 @@ impl HttpClient {
     }
 }
 
-/// The last cause says what happened. The outer errors only name a stage, such as "tcp connect error".
+/// The innermost error says what happened. The outer ones only name a stage, such as "tcp connect error".
 fn root_cause(error: &(dyn Error + 'static)) -> String {
     std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }

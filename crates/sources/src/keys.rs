@@ -1,4 +1,4 @@
-//! The keys of an engine's messages. A newer engine sends keys that the exporter does not read, which must be noticed.
+//! Collects the keys of an engine's messages. Unknown keys show that the engine is newer than the exporter.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const MAX_KEY: usize = 64;
 /// Elements of an array that are looked at.
 const MAX_ELEMENTS: usize = 4;
 
-/// From one look at the keys of messages to the next.
+/// Time between two looks at the keys of messages.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Looks at the keys of one kind of message now and then.
@@ -29,7 +29,7 @@ impl KeyWatch {
         Self { due: Instant::now() }
     }
 
-    /// The server does not answer: the one that answers next may be newer.
+    /// To be called when the server does not answer: a newer server may answer next.
     pub(super) fn may_be_replaced(&mut self) {
         self.due = Instant::now();
     }
@@ -84,7 +84,7 @@ impl LineParser {
     }
 }
 
-/// The keys of the first element of an array, as for a whole object. Empty if the array is.
+/// The keys of the first element of an array. Empty if the array is empty.
 #[must_use]
 pub fn keys_of_first(array: &[u8]) -> BTreeSet<String> {
     // What follows the element is not read.

@@ -78,7 +78,7 @@ impl Source {
         }
     }
 
-    /// From one poll to the next, at least.
+    /// Shortest time between two polls.
     #[must_use]
     pub fn interval(&self) -> Duration {
         match self {
@@ -115,7 +115,7 @@ impl Source {
         }
     }
 
-    /// What the poll reads, for messages.
+    /// What the source reads, for messages.
     #[must_use]
     pub fn target(&self) -> String {
         match self {

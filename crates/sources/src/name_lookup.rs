@@ -17,7 +17,7 @@ pub(super) type Resolver = BoxCloneSyncService<Name, Addresses, io::Error>;
 /// Runs at most one look-up at a time. hyper-util's own resolver starts a new one for each poll, and each would hold a
 /// thread.
 pub(super) fn resolver(look_up: fn(&str) -> io::Result<Addresses>) -> Resolver {
-    // A look-up whose poll reached its deadline. The next poll waits for it.
+    // A look-up that has outlived its poll. The next poll waits for it.
     let pending: Arc<Mutex<Option<JoinHandle<io::Result<Addresses>>>>> = Arc::default();
     BoxCloneSyncService::new(service_fn(move |host: Name| {
         let pending = Arc::clone(&pending);

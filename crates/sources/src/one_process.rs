@@ -1,17 +1,19 @@
-//! Whether one process answers on a port. A server may have several that share it, each with a page of its own: the system gives a
-//! connection to any of them, and no page says whose it is. But counts that fall are those of another process, or of a server that
-//! was replaced; and a server that was replaced does not fall twice. So a page is read several times over, each time over a
-//! connection of its own, if it is the first one or its counts have fallen. Processes with equal load count as much between two readings
-//! as they differ, and then no count falls. So that is repeated whenever the counts have doubled.
+//! Finds out whether one process answers on a port. Several processes of a server may share a port, each with a page of its
+//! own. The system gives a connection to any of them, and no page says which process wrote it.
+//!
+//! If a count falls, another process has answered, or the server was replaced. After a replacement, counts fall only once.
+//! So if a page is the first one, or a count has fallen, the page is read several more times, each time over a new
+//! connection. Processes with equal load may differ by less than they count between two readings, so that no count falls.
+//! So this is repeated whenever the counts have doubled.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hash};
 use std::time::{Duration, Instant};
 
-/// Further readings of a page. If the server has two processes, all of them reach the same one in one of 256 cases.
+/// Further readings of a page. If there are two processes, all readings reach the same one in one of 256 cases.
 const PROBES: u32 = 8;
-/// The further readings end after this time.
+/// No further reading starts after this time.
 const PROBE_TIME: Duration = Duration::from_secs(2);
 
 /// A page of counts that do not fall while the same process answers.
@@ -19,12 +21,12 @@ pub(super) trait Counts {
     fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)>;
 }
 
-/// Reads a page again and again.
+/// Reads a page.
 pub(super) trait ReadPage {
     type Page: Counts;
     type Error;
 
-    /// `again`: over a connection of its own, which the system may give to another process.
+    /// `again`: over a new connection, which the system may give to another process.
     async fn read_page(&mut self, again: bool) -> Result<Self::Page, Self::Error>;
 }
 
@@ -44,7 +46,7 @@ impl LastCounts {
         Self { hasher, counts, probed: sum(page) }
     }
 
-    /// Whether a count of the page is lower.
+    /// Whether a count of the page is lower than before.
     fn are_above(&self, page: &impl Counts) -> bool {
         let mut counts = page.counts();
         counts.any(|(series, count)| self.counts.get(&self.hasher.hash_one(series)).is_some_and(|last| *last > count))
@@ -55,8 +57,8 @@ fn sum(page: &impl Counts) -> u128 {
     page.counts().map(|(_, count)| u128::from(count)).sum()
 }
 
-/// Reads a page until it is certain whether one process answers. `last`: the counts of the last page, if there was one. Returns its
-/// own counts, or `None` if several processes answer.
+/// Reads a page until it is certain whether one process answers. `last`: the counts of the last page, if there was one.
+/// Returns the page and its counts, or `None` for the counts if several processes answer.
 pub(super) async fn read_until_certain<R: ReadPage>(
     reader: &mut R,
     last: Option<LastCounts>,

@@ -18,10 +18,10 @@ use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::{EngineAbout, OrchestratorReading};
 use trtllm_recording::Item;
 
-/// From one reading to the next, at least. The server collects its page from files of all its processes, and nothing on it is
-/// lost between two readings.
+/// Shortest time between two readings. For each one, the server collects its page from files of all its processes. The page has
+/// cumulative counts, so nothing is lost between two readings.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
-/// Timeout of everything but the page.
+/// Timeout of `/cluster_info` and `/health`.
 const FACTS_TIMEOUT: Duration = Duration::from_secs(1);
 const SEVERAL_PROCESSES: &str = "several processes of the orchestrator answer (num_workers), each with counts of its own, so no requests are \
      counted: use a release of July 2026 or later, whose page has their sum, or num_workers: 1";
@@ -30,7 +30,7 @@ const SEVERAL_PROCESSES: &str = "several processes of the orchestrator answer (n
 #[derive(Debug)]
 pub struct Orchestrator {
     pub(super) client: HttpClient,
-    /// Of the last page, as long as it is certain that one process answers.
+    /// Counts of the last page. `None` unless it is certain that one process answers.
     last: Option<LastCounts>,
     several_processes: bool,
     about: EngineAbout,
@@ -53,12 +53,12 @@ impl Orchestrator {
         })
     }
 
-    /// Only a page that cannot be read is an error: what the other paths tell is absent then.
+    /// Fails only if the page cannot be read. A value of another path is absent if that path cannot be read.
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         let counts = match self.read_counts().await {
             Ok(counts) => counts,
             Err(error) => {
-                // The next answer may be that of another orchestrator.
+                // The next answer may come from another orchestrator.
                 self.version.may_be_replaced();
                 self.several_processes = false;
                 return Err(error);
@@ -82,7 +82,7 @@ impl Orchestrator {
         if self.several_processes {
             return self.read_page(false).await.map(|_| Vec::new());
         }
-        // The page after an error may be that of another orchestrator, so it is a first one.
+        // If this fails, `last` stays `None`: the next page may be the first one of another orchestrator.
         let last = self.last.take();
         let (counts, last) = read_until_certain(self, last).await?;
         self.several_processes = last.is_none();
@@ -106,7 +106,7 @@ impl Orchestrator {
         info
     }
 
-    /// It says 503 while a side has too few workers.
+    /// The status is 503 while a side has too few workers.
     async fn read_health(&mut self) -> Option<bool> {
         let read = self.client.read_at_most(MAX_FACTS, Method::GET, "/health").await;
         let ready = match read {

@@ -44,7 +44,7 @@ pub fn unread_families(page: &[u8]) -> BTreeSet<String> {
         counter(&ParsedSample { name, labels, value: 0.0 }).is_some()
     };
     let mut names = family_names(page);
-    // Its two parts are read.
+    // `total_requests_total` is the sum of two families that are read.
     names.retain(|name| name != "total_requests_total" && !is_read(name) && !is_read(&format!("{name}_bucket")));
     names
 }

@@ -1,5 +1,5 @@
 //! The JSON lines that TensorRT-LLM writes for finished requests if `perf_metrics_output_dir` is set. They replace
-//! `/perf_metrics`. Files are read beside the polls: a disk that hangs must not delay the records.
+//! `/perf_metrics`. A separate task reads the files: a disk that hangs must not delay the records.
 
 mod files;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::{Batch, OpenError, Presence, SourceError};
 use files::LineFiles;
 
-/// From the start of one reading to the next.
+/// Time from the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A reading that takes longer hangs.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,14 +27,14 @@ pub struct LinesDir {
 }
 
 impl LinesDir {
-    /// Does not wait for the disk on a thread of the runtime.
+    /// As [`Self::check`], but waits for the disk on a thread for blocking work.
     pub(super) async fn check_beside(&self) -> Result<(), OpenError> {
         let dir = self.clone();
         let checked = tokio::task::spawn_blocking(move || dir.check()).await;
         checked.unwrap_or_else(|error| Err(OpenError::Lines { path: self.path.clone(), cause: error.into() }))
     }
 
-    /// The server may create the directory later.
+    /// Checks that the directory can be read, if it exists: the server may create it later.
     ///
     /// # Errors
     /// If it exists and cannot be read.
@@ -48,12 +48,14 @@ impl LinesDir {
     }
 }
 
-/// Which lines of the directory are those of the engine. A line of an orchestrator has both parts of a request.
+/// Which lines of the directory belong to the source. A line of an orchestrator has both parts of a request: that of the
+/// context server and that of the generation server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineOwner {
-    /// One server. The lines of an orchestrator are not its own.
+    /// Those of one server. The lines of an orchestrator are left out.
     Server,
-    /// All who write into the directory. The part of a request that an orchestrator writes whole is left out.
+    /// Those of all programs that write into the directory. Lines with one part of a request are left out: the orchestrator
+    /// writes both.
     Deployment,
 }
 
@@ -68,7 +70,7 @@ pub struct PerfMetricsDir {
     reading: JoinSet<(LineFiles, std::io::Result<Batch>)>,
     begun: Instant,
     due: Instant,
-    /// The last reading that left nothing unread began then.
+    /// When the last reading began that left nothing unread.
     complete: Option<Instant>,
     failure: Option<std::io::Error>,
     left_out: bool,
@@ -92,7 +94,7 @@ impl PerfMetricsDir {
         }
     }
 
-    /// A source of its own.
+    /// Opens the directory as a source of its own.
     ///
     /// # Errors
     /// Like [`LinesDir::check`].
@@ -179,7 +181,7 @@ impl PerfMetricsDir {
         !self.reading.is_empty() && self.begun.elapsed() >= TIMEOUT
     }
 
-    /// What the user should do.
+    /// What is wrong, and what the user should do.
     pub(super) fn problem(&self) -> Option<&'static str> {
         match &self.failure {
             None => self.hangs().then_some(HANGS),
@@ -199,7 +201,7 @@ const MISSING: &str =
 const FORBIDDEN: &str = "perf_metrics_dir cannot be read: give the user of the exporter the right to read and enter it";
 const UNREADABLE: &str = "perf_metrics_dir cannot be read: check that it is a directory, and its disk";
 const HANGS: &str = "reading perf_metrics_dir hangs: check its disk";
-/// Of a server whose requests end without lines.
+/// For a server whose requests end without lines.
 pub(super) const NO_LINES: &str = "requests end, but perf_metrics_dir gets no lines: set perf_metrics_output_dir of the server to it. \
      Until the server or the exporter restarts, latencies come from /prometheus/metrics";
 

@@ -161,7 +161,7 @@ impl<'a> ParsedSample<'a> {
         (0.0..=MAX_COUNT).contains(&value).then_some(value as u64)
     }
 
-    /// The bound of a bucket is left out: the buckets of a histogram belong together.
+    /// A hash of the labels. The bound of a bucket is left out, because the buckets of a histogram belong together.
     fn series(&self) -> u64 {
         let labels: Vec<_> = self.labels.iter().filter(|(label, _)| *label != "le").collect();
         BuildHasherDefault::<DefaultHasher>::new().hash_one(labels)

@@ -66,7 +66,7 @@ fn string(text: &str, quote: char, json: &mut String) -> Option<usize> {
                     let number = u32::from_str_radix(&hex, 16).ok().filter(|_| hex.len() == digits)?;
                     push(char::from_u32(number)?, json);
                 }
-                // JSON has the same.
+                // JSON has the same escape.
                 other => json.extend(['\\', other]),
             },
             other => push(other, json),

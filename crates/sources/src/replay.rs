@@ -1,5 +1,6 @@
-//! Records from a file, NDJSON, one JSON array or lines that Python printed, or from a recording, at the recorded speed or a given
-//! one. After the last record the engine is idle. A trtllm-bench report is read in one poll.
+//! Replays records at the recorded speed or a given one. They come from a recording, or from a file with NDJSON, one JSON
+//! array or lines that Python printed. After the last record the engine is idle. A report of trtllm-bench is read in one
+//! poll.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,7 +18,7 @@ use super::keys::{LineParser, keys_of_first};
 use super::trtllm_json::{Hello, PublisherLine, parse_records};
 use super::{Batch, OpenError, Presence, SourceError, bench_report, python_text};
 
-/// What is looked at to tell a report from records.
+/// Bytes of a file that tell whether it is a report or has records.
 const START: usize = 64 << 10;
 
 /// Speed of a replay.
@@ -39,19 +40,19 @@ pub struct Replay {
     /// The keys of an array's first record, until the first poll.
     keys: BTreeSet<String>,
     started: Option<Instant>,
-    /// An item that was read before its time.
+    /// The next item, which is not due yet.
     next: Option<Item>,
     delivered: u64,
     /// Recorded time of the last record, in seconds since the first.
     clock: f64,
     first_timestamp_us: Option<i64>,
-    /// The moment of the last items of a recording, and the process that wrote it.
+    /// The recorded moment up to which `clock` has advanced, and the process that wrote the recording.
     received: Option<RecordedMoment>,
     session: Option<i64>,
-    /// The moment of the last line, and its item if that follows the moment.
+    /// The moment of the last line. If it was a new one, the item of the line comes after it.
     at: Option<RecordedMoment>,
     behind: Option<Item>,
-    /// Why the recorded polls fail.
+    /// Why the polls that are replayed now failed.
     failure: Option<Failure>,
 }
 
@@ -62,11 +63,11 @@ enum ReplayInput {
     Recording(Box<recording::Reader>),
 }
 
-/// A line, parsed.
+/// A parsed line.
 enum ReplayedLine {
-    /// By the recorder.
+    /// A line of the recorder.
     Recorded(Result<Line, serde_json::Error>),
-    /// By an engine.
+    /// A line of an engine.
     Published(Result<PublisherLine, RejectReason>),
     Blank,
 }
@@ -81,7 +82,7 @@ impl Replay {
         opened.unwrap_or_else(|error| Err(OpenError::Replay { path, cause: error.into() }))
     }
 
-    /// Whether the file can be opened now. What a pipe or a terminal has is not taken from it.
+    /// Checks that the file can be opened. A pipe or a terminal is not read, because its data would be lost.
     ///
     /// # Errors
     /// As [`Self::open`].

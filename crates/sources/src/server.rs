@@ -1,4 +1,4 @@
-//! The server that a client reads: its address, whom it trusts, and the token that it asks for.
+//! The server that a client reads: its address, the certificate authorities that are trusted, and the token that is sent.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Checks that the certificates for https can be read. A token may appear later: it is read with each poll that needs it.
+    /// Checks that the certificates for https can be read. The token is not checked: its file may appear later.
     ///
     /// # Errors
     /// If they cannot be read, or there are none.
@@ -44,8 +44,8 @@ impl Access {
     }
 }
 
-/// The port of `HOST:PORT`, if there is one. http takes a port that it cannot parse as absent, and the default port belongs to
-/// another server.
+/// The port of `HOST:PORT`, if there is one. The crate `http` ignores a port that it cannot parse, and the default port
+/// could be that of another server.
 ///
 /// # Errors
 /// If it is not a port.
@@ -65,7 +65,7 @@ pub(super) fn parse_port(text: &str) -> Option<u16> {
 /// another address.
 ///
 /// # Errors
-/// If it looks like an IPv4 address and is none.
+/// If it looks like an IPv4 address and is not one.
 pub fn check_host(host: &str) -> Result<(), String> {
     let looks_like_ipv4 = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     match looks_like_ipv4 && host.parse::<std::net::Ipv4Addr>().is_err() {
@@ -74,14 +74,14 @@ pub fn check_host(host: &str) -> Result<(), String> {
     }
 }
 
-/// A server that can be connected to. A clone shares what was read from files.
+/// A server to connect to. Clones share the certificates that were read.
 #[derive(Debug, Clone)]
 pub struct TargetServer {
     pub(super) target: String,
     /// For https.
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) token_file: Option<PathBuf>,
-    /// The header `Authorization` of a user with a password.
+    /// The header `Authorization` with a user and a password.
     pub(super) user: Option<HeaderValue>,
 }
 
@@ -144,7 +144,7 @@ fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
 #[derive(Debug, Default)]
 pub(super) struct Token {
     known: Option<(Instant, HeaderValue)>,
-    /// A reading whose poll reached its deadline. The next poll waits for it: a file system that hangs must cost one thread.
+    /// A read that has outlived its poll. The next poll waits for it, so that a file system that hangs blocks only one thread.
     reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
 
@@ -168,7 +168,7 @@ impl Token {
         Ok(header)
     }
 
-    /// The server has refused the token: there may be a newer one in the file.
+    /// To be called when the server refuses the token: the file may have a newer one.
     pub(super) fn refused(&mut self) {
         self.known = None;
     }
@@ -182,7 +182,7 @@ pub fn check_token(file: &Path) -> io::Result<()> {
     read_token(file).and_then(|text| bearer(&text)).map(drop)
 }
 
-/// Of a pipe, each read would wait for a writer, and hold a thread for ever.
+/// Refuses pipes: each read would wait for a writer, and could block a thread forever.
 fn read_token(file: &Path) -> io::Result<Vec<u8>> {
     match small_file::is_stream(file) {
         true => Err(io::Error::new(io::ErrorKind::InvalidInput, "a pipe or device cannot be read again; name a file")),
@@ -195,7 +195,7 @@ fn bearer(text: &[u8]) -> io::Result<HeaderValue> {
     let header = HeaderValue::from_bytes(&[b"Bearer ", token].concat());
     let mut header =
         header.ok().filter(|_| !token.is_empty()).ok_or_else(|| io::Error::other("it does not contain a token"))?;
-    // Not shown by Debug.
+    // `Debug` does not show it then.
     header.set_sensitive(true);
     Ok(header)
 }

@@ -1,5 +1,5 @@
-//! Reads trtllm-serve's own Prometheus page, `/prometheus/metrics`, beside the polls: the server collects it from files of all
-//! its processes, and the records must not wait for that. Reading it drains nothing. A server may have several frontends
+//! Reads trtllm-serve's own Prometheus page, `/prometheus/metrics`, in a separate task: the server collects it from files of all
+//! its processes, and polls of records must not wait for that. Reading it drains nothing. A server may have several frontends
 //! (`--num_serve_frontends`): processes that share the port, each with a page of its own.
 
 use std::collections::BTreeSet;
@@ -16,25 +16,26 @@ use super::prometheus_text::{MAX_PAGE, NotAPage, family_names, parse_server_metr
 use super::server::TargetServer;
 use trtllm_model::ServerMetrics;
 
-/// From the start of one reading to the next.
+/// Time from the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(4);
 pub(super) const PATH: &str = "/prometheus/metrics";
+
 #[derive(Debug)]
 pub(super) struct ServerPageReader {
     server: TargetServer,
     due: Instant,
     /// The server has no such page. Read again after `/metrics` has failed, because the server may have been replaced.
     pub(super) missing: bool,
-    /// At most one. Dropped with its connection.
+    /// At most one task. Dropping it closes its connection.
     reading: JoinSet<PageRead>,
     /// Kept between two readings.
     client: Option<HttpClient>,
-    /// When the last page arrived that was not taken yet.
+    /// The last page, and when it arrived, until it is taken.
     arrived: Option<(Instant, ServerMetrics)>,
-    /// Several frontends answer. The page is not read any more then.
+    /// Several frontends answer, so the page is no longer read.
     pub(super) several_frontends: bool,
-    /// `None` before the first page of a server.
+    /// Counts of the last page. `None` before the first page of a server.
     last: Option<LastCounts>,
 }
 
@@ -55,9 +56,9 @@ pub(super) struct ServerPage {
 #[derive(Debug)]
 pub(super) enum Unread {
     Missing,
-    /// It has another shape.
+    /// The answer is something else.
     NotAPage,
-    /// Worth another attempt.
+    /// Another attempt may succeed.
     Failed,
 }
 
@@ -75,21 +76,21 @@ impl ServerPageReader {
         }
     }
 
-    /// The server does not answer: the one that answers next may be another one.
+    /// To be called when the server does not answer: another server may answer next.
     pub(super) fn may_be_replaced(&mut self) {
         (self.missing, self.several_frontends, self.last) = (false, false, None);
-        // The page that is being read may be that of the last server.
+        // The page that is being read may come from the old server.
         self.reading = JoinSet::new();
     }
 
-    /// The last page that has arrived, if it arrived before `before`. Its counts are cumulative, so an earlier page that was not
-    /// taken is not missed.
+    /// Takes the last page if it arrived before `before`. Counts are cumulative, so an earlier page that was never taken is
+    /// no loss.
     pub(super) fn take(&mut self, before: Instant) -> Option<ServerMetrics> {
         self.arrived.take_if(|(arrived, _)| *arrived <= before).map(|(_, page)| page)
     }
 
-    /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait. Adds the names of its families
-    /// to `names`, or its path if it is something else.
+    /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait. Adds the names of the page's
+    /// families to `names`, or the path if the answer is something else.
     pub(super) fn poll(&mut self, names: &mut BTreeSet<String>) {
         if let Some(Ok(PageRead { client, last, page })) = self.reading.try_join_next() {
             (self.client, self.last) = (Some(client), last);
@@ -129,7 +130,7 @@ impl ReadPage for HttpClient {
     type Page = ServerPage;
     type Error = Unread;
 
-    /// Each reading has a connection of its own.
+    /// Each reading opens a new connection.
     async fn read_page(&mut self, _: bool) -> Result<ServerPage, Unread> {
         self.disconnect();
         let page = match tokio::time::timeout(TIMEOUT, self.read(Method::GET, PATH)).await {

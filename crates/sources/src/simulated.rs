@@ -1,4 +1,4 @@
-//! A simulated engine in this process. Its records are text as TensorRT-LLM writes it, for the readers of the other sources.
+//! A simulated engine in this process. It writes records as the text of TensorRT-LLM, which the parsers of the other sources read.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,12 +12,12 @@ use trtllm_sim::{Engine, Step};
 use super::trtllm_json::{PublisherLine, parse_kv_cache_events, parse_line, parse_perf_metrics, parse_records};
 use super::{Batch, OpenError, Presence, SourceError};
 
-/// Steps of one poll: an engine without pace must not fill the memory.
+/// Most steps of one poll: an engine at the highest speed must not fill the memory.
 const MAX_STEPS: usize = 2048;
-/// Time of one poll. An engine that is faster than this machine falls behind its speed.
+/// Longest time of one poll. An engine that this machine cannot simulate in time falls behind its speed.
 const MAX_TIME: Duration = Duration::from_millis(50);
 
-/// Whether this `sim:` URL needs the engine of this file also beside a C++ Executor, which has no PyTorch backend.
+/// Whether only the engine of this file can simulate this `sim:` URL. The simulated C++ Executor has no PyTorch backend.
 #[must_use]
 pub fn is_in_process(url: &str) -> bool {
     let options = Options::parse(url).ok().filter(|options| options.scenario.is_some());
@@ -31,7 +31,7 @@ pub struct Simulated {
     options: Options,
     engine: Engine,
     started: Option<(Instant, i64)>,
-    /// When the engine is to be called next. Absent if nothing will happen.
+    /// When the next step of the engine is due. `None` if nothing more will happen.
     next: Option<f64>,
 }
 
@@ -63,7 +63,7 @@ impl Simulated {
         let Some(elapsed) = started.elapsed().checked_sub(Duration::from_secs_f64(self.options.load_seconds)) else {
             return Ok(Presence::Loading);
         };
-        // At no time, an infinite speed would give no number.
+        // Zero times an infinite speed would not be a number.
         let until = elapsed.as_secs_f64().max(f64::MIN_POSITIVE) * self.options.speed;
         let began = Instant::now();
         for _ in 0..MAX_STEPS {

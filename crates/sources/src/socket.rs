@@ -1,5 +1,5 @@
 //! The ingest socket: any process connects and publishes NDJSON, one record per line. The number of publishers, the
-//! length of a line and the bytes of unread lines are limited. Data above these limits waits in the socket buffers.
+//! length of a line and the bytes of queued lines are limited. Data above these limits waits in the socket's buffers.
 
 mod inbox;
 mod listener;
@@ -38,7 +38,7 @@ pub struct Ingest {
     origin: Origin,
 }
 
-/// Where the lines come from.
+/// The socket from which the lines come.
 #[derive(Debug)]
 enum Origin {
     /// A socket of this engine alone. It is closed with the engine.
@@ -60,7 +60,7 @@ impl Ingest {
         Ok(Self::new(target, queue, inbox, Origin::OwnSocket { _listener: listener }))
     }
 
-    /// The lines of an engine whose publisher has named it.
+    /// The source of an engine that its publisher has named.
     #[must_use]
     pub fn joined(socket: &Path, Joined { id, names, inbox, queue, .. }: Joined) -> Self {
         let target = format!("socket:{}", socket.display());
@@ -78,14 +78,14 @@ impl Ingest {
             self.received = true;
             match queued {
                 Queued::Hello { process, settings, .. } => {
-                    // Its engine may be another one.
+                    // The publisher may be another engine with other keys.
                     self.lines = LineParser::default();
                     process.into_iter().for_each(|process| batch.push(Item::Process(process)));
                     batch.update_settings(settings);
                 }
                 Queued::Line { text, .. } => match text.and_then(|line| self.lines.parse(&line, &mut batch.keys)) {
                     Ok(PublisherLine::Item(item)) => batch.push(item),
-                    // The first line of the connection may be one, and has been read before.
+                    // Only the first line of a connection may be a hello, and the listener reads that.
                     Ok(PublisherLine::Hello(_)) => batch.reject(RejectReason::NotARecord),
                     Err(reason) => batch.reject(reason),
                 },

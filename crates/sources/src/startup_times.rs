@@ -1,5 +1,5 @@
-//! `startup_metrics` of trtllm-serve's `/server_info`. The tree differs between releases, so it is read as it comes: every number
-//! whose key ends in `_seconds`. A pure function, whose result is bounded whatever the server sends.
+//! Parses `startup_metrics` of trtllm-serve's `/server_info`. The tree differs between releases, so every number whose key ends in
+//! `_seconds` is read. A pure function, whose result is bounded whatever the server sends.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use trtllm_model::bounded::ShortText;
 const MAX_STAGES: usize = 64;
 const MAX_PATH: usize = 64;
 const MAX_DEPTH: usize = 16;
-/// A longer start is not one.
+/// A longer time is not that of a start.
 const MAX_SECONDS: f64 = 7.0 * 86_400.0;
 
 /// Parses `GET /server_info`. An older server has no times.
@@ -36,7 +36,7 @@ fn times<'de, D: Deserializer<'de>>(tree: D) -> Result<StartupTimes, D::Error> {
 /// A part of the tree. It is walked as it is parsed and never kept: a tree takes dozens of times the memory of its text.
 struct Branch<'a> {
     times: &'a mut StartupTimes,
-    /// Where it is in the tree.
+    /// The keys that lead to this part, joined by dots.
     path: &'a str,
     depth: usize,
 }

@@ -1,6 +1,6 @@
-//! trtllm-serve over HTTP: `/metrics` (JSON), `/perf_metrics`, `/kv_cache_events`, `/version`, `/server_info` and
-//! `/prometheus/metrics`. A read drains the statistics from the server, except the last three, so the exporter must be the only reader: two readers
-//! would get half of them each.
+//! trtllm-serve over HTTP. A read of `/metrics` (JSON), `/perf_metrics` or `/kv_cache_events` drains the statistics from
+//! the server, so the exporter must be the only reader: two readers would get half of them each. A read of `/version`,
+//! `/server_info` or `/prometheus/metrics` drains nothing.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
 pub struct Extras {
     /// `/perf_metrics`
     pub perf_metrics: bool,
-    /// The directory of the lines that replace it. `/perf_metrics` is not read then.
+    /// The directory of the lines that replace `/perf_metrics`, which is not read then.
     pub lines: Option<LinesDir>,
     /// `/kv_cache_events`; needs `kv_cache_config.event_buffer_max_size` on the server.
     pub kv_cache_events: bool,
@@ -52,7 +52,7 @@ impl Default for Extras {
 pub struct TrtllmServe {
     pub(super) client: HttpClient,
     extras: Vec<Endpoint>,
-    /// What the next call of `poll` reads: 0 are the records, then the extras.
+    /// What the next call of `poll` reads: the records if it is 0, otherwise the extra before this place.
     step: usize,
     page: Option<ServerPageReader>,
     lines: Option<PerfMetricsDir>,
@@ -61,21 +61,21 @@ pub struct TrtllmServe {
     version: FactReader,
     startup: FactReader,
     keys: KeyWatch,
-    /// The response of this step; None before its request and after its last part.
+    /// The response of this step. `None` before its request and after its last part.
     unparsed: Option<Unparsed>,
 }
 
-/// A response that is not parsed to its end.
+/// A response whose end is not parsed yet.
 #[derive(Debug, Clone, Copy)]
 struct Unparsed {
     asked: Instant,
-    /// What has been parsed.
+    /// How far it is parsed.
     position: ArrayPosition,
 }
 
-/// Whether entries have the times of finished requests: those of `/perf_metrics`, or lines of files. Releases of 2026 have no such
-/// endpoint, and older ones fill it only with `perf_metrics_max_requests`. The histograms of the server's page have the times of the
-/// same requests.
+/// Whether the server writes an entry for each finished request, on `/perf_metrics` or as a line of a file. Releases of
+/// 2026 have no such endpoint, and older ones fill it only if `perf_metrics_max_requests` is set. The histograms of the
+/// server's page have the times of the same requests, and replace missing entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entries {
     /// Until the first request has finished. `asked`: when the entries were last read. `finished`: requests on the last page.
@@ -122,7 +122,7 @@ impl Entries {
         if self == Self::Absent { self } else { Self::Present }
     }
 
-    /// Requests that finished since the last page, and whose entries did not come, have none.
+    /// If requests have finished since the last page, and no entry came, there are no entries.
     fn after_page(self, finished: u64) -> Self {
         match self {
             Self::Unknown { finished: Some(before), .. } if finished > before => Self::Absent,
@@ -173,7 +173,7 @@ impl TrtllmServe {
         })
     }
 
-    /// Reads one endpoint per call, or parses the next part of its answer: the items of a part are folded before the next one,
+    /// Reads one endpoint per call, or the next part of its answer. The items of a part are folded before the next part is parsed,
     /// so they take memory only for a moment.
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         let done = match self.step {
@@ -209,8 +209,8 @@ impl TrtllmServe {
         batch.notice = lines.problem().or((self.entries == Entries::Absent).then_some(NO_LINES));
     }
 
-    /// Takes the server's page when it is certain whether its requests have entries, too: an entry is written with the page, so
-    /// the reading of the entries that follows the page has it.
+    /// Takes the server's page once it is certain whether the requests on it have entries. The server writes an entry when
+    /// it counts the request on the page, so the first reading of entries after the page has it.
     fn take_page(&mut self, batch: &mut Batch) {
         let Some(page) = &mut self.page else { return };
         page.poll(&mut batch.keys);
@@ -333,7 +333,6 @@ impl TrtllmServe {
         }
     }
 
-    /// Older servers have no such endpoint.
     async fn read_startup_times(&mut self, batch: &mut Batch) {
         let parse = |answer: Result<&[u8], SourceError>| match answer {
             Ok(body) => Some(parse_startup_times(body)),
@@ -352,8 +351,8 @@ impl TrtllmServe {
     }
 }
 
-/// Reads an array of statistics, or continues to. Returns whether all of it is parsed; if not, the batch must be folded first.
-/// An answer is parsed while it arrives, so that a long or slow one takes little memory.
+/// Reads an array of statistics, or its next part. Returns true if all of it is parsed. If false, the batch must be folded
+/// before the next call. An answer is parsed while it arrives, so that a long or slow one takes little memory.
 async fn read_part(
     client: &mut HttpClient,
     unparsed: &mut Option<Unparsed>,
@@ -384,7 +383,7 @@ async fn read_part(
     }
 }
 
-/// Parses the next part of what has arrived. Returns whether all of it is parsed; if not, the batch must be folded first.
+/// Parses the next part of what has arrived. Returns as [`read_part`].
 fn parse_received(
     client: &HttpClient,
     unparsed: &mut Option<Unparsed>,

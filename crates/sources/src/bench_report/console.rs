@@ -8,7 +8,7 @@ use trtllm_model::bench_report::{
     BenchConfiguration, BenchLatencies, BenchMetadata, BenchPerformance, BenchRequests, Distribution,
 };
 
-/// The first heading, by backend. What stands above is the log of the engine.
+/// The first heading, by backend. The text above it is the log of the engine.
 pub(super) const HEADINGS: [&str; 2] = ["= ENGINE DETAILS", "= PYTORCH BACKEND"];
 
 /// `None` if the text has no such lines.

@@ -1,5 +1,5 @@
 //! Reports of trtllm-bench: the JSON of `--report_json`, the JSON of the first report format, and the text that the program
-//! prints. Says what another file of trtllm-bench is, because its options are easily confused.
+//! prints. If a file is another output of trtllm-bench, the error names its option, because the options are easily confused.
 
 mod console;
 mod json;
@@ -43,7 +43,7 @@ pub fn is_of_bench(start: &[u8]) -> bool {
     let text = start.trim_ascii_start();
     match text.first() {
         Some(b'{') if is_line_of_json(text) => false,
-        // The log above it may begin with a bracket.
+        // The log above the heading may begin with a bracket.
         _ if console::HEADINGS.iter().any(|heading| has(heading)) => true,
         Some(b'{') if is_text_of_requests(text) => true,
         Some(b'{') => has_key("performance") && KEYS.iter().any(|key| has_key(key)),

@@ -1,4 +1,4 @@
-//! The configuration file of `trtllm-serve disaggregated`. It has the address of the orchestrator, which its command line lacks.
+//! The configuration file of `trtllm-serve disaggregated`. It has the address of the orchestrator, which the command line lacks.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -17,20 +17,19 @@ pub(super) struct OrchestratorAddress {
     pub(super) port: Option<u16>,
 }
 
-/// The address in the file that the process at `process`, a folder of `/proc`, names in its arguments. `None` if the file cannot be
-/// read, as that of another user or container.
+/// The address in `file`, which is an argument of a process. `process` is the folder of that process in `/proc`. `None` if
+/// the file cannot be read, for example because it belongs to another user or container.
 pub(super) fn read_address(process: &Path, file: &str) -> Option<OrchestratorAddress> {
     let named = Path::new(file);
     let places = match named.strip_prefix("/") {
-        // First as the process sees it: it may have another root.
+        // First the path as the process sees it: the process may have another root.
         Ok(inside) => vec![process.join("root").join(inside), named.to_owned()],
         Err(_) => vec![process.join("cwd").join(named)],
     };
     places.iter().find_map(|place| parse_address(&read(place).ok()?))
 }
 
-/// Anybody may start a process that names any file. A pipe must not block the search, and a device must not be opened. The file may
-/// be replaced between the two checks.
+/// Anybody may start a process that names any file. A pipe must not block the search, and a device must not be opened.
 fn read(path: &Path) -> io::Result<String> {
     if !path.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());

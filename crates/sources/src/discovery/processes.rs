@@ -1,4 +1,4 @@
-//! The processes of trtllm-serve on this host, and the addresses that their command lines name.
+//! Finds the processes of trtllm-serve on this host, and the addresses in their command lines.
 
 use std::fs;
 use std::io::Read as _;
@@ -19,11 +19,11 @@ const MAX_HOST: usize = 253;
 pub(super) struct NamedServer {
     /// `http://HOST:PORT`
     pub(super) target: String,
-    /// It is called as an orchestrator of disaggregated serving.
+    /// The command line is that of an orchestrator of disaggregated serving.
     pub(super) orchestrator: bool,
 }
 
-/// The addresses of all processes of trtllm-serve that may be seen and share our network.
+/// The addresses of all processes of trtllm-serve that are visible and share our network.
 pub(super) fn processes(proc: &Path) -> Vec<NamedServer> {
     let network = |process: &Path| fs::read_link(process.join("ns/net")).ok();
     let ours = network(&proc.join("self"));
@@ -34,7 +34,8 @@ pub(super) fn processes(proc: &Path) -> Vec<NamedServer> {
             let mut command = Vec::new();
             fs::File::open(entry.path().join("cmdline")).ok()?.take(MAX_COMMAND).read_to_end(&mut command).ok()?;
             let server = server_of(&command, |file| read_address(&entry.path(), file))?;
-            // A container's own network: its addresses are not ours. Another user's is unknown, and most hosts have one.
+            // An address in a container's own network is not ours. The network of another user's process cannot be read; it
+            // is most likely ours.
             let theirs = network(&entry.path());
             (theirs.is_none() || theirs == ours).then_some(server)
         })
@@ -49,7 +50,7 @@ pub(super) fn processes(proc: &Path) -> Vec<NamedServer> {
 fn server_of(command: &[u8], read: impl Fn(&str) -> Option<OrchestratorAddress>) -> Option<NamedServer> {
     let text = String::from_utf8_lossy(command);
     let arguments: Vec<&str> = text.split('\0').filter(|argument| !argument.is_empty()).collect();
-    // Behind an interpreter, and maybe its options.
+    // It may follow an interpreter and its options.
     let is_server = |argument: &&str| {
         argument.rsplit('/').next() == Some("trtllm-serve") || *argument == "tensorrt_llm.commands.serve"
     };
@@ -75,7 +76,7 @@ fn server_of(command: &[u8], read: impl Fn(&str) -> Option<OrchestratorAddress>)
             let target = format!("http://{host}:{port}");
             return (port > 0).then_some(NamedServer { target, orchestrator: true });
         }
-        // Workers of an orchestrator on several nodes. Their addresses are in its file.
+        // Workers of an orchestrator on several nodes. The orchestrator's file has their addresses.
         Some(&"disaggregated_mpi_worker") => return None,
         _ => {}
     }
@@ -90,7 +91,7 @@ fn host(text: &str) -> Option<String> {
         let letters = part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
         (1..=63).contains(&part.len()) && letters && !part.starts_with('-') && !part.ends_with('-')
     };
-    // A number alone is another spelling of an address.
+    // A host that ends in a number is another spelling of an address.
     let ends_in_number = || text.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
     match text.parse() {
         Ok(address @ (IpAddr::V4(_) | IpAddr::V6(_))) if address.is_unspecified() => Some("127.0.0.1".to_owned()),

@@ -1,5 +1,6 @@
 //! An Executor in this process, behind the bridge. It is constructed, polled and dropped on a thread of its own: a model
-//! may take half an hour to load, and a call that hangs must not block anything else. Polls of it time out like others.
+//! may take half an hour to load, and a call that hangs must not block anything else. A poll times out like that of any
+//! other source.
 
 pub mod hosting;
 pub mod records;
@@ -44,13 +45,13 @@ type Drained = Result<Vec<Item>, SourceError>;
 #[derive(Debug)]
 pub struct ExecutorThread {
     pub(super) target: String,
-    /// The result of the construction; None once it has been received.
+    /// The result of the construction. `None` once it has been received.
     pub(super) loading: Option<oneshot::Receiver<Result<EngineAbout, OpenError>>>,
     /// Asks the thread to drain the engine.
     polls: mpsc::Sender<oneshot::Sender<Drained>>,
     /// The answer to a poll that timed out. The next poll waits for it instead of asking again.
     pending: Option<oneshot::Receiver<Drained>>,
-    /// Resolves to an error when the thread has ended: nothing is sent.
+    /// Resolves when the thread has ended. Nothing is ever sent, so the result is an error.
     ended: oneshot::Receiver<()>,
 }
 
@@ -158,7 +159,7 @@ fn at_once(engine: &str) -> String {
     let described = String::from_utf8_lossy(&described);
     let engine = described.lines().next().filter(|line| line.starts_with("sim:")).unwrap_or(engine);
     match engine.starts_with("sim:") {
-        // The last one counts.
+        // The last value of an option counts.
         true => format!("{engine}{}load_seconds=0", if engine.contains('?') { '&' } else { '?' }),
         false => engine.to_owned(),
     }
@@ -176,7 +177,7 @@ fn construct(Hosting { engine, statistics, load }: &Hosting) -> Result<Executor,
     let mut executor = Executor::open(engine, statistics).map_err(failed)?;
     if let Some(load) = load {
         match executor.start_load(load) {
-            // A worker of a larger engine: only the leader accepts requests.
+            // This process is a worker of a larger engine: only the leader accepts requests.
             Err(BridgeError::NotLeader) => {
                 tracing::info!("this rank accepts no requests; the leader generates the load")
             }

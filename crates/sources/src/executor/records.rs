@@ -58,7 +58,7 @@ fn cache(from: bridge::KvCacheStats) -> Option<KvCacheStats> {
     })
 }
 
-/// None if it is empty or no UTF-8.
+/// `None` if it is empty or not UTF-8.
 fn text(padded: &[u8]) -> Option<&str> {
     let text = padded.split(|byte| *byte == 0).next()?;
     std::str::from_utf8(text).ok().filter(|text| !text.is_empty())

@@ -72,7 +72,7 @@ impl LineFiles {
 
     fn list(&mut self) -> io::Result<()> {
         let listed = std::fs::read_dir(&self.dir.path).inspect_err(|error| {
-            // Files that appear in it later have only new lines.
+            // The directory is missing. Files that appear in it later have only new lines.
             if error.kind() == io::ErrorKind::NotFound {
                 self.files.get_or_insert_default();
             }
@@ -99,7 +99,7 @@ impl LineFiles {
     }
 }
 
-/// The name that the server gives to its files. Anything but a file would block or lead elsewhere.
+/// Whether the name is one that the server gives to its files. A pipe would block, and a link could lead elsewhere.
 fn is_of_requests(entry: &DirEntry) -> bool {
     let name = entry.file_name();
     let name = name.to_string_lossy();
@@ -107,6 +107,7 @@ fn is_of_requests(entry: &DirEntry) -> bool {
     is_named && name.ends_with(".jsonl") && entry.file_type().is_ok_and(|kind| kind.is_file())
 }
 
+/// The file may have been replaced by something else since it was listed.
 fn open(path: &Path) -> io::Result<File> {
     small_file::open_regular(path, OFlags::NOFOLLOW)
 }
@@ -231,8 +232,8 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use tempfile::TempDir;
-
     use trtllm_model::RejectCounts;
+
     use super::*;
 
     const NAME: &str = "perf_metrics-server-gpu7-41-20261101T000000Z.jsonl";

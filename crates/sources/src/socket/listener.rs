@@ -1,4 +1,4 @@
-//! A bound socket: accepts publishers, reads their lines and hands them in for their engines.
+//! A bound socket: accepts publishers, reads their lines and puts them into the queues of their engines.
 
 use std::io;
 use std::path::Path;
@@ -24,25 +24,26 @@ use trtllm_service::unix_socket::{self, Activated, SocketFile};
 
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1 << 20;
-/// Lines of all sockets that were read and not yet parsed, and long lines that are being read. Lines wait as text: an element of
-/// two bytes takes hundreds of bytes once it is parsed.
+/// Bytes of the lines of all sockets that wait to be parsed, and of long lines that are being read. Lines wait as text: an element
+/// of two bytes takes hundreds of bytes once it is parsed.
 static LINES: Budget = Budget::new(2 << 20, &REST);
-/// Each connection may read this much without asking. For a longer line, it takes the longest one from the budget.
+/// Each connection may read this many bytes of a line without the budget. For a longer line, it takes [`MAX_LINE`] bytes of
+/// the budget.
 const SHORT_LINE: usize = 24 << 10;
-/// What a line that waits takes beside its text.
+/// Bytes that a queued line needs besides its text.
 const QUEUED: usize = size_of::<Queued>();
-/// The time from the first byte of a line to its end. A long line has less if others wait for its place.
+/// Longest time from the first byte of a line to its end. It is shorter for a long line while others wait for the budget.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
-/// One new connection waits for a place at the same time for this many places. Each has a descriptor, and there may be few of them.
-/// Further ones wait in the backlog of the socket.
+/// For this many places, one new connection may wait at the same time. Each waiting one needs a file descriptor, so further
+/// ones wait in the backlog of the socket.
 const PLACES_FOR_ONE_WAITING: usize = 8;
 
 /// Whose statistics the publishers of a socket send.
 #[derive(Debug)]
 pub enum Naming {
-    /// All of them send those of one engine, whatever names they say.
+    /// Those of one engine, whatever names the publishers send.
     OneEngine(OneEngine),
-    /// Each of them says it.
+    /// Those of the engine that each publisher names.
     ByPublishers(Arc<Socket>),
 }
 
@@ -53,7 +54,7 @@ pub struct OneEngine(pub(super) Arc<Inbox>);
 /// A bound socket. Dropping it closes the connections and removes the socket, unless systemd listens on it.
 #[derive(Debug)]
 pub struct IngestListener {
-    /// Removed at the end, before the task closes the socket.
+    /// The file is removed before the task closes the socket: see [`SocketFile`].
     file: Option<SocketFile>,
     accepting: tokio::task::JoinHandle<()>,
 }
@@ -91,7 +92,7 @@ impl Drop for IngestListener {
     }
 }
 
-/// Accepts publishers, for ever.
+/// Accepts publishers forever.
 async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &Arc<Naming>) {
     let (mut connections, mut failing) = (JoinSet::new(), false);
     let waiting = Arc::new(Semaphore::new(publishers.places().div_ceil(PLACES_FOR_ONE_WAITING)));
@@ -112,10 +113,10 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
         while connections.try_join_next().is_some() {}
         let peer = stream.peer_cred().ok();
         let uid = peer.map(|peer| peer.uid());
-        // The kernel says 0 for a process of another container.
+        // The PID is 0 if the process is in another container.
         let process = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|process| *process > 0);
         let (publishers, naming) = (Arc::clone(publishers), Arc::clone(naming));
-        // Not here: while one waits for a place, others may already get theirs.
+        // In a task of its own: while this publisher waits for a place, others may get theirs.
         connections.spawn(async move {
             let Some(place) = publishers.admit(uid, process).await else { return };
             drop(waits);
@@ -144,12 +145,12 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherPlac
         let mut line = Vec::new();
         let reading = tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line, &place.peer));
         let Some(Ok(Ok((fits, long)))) = place.unless_evicted(reading).await else {
-            // Late, broken off, or cut to make room.
+            // The line took too long, the connection broke, or the line was cut to make room.
             let text = Err(RejectReason::Truncated);
             connection.deliver(None, Queued::Line { text, _held: None }).await;
             break;
         };
-        // An empty line says nothing, so it does not keep the place.
+        // An empty line has no data, so it does not count as activity.
         if fits && line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
@@ -184,11 +185,11 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherPlac
     Ok(())
 }
 
-/// A connected publisher and its engine. On a shared socket, the first line tells which engine that is.
+/// A connected publisher and its engine. On a shared socket, the first line names the engine.
 struct PublisherConnection<'a> {
     place: &'a PublisherPlace,
     naming: &'a Naming,
-    /// Its PID, if it is visible here.
+    /// PID of the publisher, if it is visible here.
     process: Option<u32>,
     registration: Option<Registration>,
 }
@@ -199,7 +200,7 @@ impl PublisherConnection<'_> {
         self.registration = Some(registration);
     }
 
-    /// Returns false if the publisher is refused or its engine is gone.
+    /// Puts a line into the queue. Returns false if the publisher is refused or its engine is gone.
     async fn deliver(&mut self, hello: Option<&Hello>, queued: Queued) -> bool {
         if let (None, Naming::ByPublishers(socket)) = (&self.registration, self.naming) {
             match self.place.unless_evicted(socket.claim(hello)).await {
@@ -229,10 +230,10 @@ async fn read_line(
     let (mut fits, mut long, mut arrived) = (true, None::<Receiving>, 0);
     loop {
         let before = line.len();
-        // One byte more than the longest line is its line feed.
+        // The line feed is one byte more.
         let limit = (if long.is_some() { MAX_LINE - before } else { SHORT_LINE }).min(SHORT_LINE);
         if long.is_some() {
-            // Not twice as much as there is.
+            // Otherwise the vector doubles its capacity.
             line.reserve_exact(limit + 1);
         }
         let mut part = (&mut *reader).take(limit as u64 + 1);
@@ -250,7 +251,7 @@ async fn read_line(
         }
         match &long {
             None => {
-                // It grows to twice what has been read, and may wait here for long.
+                // The vector may have doubled its capacity, and the next line may wait here for long.
                 line.shrink_to_fit();
                 long = Some(LINES.receive(peer, MAX_LINE).await);
             }
@@ -263,8 +264,8 @@ async fn read_line(
     }
 }
 
-/// Reads until the socket has nothing more. tokio takes a short read for the last one, and waits for the next message then. But a
-/// read also ends early at a message with file descriptors.
+/// Reads until the socket has no more data. After a short read, tokio assumes that the socket is empty and waits for new
+/// data. But a read also ends early at a message with file descriptors.
 #[derive(Debug)]
 struct WholeReads(UnixStream);
 

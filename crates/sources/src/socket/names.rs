@@ -1,5 +1,5 @@
-//! The names of engines. On a socket without a configured name, each publisher says its own in its first line. A name
-//! belongs to the open connection that said it, not to a process id: in containers, every engine is process 1.
+//! The names of engines. On a socket without a configured name, each publisher sends a name in its first line. A name
+//! belongs to the open connection that sent it, not to a process id: in containers, every engine is process 1.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use trtllm_service::log::LogLimit;
 
 /// Engines that publishers may name.
 const MAX_ENGINES: usize = 64;
-/// Instead of a socket's id.
+/// The id of a socket is never 0. It stands for engines that discovery has found.
 const DISCOVERED: u64 = 0;
-/// How long a publisher waits for a name that another one has: a process that connects again may be faster than the end of its
-/// last connection.
+/// How long a publisher waits for a name that another connection has: a process may connect again before the end of its last
+/// connection is noticed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All names of the process.
@@ -37,7 +37,7 @@ pub struct Names {
 struct NameTable {
     /// Model and version of each engine in the configuration.
     configured: HashSet<(String, String)>,
-    /// Those of engines that were found.
+    /// Model and version of each engine that was found.
     discovered: HashSet<(String, String)>,
     engines: Vec<Named>,
     next_id: u64,
@@ -50,7 +50,7 @@ struct Named {
     socket: u64,
     model: String,
     version: String,
-    /// The process id that its last publisher has said.
+    /// The process id that its last publisher has sent.
     process: Option<u64>,
     owner: NameOwner,
     inbox: Arc<Inbox>,
@@ -58,9 +58,9 @@ struct Named {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameOwner {
-    /// A connection that said the name, or for which it was chosen.
+    /// One connection: it sent the name, or the name was chosen for it.
     Connection,
-    /// The connections that said no hello share one name.
+    /// All connections without a hello. They share one name.
     Nameless,
     Nobody {
         since: Instant,
@@ -75,10 +75,10 @@ pub struct Socket {
     default_model: &'static str,
 }
 
-/// An engine that has just got its name.
+/// A new engine, which has just got its name.
 #[derive(Debug)]
 pub struct Joined {
-    /// Of its socket.
+    /// Id of its socket.
     pub socket: u64,
     pub model: String,
     pub version: String,
@@ -148,7 +148,7 @@ impl<'a> RequestedName<'a> {
 }
 
 impl Names {
-    /// New engines are sent to `joined`.
+    /// Each new engine is sent to `joined`.
     #[must_use]
     pub fn new(forget_after: Duration, joined: mpsc::UnboundedSender<Joined>) -> Arc<Self> {
         Arc::new(Self { table: Mutex::default(), released: Notify::new(), joined, forget_after, log: Mutex::default() })
@@ -171,7 +171,7 @@ impl Names {
         Ok(())
     }
 
-    /// Takes the lowest free version of a model for an engine that was found.
+    /// Reserves the lowest free version of a model for an engine that was found.
     #[must_use]
     pub fn discovered(&self, model: &str) -> String {
         let mut table = self.table.lock();
@@ -185,7 +185,7 @@ impl Names {
         self.table.lock().discovered.remove(&(model.to_owned(), version.to_owned()));
     }
 
-    /// A socket whose publishers name their engines. `default_model`: of those that say none.
+    /// A socket whose publishers name their engines. `default_model` is for publishers that send no model.
     #[must_use]
     pub fn socket(self: &Arc<Self>, default_model: &'static str) -> Socket {
         let mut table = self.table.lock();
@@ -233,7 +233,7 @@ impl Names {
 }
 
 impl Socket {
-    /// Ties new engines to their socket.
+    /// [`Joined::socket`] of the engines that are named here.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
@@ -344,7 +344,7 @@ impl NameTable {
     }
 }
 
-/// A connection at the desk of its engine, until it is dropped.
+/// The place of a connection at its engine, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) inbox: Arc<Inbox>,

@@ -1,4 +1,4 @@
-//! The publishers of one ingest socket: who may connect, and who makes room when the socket is full.
+//! The publishers of one ingest socket: which ones may connect, and which one is dropped when all places are in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -14,21 +14,21 @@ use trtllm_service::log::LogLimit;
 
 use super::names::Refused;
 
-/// A publisher that has sent no line for this time makes room for another one.
+/// A publisher that has sent no line for this time is dropped if another one needs its place.
 const SILENT: Duration = Duration::from_secs(5);
-/// One that has never sent a line has less time.
+/// The same for a publisher that has never sent a line.
 const NEVER_SENT: Duration = Duration::from_secs(1);
 /// How long a new publisher waits for room. Publishers that connect for one line leave within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often one that waits looks for silent publishers.
+/// How often a publisher that waits looks for silent ones.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Who may publish.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    /// User ids; empty means everybody who may open the socket.
+    /// User ids. If empty, every user who may open the socket.
     pub uids: Vec<u32>,
-    /// Connected publishers.
+    /// Most connected publishers.
     pub limit: usize,
     pub refused: RefusedPublishers,
 }
@@ -39,7 +39,7 @@ pub(super) struct Publishers {
     admission: Admission,
     connected: Mutex<Vec<Arc<Publisher>>>,
     left: Notify,
-    /// The budgets see all publishers of the socket as one group, and the connections of one process as one peer.
+    /// For budgets, all publishers of the socket are one group, and the connections of one process are one peer.
     group: Arc<Peer>,
     peers: Mutex<HashMap<Option<u32>, Weak<Peer>>>,
     refusals: Mutex<LogLimit>,
@@ -54,7 +54,8 @@ pub(super) struct Publisher {
     evicted: Notify,
 }
 
-/// The order in which publishers make room: those that have not said who they are, then those that are silent for longest.
+/// What decides which publisher is dropped first: those without a hello, then those that are silent for longest. The order
+/// of the fields matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Activity {
     has_said_hello: bool,
@@ -95,7 +96,7 @@ impl Publishers {
         self.admission.limit
     }
 
-    /// A place for a new publisher. Waits a moment for one; `None` means that the publisher is refused.
+    /// A place for a new publisher, after a short wait if none is free. `None` if the publisher is refused.
     pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>, process: Option<u32>) -> Option<PublisherPlace> {
         let uids = &self.admission.uids;
         if !uids.is_empty() && !uid.is_some_and(|uid| uids.contains(&uid)) {
@@ -152,7 +153,7 @@ impl Publishers {
         Some(PublisherPlace { publisher, peer: self.peer(process), table: Arc::clone(self) })
     }
 
-    /// The peer of a process: it is slow as a whole.
+    /// The peer of a process, shared by its connections.
     fn peer(&self, process: Option<u32>) -> Arc<Peer> {
         let mut peers = self.peers.lock();
         if let Some(peer) = peers.get(&process).and_then(Weak::upgrade) {
@@ -183,7 +184,7 @@ impl PublisherPlace {
         (activity.last_line, activity.has_sent) = (Instant::now(), true);
     }
 
-    /// Counts and logs that this publisher cannot have the name that it said.
+    /// Counts and logs that this publisher cannot have its name.
     pub(super) fn refuse_name(&self, refused: &Refused) {
         if let Some(left_out) = self.table.refuse(refused.reason()) {
             tracing::warn!(left_out, "publisher refused: {refused}");
@@ -203,7 +204,7 @@ impl PublisherPlace {
         }
     }
 
-    /// The result of `work`, or `None` if the publisher must make room.
+    /// The result of `work`, or `None` if the publisher is dropped to make room.
     pub(super) async fn unless_evicted<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
