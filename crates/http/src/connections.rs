@@ -18,11 +18,11 @@ use trtllm_service::budget::{Budget, Held, REST};
 
 /// All responses that are not sent yet.
 pub(super) static UNREAD: Budget = Budget::new(2 << 20, &REST);
-/// For a TLS handshake, for a request's head from its first byte, and without any byte written.
+/// Deadline of a TLS handshake, and of a request's head from its first byte. Also the longest time without any byte written.
 const STALL: Duration = Duration::from_secs(10);
-/// For a whole response. A scraper that announces a shorter timeout gets that.
+/// Deadline of a whole response. If a scraper announces a shorter timeout, that counts.
 pub(super) const RESPONSE: Duration = Duration::from_secs(30);
-/// Between requests. Longer than the five minutes after which Prometheus closes an idle connection itself.
+/// Longest time between requests. Prometheus itself closes an idle connection after five minutes, which is earlier.
 const IDLE: Duration = Duration::from_secs(330);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +33,12 @@ enum ConnectionPhase {
     Idle,
 }
 
-/// What a connection is doing, since when, and until when it may. A handshake counts as a head.
+/// The phase of a connection, with its start and its deadline. A TLS handshake counts as a head.
 pub(super) struct Progress {
     phase: ConnectionPhase,
     since: Instant,
     deadline: Instant,
-    /// Since when the peer accepts no bytes.
+    /// Since when the peer has accepted no bytes.
     blocked_since: Option<Instant>,
     /// The last bytes read, to see whether they end a request.
     tail: [u8; 4],
@@ -86,7 +86,7 @@ impl Progress {
         self.unread.shrink_to(self.unread.bytes().saturating_sub(bytes));
     }
 
-    /// Everything that hyper had to write has been written.
+    /// hyper has written everything that it had to write.
     fn flushed(&mut self) {
         if self.phase == ConnectionPhase::Sending {
             self.bytes_written(usize::MAX);
@@ -196,7 +196,7 @@ impl Connections {
         table.push((connection, task.abort_handle()));
     }
 
-    /// Keeps unread responses below their cap: aborts the connection whose peer has been reading one the longest.
+    /// Keeps unread responses below their cap: aborts the oldest response whose peer accepts no bytes.
     pub(super) fn limit_unread(&self) {
         if self.unread.is_over()
             && abort_first(&mut self.table(), |progress| progress.blocked_since.map(|_| progress.since))
@@ -221,7 +221,7 @@ impl Connections {
         }
     }
 
-    /// Ends all connections. Requests under way get a moment to finish.
+    /// Ends all connections. Requests that are being handled get a moment to finish.
     pub(super) async fn shut_down(&self) {
         let deadline = Instant::now() + Duration::from_secs(1);
         while !self.table().is_empty() {
@@ -235,7 +235,7 @@ impl Connections {
     }
 }
 
-/// Aborts the connection that is first in the order of `since`; false if none has a value.
+/// Aborts the connection with the earliest `since`. Returns false if no connection has one.
 fn abort_first(table: &mut ConnectionTable, since: impl Fn(&Progress) -> Option<Instant>) -> bool {
     let found = table.iter().enumerate().filter_map(|(at, (connection, _))| Some((since(&connection.lock())?, at)));
     let Some((_, at)) = found.min() else { return false };

@@ -31,7 +31,7 @@ pub(super) async fn metrics(Shared(pages): Shared<Arc<Pages>>, request: Request)
     }
 }
 
-/// What the Kubernetes gateway reads.
+/// The page that a Kubernetes gateway reads.
 pub(super) async fn gateway(Shared(pages): Shared<Arc<Pages>>, request: Request) -> Response {
     scrape(&pages, Selection::Gateway, request.headers())
 }

@@ -11,7 +11,7 @@ use tokio_util::either::Either;
 
 use trtllm_service::unix_socket::{self, Activated, SocketFile};
 
-/// Connections that wait to be accepted, as many as tokio asks for.
+/// Connections that wait to be accepted. tokio uses the same number.
 const BACKLOG: u32 = 1024;
 
 /// Where to listen.
@@ -35,7 +35,7 @@ impl Address {
         }
     }
 
-    /// Whether both cannot be bound at once, however they are written.
+    /// Whether both addresses cannot be bound at the same time, even if they are written differently.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         if self.is_any_port() || other.is_any_port() {
@@ -102,7 +102,7 @@ impl FromStr for Address {
     }
 }
 
-/// It would be looked up as a name, or would mean another address.
+/// Such a host would be looked up as a name, or would mean another address.
 fn is_incomplete_ipv4(host: &str) -> bool {
     host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && host.parse::<Ipv4Addr>().is_err()
 }
@@ -124,11 +124,11 @@ pub enum BindError {
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    /// With the file to remove at the end, unless systemd owns it.
+    /// With the file to remove at the end. `None` if systemd owns it.
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// A connection. One type for both, so that the server is compiled once.
+/// A connection. One type for TCP and Unix sockets, so that the server is compiled once.
 pub(crate) type Stream = Either<TcpStream, UnixStream>;
 
 /// Checks what can be checked without binding the addresses: another process may have them now.
@@ -211,7 +211,7 @@ pub fn from_systemd() -> Result<FromSystemd, BindError> {
 }
 
 impl FromSystemd {
-    /// Takes out the Unix sockets whose path is an ingest socket. The rest is for the page.
+    /// Takes out the Unix sockets whose path is an ingest socket. The others serve the page.
     pub fn take_ingest(&mut self, is_ingest: impl Fn(&Path) -> bool) -> Activated {
         let chosen = |passed: &mut Passed| match passed {
             Passed::Tcp(_) => false,
@@ -285,7 +285,7 @@ pub(crate) fn peer_address(stream: &Stream) -> Option<std::net::IpAddr> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Before the listener is closed.
+        // The file must be removed before the listener is closed: see [`SocketFile`].
         if let Self::Unix(_, file) = self {
             drop(file.take());
         }

@@ -33,7 +33,7 @@ use super::handlers;
 /// Path of trtllm-serve's own Prometheus page.
 const TRTLLM_SERVE_PATH: &str = "/prometheus/metrics";
 
-/// Every browser asks for it.
+/// Every browser requests this path.
 const FAVICON_PATH: &str = "/favicon.ico";
 
 /// No handler reads a body; a longer one is refused, not drained.
@@ -88,7 +88,7 @@ pub fn all(
         .without_v07_checks()
         .route(&telemetry_path.0, get(handlers::metrics))
         .route(&format!("{telemetry_path}/gateway"), get(handlers::gateway));
-    // Where readers of trtllm-serve look, unless it is the path of the metrics page.
+    // Tools made for trtllm-serve read this path. It may be the path of the metrics page already.
     let pages = match telemetry_path.0 == TRTLLM_SERVE_PATH {
         true => pages,
         false => pages.route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve)),
@@ -107,7 +107,7 @@ pub fn all(
         .route("/api/v1/discovery", json(api::discovery))
         .with_state(Arc::clone(state));
     let limited_routes = limit_requests(pages.merge(views), max_requests, Arc::clone(metrics));
-    // Probes must get an answer also when the server is busy.
+    // Probes must get an answer even if the server is busy.
     limited(limited_routes.merge(health_routes(state, heartbeats)), Arc::clone(metrics))
 }
 

@@ -53,7 +53,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Serves until shutdown, then gives responses under way a moment to finish.
+    /// Serves until shutdown. Responses that are not complete then get a moment to finish.
     pub async fn run(self, mut shutdown: Shutdown) {
         let Self { listeners, router, tls, metrics, heartbeat, max_connections } = self;
         let connections = Connections::new(max_connections, &UNREAD, Arc::clone(&metrics));
@@ -87,7 +87,7 @@ struct Service {
     connections: Connections,
 }
 
-/// Accepts connections, for ever.
+/// Accepts connections forever.
 async fn accept(listener: &Listener, service: &Arc<Service>) {
     let mut log = LogLimit::default();
     loop {
@@ -147,7 +147,7 @@ impl Service {
     }
 }
 
-/// A response later than the scraper's own timeout is of no use.
+/// The time for a response. A response after the scraper's own timeout would be useless.
 fn time_limit(headers: &HeaderMap) -> Duration {
     let given = headers.get("x-prometheus-scrape-timeout-seconds").and_then(|value| value.to_str().ok()?.parse().ok());
     let given = given.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());

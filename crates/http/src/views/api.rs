@@ -1,8 +1,9 @@
-//! `/readyz` and `/api/v1`: the engines as JSON, and their last records in TensorRT-LLM's own keys. Reading drains nothing: the state keeps
-//! a bounded number of records beside the totals. Unknown values are left out; they are never null.
+//! `/readyz` and `/api/v1`: the engines as JSON, and their last records with TensorRT-LLM's own keys. Reading drains
+//! nothing: the state keeps a bounded number of records beside the totals. Unknown values are left out; they are never
+//! null.
 
-use std::fmt::Write as _;
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -16,7 +17,7 @@ use super::history;
 use super::numbers::Gpu;
 use super::reasons;
 
-/// Number of records without the parameter `last`.
+/// Number of records if the parameter `last` is missing.
 const DEFAULT_LAST: usize = 10;
 
 /// All engines.
@@ -43,7 +44,7 @@ pub fn findings(state: &State) -> Value {
     }))
 }
 
-/// All GPUs, and why there is none.
+/// All GPUs. If there is none, the reason.
 #[must_use]
 pub fn gpus(state: &State) -> Value {
     let inventory = state.gpus();
@@ -96,7 +97,7 @@ pub fn iterations(state: &State, query: &str) -> Result<String, InvalidQuery> {
     Ok(array(records.into_iter().map(|record| without_nulls(&*record))))
 }
 
-/// Writes an array. One value after the other: a tree of all values would take many times the memory of their text.
+/// Writes an array, one value after the other: a tree of all values would take many times the memory of their text.
 pub(super) fn write_array(text: &mut String, values: impl Iterator<Item = Value>) {
     let mut separator = '[';
     for value in values {
@@ -173,7 +174,7 @@ pub(super) fn parameter<T>(
     Ok(parsed.collect::<Result<Vec<T>, _>>()?.pop())
 }
 
-/// The engine of this name: `model` or `model:version`. An empty name is the only engine.
+/// The engine with this name: `model` or `model:version`. An empty name means the only engine.
 fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQuery> {
     let known = state.slots();
     let full = |slot: &EngineSlot| format!("{}:{}", slot.name.model, slot.name.version);

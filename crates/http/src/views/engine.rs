@@ -18,7 +18,7 @@ use super::reasons;
 pub struct Engine {
     pub model: String,
     pub version: String,
-    /// Of the configuration.
+    /// Labels from the configuration.
     pub labels: BTreeMap<String, String>,
     /// The kind of source, never its address.
     pub source: String,
@@ -42,7 +42,7 @@ pub struct Engine {
     pub totals: Option<Totals>,
     /// Of an orchestrator of disaggregated serving.
     pub orchestrator: Option<Orchestrator>,
-    /// The last iteration. Absent while the engine does not answer.
+    /// Load in the last iteration. Absent while the engine does not answer.
     pub load: Option<Load>,
     /// Numbers of the last half minute.
     pub window: Option<Numbers>,
@@ -60,7 +60,7 @@ pub struct LastPoll {
     pub polls: u64,
     pub failed: u64,
     pub records_rejected: u64,
-    /// Since when the source gives no answer. Absent if the last poll succeeded.
+    /// Since when the source has not answered. Absent if the last poll succeeded.
     pub unanswered_since_timestamp_seconds: Option<f64>,
     /// Why the last poll failed. It may name the address of the source.
     pub error: Option<String>,
@@ -75,7 +75,7 @@ pub struct Totals {
     pub engine_restarts: u64,
     pub requests_started: u64,
     pub requests_completed: u64,
-    /// Absent if the engine samples its statistics, like the next one and the speculative decoding counters.
+    /// Absent if the engine samples its statistics, as are `generation_tokens` and the counters of speculative decoding.
     pub context_tokens: Option<u64>,
     pub generation_tokens: Option<u64>,
     pub kv_cache_blocks_allocated: u64,

@@ -1,5 +1,5 @@
-//! The last minutes in numbers: of one span for `/api/v1/engines`, and slot by slot for `/api/v1/history`. Unknown numbers are
-//! left out.
+//! Numbers of the last minutes: of one span for `/api/v1/engines`, and for each slot of five seconds for `/api/v1/history`.
+//! Unknown numbers are left out.
 
 use std::fmt::Write as _;
 
@@ -13,8 +13,9 @@ use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use super::api::{without_nulls, write_array};
 use super::numbers::Numbers;
 
-/// Seconds of `window` in `/api/v1/engines`, and the most of `/api/v1/history`.
+/// Seconds of `window` in `/api/v1/engines`.
 pub(super) const WINDOW: f64 = 30.0;
+/// Most seconds of `/api/v1/history`.
 pub const MOST_SECONDS: f64 = 300.0;
 
 /// What happened in five seconds.
@@ -32,7 +33,8 @@ pub(super) fn window(judged: &Judged) -> Option<Numbers> {
     judged.window.span(WINDOW).map(|span| Numbers::of(&span))
 }
 
-/// Slots of the last `seconds`, oldest first, of these engines and of all GPUs. `ago` is the end of a slot before the newest one.
+/// Slots of the last `seconds`, oldest first, of these engines and of all GPUs. `ago` counts the seconds from the end of a
+/// slot to the end of the newest one.
 #[must_use]
 pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f64) -> String {
     let gpus = state.gpu_windows();

@@ -1,4 +1,4 @@
-//! What people and scripts read instead of metrics: the page at `/` and the JSON of `/api/v1`. Made from the state.
+//! The page at `/` and the JSON of `/api/v1`, which people and scripts read instead of metrics. They are made from the state.
 
 pub mod api;
 pub mod engine;
@@ -9,5 +9,5 @@ pub mod page;
 pub mod past;
 mod reasons;
 
-/// Of the JSON of `/api/v1`. It grows when a reader of the present one would misunderstand the next.
+/// Version of the JSON of `/api/v1`. It grows with a change that readers of the old version would misunderstand.
 pub const API_VERSION: u32 = 1;

@@ -1,5 +1,5 @@
-//! What is known of one engine for questions about it: the costs of its iterations, and its last requests. Of earlier times, what
-//! was kept in the directory of the recorder.
+//! `/api/v1/model`: the costs of an engine's iterations and its last requests, from which `what-if` and `compare` answer
+//! questions. For a time in the past, the model that is kept in the directory of the recorder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use trtllm_what_if::baselines::Run;
 
 use super::api::{InvalidQuery, chosen_engine, parameter, without_nulls};
 
-/// The fold is copied when the engine's next poll ends.
+/// How long a reader waits. The fold is copied only when the engine's next poll ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A time in the past: seconds since 1970, or the end of the run before the present one.

@@ -19,7 +19,7 @@ pub struct Load {
     pub active: Option<i64>,
     pub max_active: Option<i64>,
     pub scheduled: Option<i64>,
-    /// Active, and not scheduled.
+    /// Active requests that are not scheduled.
     pub waiting: Option<i64>,
     pub queued: Option<i64>,
     pub paused: Option<i64>,
@@ -43,7 +43,7 @@ pub struct RankLoad {
 }
 
 impl Load {
-    /// `records`: the last ones of an engine with several ranks.
+    /// `records`: the last records, for an engine with several ranks.
     #[must_use]
     pub fn of<'a>(latest: &Latest, records: impl Iterator<Item = &'a IterationStats>) -> Self {
         let drafts = latest.spec_decoding.and_then(|drafts| drafts.num_accepted_tokens.zip(drafts.num_draft_tokens));
@@ -100,7 +100,7 @@ pub struct Numbers {
     pub scheduled: Option<f64>,
     pub waiting: Option<f64>,
     pub kv_cache_used_ratio: Option<f64>,
-    /// Of the blocks that prompts looked up.
+    /// Share of the blocks that prompts looked up.
     pub kv_cache_hit_ratio: Option<f64>,
     pub iteration_seconds: Option<Times>,
     pub ttft_seconds: Option<Times>,
@@ -216,7 +216,7 @@ pub struct Orchestrator {
     pub validation_errors: Option<u64>,
     pub http_errors: Option<u64>,
     pub internal_errors: Option<u64>,
-    /// By name. A side that it does not have is absent.
+    /// By name. A side that the orchestrator does not have is absent.
     pub sides: BTreeMap<String, OrchestratorSide>,
     pub window: Option<OrchestratorNumbers>,
 }
@@ -233,7 +233,7 @@ pub struct OrchestratorSide {
 }
 
 impl Orchestrator {
-    /// `stale`: it does not answer, so nothing is known of its present.
+    /// `stale`: the orchestrator does not answer, so its present state is unknown.
     #[must_use]
     pub fn of(totals: &OrchestratorTotals, stale: bool, span: Option<&OrchestratorMark>) -> Self {
         let mut sides: BTreeMap<String, OrchestratorSide> = BTreeMap::new();

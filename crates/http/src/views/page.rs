@@ -1,5 +1,4 @@
-//! `/`: the page for people. It is one document without outside resources. Its script reads the API while somebody
-//! looks at it.
+//! `/`: the page for people. It is one document without outside resources. Its script reads the API while the page is visible.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +18,8 @@ pub struct HtmlPage {
 }
 
 impl HtmlPage {
-    /// Links are relative, so the page also works behind a proxy that adds a prefix to the path. `is_recorded`: it also shows the past.
+    /// Links are relative, so the page also works behind a proxy that adds a prefix to the path. With `is_recorded`, the page
+    /// also shows the past.
     #[must_use]
     pub fn new(telemetry_path: &str, is_recorded: bool) -> Self {
         let html = DOCUMENT

@@ -19,14 +19,14 @@ use super::history;
 
 /// One recording is read at a time, so readers cost the memory of one engine.
 static READER: Semaphore = Semaphore::const_new(1);
-/// How long an answer may take. The reader then ends with the engine that it reads.
+/// How long an answer may take. After that, the reader stops with the engine that it is reading.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// After this time, no further engine is read.
 const ENOUGH: Duration = Duration::from_secs(10);
-/// Engines of one answer.
+/// Most engines in one answer.
 const MOST_ENGINES: usize = 16;
 
-/// As [`api::history`], also of the past. `query` is the query of the request's URL.
+/// As [`api::history`], but also of a time in the past. `query` is the query of the request's URL.
 ///
 /// # Errors
 /// When a parameter is invalid, nothing was recorded at this time, or the recording cannot be read now.
@@ -77,8 +77,8 @@ fn unreadable(error: &OpenRecordingError) -> InvalidQuery {
     InvalidQuery::new(status, parameter, error.to_string())
 }
 
-/// The engine that is named, or all that have something of this time. One after the other: what is known of one is dropped before
-/// the next is read.
+/// The named engine, or all engines that have records of this time. They are read one after the other, so that only one is
+/// in memory.
 fn read(directory: &Path, engine: Option<String>, at_us: i64, seconds: f64) -> Result<String, OpenRecordingError> {
     let (began, is_named) = (Instant::now(), engine.is_some());
     let names = engine.map_or_else(|| engines(directory), |name| Ok(vec![name]))?;
@@ -101,7 +101,7 @@ fn read(directory: &Path, engine: Option<String>, at_us: i64, seconds: f64) -> R
         let mut engine = history::of_engine(&slot, seconds);
         engine["then"] = api::engine(&slot, &slot.snapshot());
         found.push(engine);
-        // Engines that share a GPU have it in their recordings each.
+        // If engines share a GPU, it is in the recording of each.
         let of_others = past.state.gpu_windows().into_iter().filter(|gpu| known.insert(gpu.uuid.clone()));
         gpus.extend(of_others.map(|gpu| history::of_gpu(&gpu, seconds)));
     }

@@ -57,7 +57,7 @@ fn is_wedged(snapshot: &EngineSnapshot) -> bool {
     snapshot.state == EngineState::Stalled && snapshot.latest.as_ref().is_some_and(Latest::is_blocked)
 }
 
-/// The problem of the source without addresses. `None` if its last poll succeeded.
+/// The problem of the source, without addresses. `None` if the last poll succeeded.
 pub(super) fn without_addresses(snapshot: &EngineSnapshot) -> Option<String> {
     let source = &snapshot.source;
     match (&source.last_failure, source.loading) {
