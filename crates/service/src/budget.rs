@@ -1,6 +1,7 @@
-//! Bytes that are held on behalf of peers. A reader takes them before it reads, shrinks them to what it keeps, and gives them back
-//! when it drops them. A peer that has a place and is slow loses it as soon as another one needs room. Each kind of input has a
-//! share of its own, so no other kind can use it up. Beyond it, all kinds take from one rest.
+//! Limits the bytes that are held on behalf of peers. A reader takes bytes before it reads, shrinks them to what it keeps,
+//! and gives them back when it drops them. While a peer sends, it has a place. A slow peer loses its place as soon as
+//! another one needs room. Each kind of input has a share of its own, so no other kind can use it up. Beyond their shares,
+//! all kinds take from one rest.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -12,16 +13,16 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A peer that makes less progress than this keeps its place only while nobody else needs it.
+/// A peer that sends fewer bytes than this in [`STALL`] keeps its place only while no other peer needs it.
 const STEP: usize = 64 << 10;
-/// The time for one step.
+/// The time in which a peer must send [`STEP`] bytes.
 const STALL: Duration = Duration::from_millis(500);
-/// The time for everything.
+/// The time after which a peer may lose its place, even if it is not slow.
 const PLACE: Duration = Duration::from_secs(2);
-/// How often a reader that waits looks for a peer that is slow.
+/// How often a waiting reader looks for a slow peer.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What all kinds of input take from beyond their own shares.
+/// The bytes that all kinds of input may take beyond their own shares.
 pub static REST: Rest = Rest::new(2 << 20);
 
 /// Bytes that several budgets share.
@@ -43,13 +44,13 @@ pub struct Budget {
 #[derive(Debug)]
 struct Table {
     held: usize,
-    /// What is being received, oldest first.
+    /// The peers that are sending, oldest first.
     places: Vec<Arc<Place>>,
     /// The peers that wait for room, in the order in which they asked.
     waiting: VecDeque<Arc<Waiting>>,
 }
 
-/// A peer, or several that share what they hold: the publishers of a socket. The next place goes to the group that holds the least,
+/// A peer, or a group of peers, such as the publishers of a socket. The next place goes to the group that holds the least,
 /// and in it to the peer that holds the least. A peer that was slow comes after all others.
 #[derive(Debug, Default)]
 pub struct Peer {
@@ -63,7 +64,7 @@ struct Waiting {
     peer: Arc<Peer>,
 }
 
-/// What is known of a peer while it sends.
+/// A peer that is sending.
 #[derive(Debug)]
 struct Place {
     peer: Arc<Peer>,
@@ -107,7 +108,7 @@ impl Peer {
         Arc::new(Self { group: Some(Arc::clone(group)), ..Self::default() })
     }
 
-    /// What it holds of all budgets.
+    /// The bytes that the peer holds of all budgets.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
@@ -157,38 +158,39 @@ impl Budget {
         Self { own, rest, table: Mutex::new(table), changed: Notify::const_new() }
     }
 
-    /// What is held now.
+    /// The bytes that are held now.
     pub fn held(&self) -> usize {
         self.table.lock().held
     }
 
-    /// Takes the bytes if there is room and nobody waits for it.
+    /// Takes the bytes if there is room and no peer waits for it.
     pub fn try_take(&'static self, peer: &Arc<Peer>, bytes: usize) -> Option<Held> {
         let mut table = self.table.lock();
         let bytes = if table.waiting.is_empty() { self.take_now(&mut table, peer, bytes)? } else { return None };
         Some(Held { budget: self, peer: Arc::clone(peer), bytes })
     }
 
-    /// Takes the bytes, whether there is room or not: they are there already. The caller frees others if this [`Self::is_over`].
+    /// Takes the bytes even if there is no room, because they are in memory already. The caller must free others if this
+    /// [`Self::is_over`].
     pub fn take_anyway(&'static self, bytes: usize) -> Held {
         let mut held = Held { budget: self, peer: Arc::default(), bytes: 0 };
         held.grow_anyway(bytes);
         held
     }
 
-    /// Whether more is held than there is room for.
+    /// Whether more bytes are held than the limits allow.
     pub fn is_over(&self) -> bool {
         self.held() > self.own && self.rest.taken.load(Relaxed) > self.rest.limit
     }
 
-    /// Takes the bytes. Waits for room, and cuts peers that are slow to get it.
+    /// Takes the bytes. Waits for room, and takes places of slow peers away.
     pub async fn take(&'static self, peer: &Arc<Peer>, bytes: usize) -> Held {
         if let Some(held) = self.try_take(peer, bytes) {
             return held;
         }
         let waiting = Arc::new(Waiting { peer: Arc::clone(peer) });
         self.table.lock().waiting.push_back(Arc::clone(&waiting));
-        // Also if this future is dropped.
+        // Removes the entry, even if this future is dropped.
         let _leaving = Leaving { budget: self, waiting: &waiting };
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -200,8 +202,8 @@ impl Budget {
         }
     }
 
-    /// As [`Self::take`], for what the peer sends from now on. The peer may lose it: see [`Receiving::cut`]. It may be less than
-    /// asked for: see [`Receiving::bytes`].
+    /// As [`Self::take`], for bytes that the peer sends from now on. The peer may lose them: see [`Receiving::cut`]. They
+    /// may be fewer than `bytes`: see [`Receiving::bytes`].
     pub async fn receive(&'static self, peer: &Arc<Peer>, bytes: usize) -> Receiving {
         let held = self.take(peer, bytes).await;
         let began = Instant::now();
@@ -211,13 +213,13 @@ impl Budget {
         Receiving { held, place: ListedPlace { budget: self, place } }
     }
 
-    /// The bytes that were taken.
+    /// Takes the bytes if there is room. Returns how many were taken.
     fn take_now(&self, table: &mut Table, peer: &Peer, bytes: usize) -> Option<usize> {
         let is_alone = table.held == 0;
         if self.add(table, peer, bytes, Rest::try_take) {
             return Some(bytes);
         }
-        // Without this, what is longer than the own share might never be served.
+        // Without this, an input that is longer than the own share might never get its bytes.
         is_alone.then(|| {
             let there_is = self.own + self.rest.take_up_to(bytes - self.own);
             table.held += there_is;
@@ -226,7 +228,7 @@ impl Budget {
         })
     }
 
-    /// Adds the bytes if what they need of the rest can be taken.
+    /// Adds the bytes, if `take` allows the part of them that comes from the rest.
     fn add(&self, table: &mut Table, peer: &Peer, bytes: usize, take: impl FnOnce(&Rest, usize) -> bool) -> bool {
         let held = table.held.saturating_add(bytes);
         let fits = take(self.rest, held.saturating_sub(self.own) - table.held.saturating_sub(self.own));
@@ -237,7 +239,7 @@ impl Budget {
         fits
     }
 
-    /// Takes the bytes if it is this peer's turn. If there is no room for them, cuts a slow peer.
+    /// Takes the bytes if it is this peer's turn. If there is no room, takes the place of a slow peer away.
     fn serve(&self, waiting: &Arc<Waiting>, bytes: usize) -> Option<usize> {
         let mut table = self.table.lock();
         let first = table.waiting.iter().min_by_key(|other| other.peer.rank());
@@ -246,7 +248,7 @@ impl Budget {
         }
         let taken = self.take_now(&mut table, &waiting.peer, bytes);
         if taken.is_some() || table.places.iter().any(|place| place.is_cut.load(Relaxed)) {
-            // If it is not taken, the bytes of a place that was cut are on their way back.
+            // If nothing was taken, a place was cut before, and its bytes come back soon.
             return taken;
         }
         let now = Instant::now();
@@ -275,7 +277,7 @@ impl Budget {
 }
 
 impl Place {
-    /// Whether it can be taken away. A peer that was slow before has no time.
+    /// Whether the place can be taken away. A peer that was slow before loses it at once.
     fn is_slow(&self, now: Instant) -> bool {
         now - self.step.lock().at >= STALL || now - self.began >= PLACE || self.peer.is_slow.load(Relaxed)
     }
@@ -309,7 +311,7 @@ impl Held {
         self.bytes += bytes;
     }
 
-    /// Gives back what is not kept.
+    /// Gives back all but `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         let rest = self.bytes.saturating_sub(bytes);
         self.bytes -= rest;
@@ -335,7 +337,7 @@ impl Receiving {
         self.held.bytes
     }
 
-    /// This many bytes have arrived.
+    /// The peer has sent this many bytes so far.
     pub fn arrived(&self, bytes: usize) {
         let mut step = self.place.place.step.lock();
         if bytes >= step.bytes + STEP {
@@ -343,7 +345,7 @@ impl Receiving {
         }
     }
 
-    /// Ends when the peer has lost its place. What it has sent must be freed then.
+    /// Returns when the peer has lost its place. The caller must then free what the peer has sent.
     pub async fn cut(&self) {
         loop {
             let mut changed = pin!(self.held.budget.changed.notified());
@@ -355,7 +357,7 @@ impl Receiving {
         }
     }
 
-    /// Nothing more is received. A peer that was in time is not slow any more.
+    /// Ends the reception. A peer that was in time no longer counts as slow.
     #[must_use]
     pub fn complete(self) -> Held {
         let Self { held, place } = self;

@@ -1,4 +1,4 @@
-//! Text of files. What is long takes its memory from one budget for all files, so a reader may wait for another one.
+//! Text of files. Long texts of all files share one budget, so a reader may wait for another one.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::budget::{Budget, Held, Peer, REST};
 
 /// Longest line, frame or document, in bytes: a device may have no end.
 pub const MAX: usize = 16 << 20;
-/// Each reader may have this much without asking.
+/// Each reader may have this many bytes without the budget.
 const SHORT: usize = 256 << 10;
 
 /// How long a reader waits for another one.
@@ -36,7 +36,7 @@ impl FileText {
         Ok(LineRead { bytes, is_complete: self.text.pop_if(|last| *last == b'\n').is_some() })
     }
 
-    /// Replaces the text by all that follows, or by [`MAX`] bytes of it. Returns whether that is all.
+    /// Replaces the text by all that follows, or by the first [`MAX`] bytes. Returns whether that is all.
     ///
     /// # Errors
     /// As [`Self::read_line`].
@@ -44,7 +44,7 @@ impl FileText {
         Ok(self.read(from, None, |mut from, text| from.read_to_end(text))? < MAX)
     }
 
-    /// Reads in two steps: what is short, and then the rest.
+    /// Reads in two steps: first as many bytes as need no budget, then the rest.
     fn read<R: Read>(
         &mut self,
         from: &mut R,
@@ -67,7 +67,7 @@ impl FileText {
         Ok(start + rest)
     }
 
-    /// Frees a long text. To be called as soon as it is parsed: others may wait.
+    /// Frees a long text. To be called as soon as it is parsed, because other readers may wait.
     pub fn clear(&mut self) {
         self.text.clear();
         self.text.shrink_to(SHORT);
@@ -79,17 +79,17 @@ impl FileText {
         &self.text
     }
 
-    /// The text, which does not count any more.
+    /// The text, which no longer counts in the budget.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.text
     }
 }
 
-/// What [`FileText::read_line`] has read.
+/// The result of [`FileText::read_line`].
 #[derive(Debug, Clone, Copy)]
 pub struct LineRead {
-    /// With the line feed. 0 at the end of the file.
+    /// Bytes with the line feed. 0 at the end of the file.
     pub bytes: usize,
     /// There was a line feed.
     pub is_complete: bool,

@@ -1,5 +1,5 @@
-//! Text of others as text that a terminal shows and does not obey: without control characters (escape sequences begin with
-//! one), and without characters that hide or reorder text. Pure.
+//! Makes foreign text safe for a terminal: without control characters, with which escape sequences begin, and without
+//! characters that hide or reorder text. Pure.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 /// Characters of one text.
 const MAX: usize = 256;
 
-/// A short text, in which each such character becomes `?`.
+/// The first 256 characters of a text. Each unsafe one becomes `?`.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().take(MAX).map(|character| if is_harmless(character) { character } else { '?' }).collect()
@@ -25,7 +25,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     replace(text, |character| is_harmless(character) || matches!(character, '\n' | '\t'), |out, _| out.push('?'))
 }
 
-/// JSON in which such characters are escaped. They can only be in strings, save the line feeds between values.
+/// Escapes such characters in JSON. They can only be in strings, except for line feeds between values.
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     let escape = |out: &mut String, character: char| {

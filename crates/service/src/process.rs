@@ -1,4 +1,4 @@
-//! Settings of the daemon's own process. The embedded library never changes them: there the process is the host's.
+//! Settings of the daemon's own process. The embedded library never changes them, because its process belongs to the host.
 #![allow(unsafe_code)] // four calls of the C library
 
 use std::ffi::c_void;
@@ -26,31 +26,31 @@ pub fn tune_allocator() {
 #[derive(Debug, Default)]
 pub struct Trimming {
     last: Option<Instant>,
-    /// Bytes of memory without a file that were resident after it.
+    /// Bytes of anonymous memory that were resident after the last call.
     left: u64,
 }
 
 impl Trimming {
-    /// At least this often.
+    /// Memory is given back at least this often.
     const INTERVAL: Duration = Duration::from_secs(10);
-    /// Earlier if this many bytes more are resident.
+    /// It is given back earlier if the resident memory has grown by this many bytes.
     const GROWTH: u64 = 1 << 20;
 
-    /// Returns whether the process grows, so that this should be called again soon.
+    /// Gives memory back if it is time. Returns whether the process grows, so that this should be called again soon.
     pub fn tick(&mut self) -> bool {
-        let has_grown = resident_without_file() > self.left + Self::GROWTH;
+        let has_grown = resident_anonymous() > self.left + Self::GROWTH;
         if has_grown || self.last.is_none_or(|last| last.elapsed() >= Self::INTERVAL) {
             #[cfg(all(target_os = "linux", target_env = "gnu"))]
             // SAFETY: passes a number by value; may be called at any time; touches no memory that is allocated.
             let _ = unsafe { libc::malloc_trim(0) };
-            *self = Self { last: Some(Instant::now()), left: resident_without_file() };
+            *self = Self { last: Some(Instant::now()), left: resident_anonymous() };
         }
         has_grown
     }
 }
 
-/// 0 without /proc.
-fn resident_without_file() -> u64 {
+/// Resident bytes of anonymous memory. 0 without /proc.
+fn resident_anonymous() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut pages = pages.split(' ').skip(1).map(|pages| pages.parse().unwrap_or(0_u64));
     let (resident, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
@@ -69,7 +69,7 @@ pub fn ignore_file_size_signal() {
 pub struct FilePages(Vec<(u64, u64)>);
 
 impl FilePages {
-    /// Those that are mapped now. Only what is linked is mapped before another thread starts, and that stays mapped for ever.
+    /// The parts that are mapped now. Before another thread starts, only linked files are mapped, and these stay mapped forever.
     #[must_use]
     pub fn of_linked_files() -> Self {
         // What the loader has changed, e.g. for relocation, is anonymous: it is not in the file.
@@ -86,8 +86,9 @@ impl FilePages {
         Self(maps.iter().filter(|map| is_equal(map)).map(|map| map.address).collect())
     }
 
-    /// Takes these pages out of the process's resident memory. What is used again comes back from the page cache, 64 KiB at a time.
-    /// The start of the daemon reads a third of the program that runs never again: options, YAML, relocations.
+    /// Takes these pages out of the resident memory of the process. A page that is used again comes back from the page
+    /// cache, 64 KiB at a time. A third of the program is needed for the start of the daemon only: options, YAML,
+    /// relocations.
     pub fn give_back(self) {
         for (start, end) in self.0 {
             let length = usize::try_from(end - start).unwrap_or(0);
@@ -107,10 +108,10 @@ pub fn raise_descriptor_limit() -> usize {
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
-/// Starts this many threads at the same time and ends them.
+/// Checks that this many threads can run at the same time. They end at once.
 ///
 /// # Errors
-/// If a limit of the system does not allow it. The runtime cannot report that: it panics or hangs.
+/// If a limit of the system does not allow them. The runtime itself would not report that: it would panic or hang.
 pub fn try_threads(count: usize) -> io::Result<()> {
     let alive = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     let before = alive();
@@ -122,7 +123,7 @@ pub fn try_threads(count: usize) -> io::Result<()> {
         drop(closed);
         started
     });
-    // The system still counts a thread for a moment after it has returned. At the limit, the runtime would find no room.
+    // The system counts a thread for a moment after its end. At the limit, the runtime could not start its own threads then.
     for _ in 0..100 {
         if alive() <= before {
             break;

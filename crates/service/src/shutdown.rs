@@ -3,7 +3,7 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// Starts the shutdown when triggered or dropped.
+/// Starts the shutdown by [`Trigger::stop`], or when it is dropped.
 #[derive(Debug)]
 pub struct Trigger(watch::Sender<bool>);
 
@@ -24,7 +24,7 @@ impl Trigger {
 }
 
 impl Shutdown {
-    /// Whether the trigger has stopped or was dropped.
+    /// Whether the shutdown has started.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
@@ -36,8 +36,8 @@ impl Shutdown {
     }
 }
 
-/// Resolves with the name of the signal on SIGTERM (systemd, Kubernetes) or SIGINT (a terminal). PID 1 of a container would
-/// ignore both without a handler.
+/// Resolves on SIGTERM (systemd, Kubernetes) or SIGINT (a terminal), with the name of the signal. Without a handler, PID 1 of a
+/// container would ignore both.
 ///
 /// # Errors
 /// When the handlers cannot be installed.

@@ -1,13 +1,14 @@
-//! Reads and replaces small files. Their length is limited: a device such as `/dev/zero` has no end. Knows which files are streams.
+//! Reads and replaces small files. Their length is limited, because a device such as `/dev/zero` has no end. Tells files
+//! from streams.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// More than any configuration or bundle of certificates has.
 use rustix::fs::OFlags;
 
+/// More than any configuration or bundle of certificates has.
 const MAX: u64 = 4 << 20;
 
 /// The content of the file at `path`.
@@ -54,7 +55,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     written
 }
 
-/// Whether the file is a pipe or a device: opening or reading it may wait, and takes what another reader expects.
+/// Whether the file is a pipe or a device. Opening or reading it may wait, and takes data from other readers.
 #[must_use]
 pub fn is_stream(path: &Path) -> bool {
     let kind = path.metadata().map(|found| found.file_type());

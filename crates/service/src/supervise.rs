@@ -1,4 +1,4 @@
-//! Keeps a task of ours alive: a panic ends one step of its work, is counted, and the task continues.
+//! Keeps a task alive: a panic ends one step of its work and is counted, and then the task continues.
 
 mod heartbeat;
 
@@ -58,7 +58,7 @@ pub async fn restart_after_panic<F: Future<Output = ()>>(task: Task, mut work: i
 /// # Errors
 /// If it panics.
 pub fn catch_now<T>(task: Task, work: impl FnOnce() -> T) -> Result<T, Panicked> {
-    // What the work leaves is used again: a poll can be dropped at any point, and totals only grow.
+    // The data of the work is used again after a panic. It is valid: a poll may be dropped at any point, and totals only grow.
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
         RESTARTS[task as usize].fetch_add(1, Ordering::Relaxed);
         Panicked

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// The file of a bound socket. Dropping it removes the file if it is still this one: another process may have replaced it.
-/// Drop it before the listener, because the number of a closed socket's file can be given to another file.
+/// The file of a bound socket. Dropping this value removes the file, unless another process has replaced it. Drop it before the
+/// listener: once the socket is closed, its inode number may be given to another file.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode. None if they cannot be read.
+    /// Device and inode. `None` if they cannot be read.
     id: Option<(u64, u64)>,
 }
 

@@ -1,5 +1,6 @@
-//! The last protection of the log: no line of the program is written more often than a person could read. Lines that outside events
-//! repeat have a finer limit where they are written, which says how many were left out; this one cannot be forgotten.
+//! The last protection of the log: no line of the program is written more often than a person could read. A line that
+//! outside events can repeat should have a stricter limit where it is written, which logs how many were left out. This
+//! limit covers all lines.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use tracing_subscriber::layer::{Context, Layer};
 
 use super::LogLimit;
 
-/// Lines of one place in the program at once: one for each of many engines.
+/// Lines that one place in the program may write at once. Many engines may cause one line each.
 const BURST: u32 = 100;
 /// One more line is allowed after this time.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -20,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Lines that were left out.
 pub(super) static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// By the place in the program.
+/// The limits, by place in the program.
 #[derive(Debug, Default)]
 pub(super) struct FloodLimit(Mutex<HashMap<Identifier, LogLimit>>);
 

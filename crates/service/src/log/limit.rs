@@ -7,14 +7,14 @@ const BURST: u32 = 5;
 /// One more line is allowed after this time.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The lines of one cause. A source that fails and recovers ten times a second must not fill the log.
+/// The limit for the lines of one cause: a source that fails and recovers ten times a second must not fill the log.
 #[derive(Debug)]
 pub struct LogLimit {
     burst: u32,
     interval: Duration,
     /// Lines of the burst that are used.
     used: u32,
-    /// When the last used line becomes free again.
+    /// When the next used line becomes free again.
     next_free: Option<Instant>,
     left_out: u64,
 }

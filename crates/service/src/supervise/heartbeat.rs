@@ -1,12 +1,12 @@
-//! Shows whether the tasks of the exporter make progress. They are checked once per second. Seconds in
-//! which the process did not run, and changes of the clock, do not count.
+//! Shows whether the tasks of the exporter make progress. Each task is checked once per second. Time is counted in checks,
+//! so seconds in which the process does not run, and changes of the clock, do not count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// Checks without a beat, after which a task is stalled. No step of a task takes that long.
+/// A task is stalled after this many checks without a beat. No step of a task takes that long.
 const PATIENCE: u32 = 30;
 
 /// All tasks that show a heartbeat.
@@ -17,7 +17,7 @@ pub struct Heartbeats(Mutex<Vec<WatchedTask>>);
 struct WatchedTask {
     task: String,
     beats: Arc<Beats>,
-    /// At the last check.
+    /// The count at the last check.
     seen: u64,
     checks_without_beat: u32,
 }
@@ -28,7 +28,7 @@ struct Beats {
     ended: AtomicBool,
 }
 
-/// Held by a task. A task that drops it has ended as intended, unless it panics.
+/// Held by a task. Dropping it means that the task has ended as intended, unless the thread panics.
 #[derive(Debug)]
 pub struct Heartbeat(Arc<Beats>);
 
@@ -46,7 +46,7 @@ impl Drop for Heartbeat {
 }
 
 impl Heartbeats {
-    /// The heartbeat of a new task, named for people.
+    /// The heartbeat of a new task. `task` is its name for people.
     pub fn register(&self, task: String) -> Heartbeat {
         let beats = Arc::new(Beats::default());
         self.0.lock().push(WatchedTask { task, beats: Arc::clone(&beats), seen: 0, checks_without_beat: 0 });
@@ -71,7 +71,7 @@ impl Heartbeats {
         stalled
     }
 
-    /// A task that makes no progress.
+    /// The name of a task that makes no progress, if there is one.
     #[must_use]
     pub fn stalled(&self) -> Option<String> {
         let watched = self.0.lock();
