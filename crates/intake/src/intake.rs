@@ -1,6 +1,6 @@
-//! The way of one engine's statistics into the exporter: folds the items of each poll, keeps the status of the source,
-//! publishes both. The poll driver and the embedded library share it. It is the one place that counts and logs a
-//! source, so logs and metrics cannot disagree. Time is an argument.
+//! The intake of one engine: folds the items of each poll, keeps the status of the source, and publishes both. The poll driver
+//! and the embedded library share it. It is the only place that counts and logs the events of a source, so logs and metrics cannot
+//! disagree. Time is an argument.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -55,11 +55,11 @@ const MAX_ERROR: usize = 512;
 /// Unknown keys that are kept for each engine.
 const MAX_UNREAD_KEYS: usize = 64;
 
-/// The way into one engine's slot.
+/// Folds the items of one engine and publishes the result in its slot.
 #[derive(Debug)]
 pub struct Intake {
     slot: Arc<EngineSlot>,
-    /// Boxed because it is tens of kilobytes, and the intake is moved into its task.
+    /// Boxed because it has tens of kilobytes, and the intake is moved into its task.
     engine: Box<EngineFold>,
     source: SourceStatus,
     about: EngineAbout,
@@ -108,14 +108,14 @@ impl Intake {
         self.source.bench_report = report;
     }
 
-    /// Publishes an engine that ran before the exporter started: the source is ready before its first poll.
+    /// Publishes an engine that started before the exporter. Its source counts as ready before the first poll.
     pub fn publish_running(&mut self, about: EngineAbout, now: Instant) {
         self.learn(about);
         self.source.ready = true;
         self.publish(now);
     }
 
-    /// What is known of the engine.
+    /// The folded statistics of the engine.
     #[must_use]
     pub fn fold(&self) -> &EngineFold {
         &self.engine
@@ -151,7 +151,7 @@ impl Intake {
             Item::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),
             Item::Process(process) => self.engine.set_process(*process),
             Item::Recording(_) => {}
-            // What follows changed the fold while it was recorded.
+            // The following items changed the fold when they were recorded.
             Item::Received(at) => self.recorded = Some(Moment::recorded(*at)),
             Item::Settled(Settled { at, from_ring }) => {
                 let at = Moment::recorded(*at);
@@ -192,12 +192,12 @@ impl Intake {
         }
     }
 
-    /// The moment as a recording has it, if there is one: a replay folds items at the same moments.
+    /// The moment with the precision of a recording, if there is a recorder. So a replay folds items at the same moments.
     fn recordable(&self, at: Moment) -> Moment {
         if self.recorder.is_some() { Moment::recorded(at.to_record()) } else { at }
     }
 
-    /// The recorder takes the items, and the API copies of the last records.
+    /// Folds the items, and gives them to the recorder. The API gets copies of the last records.
     fn fold_items(&mut self, batch: &mut Batch, at: Moment) {
         let at = self.recordable(at);
         if let Some(recorder) = &mut self.recorder
@@ -206,7 +206,7 @@ impl Intake {
         {
             recorder.received(at.to_record());
         }
-        // The API keeps no others, so no others are copied.
+        // The API keeps only the last records, so only these are copied.
         let copied_from = batch.items.len().saturating_sub(state::RECENT_RECORDS);
         let mut records = Vec::new();
         for (index, mut item) in batch.drain().enumerate() {
@@ -229,8 +229,7 @@ impl Intake {
         self.slot.keep_records(records);
     }
 
-    /// Ends a poll that began `duration` ago: folds the batch, counts and logs the outcome, publishes. The API shows the
-    /// records of the batch.
+    /// Ends a poll that began `duration` ago: folds the batch, counts and logs the outcome, and publishes.
     pub fn end_poll(
         &mut self,
         batch: &mut Batch,
@@ -241,12 +240,12 @@ impl Intake {
         let at = self.recordable(at);
         self.fold_items(batch, at);
         let restarts = self.engine.totals.engine_restarts;
-        // A server that answers again, or counts from 0, may be an older one: its names are looked at again.
+        // A server that answers again, or counts from 0, may have been replaced by an older one. So its keys are collected anew.
         let answers_again = result.is_ok() && self.source.last_failure.is_some();
         if std::mem::replace(&mut self.restarts, restarts) != restarts || answers_again {
             self.source.unread_keys = None;
         }
-        // A recording has its own ends of polls.
+        // A recording has an item for each end of a poll.
         if self.recorded.is_none() {
             self.engine.settle(batch.from_ring, at.instant);
             if batch.ended {
@@ -324,7 +323,7 @@ impl Intake {
             return;
         }
         let unread = unread(std::mem::take(&mut batch.keys));
-        // An engine sends some keys only now and then.
+        // Keys are added, because an engine sends some of them only now and then.
         let known = self.source.unread_keys.get_or_insert_default();
         let mut all: BTreeSet<String> = known.iter().cloned().collect();
         all.extend(unread);
@@ -382,7 +381,8 @@ fn failure(error: &SourceError) -> Failure {
     Failure { kind: error.kind(), text: beginning(&error.to_string()), not_ready: error.is_not_ready() }
 }
 
-/// The GPUs of the engine, or all of this host if those are not known. Nothing if they were taken before.
+/// Readings of the GPUs of the engine, or of all GPUs of this host if those are not known. Nothing if the inventory was
+/// taken before.
 fn readings(slot: &EngineSlot) -> impl Iterator<Item = GpuReading> {
     let inventory = slot.take_inventory();
     let serving = slot.gpus().filter(|_| inventory.is_some());
@@ -393,13 +393,13 @@ fn readings(slot: &EngineSlot) -> impl Iterator<Item = GpuReading> {
     })
 }
 
-/// The limits that settings tell. Records of the PyTorch engine have none.
+/// The limits in the settings. Records of the PyTorch engine have no limits.
 fn configured(settings: &EngineSettings) -> ConfiguredLimits {
     let limit = |name| settings.get(name)?.parse().ok().filter(|limit| *limit > 0);
     ConfiguredLimits { batch: limit("max_batch_size"), tokens: limit("max_num_tokens") }
 }
 
-/// The beginning of an error for people. A server chooses some of its characters, and a terminal must not obey them.
+/// The beginning of an error, for people. Some of its characters come from a server, so escape sequences are removed.
 fn beginning(error: &str) -> String {
     one_line(&error.chars().take(MAX_ERROR).collect::<String>())
 }

@@ -1,5 +1,5 @@
-//! The way of an engine's statistics into the exporter: [`poll`] asks a source on its schedule, and an [`Intake`] folds what it
-//! sends and publishes the result.
+//! How statistics of an engine get into the exporter: [`poll`] polls a source on its schedule, and an [`Intake`] folds the
+//! items and publishes the result.
 #![forbid(unsafe_code)]
 
 mod intake;

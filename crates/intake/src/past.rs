@@ -1,5 +1,5 @@
-//! An engine as it was at a time of its recording. A running exporter and a recording are judged by the same code, so they
-//! cannot disagree. Only the clock differs: that of a recording is in its lines.
+//! An engine at a time in its recording. The same code judges a running exporter and a recording, so they cannot disagree. Only
+//! the clock differs: the clock of a recording is in its lines.
 
 use std::io;
 use std::path::Path;
@@ -16,19 +16,20 @@ use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::{Intake, Moment};
 
-/// What is read of the time before: the costs of iterations are learnt from it.
+/// The time before that is read, too, because the costs of iterations are learnt from it.
 const BEFORE_US: i64 = 30 * 60 * 1_000_000;
 /// An idle engine has a line each minute. After a longer time without one, nothing is known of the time between.
 const LONGEST_GAP_US: i64 = 90 * 1_000_000;
 const SLOT_US: i64 = (SLOT_SECONDS * 1e6) as i64;
-/// Where the clock of the past begins: later than any moment of this process, so that nothing is too old for it.
+/// The start of the clock of the past. It is later than any moment of this process, so that no recorded moment is too old for
+/// this process.
 const BEGIN_US: i64 = 1_000_000_000_000_000;
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
-/// One engine.
+/// An engine in the past.
 #[derive(Debug)]
 pub struct PastEngine {
-    /// With this engine only, as a running exporter had it.
+    /// The state of an exporter with this engine only.
     pub state: Arc<State>,
     /// The time, in microseconds since 1970 UTC.
     pub at_us: i64,
@@ -39,14 +40,14 @@ pub struct PastEngine {
     failure: Option<SourceError>,
     /// The last moment, on the clock of the past.
     last: RecordedMoment,
-    /// What leads from the clock of the session to that clock.
+    /// Difference between the clock of the past and the clock of the recorded process.
     offset: i64,
     session: i64,
     next_judgement: i64,
 }
 
-/// Reads the recording of an engine up to a time, or to its end. `engine`: MODEL or MODEL:VERSION, or the only one. `option` is what
-/// chooses it, for messages.
+/// Reads the recording of an engine up to a time, or to its end. `engine` is MODEL or MODEL:VERSION; `None` means the only engine.
+/// `option` is the option that chooses the engine, for messages.
 ///
 /// # Errors
 /// If the recording cannot be read, has no such engine, or has nothing of this time.
@@ -113,7 +114,7 @@ impl PastEngine {
         }
     }
 
-    /// All that its exporter had learnt.
+    /// The folded statistics of the engine at this time.
     #[must_use]
     pub fn fold(&self) -> &EngineFold {
         self.intake.fold()
@@ -126,7 +127,7 @@ impl PastEngine {
 
     fn absorb(&mut self, at: RecordedMoment, item: Item) {
         if let Item::Recording(header) = &item {
-            // Of another process, with another clock.
+            // Another process continued the recording, with another clock.
             if header.session != self.session {
                 self.session = header.session;
                 self.offset = self.last.clock_us + (at.us - self.last.us).max(0) - at.clock_us;
@@ -171,7 +172,7 @@ impl PastEngine {
         self.intake.end_poll(&mut self.batch, Duration::ZERO, result, Moment::recorded(at));
     }
 
-    /// Judges each five seconds, like a running exporter.
+    /// Judges the engine every five seconds, like a running exporter.
     fn judge_until(&mut self, clock_us: i64) {
         while self.next_judgement <= clock_us {
             let at = self.next_judgement;
@@ -200,7 +201,7 @@ impl PastEngine {
 /// The engines of a recording at a time: the named one, or all that have records of this time.
 ///
 /// # Errors
-/// If the recording cannot be read, or no engine has anything of this time.
+/// If the recording cannot be read, or no engine has records of this time.
 pub fn engines_at(
     directory: &Path,
     engine: Option<&str>,

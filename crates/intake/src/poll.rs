@@ -1,4 +1,4 @@
-//! One driver per engine: opens its source, polls it at a fixed rate and closes it. The intake counts and logs the result.
+//! One driver per engine: opens its source, polls it at a fixed rate and closes it. The intake counts and logs the results.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,16 +29,16 @@ const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 /// An idle engine is polled at least this often: the gateway's picker should see its next request soon.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What a poll has read is published at least this often.
+/// During a long poll, its items are published at least this often.
 const PUBLISHED: Duration = Duration::from_secs(1);
 
 /// Shown by `/readyz`.
 const LOADING: &str = "the engine is still loading its model";
 
-/// What a driver reports to the start-up code, at most one of each.
+/// What a driver reports to the start-up code, each at most once.
 #[derive(Debug)]
 pub enum DriverEvent {
-    /// The first poll has ended, with whatever result. Not sent while an engine still loads its model.
+    /// The first poll has ended, whether it succeeded or not. Not sent while an engine still loads its model.
     FirstPoll,
     /// The source cannot be opened, and the driver has ended.
     Failed(OpenError),
@@ -71,7 +71,7 @@ impl Driver {
         Self { schedule, intake, events, heartbeat }
     }
 
-    /// Keeps what the source sends on disk.
+    /// Records what the source sends.
     #[must_use]
     pub fn recorded(mut self, recorder: Option<EngineRecorder>) -> Self {
         if let Some(recorder) = recorder {
@@ -187,7 +187,7 @@ impl Driver {
         }
     }
 
-    /// What has arrived of a poll that failed. Like the items of a poll that succeeds, these take memory only for a moment.
+    /// Folds what has arrived of a poll that failed, part by part, so that it takes memory only for a moment.
     async fn take_partial(&mut self, source: &mut Source, batch: &mut Batch) {
         let mut part = || {
             let more = source.take_partial(batch);
@@ -209,7 +209,7 @@ impl Driver {
         let starting = source.is_loading().then_some(LOADING);
         let polled = loop {
             let part = {
-                // Pinned here: an async function keeps a future that it gets by value twice, and this one has 8 KB.
+                // Pinned here: an async function that gets a future by value stores it twice, and this one has 8 KB.
                 let part = pin!(tokio::time::timeout_at(deadline, source.poll(batch)));
                 let part = pin!(supervise::catch(Task::Poll, part));
                 self.watch(starting, part).await

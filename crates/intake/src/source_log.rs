@@ -1,5 +1,5 @@
-//! What the log says about a source and its engine. A change that its limit leaves out is logged as soon as the limit allows, unless
-//! it is over by then: so the last line of a flood is true.
+//! Logs the changes of a source and its engine. A change above the log's limit is logged as soon as the limit allows,
+//! unless it is over by then. So the last line about a source is always true.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,12 @@ pub(crate) struct SourceLog {
     failing: Option<ErrorKind>,
     failures: LogLimit,
     stale: bool,
-    /// Of the engine's state, and its restarts.
+    /// Limit of lines about the engine's state and its restarts.
     changes: LogLimit,
-    /// Within a series of rejections, whose first one is logged.
+    /// Within a series of rejections. Only the first rejection of a series is logged.
     rejecting: bool,
     rejections: LogLimit,
-    /// Totals that were logged.
+    /// Totals at the last line of the log.
     restarts: u64,
     lost: u64,
     losses: LogLimit,
@@ -33,7 +33,7 @@ pub(crate) struct SourceLog {
     newer: LogLimit,
 }
 
-/// Whether the log tells `now` something else than before, and may. Both are equal afterwards.
+/// Returns true if `now` differs from `before` and may be logged. Then `before` becomes `now`.
 fn changes<T: PartialEq>(before: &mut T, now: T, limit: &mut LogLimit, at: Instant) -> bool {
     let may_change = *before != now && limit.has_room(at);
     if may_change {
@@ -69,7 +69,7 @@ impl SourceLog {
         }
     }
 
-    /// The first of a series. Valid items without invalid ones end it. A poll without items does not.
+    /// Logs the first rejection of a series. A poll with valid items only ends the series; a poll without items does not.
     pub(crate) fn rejections(&mut self, name: &EngineName, rejected: &RejectCounts, has_items: bool, now: Instant) {
         let EngineName { model, version, .. } = name;
         for (reason, count) in RejectReason::ALL.iter().zip(rejected).filter(|(_, count)| **count > 0) {
