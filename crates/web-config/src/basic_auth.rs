@@ -119,7 +119,7 @@ impl BasicAuth {
         }
         let (auth, max_cost) = (Arc::clone(self), users.max_cost);
         let compared = tokio::task::spawn_blocking(move || {
-            // Continues if the client disconnects: the turn lasts as long as the comparison, and the result is not lost.
+            // This continues even if the client disconnects. So the turn lasts as long as the comparison, and the result is kept.
             let _turn = turn;
             let accepted = verify(&password, &hash, max_cost) && known_user;
             auth.turns.compared(client, accepted);

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// A web configuration that cannot be used.
 ///
-/// It has every mistake of the file and of the files that it names; values are checked once all keys are right. The text has a line
-/// for each, without secrets. A line names the
-/// file, its line, the key, the problem and the remedy, such as
+/// It lists every mistake of the file and of the files that it names. Values are checked only if all keys are valid. The text has one
+/// line for each mistake, without secrets. It names the file, the line, the key, the problem and the remedy, such as
 /// `/etc/web.yml line 1: rate_limit.burst: is missing or 0, which would refuse every request; set it to at least 1 or remove rate_limit`.
 ///
 /// ```
@@ -112,7 +111,7 @@ impl Problem {
 pub(crate) struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Keeps what is wrong, returns the value.
+    /// Returns the value, or keeps the problems.
     pub(crate) fn take<T>(&mut self, result: Result<T, impl Into<Self>>) -> Option<T> {
         result.map_err(|problems| self.0.extend(problems.into().0)).ok()
     }
@@ -121,12 +120,12 @@ impl Problems {
         self.0.is_empty()
     }
 
-    /// `value`, if nothing is wrong and it is there.
+    /// `value`, if there is no problem. A missing value means that there is one.
     pub(crate) fn unless_any<T>(self, value: Option<T>) -> Result<T, Self> {
         value.filter(|_| self.is_empty()).ok_or(self)
     }
 
-    /// In the order of the file.
+    /// The problems in the order of the file, with their lines.
     pub(crate) fn in_text(mut self, text: &str) -> Vec<Problem> {
         self.0.iter_mut().for_each(|problem| problem.locate(text));
         self.0.sort_by_key(|problem| problem.line);

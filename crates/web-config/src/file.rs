@@ -174,7 +174,7 @@ impl RawTls {
         }
         let cert = problems.take(cert.ok_or_else(|| invalid("cert_file", "is missing; give it or cert")));
         let private = problems.take(private.ok_or_else(|| invalid("key_file", "is missing; give it or key")));
-        // A rule about a value that is wrong would be a second mistake for the same line.
+        // A rule about an invalid value would report a second mistake for the same line.
         let (Some(min), Some(max), Some(client_auth)) = (min, max, client_auth) else { return Err(problems) };
         let (has_ca, anonymous) = (client_ca.is_some(), client_auth == ClientAuth::None);
         let rules = [

@@ -77,7 +77,7 @@ fn identity(tls: &TlsSection, files: &mut PemFiles) -> Result<Arc<CertifiedKey>,
     Ok(Arc::new(identity))
 }
 
-/// What the section says beside the certificate.
+/// The settings of the section besides the certificate.
 struct Settings {
     provider: Arc<CryptoProvider>,
     clients: Option<Arc<dyn ClientCertVerifier>>,

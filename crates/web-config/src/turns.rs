@@ -1,5 +1,6 @@
-//! Who may compare a password next. Comparisons run one at a time, and client addresses take turns, so one address that guesses
-//! passwords does not delay the others for long. All addresses that guessed wrong take one turn together.
+//! Decides which client may compare a password next. Comparisons run one at a time, and client addresses take turns, so one
+//! address that guesses passwords does not delay the others for long. All addresses that guessed wrong take one turn
+//! together.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};

@@ -51,7 +51,7 @@ pub(crate) struct State {
     pub(crate) auth: Arc<BasicAuth>,
 }
 
-/// What the acceptor and the layer work with.
+/// The settings for the acceptor and the layer.
 pub(crate) struct Settings {
     pub(crate) tls: Option<Tls>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
@@ -59,7 +59,7 @@ pub(crate) struct Settings {
     pub(crate) rate: Option<Rate>,
 }
 
-/// What is known between two loads.
+/// What is kept from one load to the next.
 struct Reloads {
     files: PemFiles,
     last_valid: Arc<Settings>,

@@ -30,7 +30,7 @@ pub(crate) fn read(text: &str) -> (RawFile, Problems) {
     }
 }
 
-/// Mistakes of the schema that are listed.
+/// Most mistakes of the schema that are listed.
 const MOST_PROBLEMS: usize = 20;
 
 /// The mistake in one line, with the key. The value is left out because it may be a secret.
@@ -67,7 +67,7 @@ fn in_words(error: &serde_saphyr::Error) -> String {
         }
         Error::Unexpected { expected, .. } if expected.contains("mapping") => NO_SECTION.to_owned(),
         Error::NullIntoString { .. } => "has no value; write one, or remove the key".to_owned(),
-        // Of the syntax, and of durations.
+        // Errors of the syntax, and of durations.
         error => {
             let text = error.to_string().lines().collect::<Vec<_>>().join(" ");
             let what = text.split(" at line ").next().unwrap_or_default();
