@@ -12,7 +12,7 @@ use super::one_process::{Counts, LastCounts, ReadPage, read_until_certain};
 use super::orchestrator_page::{ClusterInfo, parse_cluster_info, parse_orchestrator_page, unread_families};
 use super::prometheus_text::MAX_PAGE;
 use super::server::{Access, TargetServer};
-use super::server_facts::{FactReader, MAX_FACTS};
+use super::server_facts::{FactReader, read_fact};
 use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::{EngineAbout, OrchestratorReading};
@@ -21,8 +21,6 @@ use trtllm_recording::Item;
 /// Shortest time between two readings. For each one, the server collects its page from files of all its processes. The page has
 /// cumulative counts, so nothing is lost between two readings.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
-/// Timeout of `/cluster_info` and `/health`.
-const FACTS_TIMEOUT: Duration = Duration::from_secs(1);
 const SEVERAL_PROCESSES: &str = "several processes of the orchestrator answer (num_workers), each with counts of its own, so no requests are \
      counted: use a release of July 2026 or later, whose page has their sum, or num_workers: 1";
 
@@ -39,8 +37,7 @@ pub struct Orchestrator {
 }
 
 impl Orchestrator {
-    /// # Errors
-    /// If the certificates for https cannot be read.
+    /// Fails if the certificates for https cannot be read.
     pub async fn open(access: Access) -> Result<Self, OpenError> {
         let client = HttpClient::new(TargetServer::new(access).await?).with_max_body(MAX_PAGE);
         Ok(Self {
@@ -64,9 +61,14 @@ impl Orchestrator {
                 return Err(error);
             }
         };
-        let info = tokio::time::timeout(FACTS_TIMEOUT, self.read_cluster_info()).await.ok().flatten();
+        let info = read_fact(&mut self.client, "/cluster_info", |answer| parse_cluster_info(answer.ok()?)).await;
         let ClusterInfo { workers, minimal: minimal_workers } = info.unwrap_or_default();
-        let ready = tokio::time::timeout(FACTS_TIMEOUT, self.read_health()).await.ok().flatten();
+        let is_ready = |answer: Result<&[u8], SourceError>| match answer {
+            Ok(_) => Some(true),
+            // The status is 503 while a side has too few workers.
+            Err(error) => error.is_not_ready().then_some(false),
+        };
+        let ready = read_fact(&mut self.client, "/health", is_ready).await;
         self.version.read_version(&mut self.client, &mut self.about, batch).await;
         batch.missing_endpoints = Some(if info.is_none() { vec!["/cluster_info"] } else { Vec::new() });
         batch.keys.append(&mut self.unread_families);
@@ -96,25 +98,6 @@ impl Orchestrator {
             Some(status) => SourceError::NoOrchestratorPage { target, status },
             None => SourceError::NotAnOrchestrator { target },
         }
-    }
-
-    /// `None` if it is missing or not JSON.
-    async fn read_cluster_info(&mut self) -> Option<ClusterInfo> {
-        let body = self.client.read_at_most(MAX_FACTS, Method::GET, "/cluster_info").await.ok()?;
-        let info = parse_cluster_info(body);
-        self.client.release();
-        info
-    }
-
-    /// The status is 503 while a side has too few workers.
-    async fn read_health(&mut self) -> Option<bool> {
-        let read = self.client.read_at_most(MAX_FACTS, Method::GET, "/health").await;
-        let ready = match read {
-            Ok(_) => Some(true),
-            Err(error) => error.is_not_ready().then_some(false),
-        };
-        self.client.release();
-        ready
     }
 }
 

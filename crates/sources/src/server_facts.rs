@@ -1,4 +1,5 @@
-//! Facts that do not change while a server runs, such as its version. Each is read once for each start of the server.
+//! Facts that a server tells about itself. Those that do not change while it runs, such as its version, are read once for
+//! each start of the server.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ pub(super) const MAX_FACTS: usize = 1 << 20;
 /// Characters kept of a version.
 const MAX_VERSION: usize = 64;
 
-/// Reads one fact.
+/// Reads a fact until it is known.
 #[derive(Debug)]
 pub(super) struct FactReader {
     path: &'static str,
@@ -45,12 +46,11 @@ impl FactReader {
             return None;
         }
         self.due = Some(Instant::now() + RETRY);
-        let answer =
-            tokio::time::timeout(TIMEOUT, client.read_at_most(MAX_FACTS, Method::GET, self.path)).await.ok()?;
-        let fact = parse(answer)?;
-        self.due = None;
-        client.release();
-        Some(fact)
+        let fact = read_fact(client, self.path, parse).await;
+        if fact.is_some() {
+            self.due = None;
+        }
+        fact
     }
 
     /// As [`Self::read`], of `/version`. A new version goes to `about` and `batch`.
@@ -61,6 +61,18 @@ impl FactReader {
             batch.about = Some(about.clone());
         }
     }
+}
+
+/// Reads a path. `parse` takes the fact from the answer. `None` if there is no answer in time.
+pub(super) async fn read_fact<T>(
+    client: &mut HttpClient,
+    path: &str,
+    parse: impl FnOnce(Result<&[u8], SourceError>) -> Option<T>,
+) -> Option<T> {
+    let answer = tokio::time::timeout(TIMEOUT, client.read_at_most(MAX_FACTS, Method::GET, path)).await.ok()?;
+    let fact = parse(answer);
+    client.release();
+    fact
 }
 
 /// The version becomes the value of a label, so it is cut.
