@@ -3,10 +3,10 @@
 //! another one needs room. Each kind of input has a share of its own, so no other kind can use it up. Beyond their shares,
 //! all kinds take from one rest.
 
-use std::collections::VecDeque;
+use std::iter;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -45,9 +45,9 @@ pub struct Budget {
 struct Table {
     held: usize,
     /// The peers that are sending, oldest first.
-    places: Vec<Arc<Place>>,
+    places: Vec<Weak<Place>>,
     /// The peers that wait for room, in the order in which they asked.
-    waiting: VecDeque<Arc<Waiting>>,
+    waiting: Vec<Arc<Waiting>>,
 }
 
 /// A peer, or a group of peers, such as the publishers of a socket. The next place goes to the group that holds the least,
@@ -91,13 +91,7 @@ pub struct Held {
 #[derive(Debug)]
 pub struct Receiving {
     held: Held,
-    place: ListedPlace,
-}
-
-/// A place in the table, until it is dropped.
-#[derive(Debug)]
-struct ListedPlace {
-    budget: &'static Budget,
+    /// Listed in the table until it is dropped.
     place: Arc<Place>,
 }
 
@@ -119,14 +113,9 @@ impl Peer {
         (self.is_slow.load(Relaxed), group, self.held())
     }
 
-    fn add(&self, bytes: usize) {
-        std::iter::successors(Some(self), |peer| peer.group.as_deref())
-            .for_each(|peer| _ = peer.held.fetch_add(bytes, Relaxed));
-    }
-
-    fn subtract(&self, bytes: usize) {
-        std::iter::successors(Some(self), |peer| peer.group.as_deref())
-            .for_each(|peer| _ = peer.held.fetch_sub(bytes, Relaxed));
+    /// The peer and its group.
+    fn with_group(&self) -> impl Iterator<Item = &Self> {
+        iter::once(self).chain(self.group.as_deref())
     }
 }
 
@@ -154,7 +143,7 @@ impl Budget {
     /// other peer holds any of the `own` bytes.
     #[must_use]
     pub const fn new(own: usize, rest: &'static Rest) -> Self {
-        let table = Table { held: 0, places: Vec::new(), waiting: VecDeque::new() };
+        let table = Table { held: 0, places: Vec::new(), waiting: Vec::new() };
         Self { own, rest, table: Mutex::new(table), changed: Notify::const_new() }
     }
 
@@ -189,7 +178,7 @@ impl Budget {
             return held;
         }
         let waiting = Arc::new(Waiting { peer: Arc::clone(peer) });
-        self.table.lock().waiting.push_back(Arc::clone(&waiting));
+        self.table.lock().waiting.push(Arc::clone(&waiting));
         // Removes the entry, even if this future is dropped.
         let _leaving = Leaving { budget: self, waiting: &waiting };
         loop {
@@ -209,8 +198,10 @@ impl Budget {
         let began = Instant::now();
         let step = Mutex::new(Step { bytes: 0, at: began });
         let place = Arc::new(Place { peer: Arc::clone(peer), began, step, is_cut: AtomicBool::new(false) });
-        self.table.lock().places.push(Arc::clone(&place));
-        Receiving { held, place: ListedPlace { budget: self, place } }
+        let places = &mut self.table.lock().places;
+        places.retain(|place| place.strong_count() > 0);
+        places.push(Arc::downgrade(&place));
+        Receiving { held, place }
     }
 
     /// Takes the bytes if there is room. Returns how many were taken.
@@ -223,7 +214,7 @@ impl Budget {
         is_alone.then(|| {
             let there_is = self.own + self.rest.take_up_to(bytes - self.own);
             table.held += there_is;
-            peer.add(there_is);
+            peer.with_group().for_each(|peer| _ = peer.held.fetch_add(there_is, Relaxed));
             there_is
         })
     }
@@ -234,7 +225,7 @@ impl Budget {
         let fits = take(self.rest, held.saturating_sub(self.own) - table.held.saturating_sub(self.own));
         if fits {
             table.held = held;
-            peer.add(bytes);
+            peer.with_group().for_each(|peer| _ = peer.held.fetch_add(bytes, Relaxed));
         }
         fits
     }
@@ -247,12 +238,13 @@ impl Budget {
             return None;
         }
         let taken = self.take_now(&mut table, &waiting.peer, bytes);
-        if taken.is_some() || table.places.iter().any(|place| place.is_cut.load(Relaxed)) {
+        let places = || table.places.iter().filter_map(Weak::upgrade);
+        if taken.is_some() || places().any(|place| place.is_cut.load(Relaxed)) {
             // If nothing was taken, a place was cut before, and its bytes come back soon.
             return taken;
         }
         let now = Instant::now();
-        let slow = table.places.iter().filter(|place| place.is_slow(now));
+        let slow = places().filter(|place| place.is_slow(now));
         if let Some(place) = slow.max_by_key(|place| (place.peer.rank(), now - place.began)) {
             place.is_cut.store(true, Relaxed);
             place.peer.is_slow.store(true, Relaxed);
@@ -267,7 +259,7 @@ impl Budget {
         let of_rest = table.held.saturating_sub(self.own).min(bytes);
         self.rest.taken.fetch_sub(of_rest, Relaxed);
         table.held -= bytes;
-        peer.subtract(bytes);
+        peer.with_group().for_each(|peer| _ = peer.held.fetch_sub(bytes, Relaxed));
         let is_awaited = !table.waiting.is_empty();
         drop(table);
         if is_awaited && bytes > 0 {
@@ -280,12 +272,6 @@ impl Place {
     /// Whether the place can be taken away. A peer that was slow before loses it at once.
     fn is_slow(&self, now: Instant) -> bool {
         now - self.step.lock().at >= STALL || now - self.began >= PLACE || self.peer.is_slow.load(Relaxed)
-    }
-}
-
-impl Drop for ListedPlace {
-    fn drop(&mut self) {
-        self.budget.table.lock().places.retain(|other| !Arc::ptr_eq(other, &self.place));
     }
 }
 
@@ -339,7 +325,7 @@ impl Receiving {
 
     /// The peer has sent this many bytes so far.
     pub fn arrived(&self, bytes: usize) {
-        let mut step = self.place.place.step.lock();
+        let mut step = self.place.step.lock();
         if bytes >= step.bytes + STEP {
             *step = Step { bytes, at: Instant::now() };
         }
@@ -350,7 +336,7 @@ impl Receiving {
         loop {
             let mut changed = pin!(self.held.budget.changed.notified());
             changed.as_mut().enable();
-            if self.place.place.is_cut.load(Relaxed) {
+            if self.place.is_cut.load(Relaxed) {
                 return;
             }
             changed.await;
@@ -361,7 +347,7 @@ impl Receiving {
     #[must_use]
     pub fn complete(self) -> Held {
         let Self { held, place } = self;
-        if !place.place.is_cut.load(Relaxed) {
+        if !place.is_cut.load(Relaxed) {
             held.peer.is_slow.store(false, Relaxed);
         }
         held
@@ -513,7 +499,7 @@ mod tests {
         drop(held);
         drop(budget.receive(&slow, KIB).await.complete());
         let place = budget.receive(&slow, KIB).await;
-        assert!(!place.place.place.is_slow(Instant::now()));
+        assert!(!place.place.is_slow(Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
