@@ -219,8 +219,8 @@ impl FromSystemd {
                 listener.local_addr().is_ok_and(|address| address.as_pathname().is_some_and(&is_ingest))
             }
         };
-        let taken = self.0.extract_if(.., chosen);
-        taken.filter_map(|passed| if let Passed::Unix(listener) = passed { Some(listener) } else { None }).collect()
+        let unix = |passed| if let Passed::Unix(listener) = passed { Some(listener) } else { None };
+        Activated(self.0.extract_if(.., chosen).filter_map(unix).collect())
     }
 
     /// Whether nothing is left for the page.

@@ -90,13 +90,7 @@ fn must_be_socket(found: &Metadata) -> io::Result<()> {
 
 /// Unix sockets on which systemd listens already.
 #[derive(Debug, Clone, Default)]
-pub struct Activated(Arc<[std::os::unix::net::UnixListener]>);
-
-impl FromIterator<std::os::unix::net::UnixListener> for Activated {
-    fn from_iter<I: IntoIterator<Item = std::os::unix::net::UnixListener>>(listeners: I) -> Self {
-        Self(listeners.into_iter().collect())
-    }
-}
+pub struct Activated(pub Arc<[std::os::unix::net::UnixListener]>);
 
 impl Activated {
     /// The listener of `path`, if systemd has passed it. It is a duplicate, so that a reload of the configuration can open the
