@@ -131,10 +131,8 @@ pub enum Listener {
 /// A connection. One type for TCP and Unix sockets, so that the server is compiled once.
 pub(crate) type Stream = Either<TcpStream, UnixStream>;
 
-/// Checks what can be checked without binding the addresses: another process may have them now.
-///
-/// # Errors
-/// When an address cannot be bound.
+/// Checks what can be checked without binding the addresses: another process may have them now. Fails if an address cannot be
+/// bound.
 pub fn check(addresses: &[Address], flag: &'static str) -> Result<(), BindError> {
     addresses.iter().try_for_each(|address| match address {
         Address::Unix(path) => {
@@ -144,10 +142,7 @@ pub fn check(addresses: &[Address], flag: &'static str) -> Result<(), BindError>
     })
 }
 
-/// Binds every address; `flag` is where they were given.
-///
-/// # Errors
-/// When an address cannot be bound.
+/// Binds every address; `flag` is where they were given. Fails if an address cannot be bound.
 pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Listener>, BindError> {
     let mut listeners = Vec::new();
     for address in addresses {
@@ -189,10 +184,8 @@ enum Passed {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// Takes the sockets that systemd has passed to this process. Without systemd there are none.
-///
-/// # Errors
-/// When one is neither a TCP nor a Unix listener.
+/// Takes the sockets that systemd has passed to this process. Without systemd there are none. Fails if one is neither a TCP
+/// nor a Unix listener.
 pub fn from_systemd() -> Result<FromSystemd, BindError> {
     let mut handed = listenfd::ListenFd::from_env();
     let count = handed.len();
@@ -229,10 +222,7 @@ impl FromSystemd {
         self.0.is_empty()
     }
 
-    /// The listeners of the page.
-    ///
-    /// # Errors
-    /// When there is none.
+    /// The listeners of the page. Fails if there is none.
     pub fn into_listeners(self) -> Result<Vec<Listener>, BindError> {
         if self.is_empty() {
             return Err(BindError::NoneFromSystemd);

@@ -47,10 +47,8 @@ pub struct PastEngine {
 }
 
 /// Reads the recording of an engine up to a time, or to its end. `engine` is MODEL or MODEL:VERSION; `None` means the only engine.
-/// `option` is the option that chooses the engine, for messages.
-///
-/// # Errors
-/// If the recording cannot be read, has no such engine, or has nothing of this time.
+/// `option` is the option that chooses the engine, for messages. Fails if the recording cannot be read, has no such engine,
+/// or has nothing of this time.
 pub fn engine_at(
     directory: &Path,
     engine: Option<&str>,
@@ -198,10 +196,8 @@ impl PastEngine {
     }
 }
 
-/// The engines of a recording at a time: the named one, or all that have records of this time.
-///
-/// # Errors
-/// If the recording cannot be read, or no engine has records of this time.
+/// The engines of a recording at a time: the named one, or all that have records of this time. Fails if the recording cannot
+/// be read, or no engine has records of this time.
 pub fn engines_at(
     directory: &Path,
     engine: Option<&str>,

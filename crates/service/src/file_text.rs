@@ -27,19 +27,15 @@ pub struct FileText {
 }
 
 impl FileText {
-    /// Replaces the text by the next line without its line feed, or by its first [`MAX`] bytes.
-    ///
-    /// # Errors
-    /// If reading fails, or other files have long lines all the time.
+    /// Replaces the text by the next line without its line feed, or by its first [`MAX`] bytes. Fails if reading fails, or
+    /// other files have long lines all the time.
     pub fn read_line(&mut self, from: &mut impl BufRead) -> io::Result<LineRead> {
         let bytes = self.read(from, Some(b'\n'), |mut from, text| from.read_until(b'\n', text))?;
         Ok(LineRead { bytes, is_complete: self.text.pop_if(|last| *last == b'\n').is_some() })
     }
 
-    /// Replaces the text by all that follows, or by the first [`MAX`] bytes. Returns whether that is all.
-    ///
-    /// # Errors
-    /// As [`Self::read_line`].
+    /// Replaces the text by all that follows, or by the first [`MAX`] bytes. Returns whether that is all. Fails as
+    /// [`Self::read_line`].
     pub fn read_all(&mut self, from: &mut impl Read) -> io::Result<bool> {
         Ok(self.read(from, None, |mut from, text| from.read_to_end(text))? < MAX)
     }

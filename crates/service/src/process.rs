@@ -108,10 +108,8 @@ pub fn raise_descriptor_limit() -> usize {
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
-/// Checks that this many threads can run at the same time. They end at once.
-///
-/// # Errors
-/// If a limit of the system does not allow them. The runtime itself would not report that: it would panic or hang.
+/// Checks that this many threads can run at the same time. They end at once. Fails if a limit of the system does not allow
+/// them. The runtime itself would not report that: it would panic or hang.
 pub fn try_threads(count: usize) -> io::Result<()> {
     let alive = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     let before = alive();

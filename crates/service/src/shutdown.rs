@@ -37,10 +37,7 @@ impl Shutdown {
 }
 
 /// Resolves on SIGTERM (systemd, Kubernetes) or SIGINT (a terminal), with the name of the signal. Without a handler, PID 1 of a
-/// container would ignore both.
-///
-/// # Errors
-/// When the handlers cannot be installed.
+/// container would ignore both. Fails if the handlers cannot be installed.
 pub fn signals() -> std::io::Result<impl Future<Output = &'static str>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -52,10 +49,7 @@ pub fn signals() -> std::io::Result<impl Future<Output = &'static str>> {
     })
 }
 
-/// SIGHUP, which would end the process without a handler.
-///
-/// # Errors
-/// When the handler cannot be installed.
+/// SIGHUP, which would end the process without a handler. Fails if the handler cannot be installed.
 pub fn hangups() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }
@@ -75,8 +69,7 @@ pub enum GpuRequest {
 }
 
 impl GpuSignals {
-    /// # Errors
-    /// When the handlers cannot be installed.
+    /// Fails if the handlers cannot be installed.
     pub fn new() -> std::io::Result<Self> {
         let (release, resume) = (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?);
         Ok(Self { release, resume })

@@ -11,10 +11,7 @@ use rustix::fs::OFlags;
 /// More than any configuration or bundle of certificates has.
 const MAX: u64 = 4 << 20;
 
-/// The content of the file at `path`.
-///
-/// # Errors
-/// If it cannot be read, or is longer than 4 MiB.
+/// The content of the file at `path`. Fails if it cannot be read, or is longer than 4 MiB.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?.take(MAX + 1).read_to_end(&mut content)?;
@@ -24,10 +21,8 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Opens a regular file for reading. Does not wait for the writer of a pipe that may be there instead.
-///
-/// # Errors
-/// If it cannot be opened, or is not a regular file.
+/// Opens a regular file for reading. Does not wait for the writer of a pipe that may be there instead. Fails if it cannot be
+/// opened, or is not a regular file.
 pub fn open_regular(path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = (flags | OFlags::NONBLOCK).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
@@ -38,10 +33,7 @@ pub fn open_regular(path: &Path, flags: OFlags) -> io::Result<File> {
 }
 
 /// Writes a file so that a reader never sees a partial one. The directory may be writable by others, so nothing that
-/// already exists is opened.
-///
-/// # Errors
-/// If it cannot be written. Then the old file, if there is one, stays.
+/// already exists is opened. Fails if it cannot be written. Then the old file, if there is one, stays.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}.part", std::process::id()));

@@ -32,10 +32,7 @@ static RESTARTS: [AtomicU64; TASKS] = [const { AtomicU64::new(0) }; TASKS];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Panicked;
 
-/// Runs `work` to its end or to its first panic, which is counted.
-///
-/// # Errors
-/// If it panics.
+/// Runs `work` to its end or to its first panic, which is counted. Fails if `work` panics.
 pub async fn catch<T>(task: Task, work: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut work = pin!(work);
     poll_fn(|context| match catch_now(task, || work.as_mut().poll(context)) {
@@ -53,10 +50,7 @@ pub async fn restart_after_panic<F: Future<Output = ()>>(task: Task, mut work: i
     }
 }
 
-/// Like [`catch`], for work that does not wait.
-///
-/// # Errors
-/// If it panics.
+/// Like [`catch`], for work that does not wait. Fails if `work` panics.
 pub fn catch_now<T>(task: Task, work: impl FnOnce() -> T) -> Result<T, Panicked> {
     // The data of the work is used again after a panic. It is valid: a poll may be dropped at any point, and totals only grow.
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| {

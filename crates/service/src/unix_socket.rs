@@ -37,10 +37,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Binds `path` for the owner and the group: a sidecar's engine runs as another user of the same group.
-///
-/// # Errors
-/// When the path cannot be bound, another process serves it, or it is not a socket.
+/// Binds `path` for the owner and the group: a sidecar's engine runs as another user of the same group. Fails if the path
+/// cannot be bound, another process serves it, or something else than a socket is there.
 pub async fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -62,11 +60,8 @@ pub async fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
 }
 
 /// Checks that [`bind`] can use the path, without touching it. Another process may listen there: it may be the exporter for
-/// which the configuration is checked.
-///
-/// # Errors
-/// When the path is too long, is not a socket, or its folder is missing. Folders below `/run` appear when the daemon starts:
-/// systemd and Kubernetes create them.
+/// which the configuration is checked. Fails if the path is too long, is not a socket, or its folder is missing. Folders
+/// below `/run` appear when the daemon starts: systemd and Kubernetes create them.
 pub fn check(path: &Path) -> io::Result<()> {
     std::os::unix::net::SocketAddr::from_pathname(path)?;
     match std::fs::symlink_metadata(path) {
@@ -94,10 +89,7 @@ pub struct Activated(pub Arc<[std::os::unix::net::UnixListener]>);
 
 impl Activated {
     /// The listener of `path`, if systemd has passed it. It is a duplicate, so that a reload of the configuration can open the
-    /// socket again.
-    ///
-    /// # Errors
-    /// When there are no free descriptors.
+    /// socket again. Fails if there are no free descriptors.
     pub fn listener(&self, path: &Path) -> io::Result<Option<UnixListener>> {
         let is_path = |listener: &&std::os::unix::net::UnixListener| {
             listener.local_addr().is_ok_and(|address| address.as_pathname() == Some(path))

@@ -147,10 +147,8 @@ impl HttpClient {
         Self { max_body, ..self }
     }
 
-    /// The body of a complete response with status 200.
-    ///
-    /// # Errors
-    /// If the target cannot be reached, closes the connection early, or sends another status or too many bytes.
+    /// The body of a complete response with status 200. Fails if the target cannot be reached, closes the connection early,
+    /// or sends another status or too many bytes.
     pub async fn read(&mut self, method: Method, path: &str) -> Result<&[u8], SourceError> {
         self.read_at_most(self.max_body, method, path).await
     }
@@ -162,19 +160,13 @@ impl HttpClient {
         Ok(&self.body)
     }
 
-    /// Sends a request, and receives the first part of the response: see [`Self::received`].
-    ///
-    /// # Errors
-    /// As [`HttpClient::read`].
+    /// Sends a request, and receives the first part of the response: see [`Self::received`]. Fails as [`HttpClient::read`].
     pub(super) async fn read_first_part(&mut self, method: Method, path: &str) -> Result<(), SourceError> {
         self.request(self.max_body, method, path).await?;
         self.receive(KEPT_BODY).await
     }
 
-    /// Forgets the first `parsed` bytes of what has arrived, and receives more.
-    ///
-    /// # Errors
-    /// As [`HttpClient::read`].
+    /// Forgets the first `parsed` bytes of what has arrived, and receives more. Fails as [`HttpClient::read`].
     pub(super) async fn read_next_part(&mut self, parsed: usize) -> Result<(), SourceError> {
         self.usual_body = self.usual_body.max(self.body.len().min(KEPT_BODY));
         self.body.drain(..parsed);

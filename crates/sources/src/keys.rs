@@ -67,10 +67,7 @@ impl Default for LineParser {
 }
 
 impl LineParser {
-    /// Parses one line, see [`parse_line`]. Adds its keys, if it is time to look at them.
-    ///
-    /// # Errors
-    /// The reason to count.
+    /// Parses one line, see [`parse_line`]. Adds its keys, if it is time to look at them. Fails with the reason to count.
     pub fn parse(&mut self, line: &[u8], keys: &mut BTreeSet<String>) -> Result<PublisherLine, RejectReason> {
         let parsed = parse_line(line)?;
         let kind = match &parsed {

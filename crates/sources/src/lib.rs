@@ -55,10 +55,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// Fills `batch`. Cancel-safe: a poll that is dropped at its deadline leaves the source ready for the next one.
-    ///
-    /// # Errors
-    /// If the engine cannot be reached or its answer cannot be read to the end. `batch` then holds what was read before.
+    /// Fills `batch`. Cancel-safe: a poll that is dropped at its deadline leaves the source ready for the next one. Fails if
+    /// the engine cannot be reached or its answer cannot be read to the end. `batch` then holds what was read before.
     pub async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         match self {
             Self::TrtllmServe(source) => source.poll(batch).await,

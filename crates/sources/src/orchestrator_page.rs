@@ -13,10 +13,7 @@ use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, Orchest
 const MAX_SERIES: usize = 1024;
 
 /// Parses `GET /prometheus/metrics` of an orchestrator. Its families have no labels and no prefix of their own. Series of one
-/// family that differ in labels are added.
-///
-/// # Errors
-/// If the text is not a page, or has none of the orchestrator's families.
+/// family that differ in labels are added. Fails if the text is not a page, or has none of the orchestrator's families.
 pub fn parse_orchestrator_page(page: &[u8]) -> Result<Vec<OrchestratorCount>, NotAPage> {
     let (mut counts, mut places) = (Vec::new(), HashMap::new());
     for_each_sample(page, |sample| {

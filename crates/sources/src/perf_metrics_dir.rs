@@ -34,10 +34,8 @@ impl LinesDir {
         checked.unwrap_or_else(|error| Err(OpenError::Lines { path: self.path.clone(), cause: error.into() }))
     }
 
-    /// Checks that the directory can be read, if it exists: the server may create it later.
-    ///
-    /// # Errors
-    /// If it exists and cannot be read.
+    /// Checks that the directory can be read, if it exists: the server may create it later. Fails if it exists and cannot be
+    /// read.
     pub fn check(&self) -> Result<(), OpenError> {
         match std::fs::read_dir(&self.path) {
             Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
@@ -94,10 +92,7 @@ impl PerfMetricsDir {
         }
     }
 
-    /// Opens the directory as a source of its own.
-    ///
-    /// # Errors
-    /// Like [`LinesDir::check`].
+    /// Opens the directory as a source of its own. Fails as [`LinesDir::check`].
     pub async fn open(dir: LinesDir) -> Result<Self, OpenError> {
         dir.check_beside().await?;
         Ok(Self::new(dir, LineOwner::Deployment))

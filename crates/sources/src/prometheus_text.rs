@@ -26,10 +26,7 @@ const MAX_COUNT: f64 = (1_u64 << 62) as f64;
 #[error("no line is a Prometheus series")]
 pub struct NotAPage;
 
-/// Parses `GET /prometheus/metrics`.
-///
-/// # Errors
-/// If the text has lines, and none is valid.
+/// Parses `GET /prometheus/metrics`. Fails if the text has lines, and none is valid.
 pub fn parse_server_metrics(page: &[u8]) -> Result<ServerMetrics, NotAPage> {
     let mut metrics = ServerMetrics::default();
     for_each_sample(page, |sample| add(&mut metrics, sample))?;

@@ -73,8 +73,8 @@ enum ReplayedLine {
 }
 
 impl Replay {
-    /// # Errors
-    /// If the file cannot be read, is an array of other values than records, or a report with values that are not numbers.
+    /// Fails if the file cannot be read, is an array of other values than records, or a report with values that are not
+    /// numbers.
     pub async fn open(path: PathBuf, engine: Option<String>, pace: Pace) -> Result<Self, OpenError> {
         // Opening a named pipe waits for its writer.
         let opening = path.clone();
@@ -82,10 +82,8 @@ impl Replay {
         opened.unwrap_or_else(|error| Err(OpenError::Replay { path, cause: error.into() }))
     }
 
-    /// Checks that the file can be opened. A pipe or a terminal is not read, because its data would be lost.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
+    /// Checks that the file can be opened. A pipe or a terminal is not read, because its data would be lost. Fails as
+    /// [`Self::open`].
     pub fn check(path: &Path, engine: Option<&str>, pace: Pace) -> Result<(), OpenError> {
         if small_file::is_stream(path) { Ok(()) } else { Self::read(path, engine, pace).map(drop) }
     }

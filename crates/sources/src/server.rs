@@ -31,10 +31,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Checks that the certificates for https can be read. The token is not checked: its file may appear later.
-    ///
-    /// # Errors
-    /// If they cannot be read, or there are none.
+    /// Checks that the certificates for https can be read. The token is not checked: its file may appear later. Fails if they
+    /// cannot be read, or there are none.
     pub fn check(&self) -> Result<(), OpenError> {
         let Self { target, ca_file, .. } = self;
         match target.starts_with("https:") {
@@ -45,10 +43,7 @@ impl Access {
 }
 
 /// The port of `HOST:PORT`, if there is one. The crate `http` ignores a port that it cannot parse, and the default port
-/// could be that of another server.
-///
-/// # Errors
-/// If it is not a port.
+/// could be that of another server. Fails if the text after the colon is not a port.
 pub fn port_of(authority: &Authority) -> Result<Option<u16>, String> {
     let Some((_, port)) = authority.as_str().split_at(authority.host().len()).1.split_once(':') else {
         return Ok(None);
@@ -62,10 +57,7 @@ pub(super) fn parse_port(text: &str) -> Option<u16> {
 }
 
 /// Checks the host of a URL or a listen address. An incomplete IPv4 address would be looked up as a name, or would mean
-/// another address.
-///
-/// # Errors
-/// If it looks like an IPv4 address and is not one.
+/// another address. Fails if the host looks like an IPv4 address and is not one.
 pub fn check_host(host: &str) -> Result<(), String> {
     let looks_like_ipv4 = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     match looks_like_ipv4 && host.parse::<std::net::Ipv4Addr>().is_err() {
@@ -86,10 +78,7 @@ pub struct TargetServer {
 }
 
 impl TargetServer {
-    /// Reads the certificates that the connection needs.
-    ///
-    /// # Errors
-    /// If there are none.
+    /// Reads the certificates that the connection needs. Fails if there are none.
     pub async fn new(access: Access) -> Result<Self, OpenError> {
         let Access { target, ca_file, bearer_token_file } = access;
         let tls = match target.starts_with("https:") {
@@ -149,10 +138,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// The value of the header `Authorization`.
-    ///
-    /// # Errors
-    /// If the file cannot be read or does not contain a token.
+    /// The value of the header `Authorization`. Fails if the file cannot be read or does not contain a token.
     pub(super) async fn header(&mut self, file: &Path) -> Result<HeaderValue, SourceError> {
         if let Some((read, header)) = &self.known
             && read.elapsed() < TOKEN_AGE
@@ -174,10 +160,7 @@ impl Token {
     }
 }
 
-/// Whether the file contains a token now.
-///
-/// # Errors
-/// If it cannot be read, or contains none.
+/// Whether the file contains a token now. Fails if it cannot be read, or contains none.
 pub fn check_token(file: &Path) -> io::Result<()> {
     read_token(file).and_then(|text| bearer(&text)).map(drop)
 }

@@ -36,8 +36,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// # Errors
-    /// If an option is invalid.
+    /// Fails if an option is invalid.
     pub fn open(url: &str) -> Result<Self, OpenError> {
         let failed = |cause| OpenError::Engine { engine: url.to_owned(), cause };
         let options = Options::parse(url).map_err(failed)?;

@@ -48,10 +48,8 @@ enum Origin {
 }
 
 impl Ingest {
-    /// Listens on `path` for one engine, as [`IngestListener::bind`] does.
-    ///
-    /// # Errors
-    /// If the path cannot be bound, another process listens on it, or it exists and is not a socket.
+    /// Listens on `path` for one engine, as [`IngestListener::bind`] does. Fails if the path cannot be bound, another process
+    /// listens on it, or it exists and is not a socket.
     pub async fn bind(path: &Path, activated: &Activated, admission: Admission) -> Result<Self, OpenError> {
         let (inbox, queue) = Inbox::new();
         let naming = Naming::OneEngine(OneEngine(Arc::clone(&inbox)));
@@ -108,9 +106,6 @@ impl Ingest {
 }
 
 /// Checks that the path can be listened on, without listening.
-///
-/// # Errors
-/// If it cannot.
 pub fn check(path: &Path) -> Result<(), OpenError> {
     unix_socket::check(path).map_err(|cause| OpenError::Socket { path: path.to_owned(), cause })
 }

@@ -133,8 +133,7 @@ impl Entries {
 }
 
 impl TrtllmServe {
-    /// # Errors
-    /// If the certificates for https cannot be read.
+    /// Fails if the certificates for https cannot be read.
     pub async fn open(access: Access, enabled: Extras) -> Result<Self, OpenError> {
         if let Some(lines) = &enabled.lines {
             lines.check_beside().await?;

@@ -85,10 +85,8 @@ pub fn trouble(state: &State) -> String {
     failing.collect()
 }
 
-/// The last records of one engine as a JSON array, oldest first. `query` is the query of the request's URL.
-///
-/// # Errors
-/// When a parameter is invalid.
+/// The last records of one engine as a JSON array, oldest first. `query` is the query of the request's URL. Fails if a
+/// parameter is invalid.
 pub fn iterations(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let is_valid = |last: &usize| (1..=RECENT_RECORDS).contains(last);
     let wrong = |value: &str| format!("last={value} is not a number from 1 to {RECENT_RECORDS}");
@@ -127,10 +125,8 @@ impl InvalidQuery {
     }
 }
 
-/// The last minutes in slots, of one engine or of all, and of all GPUs. `query` is the query of the request's URL.
-///
-/// # Errors
-/// When a parameter is invalid.
+/// The last minutes in slots, of one engine or of all, and of all GPUs. `query` is the query of the request's URL. Fails if a
+/// parameter is invalid.
 pub fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let seconds = seconds(query)?;
     let engines = match last_value(query, "engine") {

@@ -22,10 +22,8 @@ enum At {
     Before,
 }
 
-/// `None` if the engine's polls do not end, the disk does not answer, or too many readers wait.
-///
-/// # Errors
-/// When a parameter is invalid, or nothing is kept of the time that is asked for.
+/// `None` if the engine's polls do not end, the disk does not answer, or too many readers wait. Fails if a parameter is
+/// invalid, or nothing is kept of the time that is asked for.
 pub async fn model(state: &State, query: &str) -> Result<Option<Value>, InvalidQuery> {
     let engine = chosen_engine(query, state)?;
     let at = parameter(query, "at", parse_time, |value| format!("at={value} is not a Unix time or the word before"))?;

@@ -26,10 +26,8 @@ const ENOUGH: Duration = Duration::from_secs(10);
 /// Most engines in one answer.
 const MOST_ENGINES: usize = 16;
 
-/// As [`api::history`], but also of a time in the past. `query` is the query of the request's URL.
-///
-/// # Errors
-/// When a parameter is invalid, nothing was recorded at this time, or the recording cannot be read now.
+/// As [`api::history`], but also of a time in the past. `query` is the query of the request's URL. Fails if a parameter is
+/// invalid, nothing was recorded at this time, or the recording cannot be read now.
 pub async fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let wrong = |at: &str| format!("at={at} is not a time; write a Unix time, or one such as 2026-11-23T04:00:00Z");
     let Some(at_us) = parameter(query, "at", parse_time, wrong)? else { return api::history(state, query) };

@@ -21,10 +21,7 @@ struct Sections<'a> {
 }
 
 /// Left out: paths, the memory of the GPU, and `issue_rate`, whose values are nanoseconds × 10⁹. Modes, backends and
-/// releases differ in what they have.
-///
-/// # Errors
-/// If a value has another type, or is below 0.
+/// releases differ in what they have. Fails if a value has another type, or is below 0.
 pub(super) fn parse(report: &Map<String, Value>) -> Result<BenchReport, BenchReportError> {
     // Older releases have no `p90`.
     let from = Sections { report, statistics: ["p50", "p90", "p95", "p99", "minimum", "maximum", "average"] };
@@ -93,10 +90,7 @@ pub(super) fn parse(report: &Map<String, Value>) -> Result<BenchReport, BenchRep
     })
 }
 
-/// The first format, that of the metrics specification. No release writes it.
-///
-/// # Errors
-/// As [`parse`].
+/// The first format, that of the metrics specification. No release writes it. Fails as [`parse`].
 pub(super) fn parse_first_format(report: &Map<String, Value>) -> Result<BenchReport, BenchReportError> {
     let from = Sections { report, statistics: ["p50", "p90", "p95", "p99", "min", "max", "avg"] };
     Ok(BenchReport {
@@ -137,14 +131,12 @@ pub(super) fn parse_first_format(report: &Map<String, Value>) -> Result<BenchRep
 }
 
 impl Sections<'_> {
-    /// # Errors
-    /// If it is not a finite number, or is below 0.
+    /// Fails if the value is not a finite number, or is below 0.
     fn number(&self, section: &str, key: &str) -> Result<Option<f64>, BenchReportError> {
         self.value(section, key)?.map(|value| number(value, &[section, key])).transpose()
     }
 
-    /// # Errors
-    /// If it is not a string.
+    /// Fails if the value is not a string.
     fn text(&self, section: &str, key: &str) -> Result<Option<String>, BenchReportError> {
         match self.value(section, key)? {
             None => Ok(None),
@@ -153,8 +145,7 @@ impl Sections<'_> {
         }
     }
 
-    /// # Errors
-    /// If it is not an object, or one of its values is not a number.
+    /// Fails if the value is not an object, or has a value that is not a number.
     fn distribution(&self, section: &str, key: &str) -> Result<Distribution, BenchReportError> {
         let values = match self.value(section, key)? {
             None => return Ok(Distribution::default()),

@@ -26,10 +26,7 @@ pub enum BenchReportError {
     Invalid(String),
 }
 
-/// Reads a file that must be a report.
-///
-/// # Errors
-/// If it cannot be read or is something else.
+/// Reads a file that must be a report. Fails if it cannot be read or is something else.
 pub fn read(path: &Path) -> Result<BenchReport, BenchReportError> {
     let text = small_file::read(path).map_err(|error| BenchReportError::Io(error.to_string()))?;
     parse(&String::from_utf8_lossy(&text))
@@ -52,8 +49,7 @@ pub fn is_of_bench(start: &[u8]) -> bool {
     }
 }
 
-/// # Errors
-/// If the text is something else, or a value of the report is invalid.
+/// Fails if the text is something else, or a value of the report is invalid.
 pub fn parse(text: &str) -> Result<BenchReport, BenchReportError> {
     if let Some(report) = console::parse(text) {
         return Ok(report);

@@ -56,10 +56,8 @@ pub struct ExecutorThread {
 }
 
 impl ExecutorThread {
-    /// Starts the thread, which constructs the engine and starts its load. Returns at once: polls wait for the engine.
-    ///
-    /// # Errors
-    /// If no thread can be started.
+    /// Starts the thread, which constructs the engine and starts its load. Returns at once: polls wait for the engine. Fails
+    /// if no thread can be started.
     pub fn start(hosting: Hosting) -> Result<Self, OpenError> {
         let target = hosting.engine.clone();
         let (polls, inbox) = mpsc::channel();
@@ -136,10 +134,8 @@ fn settings(engine: &str) -> EngineSettings {
     file.map(|body| parse_engine_config(&body)).unwrap_or_default()
 }
 
-/// Checks what can be checked without a model and a GPU. A simulated engine is started and stopped.
-///
-/// # Errors
-/// If the engine cannot start.
+/// Checks what can be checked without a model and a GPU. A simulated engine is started and stopped. Fails if the engine
+/// cannot start.
 pub fn check(hosting: &Hosting) -> Result<(), OpenError> {
     let mut hosting = hosting.clone();
     let engine = &mut hosting.engine;

@@ -61,10 +61,7 @@ pub struct IngestListener {
 
 impl IngestListener {
     /// Listens on `path`, or uses the socket if systemd listens on it already. Replaces a socket that a process left behind
-    /// when it ended.
-    ///
-    /// # Errors
-    /// If the path cannot be bound, another process listens on it, or it exists and is not a socket.
+    /// when it ended. Fails if the path cannot be bound, another process listens on it, or it exists and is not a socket.
     pub async fn bind(
         path: &Path,
         activated: &Activated,

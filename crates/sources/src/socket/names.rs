@@ -154,10 +154,8 @@ impl Names {
         Arc::new(Self { table: Mutex::default(), released: Notify::new(), joined, forget_after, log: Mutex::default() })
     }
 
-    /// Sets the names of the engines in the configuration. Publishers cannot have them.
-    ///
-    /// # Errors
-    /// If an engine that stays has one of them. Then nothing is changed.
+    /// Sets the names of the engines in the configuration. Publishers cannot have them. Fails if an engine that stays has one
+    /// of them. Then nothing is changed.
     pub fn configure(&self, configured: HashSet<(String, String)>, ending: &Ending) -> Result<(), NameTaken> {
         let mut table = self.table.lock();
         let stay = table.engines.iter().filter(|engine| !ending.sockets.contains(&engine.socket));
