@@ -208,6 +208,6 @@ async fn check_health(folds: Folds, mut stop: Shutdown) {
 fn descriptor(listener: &Listener) -> RawFd {
     match listener {
         Listener::Tcp(listener) => listener.as_raw_fd(),
-        Listener::Unix(listener, _) => listener.as_raw_fd(),
+        Listener::Unix(_, listener) => listener.as_raw_fd(),
     }
 }

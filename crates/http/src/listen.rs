@@ -124,8 +124,9 @@ pub enum BindError {
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    /// With the file to remove at the end. `None` if systemd owns it.
-    Unix(UnixListener, Option<SocketFile>),
+    /// With the file to remove at the end, unless systemd owns it. The file comes first, so it is removed before the listener is
+    /// closed: see [`SocketFile`].
+    Unix(Option<SocketFile>, UnixListener),
 }
 
 /// A connection. One type for TCP and Unix sockets, so that the server is compiled once.
@@ -156,7 +157,7 @@ pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Liste
                 listener => listener.map(Listener::Tcp),
             },
             Address::Unix(path) => {
-                unix_socket::bind(path).await.map(|(listener, file)| Listener::Unix(listener, Some(file)))
+                unix_socket::bind(path).await.map(|(listener, file)| Listener::Unix(Some(file), listener))
             }
         };
         listeners.push(bound.map_err(|cause| BindError::Address { address: address.clone(), cause, flag })?);
@@ -231,7 +232,7 @@ impl FromSystemd {
             let listener = match passed {
                 Passed::Tcp(listener) => TcpListener::from_std(listener).map(Listener::Tcp),
                 Passed::Unix(listener) => {
-                    UnixListener::from_std(listener).map(|listener| Listener::Unix(listener, None))
+                    UnixListener::from_std(listener).map(|listener| Listener::Unix(None, listener))
                 }
             };
             listener.map_err(|cause| BindError::FromSystemd { index, cause })
@@ -246,7 +247,7 @@ impl Listener {
     pub fn address(&self) -> Option<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().ok().map(|address| Address::Tcp(address.to_string())),
-            Self::Unix(listener, _) => {
+            Self::Unix(_, listener) => {
                 Some(Address::Unix(listener.local_addr().ok()?.as_pathname().map(Path::to_owned).unwrap_or_default()))
             }
         }
@@ -260,7 +261,7 @@ impl Listener {
                 let _ = stream.set_nodelay(true);
                 Ok(Either::Left(stream))
             }
-            Self::Unix(listener, _) => Ok(Either::Right(listener.accept().await?.0)),
+            Self::Unix(_, listener) => Ok(Either::Right(listener.accept().await?.0)),
         }
     }
 }
@@ -270,15 +271,6 @@ pub(crate) fn peer_address(stream: &Stream) -> Option<std::net::IpAddr> {
     match stream {
         Either::Left(tcp) => Some(tcp.peer_addr().ok()?.ip().to_canonical()),
         Either::Right(_) => None,
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        // The file must be removed before the listener is closed: see [`SocketFile`].
-        if let Self::Unix(_, file) = self {
-            drop(file.take());
-        }
     }
 }
 

@@ -54,9 +54,9 @@ pub struct OneEngine(pub(super) Arc<Inbox>);
 /// A bound socket. Dropping it closes the connections and removes the socket, unless systemd listens on it.
 #[derive(Debug)]
 pub struct IngestListener {
-    /// The file is removed before the task closes the socket: see [`SocketFile`].
-    file: Option<SocketFile>,
-    accepting: tokio::task::JoinHandle<()>,
+    /// Comes first, so the file is removed before the task closes the socket: see [`SocketFile`].
+    _file: Option<SocketFile>,
+    _accepting: JoinSet<()>,
 }
 
 impl IngestListener {
@@ -75,17 +75,11 @@ impl IngestListener {
         };
         let publishers = Publishers::new(admission);
         let naming = Arc::new(naming);
-        let accepting = tokio::spawn(async move {
+        let mut accepting = JoinSet::new();
+        accepting.spawn(async move {
             supervise::restart_after_panic(Task::Accept, || accept(&listener, &publishers, &naming)).await;
         });
-        Ok(Self { file, accepting })
-    }
-}
-
-impl Drop for IngestListener {
-    fn drop(&mut self) {
-        self.file = None;
-        self.accepting.abort();
+        Ok(Self { _file: file, _accepting: accepting })
     }
 }
 
