@@ -19,19 +19,16 @@ const MAX_ELEMENTS: usize = 4;
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Looks at the keys of one kind of message now and then.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct KeyWatch {
-    due: Instant,
+    /// When the next look is due. `None` means now.
+    due: Option<Instant>,
 }
 
 impl KeyWatch {
-    pub(super) fn new() -> Self {
-        Self { due: Instant::now() }
-    }
-
     /// To be called when the server does not answer: a newer server may answer next.
     pub(super) fn may_be_replaced(&mut self) {
-        self.due = Instant::now();
+        self.due = None;
     }
 
     /// Adds the keys of the array's first element, if it is time to look at it.
@@ -45,26 +42,20 @@ impl KeyWatch {
     }
 
     fn look(&mut self, find: impl FnOnce() -> BTreeSet<String>, keys: &mut BTreeSet<String>) {
-        if Instant::now() < self.due {
+        if self.due.is_some_and(|due| Instant::now() < due) {
             return;
         }
         let mut found = find();
         if !found.is_empty() {
-            self.due = Instant::now() + INTERVAL;
+            self.due = Some(Instant::now() + INTERVAL);
         }
         keys.append(&mut found);
     }
 }
 
 /// Parses the lines of a publisher, and looks at the keys of each kind of message.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LineParser([KeyWatch; 3]);
-
-impl Default for LineParser {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| KeyWatch::new()))
-    }
-}
 
 impl LineParser {
     /// Parses one line, see [`parse_line`]. Adds its keys, if it is time to look at them. Fails with the reason to count.
@@ -165,7 +156,7 @@ mod tests {
 
     #[test]
     fn messages_are_looked_at_once_a_minute_and_again_when_the_server_may_be_another_one() {
-        let (mut watch, mut keys) = (KeyWatch::new(), BTreeSet::new());
+        let (mut watch, mut keys) = (KeyWatch::default(), BTreeSet::new());
         watch.look_at_first(b"[]", &mut keys);
         watch.look_at(b"{\"a\":1}", &mut keys);
         watch.look_at(b"{\"b\":1}", &mut keys);

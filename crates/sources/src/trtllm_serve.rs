@@ -102,7 +102,7 @@ struct Endpoint {
 
 impl Endpoint {
     fn new(method: Method, path: &'static str, timeout: Duration, statistics: StatisticsArray) -> Self {
-        Self { method, path, timeout, statistics, due: Instant::now(), keys: KeyWatch::new(), missing: false }
+        Self { method, path, timeout, statistics, due: Instant::now(), keys: KeyWatch::default(), missing: false }
     }
 }
 
@@ -167,7 +167,7 @@ impl TrtllmServe {
             about,
             version: FactReader::new("/version"),
             startup: FactReader::new("/server_info"),
-            keys: KeyWatch::new(),
+            keys: KeyWatch::default(),
             unparsed: None,
         })
     }

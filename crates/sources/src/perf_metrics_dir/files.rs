@@ -51,7 +51,7 @@ struct LineFile {
 
 impl LineFiles {
     pub(super) fn new(dir: LinesDir, owner: LineOwner) -> Self {
-        Self { dir, owner, files: None, keys: KeyWatch::new(), has_left_out: false }
+        Self { dir, owner, files: None, keys: KeyWatch::default(), has_left_out: false }
     }
 
     /// Reads the lines that were added to all files.
