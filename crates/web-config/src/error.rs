@@ -1,7 +1,6 @@
 //! Why a configuration cannot be used. Every text names the key and the remedy, and contains no secret.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// A web configuration that cannot be used.
@@ -151,12 +150,5 @@ impl fmt::Display for Problem {
             Some(key) => write!(out, "{key}: {}", self.why),
             None => out.write_str(&self.why),
         }
-    }
-}
-
-/// The file itself could not be read.
-impl From<io::Error> for Problem {
-    fn from(error: io::Error) -> Self {
-        Self::without_key(format!("cannot be read: {error}; check the path and its permissions"))
     }
 }

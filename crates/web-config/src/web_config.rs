@@ -207,7 +207,10 @@ impl State {
 /// why.
 fn load(path: &Path, previous: Option<&Settings>, files: &mut PemFiles) -> Result<(Settings, Option<Error>), Error> {
     let text = files.read(path).and_then(|text| String::from_utf8(text).map_err(std::io::Error::other));
-    let text = text.map_err(|error| Error::new(path, vec![error.into()]))?;
+    let text = text.map_err(|error| {
+        let why = format!("cannot be read: {error}; check the path and its permissions");
+        Error::new(path, vec![Problem::without_key(why)])
+    })?;
     let error = |problems: Problems| Error::new(path, problems.in_text(&text));
     let folder = path.parent().unwrap_or(Path::new(""));
     let ConfigFile { tls, headers, users, rate } = ConfigFile::parse(&text, folder).map_err(error)?;
