@@ -1,29 +1,33 @@
 //! The ingest socket: any process connects and publishes NDJSON, one record per line. The number of publishers, the
 //! length of a line and the bytes of queued lines are limited. Data above these limits waits in the socket's buffers.
 
-mod inbox;
 mod listener;
 mod names;
 mod publishers;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::keys::LineParser;
 use super::trtllm_json::PublisherLine;
 use super::{Batch, OpenError, Presence};
-use trtllm_model::RejectReason;
+use trtllm_model::{EngineSettings, RejectReason};
 use trtllm_recording::Item;
+use trtllm_service::budget::Held;
 use trtllm_service::unix_socket::{self, Activated};
 
 pub use listener::{IngestListener, Naming};
 pub use names::{Ending, Joined, NameTaken, Names, Socket};
 pub use publishers::Admission;
 
-use inbox::{Inbox, Queued};
 use listener::OneEngine;
+
+/// Processes that are kept of one engine. No engine has so many.
+const MAX_PROCESSES: usize = 64;
 
 /// The lines of one engine, until its next poll.
 #[derive(Debug)]
@@ -102,6 +106,70 @@ impl Ingest {
             (false, Origin::Shared { names, id }) if names.forget(*id) => Presence::Forgotten,
             (false, _) => Presence::Disconnected,
         }
+    }
+}
+
+/// A line of a connection. Its bytes go back to the budget when the poll drops it.
+#[derive(Debug)]
+enum Queued {
+    /// A publisher has connected.
+    Hello { process: Option<u64>, settings: EngineSettings, _held: Held },
+    Line {
+        /// The text without its line feed, or why it could not be read.
+        text: Result<Vec<u8>, RejectReason>,
+        _held: Option<Held>,
+    },
+}
+
+/// The end of the queue for the connections of one engine.
+#[derive(Debug)]
+struct Inbox {
+    lines: mpsc::UnboundedSender<Queued>,
+    connections: AtomicU64,
+    /// The processes that have connected since the engine last had no connection. `None` for a process that is not visible here.
+    processes: Mutex<Vec<Option<u32>>>,
+}
+
+impl Inbox {
+    fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Queued>) {
+        let (lines, queue) = mpsc::unbounded_channel();
+        (Arc::new(Self { lines, connections: AtomicU64::new(0), processes: Mutex::default() }), queue)
+    }
+
+    /// Open connections that publish for the engine.
+    fn connections(&self) -> u64 {
+        self.connections.load(Relaxed)
+    }
+
+    fn connection_opened(&self) {
+        self.connections.fetch_add(1, Relaxed);
+    }
+
+    /// Returns true if this was the last connection.
+    fn connection_closed(&self) -> bool {
+        let is_last = self.connections.fetch_sub(1, Relaxed) == 1;
+        if is_last {
+            self.processes.lock().clear();
+        }
+        is_last
+    }
+
+    /// A connection of this process publishes for the engine.
+    fn add_process(&self, process: Option<u32>) {
+        let mut processes = self.processes.lock();
+        if !processes.contains(&process) && processes.len() < MAX_PROCESSES {
+            processes.push(process);
+        }
+    }
+
+    /// The processes that publish for the engine; empty if one of them is not visible here.
+    fn processes(&self) -> Vec<u32> {
+        self.processes.lock().iter().copied().collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// Returns false if the engine is gone.
+    fn push(&self, queued: Queued) -> bool {
+        self.lines.send(queued).is_ok()
     }
 }
 

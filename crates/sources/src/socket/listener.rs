@@ -12,9 +12,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::inbox::{Inbox, Queued};
 use super::names::{Registration, Socket};
 use super::publishers::{Admission, PublisherPlace, Publishers};
+use super::{Inbox, Queued};
 use crate::OpenError;
 use crate::trtllm_json::{Hello, parse_hello};
 use trtllm_model::RejectReason;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use super::inbox::{Inbox, Queued};
+use super::{Inbox, Queued};
 use crate::trtllm_json::Hello;
 use trtllm_model::PublisherRefusal;
 use trtllm_service::log::LogLimit;
