@@ -1,7 +1,6 @@
 //! Finds the trtllm-serve of this host or pod. It asks only ports where one is expected, because an unexpected request
 //! could disturb another program. It reads only paths that drain no statistics.
 
-mod orchestrator_file;
 mod processes;
 
 use std::collections::HashSet;

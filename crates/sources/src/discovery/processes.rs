@@ -1,16 +1,22 @@
-//! Finds the processes of trtllm-serve on this host, and the addresses in their command lines.
+//! Finds the processes of trtllm-serve on this host, and the addresses in their command lines. The command line of an orchestrator
+//! names the configuration file of `trtllm-serve disaggregated`, which has the address.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::path::Path;
 
+use rustix::fs::OFlags;
+use serde::Deserialize;
+use trtllm_service::small_file;
+
 use super::USUAL_PORT;
-use super::orchestrator_file::{OrchestratorAddress, read_address};
 use crate::server::parse_port;
 
 /// Bytes read of a command line.
 const MAX_COMMAND: u64 = 16 << 10;
+/// Bytes read of an orchestrator's file. It has a few KB.
+const MAX_FILE: u64 = 256 << 10;
 /// Bytes of the name of a host.
 const MAX_HOST: usize = 253;
 
@@ -45,8 +51,8 @@ pub(super) fn processes(proc: &Path) -> Vec<NamedServer> {
     found
 }
 
-/// The server in the command line of a trtllm-serve, whose arguments end with zero bytes. `read` reads the configuration file of an
-/// orchestrator.
+/// The server in the command line of a trtllm-serve, whose arguments end with zero bytes. `read` reads the configuration
+/// file of an orchestrator.
 fn server_of(command: &[u8], read: impl Fn(&str) -> Option<OrchestratorAddress>) -> Option<NamedServer> {
     let text = String::from_utf8_lossy(command);
     let arguments: Vec<&str> = text.split('\0').filter(|argument| !argument.is_empty()).collect();
@@ -102,6 +108,39 @@ fn host(text: &str) -> Option<String> {
             (text.len() <= MAX_HOST && text.split('.').all(is_part) && !ends_in_number()).then(|| text.to_owned())
         }
     }
+}
+
+/// Where an orchestrator listens. A part that is absent has its default.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+struct OrchestratorAddress {
+    hostname: Option<String>,
+    port: Option<u16>,
+}
+
+/// The address in `file`, which is an argument of a process. `process` is the folder of that process in `/proc`. `None` if
+/// the file cannot be read, for example because it belongs to another user or container.
+fn read_address(process: &Path, file: &str) -> Option<OrchestratorAddress> {
+    let named = Path::new(file);
+    let places = match named.strip_prefix("/") {
+        // First the path as the process sees it: the process may have another root.
+        Ok(inside) => vec![process.join("root").join(inside), named.to_owned()],
+        Err(_) => vec![process.join("cwd").join(named)],
+    };
+    places.iter().find_map(|place| parse_address(&read(place).ok()?))
+}
+
+/// Anybody may start a process that names any file. A pipe must not block the search, and a device must not be opened.
+fn read(path: &Path) -> io::Result<String> {
+    if !path.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = String::new();
+    small_file::open_regular(path, OFlags::NOCTTY)?.take(MAX_FILE).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn parse_address(text: &str) -> Option<OrchestratorAddress> {
+    serde_saphyr::from_str(text).ok()
 }
 
 #[cfg(test)]
@@ -209,5 +248,42 @@ mod tests {
             target_of(b"trtllm-serve\0serve\0disaggregated\0--port\09000"),
             Some("http://127.0.0.1:9000".to_owned())
         );
+    }
+
+    #[test]
+    fn the_address_is_that_of_the_file_and_other_keys_do_not_matter() {
+        let address =
+            |hostname: Option<&str>, port| OrchestratorAddress { hostname: hostname.map(str::to_owned), port };
+        let full = "hostname: 0.0.0.0\nport: 8333\nmodel: m\nbackend: pytorch\ncontext_servers:\n  num_instances: 1\n  urls: [\"localhost:8001\"]\n";
+        assert_eq!(parse_address(full), Some(address(Some("0.0.0.0"), Some(8333))));
+        assert_eq!(parse_address("port: 8333\n"), Some(address(None, Some(8333))));
+        for other in ["port: 99999", "port: [1]", "- a", "{", "hostname: {a: b}"] {
+            assert_eq!(parse_address(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_found_from_the_folder_and_the_root_of_its_process() {
+        let process = tempfile::tempdir().unwrap();
+        for (folder, port) in [("cwd", 1), ("root/etc", 2)] {
+            std::fs::create_dir_all(process.path().join(folder)).unwrap();
+            std::fs::write(process.path().join(folder).join("disagg.yaml"), format!("port: {port}")).unwrap();
+        }
+        let port = |file| read_address(process.path(), file).and_then(|address| address.port);
+        assert_eq!((port("disagg.yaml"), port("/etc/disagg.yaml"), port("missing.yaml")), (Some(1), Some(2), None));
+        // Without the rights to enter its root, the file at the same path.
+        let file = process.path().join("cwd/disagg.yaml");
+        assert_eq!(port(file.to_str().unwrap()), Some(1));
+    }
+
+    #[test]
+    fn a_pipe_or_a_device_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success(), "no pipe");
+        for path in [&*pipe, Path::new("/dev/zero"), folder.path()] {
+            assert!(read(path).is_err(), "{}", path.display());
+        }
     }
 }
