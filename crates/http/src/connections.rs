@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_service::budget::{Budget, Held, REST};
 
-/// All responses that are not sent yet.
+/// Bytes of all responses that are not sent yet.
 pub(super) static UNREAD: Budget = Budget::new(2 << 20, &REST);
 /// Deadline of a TLS handshake, and of a request's head from its first byte. Also the longest time without any byte written.
 const STALL: Duration = Duration::from_secs(10);

@@ -16,7 +16,7 @@ use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::{Intake, Moment};
 
-/// The time before that is read, too, because the costs of iterations are learnt from it.
+/// This much before the time is read, too: the costs of iterations are learnt from it.
 const BEFORE_US: i64 = 30 * 60 * 1_000_000;
 /// An idle engine has a line each minute. After a longer time without one, nothing is known of the time between.
 const LONGEST_GAP_US: i64 = 90 * 1_000_000;

@@ -1,5 +1,6 @@
-//! The orchestrator of disaggregated serving, `trtllm-serve disaggregated`, over HTTP: `/prometheus/metrics`, `/cluster_info`,
-//! `/health` and `/version`. Reading them drains nothing. It has no `/metrics`, and its other paths are not read: some change it.
+//! The orchestrator of disaggregated serving, `trtllm-serve disaggregated`, over HTTP: `/prometheus/metrics`,
+//! `/cluster_info`, `/health` and `/version`. Reading them drains nothing. It has no `/metrics`, and its other paths are
+//! not read: some change its state.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;

@@ -1,5 +1,5 @@
-//! Parses what the orchestrator of disaggregated serving answers: its Prometheus page and `/cluster_info`. Pure functions. They skip
-//! what they do not know, and their result is bounded whatever the server sends.
+//! Parses what the orchestrator of disaggregated serving answers: its Prometheus page and `/cluster_info`. Pure functions.
+//! They skip what they do not know, and their result is bounded whatever the server sends.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -97,8 +97,8 @@ pub struct ClusterInfo {
     pub minimal: WorkerCounts,
 }
 
-/// Parses `GET /cluster_info`. `None` if it is not an orchestrator's: the coordinator of several orchestrator processes answers in
-/// MessagePack.
+/// Parses `GET /cluster_info`. `None` if the answer is not that of an orchestrator: the coordinator of several orchestrator
+/// processes answers in MessagePack.
 #[must_use]
 pub fn parse_cluster_info(body: &[u8]) -> Option<ClusterInfo> {
     #[derive(Deserialize)]

@@ -12,7 +12,7 @@ use trtllm_sim::{Engine, Step};
 use super::trtllm_json::{PublisherLine, parse_kv_cache_events, parse_line, parse_perf_metrics, parse_records};
 use super::{Batch, OpenError, Presence, SourceError};
 
-/// Most steps of one poll: an engine at the highest speed must not fill the memory.
+/// Limit of the steps in one poll: an engine at the highest speed must not fill the memory.
 const MAX_STEPS: usize = 2048;
 /// Longest time of one poll. An engine that this machine cannot simulate in time falls behind its speed.
 const MAX_TIME: Duration = Duration::from_millis(50);

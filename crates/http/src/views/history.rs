@@ -15,7 +15,7 @@ use super::numbers::Numbers;
 
 /// Seconds of `window` in `/api/v1/engines`.
 pub(super) const WINDOW: f64 = 30.0;
-/// Most seconds of `/api/v1/history`.
+/// Limit of the seconds in `/api/v1/history`.
 pub const MOST_SECONDS: f64 = 300.0;
 
 /// What happened in five seconds.

@@ -23,7 +23,7 @@ static READER: Semaphore = Semaphore::const_new(1);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// After this time, no further engine is read.
 const ENOUGH: Duration = Duration::from_secs(10);
-/// Most engines in one answer.
+/// Limit of the engines in one answer.
 const MOST_ENGINES: usize = 16;
 
 /// As [`api::history`], but also of a time in the past. `query` is the query of the request's URL. Fails if a parameter is

@@ -65,7 +65,7 @@ impl ExecutorThread {
         let (ending, ended) = oneshot::channel();
         let running = Arc::clone(&RUNNING);
         let thread = move || {
-            // Owned by the thread, so both are dropped when it ends, also by a panic.
+            // Owned by the thread, so both are dropped when it ends, even by a panic.
             let _guards: (Arc<()>, oneshot::Sender<()>) = (running, ending);
             match construct(&hosting) {
                 Ok(executor) => {

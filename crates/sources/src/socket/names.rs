@@ -16,7 +16,7 @@ use trtllm_service::log::LogLimit;
 
 /// Engines that publishers may name.
 const MAX_ENGINES: usize = 64;
-/// The id of a socket is never 0. It stands for engines that discovery has found.
+/// Stands for engines that discovery has found. No socket has this id.
 const DISCOVERED: u64 = 0;
 /// How long a publisher waits for a name that another connection has: a process may connect again before the end of its last
 /// connection is noticed.
@@ -217,7 +217,7 @@ impl Names {
         self.released.notify_waiters();
     }
 
-    /// A publisher that connects again and again must not fill the log.
+    /// Logs a publisher, but not too often: one that connects again and again must not fill the log.
     fn log_publisher(&self, model: &str, version: &str, pid: Option<u64>) {
         if let Some(left_out) = self.log_room() {
             tracing::info!(model, version, pid, left_out, "publisher connected");

@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct Admission {
     /// User ids. If empty, every user who may open the socket.
     pub uids: Vec<u32>,
-    /// Most connected publishers.
+    /// The highest number of connected publishers.
     pub limit: usize,
     pub refused: RefusedPublishers,
 }
