@@ -209,7 +209,7 @@ impl Names {
         {
             engine.owner = NameOwner::Nobody { since: Instant::now() };
             let Named { model, version, process, .. } = &*engine;
-            if let Some(left_out) = self.log_room() {
+            if let Some(left_out) = self.log.lock().allow(std::time::Instant::now()) {
                 tracing::info!(model, version, pid = process, left_out, "the last publisher of the engine has left");
             }
         }
@@ -219,14 +219,9 @@ impl Names {
 
     /// Logs a publisher, but not too often: one that connects again and again must not fill the log.
     fn log_publisher(&self, model: &str, version: &str, pid: Option<u64>) {
-        if let Some(left_out) = self.log_room() {
+        if let Some(left_out) = self.log.lock().allow(std::time::Instant::now()) {
             tracing::info!(model, version, pid, left_out, "publisher connected");
         }
-    }
-
-    /// The number of lines that were left out, if one may be written now.
-    fn log_room(&self) -> Option<u64> {
-        self.log.lock().allow(std::time::Instant::now())
     }
 }
 
