@@ -104,7 +104,12 @@ impl Replay {
         let invalid = |error| failed(std::io::Error::new(ErrorKind::InvalidData, error));
         let (mut text, mut keys) = (FileText::default(), BTreeSet::new());
         let input = if of_bench {
-            text.read_all(&mut reader).map_err(failed)?;
+            if !text.read_all(&mut reader).map_err(failed)? {
+                return Err(failed(std::io::Error::new(
+                    ErrorKind::FileTooLarge,
+                    "too long for a report of trtllm-bench; name the file that its --report_json wrote",
+                )));
+            }
             let report = std::str::from_utf8(text.bytes()).map_err(|error| failed(std::io::Error::other(error)))?;
             let report = bench_report::parse(report).map_err(|error| failed(std::io::Error::other(error)))?;
             ReplayInput::Records(vec![Item::BenchReport(Arc::new(report))].into_iter())

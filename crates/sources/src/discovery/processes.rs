@@ -135,8 +135,9 @@ fn read(path: &Path) -> io::Result<String> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut text = String::new();
-    small_file::open_regular(path, OFlags::NOCTTY)?.take(MAX_FILE).read_to_string(&mut text)?;
-    Ok(text)
+    small_file::open_regular(path, OFlags::NOCTTY)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
+    // The beginning of a longer file may have other values than the whole.
+    if text.len() as u64 > MAX_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
 }
 
 fn parse_address(text: &str) -> Option<OrchestratorAddress> {
