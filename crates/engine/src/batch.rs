@@ -3,8 +3,7 @@
 use trtllm_model::IterationStats;
 
 /// Requests of the batch, with in-flight or static batching.
-#[must_use]
-pub fn scheduled(record: &IterationStats) -> Option<u64> {
+pub(crate) fn scheduled(record: &IterationStats) -> Option<u64> {
     let scheduled = match (&record.inflight_batching_stats, &record.static_batching_stats) {
         (Some(inflight), _) => inflight.num_scheduled_requests,
         (None, fixed) => fixed.and_then(|fixed| fixed.num_scheduled_requests),
@@ -13,8 +12,7 @@ pub fn scheduled(record: &IterationStats) -> Option<u64> {
 }
 
 /// Tokens of the batch's context phases.
-#[must_use]
-pub fn context_tokens(record: &IterationStats) -> u64 {
+pub(crate) fn context_tokens(record: &IterationStats) -> u64 {
     unsigned(match (&record.inflight_batching_stats, &record.static_batching_stats) {
         (Some(inflight), _) => inflight.num_ctx_tokens,
         (None, fixed) => fixed.and_then(|fixed| fixed.num_ctx_tokens),
@@ -24,8 +22,7 @@ pub fn context_tokens(record: &IterationStats) -> u64 {
 /// Tokens of the batch's generation phases: requests times the mean number of tokens. The rounding removes the error of the
 /// float. The PyTorch engine leaves the mean at 0 (upstream issue 6364). A generation request then decodes one token, and
 /// with speculative decoding the accepted draft tokens, too.
-#[must_use]
-pub fn generation_tokens(record: &IterationStats) -> u64 {
+pub(crate) fn generation_tokens(record: &IterationStats) -> u64 {
     let Some(inflight) = &record.inflight_batching_stats else {
         return unsigned(record.static_batching_stats.and_then(|fixed| fixed.num_gen_tokens));
     };
@@ -44,8 +41,7 @@ pub fn generation_tokens(record: &IterationStats) -> u64 {
 }
 
 /// All tokens of the batch.
-#[must_use]
-pub fn tokens(record: &IterationStats) -> u64 {
+pub(crate) fn tokens(record: &IterationStats) -> u64 {
     context_tokens(record).saturating_add(generation_tokens(record))
 }
 

@@ -54,7 +54,7 @@ struct Last {
 
 /// The recent iterations, oldest first.
 #[derive(Debug, Clone, Default)]
-pub struct IterationClock {
+pub(crate) struct IterationClock {
     spans: VecDeque<ClockSpan>,
     last: Option<Last>,
     /// Microseconds: the latency of the last iteration whose latency is known.
@@ -66,7 +66,7 @@ pub struct IterationClock {
 impl IterationClock {
     /// Adds a record. `time_us` is its time, or the time of its receipt. `waited`: its latency contains the wait for work.
     /// `after_gap`: records before this one were lost.
-    pub fn record(&mut self, record: &IterationStats, time_us: i64, waited: bool, flush: bool, after_gap: bool) {
+    pub(crate) fn record(&mut self, record: &IterationStats, time_us: i64, waited: bool, flush: bool, after_gap: bool) {
         self.pytorch_rows |= record.request_stats.iter().flatten().any(is_pytorch);
         let pytorch = self.pytorch_rows || record.backend() == Backend::PyTorch;
         let before_us = self.typical_us;
@@ -141,14 +141,13 @@ impl IterationClock {
     }
 
     /// The span of the last record.
-    #[must_use]
-    pub fn newest(&self) -> Option<ClockSpan> {
+    pub(crate) fn newest(&self) -> Option<ClockSpan> {
         self.spans.back().copied()
     }
 
     /// The span for request rows that came without a record: the first unused one with that number. Only rows of requests
     /// that are all complete can belong to a flush.
-    pub fn take(&mut self, iter: Option<u64>, all_complete: bool) -> Option<ClockSpan> {
+    pub(crate) fn take(&mut self, iter: Option<u64>, all_complete: bool) -> Option<ClockSpan> {
         let at = self.spans.iter().position(|span| span.iter == iter && (all_complete || !span.flush))?;
         self.spans.drain(..at);
         self.spans.pop_front()

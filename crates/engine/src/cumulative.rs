@@ -4,26 +4,24 @@ use trtllm_model::iteration::KvCacheStats;
 
 /// One cumulative count of the engine, e.g. of KV cache blocks allocated, reused or missed.
 #[derive(Debug, Clone, Copy)]
-pub struct Cumulative {
+pub(crate) struct Cumulative {
     last: Option<i64>,
 }
 
 impl Cumulative {
     /// The count of an engine that was running before the exporter started.
-    #[must_use]
-    pub const fn unknown() -> Self {
+    pub(crate) const fn unknown() -> Self {
         Self { last: None }
     }
 
     /// The count of an engine that starts while the exporter runs. Its first value is an increase from 0.
-    #[must_use]
-    pub const fn from_zero() -> Self {
+    pub(crate) const fn from_zero() -> Self {
         Self { last: Some(0) }
     }
 
     /// The increase that `value` adds. The first value of an engine that was already running is only a baseline, so earlier
     /// counts are left out, e.g. those of the PyTorch backend's warm-up (upstream PR 12132).
-    pub fn increase(&mut self, value: Option<i64>) -> u64 {
+    pub(crate) fn increase(&mut self, value: Option<i64>) -> u64 {
         let Some(value) = value else { return 0 };
         match self.last.replace(value) {
             None => 0,
@@ -35,14 +33,8 @@ impl Cumulative {
     }
 
     /// Whether `value` is from another count: one that began later than this one.
-    #[must_use]
-    pub fn falls(&self, value: Option<i64>) -> bool {
+    pub(crate) fn falls(&self, value: Option<i64>) -> bool {
         self.last.zip(value).is_some_and(|(last, value)| value < last && !is_overflow(last, value))
-    }
-
-    #[must_use]
-    pub fn last(&self) -> Option<i64> {
-        self.last
     }
 }
 
@@ -57,7 +49,7 @@ pub struct KvIncrease {
 
 /// The cumulative counts of one KV cache.
 #[derive(Debug, Clone, Copy)]
-pub struct KvCounts {
+pub(crate) struct KvCounts {
     allocated: Cumulative,
     newly_allocated: Cumulative,
     reused: Cumulative,
@@ -65,14 +57,12 @@ pub struct KvCounts {
 }
 
 impl KvCounts {
-    #[must_use]
-    pub const fn all(count: Cumulative) -> Self {
+    pub(crate) const fn all(count: Cumulative) -> Self {
         Self { allocated: count, newly_allocated: count, reused: count, missed: count }
     }
 
     /// Whether any count is below its last value.
-    #[must_use]
-    pub fn fall(&self, stats: &KvCacheStats) -> bool {
+    pub(crate) fn fall(&self, stats: &KvCacheStats) -> bool {
         self.allocated.falls(stats.alloc_total_blocks)
             || self.newly_allocated.falls(stats.alloc_new_blocks)
             || self.reused.falls(stats.reused_blocks)
@@ -80,7 +70,7 @@ impl KvCounts {
     }
 
     /// The increases that `stats` adds.
-    pub fn increase(&mut self, stats: &KvCacheStats) -> KvIncrease {
+    pub(crate) fn increase(&mut self, stats: &KvCacheStats) -> KvIncrease {
         KvIncrease {
             allocated: self.allocated.increase(stats.alloc_total_blocks),
             newly_allocated: self.newly_allocated.increase(stats.alloc_new_blocks),

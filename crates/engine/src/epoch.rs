@@ -14,7 +14,7 @@ use super::waits::Waits;
 
 /// A record in relation to the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordKind {
+pub(crate) enum RecordKind {
     /// An iteration not seen before.
     New,
     /// The same iteration again.
@@ -31,7 +31,7 @@ pub enum RecordKind {
 
 /// The time between two restarts of an engine. The first epoch begins with the first record that is read.
 #[derive(Debug, Clone)]
-pub struct Epoch {
+pub(crate) struct Epoch {
     /// Iterations of earlier epochs.
     lost_before: u64,
     unreported_before: u64,
@@ -65,8 +65,7 @@ struct CompletedRequests {
 
 impl Epoch {
     /// The epoch of an engine that may have run long before.
-    #[must_use]
-    pub const fn first() -> Self {
+    pub(crate) const fn first() -> Self {
         Self {
             lost_before: 0,
             unreported_before: 0,
@@ -86,38 +85,32 @@ impl Epoch {
     }
 
     /// The epoch after a restart. The cumulative counts of the new engine began at 0 and were seen from the start.
-    #[must_use]
-    pub fn next(&self) -> Self {
+    pub(crate) fn next(&self) -> Self {
         Self { numbering: Numbering::new(Cumulative::from_zero()), ranks: Ranks::new(true), ..self.unseen() }
     }
 
     /// The epoch after a time in which nobody read the records.
-    #[must_use]
-    pub fn unseen(&self) -> Self {
+    pub(crate) fn unseen(&self) -> Self {
         Self { lost_before: self.lost(), unreported_before: self.unreported(), ..Self::first() }
     }
 
     /// Whether a record with a number has been read.
-    #[must_use]
-    pub fn has_records(&self) -> bool {
+    pub(crate) fn has_records(&self) -> bool {
         self.numbering.through().is_some()
     }
 
     /// Iterations lost, in all epochs.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost_before.saturating_add(self.numbering.lost())
     }
 
     /// Iterations that the engine did not report, in all epochs.
-    #[must_use]
-    pub fn unreported(&self) -> u64 {
+    pub(crate) fn unreported(&self) -> u64 {
         self.unreported_before.saturating_add(self.numbering.unreported())
     }
 
     /// The kind of the record. Changes nothing.
-    #[must_use]
-    pub fn classify(&self, record: &IterationStats) -> RecordKind {
+    pub(crate) fn classify(&self, record: &IterationStats) -> RecordKind {
         let flush = is_flush(record);
         let first = if flush { RecordKind::Flush } else { RecordKind::New };
         let (Some(iter), Some(through)) = (record.iter, self.numbering.through()) else {
@@ -156,7 +149,7 @@ impl Epoch {
 
     /// Adds the record to the epoch. Returns the part that is added to the totals. After a [`RecordKind::Restart`], the caller
     /// begins a new epoch and classifies the record again.
-    pub fn count(&mut self, record: &IterationStats, kind: RecordKind) -> Counted {
+    pub(crate) fn count(&mut self, record: &IterationStats, kind: RecordKind) -> Counted {
         use RecordKind::{Flush, Late, New, SiblingRank};
         let iteration = matches!(kind, New | Late);
         let copied = kind == SiblingRank && record.rank.is_none();
@@ -226,20 +219,19 @@ impl Epoch {
     }
 
     /// Whether the last record left active requests. `None` for the C++ executor, whose records are exact.
-    #[must_use]
-    pub fn outstanding(&self) -> Option<Outstanding> {
+    pub(crate) fn outstanding(&self) -> Option<Outstanding> {
         self.in_flight.map(|in_flight| in_flight.outstanding())
     }
 
     /// Requests ended, by RequestPerfMetrics.
-    pub fn entries_ended(&mut self, requests: i64) {
+    pub(crate) fn entries_ended(&mut self, requests: i64) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.entries_ended(requests);
         }
     }
 
     /// Requests ended, by the counters of the server.
-    pub fn server_ended(&mut self, requests: i64) {
+    pub(crate) fn server_ended(&mut self, requests: i64) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.server_ended(requests);
         }
@@ -247,7 +239,7 @@ impl Epoch {
 
     /// Seconds that the new requests of an iteration have waited all together, and their number. `None` if they do not belong
     /// together: rows copy the number from one rank, or the row of a rank is missing. `ranks`: the ranks of the engine.
-    pub fn waited(&mut self, iteration: &OpenIteration, ranks: Option<u64>) -> Option<(f64, u64)> {
+    pub(crate) fn waited(&mut self, iteration: &OpenIteration, ranks: Option<u64>) -> Option<(f64, u64)> {
         if iteration.copied || ranks.is_some_and(|ranks| iteration.rows < ranks) {
             return None;
         }
@@ -260,7 +252,7 @@ impl Epoch {
     }
 
     /// Counts the unfinished requests after all rows of an iteration.
-    pub fn follow_requests(&mut self, open: &OpenIteration) {
+    pub(crate) fn follow_requests(&mut self, open: &OpenIteration) {
         let (Backend::PyTorch, Some(active)) = (open.backend, open.active) else {
             self.in_flight = None;
             return;

@@ -8,7 +8,7 @@ use super::objectives::Served;
 use super::request_times::{Latencies, Times};
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct FinishedRequest {
+pub(crate) struct FinishedRequest {
     /// The number that the entry has.
     pub request: Option<u64>,
     /// The number that its rows have, if that is certain.
@@ -39,8 +39,7 @@ pub struct FinishedRequest {
 
 impl FinishedRequest {
     /// `None` if the entry has no metrics.
-    #[must_use]
-    pub fn of(entry: &PerfMetricsEntry) -> Option<Self> {
+    pub(crate) fn of(entry: &PerfMetricsEntry) -> Option<Self> {
         let part = |part: Option<&PerfMetricsEntry>| part.and_then(Self::of_part);
         let parts = (part(entry.ctx_perf_metrics.as_deref()), part(entry.gen_perf_metrics.as_deref()));
         let times = |part: &Option<Self>| part.map(|part| part.times);
@@ -154,8 +153,7 @@ pub(crate) fn computed_tokens(prompt: Option<i64>, cached: Option<u64>) -> Optio
 }
 
 /// The request as objectives judge it. `finished`: what the metrics of the entry say.
-#[must_use]
-pub fn served(entry: &PerfMetricsEntry, finished: Option<&FinishedRequest>) -> Served {
+pub(crate) fn served(entry: &PerfMetricsEntry, finished: Option<&FinishedRequest>) -> Served {
     let failed = match finish_reason(entry) {
         // The client ended it, so its times and its length say nothing about the engine.
         Some(FinishReason::Cancelled) => return Served::default(),
@@ -167,8 +165,7 @@ pub fn served(entry: &PerfMetricsEntry, finished: Option<&FinishedRequest>) -> S
 }
 
 /// Why the request ended. The context server ends its part of every request, so its reason counts only without another one.
-#[must_use]
-pub fn finish_reason(entry: &PerfMetricsEntry) -> Option<FinishReason> {
+pub(crate) fn finish_reason(entry: &PerfMetricsEntry) -> Option<FinishReason> {
     let part = |part: Option<&PerfMetricsEntry>| part.and_then(|part| part.finish_reason);
     match (entry.finish_reason, entry.gen_perf_metrics.as_deref()) {
         (None, None) => part(entry.ctx_perf_metrics.as_deref()),

@@ -49,7 +49,7 @@ pub enum Outstanding {
 }
 
 /// Longer than any healthy iteration, shorter than a usual scrape interval.
-pub const DOUBT: Duration = Duration::from_secs(2);
+pub(crate) const DOUBT: Duration = Duration::from_secs(2);
 
 /// When the source last answered, and the last record.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use super::health::Outstanding;
 
 /// Unfinished requests of a PyTorch engine.
 #[derive(Debug, Clone, Copy)]
-pub struct InFlight {
+pub(crate) struct InFlight {
     /// Active minus completed, both from the last record.
     by_record: i64,
     /// Ends from records.
@@ -48,15 +48,14 @@ impl OpenRequests {
 
 impl InFlight {
     /// After a record of an engine whose earlier records are unknown.
-    #[must_use]
-    pub fn begin(active: i64, completed: i64) -> Self {
+    pub(crate) fn begin(active: i64, completed: i64) -> Self {
         let open = active.saturating_sub(completed).max(0);
         let account = OpenRequests::new(open);
         Self { by_record: open, by_count: open, by_entries: account, by_server: account, one_rank: false }
     }
 
     /// After a further record. `known`: no record before it is missing.
-    pub fn record(&mut self, active: i64, started: i64, completed: i64, known: bool) {
+    pub(crate) fn record(&mut self, active: i64, started: i64, completed: i64, known: bool) {
         self.by_record = active.saturating_sub(completed).max(0);
         self.by_count = if known && active > started {
             self.by_count.saturating_add(started).saturating_sub(completed).max(0)
@@ -68,21 +67,20 @@ impl InFlight {
         }
     }
 
-    pub fn set_one_rank(&mut self, one_rank: bool) {
+    pub(crate) fn set_one_rank(&mut self, one_rank: bool) {
         self.one_rank = one_rank;
     }
 
-    pub fn entries_ended(&mut self, requests: i64) {
+    pub(crate) fn entries_ended(&mut self, requests: i64) {
         self.by_entries.end(requests);
     }
 
-    pub fn server_ended(&mut self, requests: i64) {
+    pub(crate) fn server_ended(&mut self, requests: i64) {
         self.by_server.end(requests);
     }
 
     /// Whether the last record leaves no request, surely or perhaps.
-    #[must_use]
-    pub fn outstanding(&self) -> Outstanding {
+    pub(crate) fn outstanding(&self) -> Outstanding {
         if self.by_record == 0 && !self.one_rank {
             Outstanding::No
         } else if self.by_record == 0
@@ -97,8 +95,7 @@ impl InFlight {
     }
 
     /// Whether the next record may contain a wait for work. The other accounts are late, so they cannot decide this.
-    #[must_use]
-    pub fn may_be_idle(&self) -> bool {
+    pub(crate) fn may_be_idle(&self) -> bool {
         self.by_record == 0 || self.by_count == 0
     }
 }

@@ -9,15 +9,15 @@ use super::timeline::Started;
 
 /// A struct of numbers that only grow, so that two of them have a difference.
 macro_rules! sums {
-    ($(#[$of:meta])* pub struct $name:ident { $($(#[$each:meta])* $field:ident,)* }) => {
+    ($(#[$of:meta])* $visibility:vis struct $name:ident { $($(#[$each:meta])* $field:ident,)* }) => {
         $(#[$of])*
         #[derive(Debug, Clone, Copy, PartialEq, Default)]
-        pub struct $name { $($(#[$each])* pub $field: f64,)* }
+        $visibility struct $name { $($(#[$each])* $visibility $field: f64,)* }
 
         impl $name {
             /// What was added after `before`.
             #[must_use]
-            pub fn since(&self, before: &Self) -> Self {
+            $visibility fn since(&self, before: &Self) -> Self {
                 Self { $($field: self.$field - before.$field,)* }
             }
         }

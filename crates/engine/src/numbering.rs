@@ -15,7 +15,7 @@ const ENOUGH_RECORDS: u32 = 3;
 
 /// The numbers of one epoch.
 #[derive(Debug, Clone)]
-pub struct Numbering {
+pub(crate) struct Numbering {
     /// The highest number so far. Every iteration up to it is read, lost or unreported.
     through: Option<u64>,
     /// Bit n is 0 if iteration `through` − n is missing. Iterations before the first record are not.
@@ -46,8 +46,7 @@ pub struct Gap {
 }
 
 impl Numbering {
-    #[must_use]
-    pub const fn new(dropped: Cumulative) -> Self {
+    pub(crate) const fn new(dropped: Cumulative) -> Self {
         Self {
             through: None,
             read: u64::MAX,
@@ -65,63 +64,55 @@ impl Numbering {
         }
     }
 
-    #[must_use]
-    pub fn through(&self) -> Option<u64> {
+    pub(crate) fn through(&self) -> Option<u64> {
         self.through
     }
 
     /// Iterations lost. A gap in the numbers and the engine's own count of dropped frames describe the same records, so this
     /// is the larger of the two, not their sum.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost_by_gap.max(self.lost_by_engine)
     }
 
     /// Iterations whose records the engine has dropped itself, in this epoch.
-    #[must_use]
-    pub fn lost_by_engine(&self) -> u64 {
+    pub(crate) fn lost_by_engine(&self) -> u64 {
         self.lost_by_engine
     }
 
     /// Iterations without a record that are not known to be lost.
-    #[must_use]
-    pub fn unreported(&self) -> u64 {
+    pub(crate) fn unreported(&self) -> u64 {
         self.unreported.saturating_add(self.gap_before_answer)
     }
 
     /// Iterations per record, once enough records of a PyTorch engine have been read.
-    #[must_use]
-    pub fn interval(&self) -> Option<u64> {
+    pub(crate) fn interval(&self) -> Option<u64> {
         (self.records_with_work >= ENOUGH_RECORDS && self.divisor > 0).then_some(self.divisor)
     }
 
     /// Like [`Numbering::interval`], from the first record on: a multiple of the interval, or 1.
-    #[must_use]
-    pub fn interval_so_far(&self) -> u64 {
+    pub(crate) fn interval_so_far(&self) -> u64 {
         self.divisor.max(1)
     }
 
     /// Whether the iteration is in a gap among the last 64 numbers.
-    #[must_use]
-    pub fn is_missing(&self, iter: u64) -> bool {
+    pub(crate) fn is_missing(&self, iter: u64) -> bool {
         let behind = self.through.map(|through| through.saturating_sub(iter));
         behind.is_some_and(|behind| (1..64).contains(&behind) && self.read >> behind & 1 == 0)
     }
 
     /// Whether the engine's frame numbers have restarted.
-    #[must_use]
-    pub fn sequence_fell(&self, record: &IterationStats) -> bool {
+    pub(crate) fn sequence_fell(&self, record: &IterationStats) -> bool {
         self.sequence.zip(record.stats_sequence).is_some_and(|(last, next)| next < last)
     }
 
     /// A record with absurd values was skipped. Its number does not count as read, so it leaves a gap like any record that is
     /// missing from the totals.
-    pub fn reject(&mut self) {
+    pub(crate) fn reject(&mut self) {
         self.rejected = true;
     }
 
     /// A record that came after a later one fills its gap. What was counted lost stays counted: a counter never falls.
-    pub fn fill(&mut self, iter: u64) {
+    pub(crate) fn fill(&mut self, iter: u64) {
         if let Some(behind) = self.through.map(|through| through.saturating_sub(iter))
             && behind < 64
         {
@@ -131,7 +122,7 @@ impl Numbering {
 
     /// Adds a record with the number `iter`. The idle flush has the number of the *next* iteration: it accounts for all
     /// iterations before that one.
-    pub fn advance(&mut self, record: &IterationStats, iter: u64, flush: bool) -> Gap {
+    pub(crate) fn advance(&mut self, record: &IterationStats, iter: u64, flush: bool) -> Gap {
         let rejected = std::mem::take(&mut self.rejected);
         let frames = match (self.sequence, record.stats_sequence) {
             (Some(last), Some(next)) if next > last => Some(next - last - 1),
@@ -171,7 +162,7 @@ impl Numbering {
 
     /// The source has delivered an answer. If the answer or the one before it filled the engine's ring, the gap between them
     /// is a loss.
-    pub fn end_answer(&mut self, from_ring: bool) {
+    pub(crate) fn end_answer(&mut self, from_ring: bool) {
         let full = from_ring && self.answer >= RING;
         let gap = std::mem::take(&mut self.gap_before_answer);
         let total = if full || self.last_answer_was_full { &mut self.lost_by_gap } else { &mut self.unreported };

@@ -25,7 +25,7 @@ pub struct Implausible;
 
 /// # Errors
 /// If the record is implausible.
-pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
+pub(crate) fn check_record(record: &IterationStats) -> Result<(), Implausible> {
     let view = |view: &Option<PoolRows<_>>| view.as_ref().is_none_or(|view| view.values().all(pools));
     let plausible = numbers([record.iter, record.stats_sequence, record.stats_dropped_frames])
         && within(
@@ -71,7 +71,7 @@ pub fn check_record(record: &IterationStats) -> Result<(), Implausible> {
 
 /// # Errors
 /// If a row is implausible.
-pub fn check_rows(rows: &[RequestStats]) -> Result<(), Implausible> {
+pub(crate) fn check_rows(rows: &[RequestStats]) -> Result<(), Implausible> {
     let row = |row: &RequestStats| {
         let transfer = row.dis_serving_stats.unwrap_or_default();
         within(
@@ -92,7 +92,7 @@ pub fn check_rows(rows: &[RequestStats]) -> Result<(), Implausible> {
 
 /// # Errors
 /// If the entry is implausible.
-pub fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
+pub(crate) fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
     let parts = [&entry.ctx_perf_metrics, &entry.gen_perf_metrics];
     let plausible = numbers([entry.prompt_tokens, entry.output_tokens])
         && times([entry.disagg_server_arrival_time, entry.disagg_server_first_token_time])
@@ -104,7 +104,7 @@ pub fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
 
 /// # Errors
 /// If the event is implausible.
-pub fn check_event(event: &KvCacheEvent) -> Result<(), Implausible> {
+pub(crate) fn check_event(event: &KvCacheEvent) -> Result<(), Implausible> {
     let levels = &event.data.num_blocks_per_cache_level;
     let created = event.data.kind != KvCacheEventKind::Created || all_within(COUNT, levels);
     if created && numbers([event.event_id]) { Ok(()) } else { Err(Implausible) }

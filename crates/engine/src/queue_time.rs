@@ -17,7 +17,7 @@ enum Meaning {
 
 /// The waiting time of one rank.
 #[derive(Debug, Clone, Copy)]
-pub struct QueueTime {
+pub(crate) struct QueueTime {
     last: Option<f64>,
     /// Known from the behaviour of the value.
     shown: Option<Meaning>,
@@ -27,14 +27,12 @@ pub struct QueueTime {
 
 impl QueueTime {
     /// `from_start`: the engine's first record is read, so a sum begins at 0.
-    #[must_use]
-    pub const fn new(from_start: bool) -> Self {
+    pub(crate) const fn new(from_start: bool) -> Self {
         Self { last: if from_start { Some(0.0) } else { None }, shown: None, carried: 0.0 }
     }
 
     /// Like [`QueueTime::waited`], for a record that came after a later one, whose sum already contains it.
-    #[must_use]
-    pub fn waited_late(&self, record: &IterationStats, started: u64) -> Option<f64> {
+    pub(crate) fn waited_late(&self, record: &IterationStats, started: u64) -> Option<f64> {
         let value = record.new_active_requests_queue_latency_ms.filter(|value| *value >= 0.0 && started > 0)?;
         (self.meaning(record) == Meaning::Iteration).then_some(value / 1000.0)
     }
@@ -45,7 +43,7 @@ impl QueueTime {
     }
 
     /// Seconds that the `started` new requests of a record have waited, all together. Absent if that is unknown.
-    pub fn waited(&mut self, record: &IterationStats, started: u64) -> Option<f64> {
+    pub(crate) fn waited(&mut self, record: &IterationStats, started: u64) -> Option<f64> {
         let value = record.new_active_requests_queue_latency_ms.filter(|value| value.is_finite() && *value >= 0.0)?;
         let last = self.last.replace(value);
         if let Some(last) = last {

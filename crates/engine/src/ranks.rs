@@ -20,7 +20,7 @@ const MAX_RANKS: usize = 64;
 
 /// What accumulates in one rank over an epoch.
 #[derive(Debug, Clone)]
-pub struct RankCounts {
+pub(crate) struct RankCounts {
     /// `None` for rows without `rank`.
     rank: Option<i64>,
     /// Its last iteration.
@@ -48,21 +48,19 @@ impl RankCounts {
     }
 
     /// Whether the record's cumulative counts began later than those before.
-    #[must_use]
-    pub fn is_from_a_new_engine(&self, record: &IterationStats) -> bool {
+    pub(crate) fn is_from_a_new_engine(&self, record: &IterationStats) -> bool {
         record.kv_cache_stats.is_some_and(|stats| self.kv.fall(&stats))
     }
 
     /// Whether the record can be from a gap in the numbers, by its cumulative counts.
-    #[must_use]
-    pub fn can_fill_a_gap(&self, record: &IterationStats) -> bool {
+    pub(crate) fn can_fill_a_gap(&self, record: &IterationStats) -> bool {
         let its_gap = self.gaps.iter().rev().find(|(first, _)| record.iter.is_some_and(|iter| iter >= *first));
         let before = its_gap.or_else(|| self.gaps.front()).map_or(self.kv_at_start, |(_, counts)| *counts);
         !record.kv_cache_stats.is_some_and(|stats| before.fall(&stats))
     }
 
     /// The rank's next record is that of iteration `iter`.
-    pub fn advance(&mut self, iter: Option<u64>) {
+    pub(crate) fn advance(&mut self, iter: Option<u64>) {
         let first_missing = self.last_iter.map(|last| last.saturating_add(1));
         if let (Some(iter), Some(first)) = (iter, first_missing)
             && iter > first
@@ -75,42 +73,40 @@ impl RankCounts {
         self.last_iter = iter.max(self.last_iter);
     }
 
-    pub fn kv_increase(&mut self, record: &IterationStats) -> KvIncrease {
+    pub(crate) fn kv_increase(&mut self, record: &IterationStats) -> KvIncrease {
         record.kv_cache_stats.map(|stats| self.kv.increase(&stats)).unwrap_or_default()
     }
 
-    pub fn cross_kv_increase(&mut self, record: &IterationStats) -> Option<KvIncrease> {
+    pub(crate) fn cross_kv_increase(&mut self, record: &IterationStats) -> Option<KvIncrease> {
         record.cross_kv_cache_stats.map(|stats| self.cross_kv.increase(&stats))
     }
 }
 
 /// The ranks whose rows were read in one epoch.
 #[derive(Debug, Clone)]
-pub struct Ranks {
+pub(crate) struct Ranks {
     counts: Vec<RankCounts>,
     from_start: bool,
 }
 
 impl Ranks {
     /// `from_start`: the engine's first record is read, so its counts begin at 0.
-    #[must_use]
-    pub const fn new(from_start: bool) -> Self {
+    pub(crate) const fn new(from_start: bool) -> Self {
         Self { counts: Vec::new(), from_start }
     }
 
     /// The counts of the engine begin at 0, although its first record came only now.
-    pub fn met_at_its_start(&mut self) {
+    pub(crate) fn met_at_its_start(&mut self) {
         self.from_start |= self.counts.is_empty();
     }
 
     /// The counts of the rank that wrote the record, if it is known.
-    #[must_use]
-    pub fn find(&self, record: &IterationStats) -> Option<&RankCounts> {
+    pub(crate) fn find(&self, record: &IterationStats) -> Option<&RankCounts> {
         self.counts.iter().find(|counts| counts.rank == record.rank)
     }
 
     /// The counts of the rank that wrote the record. `None` beyond the limit of ranks.
-    pub fn of(&mut self, record: &IterationStats) -> Option<&mut RankCounts> {
+    pub(crate) fn of(&mut self, record: &IterationStats) -> Option<&mut RankCounts> {
         let known = self.counts.iter().position(|counts| counts.rank == record.rank);
         if known.is_none() && self.counts.len() >= MAX_RANKS {
             return None;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use trtllm_model::perf_metrics::FinishReason;
 
 /// Requests by finish reason, in the order of [`FinishReason::ALL`].
-pub type Finished = [u64; FinishReason::ALL.len()];
+pub(crate) type Finished = [u64; FinishReason::ALL.len()];
 
 #[derive(Debug, Clone, Default)]
-pub struct Successes {
+pub(crate) struct Successes {
     pub total: u64,
     /// When a completed request was first seen without any finish reason.
     unexplained_since: Option<Instant>,
@@ -19,7 +19,7 @@ pub struct Successes {
 
 impl Successes {
     /// `completed` and `finished` are totals. Completed requests wait for `patience` until they count without a reason.
-    pub fn settle(&mut self, completed: u64, finished: Option<&Finished>, patience: Duration, now: Instant) {
+    pub(crate) fn settle(&mut self, completed: u64, finished: Option<&Finished>, patience: Duration, now: Instant) {
         let total = match finished {
             Some(finished) => {
                 let known = self.without_reason.saturating_add(succeeded(finished));

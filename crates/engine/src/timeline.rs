@@ -15,7 +15,7 @@ const FOLLOWS_US: i64 = 50_000;
 
 sums! {
     /// Up to a moment.
-    pub struct Busy {
+    pub(crate) struct Busy {
         /// Seconds that iterations took for prompts, by the cost model.
         context,
         context_tokens,
@@ -52,7 +52,7 @@ struct Node {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     /// The newest first.
     levels: [VecDeque<Node>; LEVELS],
     /// Whether the next node that leaves a level goes on.
@@ -100,7 +100,7 @@ impl Busy {
 
 impl Timeline {
     /// The next iteration ends the one before.
-    pub fn start(&mut self, next: Started) {
+    pub(crate) fn start(&mut self, next: Started) {
         let mut busy = Busy::default();
         if let (Some(running), Some(newest)) = (self.running, self.newest()) {
             let start_us = next.start_us.max(newest.start_us);
@@ -148,8 +148,7 @@ impl Timeline {
     }
 
     /// Up to this time. Absent for a time before the first iteration that is kept.
-    #[must_use]
-    pub fn at(&self, at_us: i64) -> Option<Busy> {
+    pub(crate) fn at(&self, at_us: i64) -> Option<Busy> {
         let (before, after) = self.around(|node| node.start_us <= at_us)?;
         Some(match after {
             Some(after) => {
@@ -161,8 +160,7 @@ impl Timeline {
     }
 
     /// When an iteration ended. Absent until the next one starts.
-    #[must_use]
-    pub fn ended_us(&self, iter: u64) -> Option<i64> {
+    pub(crate) fn ended_us(&self, iter: u64) -> Option<i64> {
         let (before, after) = self.around(|node| node.iter <= iter)?;
         let after = after?;
         let share = (iter + 1 - before.iter) as f64 / (after.iter - before.iter) as f64;
@@ -170,14 +168,13 @@ impl Timeline {
     }
 
     /// When the last iteration ends, as far as it is known.
-    #[must_use]
-    pub fn last_end_us(&self, iter: u64) -> Option<i64> {
+    pub(crate) fn last_end_us(&self, iter: u64) -> Option<i64> {
         let running = self.running.filter(|running| running.iter == iter)?;
         running.end_us.or(Some(running.start_us + (running.expected_seconds? * 1e6) as i64))
     }
 
     /// Forgets all iterations: a new process counts them from the start again.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.levels.iter_mut().for_each(VecDeque::clear);
         self.running = None;
     }

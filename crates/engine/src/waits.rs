@@ -3,36 +3,33 @@
 
 /// The last two times that the engine was idle.
 #[derive(Debug, Clone, Copy)]
-pub struct Waits {
+pub(crate) struct Waits {
     /// First and last pass that may have waited.
     passes: [Option<(u64, u64)>; 2],
 }
 
 impl Waits {
-    pub const NONE: Self = Self { passes: [None; 2] };
+    pub(crate) const NONE: Self = Self { passes: [None; 2] };
 
     /// The record of iteration `iter` is the first after idle. With an interval of the statistics above 1, the pass that waited
     /// may have no record.
-    pub fn add(&mut self, iter: u64, interval: u64) {
+    pub(crate) fn add(&mut self, iter: u64, interval: u64) {
         self.passes = [Some((iter.saturating_sub(interval.saturating_sub(1)), iter)), self.passes[0]];
     }
 
     /// Whether the latency of iteration `iter` may contain a wait.
-    #[must_use]
-    pub fn in_latency(&self, iter: Option<u64>) -> bool {
+    pub(crate) fn in_latency(&self, iter: Option<u64>) -> bool {
         self.contain(iter, 0)
     }
 
     /// Whether the host's step in the record of iteration `iter` contains a wait. It is the step of the pass before, but not under
     /// the overlap scheduler, whose records are one pass late (upstream: `profile_step`).
-    #[must_use]
-    pub fn in_host_step(&self, iter: Option<u64>, overlap: bool) -> bool {
+    pub(crate) fn in_host_step(&self, iter: Option<u64>, overlap: bool) -> bool {
         self.contain(iter, u64::from(!overlap))
     }
 
     /// Like [`Waits::in_host_step`], for the device's step, which lags by one more pass.
-    #[must_use]
-    pub fn in_device_step(&self, iter: Option<u64>, overlap: bool) -> bool {
+    pub(crate) fn in_device_step(&self, iter: Option<u64>, overlap: bool) -> bool {
         self.contain(iter, 1 + u64::from(!overlap))
     }
 
