@@ -25,7 +25,7 @@ pub type Seconds = [f64; PARTS.len()];
 
 /// The seconds of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Split {
+pub(crate) struct Split {
     pub until_first_token: Seconds,
     pub after_first_token: Seconds,
 }
@@ -41,7 +41,7 @@ pub struct RequestParts {
 
 /// Without KV cache, until its next token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pause {
+pub(crate) struct Pause {
     pub id: u64,
     pub from_us: i64,
     pub until_us: i64,

@@ -4,6 +4,8 @@
 use trtllm_model::IterationStats;
 use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
+use super::saturating::{add_known, unsigned};
+
 /// Cache levels that are counted apart. Engines have one to four.
 pub const MAX_LEVELS: usize = 64;
 
@@ -14,7 +16,7 @@ named_numbers! {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tier {
+pub(crate) enum Tier {
     Gpu,
     Host,
     Disk,
@@ -42,15 +44,14 @@ impl LevelTokens {
     fn add(&mut self, tier: Option<Tier>, tokens: u64) {
         match tier {
             Some(tier) => self.by_tier.add(tier, tokens),
-            None => self.unnamed = Some(self.unnamed.unwrap_or(0).saturating_add(tokens)),
+            None => add_known(&mut self.unnamed, Some(tokens)),
         }
     }
 }
 
 impl Tier {
     /// The tier of a level that has no name.
-    #[must_use]
-    pub fn of_level(level: u64) -> Self {
+    pub(crate) fn of_level(level: u64) -> Self {
         match level {
             0 => Self::Gpu,
             1 => Self::Host,
@@ -66,25 +67,24 @@ impl Tier {
         Some(tiers.into_iter().find(|tier| tier.name().eq_ignore_ascii_case(name)).unwrap_or(Self::Other))
     }
 
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         TierNumbers::NAMES[self as usize]
     }
 }
 
 impl TierNumbers {
-    pub fn add(&mut self, tier: Tier, number: u64) {
+    pub(crate) fn add(&mut self, tier: Tier, number: u64) {
         let total = match tier {
             Tier::Gpu => &mut self.gpu,
             Tier::Host => &mut self.host,
             Tier::Disk => &mut self.disk,
             Tier::Other => &mut self.other,
         };
-        *total = Some(total.unwrap_or(0).saturating_add(number));
+        add_known(total, Some(number));
     }
 
     /// Adds a record's numbers by level.
-    pub fn add_levels(&mut self, record: &IterationStats, numbers: Option<&Vec<i64>>) {
+    pub(crate) fn add_levels(&mut self, record: &IterationStats, numbers: Option<&Vec<i64>>) {
         for (level, number) in numbers.into_iter().flatten().enumerate() {
             let tier = Tier::named(record, level).unwrap_or_else(|| Tier::of_level(level as u64));
             self.add(tier, unsigned(*number));
@@ -93,7 +93,7 @@ impl TierNumbers {
 }
 
 impl CachedTokens {
-    pub fn absorb(&mut self, record: &IterationStats) {
+    pub(crate) fn absorb(&mut self, record: &IterationStats) {
         let Some(levels) = &record.iter_cached_tokens_by_level else { return };
         self.by_tier.add_levels(record, Some(levels));
         for (level, tokens) in levels.iter().enumerate() {
@@ -105,11 +105,6 @@ impl CachedTokens {
             self.by_level[at].add(tier, unsigned(*tokens));
         }
     }
-}
-
-/// A total never falls, so a negative number counts as 0.
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ const KEPT_OF_PYTORCH: usize = 64;
 
 /// The times of what the rows of one iteration show, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ClockSpan {
+pub(crate) struct ClockSpan {
     pub iter: Option<u64>,
     /// The earliest arrival of a request that the rows show first: a derived time is never too short.
     pub arrived_us: i64,

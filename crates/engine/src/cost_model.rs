@@ -41,8 +41,7 @@ impl Work {
         }
     }
 
-    #[must_use]
-    pub fn mean_with(&self, other: &Self) -> Self {
+    pub(crate) fn mean_with(&self, other: &Self) -> Self {
         let mean = |one: f64, other: f64| (one + other) / 2.0;
         Self {
             context_requests: mean(self.context_requests, other.context_requests),
@@ -53,15 +52,13 @@ impl Work {
         }
     }
 
-    #[must_use]
-    pub fn scheduled(&self) -> f64 {
+    pub(crate) fn scheduled(&self) -> f64 {
         self.context_requests + self.generation_requests
     }
 
     /// The token limit is nearly reached, or another prompt as long as those of the iteration would not fit although the batch
     /// has a place for it. Without chunks, a prompt is computed in one iteration.
-    #[must_use]
-    pub fn is_full_of_tokens(&self, limit: f64, batch: Option<f64>) -> bool {
+    pub(crate) fn is_full_of_tokens(&self, limit: f64, batch: Option<f64>) -> bool {
         let tokens = self.context_tokens + self.generation_tokens;
         let prompt = self.context_tokens / self.context_requests.max(1.0);
         let has_place = batch.is_none_or(|batch| self.scheduled() < batch);

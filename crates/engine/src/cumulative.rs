@@ -2,21 +2,18 @@
 
 use trtllm_model::iteration::KvCacheStats;
 
+use super::saturating::{add, unsigned};
+
 /// One cumulative count of the engine, e.g. of KV cache blocks allocated, reused or missed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cumulative {
     last: Option<i64>,
 }
 
 impl Cumulative {
-    /// The count of an engine that was running before the exporter started.
-    pub(crate) const fn unknown() -> Self {
-        Self { last: None }
-    }
-
-    /// The count of an engine that starts while the exporter runs. Its first value is an increase from 0.
-    pub(crate) const fn from_zero() -> Self {
-        Self { last: Some(0) }
+    /// `from_start`: the engine starts while the exporter runs, so the first value is an increase from 0.
+    pub(crate) fn new(from_start: bool) -> Self {
+        Self { last: from_start.then_some(0) }
     }
 
     /// The increase that `value` adds. The first value of an engine that was already running is only a baseline, so earlier
@@ -28,11 +25,11 @@ impl Cumulative {
             Some(last) if value >= last => value.abs_diff(last),
             Some(last) if is_overflow(last, value) => (value + (1 << 32)).abs_diff(last),
             // Any other lower value is from a new cache.
-            Some(_) => u64::try_from(value).unwrap_or(0),
+            Some(_) => unsigned(value),
         }
     }
 
-    /// Whether `value` is from another count: one that began later than this one.
+    /// Whether `value` is smaller than the last one, so the engine's count was reset.
     pub(crate) fn falls(&self, value: Option<i64>) -> bool {
         self.last.zip(value).is_some_and(|(last, value)| value < last && !is_overflow(last, value))
     }
@@ -47,6 +44,15 @@ pub struct KvIncrease {
     pub missed: u64,
 }
 
+impl KvIncrease {
+    pub(crate) fn add(&mut self, more: &Self) {
+        add(&mut self.allocated, more.allocated);
+        add(&mut self.newly_allocated, more.newly_allocated);
+        add(&mut self.reused, more.reused);
+        add(&mut self.missed, more.missed);
+    }
+}
+
 /// The cumulative counts of one KV cache.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KvCounts {
@@ -57,7 +63,8 @@ pub(crate) struct KvCounts {
 }
 
 impl KvCounts {
-    pub(crate) const fn all(count: Cumulative) -> Self {
+    pub(crate) fn new(from_start: bool) -> Self {
+        let count = Cumulative::new(from_start);
         Self { allocated: count, newly_allocated: count, reused: count, missed: count }
     }
 
@@ -91,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_first_value_of_a_running_engine_is_a_baseline_not_an_increase() {
-        let mut count = Cumulative::unknown();
+        let mut count = Cumulative::default();
         assert_eq!(count.increase(Some(5000)), 0);
         assert_eq!(count.increase(Some(5007)), 7);
         assert_eq!(count.increase(None), 0);
@@ -100,14 +107,14 @@ mod tests {
 
     #[test]
     fn a_lower_count_comes_from_a_new_cache() {
-        let mut count = Cumulative::from_zero();
+        let mut count = Cumulative::new(true);
         assert_eq!(count.increase(Some(100)), 100);
         assert_eq!(count.increase(Some(3)), 3);
     }
 
     #[test]
     fn a_count_narrowed_to_32_bits_continues_after_its_overflow() {
-        let mut count = Cumulative::from_zero();
+        let mut count = Cumulative::new(true);
         count.increase(Some(i64::from(i32::MAX) - 1));
         assert_eq!(count.increase(Some(i64::from(i32::MIN) + 1)), 3);
         assert_eq!(count.increase(Some(i64::from(i32::MIN) + 5)), 4);

@@ -4,12 +4,12 @@
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::{Backend, SchedulerMode};
 
-use super::counted::Counted;
-use super::cumulative::Cumulative;
+use super::cumulative::KvIncrease;
 use super::health::Outstanding;
 use super::in_flight::InFlight;
 use super::numbering::{Gap, Numbering};
 use super::ranks::{OpenIteration, Ranks};
+use super::saturating::unsigned;
 use super::waits::Waits;
 
 /// A record in relation to the ones before it.
@@ -29,8 +29,35 @@ pub(crate) enum RecordKind {
     Restart,
 }
 
-/// The time between two restarts of an engine. The first epoch begins with the first record that is read.
-#[derive(Debug, Clone)]
+/// The part of a record that is added to the totals.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Counted {
+    /// The record is a new iteration.
+    pub iteration: bool,
+    /// The batch is one that was not counted yet.
+    pub batch: bool,
+    /// The row has its own statistics of the KV cache and of speculative decoding. Other rows copy them.
+    pub own: bool,
+    pub started: u64,
+    pub completed: u64,
+    /// Seconds that the started requests have waited, all together.
+    pub waited: Option<f64>,
+    /// Seconds. Absent if the record's latency is not the latency of one iteration.
+    pub latency_seconds: Option<f64>,
+    /// The host's step contains no wait for work.
+    pub host_step: bool,
+    /// The device's step contains no wait for work.
+    pub device_step: bool,
+    pub kv: KvIncrease,
+    /// The KV cache of the cross attention, if the record has one.
+    pub cross_kv: Option<KvIncrease>,
+    /// What is missing before the record.
+    pub gap: Gap,
+}
+
+/// The time between two restarts of an engine. By default the first one: it begins with the first record that is read, and the
+/// engine may have run long before.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Epoch {
     /// Iterations of earlier epochs.
     lost_before: u64,
@@ -57,46 +84,26 @@ pub(crate) struct Epoch {
 }
 
 /// How many completed requests of the last record's iteration are counted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct CompletedRequests {
     iter: Option<u64>,
     counted: i64,
 }
 
 impl Epoch {
-    /// The epoch of an engine that may have run long before.
-    pub(crate) const fn first() -> Self {
-        Self {
-            lost_before: 0,
-            unreported_before: 0,
-            numbering: Numbering::new(Cumulative::unknown()),
-            ranks: Ranks::new(false),
-            completed: CompletedRequests { iter: None, counted: 0 },
-            last_rank: None,
-            waited_through: None,
-            waits: Waits::NONE,
-            by_rank: None,
-            late: None,
-            copied_rows: false,
-            in_flight: None,
-            queued: false,
-            carried_wait: 0.0,
-        }
-    }
-
     /// The epoch after a restart. The cumulative counts of the new engine began at 0 and were seen from the start.
     pub(crate) fn next(&self) -> Self {
-        Self { numbering: Numbering::new(Cumulative::from_zero()), ranks: Ranks::new(true), ..self.unseen() }
+        Self { numbering: Numbering::from_start(), ranks: Ranks::new(true), ..self.unseen() }
     }
 
     /// The epoch after a time in which nobody read the records.
     pub(crate) fn unseen(&self) -> Self {
-        Self { lost_before: self.lost(), unreported_before: self.unreported(), ..Self::first() }
+        Self { lost_before: self.lost(), unreported_before: self.unreported(), ..Self::default() }
     }
 
     /// Whether a record with a number has been read.
     pub(crate) fn has_records(&self) -> bool {
-        self.numbering.through().is_some()
+        self.numbering.through.is_some()
     }
 
     /// Iterations lost, in all epochs.
@@ -113,7 +120,7 @@ impl Epoch {
     pub(crate) fn classify(&self, record: &IterationStats) -> RecordKind {
         let flush = is_flush(record);
         let first = if flush { RecordKind::Flush } else { RecordKind::New };
-        let (Some(iter), Some(through)) = (record.iter, self.numbering.through()) else {
+        let (Some(iter), Some(through)) = (record.iter, self.numbering.through) else {
             return if record.iter.is_some() { first } else { RecordKind::New };
         };
         // Almost every record is the next one of an engine without rows of ranks.
@@ -174,9 +181,12 @@ impl Epoch {
         }
         let own = iteration || kind == SiblingRank;
         // The flush repeats the value of an earlier iteration.
-        let started = if own { unsigned(record.num_new_active_requests) } else { 0 };
-        let completed =
-            if kind == SiblingRank { unsigned(record.num_completed_requests) } else { self.completed(record) };
+        let started = if own { record.num_new_active_requests.map_or(0, unsigned) } else { 0 };
+        let completed = if kind == SiblingRank {
+            record.num_completed_requests.map_or(0, unsigned)
+        } else {
+            self.completed(record)
+        };
         let latency_seconds = self.latency_seconds(record, kind);
         let counts = self.ranks.of(record);
         let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
@@ -292,7 +302,7 @@ impl Epoch {
         let repeated = record.iter.is_some() && self.completed.iter == record.iter;
         let counted = if repeated { self.completed.counted } else { 0 };
         self.completed = CompletedRequests { iter: record.iter, counted: completed.max(counted) };
-        u64::try_from(completed.saturating_sub(counted)).unwrap_or(0)
+        unsigned(completed.saturating_sub(counted))
     }
 
     /// Whether a PyTorch engine was idle before this record. A pass of its loop starts by waiting for work, so its times
@@ -346,8 +356,4 @@ fn is_flush(record: &IterationStats) -> bool {
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-fn unsigned(value: Option<i64>) -> u64 {
-    value.and_then(|value| u64::try_from(value).ok()).unwrap_or(0)
 }

@@ -17,8 +17,12 @@ pub struct Bound {
 
 /// Bounds from literals, in the spelling of the page.
 macro_rules! bounds {
+    // Numbers above 2^31: without a type, they would be too large.
+    (whole: $($bound:literal),* $(,)?) => {
+        &[$(Bound { value: $bound as i64 as f64, text: stringify!($bound) }),*]
+    };
     ($($bound:literal),* $(,)?) => {
-        &[$($crate::histogram::Bound { value: $bound as f64, text: stringify!($bound) }),*]
+        &[$(Bound { value: $bound as f64, text: stringify!($bound) }),*]
     };
 }
 
@@ -70,18 +74,17 @@ pub static IMBALANCE: &[Bound] = bounds![1, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2, 2
 /// 0..1.
 pub static RATIO: &[Bound] = bounds![0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
 /// Bytes of a KV cache transfer: 64 KiB to 16 GiB.
-pub static TRANSFER_BYTES: &[Bound] = &[
-    Bound { value: 65536.0, text: "65536" },
-    Bound { value: 262144.0, text: "262144" },
-    Bound { value: 1048576.0, text: "1048576" },
-    Bound { value: 4194304.0, text: "4194304" },
-    Bound { value: 16777216.0, text: "16777216" },
-    Bound { value: 67108864.0, text: "67108864" },
-    Bound { value: 268435456.0, text: "268435456" },
-    Bound { value: 1073741824.0, text: "1073741824" },
-    Bound { value: 4294967296.0, text: "4294967296" },
-    Bound { value: 17179869184.0, text: "17179869184" },
+pub static TRANSFER_BYTES: &[Bound] = bounds![whole:
+    65536, 262144, 1048576, 4194304, 16777216, 67108864, 268435456, 1073741824, 4294967296, 17179869184
 ];
+/// Seconds of a KV cache transfer, with the bounds of Dynamo's TensorRT-LLM worker, like the next two.
+pub static DYNAMO_TRANSFER_SECONDS: &[Bound] = bounds![0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+/// Bytes.
+pub static DYNAMO_TRANSFER_BYTES: &[Bound] = bounds![whole:
+    100000, 500000, 1000000, 5000000, 10000000, 50000000, 100000000, 500000000, 1000000000, 5000000000
+];
+/// Units of 10^9 bytes per second.
+pub static DYNAMO_TRANSFER_SPEED: &[Bound] = bounds![0.1, 0.5, 1, 5, 10, 25, 50, 100, 250, 500];
 
 /// One observation of a bucket, for OpenMetrics. Without a time, so that a page does not depend on when it is rendered.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,7 +120,7 @@ impl Histogram {
 
     /// Observes the same value `times` times. Ignores a negative value and one that would make the sum infinite or NaN,
     /// because the sum must never fall or become useless.
-    pub fn observe_times(&mut self, value: f64, times: u64) {
+    pub(crate) fn observe_times(&mut self, value: f64, times: u64) {
         self.add(value, times);
     }
 
@@ -258,6 +261,10 @@ mod tests {
             COMPLETE_SECONDS,
             ITERATION_SECONDS,
             IMBALANCE,
+            TRANSFER_BYTES,
+            DYNAMO_TRANSFER_SECONDS,
+            DYNAMO_TRANSFER_BYTES,
+            DYNAMO_TRANSFER_SPEED,
         ] {
             for bound in bounds {
                 assert_eq!(bound.value.to_string(), bound.text);

@@ -119,7 +119,7 @@ const FULL: f64 = 0.9;
 
 impl IterationFold {
     /// The last iteration, with all its rows. `latest` has its values.
-    pub fn observe(&mut self, latest: &Latest, iteration: &OpenIteration) {
+    pub(crate) fn observe(&mut self, latest: &Latest, iteration: &OpenIteration) {
         let work = Work::of(latest);
         let before = self.before.replace(Before { iter: latest.iter, time_us: latest.time_us, work });
         if let (Some(seconds), true) = (iteration.latency_seconds, iteration.known) {
@@ -141,14 +141,13 @@ impl IterationFold {
     }
 
     /// The engine has restarted. What iterations cost stays known, so that a slower engine is noticed.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.before = None;
         self.batch_limit = None;
     }
 
     /// What the last iteration does, by the past of the engine.
-    #[must_use]
-    pub fn started(&self, latest: &Latest) -> Started {
+    pub(crate) fn started(&self, latest: &Latest) -> Started {
         let work = Work::of(latest);
         let (expected_seconds, context_share) = self.model.predict(&work);
         let paused = latest.inflight.and_then(|batch| batch.num_paused_requests).unwrap_or(0).max(0) as f64;

@@ -7,6 +7,7 @@ use trtllm_model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind};
 use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::cache_tiers::{Tier, TierNumbers};
+use super::saturating::{add, add_known, unsigned};
 
 /// Blocks whose tier is remembered, in about 1 MiB.
 const MAX_BLOCKS: usize = 1 << 16;
@@ -64,13 +65,13 @@ impl KvEventCounts {
             KvCacheEventKind::Updated => &mut self.updated,
             KvCacheEventKind::Unknown => &mut self.other,
         };
-        *count = Some(count.unwrap_or(0).saturating_add(1));
+        add_known(count, Some(1));
     }
 }
 
 /// The fold of one engine's events.
 #[derive(Debug, Clone, Default)]
-pub struct KvEvents {
+pub(crate) struct KvEvents {
     /// `None` until the engine sent any.
     pub totals: Option<KvEventTotals>,
     /// By rank and block.
@@ -81,13 +82,13 @@ pub struct KvEvents {
 
 impl KvEvents {
     /// Events were missed, so the next numbers show no loss, and blocks may have moved.
-    pub fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         self.tiers.clear();
         self.last.clear();
     }
 
     /// Folds one event.
-    pub fn absorb(&mut self, event: &KvCacheEvent) {
+    pub(crate) fn absorb(&mut self, event: &KvCacheEvent) {
         // Ranks above the limit share an entry: their events are counted, but gaps and tiers may be wrong.
         let rank = event.attention_dp_rank.and_then(|rank| u8::try_from(rank).ok()).unwrap_or(0) % MAX_RANKS as u8;
         let totals = self.totals.get_or_insert_default();
@@ -100,13 +101,13 @@ impl KvEvents {
         if let Some(id) = event.event_id
             && let Some(last) = self.last.insert(rank, id)
         {
-            totals.lost = totals.lost.saturating_add(id.saturating_sub(last.saturating_add(1)));
+            add(&mut totals.lost, id.saturating_sub(last.saturating_add(1)));
         }
         match data.kind {
             KvCacheEventKind::Created => {
                 totals.capacity = TierNumbers::zeros();
                 for (level, blocks) in data.num_blocks_per_cache_level.iter().enumerate() {
-                    totals.capacity.add(Tier::of_level(level as u64), u64::try_from(*blocks).unwrap_or(0));
+                    totals.capacity.add(Tier::of_level(level as u64), unsigned(*blocks));
                 }
             }
             KvCacheEventKind::Stored => {

@@ -8,6 +8,7 @@ use trtllm_model::timestamp::RecordTime;
 
 use super::batch;
 use super::pools::Pools;
+use super::saturating::add_known;
 
 /// The last iteration. A member that the engine does not send is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -53,7 +54,7 @@ pub struct EngineLimits {
 impl Latest {
     /// Replaces all values by those of `record`, in place: a copy of the struct would cost more than the rest of the fold.
     /// `wall_us` is the time of receipt in microseconds since 1970 UTC.
-    pub fn update(&mut self, record: &IterationStats, wall_us: i64) {
+    pub(crate) fn update(&mut self, record: &IterationStats, wall_us: i64) {
         self.iter = record.iter;
         self.time_us = utc_micros(record.timestamp, wall_us);
         self.iter_latency_ms = record.iter_latency_ms;
@@ -89,37 +90,37 @@ impl Latest {
 
     /// Adds the row of another attention-DP rank for the same iteration. The batch is the sum over ranks, the rest only if each
     /// row has its rank's own numbers.
-    pub fn add_sibling(&mut self, record: &IterationStats) {
+    pub(crate) fn add_sibling(&mut self, record: &IterationStats) {
         if record.iter != self.iter {
             return;
         }
         self.ranks_seen = self.ranks_seen.map(|ranks| ranks + 1);
         if let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) {
-            add(&mut total.num_scheduled_requests, rank.num_scheduled_requests);
-            add(&mut total.num_context_requests, rank.num_context_requests);
-            add(&mut total.num_gen_requests, rank.num_gen_requests);
-            add(&mut total.num_paused_requests, rank.num_paused_requests);
-            add(&mut total.num_ctx_tokens, rank.num_ctx_tokens);
-            add(&mut total.num_ctx_kv_tokens, rank.num_ctx_kv_tokens);
-            add(&mut total.num_gen_kv_tokens, rank.num_gen_kv_tokens);
-            add(&mut total.num_paused_kv_tokens, rank.num_paused_kv_tokens);
+            add_known(&mut total.num_scheduled_requests, rank.num_scheduled_requests);
+            add_known(&mut total.num_context_requests, rank.num_context_requests);
+            add_known(&mut total.num_gen_requests, rank.num_gen_requests);
+            add_known(&mut total.num_paused_requests, rank.num_paused_requests);
+            add_known(&mut total.num_ctx_tokens, rank.num_ctx_tokens);
+            add_known(&mut total.num_ctx_kv_tokens, rank.num_ctx_kv_tokens);
+            add_known(&mut total.num_gen_kv_tokens, rank.num_gen_kv_tokens);
+            add_known(&mut total.num_paused_kv_tokens, rank.num_paused_kv_tokens);
             self.batch_tokens = self.batch_tokens.map(|tokens| tokens.saturating_add(batch::tokens(record)));
         }
         if record.rank.is_none() {
             return;
         }
-        add(&mut self.active, record.num_active_requests);
-        add(&mut self.max_active, record.max_num_active_requests);
-        add(&mut self.queued, record.num_queued_requests);
-        add(&mut self.gpu_memory, record.gpu_mem_usage);
-        add(&mut self.cpu_memory, record.cpu_mem_usage);
-        add(&mut self.pinned_memory, record.pinned_mem_usage);
+        add_known(&mut self.active, record.num_active_requests);
+        add_known(&mut self.max_active, record.max_num_active_requests);
+        add_known(&mut self.queued, record.num_queued_requests);
+        add_known(&mut self.gpu_memory, record.gpu_mem_usage);
+        add_known(&mut self.cpu_memory, record.cpu_mem_usage);
+        add_known(&mut self.pinned_memory, record.pinned_mem_usage);
         if let (Some(total), Some(rank)) = (&mut self.kv, &record.kv_cache_stats) {
-            add(&mut total.max_num_blocks, rank.max_num_blocks);
-            add(&mut total.free_num_blocks, rank.free_num_blocks);
-            add(&mut total.used_num_blocks, rank.used_num_blocks);
-            add(&mut total.reused_blocks, rank.reused_blocks);
-            add(&mut total.missed_blocks, rank.missed_blocks);
+            add_known(&mut total.max_num_blocks, rank.max_num_blocks);
+            add_known(&mut total.free_num_blocks, rank.free_num_blocks);
+            add_known(&mut total.used_num_blocks, rank.used_num_blocks);
+            add_known(&mut total.reused_blocks, rank.reused_blocks);
+            add_known(&mut total.missed_blocks, rank.missed_blocks);
             if let (Some(reused), Some(missed)) = (total.reused_blocks, total.missed_blocks)
                 && reused + missed > 0
             {
@@ -195,8 +196,7 @@ impl Latest {
     }
 
     /// Whether the iteration had a batch. An engine that does not count scheduled requests is believed to have had one.
-    #[must_use]
-    pub fn runs_a_batch(&self) -> bool {
+    pub(crate) fn runs_a_batch(&self) -> bool {
         self.scheduled() != Some(0)
     }
 
@@ -253,12 +253,6 @@ impl Latest {
 /// The PyTorch backend never sets its batch limits and sends 0, which is not a valid limit.
 fn limit(value: Option<i64>) -> Option<i64> {
     value.filter(|value| *value > 0)
-}
-
-fn add(total: &mut Option<i64>, more: Option<i64>) {
-    if let Some(more) = more {
-        *total = Some(total.unwrap_or(0).saturating_add(more));
-    }
 }
 
 /// The offset of a local time is its difference to the present in quarters of an hour: every time zone's offset is a multiple

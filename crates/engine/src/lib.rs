@@ -4,11 +4,9 @@
 
 pub mod attribution;
 mod batch;
-mod batch_sums;
 pub mod cache_tiers;
 mod clock;
 pub mod cost_model;
-mod counted;
 mod cumulative;
 mod epoch;
 mod finished_request;
@@ -17,7 +15,6 @@ pub mod histogram;
 mod in_flight;
 pub mod iteration_sums;
 pub mod kv_events;
-mod kv_transfers;
 pub mod latest;
 pub mod lifecycle;
 mod missing_records;
@@ -34,6 +31,7 @@ pub mod recent_requests;
 mod request_times;
 pub mod request_totals;
 mod requests;
+mod saturating;
 pub mod saturation;
 pub mod server_metrics;
 mod successes;
@@ -57,15 +55,14 @@ pub use plausible::Implausible;
 pub use totals::EngineTotals;
 
 use clock::{ClockSpan, IterationClock};
-use counted::Counted;
-use epoch::{Epoch, RecordKind};
+use epoch::{Counted, Epoch, RecordKind};
 use iteration_sums::IterationFold;
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
 use missing_records::MissingRecords;
 use orchestrator::{OrchestratorFold, OrchestratorTotals};
 use pools::Pools;
-use rank_totals::{RankRow, RankTotals};
+use rank_totals::RankRow;
 use ranks::OpenIteration;
 use requests::RequestFold;
 use timeline::Started;
@@ -97,12 +94,12 @@ impl EngineFold {
     #[must_use]
     pub fn new(stale_after: Duration) -> Self {
         Self {
-            totals: EngineTotals::new(),
+            totals: EngineTotals::default(),
             requests: RequestFold::default(),
             health: Health::new(stale_after),
             iterations: IterationFold::default(),
             latest: None,
-            epoch: Epoch::first(),
+            epoch: Epoch::default(),
             open: None,
             only_rank: None,
             clock: IterationClock::default(),
@@ -183,7 +180,7 @@ impl EngineFold {
             Some(ranks) => ranks,
             None => {
                 let Some(first) = self.only_rank.replace(row).filter(|first| first.rank != row.rank) else { return };
-                let ranks = self.totals.ranks.insert(Box::new(RankTotals::new()));
+                let ranks = self.totals.ranks.insert(Box::default());
                 if first.is_beside(&row) {
                     ranks.add(&first, newest, sampled);
                 }
@@ -292,7 +289,7 @@ impl EngineFold {
 
     fn publish_losses(&mut self) {
         self.totals.iterations_lost = self.epoch.lost();
-        self.totals.iterations_dropped = self.epoch.numbering.lost_by_engine();
+        self.totals.iterations_dropped = self.epoch.numbering.lost_by_engine;
         self.totals.iterations_unreported = self.epoch.unreported();
         self.totals.statistics_interval = self.epoch.numbering.interval();
     }

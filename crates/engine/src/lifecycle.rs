@@ -17,7 +17,7 @@ const FORGET_AFTER: u64 = 64;
 
 /// The times of one complete request, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lifecycle {
+pub(crate) struct Lifecycle {
     pub id: u64,
     pub arrived_us: i64,
     pub scheduled_us: Option<i64>,
@@ -37,14 +37,14 @@ pub struct Stages {
 
 /// The unfinished requests of one epoch of an engine.
 #[derive(Debug, Clone, Default)]
-pub struct Lifecycles {
+pub(crate) struct Lifecycles {
     followed: HashMap<u64, Followed>,
     /// Number of iterations with rows.
     iterations: u64,
     pub stages: Option<Stages>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Followed {
     /// Its end was read. Upstream's stage of a request that still transfers its KV cache is "complete" too, so more such rows can
     /// follow.
@@ -92,7 +92,7 @@ impl Followed {
 
 /// The changes that the rows of one iteration show.
 #[derive(Debug, Default)]
-pub struct StageChanges {
+pub(crate) struct StageChanges {
     /// In the order of the rows.
     pub completed: Vec<Lifecycle>,
     /// Requests that were complete before.
@@ -104,7 +104,7 @@ pub struct StageChanges {
 
 impl Lifecycles {
     /// Folds all rows of one iteration.
-    pub fn absorb(&mut self, rows: &[RequestStats], span: ClockSpan) -> StageChanges {
+    pub(crate) fn absorb(&mut self, rows: &[RequestStats], span: ClockSpan) -> StageChanges {
         self.iterations += 1;
         // A request in the first rows may have started long before them.
         let fresh = span.continuous && self.iterations > 1;
@@ -136,15 +136,9 @@ impl Lifecycles {
         let scheduled = row.scheduled == Some(true);
         let arrived_us = if complete || scheduled { span.arrived_us } else { span.arrived_waiting_us };
         let new = Followed {
-            complete: false,
             // Only the PyTorch engine can complete a request in its first iteration, and says then that it is scheduled.
             arrived_us: (fresh && (scheduled || !complete)).then_some(arrived_us),
-            scheduled_us: None,
-            first_token_us: None,
-            paused: false,
-            stopped_us: None,
-            tokens: 0,
-            last_seen: 0,
+            ..Followed::default()
         };
         let full = self.followed.len() >= MAX_FOLLOWED;
         let request = match self.followed.entry(id) {
@@ -187,12 +181,6 @@ impl Lifecycles {
             (request.paused, request.tokens) = (paused, tokens);
         }
     }
-
-    /// Number of unfinished requests that are followed.
-    #[must_use]
-    pub fn followed(&self) -> usize {
-        self.followed.values().filter(|request| !request.complete).count()
-    }
 }
 
 #[cfg(test)]
@@ -226,6 +214,10 @@ mod tests {
         }
     }
 
+    fn unfinished(lifecycles: &Lifecycles) -> usize {
+        lifecycles.followed.values().filter(|request| !request.complete).count()
+    }
+
     #[test]
     fn the_times_of_a_request_are_derived_from_its_rows() {
         let mut lifecycles = Lifecycles::default();
@@ -246,7 +238,7 @@ mod tests {
                 tokens: 3,
             }]
         );
-        assert_eq!(lifecycles.followed(), 0);
+        assert_eq!(unfinished(&lifecycles), 0);
     }
 
     #[test]
@@ -278,11 +270,11 @@ mod tests {
         let rows: Vec<RequestStats> =
             (0..2 * MAX_FOLLOWED as u64).map(|id| row(id, RequestStage::Generation, 1)).collect();
         lifecycles.absorb(&rows, span(0));
-        assert_eq!(lifecycles.followed(), MAX_FOLLOWED);
+        assert_eq!(unfinished(&lifecycles), MAX_FOLLOWED);
         for iteration in 1..=2 * FORGET_AFTER as i64 {
             lifecycles.absorb(&[], span(iteration));
         }
-        assert_eq!(lifecycles.followed(), 0);
+        assert_eq!(unfinished(&lifecycles), 0);
     }
 
     #[test]
@@ -319,7 +311,7 @@ mod tests {
             })
             .collect();
         assert_eq!(ends, [(1, vec![]), (0, vec![7]), (0, vec![7])]);
-        assert_eq!(lifecycles.followed(), 0);
+        assert_eq!(unfinished(&lifecycles), 0);
     }
 
     #[test]

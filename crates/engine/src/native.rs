@@ -10,7 +10,7 @@ const FINEST: i32 = 3;
 pub const ZERO_THRESHOLD: f64 = f64::from_bits((1023 - 128) << 52);
 
 /// Counts by bucket. All values are finite and not negative.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct NativeBuckets {
     zero: u64,
     /// How often the buckets have been made twice as wide.
@@ -124,12 +124,6 @@ impl NativeBuckets {
 
 fn zeroed() -> Box<[u64; SLOTS]> {
     Box::new([0; SLOTS])
-}
-
-impl Default for NativeBuckets {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 /// Upper bounds of the finest buckets between 1 and 2: 2^(1/8), 2^(2/8) and so on.

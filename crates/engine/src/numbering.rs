@@ -14,16 +14,17 @@ const RING: u64 = 1000;
 const ENOUGH_RECORDS: u32 = 3;
 
 /// The numbers of one epoch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Numbering {
     /// The highest number so far. Every iteration up to it is read, lost or unreported.
-    through: Option<u64>,
-    /// Bit n is 0 if iteration `through` − n is missing. Iterations before the first record are not.
+    pub(crate) through: Option<u64>,
+    /// Bit n is 0 if iteration `through` − n is missing. The first record sets all: no iteration before it is missing.
     read: u64,
     sequence: Option<u64>,
     lost_by_gap: u64,
     dropped: Cumulative,
-    lost_by_engine: u64,
+    /// Iterations whose records the engine has dropped itself.
+    pub(crate) lost_by_engine: u64,
     unreported: u64,
     /// A record was rejected since the last valid one. Its number is missing, as that of a record that nobody could read.
     rejected: bool,
@@ -38,7 +39,7 @@ pub(crate) struct Numbering {
 
 /// What is missing before a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Gap {
+pub(crate) struct Gap {
     /// Records are lost or were rejected.
     pub broken: bool,
     /// Numbers are missing that the interval of the statistics does not explain. Records may be lost.
@@ -46,37 +47,15 @@ pub struct Gap {
 }
 
 impl Numbering {
-    pub(crate) const fn new(dropped: Cumulative) -> Self {
-        Self {
-            through: None,
-            read: u64::MAX,
-            sequence: None,
-            lost_by_gap: 0,
-            dropped,
-            lost_by_engine: 0,
-            unreported: 0,
-            rejected: false,
-            answer: 0,
-            gap_before_answer: 0,
-            last_answer_was_full: false,
-            divisor: 0,
-            records_with_work: 0,
-        }
-    }
-
-    pub(crate) fn through(&self) -> Option<u64> {
-        self.through
+    /// The numbers of an engine that has just started.
+    pub(crate) fn from_start() -> Self {
+        Self { dropped: Cumulative::new(true), ..Self::default() }
     }
 
     /// Iterations lost. A gap in the numbers and the engine's own count of dropped frames describe the same records, so this
     /// is the larger of the two, not their sum.
     pub(crate) fn lost(&self) -> u64 {
         self.lost_by_gap.max(self.lost_by_engine)
-    }
-
-    /// Iterations whose records the engine has dropped itself, in this epoch.
-    pub(crate) fn lost_by_engine(&self) -> u64 {
-        self.lost_by_engine
     }
 
     /// Iterations without a record that are not known to be lost.

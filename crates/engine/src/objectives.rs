@@ -8,6 +8,7 @@ use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::server_metrics::RequestHistogram;
 
 use super::request_times::Times;
+use super::saturating::{add, add_known};
 use super::server_metrics::{HistogramIncrease, Increase};
 
 /// Requests by outcome.
@@ -33,7 +34,7 @@ pub struct ObjectiveTotals {
 
 /// What a finished request took, in seconds, as far as it was told.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Served {
+pub(crate) struct Served {
     pub time_to_first_token: Option<f64>,
     /// From the first to the last token.
     pub decode: Option<f64>,
@@ -46,7 +47,7 @@ pub struct Served {
 /// Which objectives are judged. The time per output token of one request can be known from another place than its other times: then
 /// that place judges `tpot` and, because it needs all of them, `all`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub(crate) enum Scope {
     All,
     PerToken,
     WithoutPerToken,
@@ -61,8 +62,7 @@ enum Outcome {
 
 impl Served {
     /// Of a request that one engine served.
-    #[must_use]
-    pub fn of(times: &Times, output_tokens: Option<u64>) -> Self {
+    pub(crate) fn of(times: &Times, output_tokens: Option<u64>) -> Self {
         Self {
             time_to_first_token: between(times.arrived, times.first_token),
             decode: between(times.first_token, times.ended),
@@ -74,8 +74,7 @@ impl Served {
 
     /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`). Each
     /// time needs the part that measured it. Two clocks give no end-to-end time, if it runs backwards.
-    #[must_use]
-    pub fn of_pair(context: Option<&Times>, generation: Option<&Times>, output_tokens: Option<u64>) -> Self {
+    pub(crate) fn of_pair(context: Option<&Times>, generation: Option<&Times>, output_tokens: Option<u64>) -> Self {
         let context = context.copied().unwrap_or_default();
         let generation = generation.copied().unwrap_or_default();
         Self {
@@ -137,11 +136,9 @@ impl HistogramIncrease {
 
 impl Outcomes {
     fn add_all(&mut self, more: Self) {
-        for (count, more) in
-            [(&mut self.met, more.met), (&mut self.missed, more.missed), (&mut self.unknown, more.unknown)]
-        {
-            *count = count.saturating_add(more);
-        }
+        add(&mut self.met, more.met);
+        add(&mut self.missed, more.missed);
+        add(&mut self.unknown, more.unknown);
     }
 
     fn add(&mut self, outcome: Outcome) {
@@ -150,7 +147,7 @@ impl Outcomes {
             Outcome::Missed => &mut self.missed,
             Outcome::Unknown => &mut self.unknown,
         };
-        *count = count.saturating_add(1);
+        add(count, 1);
     }
 }
 
@@ -166,7 +163,7 @@ impl ObjectiveTotals {
     /// Counts requests of which only the histograms are known: exactly, if the limit is the bound of a bucket, and else as unknown.
     /// Which times belong to one request is unknown, so `all` is met by those that no objective can have taken, and missed by the
     /// most that one objective shows. See [`Scope`].
-    pub fn count_histograms(&mut self, more: &Increase, scope: Scope) {
+    pub(crate) fn count_histograms(&mut self, more: &Increase, scope: Scope) {
         let reason = |reason: FinishReason| more.finished[reason as usize];
         // Histograms have the times of requests that were cancelled or failed, but not whose times they are.
         let cancelled = reason(FinishReason::Cancelled);
@@ -198,8 +195,7 @@ impl ObjectiveTotals {
     }
 
     /// Whether a request missed the objectives of TTFT, TPOT and E2E. One that is not configured is not missed.
-    #[must_use]
-    pub fn missed(&self, served: &Served) -> [bool; 3] {
+    pub(crate) fn missed(&self, served: &Served) -> [bool; 3] {
         let limits = self.limits;
         [
             limits.ttft.map(|limit| served.time_to_first_token_within(limit)),
@@ -210,7 +206,7 @@ impl ObjectiveTotals {
     }
 
     /// Counts one request. `all` is missed if any objective is, else unknown if any is, else met.
-    pub fn count(&mut self, served: &Served, scope: Scope) {
+    pub(crate) fn count(&mut self, served: &Served, scope: Scope) {
         let limits = self.limits;
         let mut all = Outcome::Met;
         for (outcomes, outcome) in [
@@ -231,7 +227,7 @@ impl ObjectiveTotals {
         }
         if let Some(tokens) = served.output_tokens {
             let good = if all == Outcome::Met { tokens } else { 0 };
-            self.goodput_tokens = Some(self.goodput_tokens.unwrap_or(0).saturating_add(good));
+            add_known(&mut self.goodput_tokens, Some(good));
         }
     }
 }

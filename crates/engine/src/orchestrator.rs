@@ -7,6 +7,7 @@ use trtllm_model::OrchestratorReading;
 use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
 use super::histogram::{COMPLETE_SECONDS, FIRST_TOKEN_SECONDS, Histogram};
+use super::saturating::add;
 use super::server_metrics::{HistogramIncrease, apart};
 
 /// Series remembered, whatever the bounds of buckets are named.
@@ -41,8 +42,8 @@ pub struct SideTotals {
     pub complete: Histogram,
 }
 
-impl OrchestratorTotals {
-    const fn new() -> Self {
+impl Default for OrchestratorTotals {
+    fn default() -> Self {
         Self {
             streamed: None,
             whole: None,
@@ -51,13 +52,15 @@ impl OrchestratorTotals {
             http_errors: None,
             internal_errors: None,
             queue_time: Histogram::new(FIRST_TOKEN_SECONDS),
-            sides: [const { None }; Side::ALL.len()],
+            sides: Default::default(),
             ready: None,
-            workers: WorkerCounts { context: None, generation: None },
-            minimal_workers: WorkerCounts { context: None, generation: None },
+            workers: WorkerCounts::default(),
+            minimal_workers: WorkerCounts::default(),
         }
     }
+}
 
+impl OrchestratorTotals {
     fn side(&mut self, side: Side) -> &mut SideTotals {
         self.sides[side as usize].get_or_insert(SideTotals {
             sent: 0,
@@ -84,7 +87,7 @@ impl OrchestratorTotals {
             OrchestratorCounter::Ended(side) => &mut self.side(*side).ended,
             OrchestratorCounter::Time(..) | OrchestratorCounter::TimeNanos(_) => return,
         };
-        *total = total.saturating_add(increase);
+        add(total, increase);
     }
 
     fn histogram(&mut self, time: OrchestratorTime) -> &mut Histogram {
@@ -102,17 +105,11 @@ impl OrchestratorTotals {
 }
 
 /// The fold of one orchestrator.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct OrchestratorFold {
     pub totals: OrchestratorTotals,
     /// The last value of each series. `None` until the first page.
     last: Option<HashMap<OrchestratorCounter, u64>>,
-}
-
-impl Default for OrchestratorFold {
-    fn default() -> Self {
-        Self { totals: OrchestratorTotals::new(), last: None }
-    }
 }
 
 impl OrchestratorFold {
@@ -128,7 +125,7 @@ impl OrchestratorFold {
         if reading.several_processes {
             // Differences between two processes may have been counted, so nothing that was counted is right.
             let OrchestratorTotals { ready, workers, minimal_workers, .. } = self.totals;
-            self.totals = OrchestratorTotals { ready, workers, minimal_workers, ..OrchestratorTotals::new() };
+            self.totals = OrchestratorTotals { ready, workers, minimal_workers, ..OrchestratorTotals::default() };
             self.last = None;
             return false;
         }

@@ -8,6 +8,7 @@ use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 use trtllm_model::rows::PoolRows;
 
 use super::cache_tiers::{CachedTokens, TierNumbers};
+use super::saturating::{SaturatingAdd, add_known, unsigned};
 
 named_numbers! {
     /// Blocks of one pool, by state. A peak is the highest value since the previous record.
@@ -163,7 +164,7 @@ fn lookups(record: &IterationStats) -> BlockEvents {
 
 impl Pools {
     /// Replaces the values by those of the views that `record` has.
-    pub fn update(&mut self, record: &IterationStats) {
+    pub(crate) fn update(&mut self, record: &IterationStats) {
         if !has_pools(record) {
             return;
         }
@@ -179,7 +180,7 @@ impl Pools {
     }
 
     /// Adds the pools of `record`, e.g. those of another rank.
-    pub fn add(&mut self, record: &IterationStats) {
+    pub(crate) fn add(&mut self, record: &IterationStats) {
         for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
             add_all(&mut self.primary, primary(row));
             add_all(&mut self.primary_bytes, PoolBytes::of(primary(row), row.slot_size));
@@ -192,8 +193,8 @@ impl Pools {
             self.last_host_utilization = Some(used as f64 / max as f64);
         }
         let lookups = lookups(record);
-        add(&mut self.reused, lookups.reused);
-        add(&mut self.missed, lookups.missed);
+        add_known(&mut self.reused, lookups.reused);
+        add_known(&mut self.missed, lookups.missed);
         self.hit_ratio = self.reused.zip(self.missed).and_then(|(reused, missed)| {
             let total = reused.saturating_add(missed);
             (total > 0).then(|| reused as f64 / total as f64)
@@ -211,13 +212,13 @@ impl PoolBytes {
 
 impl PoolTotals {
     /// Adds what happened since the previous record.
-    pub fn absorb(&mut self, record: &IterationStats) {
+    pub(crate) fn absorb(&mut self, record: &IterationStats) {
         if has_pools(record) {
             self.absorb_pools(record);
         }
-        add(&mut self.suspended_requests, count(record.iter_suspended_requests));
-        add(&mut self.resumed_requests, count(record.iter_resumed_requests));
-        add(&mut self.disk_prefetched_blocks, count(record.iter_disk_prefetch_blocks));
+        add_known(&mut self.suspended_requests, record.iter_suspended_requests.map(unsigned));
+        add_known(&mut self.resumed_requests, record.iter_resumed_requests.map(unsigned));
+        add_known(&mut self.disk_prefetched_blocks, record.iter_disk_prefetch_blocks.map(unsigned));
         self.cached_tokens.absorb(record);
     }
 
@@ -239,12 +240,12 @@ impl PoolTotals {
 
 impl SnapshotTotals {
     fn absorb(&mut self, stats: &SsmSnapshotStats) {
-        add(&mut self.lookups, count(stats.iter_snapshot_lookups));
-        add(&mut self.hits.aligned, count(stats.iter_aligned_snapshot_hits));
-        add(&mut self.hits.unaligned, count(stats.iter_unaligned_snapshot_hits));
-        add(&mut self.misses, count(stats.iter_snapshot_misses));
-        add(&mut self.tokens.reused, count(stats.iter_reused_tokens));
-        add(&mut self.tokens.unreused, count(stats.iter_unreused_tokens));
+        add_known(&mut self.lookups, stats.iter_snapshot_lookups.map(unsigned));
+        add_known(&mut self.hits.aligned, stats.iter_aligned_snapshot_hits.map(unsigned));
+        add_known(&mut self.hits.unaligned, stats.iter_unaligned_snapshot_hits.map(unsigned));
+        add_known(&mut self.misses, stats.iter_snapshot_misses.map(unsigned));
+        add_known(&mut self.tokens.reused, stats.iter_reused_tokens.map(unsigned));
+        add_known(&mut self.tokens.unreused, stats.iter_unreused_tokens.map(unsigned));
     }
 }
 
@@ -274,76 +275,48 @@ fn secondary(row: &KvCacheIterationStats) -> PoolBlocks {
 
 fn blocks(row: &KvCacheIterationStats) -> BlockEvents {
     BlockEvents {
-        allocated: count(row.iter_alloc_total_blocks),
-        newly_allocated: count(row.iter_alloc_new_blocks),
-        generation_allocated: count(row.iter_gen_alloc_blocks),
-        onboarded: count(row.iter_onboard_blocks),
-        offloaded: count(row.iter_offload_blocks),
-        copied: count(row.iter_intra_device_copy_blocks),
-        host_dropped: count(row.iter_host_dropped_blocks),
+        allocated: row.iter_alloc_total_blocks.map(unsigned),
+        newly_allocated: row.iter_alloc_new_blocks.map(unsigned),
+        generation_allocated: row.iter_gen_alloc_blocks.map(unsigned),
+        onboarded: row.iter_onboard_blocks.map(unsigned),
+        offloaded: row.iter_offload_blocks.map(unsigned),
+        copied: row.iter_intra_device_copy_blocks.map(unsigned),
+        host_dropped: row.iter_host_dropped_blocks.map(unsigned),
         ..BlockEvents::default()
     }
 }
 
 fn looked_up_by_window(row: &KvCacheIterationStats) -> BlockEvents {
     BlockEvents {
-        reused: count(row.iter_reused_blocks),
-        full_reused: count(row.iter_full_reused_blocks),
-        partial_reused: count(row.iter_partial_reused_blocks),
-        missed: count(row.iter_missed_blocks),
+        reused: row.iter_reused_blocks.map(unsigned),
+        full_reused: row.iter_full_reused_blocks.map(unsigned),
+        partial_reused: row.iter_partial_reused_blocks.map(unsigned),
+        missed: row.iter_missed_blocks.map(unsigned),
         ..BlockEvents::default()
     }
 }
 
 fn looked_up_by_lifecycle(row: &KvCacheLifecycleStats) -> BlockEvents {
     BlockEvents {
-        reused: count(row.iter_reused_blocks),
-        full_reused: count(row.iter_full_reused_blocks),
-        partial_reused: count(row.iter_partial_reused_blocks),
-        missed: count(row.iter_missed_blocks),
+        reused: row.iter_reused_blocks.map(unsigned),
+        full_reused: row.iter_full_reused_blocks.map(unsigned),
+        partial_reused: row.iter_partial_reused_blocks.map(unsigned),
+        missed: row.iter_missed_blocks.map(unsigned),
         ..BlockEvents::default()
     }
 }
 
 fn bytes(row: &KvCacheIterationStats) -> ByteEvents {
     ByteEvents {
-        onboarded: count(row.iter_onboard_bytes),
-        offloaded: count(row.iter_offload_bytes),
-        copied: count(row.iter_intra_device_copy_bytes),
-        host_dropped: count(row.iter_host_dropped_bytes),
+        onboarded: row.iter_onboard_bytes.map(unsigned),
+        offloaded: row.iter_offload_bytes.map(unsigned),
+        copied: row.iter_intra_device_copy_bytes.map(unsigned),
+        host_dropped: row.iter_host_dropped_bytes.map(unsigned),
     }
-}
-
-/// A total never falls, so a negative number counts as 0.
-fn count(number: Option<i64>) -> Option<u64> {
-    number.map(|number| u64::try_from(number).unwrap_or(0))
 }
 
 fn add_all<N: NamedNumbers<Number: SaturatingAdd>>(total: &mut N, more: N) {
-    total.add_each(more, add);
-}
-
-/// The total becomes present with the first number, even if that is 0.
-fn add<N: SaturatingAdd>(total: &mut Option<N>, more: Option<N>) {
-    if let Some(more) = more {
-        *total = Some(total.map_or(more, |total| total.plus(more)));
-    }
-}
-
-trait SaturatingAdd: Copy {
-    fn plus(self, more: Self) -> Self;
-}
-
-impl SaturatingAdd for i64 {
-    fn plus(self, more: Self) -> Self {
-        self.saturating_add(more)
-    }
-}
-
-impl SaturatingAdd for u64 {
-    fn plus(self, more: Self) -> Self {
-        self.saturating_add(more)
-    }
+    total.add_each(more, add_known);
 }
 
 #[cfg(test)]

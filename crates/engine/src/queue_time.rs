@@ -16,7 +16,7 @@ enum Meaning {
 }
 
 /// The waiting time of one rank.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct QueueTime {
     last: Option<f64>,
     /// Known from the behaviour of the value.
@@ -27,8 +27,8 @@ pub(crate) struct QueueTime {
 
 impl QueueTime {
     /// `from_start`: the engine's first record is read, so a sum begins at 0.
-    pub(crate) const fn new(from_start: bool) -> Self {
-        Self { last: if from_start { Some(0.0) } else { None }, shown: None, carried: 0.0 }
+    pub(crate) fn new(from_start: bool) -> Self {
+        Self { last: from_start.then_some(0.0), ..Self::default() }
     }
 
     /// Like [`QueueTime::waited`], for a record that came after a later one, whose sum already contains it.

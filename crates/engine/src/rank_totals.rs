@@ -5,13 +5,14 @@ use trtllm_model::IterationStats;
 
 use super::batch;
 use super::histogram::{Histogram, IMBALANCE};
+use super::saturating::{add, add_known};
 
 /// Ranks with numbers of their own: 0 to 63.
 const NUMBERED: u8 = 64;
 
 /// What one row tells of its rank's batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RankRow {
+pub(crate) struct RankRow {
     pub iter: Option<u64>,
     pub rank: i64,
     context_tokens: u64,
@@ -23,8 +24,7 @@ pub struct RankRow {
 
 impl RankRow {
     /// `None` for a row without a rank.
-    #[must_use]
-    pub fn of(record: &IterationStats) -> Option<Self> {
+    pub(crate) fn of(record: &IterationStats) -> Option<Self> {
         // With `rank`, `attentionDpRank` can be that of the rank which sends the rows.
         let rank = record.rank.or(record.attention_dp_rank)?;
         Some(Self {
@@ -38,8 +38,7 @@ impl RankRow {
     }
 
     /// Whether both rows are of one iteration.
-    #[must_use]
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
         self.iter.is_some() && self.iter == other.iter
     }
 }
@@ -60,7 +59,7 @@ pub struct Rank {
     place: u8,
     pub context_tokens: u64,
     pub generation_tokens: u64,
-    /// The same of this epoch since it is known to be sampled: see [`super::batch_sums`].
+    /// The same of this epoch since it is known to be sampled: see [`super::batch::BatchSums`].
     aside: (u64, u64),
     /// Absent if neither the newest iteration nor the one before has its row.
     pub load: Option<RankLoad>,
@@ -68,8 +67,8 @@ pub struct Rank {
 
 impl Rank {
     fn count(&mut self, context_tokens: u64, generation_tokens: u64) {
-        self.context_tokens = self.context_tokens.saturating_add(context_tokens);
-        self.generation_tokens = self.generation_tokens.saturating_add(generation_tokens);
+        add(&mut self.context_tokens, context_tokens);
+        add(&mut self.generation_tokens, generation_tokens);
     }
 
     /// `None` for the ranks beyond the first 64.
@@ -88,12 +87,13 @@ pub struct RankTotals {
     pub imbalance: Histogram,
 }
 
-impl RankTotals {
-    #[must_use]
-    pub fn new() -> Self {
+impl Default for RankTotals {
+    fn default() -> Self {
         Self { ranks: Vec::new(), imbalance: Histogram::new(IMBALANCE) }
     }
+}
 
+impl RankTotals {
     /// By number; the other ranks are last.
     #[must_use]
     pub fn ranks(&self) -> &[Rank] {
@@ -101,14 +101,14 @@ impl RankTotals {
     }
 
     /// A new iteration follows. Until a rank's row comes, its load is that of the iteration before.
-    pub fn begin_iteration(&mut self) {
+    pub(crate) fn begin_iteration(&mut self) {
         for rank in &mut self.ranks {
             rank.load = rank.load.filter(|load| load.newest).map(|load| RankLoad { newest: false, ..load });
         }
     }
 
     /// Adds a row. `newest`: it belongs to the newest iteration, so its load is the rank's. `sampled`: its tokens are only a part.
-    pub fn add(&mut self, row: &RankRow, newest: bool, sampled: bool) {
+    pub(crate) fn add(&mut self, row: &RankRow, newest: bool, sampled: bool) {
         let place = u8::try_from(row.rank).map_or(NUMBERED, |rank| rank.min(NUMBERED));
         let at = self.ranks.binary_search_by_key(&place, |rank| rank.place).unwrap_or_else(|at| {
             self.ranks.insert(at, Rank { place, context_tokens: 0, generation_tokens: 0, aside: (0, 0), load: None });
@@ -116,23 +116,21 @@ impl RankTotals {
         });
         let rank = &mut self.ranks[at];
         if sampled {
-            let (context, generation) = rank.aside;
-            rank.aside = (context.saturating_add(row.context_tokens), generation.saturating_add(row.generation_tokens));
+            add(&mut rank.aside.0, row.context_tokens);
+            add(&mut rank.aside.1, row.generation_tokens);
         } else {
             rank.count(row.context_tokens, row.generation_tokens);
         }
         if newest {
             let others = rank.load.filter(|load| load.newest && place == NUMBERED);
-            rank.load = Some(RankLoad {
-                scheduled: sum(others.and_then(|load| load.scheduled), row.scheduled, u64::saturating_add),
-                active: sum(others.and_then(|load| load.active), row.active, i64::saturating_add),
-                newest: true,
-            });
+            let load = rank.load.insert(others.unwrap_or(RankLoad { scheduled: None, active: None, newest: true }));
+            add_known(&mut load.scheduled, row.scheduled);
+            add_known(&mut load.active, row.active);
         }
     }
 
     /// The engine is not sampled after all, so the tokens kept aside are complete.
-    pub fn keep_aside(&mut self) {
+    pub(crate) fn keep_aside(&mut self) {
         for rank in &mut self.ranks {
             let (context, generation) = std::mem::take(&mut rank.aside);
             rank.count(context, generation);
@@ -140,23 +138,10 @@ impl RankTotals {
     }
 
     /// The engine has restarted: its loads are those of the old one, and what is kept aside stays incomplete.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         for rank in &mut self.ranks {
             (rank.load, rank.aside) = (None, (0, 0));
         }
-    }
-}
-
-impl Default for RankTotals {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-fn sum<T: Copy>(a: Option<T>, b: Option<T>, add: fn(T, T) -> T) -> Option<T> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(add(a, b)),
-        (a, b) => a.or(b),
     }
 }
 

@@ -9,8 +9,8 @@ use trtllm_model::IterationStats;
 use trtllm_model::iteration::Backend;
 
 use super::batch::{context_tokens, scheduled, tokens};
-use super::counted::Counted;
-use super::cumulative::{Cumulative, KvCounts, KvIncrease};
+use super::cumulative::{KvCounts, KvIncrease};
+use super::epoch::Counted;
 use super::queue_time::QueueTime;
 
 /// Gaps among the last 64 numbers, in which a late record can fit.
@@ -35,7 +35,7 @@ pub(crate) struct RankCounts {
 
 impl RankCounts {
     fn new(rank: Option<i64>, from_start: bool) -> Self {
-        let counts = KvCounts::all(if from_start { Cumulative::from_zero() } else { Cumulative::unknown() });
+        let counts = KvCounts::new(from_start);
         Self {
             rank,
             last_iter: None,
@@ -83,7 +83,7 @@ impl RankCounts {
 }
 
 /// The ranks whose rows were read in one epoch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Ranks {
     counts: Vec<RankCounts>,
     from_start: bool,
@@ -91,8 +91,8 @@ pub(crate) struct Ranks {
 
 impl Ranks {
     /// `from_start`: the engine's first record is read, so its counts begin at 0.
-    pub(crate) const fn new(from_start: bool) -> Self {
-        Self { counts: Vec::new(), from_start }
+    pub(crate) fn new(from_start: bool) -> Self {
+        Self { from_start, ..Self::default() }
     }
 
     /// The counts of the engine begin at 0, although its first record came only now.
@@ -121,7 +121,7 @@ impl Ranks {
 
 /// The last iteration: sums over the rows of its ranks.
 #[derive(Debug, Clone, Copy)]
-pub struct OpenIteration {
+pub(crate) struct OpenIteration {
     pub iter: Option<u64>,
     pub backend: Backend,
     /// Rows of other ranks may follow.
@@ -152,8 +152,7 @@ pub struct OpenIteration {
 
 impl OpenIteration {
     /// An iteration with its first row.
-    #[must_use]
-    pub fn new(record: &IterationStats, counted: &Counted, late: bool) -> Self {
+    pub(crate) fn new(record: &IterationStats, counted: &Counted, late: bool) -> Self {
         let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
         let tokens = if has_ranks { tokens(record) } else { 0 };
         Self {
@@ -178,21 +177,19 @@ impl OpenIteration {
     }
 
     /// Whether no further row follows. `ranks`: the ranks of earlier iterations, if they are known.
-    #[must_use]
-    pub fn is_complete(&self, ranks: Option<u64>) -> bool {
+    pub(crate) fn is_complete(&self, ranks: Option<u64>) -> bool {
         !self.has_ranks || ranks.is_some_and(|ranks| self.rows >= ranks)
     }
 
     /// Tokens of the fullest rank ÷ the mean of all ranks. `None` if there is one rank, no token, or a row is missing.
     /// `ranks`: the most ranks of an iteration of this engine.
-    #[must_use]
-    pub fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
+    pub(crate) fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
         let complete = self.rows > 1 && ranks.is_some_and(|ranks| self.rows >= ranks);
         (complete && self.tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / self.tokens as f64)
     }
 
     /// Adds the row of another rank.
-    pub fn add(&mut self, record: &IterationStats, counted: &Counted) {
+    pub(crate) fn add(&mut self, record: &IterationStats, counted: &Counted) {
         self.rows += 1;
         if let Some(scheduled) = scheduled(record) {
             self.scheduled = Some(self.scheduled.unwrap_or(0).saturating_add(scheduled));

@@ -17,7 +17,7 @@ const NEAR: usize = 256;
 const LONGEST: f64 = 86_400.0;
 
 /// A finished request. Times are seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RecentRequest {
     row_id: Option<u64>,
     /// Since the first request. Absent until its entry comes.
@@ -33,18 +33,6 @@ pub struct RecentRequest {
 }
 
 impl RecentRequest {
-    fn new(row_id: Option<u64>) -> Self {
-        Self {
-            row_id,
-            arrived: None,
-            prompt_tokens: 0,
-            output_tokens: 0,
-            cached_tokens: 0,
-            first_token: 0.0,
-            ended: 0.0,
-        }
-    }
-
     /// Seconds since the first request arrived. Absent if times or lengths are missing.
     #[must_use]
     pub fn arrived(&self) -> Option<f64> {
@@ -159,7 +147,7 @@ impl RecentRequests {
         if self.requests.len() >= MOST {
             self.requests.pop_front();
         }
-        self.requests.push_back(RecentRequest::new(id));
+        self.requests.push_back(RecentRequest { row_id: id, ..RecentRequest::default() });
         self.requests.len().checked_sub(1)
     }
 

@@ -4,10 +4,10 @@ use trtllm_model::StepTimes;
 use trtllm_model::server_metrics::RequestHistogram;
 
 use super::histogram::{
-    BATCH_REQUESTS, CACHED_TOKENS, DECODED_TOKENS, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS,
-    RATIO, REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
+    BATCH_REQUESTS, CACHED_TOKENS, DECODED_TOKENS, DYNAMO_TRANSFER_BYTES, DYNAMO_TRANSFER_SECONDS,
+    DYNAMO_TRANSFER_SPEED, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO, REQUEST_ITERATIONS,
+    SHORT_SECONDS, TRANSFER_BYTES,
 };
-use super::kv_transfers::KvTransfers;
 
 /// The histograms of requests.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,7 +51,7 @@ pub struct RequestTimes {
 
 /// The times of one request, in seconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Times {
+pub(crate) struct Times {
     pub arrived: Option<f64>,
     pub scheduled: Option<f64>,
     pub first_token: Option<f64>,
@@ -60,7 +60,7 @@ pub struct Times {
 
 /// The latencies of one request, in seconds. Like upstream, all are above 0, and only a queue time may be 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Latencies {
+pub(crate) struct Latencies {
     pub queue: Option<f64>,
     pub prefill: Option<f64>,
     pub time_to_first_token: Option<f64>,
@@ -71,8 +71,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    #[must_use]
-    pub fn of(times: &Times, tokens: Option<i64>) -> Self {
+    pub(crate) fn of(times: &Times, tokens: Option<i64>) -> Self {
         let positive = |from: Option<f64>, to: Option<f64>| Some(to? - from?).filter(|seconds| *seconds > 0.0);
         let decode = positive(times.first_token, times.ended);
         Self {
@@ -88,8 +87,7 @@ impl Latencies {
 
     /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`).
     /// Latencies from the first engine to the second need one clock. A negative difference shows two clocks.
-    #[must_use]
-    pub fn of_pair(context: &Times, generation: &Times, tokens: Option<i64>) -> Self {
+    pub(crate) fn of_pair(context: &Times, generation: &Times, tokens: Option<i64>) -> Self {
         let across = Self::of(&Times { first_token: None, ended: generation.ended, ..*context }, None);
         let (context, generation) = (Self::of(context, tokens), Self::of(generation, tokens));
         Self {
@@ -104,8 +102,7 @@ impl Latencies {
     }
 
     /// Whether any latency is known.
-    #[must_use]
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         *self != Self::default()
     }
 }
@@ -115,9 +112,8 @@ fn per_token((decode_seconds, tokens): (f64, i64)) -> f64 {
     decode_seconds / (tokens - 1) as f64
 }
 
-impl RequestTimes {
-    #[must_use]
-    pub const fn new() -> Self {
+impl Default for RequestTimes {
+    fn default() -> Self {
         Self {
             time_to_first_token: Histogram::new(FIRST_TOKEN_SECONDS),
             server_time_to_first_token: Histogram::new(FIRST_TOKEN_SECONDS),
@@ -129,7 +125,7 @@ impl RequestTimes {
             inference_time: Histogram::new(LONG_SECONDS),
             kv_cache_transfer: Histogram::new(SHORT_SECONDS),
             kv_cache_transfer_bytes: Histogram::new(TRANSFER_BYTES),
-            kv_transfers: KvTransfers::new(),
+            kv_transfers: KvTransfers::default(),
             kv_cache_hit_ratio: Histogram::new(RATIO),
             cached_tokens: Histogram::new(CACHED_TOKENS),
             kv_cache_blocks: Histogram::new(BATCH_REQUESTS),
@@ -143,9 +139,11 @@ impl RequestTimes {
             gpu_sample: [const { Histogram::new(SHORT_SECONDS) }; 2],
         }
     }
+}
 
+impl RequestTimes {
     /// Observes the known latencies of one request. `request` is the engine's number of it.
-    pub fn observe(&mut self, latencies: &Latencies, request: Option<u64>) {
+    pub(crate) fn observe(&mut self, latencies: &Latencies, request: Option<u64>) {
         for (histogram, seconds) in [
             (&mut self.time_to_first_token, latencies.time_to_first_token),
             (&mut self.e2e_latency, latencies.e2e),
@@ -162,7 +160,7 @@ impl RequestTimes {
     }
 
     /// The histogram that trtllm-serve's own page has, too.
-    pub fn of_server(&mut self, histogram: RequestHistogram) -> &mut Histogram {
+    pub(crate) fn of_server(&mut self, histogram: RequestHistogram) -> &mut Histogram {
         match histogram {
             RequestHistogram::FirstToken => &mut self.time_to_first_token,
             RequestHistogram::PerOutputToken => &mut self.time_per_output_token,
@@ -176,7 +174,7 @@ impl RequestTimes {
     }
 
     /// Observes the KV cache transfer of one request, in seconds and bytes.
-    pub fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>, request: Option<u64>) {
+    pub(crate) fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>, request: Option<u64>) {
         if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
             self.kv_cache_transfer.observe_request(seconds, request);
             self.kv_transfers.observe(seconds, bytes, request);
@@ -187,7 +185,7 @@ impl RequestTimes {
     }
 
     /// Observes the steps of one request. `speculative`: a step may give several tokens.
-    pub fn observe_steps(&mut self, steps: &StepTimes, speculative: bool, request: Option<u64>) {
+    pub(crate) fn observe_steps(&mut self, steps: &StepTimes, speculative: bool, request: Option<u64>) {
         let between = if speculative { &mut self.inter_step } else { &mut self.inter_token };
         for seconds in steps.between_tokens().filter(|seconds| *seconds > 0.0) {
             between.observe_request(seconds, request);
@@ -204,7 +202,7 @@ impl RequestTimes {
     }
 
     /// Observes the KV cache blocks of one request. A request without look-ups has no hit ratio.
-    pub fn observe_blocks(&mut self, blocks: &Blocks) {
+    pub(crate) fn observe_blocks(&mut self, blocks: &Blocks) {
         let (reused, missed) = (blocks.reused.unwrap_or(0), blocks.missed.unwrap_or(0));
         if reused >= 0 && missed >= 0 && (reused > 0 || missed > 0) {
             self.kv_cache_hit_ratio.observe_request(reused as f64 / (reused as f64 + missed as f64), blocks.request);
@@ -221,7 +219,7 @@ impl RequestTimes {
 
 /// KV cache blocks of one request over its lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Blocks {
+pub(crate) struct Blocks {
     pub total: Option<i64>,
     pub new: Option<i64>,
     pub reused: Option<i64>,
@@ -230,8 +228,51 @@ pub struct Blocks {
     pub request: Option<u64>,
 }
 
-impl Default for RequestTimes {
+/// KV cache transfers in the buckets of Dynamo's TensorRT-LLM worker. One observation for each finished request whose transfer
+/// took a known time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KvTransfers {
+    /// Seconds.
+    pub latency: Histogram,
+    /// Bytes, where the size is known.
+    pub size: Histogram,
+    /// Units of 10^9 bytes per second, where the size is known.
+    pub speed: Histogram,
+}
+
+impl Default for KvTransfers {
     fn default() -> Self {
-        Self::new()
+        Self {
+            latency: Histogram::new(DYNAMO_TRANSFER_SECONDS),
+            size: Histogram::new(DYNAMO_TRANSFER_BYTES),
+            speed: Histogram::new(DYNAMO_TRANSFER_SPEED),
+        }
+    }
+}
+
+impl KvTransfers {
+    /// `seconds` is above 0.
+    fn observe(&mut self, seconds: f64, bytes: Option<u64>, request: Option<u64>) {
+        self.latency.observe_request(seconds, request);
+        if let Some(bytes @ 1..) = bytes {
+            let bytes = bytes as f64;
+            self.size.observe_request(bytes, request);
+            self.speed.observe_request(bytes / seconds / 1e9, request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speed_of_a_transfer_is_in_decimal_gigabytes_per_second() {
+        let mut transfers = KvTransfers::default();
+        transfers.observe(0.5, Some(3_000_000_000), None);
+        transfers.observe(0.25, None, None);
+        let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
+        assert_eq!(shown(&transfers.latency), (2, 0.75));
+        assert_eq!((shown(&transfers.size), shown(&transfers.speed)), ((1, 3e9), (1, 6.0)));
     }
 }

@@ -7,6 +7,7 @@ use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
 use super::objectives::ObjectiveTotals;
 use super::request_times::RequestTimes;
+use super::saturating::add_known;
 use super::server_metrics::ServerTotals;
 use super::successes::Finished;
 
@@ -60,27 +61,28 @@ pub(super) struct Usage {
     pub(super) transfer: Option<Option<f64>>,
 }
 
-impl RequestTotals {
-    #[must_use]
-    pub fn new() -> Self {
+impl Default for RequestTotals {
+    fn default() -> Self {
         Self {
             input_token_len: Histogram::new(TOKEN_LENGTH),
             output_token_len: Histogram::new(TOKEN_LENGTH),
             prompt_length: Histogram::new(LONG_TOKEN_LENGTH),
             generation_length: Histogram::new(LONG_TOKEN_LENGTH),
-            tokens: TokenTotals { prompt: None, generation: None },
+            tokens: TokenTotals::default(),
             kv_cache_transfer_ms: 0.0,
             disaggregated_requests: 0,
-            times: RequestTimes::new(),
+            times: RequestTimes::default(),
             source: LatencySource::None,
             finished: None,
             succeeded: 0,
             server: Arc::default(),
-            draft_tokens: DraftTokens { proposed: None, accepted: None },
+            draft_tokens: DraftTokens::default(),
             objectives: None,
         }
     }
+}
 
+impl RequestTotals {
     /// Absent while no number of tokens is known: nothing can be observed then.
     #[must_use]
     pub fn time_per_output_token(&self) -> Option<&Histogram> {
@@ -110,9 +112,7 @@ impl RequestTotals {
     /// A prompt without tokens belongs to a request that was cancelled before its prompt was read.
     fn observe_lengths(&mut self, input: Option<i64>, output: Option<i64>) {
         for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {
-            if let Some(tokens) = tokens.and_then(|tokens| u64::try_from(tokens).ok()) {
-                *total = Some(total.unwrap_or(0).saturating_add(tokens));
-            }
+            add_known(total, tokens.and_then(|tokens| u64::try_from(tokens).ok()));
         }
         if let Some(tokens @ 1..) = input {
             self.input_token_len.observe(tokens as f64);
@@ -134,12 +134,6 @@ impl RequestTotals {
     fn count_disaggregated(&mut self, transfer_ms: Option<f64>) {
         self.disaggregated_requests += 1;
         self.kv_cache_transfer_ms += transfer_ms.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
-    }
-}
-
-impl Default for RequestTotals {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -17,6 +17,7 @@ use super::objectives::{ObjectiveTotals, Scope, Served};
 use super::recent_requests::RecentRequests;
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
 use super::request_totals::{LatencySource, RequestTotals, Usage};
+use super::saturating::{add, add_known};
 use super::server_metrics::{Increase, ServerFold, ServerTotals};
 use super::successes::Successes;
 
@@ -34,7 +35,7 @@ pub struct RequestFold {
     /// For objectives: requests without times, while it is unknown whether their rows come.
     unjudged: VecDeque<(Instant, Served)>,
     successes: Successes,
-    pub server: ServerFold,
+    pub(super) server: ServerFold,
     pub attribution: Attribution,
     /// Entries say why requests end. trtllm-serve's metrics say it, too.
     entries_have_reasons: bool,
@@ -77,7 +78,13 @@ impl RequestFold {
     /// Folds one row of a request, with the request's lifecycle if it is known. Only the row of a complete request counts; the
     /// executor sends it once. Times and blocks are observed with a delay, because the engine may also send exact ones and no
     /// request may be in the histograms twice. `sampled`: not all requests have rows, so this one is not judged by objectives.
-    pub fn absorb_row(&mut self, row: &RequestStats, lifecycle: Option<&Lifecycle>, sampled: bool, now: Instant) {
+    pub(crate) fn absorb_row(
+        &mut self,
+        row: &RequestStats,
+        lifecycle: Option<&Lifecycle>,
+        sampled: bool,
+        now: Instant,
+    ) {
         if row.stage != Some(RequestStage::Complete) {
             return;
         }
@@ -134,7 +141,7 @@ impl RequestFold {
     }
 
     /// Folds the RequestPerfMetrics of one finished request.
-    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
+    pub(crate) fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
         if let Some(reason) = finish_reason(entry) {
             self.entries_have_reasons = true;
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
@@ -207,7 +214,7 @@ impl RequestFold {
     }
 
     /// Folds one reading of trtllm-serve's own metrics.
-    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics) {
+    pub(crate) fn absorb_server_metrics(&mut self, page: &ServerMetrics) {
         if page.several_frontends {
             self.forget_server_metrics(page);
             return;
@@ -218,9 +225,7 @@ impl RequestFold {
         }
         if !self.entries_have_reasons {
             let finished = self.totals.finished.get_or_insert_default();
-            for (total, more) in finished.iter_mut().zip(more.finished) {
-                *total = total.saturating_add(more);
-            }
+            finished.iter_mut().zip(more.finished).for_each(|(total, more)| add(total, more));
         }
         self.times_from_server = page.without_entries;
         if page.without_entries && more.of(RequestHistogram::EndToEnd).count() > 0 {
@@ -259,7 +264,7 @@ impl RequestFold {
         if from_pages {
             self.totals.source = LatencySource::None;
         }
-        let mut without = RequestTimes::new();
+        let mut without = RequestTimes::default();
         for histogram in RequestHistogram::ALL {
             if from_pages || histogram.is_only_on_page() {
                 std::mem::swap(self.totals.times.of_server(histogram), without.of_server(histogram));
@@ -268,7 +273,7 @@ impl RequestFold {
     }
 
     /// trtllm-serve was replaced. Its next page shows where the times of requests come from.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.recent.clear();
         self.attribution.restart();
         self.times_from_server = false;
@@ -278,7 +283,7 @@ impl RequestFold {
     }
 
     /// See [`super::EngineFold::resume`]. The next page of trtllm-serve is a new baseline.
-    pub fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         self.restart();
         self.server.resume();
     }
@@ -333,8 +338,8 @@ impl RequestFold {
         let (drafted, accepted) = (spec.total_draft_tokens, spec.total_accepted_draft_tokens);
         if let (Some(drafted @ 1..), Some(accepted @ 0..)) = (drafted, accepted) {
             let total = &mut self.totals.draft_tokens;
-            total.proposed = Some(total.proposed.unwrap_or(0).saturating_add(drafted.unsigned_abs()));
-            total.accepted = Some(total.accepted.unwrap_or(0).saturating_add(accepted.unsigned_abs()));
+            add_known(&mut total.proposed, Some(drafted.unsigned_abs()));
+            add_known(&mut total.accepted, Some(accepted.unsigned_abs()));
             let ratio = accepted as f64 / drafted as f64;
             self.totals.times.spec_decode_acceptance_ratio.observe_request(ratio, request);
         } else if let Some(ratio) = spec.acceptance_rate {
@@ -343,7 +348,7 @@ impl RequestFold {
     }
 
     /// Observes the requests that have been queued long enough. `completed` is the total of all records.
-    pub fn settle(&mut self, completed: u64, now: Instant) {
+    pub(crate) fn settle(&mut self, completed: u64, now: Instant) {
         self.attribution.settle(&self.recent, self.totals.objectives.as_ref(), now);
         self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
         self.totals.succeeded = self.successes.total;

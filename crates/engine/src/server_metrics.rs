@@ -7,6 +7,7 @@ use trtllm_model::ServerMetrics;
 use trtllm_model::server_metrics::{Configuration, RequestHistogram, ServerCount, ServerCounter};
 
 use super::cumulative::Cumulative;
+use super::saturating::{add, add_known};
 use super::successes::Finished;
 
 /// Series remembered. Processes that were replaced leave old series.
@@ -36,36 +37,34 @@ pub struct ServerTotals {
 
 /// The increase of what request entries and rows may have, too.
 #[derive(Debug, Default, PartialEq)]
-pub struct Increase {
+pub(crate) struct Increase {
     pub finished: Finished,
     /// In the order of [`RequestHistogram::ALL`].
     pub histograms: [HistogramIncrease; RequestHistogram::ALL.len()],
 }
 
 impl Increase {
-    #[must_use]
-    pub fn of(&self, histogram: RequestHistogram) -> &HistogramIncrease {
+    pub(crate) fn of(&self, histogram: RequestHistogram) -> &HistogramIncrease {
         &self.histograms[histogram as usize]
     }
 }
 
 /// The increase of one histogram.
 #[derive(Debug, Default, PartialEq)]
-pub struct HistogramIncrease {
+pub(crate) struct HistogramIncrease {
     /// Upper bound and number of each bucket, in ascending order.
     pub buckets: Vec<(f64, u64)>,
     pub sum: f64,
 }
 
 impl HistogramIncrease {
-    #[must_use]
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct ServerFold {
+pub(crate) struct ServerFold {
     /// The counts of the series of all processes. `None` until the first reading.
     series: Option<HashMap<(ServerCounter, u64), Cumulative>>,
     known: bool,
@@ -74,23 +73,21 @@ pub struct ServerFold {
 
 impl ServerFold {
     /// The counts of the next page are not increases.
-    pub fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         self.series = None;
     }
 
     /// Whether the server has metrics of finished requests.
-    #[must_use]
-    pub fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.known
     }
 
     /// Requests that finished or failed since the first reading.
-    #[must_use]
-    pub fn finished(&self) -> Option<u64> {
+    pub(crate) fn finished(&self) -> Option<u64> {
         self.known.then_some(self.finished)
     }
 
-    pub fn absorb(&mut self, page: &ServerMetrics, totals: &mut ServerTotals) -> Increase {
+    pub(crate) fn absorb(&mut self, page: &ServerMetrics, totals: &mut ServerTotals) -> Increase {
         self.known |= !page.is_empty();
         if !page.config.is_empty() {
             totals.config.clone_from(&page.config);
@@ -99,17 +96,16 @@ impl ServerFold {
         for (counter, increase) in self.increases(page) {
             match counter {
                 ServerCounter::Finished(reason) => {
-                    let finished = &mut more.finished[*reason as usize];
-                    *finished = finished.saturating_add(increase);
-                    self.finished = self.finished.saturating_add(increase);
+                    add(&mut more.finished[*reason as usize], increase);
+                    add(&mut self.finished, increase);
                 }
                 ServerCounter::Errors(code) => {
                     add_labelled(&mut totals.errors, code, increase);
-                    self.finished = self.finished.saturating_add(increase);
+                    add(&mut self.finished, increase);
                 }
-                ServerCounter::PromptTokens => add(&mut totals.prompt_tokens, increase),
-                ServerCounter::GenerationTokens => add(&mut totals.generation_tokens, increase),
-                ServerCounter::CachedTokens => add(&mut totals.cached_tokens, increase),
+                ServerCounter::PromptTokens => add_known(&mut totals.prompt_tokens, Some(increase)),
+                ServerCounter::GenerationTokens => add_known(&mut totals.generation_tokens, Some(increase)),
+                ServerCounter::CachedTokens => add_known(&mut totals.cached_tokens, Some(increase)),
                 ServerCounter::DraftedTokens(position) => add_labelled(&mut totals.drafted_tokens, position, increase),
                 ServerCounter::AcceptedTokens(position) => {
                     add_labelled(&mut totals.accepted_tokens, position, increase);
@@ -131,7 +127,7 @@ impl ServerFold {
     /// The increase of each series since it was last read. A series that appears later began at 0. If one series of a histogram
     /// falls, its process was replaced, and the whole histogram counts from 0.
     fn increases<'p>(&mut self, page: &'p ServerMetrics) -> Vec<(&'p ServerCounter, u64)> {
-        let new = if self.series.is_some() { Cumulative::from_zero() } else { Cumulative::unknown() };
+        let new = Cumulative::new(self.series.is_some());
         let series = self.series.get_or_insert_default();
         if series.len() > MAX_SERIES {
             // Keep those of the page.
@@ -146,7 +142,7 @@ impl ServerFold {
         let mut increase = |count: &'p ServerCount| {
             let last = series.entry((count.counter.clone(), count.series)).or_insert(new);
             if histogram(count).is_some_and(|histogram| replaced.contains(&histogram)) {
-                *last = Cumulative::from_zero();
+                *last = Cumulative::new(true);
             }
             (&count.counter, last.increase(value(count)))
         };
@@ -177,14 +173,9 @@ pub(super) fn apart(mut buckets: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
         .collect()
 }
 
-fn add(total: &mut Option<u64>, more: u64) {
-    *total = Some(total.unwrap_or(0).saturating_add(more));
-}
-
 fn add_labelled(totals: &mut ByLabel, value: &str, more: u64) {
     let known = totals.contains_key(value) || totals.len() < MAX_VALUES;
-    let total = totals.entry(if known { value } else { OTHER }.to_owned()).or_default();
-    *total = total.saturating_add(more);
+    add(totals.entry(if known { value } else { OTHER }.to_owned()).or_default(), more);
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ sums! {
 
 /// An iteration that has started.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Started {
+pub(crate) struct Started {
     pub iter: u64,
     pub start_us: i64,
     /// Absent if only the next record shows it.

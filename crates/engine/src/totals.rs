@@ -2,15 +2,15 @@
 
 use trtllm_model::IterationStats;
 
-use super::batch::context_tokens;
-use super::batch_sums::BatchSums;
-use super::counted::Counted;
+use super::batch::{BatchSums, context_tokens};
 use super::cumulative::KvIncrease;
+use super::epoch::Counted;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
 use super::kv_events::KvEventTotals;
 use super::pools::PoolTotals;
 use super::rank_totals::RankTotals;
 use super::ranks::OpenIteration;
+use super::saturating::{add, unsigned};
 
 /// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,9 +68,8 @@ pub struct EngineTotals {
     pub gpu_forward: Histogram,
 }
 
-impl EngineTotals {
-    #[must_use]
-    pub fn new() -> Self {
+impl Default for EngineTotals {
+    fn default() -> Self {
         Self {
             iterations: 0,
             iterations_lost: 0,
@@ -106,9 +105,11 @@ impl EngineTotals {
             gpu_forward: Histogram::new(ITERATION_SECONDS),
         }
     }
+}
 
+impl EngineTotals {
     /// Adds the record, as far as `counted` allows.
-    pub fn absorb(&mut self, record: &IterationStats, counted: &Counted) {
+    pub(crate) fn absorb(&mut self, record: &IterationStats, counted: &Counted) {
         add(&mut self.requests_completed, counted.completed);
         add(&mut self.kv_cache_blocks_allocated, counted.kv.allocated);
         add(&mut self.kv_cache_blocks_newly_allocated, counted.kv.newly_allocated);
@@ -119,11 +120,7 @@ impl EngineTotals {
             self.reports_missed_blocks |= kv.missed_blocks.is_some();
         }
         if let Some(more) = &counted.cross_kv {
-            let cross = self.cross_kv_cache_blocks.get_or_insert_default();
-            add(&mut cross.allocated, more.allocated);
-            add(&mut cross.newly_allocated, more.newly_allocated);
-            add(&mut cross.reused, more.reused);
-            add(&mut cross.missed, more.missed);
+            self.cross_kv_cache_blocks.get_or_insert_default().add(more);
         }
         add(&mut self.requests_started, counted.started);
         let sums = if self.sampled { &mut self.aside } else { &mut self.batch };
@@ -138,8 +135,8 @@ impl EngineTotals {
             sums.absorb_speculation(record);
             self.pools.absorb(record);
             if let Some(spec) = &record.spec_decoding_stats {
-                add(&mut self.reported_draft_tokens, unsigned(spec.num_draft_tokens));
-                add(&mut self.reported_accepted_tokens, unsigned(spec.num_accepted_tokens));
+                add(&mut self.reported_draft_tokens, spec.num_draft_tokens.map_or(0, unsigned));
+                add(&mut self.reported_accepted_tokens, spec.num_accepted_tokens.map_or(0, unsigned));
             }
         }
         if counted.iteration {
@@ -152,7 +149,7 @@ impl EngineTotals {
     }
 
     /// Observes one iteration, summed over its ranks.
-    pub fn observe_iteration(&mut self, iteration: &OpenIteration) {
+    pub(crate) fn observe_iteration(&mut self, iteration: &OpenIteration) {
         if let Some(scheduled) = iteration.scheduled {
             self.iteration_scheduled_requests.observe(scheduled as f64);
         }
@@ -162,7 +159,7 @@ impl EngineTotals {
     }
 
     /// Observes the mean time that the requests which an iteration activated have waited.
-    pub fn observe_queue_time(&mut self, seconds: f64, requests: u64) {
+    pub(crate) fn observe_queue_time(&mut self, seconds: f64, requests: u64) {
         self.new_request_queue_time.observe_times(seconds / requests as f64, requests);
     }
 
@@ -174,7 +171,7 @@ impl EngineTotals {
     }
 
     /// The engine is now known to be sampled, or not to be. In the latter case what was kept aside is complete.
-    pub fn set_sampled(&mut self, sampled: bool) {
+    pub(crate) fn set_sampled(&mut self, sampled: bool) {
         if self.sampled && !sampled {
             self.batch.add(&std::mem::take(&mut self.aside));
             if let Some(ranks) = &mut self.ranks {
@@ -185,7 +182,7 @@ impl EngineTotals {
     }
 
     /// The engine has restarted. Sums of an epoch that was sampled stay incomplete, so they are dropped.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.aside = BatchSums::default();
         if let Some(ranks) = &mut self.ranks {
             ranks.restart();
@@ -205,19 +202,4 @@ impl EngineTotals {
             }
         }
     }
-}
-
-impl Default for EngineTotals {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Saturating: an absurd number from a publisher must not wrap a total to 0.
-fn add(total: &mut u64, more: u64) {
-    *total = total.saturating_add(more);
-}
-
-fn unsigned(value: Option<i64>) -> u64 {
-    value.and_then(|value| u64::try_from(value).ok()).unwrap_or(0)
 }

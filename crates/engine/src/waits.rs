@@ -2,15 +2,13 @@
 //! there. The times of the pass contain the wait, and records report them with a delay.
 
 /// The last two times that the engine was idle.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Waits {
     /// First and last pass that may have waited.
     passes: [Option<(u64, u64)>; 2],
 }
 
 impl Waits {
-    pub(crate) const NONE: Self = Self { passes: [None; 2] };
-
     /// The record of iteration `iter` is the first after idle. With an interval of the statistics above 1, the pass that waited
     /// may have no record.
     pub(crate) fn add(&mut self, iter: u64, interval: u64) {

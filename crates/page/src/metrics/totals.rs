@@ -81,7 +81,7 @@ mod tests {
 
     /// Hit ratio and reuse efficiency.
     fn reuse(allocated: u64, reused: u64, missed: Option<u64>) -> [Option<f64>; 2] {
-        let mut totals = EngineTotals::new();
+        let mut totals = EngineTotals::default();
         totals.kv_cache_blocks_allocated = allocated;
         totals.kv_cache_blocks_reused = reused;
         totals.kv_cache_blocks_missed = missed.unwrap_or(0);
