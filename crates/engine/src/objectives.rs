@@ -53,23 +53,18 @@ pub(crate) enum Scope {
     WithoutPerToken,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The last one among the outcomes of a request's objectives is that of all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Met,
-    Missed,
     Unknown,
+    Missed,
 }
 
 impl Served {
     /// Of a request that one engine served.
     pub(crate) fn of(times: &Times, output_tokens: Option<u64>) -> Self {
-        Self {
-            time_to_first_token: between(times.arrived, times.first_token),
-            decode: between(times.first_token, times.ended),
-            e2e: between(times.arrived, times.ended),
-            output_tokens,
-            failed: false,
-        }
+        Self::of_pair(Some(times), Some(times), output_tokens)
     }
 
     /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`). Each
@@ -86,21 +81,19 @@ impl Served {
         }
     }
 
-    fn time_to_first_token_within(&self, limit: Duration) -> Outcome {
-        self.within(self.time_to_first_token, 1, limit)
-    }
-
-    /// The first token is not part of the decode time, so a single one has met any limit.
-    fn per_token_within(&self, limit: Duration) -> Outcome {
-        match self.output_tokens {
-            Some(0 | 1) => self.within(Some(0.0), 1, limit),
-            Some(tokens) => self.within(self.decode, tokens - 1, limit),
-            None => self.within(None, 1, limit),
-        }
-    }
-
-    fn e2e_within(&self, limit: Duration) -> Outcome {
-        self.within(self.e2e, 1, limit)
+    /// By TTFT, TPOT and E2E. Absent where there is no limit.
+    fn outcomes(&self, limits: &Objectives) -> [Option<Outcome>; 3] {
+        // The first token is not part of the decode time, so a single one has met any limit.
+        let (decode, parts) = match self.output_tokens {
+            Some(0 | 1) => (Some(0.0), 1),
+            Some(tokens) => (self.decode, tokens - 1),
+            None => (None, 1),
+        };
+        [
+            limits.ttft.map(|limit| self.within(self.time_to_first_token, 1, limit)),
+            limits.tpot.map(|limit| self.within(decode, parts, limit)),
+            limits.e2e.map(|limit| self.within(self.e2e, 1, limit)),
+        ]
     }
 
     /// `parts` times the limit. Compares whole microseconds: the difference of two times of day in seconds is not more exact.
@@ -196,31 +189,18 @@ impl ObjectiveTotals {
 
     /// Whether a request missed the objectives of TTFT, TPOT and E2E. One that is not configured is not missed.
     pub(crate) fn missed(&self, served: &Served) -> [bool; 3] {
-        let limits = self.limits;
-        [
-            limits.ttft.map(|limit| served.time_to_first_token_within(limit)),
-            limits.tpot.map(|limit| served.per_token_within(limit)),
-            limits.e2e.map(|limit| served.e2e_within(limit)),
-        ]
-        .map(|outcome| outcome == Some(Outcome::Missed))
+        served.outcomes(&self.limits).map(|outcome| outcome == Some(Outcome::Missed))
     }
 
     /// Counts one request. `all` is missed if any objective is, else unknown if any is, else met.
     pub(crate) fn count(&mut self, served: &Served, scope: Scope) {
-        let limits = self.limits;
+        let [ttft, tpot, e2e] = served.outcomes(&self.limits);
+        let tpot = tpot.filter(|_| scope == Scope::All);
         let mut all = Outcome::Met;
-        for (outcomes, outcome) in [
-            (&mut self.ttft, limits.ttft.map(|limit| served.time_to_first_token_within(limit))),
-            (&mut self.tpot, limits.tpot.filter(|_| scope == Scope::All).map(|limit| served.per_token_within(limit))),
-            (&mut self.e2e, limits.e2e.map(|limit| served.e2e_within(limit))),
-        ] {
+        for (outcomes, outcome) in [(&mut self.ttft, ttft), (&mut self.tpot, tpot), (&mut self.e2e, e2e)] {
             let (Some(outcomes), Some(outcome)) = (outcomes, outcome) else { continue };
             outcomes.add(outcome);
-            all = match (all, outcome) {
-                (Outcome::Missed, _) | (_, Outcome::Missed) => Outcome::Missed,
-                (Outcome::Unknown, _) | (_, Outcome::Unknown) => Outcome::Unknown,
-                (Outcome::Met, Outcome::Met) => Outcome::Met,
-            };
+            all = all.max(outcome);
         }
         if scope == Scope::All {
             self.all.add(all);
