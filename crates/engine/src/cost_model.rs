@@ -7,23 +7,24 @@
 use std::collections::VecDeque;
 
 use super::Latest;
+use super::numbers::{number, numbers};
 
-/// The work of an iteration.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Work {
-    pub context_requests: f64,
-    pub generation_requests: f64,
-    pub context_tokens: f64,
-    /// Tokens computed for decoding requests, drafts included.
-    pub generation_tokens: f64,
-    /// Tokens in the KV cache that decoding reads: as reported, or by the used blocks.
-    pub kv_tokens: f64,
+numbers! {
+    /// The work of an iteration.
+    pub struct Work {
+        context_requests,
+        generation_requests,
+        context_tokens,
+        /// Tokens computed for decoding requests, drafts included.
+        generation_tokens,
+        /// Tokens in the KV cache that decoding reads: as reported, or by the used blocks.
+        kv_tokens,
+    }
 }
 
 impl Work {
     #[must_use]
     pub fn of(latest: &Latest) -> Self {
-        let number = |value: Option<i64>| value.unwrap_or(0).max(0) as f64;
         let batch = latest.inflight.unwrap_or_default();
         let fixed = latest.static_batching.unwrap_or_default();
         let drafts = number(latest.spec_decoding.and_then(|drafts| drafts.num_draft_tokens));
@@ -38,17 +39,6 @@ impl Work {
             context_tokens: number(batch.num_ctx_tokens.or(fixed.num_ctx_tokens)),
             generation_tokens: generation_requests + drafts,
             kv_tokens: number(batch.num_gen_kv_tokens.filter(|tokens| *tokens > 0).or(kv_used)),
-        }
-    }
-
-    pub(crate) fn mean_with(&self, other: &Self) -> Self {
-        let mean = |one: f64, other: f64| (one + other) / 2.0;
-        Self {
-            context_requests: mean(self.context_requests, other.context_requests),
-            generation_requests: mean(self.generation_requests, other.generation_requests),
-            context_tokens: mean(self.context_tokens, other.context_tokens),
-            generation_tokens: mean(self.generation_tokens, other.generation_tokens),
-            kv_tokens: mean(self.kv_tokens, other.kv_tokens),
         }
     }
 
@@ -263,7 +253,7 @@ impl CostModel {
         let mut judged = Judged { expected: known.or(estimate), is_estimate: known.is_none(), ..Judged::default() };
         if let Some(expected) = judged.expected {
             let is_far = is_spike(seconds, expected);
-            self.spike_share += (f64::from(u8::from(is_far)) - self.spike_share) / 100.0;
+            self.spike_share += (f64::from(is_far) - self.spike_share) / 100.0;
             // If there are many of them, the engine has become slow.
             judged.is_spike = is_far && self.spike_share < 0.2;
         }
@@ -279,7 +269,7 @@ impl CostModel {
         let Some(expected) = judged.expected else { return };
         let drift = if judged.is_estimate { &mut self.estimate_drift } else { &mut self.drift };
         *drift += (seconds / expected - *drift) / 100.0;
-        self.compared += (f64::from(u8::from(!judged.is_estimate)) - self.compared) / 100.0;
+        self.compared += (f64::from(!judged.is_estimate) - self.compared) / 100.0;
         // Equal work proves more than prices do.
         let by_prices = self.weight >= SETTLED && self.compared < 0.1 && self.estimate_drift > SLOWED_ESTIMATE;
         let is_slow = self.drift > SLOWED || by_prices;
@@ -316,7 +306,7 @@ impl CostModel {
 
     fn context_share(&self, work: &Work, features: &[f64; FEATURES]) -> f64 {
         if work.generation_requests <= 0.0 {
-            return f64::from(u8::from(work.context_requests > 0.0));
+            return f64::from(work.context_requests > 0.0);
         }
         let Some(fit) = &self.fit else { return 0.0 };
         let all: f64 = fit.iter().zip(features).map(|(cost, feature)| cost * feature).sum();

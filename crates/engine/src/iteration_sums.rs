@@ -4,28 +4,11 @@ use trtllm_model::iteration::Backend;
 
 use super::Latest;
 use super::cost_model::{CostModel, Work};
+use super::numbers::{number, numbers};
 use super::ranks::OpenIteration;
 use super::timeline::Started;
 
-/// A struct of numbers that only grow, so that two of them have a difference.
-macro_rules! sums {
-    ($(#[$of:meta])* $visibility:vis struct $name:ident { $($(#[$each:meta])* $field:ident,)* }) => {
-        $(#[$of])*
-        #[derive(Debug, Clone, Copy, PartialEq, Default)]
-        $visibility struct $name { $($(#[$each])* $visibility $field: f64,)* }
-
-        impl $name {
-            /// What was added after `before`.
-            #[must_use]
-            $visibility fn since(&self, before: &Self) -> Self {
-                Self { $($field: self.$field - before.$field,)* }
-            }
-        }
-    };
-}
-pub(crate) use sums;
-
-sums! {
+numbers! {
     /// Over the iterations with a batch that have a record.
     pub struct IterationSums {
         iterations,
@@ -130,7 +113,8 @@ impl IterationFold {
                     let next = before.filter(|before| before.iter.map(|iter| iter + 1) == latest.iter);
                     match next.filter(|_| latest.scheduler_mode.is_none()) {
                         Some(before) if self.has_two_passes(seconds, latest.time_us - before.time_us) => {
-                            self.observe_time(&work.mean_with(&before.work), seconds / 2.0, 2.0);
+                            let mean = work.with(&before.work, |one, other| (one + other) / 2.0);
+                            self.observe_time(&mean, seconds / 2.0, 2.0);
                         }
                         _ => self.observe_time(&work, seconds, 1.0),
                     }
@@ -150,7 +134,7 @@ impl IterationFold {
     pub(crate) fn started(&self, latest: &Latest) -> Started {
         let work = Work::of(latest);
         let (expected_seconds, context_share) = self.model.predict(&work);
-        let paused = latest.inflight.and_then(|batch| batch.num_paused_requests).unwrap_or(0).max(0) as f64;
+        let paused = number(latest.inflight.and_then(|batch| batch.num_paused_requests));
         Started { context_tokens: work.context_tokens, context_share, expected_seconds, paused, ..Started::default() }
     }
 
@@ -203,22 +187,22 @@ impl IterationFold {
     }
 
     fn observe_batch(&mut self, latest: &Latest, iteration: &OpenIteration, work: &Work) {
-        let scheduled = latest.scheduled().unwrap_or(0).max(0) as f64;
+        let scheduled = number(latest.scheduled());
         let limit = latest.batch_size_limits.runtime;
         if let (Some(before), Some(now)) = (self.batch_limit, limit) {
-            self.sums.limit_rises += f64::from(u8::from(now > before));
-            self.sums.limit_falls += f64::from(u8::from(now < before));
+            self.sums.limit_rises += f64::from(now > before);
+            self.sums.limit_falls += f64::from(now < before);
         }
         self.batch_limit = limit.or(self.batch_limit);
         if scheduled <= 0.0 {
             return;
         }
-        let (batch, tokens) = (self.batch_limit(latest), self.token_limit(latest));
+        let batch = latest.batch_limit(self.configured.batch).map(|limit| limit as f64);
+        let tokens = latest.token_limit(self.configured.tokens).map(|limit| limit as f64);
         let sums = &mut self.sums;
-        let count = |sum: &mut f64, is: bool| *sum += f64::from(u8::from(is));
         sums.iterations += 1.0;
         sums.scheduled += scheduled;
-        let backlog = latest.waiting_or_queued().unwrap_or(0).max(0) as f64;
+        let backlog = number(latest.waiting_or_queued());
         sums.backlog += backlog;
         let at_batch_limit = batch.is_some_and(|limit| scheduled >= 0.95 * limit);
         let at_token_limit = tokens.is_some_and(|limit| work.is_full_of_tokens(limit, batch));
@@ -230,17 +214,15 @@ impl IterationFold {
         }
         if backlog > 0.0 {
             sums.waits += 1.0;
-            count(&mut sums.waits_at_batch_limit, at_batch_limit);
-            count(&mut sums.waits_at_token_limit, at_token_limit);
-            count(&mut sums.waits_at_full_cache, at_full_cache);
+            sums.waits_at_batch_limit += f64::from(at_batch_limit);
+            sums.waits_at_token_limit += f64::from(at_token_limit);
+            sums.waits_at_full_cache += f64::from(at_full_cache);
         }
-        let paused = latest.inflight.and_then(|batch| batch.num_paused_requests).unwrap_or(0).max(0);
-        sums.paused += paused as f64;
+        sums.paused += number(latest.inflight.and_then(|batch| batch.num_paused_requests));
         sums.generation_requests += work.generation_requests;
         sums.context_tokens += work.context_tokens;
         sums.kv_tokens += work.kv_tokens;
         if let Some(batch) = &latest.static_batching {
-            let number = |value: Option<i64>| value.unwrap_or(0).max(0) as f64;
             sums.static_slots_used += number(batch.num_gen_tokens);
             sums.static_slots += number(batch.num_gen_tokens) + number(batch.empty_gen_slots);
         }
@@ -249,7 +231,6 @@ impl IterationFold {
             sums.rank_iterations += 1.0;
         }
         if let Some(drafts) = latest.spec_decoding {
-            let number = |value: Option<i64>| value.unwrap_or(0).max(0) as f64;
             sums.drafted_requests += number(drafts.num_requests_with_draft_tokens);
             sums.draft_tokens += number(drafts.num_draft_tokens);
             sums.accepted_tokens += number(drafts.num_accepted_tokens);
@@ -258,17 +239,5 @@ impl IterationFold {
                 sums.draft_iterations += 1.0;
             }
         }
-    }
-
-    /// Of all ranks. The limit of active requests is that of the batch, times the stages of a pipeline.
-    fn batch_limit(&self, latest: &Latest) -> Option<f64> {
-        let limits = latest.batch_size_limits;
-        let of_rank = limits.runtime.or(limits.fixed).or(self.configured.batch);
-        latest.times_ranks(of_rank).or_else(|| latest.max_active_of_all()).map(|limit| limit as f64)
-    }
-
-    fn token_limit(&self, latest: &Latest) -> Option<f64> {
-        let limits = latest.token_limits;
-        latest.times_ranks(limits.runtime.or(limits.fixed).or(self.configured.tokens)).map(|limit| limit as f64)
     }
 }

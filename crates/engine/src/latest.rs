@@ -149,6 +149,19 @@ impl Latest {
         limit.map(|limit| limit.saturating_mul(ranks))
     }
 
+    /// Requests that fit into a batch, of all ranks. `configured` is the limit of one rank in the engine's settings. The PyTorch
+    /// engine sends no batch sizes; its limit of active requests is the size of its batch, times the stages of a pipeline.
+    pub(crate) fn batch_limit(&self, configured: Option<i64>) -> Option<i64> {
+        let limits = self.batch_size_limits;
+        self.times_ranks(limits.runtime.or(limits.fixed).or(configured)).or_else(|| self.max_active_of_all())
+    }
+
+    /// Tokens that fit into an iteration, of all ranks. `configured` is the limit of one rank in the engine's settings.
+    pub(crate) fn token_limit(&self, configured: Option<i64>) -> Option<i64> {
+        let limits = self.token_limits;
+        self.times_ranks(limits.runtime.or(limits.fixed).or(configured))
+    }
+
     /// Active requests of all ranks. Absent if each row copies those of rank 0.
     #[must_use]
     pub fn active_of_all(&self) -> Option<i64> {

@@ -20,6 +20,7 @@ pub mod lifecycle;
 mod missing_records;
 pub mod native;
 mod numbering;
+mod numbers;
 pub mod objectives;
 pub mod orchestrator;
 mod plausible;

@@ -23,8 +23,6 @@ const TIME: f64 = 1e12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Implausible;
 
-/// # Errors
-/// If the record is implausible.
 pub(crate) fn check_record(record: &IterationStats) -> Result<(), Implausible> {
     let view = |view: &Option<PoolRows<_>>| view.as_ref().is_none_or(|view| view.values().all(pools));
     let plausible = numbers([record.iter, record.stats_sequence, record.stats_dropped_frames])
@@ -69,8 +67,6 @@ pub(crate) fn check_record(record: &IterationStats) -> Result<(), Implausible> {
     if plausible { Ok(()) } else { Err(Implausible) }
 }
 
-/// # Errors
-/// If a row is implausible.
 pub(crate) fn check_rows(rows: &[RequestStats]) -> Result<(), Implausible> {
     let row = |row: &RequestStats| {
         let transfer = row.dis_serving_stats.unwrap_or_default();
@@ -90,8 +86,6 @@ pub(crate) fn check_rows(rows: &[RequestStats]) -> Result<(), Implausible> {
     if rows.iter().all(row) { Ok(()) } else { Err(Implausible) }
 }
 
-/// # Errors
-/// If the entry is implausible.
 pub(crate) fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
     let parts = [&entry.ctx_perf_metrics, &entry.gen_perf_metrics];
     let plausible = numbers([entry.prompt_tokens, entry.output_tokens])
@@ -102,8 +96,6 @@ pub(crate) fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
     if plausible { Ok(()) } else { Err(Implausible) }
 }
 
-/// # Errors
-/// If the event is implausible.
 pub(crate) fn check_event(event: &KvCacheEvent) -> Result<(), Implausible> {
     let levels = &event.data.num_blocks_per_cache_level;
     let created = event.data.kind != KvCacheEventKind::Created || all_within(COUNT, levels);

@@ -19,27 +19,18 @@ pub struct Saturation {
 impl Saturation {
     #[must_use]
     pub fn of(latest: &Latest) -> Self {
-        let batch_limit = batch_limit(latest);
+        let batch_limit = latest.batch_limit(None);
         let waiting = latest.waiting().map(|waiting| waiting.saturating_add(latest.queued.unwrap_or(0)));
-        let limits = latest.token_limits;
-        let token_limit = latest.times_ranks(limits.runtime.or(limits.fixed));
         let tokens = latest.batch_tokens.and_then(|tokens| i64::try_from(tokens).ok());
         // Rows that copy the cache of rank 0 do not tell the engine's.
         let kv = latest.kv.filter(|_| !latest.copies_rank_0());
         Self {
             batch: full_at_1(share(latest.scheduled(), batch_limit)),
-            tokens: full_at_1(share(tokens, token_limit)),
+            tokens: full_at_1(share(tokens, latest.token_limit(None))),
             kv_cache: full_at_1(kv.and_then(|kv| share(kv.used_num_blocks, kv.max_num_blocks))),
             queue: share(waiting, batch_limit),
         }
     }
-}
-
-/// Requests that fit into a batch, of all ranks. The PyTorch engine sends no batch sizes; its limit of active requests is the
-/// size of its batch, times the stages of a pipeline.
-fn batch_limit(latest: &Latest) -> Option<i64> {
-    let limits = latest.batch_size_limits;
-    latest.times_ranks(limits.runtime.or(limits.fixed)).or_else(|| latest.max_active_of_all())
 }
 
 /// The tuner may lower a limit below what the iteration runs, and generation tokens are a mean times requests.

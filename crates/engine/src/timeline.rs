@@ -2,9 +2,10 @@
 //! them. Older iterations are kept coarser, so that minutes fit in little memory.
 
 use std::collections::VecDeque;
+use std::ops::Add as _;
 
 use super::cost_model::is_spike;
-use super::iteration_sums::sums;
+use super::numbers::numbers;
 
 /// Nodes of a level: 56 bytes each. Each level keeps every second node of the one before.
 const NODES: usize = 256;
@@ -13,7 +14,7 @@ const LEVELS: usize = 8;
 /// Iterations follow each other within this time, or the engine did something else meanwhile.
 const FOLLOWS_US: i64 = 50_000;
 
-sums! {
+numbers! {
     /// Up to a moment.
     pub(crate) struct Busy {
         /// Seconds that iterations took for prompts, by the cost model.
@@ -81,23 +82,6 @@ impl Started {
     }
 }
 
-impl Busy {
-    fn plus(&self, other: &Self) -> Self {
-        self.since(&Self::default().since(other))
-    }
-
-    fn towards(&self, other: &Self, share: f64) -> Self {
-        let all = other.since(self);
-        self.plus(&Self {
-            context: all.context * share,
-            context_tokens: all.context_tokens * share,
-            unexplained: all.unexplained * share,
-            gaps: all.gaps * share,
-            paused: all.paused * share,
-        })
-    }
-}
-
 impl Timeline {
     /// The next iteration ends the one before.
     pub(crate) fn start(&mut self, next: Started) {
@@ -107,13 +91,13 @@ impl Timeline {
             let end_us = running.end_us.filter(|end_us| start_us - end_us > FOLLOWS_US).unwrap_or(start_us);
             // It ends as a whole, however the clock of the next record sees it.
             let whole = Started { end_us: Some(end_us), ..running };
-            busy = newest.busy.plus(&whole.until(end_us));
+            busy = newest.busy.with(&whole.until(end_us), f64::add);
             if end_us < start_us {
                 self.push(Node { iter: next.iter, start_us: end_us, busy });
                 busy.unexplained += seconds(start_us - end_us);
             }
         }
-        busy.gaps += f64::from(u8::from(!next.known));
+        busy.gaps += f64::from(!next.known);
         busy.paused += next.paused;
         let start_us = next.start_us.max(self.newest().map_or(i64::MIN, |newest| newest.start_us));
         self.push(Node { iter: next.iter, start_us, busy });
@@ -153,9 +137,9 @@ impl Timeline {
         Some(match after {
             Some(after) => {
                 let share = (at_us - before.start_us) as f64 / (after.start_us - before.start_us) as f64;
-                before.busy.towards(&after.busy, share)
+                before.busy.with(&after.busy, |before, after| before + (after - before) * share)
             }
-            None => before.busy.plus(&self.running?.until(at_us)),
+            None => before.busy.with(&self.running?.until(at_us), f64::add),
         })
     }
 

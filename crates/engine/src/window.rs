@@ -8,7 +8,8 @@ use trtllm_model::perf_metrics::FinishReason;
 
 use super::cost_model::Costs;
 use super::histogram::{BUCKETS, Bound, Histogram};
-use super::iteration_sums::{IterationSums, sums};
+use super::iteration_sums::IterationSums;
+use super::numbers::numbers;
 use super::objectives::Outcomes;
 use super::request_totals::RequestTotals;
 use super::{EngineFold, EngineTotals, Latest};
@@ -19,7 +20,7 @@ const SLOTS: usize = 60;
 /// Seconds of a first bucket in which a value still says something.
 const NARROW: f64 = 0.01;
 
-sums! {
+numbers! {
     /// Totals of which the differences are of interest.
     pub struct Counts {
         iterations,
@@ -54,7 +55,7 @@ sums! {
     }
 }
 
-sums! {
+numbers! {
     /// What arrives from the source of the engine.
     pub struct Arrivals {
         polls,
@@ -364,22 +365,25 @@ impl Window {
         self.marks.back()
     }
 
-    /// The last `seconds`, or what is known of them.
-    #[must_use]
-    pub fn span(&self, seconds: f64) -> Option<Span> {
+    /// The marks at the beginning and at the end of the last `seconds`, or of what is known of them.
+    fn marks_of(&self, seconds: f64) -> Option<[&Mark; 2]> {
         let last = self.marks.back()?;
         // Slots are not exactly as long as meant.
         let first = self.marks.iter().find(|mark| last.at - mark.at <= seconds + 0.5 * SLOT_SECONDS)?;
+        Some([first, last])
+    }
+
+    /// The last `seconds`, or what is known of them.
+    #[must_use]
+    pub fn span(&self, seconds: f64) -> Option<Span> {
+        let [first, last] = self.marks_of(seconds)?;
         (last.at > first.at).then(|| Span::between(first, last))
     }
 
     /// Requests that waited at the beginning of the last `seconds`, and at their end.
     #[must_use]
     pub fn waiting(&self, seconds: f64) -> [Option<f64>; 2] {
-        let last = self.marks.back();
-        let first =
-            last.and_then(|last| self.marks.iter().find(|mark| last.at - mark.at <= seconds + 0.5 * SLOT_SECONDS));
-        [first, last].map(|mark| mark.and_then(|mark| mark.levels.waiting))
+        self.marks_of(seconds).map_or([None; 2], |marks| marks.map(|mark| mark.levels.waiting))
     }
 
     /// Each slot, with the mark at its end.

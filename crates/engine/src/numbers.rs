@@ -1,0 +1,30 @@
+//! Numbers that are computed with as `f64`, and structs of them.
+
+/// A struct of numbers, and functions of two such structs.
+macro_rules! numbers {
+    ($(#[$of:meta])* $visibility:vis struct $name:ident { $($(#[$each:meta])* $field:ident,)* }) => {
+        $(#[$of])*
+        #[derive(Debug, Clone, Copy, PartialEq, Default)]
+        $visibility struct $name { $($(#[$each])* $visibility $field: f64,)* }
+
+        impl $name {
+            /// What was added after `before`.
+            #[must_use]
+            $visibility fn since(&self, before: &Self) -> Self {
+                self.with(before, |now, before| now - before)
+            }
+
+            /// Each number combined with the number of the same name in `other`.
+            #[must_use]
+            $visibility fn with(&self, other: &Self, combine: impl Fn(f64, f64) -> f64) -> Self {
+                Self { $($field: combine(self.$field, other.$field),)* }
+            }
+        }
+    };
+}
+pub(crate) use numbers;
+
+/// Absent and negative numbers count as 0.
+pub(crate) fn number(value: Option<i64>) -> f64 {
+    value.unwrap_or(0).max(0) as f64
+}
