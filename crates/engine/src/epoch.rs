@@ -5,7 +5,6 @@ use trtllm_model::IterationStats;
 use trtllm_model::iteration::{Backend, SchedulerMode};
 
 use super::cumulative::KvIncrease;
-use super::health::Outstanding;
 use super::in_flight::InFlight;
 use super::numbering::{Gap, Numbering};
 use super::ranks::{OpenIteration, Ranks};
@@ -75,8 +74,8 @@ pub(crate) struct Epoch {
     late: Option<(u64, Option<i64>)>,
     /// Rows of other ranks copy their numbers from rank 0.
     copied_rows: bool,
-    /// Absent for the C++ executor.
-    in_flight: Option<InFlight>,
+    /// Absent for the C++ executor, whose records are exact.
+    pub in_flight: Option<InFlight>,
     /// Requests were queued at the last record.
     queued: bool,
     /// Seconds that ranks have reported before the requests they belong to.
@@ -228,25 +227,6 @@ impl Epoch {
         counted
     }
 
-    /// Whether the last record left active requests. `None` for the C++ executor, whose records are exact.
-    pub(crate) fn outstanding(&self) -> Option<Outstanding> {
-        self.in_flight.map(|in_flight| in_flight.outstanding())
-    }
-
-    /// Requests ended, by RequestPerfMetrics.
-    pub(crate) fn entries_ended(&mut self, requests: i64) {
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.entries_ended(requests);
-        }
-    }
-
-    /// Requests ended, by the counters of the server.
-    pub(crate) fn server_ended(&mut self, requests: i64) {
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.server_ended(requests);
-        }
-    }
-
     /// Seconds that the new requests of an iteration have waited all together, and their number. `None` if they do not belong
     /// together: rows copy the number from one rank, or the row of a rank is missing. `ranks`: the ranks of the engine.
     pub(crate) fn waited(&mut self, iteration: &OpenIteration, ranks: Option<u64>) -> Option<(f64, u64)> {
@@ -268,13 +248,14 @@ impl Epoch {
             return;
         };
         let (started, completed) = (signed(open.started), signed(open.completed));
-        match &mut self.in_flight {
-            Some(in_flight) => in_flight.record(active, started, completed, open.known),
-            None => self.in_flight = Some(InFlight::begin(active, completed)),
-        }
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.set_one_rank(open.copied);
-        }
+        let in_flight = match &mut self.in_flight {
+            Some(in_flight) => {
+                in_flight.record(active, started, completed, open.known);
+                in_flight
+            }
+            unknown => unknown.insert(InFlight::begin(active, completed)),
+        };
+        in_flight.one_rank = open.copied;
     }
 
     /// Updates the numbers. Returns what is missing before the record.

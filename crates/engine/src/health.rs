@@ -128,11 +128,6 @@ impl Health {
         self.outstanding = outstanding;
     }
 
-    /// No work is outstanding any more, even if the last record left some.
-    pub fn finish(&mut self) {
-        self.outstanding = Outstanding::No;
-    }
-
     #[must_use]
     pub fn state(&self, now: Instant) -> EngineState {
         let Some(last_answer) = self.last_answer else { return EngineState::Starting };

@@ -16,27 +16,23 @@ pub(crate) struct InFlight {
     /// Ends from records.
     by_count: i64,
     /// Ends from RequestPerfMetrics.
-    by_entries: OpenRequests,
+    pub by_entries: OpenRequests,
     /// Ends from the success and error counters of the server.
-    by_server: OpenRequests,
+    pub by_server: OpenRequests,
     /// The numbers are those of rank 0. Other ranks may have requests.
-    one_rank: bool,
+    pub one_rank: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct OpenRequests {
+pub(crate) struct OpenRequests {
     open: i64,
     /// It has reported an end at least once.
     used: bool,
 }
 
 impl OpenRequests {
-    const fn new(open: i64) -> Self {
-        Self { open, used: false }
-    }
-
     /// Reports may come late, so an account that is already empty stays empty.
-    fn end(&mut self, requests: i64) {
+    pub(crate) fn end(&mut self, requests: i64) {
         self.open = self.open.saturating_sub(requests).max(0);
         self.used |= requests > 0;
     }
@@ -50,7 +46,7 @@ impl InFlight {
     /// After a record of an engine whose earlier records are unknown.
     pub(crate) fn begin(active: i64, completed: i64) -> Self {
         let open = active.saturating_sub(completed).max(0);
-        let account = OpenRequests::new(open);
+        let account = OpenRequests { open, used: false };
         Self { by_record: open, by_count: open, by_entries: account, by_server: account, one_rank: false }
     }
 
@@ -65,18 +61,6 @@ impl InFlight {
         for account in [&mut self.by_entries, &mut self.by_server] {
             account.open = if self.by_record == 0 { 0 } else { account.open.saturating_add(started) };
         }
-    }
-
-    pub(crate) fn set_one_rank(&mut self, one_rank: bool) {
-        self.one_rank = one_rank;
-    }
-
-    pub(crate) fn entries_ended(&mut self, requests: i64) {
-        self.by_entries.end(requests);
-    }
-
-    pub(crate) fn server_ended(&mut self, requests: i64) {
-        self.by_server.end(requests);
     }
 
     /// Whether the last record leaves no request, surely or perhaps.

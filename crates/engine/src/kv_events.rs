@@ -72,8 +72,6 @@ impl KvEventCounts {
 /// The fold of one engine's events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KvEvents {
-    /// `None` until the engine sent any.
-    pub totals: Option<KvEventTotals>,
     /// By rank and block.
     tiers: HashMap<(u8, BlockHash), Tier>,
     /// The number of the last event, by rank.
@@ -87,11 +85,10 @@ impl KvEvents {
         self.last.clear();
     }
 
-    /// Folds one event.
-    pub(crate) fn absorb(&mut self, event: &KvCacheEvent) {
+    /// Adds one event to the totals.
+    pub(crate) fn absorb(&mut self, event: &KvCacheEvent, totals: &mut KvEventTotals) {
         // Ranks above the limit share an entry: their events are counted, but gaps and tiers may be wrong.
         let rank = event.attention_dp_rank.and_then(|rank| u8::try_from(rank).ok()).unwrap_or(0) % MAX_RANKS as u8;
-        let totals = self.totals.get_or_insert_default();
         let data = &event.data;
         totals.events.add(data.kind);
         if data.kind == KvCacheEventKind::Created {
@@ -147,17 +144,17 @@ mod tests {
     use super::*;
 
     /// Events in the format of `KVCacheEventSerializer`.
-    fn events(json: &str) -> KvEvents {
-        let mut fold = KvEvents::default();
+    fn events(json: &str) -> (KvEvents, KvEventTotals) {
+        let (mut fold, mut totals) = (KvEvents::default(), KvEventTotals::default());
         for event in serde_json::from_str::<Vec<KvCacheEvent>>(json).unwrap() {
-            fold.absorb(&event);
+            fold.absorb(&event, &mut totals);
         }
-        fold
+        (fold, totals)
     }
 
     #[test]
     fn blocks_are_counted_by_tier() {
-        let fold = events(
+        let (fold, totals) = events(
             r#"[{"event_id":0,"window_size":256,"data":{"type":"created","num_blocks_per_cache_level":[100,50]}},
                 {"event_id":1,"data":{"type":"stored","parent_hash":null,"blocks":[
                     {"type":"stored_block","block_hash":42,"tokens":[{"type":"unique_token","token_id":1}],"cache_level":0},
@@ -167,7 +164,6 @@ mod tests {
                 {"event_id":5,"data":{"type":"removed","block_hashes":[42,"ab12",7]}},
                 {"event_id":6,"data":{"type":"rewritten"}}]"#,
         );
-        let totals = fold.totals.unwrap();
         let tiers = |gpu, host, disk, other| TierNumbers {
             gpu: Some(gpu),
             host: Some(host),
@@ -184,26 +180,26 @@ mod tests {
 
     #[test]
     fn a_new_cache_restarts_its_event_numbers_and_each_rank_has_its_own() {
-        let fold = events(
+        let (_, totals) = events(
             r#"[{"event_id":7,"data":{"type":"removed","block_hashes":[]}},
                 {"event_id":0,"data":{"type":"created","num_blocks_per_cache_level":[9]}},
                 {"event_id":0,"attention_dp_rank":1,"data":{"type":"created","num_blocks_per_cache_level":[9]}},
                 {"event_id":1,"data":{"type":"removed","block_hashes":[]}},
                 {"event_id":1,"attention_dp_rank":1,"data":{"type":"removed","block_hashes":[]}}]"#,
         );
-        assert_eq!(fold.totals.unwrap().lost, 0);
+        assert_eq!(totals.lost, 0);
     }
 
     #[test]
     fn memory_is_bounded_for_any_number_of_blocks() {
-        let mut fold = KvEvents::default();
+        let (mut fold, mut totals) = (KvEvents::default(), KvEventTotals::default());
         let mut event = KvCacheEvent::default();
         event.data.kind = KvCacheEventKind::Stored;
         for hash in 0..2 * MAX_BLOCKS as u64 {
             event.data.blocks =
                 vec![trtllm_model::kv_event::StoredBlock { block_hash: BlockHash(hash), cache_level: None }];
-            fold.absorb(&event);
+            fold.absorb(&event, &mut totals);
         }
-        assert_eq!((fold.tiers.len(), fold.totals.unwrap().stored.gpu), (MAX_BLOCKS, Some(2 * MAX_BLOCKS as u64)));
+        assert_eq!((fold.tiers.len(), totals.stored.gpu), (MAX_BLOCKS, Some(2 * MAX_BLOCKS as u64)));
     }
 }

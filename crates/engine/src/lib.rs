@@ -300,7 +300,7 @@ impl EngineFold {
         if !latest.has_work() {
             return Outstanding::No;
         }
-        match self.epoch.outstanding() {
+        match self.epoch.in_flight.map(|in_flight| in_flight.outstanding()) {
             // The server counts a request as ended when the client has its answer. The engine may keep it: see `is_blocked`.
             Some(Outstanding::Doubtful) if latest.is_blocked() => Outstanding::Yes,
             Some(outstanding) if latest.queued.unwrap_or(0) == 0 => outstanding,
@@ -329,7 +329,9 @@ impl EngineFold {
         plausible::check_entry(entry)?;
         self.requests.recent.tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
         self.requests.absorb_perf_metrics(entry, now);
-        self.epoch.entries_ended(1);
+        if let Some(in_flight) = &mut self.epoch.in_flight {
+            in_flight.by_entries.end(1);
+        }
         self.missing_records.requests_ended(now);
         self.health.set_outstanding(self.outstanding());
         Ok(())
@@ -343,10 +345,10 @@ impl EngineFold {
         if ended > 0 {
             self.missing_records.requests_ended(now);
         }
-        self.epoch.server_ended(i64::try_from(ended).unwrap_or(i64::MAX));
-        // An empty batch long after the last record: its requests have ended, however that was counted.
-        if page.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT {
-            self.epoch.server_ended(i64::MAX);
+        // An empty batch long after the last record: all its requests have ended, however that was counted.
+        let all_ended = page.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT;
+        if let Some(in_flight) = &mut self.epoch.in_flight {
+            in_flight.by_server.end(if all_ended { i64::MAX } else { i64::try_from(ended).unwrap_or(i64::MAX) });
         }
         self.health.set_outstanding(self.outstanding());
     }
@@ -369,8 +371,7 @@ impl EngineFold {
     /// If the event has an absurd value. It is not counted.
     pub fn absorb_kv_event(&mut self, event: &KvCacheEvent) -> Result<(), Implausible> {
         plausible::check_event(event)?;
-        self.kv_events.absorb(event);
-        self.totals.kv_events = self.kv_events.totals;
+        self.kv_events.absorb(event, self.totals.kv_events.get_or_insert_default());
         Ok(())
     }
 
@@ -440,7 +441,7 @@ impl EngineFold {
 
     /// The source has ended, as a replay does. Requests that the last record shows as active do not make the engine stalled.
     pub fn finish(&mut self) {
-        self.health.finish();
+        self.health.set_outstanding(Outstanding::No);
     }
 
     /// Nobody read the engine for some time, and now records follow again. What was not read counts neither as lost nor as a
