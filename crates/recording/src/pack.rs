@@ -122,9 +122,7 @@ impl Packer {
         number((changing.len() - first_new) as u64, out);
         changing[first_new..].iter().for_each(|at| number(*at as u64, out));
         changing.iter().for_each(|at| signed(parts.numbers[*at].wrapping_sub(before.numbers[*at]), out));
-        for (now, before) in parts.texts.iter().zip(&before.texts) {
-            text(if now == before { b"" } else { now }, out);
-        }
+        changed_texts(&before.texts, &parts.texts, out);
         std::mem::swap(before, parts);
     }
 }
@@ -170,12 +168,7 @@ impl Unpacker {
         for at in changing.iter() {
             parts.numbers[*at] = parts.numbers[*at].wrapping_add(take_signed(packed)?);
         }
-        for kept in &mut parts.texts {
-            let changed = take_text(packed)?;
-            if !changed.is_empty() {
-                changed.clone_into(kept);
-            }
-        }
+        take_changed_texts(packed, &mut parts.texts)?;
         parts::write(&parts.marked, parts.numbers.iter().copied(), &parts.texts, line)
     }
 }
@@ -197,6 +190,21 @@ fn signed(value: i64, out: &mut Vec<u8>) {
 fn text(text: &[u8], out: &mut Vec<u8>) {
     number(text.len() as u64, out);
     out.extend_from_slice(text);
+}
+
+/// Texts of the same places in two lines. One that is as before is left empty.
+fn changed_texts(before: &[Vec<u8>], now: &[Vec<u8>], out: &mut Vec<u8>) {
+    before.iter().zip(now).for_each(|(before, now)| text(if now == before { b"" } else { now }, out));
+}
+
+fn take_changed_texts(packed: &mut &[u8], texts: &mut [Vec<u8>]) -> Result<()> {
+    for kept in texts {
+        let changed = take_text(packed)?;
+        if !changed.is_empty() {
+            changed.clone_into(kept);
+        }
+    }
+    Ok(())
 }
 
 fn take(packed: &mut &[u8]) -> Result<u64> {

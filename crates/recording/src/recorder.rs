@@ -2,25 +2,32 @@
 //! engines. Nothing here blocks an intake: what does not fit in the queue is dropped and counted.
 
 mod files;
-mod queue;
 mod tap;
 mod writer;
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Receiver};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use trtllm_model::{EngineName, RecorderCounts};
+use trtllm_service::budget::{Budget, Held, Peer, Rest};
+
+use crate::Item;
 
 pub use tap::EngineRecorder;
 
 use files::SegmentFiles;
-use queue::{Message, Queue};
+
+/// Approximate memory of the messages that wait for the disk, over all engines.
+const WEIGHT: usize = 4 << 20;
+/// The recorder takes nothing of the memory that other kinds of input share: an engine that floods it would always use that up.
+static NO_REST: Rest = Rest::new(0);
 
 /// Where to record, and how much to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +94,7 @@ impl Recorder {
             drop(alive);
         };
         thread.spawn(run).map_err(failed)?;
-        tracing::info!(directory = %show(directory), max_size, "recording started");
+        tracing::info!(directory = %directory.display(), max_size, "recording started");
         Ok(Self { queue, counts, ended: Mutex::new(ended) })
     }
 
@@ -101,7 +108,7 @@ impl Recorder {
 
     /// Writes what waits and ends the thread. A disk that hangs is abandoned after `timeout`.
     pub fn stop(&self, timeout: Duration) {
-        let _ = self.queue.messages.send(Message::Stop);
+        self.queue.send(Message::Stop);
         // The thread drops its end when it has ended.
         let ended = self.ended.lock();
         if ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -110,6 +117,64 @@ impl Recorder {
     }
 }
 
-fn show(path: &Path) -> std::path::Display<'_> {
-    path.display()
+/// The queue between the intakes and the thread that writes. Its memory is bounded, and sending never waits.
+#[derive(Debug, Clone)]
+struct Queue {
+    messages: Sender<Message>,
+    /// The messages that wait.
+    budget: &'static Budget,
+    engines: Arc<AtomicU64>,
+}
+
+impl Queue {
+    fn new() -> (Self, Receiver<Message>) {
+        let (messages, received) = mpsc::channel();
+        // Never freed. A process starts one recorder.
+        let budget = Box::leak(Box::new(Budget::new(WEIGHT, &NO_REST)));
+        (Self { messages, budget, engines: Arc::default() }, received)
+    }
+
+    /// The bytes of a message of this weight, if there is room. A single large one is accepted if nothing else waits. An engine may
+    /// hold as much as is left for all others, so an engine that floods the queue loses its own items only.
+    fn reserve(&self, engine: &Arc<Peer>, weight: usize) -> Option<Held> {
+        let left = WEIGHT.saturating_sub(self.budget.held());
+        let is_alone = left == WEIGHT;
+        (is_alone || engine.held() + weight <= left).then(|| self.budget.try_take(engine, weight)).flatten()
+    }
+
+    #[cfg(test)]
+    fn held(&self) -> usize {
+        self.budget.held()
+    }
+
+    /// The thread survives panics, so it is gone only when the daemon stops.
+    fn send(&self, message: Message) {
+        let _ = self.messages.send(message);
+    }
+}
+
+enum Message {
+    Joined {
+        engine: u64,
+        name: Box<EngineName>,
+    },
+    /// The bytes are given back when the items are written.
+    Items {
+        engine: u64,
+        items: Vec<Item>,
+        held: Held,
+    },
+    Left {
+        engine: u64,
+    },
+    Stop,
+}
+
+impl Message {
+    const fn engine(&self) -> Option<u64> {
+        match self {
+            Self::Joined { engine, .. } | Self::Items { engine, .. } | Self::Left { engine } => Some(*engine),
+            Self::Stop => None,
+        }
+    }
 }

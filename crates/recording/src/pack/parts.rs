@@ -55,13 +55,10 @@ impl Parts {
         let is_part = |byte: &&u8| byte.is_ascii_digit() || b".+-eE".contains(*byte);
         let length = rest.iter().take_while(is_part).count();
         let text = &rest[..length];
-        let (mark, value) = match value(text) {
-            Some(value) => value,
-            None => {
-                self.texts.push(text.to_owned());
-                self.marked.push(TEXT);
-                return length;
-            }
+        let Some((mark, value)) = value(text) else {
+            self.texts.push(text.to_owned());
+            self.marked.push(TEXT);
+            return length;
         };
         self.marked.push(mark);
         self.numbers.push(value);

@@ -5,7 +5,7 @@ use std::io::Result;
 use std::sync::Arc;
 
 use super::parts::{self, Parts};
-use super::{invalid, number, signed, take_length, take_signed, take_text, text};
+use super::{changed_texts, invalid, number, signed, take_changed_texts, take_length, take_signed, take_text, text};
 
 /// A line with more rows, or with a longer one, is packed without regard to rows. So memory stays bounded.
 const MOST: usize = 1024;
@@ -132,10 +132,8 @@ impl Rows {
             }
             number_before.advance(*value);
         }
-        for (before, now) in row.texts.iter_mut().zip(&self.parts.texts) {
-            text(if before == now { b"" } else { now }, out);
-            now.clone_into(before);
-        }
+        changed_texts(&row.texts, &self.parts.texts, out);
+        row.texts.clone_from(&self.parts.texts);
         self.kinds[0].clone_from(&row);
         row
     }
@@ -184,12 +182,7 @@ impl Rows {
             *value = value.wrapping_add(take_signed(packed)?);
         }
         row.numbers.iter_mut().zip(values).for_each(|(number, value)| number.advance(value));
-        for kept in &mut row.texts {
-            let changed = take_text(packed)?;
-            if !changed.is_empty() {
-                changed.clone_into(kept);
-            }
-        }
+        take_changed_texts(packed, &mut row.texts)?;
         self.kinds[0].clone_from(&row);
         Ok(row)
     }

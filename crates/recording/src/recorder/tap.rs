@@ -10,7 +10,7 @@ use crate::{Failure, Item, RecordedMoment, Settled};
 
 use crate::gpu::GpuReading;
 
-use super::queue::{Message, Queue};
+use super::{Message, Queue};
 
 /// Polls without items that are recorded after one with items: they close its iteration.
 const EMPTY_POLLS: u32 = 2;

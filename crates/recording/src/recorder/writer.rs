@@ -14,8 +14,8 @@ use crate::item::FORMAT;
 use crate::pack::Packer;
 use crate::{Header, Item, RecordedMoment, Settled, Stamp};
 
+use super::Message;
 use super::files::{Open, SegmentFiles};
-use super::queue::Message;
 
 /// Lines wait at most this long for their frame to fill. Together with a poll's interval it is below a second.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -118,8 +118,8 @@ impl SegmentWriter {
             Message::Items { engine, items, held: _held } => self.add(engine, &items),
             Message::Left { engine } => {
                 self.flush(engine);
-                if let Some(RecordedEngine { segment: Some(open), .. }) = self.engines.remove(&engine) {
-                    self.files.close(open);
+                if let Some(mut recorded) = self.engines.remove(&engine) {
+                    recorded.close_segment(&mut self.files);
                 }
             }
             Message::Stop => {}
@@ -153,9 +153,7 @@ impl SegmentWriter {
     /// Closes the segment of the engine and begins the next one, for these items.
     fn begin_segment(&mut self, engine: u64, items: &[Item]) -> io::Result<()> {
         let Some(recorded) = self.engines.get_mut(&engine) else { return Ok(()) };
-        if let Some(open) = recorded.segment.take() {
-            self.files.close(open);
-        }
+        recorded.close_segment(&mut self.files);
         if let Some(at) = items.iter().find_map(moment) {
             recorded.stamp.set(at);
         }
@@ -223,9 +221,7 @@ impl SegmentWriter {
             Ok(false) => {
                 // All segments are being written. This one ends, so that it can be deleted.
                 recorded.drop_messages(messages, &self.counts);
-                if let Some(open) = recorded.segment.take() {
-                    self.files.close(open);
-                }
+                recorded.close_segment(&mut self.files);
             }
             Err(error) => {
                 recorded.drop_messages(messages, &self.counts);
@@ -239,10 +235,8 @@ impl SegmentWriter {
         self.counts.failed();
         let now = Instant::now();
         self.failed_until = Some(now + RETRY);
-        if let Some(recorded) = self.engines.get_mut(&engine)
-            && let Some(open) = recorded.segment.take()
-        {
-            self.files.close(open);
+        if let Some(recorded) = self.engines.get_mut(&engine) {
+            recorded.close_segment(&mut self.files);
         }
         if !self.is_logged && self.failures.allow(now).is_some() {
             tracing::warn!(%error, "recording failed; trying again every second; free space on the disk, or change --record.dir");
@@ -269,6 +263,12 @@ impl RecordedEngine {
 
     fn needs_segment(&self, files: &SegmentFiles) -> bool {
         self.segment.as_ref().is_none_or(|open| files.is_full(open))
+    }
+
+    fn close_segment(&mut self, files: &mut SegmentFiles) {
+        if let Some(open) = self.segment.take() {
+            files.close(open);
+        }
     }
 
     /// Adds an item to the next frame. False if it must be dropped.
@@ -323,8 +323,8 @@ fn unix_us() -> i64 {
 mod tests {
     use trtllm_model::Objectives;
 
+    use super::super::Queue;
     use super::super::RecorderConfig;
-    use super::super::queue::Queue;
     use super::*;
 
     #[test]
