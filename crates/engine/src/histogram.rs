@@ -118,33 +118,28 @@ impl Histogram {
         self.observe_times(value, 1);
     }
 
-    /// Observes the same value `times` times. Ignores a negative value and one that would make the sum infinite or NaN,
-    /// because the sum must never fall or become useless.
-    pub(crate) fn observe_times(&mut self, value: f64, times: u64) {
-        self.add(value, times);
-    }
-
     /// Adds observations whose values are unknown: the upper bound and the number of each bucket, and the sum of all values.
     pub fn add_buckets(&mut self, buckets: impl IntoIterator<Item = (f64, u64)>, sum: f64) {
         let above_all = self.bounds.last().map_or(0.0, |bound| 2.0 * bound.value);
         let sum = self.sum + sum;
         for (bound, times) in buckets {
-            self.add(if bound.is_finite() { bound } else { above_all }, times);
+            self.observe_times(if bound.is_finite() { bound } else { above_all }, times);
         }
         self.sum = sum;
     }
 
     /// Observes the value of one request. It becomes the exemplar of its bucket if the request has a number.
     pub fn observe_request(&mut self, value: f64, request: Option<u64>) {
-        if let (Some(bucket), Some(request)) = (self.add(value, 1), request) {
+        if let (Some(bucket), Some(request)) = (self.observe_times(value, 1), request) {
             let exemplars = self.exemplars.get_or_insert_with(|| Box::new([None; MAX_BOUNDS + 1]));
             // Negative zero becomes zero, which is the same in every format.
             exemplars[bucket] = Some(Exemplar { request, value: value + 0.0 });
         }
     }
 
-    /// The index of the bucket, or None if the value was ignored.
-    fn add(&mut self, value: f64, times: u64) -> Option<usize> {
+    /// Observes the same value `times` times. Returns the index of its bucket. Ignores a negative value and one that would make
+    /// the sum infinite or NaN, because the sum must never fall or become useless.
+    pub(crate) fn observe_times(&mut self, value: f64, times: u64) -> Option<usize> {
         let sum = self.sum + value * times as f64;
         if times == 0 || value < 0.0 || !sum.is_finite() {
             return None;

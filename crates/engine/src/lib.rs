@@ -262,7 +262,7 @@ impl EngineFold {
         self.totals.observe_iteration(iteration);
         let ranks = self.latest.as_ref().and_then(Latest::attention_dp_ranks);
         if let Some((seconds, requests)) = self.epoch.waited(iteration, ranks) {
-            self.totals.observe_queue_time(seconds, requests);
+            self.totals.new_request_queue_time.observe_times(seconds / requests as f64, requests);
         }
         if let (Some(imbalance), Some(ranks)) = (iteration.imbalance(ranks), &mut self.totals.ranks) {
             ranks.imbalance.observe(imbalance);

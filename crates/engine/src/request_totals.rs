@@ -109,11 +109,12 @@ impl RequestTotals {
         self.server.cached_tokens.or_else(|| (of_requests.count() > 0).then(|| of_requests.sum() as u64))
     }
 
-    /// A prompt without tokens belongs to a request that was cancelled before its prompt was read.
-    fn observe_lengths(&mut self, input: Option<i64>, output: Option<i64>) {
+    pub(super) fn observe_usage(&mut self, usage: &Usage) {
+        let (input, output) = (usage.input_tokens, usage.output_tokens);
         for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {
             add_known(total, tokens.and_then(|tokens| u64::try_from(tokens).ok()));
         }
+        // A prompt without tokens belongs to a request that was cancelled before its prompt was read.
         if let Some(tokens @ 1..) = input {
             self.input_token_len.observe(tokens as f64);
             self.prompt_length.observe(tokens as f64);
@@ -122,18 +123,10 @@ impl RequestTotals {
             self.output_token_len.observe(tokens as f64);
             self.generation_length.observe(tokens as f64);
         }
-    }
-
-    pub(super) fn observe_usage(&mut self, usage: &Usage) {
-        self.observe_lengths(usage.input_tokens, usage.output_tokens);
-        if let Some(milliseconds) = usage.transfer {
-            self.count_disaggregated(milliseconds);
+        if let Some(transfer_ms) = usage.transfer {
+            self.disaggregated_requests += 1;
+            self.kv_cache_transfer_ms += transfer_ms.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
         }
-    }
-
-    fn count_disaggregated(&mut self, transfer_ms: Option<f64>) {
-        self.disaggregated_requests += 1;
-        self.kv_cache_transfer_ms += transfer_ms.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
     }
 }
 

@@ -158,11 +158,6 @@ impl EngineTotals {
         }
     }
 
-    /// Observes the mean time that the requests which an iteration activated have waited.
-    pub(crate) fn observe_queue_time(&mut self, seconds: f64, requests: u64) {
-        self.new_request_queue_time.observe_times(seconds / requests as f64, requests);
-    }
-
     /// Whether the engine reports only some iterations, so sums over its records are not totals. After a restart, it counts as
     /// sampled until the interval of the new engine is known.
     #[must_use]
