@@ -1,6 +1,6 @@
-//! Where the time of each finished request went. Its times say when it waited, computed its prompt and decoded; what the engine
-//! was busy with meanwhile says what delayed it. Times of an entry are on the engine's own clock: the end of its last iteration
-//! tells the difference to the clock of the records. What cannot be split is counted.
+//! Where the time of each finished request went. The times of the request say when it waited, computed its prompt and decoded.
+//! The timeline of the engine says what delayed it meanwhile. Times of an entry are on the engine's own clock. The end of the
+//! request's last iteration gives the difference to the clock of the records. Requests that cannot be split are counted.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -30,16 +30,17 @@ pub(crate) struct Split {
     pub after_first_token: Seconds,
 }
 
-/// Sums over finished requests.
+/// Sums over finished requests. `unattributed` requests could not be split.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RequestParts {
     pub all: Seconds,
-    /// Of requests that missed an objective, the time that it limits: TTFT until the first token, TPOT after it, all of it.
+    /// The same over requests that missed an objective, by objective. TTFT: the time until the first token. TPOT: the time after
+    /// it. E2E: all time.
     pub missed: [Seconds; 3],
     pub unattributed: u64,
 }
 
-/// Without KV cache, until its next token.
+/// A request had no KV cache from one time until its next token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pause {
     pub id: u64,
@@ -53,7 +54,7 @@ struct Waiting {
     since: Instant,
     last_iter: u64,
     request: Spans,
-    /// Those of its prompt that were computed, as its entry tells.
+    /// Tokens of its prompt that were computed, from its entry.
     tokens: Option<f64>,
     served: Served,
 }
@@ -61,28 +62,28 @@ struct Waiting {
 /// The times of a request, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spans {
-    /// Absent if it is not known which rows are those of the request.
+    /// Absent if the rows of the request are unknown.
     row_id: Option<u64>,
-    /// Its arrival, its first batch, its first token and its last one.
+    /// Its arrival, its first batch, its first token and its last token.
     times: [i64; 4],
     transfer: Option<(i64, i64)>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Attribution {
-    /// Kept from the first request on that could be split.
-    timeline: Option<Timeline>,
+    /// Kept from the first request whose time can be split.
+    pub(super) timeline: Option<Timeline>,
     waiting: VecDeque<Waiting>,
     pauses: VecDeque<Pause>,
-    /// The engine tells which requests are paused, and when.
+    /// The engine reports which requests are paused.
     pub(super) knows_pauses: bool,
-    /// Absent while no request tells its iterations.
+    /// Absent until a request has complete rows, or an entry with iterations.
     pub totals: Option<RequestParts>,
 }
 
-/// The record of the next iteration comes within a poll or two, unless there is none.
+/// The record of the next iteration comes within a poll or two, if there is one.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Requests that wait at once, and pauses that are kept.
+/// Limits of the requests that wait and of the pauses that are kept.
 const MOST_WAITING: usize = 512;
 const MOST_PAUSES: usize = 1024;
 
@@ -110,11 +111,6 @@ impl Spans {
 }
 
 impl Attribution {
-    /// `None` until a request wants it.
-    pub(super) fn timeline(&mut self) -> Option<&mut Timeline> {
-        self.timeline.as_mut()
-    }
-
     pub(super) fn note_pause(&mut self, pause: Pause) {
         if self.pauses.len() >= MOST_PAUSES {
             self.pauses.pop_front();
@@ -122,7 +118,7 @@ impl Attribution {
         self.pauses.push_back(pause);
     }
 
-    /// The request of complete rows, whose times are those of records. Absent if it cannot be split.
+    /// Splits a request by its rows, whose times are on the clock of the records. Absent if it cannot be split.
     pub(super) fn split_row(
         &mut self,
         times: &Times,
@@ -131,12 +127,12 @@ impl Attribution {
         tokens: Option<f64>,
     ) -> Option<Split> {
         self.begin();
-        // The row tells how long the transfer took, and it comes before the first batch.
+        // The row says how long the transfer took. The transfer ends before the first batch.
         let transfer = transfer_seconds.zip(times.scheduled).map(|(seconds, until)| (until - seconds, until));
         self.split(&Spans::of(row_id, times, transfer)?, tokens)
     }
 
-    /// Counts the request of complete rows.
+    /// Adds a request to the totals.
     pub(super) fn count(&mut self, split: Option<&Split>, missed: [bool; 3]) {
         let Some(totals) = &mut self.totals else { return };
         let Some(split) = split else {
@@ -154,7 +150,7 @@ impl Attribution {
         }
     }
 
-    /// The request of an entry. An entry without iterations tells too little.
+    /// Keeps the request of an entry until its last iteration has ended. Ignores an entry without iterations.
     pub(super) fn note_entry(
         &mut self,
         entry: &FinishedRequest,
@@ -200,7 +196,7 @@ impl Attribution {
         }
     }
 
-    /// The iterations of an engine before its restart are not those of the one after it.
+    /// Iterations before a restart say nothing about requests after it.
     pub(super) fn restart(&mut self) {
         if let Some(timeline) = &mut self.timeline {
             timeline.clear();
@@ -211,7 +207,7 @@ impl Attribution {
         }
     }
 
-    /// `tokens`: of the request's prompt that were computed.
+    /// `tokens`: tokens of the request's prompt that were computed.
     fn split(&self, request: &Spans, tokens: Option<f64>) -> Option<Split> {
         let [arrived, scheduled, first_token, ended] = request.times;
         let mut split = Split::default();
@@ -239,8 +235,8 @@ impl Attribution {
         Some(split)
     }
 
-    /// What the engine was busy with in a span, without these parts of it. Absent if a record is missing, or if requests were paused
-    /// and nothing tells whether this one was.
+    /// What the engine was busy with in a span, except in these parts of it. Absent if a record is missing, or if requests were
+    /// paused and it is unknown whether this one was.
     fn busy(&self, of: &Spans, span: (i64, i64), without: impl Iterator<Item = (i64, i64)>) -> Option<Busy> {
         let timeline = self.timeline.as_ref()?;
         let between = |(from, until)| Some(timeline.at(until)?.since(&timeline.at(from)?));
@@ -260,7 +256,7 @@ fn seconds_of(span: Option<(i64, i64)>) -> f64 {
     span.map_or(0.0, |(from, until)| (until - from) as f64 / 1e6)
 }
 
-/// Shares `seconds` out: first what is unexplained, then what others' prompts took. The rest is the phase's own.
+/// Divides `seconds`: first what is unexplained, then what the prompts of other requests took. The rest belongs to the phase.
 fn share_out(parts: &mut Seconds, phase: usize, seconds: f64, blocked: f64, busy: &Busy) {
     parts[UNEXPLAINED] = busy.unexplained.clamp(0.0, seconds.max(0.0));
     parts[BLOCKED] = blocked.clamp(0.0, (seconds - parts[UNEXPLAINED]).max(0.0));

@@ -48,8 +48,8 @@ pub(crate) fn tokens(record: &IterationStats) -> u64 {
     context_tokens(record).saturating_add(generation_tokens(record))
 }
 
-/// Sums over the batches of all iterations. An engine that reports only some iterations adds to them only in part, so what it
-/// adds is kept aside: it never becomes part of a total that others take as complete.
+/// Sums over the batches of iterations. The sums of an engine that reports only some iterations are incomplete. They are kept
+/// aside and never become part of a total that readers take as complete.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BatchSums {
     /// Tokens computed in context phases, so without cache hits.

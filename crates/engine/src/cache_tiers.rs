@@ -6,7 +6,7 @@ use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::saturating::{add_known, unsigned};
 
-/// Cache levels that are counted apart. Engines have one to four.
+/// Cache levels with a count of their own. Engines have one to four levels.
 pub const MAX_LEVELS: usize = 64;
 
 named_numbers! {

@@ -1,8 +1,8 @@
-//! When the events happened that the request rows of an iteration show. Request times are derived from them. Both engines write a
-//! record with their rows, and differ in what its time means:
+//! When the events happened that the request rows of an iteration show. Request times are derived from them. The time of a record
+//! means something else in each engine:
 //!
-//! - The C++ executor ends the batch before, starts its own one and then writes the record, with the time of now.
-//! - The PyTorch engine notes the time when it starts the batch, and writes the record when the batch has ended.
+//! - The C++ executor ends the batch before, starts the next one and then writes the record, with the time of writing.
+//! - The PyTorch engine notes the time when it starts a batch, and writes the record when the batch has ended.
 
 use std::collections::VecDeque;
 
@@ -15,22 +15,22 @@ const KEPT: usize = 1024;
 /// The same for the PyTorch backend, which sends the rows of requests inside its records.
 const KEPT_OF_PYTORCH: usize = 64;
 
-/// The times of what the rows of one iteration show, in microseconds on one clock.
+/// When things happened that the rows of one iteration show, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ClockSpan {
     pub iter: Option<u64>,
-    /// The earliest arrival of a request that the rows show first: a derived time is never too short.
+    /// The earliest possible arrival of a request that these rows show for the first time. So a derived time is never too short.
     pub arrived_us: i64,
-    /// The same for a request that is not in the batch. The rows of an overlapped batch are written when the next one has started,
-    /// so they show the requests that came meanwhile.
+    /// The same for a request that is not in the batch. The rows of an overlapped batch are written when the next batch has
+    /// started, so they also show the requests that arrived until then.
     pub arrived_waiting_us: i64,
     /// When the batch started.
     pub scheduled_us: i64,
-    /// When the tokens existed that the rows count.
+    /// When the tokens that the rows count were complete.
     pub tokens_us: i64,
-    /// When the requests ended that are complete.
+    /// When the complete requests ended.
     pub ended_us: i64,
-    /// Whether this is the idle flush, which has the number of the iteration after it.
+    /// Whether this is the idle flush, which has the number of the iteration that follows it.
     pub flush: bool,
     /// Whether the record of the previous iteration was read. Only then is a request that is first seen in this iteration
     /// new.
@@ -38,7 +38,7 @@ pub(crate) struct ClockSpan {
 }
 
 impl ClockSpan {
-    /// What the rows show happened at the end of what they cover.
+    /// A span in which the batch started, the tokens were complete and the requests ended at this time.
     fn ending(end_us: i64) -> Self {
         Self { scheduled_us: end_us, tokens_us: end_us, ended_us: end_us, ..Self::default() }
     }
@@ -59,12 +59,12 @@ pub(crate) struct IterationClock {
     last: Option<Last>,
     /// Microseconds: the latency of the last iteration whose latency is known.
     typical_us: i64,
-    /// The rows are those of the PyTorch engine, even if its records do not show that.
+    /// The rows are from the PyTorch engine, even if its records do not show that.
     pytorch_rows: bool,
 }
 
 impl IterationClock {
-    /// Adds a record. `time_us` is its time, or the time of its receipt. `waited`: its latency contains the wait for work.
+    /// Adds a record. `time_us` is its time, or the time when it was received. `waited`: its latency contains the wait for work.
     /// `after_gap`: records before this one were lost.
     pub(crate) fn record(&mut self, record: &IterationStats, time_us: i64, waited: bool, flush: bool, after_gap: bool) {
         self.pytorch_rows |= record.request_stats.iter().flatten().any(is_pytorch);
@@ -81,14 +81,14 @@ impl IterationClock {
             self.written_at(record, time_us, continuous)
         };
         let span = if pytorch {
-            // Requests in the batch came during the batch before, or woke an idle engine.
+            // Requests in the batch arrived during the batch before, or ended the idle time.
             let earlier_us = self.last.map_or(start_us, |last| last.start_us).max(start_us.saturating_sub(before_us));
             let arrived_us = if waited { start_us } else { earlier_us };
             let overlap = record.scheduler_mode != Some(SchedulerMode::NonOverlap);
             let arrived_waiting_us = if overlap { start_us } else { arrived_us };
             ClockSpan { arrived_us, arrived_waiting_us, scheduled_us: start_us, ..ClockSpan::ending(end_us) }
         } else {
-            // A request that ends the idle time is in the next record at once.
+            // A request that ends the idle time is in the first record after it.
             let arrived_us = if self.last.is_some_and(|last| last.flush) { end_us } else { start_us };
             let span = ClockSpan { arrived_us, arrived_waiting_us: arrived_us, ..ClockSpan::ending(end_us) };
             // A static batch runs before its record is written, and the requests that it finishes are in the next record.
@@ -107,8 +107,8 @@ impl IterationClock {
         self.spans.push_back(ClockSpan { iter: record.iter, flush, continuous, ..span });
     }
 
-    /// Start and end of a batch that started at `time_us`. `waited_us`: its latency, if it contains the wait for work. That began
-    /// with the end of the batch before.
+    /// Start and end of a batch that started at `time_us`. `waited_us`: its latency, if that contains the wait for work. The wait
+    /// began with the end of the batch before.
     fn started_at(&self, time_us: i64, waited_us: Option<i64>) -> (i64, i64) {
         let Some(last) = self.last else { return (time_us, time_us.saturating_add(self.typical_us)) };
         let start_us = time_us.max(last.start_us);
@@ -121,7 +121,7 @@ impl IterationClock {
         (start_us, end_us.max(last.end_us))
     }
 
-    /// Start and end of what a record shows that was written at `time_us`.
+    /// Start and end of what a record shows, if the record was written at `time_us`.
     fn written_at(&self, record: &IterationStats, time_us: i64, continuous: bool) -> (i64, i64) {
         let end_us = match (record.timestamp, self.last) {
             // Records are received in batches. Within a batch, the engine's own latencies are the better clock.
@@ -145,8 +145,8 @@ impl IterationClock {
         self.spans.back().copied()
     }
 
-    /// The span for request rows that came without a record: the first unused one with that number. Only rows of requests
-    /// that are all complete can belong to a flush.
+    /// The span for request rows that came without a record: the first unused one with that number. Rows can belong to a flush
+    /// only if all their requests are complete.
     pub(crate) fn take(&mut self, iter: Option<u64>, all_complete: bool) -> Option<ClockSpan> {
         let at = self.spans.iter().position(|span| span.iter == iter && (all_complete || !span.flush))?;
         self.spans.drain(..at);
@@ -154,7 +154,7 @@ impl IterationClock {
     }
 }
 
-/// The C++ executor never says that a complete request is scheduled: its batch is the next one.
+/// The C++ executor never says that a complete request is scheduled, because it already reports the next batch.
 fn is_pytorch(row: &RequestStats) -> bool {
     row.stage == Some(RequestStage::Complete) && row.scheduled == Some(true)
 }

@@ -1,8 +1,8 @@
-//! What an iteration costs, learned from the engine's own iterations. Two parts: a linear fit, which gives the price of a token
-//! and of a request, and the mean of iterations with about the same work, which is the engine's own past at equal work.
+//! What an iteration costs, learned from the engine's own iterations. Two parts: a linear fit, which gives the cost of a token
+//! and of a request, and the means of iterations with about the same work.
 //!
 //! The costs of engines are not linear: batches are padded to the size of a CUDA graph, attention grows with the square of the
-//! prompt, experts are loaded once. So the fit is only used for small differences of work, and it says how far off it is.
+//! prompt, experts are loaded once. So the fit is only used for small differences of work, and its error is known.
 
 use std::collections::VecDeque;
 
@@ -46,8 +46,8 @@ impl Work {
         self.context_requests + self.generation_requests
     }
 
-    /// The token limit is nearly reached, or another prompt as long as those of the iteration would not fit although the batch
-    /// has a place for it. Without chunks, a prompt is computed in one iteration.
+    /// Whether the token limit is nearly reached, or another prompt as long as those of the iteration would not fit although the
+    /// batch has a place for it. Without chunks, a prompt is computed in one iteration.
     pub(crate) fn is_full_of_tokens(&self, limit: f64, batch: Option<f64>) -> bool {
         let tokens = self.context_tokens + self.generation_tokens;
         let prompt = self.context_tokens / self.context_requests.max(1.0);
@@ -55,7 +55,7 @@ impl Work {
         tokens >= 0.9 * limit || has_place && prompt > 0.0 && tokens + prompt > limit
     }
 
-    /// In units in which all are about 1, so that the fit is well conditioned.
+    /// In units in which all values are about 1, so that the fit is well conditioned.
     fn features(&self) -> [f64; FEATURES] {
         [1.0, self.context_tokens / 1e3, self.generation_tokens / 1e2, self.kv_tokens / 1e5]
     }
@@ -66,25 +66,26 @@ const FEATURES: usize = 4;
 const MEMORY: f64 = 20_000.0;
 /// Iterations before the fit is used.
 const ENOUGH: f64 = 60.0;
-/// Iterations with about the same work that make their mean one to compare with.
+/// Iterations with about the same work before an iteration is compared with their mean.
 const KNOWN: f32 = 8.0;
-/// Iterations whose mean is told to others. Even a few are better than the fit where the costs have a step.
+/// Iterations with about the same work before their mean is published. Where the costs have a step, even a few are better than
+/// the fit.
 const SEEN: f32 = 3.0;
 /// An iteration is a spike if it takes this many times what is expected, and this many seconds more.
 const SPIKE: f64 = 3.0;
 const SPIKE_SECONDS: f64 = 0.05;
-/// Recent iterations ÷ what was expected, from which the engine counts as slowed: at equal work, and by prices.
+/// The engine counts as slowed if recent iterations take this many times what was expected: from equal work, and from the fit.
 const SLOWED: f64 = 1.12;
 const SLOWED_ESTIMATE: f64 = 1.4;
-/// Iterations before an estimate by prices may show a slowdown. The first batches of an engine are small, and a larger one may lie
-/// beyond a step of the costs.
+/// Iterations before an estimate by the fit may show a slowdown. The first batches of an engine are small, and a larger one may
+/// lie beyond a step of the costs.
 const SETTLED: f64 = 1000.0;
-/// Iterations that are not learned yet, because a slowdown is noticed only after some. The first ones are learned at once: there
-/// is nothing before that they could spoil.
+/// The last iterations are not learned yet, because a slowdown is noticed only after some. The first iterations of an engine are
+/// learned at once: they cannot spoil an earlier past.
 const RECENT: usize = 256;
-/// After so many slow iterations, which take about an hour, slow is the new normal.
+/// After this many slow iterations, which take about an hour, slow counts as normal and the model starts again.
 const NEW_NORMAL: u32 = 200_000;
-/// How far beyond the largest work prices are used.
+/// The fit is used for work up to this many times the largest work that was learned.
 const FAR: f64 = 4.0;
 
 /// Whether an iteration is far above what was expected.
@@ -92,13 +93,13 @@ pub(super) fn is_spike(seconds: f64, expected: f64) -> bool {
     seconds > SPIKE * expected && seconds - expected > SPIKE_SECONDS
 }
 
-/// What is concluded about one iteration.
+/// How one iteration compares with the past.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Judged {
-    /// Seconds by the past. Absent without a past of about the same work.
+    /// Seconds. Absent if neither iterations with about the same work nor the fit say something.
     pub expected: Option<f64>,
     pub is_spike: bool,
-    /// The past has no iterations of this size: `expected` is by the prices of tokens and requests.
+    /// The past has no iterations with about the same work, so `expected` is by the fit.
     pub is_estimate: bool,
     /// Share of its time that the context phase takes, by the fit.
     pub context_share: f64,
@@ -134,7 +135,7 @@ struct Cell {
     work: [f32; FEATURES - 1],
 }
 
-/// Iterations with about the same work: how many, and their means.
+/// Iterations with about the same work: their number and their means.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EqualWork {
     /// At most 500: older ones are forgotten.
@@ -157,10 +158,10 @@ pub struct CostModel {
     cells: Box<[Cell]>,
     /// Recent iterations ÷ what was expected, and the recent share of spikes.
     drift: f64,
-    /// The same of estimates, which may be wrong by more.
+    /// The same for estimates by the fit, which may be wrong by more.
     estimate_drift: f64,
     spike_share: f64,
-    /// Recent share of iterations with a past of equal work.
+    /// Recent share of iterations that were compared with iterations of about the same work.
     compared: f64,
     /// Iterations since the engine became slow.
     slow_for: u32,
@@ -190,7 +191,7 @@ impl Default for CostModel {
     }
 }
 
-/// Steps of work: 0, then four for each doubling up to 16, then two.
+/// Steps of work: 0, then two for each doubling.
 const STEPS_OF_REQUESTS: usize = 32;
 const STEPS_OF_TOKENS: usize = 24;
 
@@ -203,7 +204,7 @@ fn step(value: f64, first: f64, steps: usize) -> usize {
 }
 
 impl CostModel {
-    /// What the fit says. Absent before enough iterations, or if the costs are too far from linear.
+    /// The costs by the fit. Absent before enough iterations, or if the costs are too far from linear.
     #[must_use]
     pub fn costs(&self) -> Option<Costs> {
         let [base, context, generation, kv] = self.fit.filter(|_| self.error <= 0.25)?;
@@ -216,13 +217,13 @@ impl CostModel {
         })
     }
 
-    /// The most tokens of contexts and of decoding in one iteration.
+    /// The most context tokens and the most decoded tokens in one iteration.
     #[must_use]
     pub fn largest_tokens(&self) -> (f64, f64) {
         ((self.largest[1] * 1e3).round(), (self.largest[2] * 1e2).round())
     }
 
-    /// The engine's own past, by work.
+    /// The means of past iterations, by work.
     pub fn equal_work(&self) -> impl Iterator<Item = EqualWork> {
         let known = self.cells.iter().filter(|cell| cell.weight >= SEEN);
         known.map(|cell| EqualWork {
@@ -234,7 +235,7 @@ impl CostModel {
         })
     }
 
-    /// What an iteration with this work would take in seconds, if it is known, and the share of prompts in it.
+    /// Seconds that an iteration with this work would take, if known, and the share of prompts in them.
     #[must_use]
     pub fn predict(&self, work: &Work) -> (Option<f64>, f64) {
         let features = work.features();
@@ -254,7 +255,7 @@ impl CostModel {
         if let Some(expected) = judged.expected {
             let is_far = is_spike(seconds, expected);
             self.spike_share += (f64::from(is_far) - self.spike_share) / 100.0;
-            // If there are many of them, the engine has become slow.
+            // If there are many spikes, the engine has become slow.
             judged.is_spike = is_far && self.spike_share < 0.2;
         }
         judged.context_share = self.context_share(work, &features);
@@ -270,7 +271,7 @@ impl CostModel {
         let drift = if judged.is_estimate { &mut self.estimate_drift } else { &mut self.drift };
         *drift += (seconds / expected - *drift) / 100.0;
         self.compared += (f64::from(!judged.is_estimate) - self.compared) / 100.0;
-        // Equal work proves more than prices do.
+        // Equal work proves more than the fit.
         let by_prices = self.weight >= SETTLED && self.compared < 0.1 && self.estimate_drift > SLOWED_ESTIMATE;
         let is_slow = self.drift > SLOWED || by_prices;
         self.slow_for = if is_slow { self.slow_for + 1 } else { 0 };
@@ -279,7 +280,7 @@ impl CostModel {
         }
     }
 
-    /// Learns only what was not followed by a slowdown, so that the model stays what the engine was before.
+    /// Learns only iterations that were not followed by a slowdown, so that the model still describes the engine before it.
     fn learn_later(&mut self, work: &Work, seconds: f64) {
         if self.slow_for > 0 {
             self.recent.clear();
@@ -297,7 +298,7 @@ impl CostModel {
         self.recent.push_back((*work, seconds));
     }
 
-    /// By the linear fit, if it is good and the work is not much larger than any before.
+    /// Seconds by the linear fit, if the fit is good and the work is not much larger than any before.
     fn estimate(&self, features: &[f64; FEATURES]) -> Option<f64> {
         let fit = self.fit.filter(|_| self.error <= 0.15)?;
         let is_near = features.iter().zip(&self.largest).all(|(feature, largest)| *feature <= FAR * largest);
@@ -357,7 +358,7 @@ impl CostModel {
         }
     }
 
-    /// Costs are not negative, so the best fit is that of the subset of features in which none is. There are few subsets.
+    /// Costs cannot be negative. So this tries all subsets of features, and keeps the best fit without a negative cost.
     fn refit(&mut self) {
         self.since_fit = 0;
         let mut best: Option<(f64, [f64; FEATURES])> = None;
@@ -387,7 +388,7 @@ impl CostModel {
         error
     }
 
-    /// Least squares with the features of `subset`, by elimination. The others cost nothing: the row of such a feature says so.
+    /// Least squares with the features of `subset`, by elimination. The row of any other feature sets its cost to 0.
     fn solve(&self, subset: u32) -> Option<[f64; FEATURES]> {
         let is_used = |at: usize| subset >> at & 1 == 1;
         let mut rows = [[0.0; FEATURES + 1]; FEATURES];
@@ -425,7 +426,7 @@ impl CostModel {
 }
 
 impl Cell {
-    /// A value much lower than the mean shows that the mean was of spikes; a much higher one is cut.
+    /// A value much lower than the mean shows that the mean was one of spikes, so the mean starts again. A much higher value is cut.
     fn learn(&mut self, features: &[f64; FEATURES], seconds: f32) {
         let seconds = if self.weight >= 3.0 { seconds.min(2.0 * self.seconds) } else { seconds };
         if seconds < 0.5 * self.seconds {

@@ -16,15 +16,15 @@ impl Cumulative {
         Self { last: from_start.then_some(0) }
     }
 
-    /// The increase that `value` adds. The first value of an engine that was already running is only a baseline, so earlier
-    /// counts are left out, e.g. those of the PyTorch backend's warm-up (upstream PR 12132).
+    /// The increase to `value`. The first value of an engine that was already running is only a baseline, so earlier counts are
+    /// left out, e.g. those of the PyTorch backend's warm-up (upstream PR 12132).
     pub(crate) fn increase(&mut self, value: Option<i64>) -> u64 {
         let Some(value) = value else { return 0 };
         match self.last.replace(value) {
             None => 0,
             Some(last) if value >= last => value.abs_diff(last),
             Some(last) if is_overflow(last, value) => (value + (1 << 32)).abs_diff(last),
-            // Any other lower value is from a new cache.
+            // A new cache began at 0.
             Some(_) => unsigned(value),
         }
     }
@@ -76,7 +76,7 @@ impl KvCounts {
             || self.missed.falls(stats.missed_blocks)
     }
 
-    /// The increases that `stats` adds.
+    /// The increases to `stats`.
     pub(crate) fn increase(&mut self, stats: &KvCacheStats) -> KvIncrease {
         KvIncrease {
             allocated: self.allocated.increase(stats.alloc_total_blocks),

@@ -22,7 +22,7 @@ pub(crate) enum RecordKind {
     Flush,
     /// It fills a gap that a later record has left.
     Late,
-    /// The row of another attention-DP rank for an iteration that is counted (upstream PR 13649).
+    /// The row of another attention-DP rank for an iteration that is already counted (upstream PR 13649).
     SiblingRank,
     /// The numbers or the cumulative counts went backwards: the engine has restarted.
     Restart,
@@ -33,13 +33,13 @@ pub(crate) enum RecordKind {
 pub(crate) struct Counted {
     /// The record is a new iteration.
     pub iteration: bool,
-    /// The batch is one that was not counted yet.
+    /// The batch was not counted yet.
     pub batch: bool,
     /// The row has its own statistics of the KV cache and of speculative decoding. Other rows copy them.
     pub own: bool,
     pub started: u64,
     pub completed: u64,
-    /// Seconds that the started requests have waited, all together.
+    /// Seconds that the started requests have waited in total.
     pub waited: Option<f64>,
     /// Seconds. Absent if the record's latency is not the latency of one iteration.
     pub latency_seconds: Option<f64>,
@@ -58,7 +58,7 @@ pub(crate) struct Counted {
 /// engine may have run long before.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Epoch {
-    /// Iterations of earlier epochs.
+    /// Iterations lost in earlier epochs.
     lost_before: u64,
     unreported_before: u64,
     pub numbering: Numbering,
@@ -68,7 +68,7 @@ pub(crate) struct Epoch {
     /// Latencies up to this iteration may contain the wait for work.
     waited_through: Option<u64>,
     waits: Waits,
-    /// Rows have a `rank`. An engine does not change that while it runs.
+    /// Whether rows have a `rank`. That does not change while an engine runs.
     by_rank: Option<bool>,
     /// The last late record: its iteration and its attention-DP rank.
     late: Option<(u64, Option<i64>)>,
@@ -78,11 +78,11 @@ pub(crate) struct Epoch {
     pub in_flight: Option<InFlight>,
     /// Requests were queued at the last record.
     queued: bool,
-    /// Seconds that ranks have reported before the requests they belong to.
+    /// Seconds of waiting that ranks reported in an iteration without new requests. They belong to the next new requests.
     carried_wait: f64,
 }
 
-/// How many completed requests of the last record's iteration are counted.
+/// How many completed requests of the last record's iteration are already counted.
 #[derive(Debug, Clone, Copy, Default)]
 struct CompletedRequests {
     iter: Option<u64>,
@@ -202,14 +202,14 @@ impl Epoch {
             ..Counted::default()
         };
         if let Some(counts) = counts {
-            // In rows that copy rank 0, the value is for the requests of all ranks, and the number of new requests for one. In rows
-            // of their own, rank 0 has the value of all ranks, and each has its number.
+            // Rows that copy rank 0 have the waiting time of all ranks, but the new requests of one. Rows with their own numbers have
+            // their rank's new requests, and the row of rank 0 has the waiting time of all ranks.
             let comparable = !self.copied_rows;
             let of_all_ranks = if record.rank.is_some() { started.max(1) } else { started };
             if kind == Late {
                 counted.waited = counts.queue_time.waited_late(record, of_all_ranks).filter(|_| comparable);
             } else if record.iter >= counts.last_iter {
-                // The flush has the number of the next iteration.
+                // The flush has the number of the iteration that follows it.
                 counts.advance(record.iter.map(|iter| iter.saturating_sub(u64::from(kind == Flush))));
                 counted.kv = counts.kv_increase(record);
                 counted.cross_kv = counts.cross_kv_increase(record);
@@ -227,8 +227,8 @@ impl Epoch {
         counted
     }
 
-    /// Seconds that the new requests of an iteration have waited all together, and their number. `None` if they do not belong
-    /// together: rows copy the number from one rank, or the row of a rank is missing. `ranks`: the ranks of the engine.
+    /// Seconds that the new requests of an iteration have waited in total, and their number. `None` if both are not of the same
+    /// requests: rows copy the number from one rank, or the row of a rank is missing. `ranks`: the ranks of the engine.
     pub(crate) fn waited(&mut self, iteration: &OpenIteration, ranks: Option<u64>) -> Option<(f64, u64)> {
         if iteration.copied || ranks.is_some_and(|ranks| iteration.rows < ranks) {
             return None;
@@ -277,7 +277,8 @@ impl Epoch {
         }
     }
 
-    /// The executor repeats the completed requests of the flush in the next record, which has the same number.
+    /// Completed requests that were not counted yet. The executor repeats those of the flush in the next record, which has the
+    /// same number.
     fn completed(&mut self, record: &IterationStats) -> u64 {
         let Some(completed) = record.num_completed_requests else { return 0 };
         let repeated = record.iter.is_some() && self.completed.iter == record.iter;
@@ -324,8 +325,8 @@ impl Epoch {
     }
 }
 
-/// Only the idle flush of the C++ executor has nothing scheduled, nothing active and no latency, and the record that a PyTorch
-/// engine writes when it has started (upstream: `_emit_initial_stats`). Executors before 0.11 report no latency at all.
+/// Two kinds of records have nothing scheduled, nothing active and no latency: the idle flush of the C++ executor, and the record
+/// that a PyTorch engine writes when it has started (upstream: `_emit_initial_stats`). Executors before 0.11 report no latency.
 fn is_flush(record: &IterationStats) -> bool {
     let scheduled = record.inflight_batching_stats.and_then(|stats| stats.num_scheduled_requests);
     let nothing_ran = match record.iter_latency_ms {

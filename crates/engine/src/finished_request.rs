@@ -146,16 +146,16 @@ pub(crate) fn reused_tokens(blocks: Option<i64>, tokens_per_block: Option<i64>) 
     u64::try_from(blocks?.checked_mul(tokens_per_block?)?).ok()
 }
 
-/// The tokens of a prompt that are computed. The last one always is. Absent while the length is unknown.
+/// The tokens of a prompt that are computed. The last token always is. Absent while the length is unknown.
 pub(crate) fn computed_tokens(prompt: Option<i64>, cached: Option<u64>) -> Option<f64> {
     let prompt = prompt.and_then(|tokens| u64::try_from(tokens).ok()).filter(|tokens| *tokens > 0)?;
     Some(prompt.saturating_sub(cached.unwrap_or(0)).max(1) as f64)
 }
 
-/// The request as objectives judge it. `finished`: what the metrics of the entry say.
+/// The request as objectives judge it. `finished`: from the metrics of the entry.
 pub(crate) fn served(entry: &PerfMetricsEntry, finished: Option<&FinishedRequest>) -> Served {
     let failed = match finish_reason(entry) {
-        // The client ended it, so its times and its length say nothing about the engine.
+        // The client ended the request, so its times and its length say nothing about the engine.
         Some(FinishReason::Cancelled) => return Served::default(),
         Some(FinishReason::Timeout | FinishReason::Other) => true,
         Some(FinishReason::Stop | FinishReason::Length) | None => false,
@@ -164,7 +164,7 @@ pub(crate) fn served(entry: &PerfMetricsEntry, finished: Option<&FinishedRequest
     Served { output_tokens: served.output_tokens.or(entry.output_tokens), failed, ..served }
 }
 
-/// Why the request ended. The context server ends its part of every request, so its reason counts only without another one.
+/// Why the request ended. The context server ends its part of every request, so its reason is used only if there is no other.
 pub(crate) fn finish_reason(entry: &PerfMetricsEntry) -> Option<FinishReason> {
     let part = |part: Option<&PerfMetricsEntry>| part.and_then(|part| part.finish_reason);
     match (entry.finish_reason, entry.gen_perf_metrics.as_deref()) {

@@ -42,8 +42,8 @@ impl EngineState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outstanding {
     No,
-    /// The record shows work, but the count of started and completed requests shows none. The record is right while records
-    /// arrive. After [`DOUBT`] without one, the count is right.
+    /// The record shows work, but the count of started and completed requests shows none. While records arrive, the record is
+    /// right. After [`DOUBT`] without a record, the count is right.
     Doubtful,
     Yes,
 }
@@ -78,7 +78,7 @@ impl Health {
         }
     }
 
-    /// A record arrived now whose own time is another one: that of a recording.
+    /// The last record came from a recording: it arrived now, but has the time of the recording.
     pub fn replayed(&mut self, now: Instant) {
         if self.last_progress == self.last_record {
             self.last_progress = self.last_record.map(|_| now);
@@ -105,7 +105,7 @@ impl Health {
         self.is_back = false;
     }
 
-    /// For a source that sends finished requests and no records. The engine is busy for a moment after a request has ended.
+    /// For a source that sends finished requests but no records. The engine is busy for a moment after a request has ended.
     pub fn requests_ended(&mut self, now: Instant, any: bool) {
         if any || self.last_record.is_none() {
             self.record(now, if any { Outstanding::Doubtful } else { Outstanding::No }, true);
@@ -123,7 +123,7 @@ impl Health {
         self.last_record.map_or(Duration::ZERO, |last| now.saturating_duration_since(last))
     }
 
-    /// What the last record left is better known than at its arrival.
+    /// Corrects what the last record left, from what was read after it.
     pub fn set_outstanding(&mut self, outstanding: Outstanding) {
         self.outstanding = outstanding;
     }
@@ -141,7 +141,7 @@ impl Health {
         let without_progress = self.last_progress.map_or(silent, |last| now.saturating_duration_since(last));
         match self.outstanding {
             Outstanding::No => EngineState::Idle,
-            // The server has probably restarted, so the work of the last record is lost and does not hang.
+            // The server has probably restarted, so the work of the last record is lost, and nothing is stalled.
             _ if self.is_back => EngineState::Idle,
             Outstanding::Doubtful if silent >= DOUBT => EngineState::Idle,
             Outstanding::Yes if without_progress >= self.stale_after => EngineState::Stalled,

@@ -153,7 +153,7 @@ impl Histogram {
         Some(bucket)
     }
 
-    /// The same observations in another unit, with `factor` times the bounds. Without native buckets.
+    /// The same observations in another unit. Values and bounds are `factor` times as large. Without native buckets.
     #[must_use]
     pub fn in_unit(&self, bounds: &'static [Bound], factor: f64) -> Self {
         debug_assert_eq!(bounds.len(), self.bounds.len());
@@ -180,7 +180,7 @@ impl Histogram {
         self.bounds
     }
 
-    /// The count of each bucket, not cumulative, the infinite one last among those in use.
+    /// The count of each bucket, not cumulative. The bucket above all bounds follows that of the last bound.
     #[must_use]
     pub const fn counts(&self) -> &[u64; BUCKETS] {
         &self.counts

@@ -1,10 +1,10 @@
 //! Whether an engine has unfinished requests. The C++ executor's records are exact. The PyTorch engine counts active requests
-//! before the iteration and never reports their end: its last record before idle may show one active and none completed, with
-//! the overlap scheduler, after an error, or after a request that only had a context phase.
+//! before the iteration and never reports their end. So its last record before idle may show one active request and none
+//! completed: with the overlap scheduler, after an error, or after a request that only had a context phase.
 //!
 //! So requests are also counted. An account begins with the requests of a record, adds those that start and subtracts those
-//! that end. The accounts differ in who reports the end. An account that is empty makes the record doubtful, never certain: a
-//! server that hangs looks the same for a moment, and its `/health` alone proves nothing.
+//! that end. The accounts differ in where the end is reported. An empty account makes the record doubtful. It proves nothing,
+//! because a server that hangs looks the same for a moment.
 
 use super::health::Outstanding;
 
@@ -19,19 +19,19 @@ pub(crate) struct InFlight {
     pub by_entries: OpenRequests,
     /// Ends from the success and error counters of the server.
     pub by_server: OpenRequests,
-    /// The numbers are those of rank 0. Other ranks may have requests.
+    /// The numbers are those of rank 0 only. Other ranks may have requests.
     pub one_rank: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenRequests {
     open: i64,
-    /// It has reported an end at least once.
+    /// An end was reported at least once.
     used: bool,
 }
 
 impl OpenRequests {
-    /// Reports may come late, so an account that is already empty stays empty.
+    /// An account that is already empty stays empty, because reports may come late.
     pub(crate) fn end(&mut self, requests: i64) {
         self.open = self.open.saturating_sub(requests).max(0);
         self.used |= requests > 0;
@@ -63,7 +63,7 @@ impl InFlight {
         }
     }
 
-    /// Whether the last record leaves no request, surely or perhaps.
+    /// Whether requests are left after the last record.
     pub(crate) fn outstanding(&self) -> Outstanding {
         if self.by_record == 0 && !self.one_rank {
             Outstanding::No
@@ -78,7 +78,7 @@ impl InFlight {
         }
     }
 
-    /// Whether the next record may contain a wait for work. The other accounts are late, so they cannot decide this.
+    /// Whether the next record may contain a wait for work. The accounts of entries and of the server are late, so they do not count.
     pub(crate) fn may_be_idle(&self) -> bool {
         self.by_record == 0 || self.by_count == 0
     }

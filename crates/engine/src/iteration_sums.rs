@@ -1,4 +1,4 @@
-//! Sums over iterations that conclusions need and the page does not show: why requests waited, and where the time went.
+//! Sums over iterations that verdicts need and the page does not show: why requests waited, and where the time went.
 
 use trtllm_model::iteration::Backend;
 
@@ -15,13 +15,13 @@ numbers! {
         scheduled,
         /// Requests that have arrived and are not in the batch.
         backlog,
-        /// Iterations with such requests; and among them those in which the batch, the tokens or the KV cache were at their
-        /// limit. An iteration can be at several limits.
+        /// Iterations with such requests, and those of them in which the batch, the tokens or the KV cache were at their limit.
+        /// An iteration can be at several limits.
         waits,
         waits_at_batch_limit,
         waits_at_token_limit,
         waits_at_full_cache,
-        /// Used shares of the KV cache, and iterations that tell them.
+        /// Used shares of the KV cache, and iterations that report them.
         cache_used,
         cache_known,
         paused,
@@ -35,17 +35,17 @@ numbers! {
         /// Generation slots of static batches.
         static_slots,
         static_slots_used,
-        /// Share of their time in which ranks wait for the fullest, and iterations that tell it.
+        /// Share of their time in which ranks wait for the fullest rank, and iterations in which it is known.
         rank_wait,
         rank_iterations,
         drafted_requests,
         draft_tokens,
         accepted_tokens,
-        /// Shares of the iteration that drafts took, and iterations that tell it.
+        /// Shares of the iteration that drafts took, and iterations that report it.
         draft_overhead,
         draft_iterations,
-        /// Seconds of iterations whose duration and work are known: all; by phase; what the model expected for those that it could
-        /// compare, and what they took.
+        /// Seconds of iterations whose duration and work are known: of all, and by phase. Then what the model expected for those
+        /// that it could compare, and what they took.
         seconds,
         generation_seconds,
         generation_iterations,
@@ -53,10 +53,10 @@ numbers! {
         mixed_timed,
         expected_seconds,
         compared_seconds,
-        /// The same for iterations of a size that the past does not have, by the prices of tokens and requests.
+        /// The same for iterations whose work is new, so that only the linear fit could be used.
         estimated_seconds,
         estimate_compared_seconds,
-        /// Seconds of iterations in which long prompts kept decoding requests waiting.
+        /// Seconds of iterations in which decoding requests waited for long prompts.
         blocked_seconds,
         /// Single iterations far above the model: how many, and their seconds above it.
         spikes,
@@ -64,7 +64,7 @@ numbers! {
     }
 }
 
-/// Limits that the engine's settings tell, each of one rank. The records of the PyTorch engine have none.
+/// Limits from the engine's settings, each for one rank. The records of the PyTorch engine have none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ConfiguredLimits {
     pub batch: Option<i64>,
@@ -80,8 +80,8 @@ pub struct IterationFold {
     /// The iteration before. With the C++ executor, the next record has its duration.
     before: Option<Before>,
     batch_limit: Option<i64>,
-    /// Latency ÷ time since the record before, of PyTorch engines that do not tell their scheduler: with the overlap scheduler,
-    /// a latency is that of two passes.
+    /// Mean of latency ÷ time since the record before, for PyTorch engines that do not report their scheduler. With the overlap
+    /// scheduler, a latency covers two passes.
     passes: f64,
     passes_seen: u32,
 }
@@ -93,15 +93,15 @@ struct Before {
     work: Work,
 }
 
-/// An iteration of this many seconds with decoding requests in it is one that their users notice.
+/// Users notice an iteration of decoding requests that takes this many seconds.
 const NOTICED: f64 = 0.12;
-/// Share of an iteration that is nearly all of it.
+/// Share of an iteration's time that counts as nearly all of it.
 const MOSTLY: f64 = 0.7;
 /// Used share from which the KV cache counts as full.
 const FULL: f64 = 0.9;
 
 impl IterationFold {
-    /// The last iteration, with all its rows. `latest` has its values.
+    /// Adds the last iteration, with all its rows. `latest` has its values.
     pub(crate) fn observe(&mut self, latest: &Latest, iteration: &OpenIteration) {
         let work = Work::of(latest);
         let before = self.before.replace(Before { iter: latest.iter, time_us: latest.time_us, work });
@@ -130,7 +130,7 @@ impl IterationFold {
         self.batch_limit = None;
     }
 
-    /// What the last iteration does, by the past of the engine.
+    /// What the last iteration does, and how long that takes by the past of the engine.
     pub(crate) fn started(&self, latest: &Latest) -> Started {
         let work = Work::of(latest);
         let (expected_seconds, context_share) = self.model.predict(&work);
@@ -147,7 +147,7 @@ impl IterationFold {
         self.passes > 1.5
     }
 
-    /// `passes`: how many passes the engine's number covers. `work` and `seconds` are of one.
+    /// `passes`: how many passes the engine's latency covers. `work` and `seconds` are those of one pass.
     fn observe_time(&mut self, work: &Work, seconds: f64, passes: f64) {
         let sums = &mut self.sums;
         if work.scheduled() <= 0.0 {

@@ -1,5 +1,5 @@
-//! Totals of KV cache events, by the tier of the blocks. Memory is bounded: the tier of at most `MAX_BLOCKS` blocks is
-//! remembered, and a removed block that was not remembered has no known tier.
+//! Totals of KV cache events, by the tier of the blocks. Memory is bounded: the tiers of at most `MAX_BLOCKS` blocks are
+//! remembered. A removed block that was not remembered has no known tier.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ named_numbers! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvEventTotals {
     pub events: KvEventCounts,
-    /// Events that are missing in the sequence of numbers.
+    /// Events whose numbers are missing.
     pub lost: u64,
     /// Blocks by their tier.
     pub stored: TierNumbers,
@@ -79,7 +79,7 @@ pub(crate) struct KvEvents {
 }
 
 impl KvEvents {
-    /// Events were missed, so the next numbers show no loss, and blocks may have moved.
+    /// Events were missed on purpose: the gap in their numbers is no loss, and blocks may have moved.
     pub(crate) fn resume(&mut self) {
         self.tiers.clear();
         self.last.clear();

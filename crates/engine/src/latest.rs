@@ -37,13 +37,13 @@ pub struct Latest {
     pub scheduler_mode: Option<SchedulerMode>,
     /// Attention-DP ranks whose rows of this iteration have been read.
     pub ranks_seen: Option<u64>,
-    /// The highest `ranks_seen` of earlier iterations of this engine: rows may be lost.
+    /// The highest `ranks_seen` of earlier iterations of this engine. Rows of an iteration may be lost.
     pub ranks_before: Option<u64>,
-    /// Each row has its rank's own numbers. Otherwise the rows copy all but the batch from rank 0.
+    /// Each row has its rank's own numbers. Otherwise the rows copy everything except the batch from rank 0.
     pub own_ranks: bool,
 }
 
-/// A limit: as built into the engine, as recommended by the tuner, as used at runtime.
+/// One limit: as built into the engine, as recommended by the tuner, and as used at runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EngineLimits {
     pub fixed: Option<i64>,
@@ -88,8 +88,8 @@ impl Latest {
         self.ranks_seen = (self.own_ranks || record.attention_dp_rank.is_some()).then_some(1);
     }
 
-    /// Adds the row of another attention-DP rank for the same iteration. The batch is the sum over ranks, the rest only if each
-    /// row has its rank's own numbers.
+    /// Adds the row of another attention-DP rank for the same iteration. The batch is summed over the ranks. Everything else is
+    /// summed only if each row has its rank's own numbers.
     pub(crate) fn add_sibling(&mut self, record: &IterationStats) {
         if record.iter != self.iter {
             return;
@@ -130,19 +130,19 @@ impl Latest {
         self.pools.add(record);
     }
 
-    /// Number of attention-DP ranks. While the rows of an iteration are incomplete, that of the iteration before.
+    /// Number of attention-DP ranks. While the rows of an iteration are incomplete, the number of the iteration before.
     #[must_use]
     pub fn attention_dp_ranks(&self) -> Option<u64> {
         self.ranks_seen.max(self.ranks_before.filter(|_| self.ranks_seen.is_some()))
     }
 
-    /// Whether all but the batch is that of rank 0.
+    /// Whether everything except the batch is copied from rank 0.
     #[must_use]
     pub fn copies_rank_0(&self) -> bool {
         !self.own_ranks && self.attention_dp_ranks() > Some(1)
     }
 
-    /// The limit of all ranks, from that of one.
+    /// The limit of all ranks together, from the limit of one.
     #[must_use]
     pub fn times_ranks(&self, limit: Option<i64>) -> Option<i64> {
         let ranks = i64::try_from(self.attention_dp_ranks().unwrap_or(1)).unwrap_or(i64::MAX);
@@ -208,14 +208,14 @@ impl Latest {
         self.active_of_all().or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0
     }
 
-    /// Whether the iteration had a batch. An engine that does not count scheduled requests is believed to have had one.
+    /// Whether the iteration had a batch. True if the engine does not count scheduled requests.
     pub(crate) fn runs_a_batch(&self) -> bool {
         self.scheduled() != Some(0)
     }
 
-    /// Whether the engine can take no further request: active requests at their limit, some of them not scheduled, and the KV
-    /// cache nearly full. A context worker looks like that when it keeps the blocks of transfers that were cancelled. It then
-    /// reports no further iteration. A server that goes idle at this moment looks the same, but that is rare.
+    /// Whether the engine cannot take another request: active requests are at their limit, some of them are not scheduled, and the
+    /// KV cache is nearly full. A context worker is in this state when it keeps the blocks of cancelled transfers. It then
+    /// reports no further iteration. The last record of a server that becomes idle can look the same, but that is rare.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         let at_limit =

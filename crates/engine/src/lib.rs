@@ -170,8 +170,7 @@ impl EngineFold {
         Ok(())
     }
 
-    /// Counts the row for its rank. The counts of ranks begin with the iteration in which a second rank is seen, so that an engine
-    /// with one rank has none.
+    /// Adds the row to the totals of its rank. These start when a second rank appears. An engine with one rank has none.
     fn absorb_rank(&mut self, record: &IterationStats, kind: RecordKind) {
         let Some(row) = RankRow::of(record) else { return };
         let is_newest = || self.latest.as_ref().is_some_and(|latest| latest.iter == row.iter);
@@ -218,22 +217,22 @@ impl EngineFold {
         }
     }
 
-    /// Notes when the newest iteration started, for where the time of requests went.
+    /// Notes when the newest iteration started. The times of requests are split by that.
     fn note_start(&mut self, work: Started) {
-        let Some(timeline) = self.requests.attribution.timeline() else { return };
+        let Some(timeline) = &mut self.requests.attribution.timeline else { return };
         let (Some(span), false) = (self.clock.newest(), self.totals.is_sampled()) else { return };
         let Some(iter) = span.iter else { return };
         timeline.start(Started {
             iter,
             start_us: span.scheduled_us,
-            // A record of the C++ executor does not tell when its iteration ends.
+            // A record of the C++ executor does not say when its iteration ends.
             end_us: Some(span.ended_us).filter(|ended_us| *ended_us > span.scheduled_us),
             known: span.continuous,
             ..work
         });
     }
 
-    /// Keeps an iteration for the rows of further ranks. Most engines have one rank, so its first row is also the last.
+    /// Keeps an iteration until the rows of all ranks are read. Most engines have one rank, so the first row is also the last.
     fn open_iteration(&mut self, iteration: OpenIteration) {
         let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
         if iteration.is_complete(ranks) {
@@ -245,7 +244,7 @@ impl EngineFold {
 
     /// Adds a row to the open iteration. Closes it with its last row.
     fn add_row(&mut self, record: &IterationStats, counted: &Counted) {
-        // Ranks are sent one after the other, so this can be the row of an earlier iteration.
+        // Ranks may send their rows one after the other, so this row can belong to an earlier iteration.
         let Some(mut open) = self.open.take_if(|open| open.iter == record.iter) else { return };
         open.add(record, counted);
         self.open_iteration(open);
@@ -271,7 +270,7 @@ impl EngineFold {
             self.epoch.follow_requests(iteration);
             if let Some(latest) = &self.latest {
                 self.iterations.observe(latest, iteration);
-                if self.requests.attribution.timeline().is_some() {
+                if self.requests.attribution.timeline.is_some() {
                     let started = self.iterations.started(latest);
                     self.note_start(started);
                 }
@@ -283,7 +282,7 @@ impl EngineFold {
         match self.epoch.numbering.interval() {
             Some(interval) => self.totals.set_sampled(interval > 1),
             None if record.backend() != Backend::PyTorch => self.totals.set_sampled(false),
-            // It is as before the restart until the interval is known.
+            // Until the interval of the new engine is known, that of the engine before the restart is assumed.
             None => {}
         }
     }
@@ -301,7 +300,7 @@ impl EngineFold {
             return Outstanding::No;
         }
         match self.epoch.in_flight.map(|in_flight| in_flight.outstanding()) {
-            // The server counts a request as ended when the client has its answer. The engine may keep it: see `is_blocked`.
+            // The server counts a request as ended when the client has its answer. The engine may still hold it: see `is_blocked`.
             Some(Outstanding::Doubtful) if latest.is_blocked() => Outstanding::Yes,
             Some(outstanding) if latest.queued.unwrap_or(0) == 0 => outstanding,
             _ => Outstanding::Yes,
@@ -353,7 +352,7 @@ impl EngineFold {
         self.health.set_outstanding(self.outstanding());
     }
 
-    /// Folds one reading of an orchestrator. It is busy while requests arrive.
+    /// Folds one reading of an orchestrator. An orchestrator is busy while requests arrive.
     pub fn absorb_orchestrator(&mut self, reading: &OrchestratorReading, now: Instant) {
         let any = self.orchestrator.get_or_insert_default().absorb(reading);
         self.health.record(now, if any { Outstanding::Yes } else { Outstanding::No }, true);
@@ -388,7 +387,7 @@ impl EngineFold {
     }
 
     /// Ends a poll: counts requests that have waited long enough for more exact times, closes an iteration whose rows are
-    /// complete, and decides about a gap before the answer. `from_ring`: the records are what the engine's ring held.
+    /// complete, and decides whether a gap before the answer is a loss. `from_ring`: the answer was the engine's ring of records.
     pub fn settle(&mut self, from_ring: bool, now: Instant) {
         self.requests.settle(self.totals.requests_completed, now);
         self.epoch.numbering.end_answer(from_ring);
@@ -404,7 +403,7 @@ impl EngineFold {
         }
     }
 
-    /// Nothing follows: counts the requests that wait for more exact times.
+    /// For the end of a source. Counts the requests that still wait for more exact times.
     pub fn settle_all(&mut self, now: Instant) {
         self.requests.settle(self.totals.requests_completed, now + requests::SERVER_TIMES_WITHIN);
     }
@@ -439,13 +438,13 @@ impl EngineFold {
         }
     }
 
-    /// The source has ended, as a replay does. Requests that the last record shows as active do not make the engine stalled.
+    /// The source has ended, as a replay does. Requests that are active in the last record do not make the engine stalled.
     pub fn finish(&mut self) {
         self.health.set_outstanding(Outstanding::No);
     }
 
-    /// Nobody read the engine for some time, and now records follow again. What was not read counts neither as lost nor as a
-    /// restart. The next values of cumulative counts are only baselines, as after the start of an exporter.
+    /// Records follow again after a time in which nobody read the engine. What was not read counts neither as lost nor as a
+    /// restart. The next values of cumulative counts are only baselines, as after the start of the exporter.
     pub fn resume(&mut self) {
         self.begin_epoch(self.epoch.unseen());
         self.requests.resume();
@@ -456,7 +455,7 @@ impl EngineFold {
         self.process = None;
     }
 
-    /// A record that was refused when it was recorded. See [`EngineFold::absorb`].
+    /// For a record of a recording that was refused when it was recorded. See [`EngineFold::absorb`].
     pub fn refuse_record(&mut self) {
         self.epoch.numbering.reject();
     }

@@ -1,6 +1,6 @@
-//! Derives the times of a request from its rows at each iteration: queued, context, generation, complete. They are too long by up
-//! to one iteration and never too short; only RequestPerfMetrics has exact times. A request has no times if its start or some of its rows were
-//! missed. Memory is bounded.
+//! Derives the times of a request from its rows at each iteration: queued, context, generation, complete. They are too long by
+//! up to one iteration and never too short. Only RequestPerfMetrics has exact times. A request has no times if its start or some
+//! of its rows were missed. Memory is bounded.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,7 +10,7 @@ use trtllm_model::request::{RequestStage, RequestStats};
 use super::attribution::Pause;
 use super::clock::ClockSpan;
 
-/// Requests followed at once, those that ended a moment ago included. More requests are counted, but have no times.
+/// Requests that are followed at once, including some that have ended. Further requests are counted, but have no times.
 const MAX_FOLLOWED: usize = 32_768;
 /// Iterations after which a request without rows is forgotten: its end was missed.
 const FORGET_AFTER: u64 = 64;
@@ -46,15 +46,14 @@ pub(crate) struct Lifecycles {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Followed {
-    /// Its end was read. Upstream's stage of a request that still transfers its KV cache is "complete" too, so more such rows can
-    /// follow.
+    /// Its end was read. More complete rows can follow: a request that still transfers its KV cache is "complete", too.
     complete: bool,
     /// `None` if the request had started before its first row was read.
     arrived_us: Option<i64>,
     scheduled_us: Option<i64>,
     first_token_us: Option<i64>,
     paused: bool,
-    /// Since when it has had no KV cache. It computes its tokens again before the next one.
+    /// When it lost its KV cache. It computes its tokens again before the next one.
     stopped_us: Option<i64>,
     tokens: i64,
     /// Value of `Lifecycles::iterations` at its last row.
@@ -62,8 +61,8 @@ struct Followed {
 }
 
 impl Followed {
-    /// Whether a row with this many tokens is one of this request. With fewer tokens it belongs to a new request with the same
-    /// id, and the end of this one was missed. But the C++ executor clears the tokens of a request that it cancels.
+    /// Whether a row with this many tokens is one of this request. A row with fewer tokens belongs to a new request with the same
+    /// id, and the end of this one was missed. Exception: the C++ executor clears the tokens of a request that it cancels.
     fn is_of(&self, tokens: i64, complete: bool) -> bool {
         match self.complete {
             true => complete,
@@ -71,7 +70,7 @@ impl Followed {
         }
     }
 
-    /// The times of the request, of which this is the first complete row. Absent if some are unknown.
+    /// The times of the request at its first complete row. Absent if some are unknown.
     fn end(&self, id: u64, tokens: i64, span: ClockSpan, fresh: bool) -> Option<Lifecycle> {
         if self.complete {
             return None;
@@ -82,7 +81,7 @@ impl Followed {
             return None;
         }
         let ended_us = span.ended_us;
-        // The batch of its only token can also be that of its first row, which then is this one.
+        // The first row of a request with a single token can be this one.
         let unseen = (tokens > 0).then_some(ended_us);
         let scheduled_us = self.scheduled_us.or(unseen.map(|_| span.scheduled_us.min(ended_us)));
         let first_token_us = self.first_token_us.or(unseen);
@@ -98,7 +97,7 @@ pub(crate) struct StageChanges {
     /// Requests that were complete before.
     pub repeated: Vec<u64>,
     pub pauses: u64,
-    /// Pauses of requests that had tokens, once they are over.
+    /// Pauses that have ended, of requests that already had tokens.
     pub over: Vec<Pause>,
 }
 

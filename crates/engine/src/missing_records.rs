@@ -1,18 +1,18 @@
-//! Notices requests that end while no records arrive: the engine's statistics are switched off, or another reader takes them.
+//! Notices requests that end while no records arrive. Then the engine's statistics are switched off, or another reader takes them.
 
 use std::time::{Duration, Instant};
 
-/// A request belongs to records that arrived within this time before it was seen to end: some accounts are read every 5 s.
+/// A request has records if one arrived within this time before the request was seen to end. Some ends are seen every 5 s only.
 const COVERED: Duration = Duration::from_secs(15);
-/// Requests that ended long ago can be read in one go. It takes some that end one after another.
+/// The ends of old requests can all be read at once, which proves nothing. New ends are seen over at least this time.
 const APART: Duration = Duration::from_secs(10);
-/// Without a record for this time after the first of them.
+/// Records are missing if none has arrived this long after the first of these ends.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct MissingRecords {
     last_record: Option<Instant>,
-    /// When requests were first and last seen to end that no record belongs to.
+    /// When requests without records were first and last seen to end.
     ended: Option<(Instant, Instant)>,
 }
 

@@ -4,7 +4,7 @@
 
 /// Number of buckets. At the finest resolution they cover twenty powers of two, e.g. a microsecond to a second.
 pub const SLOTS: usize = 160;
-/// The finest resolution: 2³ buckets for each power of two, 9 % wide.
+/// The finest resolution: 2³ buckets for each power of two. Each is 9 % wide.
 const FINEST: i32 = 3;
 /// A value up to this one is counted as zero. Prometheus's own default.
 pub const ZERO_THRESHOLD: f64 = f64::from_bits((1023 - 128) << 52);

@@ -26,9 +26,9 @@ pub(crate) struct Numbering {
     /// Iterations whose records the engine has dropped itself.
     pub(crate) lost_by_engine: u64,
     unreported: u64,
-    /// A record was rejected since the last valid one. Its number is missing, as that of a record that nobody could read.
+    /// A record was rejected since the last valid one. Its number is missing.
     rejected: bool,
-    /// Iterations in the answer of the source that is being read, and the gap before the first of them.
+    /// Iterations in the answer that is being read, and the gap before the first of them.
     answer: u64,
     gap_before_answer: u64,
     last_answer_was_full: bool,
@@ -84,13 +84,12 @@ impl Numbering {
         self.sequence.zip(record.stats_sequence).is_some_and(|(last, next)| next < last)
     }
 
-    /// A record with absurd values was skipped. Its number does not count as read, so it leaves a gap like any record that is
-    /// missing from the totals.
+    /// A record with absurd values was skipped. It leaves a gap in the numbers.
     pub(crate) fn reject(&mut self) {
         self.rejected = true;
     }
 
-    /// A record that came after a later one fills its gap. What was counted lost stays counted: a counter never falls.
+    /// A late record fills its gap. What was counted as lost stays counted, because a counter never falls.
     pub(crate) fn fill(&mut self, iter: u64) {
         if let Some(behind) = self.through.map(|through| through.saturating_sub(iter))
             && behind < 64
@@ -108,7 +107,7 @@ impl Numbering {
             _ => None,
         };
         self.sequence = record.stats_sequence.max(self.sequence);
-        // Before iteration 0 there is none.
+        // No iteration is before iteration 0.
         let Some(reached) = iter.checked_sub(u64::from(flush)) else { return Gap::default() };
         let step = self.through.map_or(0, |through| reached.saturating_sub(through));
         let gap = if flush { step } else { step.saturating_sub(1) };

@@ -1,5 +1,5 @@
-//! Whether requests met the objectives of their engine. Each request is judged whole. Where only histograms are known, only what is
-//! certain is counted: they do not know which first token and which last token belong together.
+//! Whether requests met the objectives of their engine. Each request is judged as a whole. Where only histograms are known, only
+//! what is certain is counted: a histogram does not show which first token and which last token belong to one request.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct ObjectiveTotals {
     pub limits: Objectives,
 }
 
-/// What a finished request took, in seconds, as far as it was told.
+/// The times of a finished request in seconds, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Served {
     pub time_to_first_token: Option<f64>,
@@ -44,8 +44,8 @@ pub(crate) struct Served {
     pub failed: bool,
 }
 
-/// Which objectives are judged. The time per output token of one request can be known from another place than its other times: then
-/// that place judges `tpot` and, because it needs all of them, `all`.
+/// Which objectives are judged. The time per output token of a request can come from another source than its other times. Then
+/// that source judges `tpot` and, because it comes with all times, `all`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
@@ -53,7 +53,7 @@ pub(crate) enum Scope {
     WithoutPerToken,
 }
 
-/// The last one among the outcomes of a request's objectives is that of all of them.
+/// In this order, the largest of the outcomes of a request's objectives is the outcome of all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Met,
@@ -67,8 +67,8 @@ impl Served {
         Self::of_pair(Some(times), Some(times), output_tokens)
     }
 
-    /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`). Each
-    /// time needs the part that measured it. Two clocks give no end-to-end time, if it runs backwards.
+    /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`). A time is
+    /// absent without the part that measures it. The end-to-end time is absent if it is negative, because the clocks differ.
     pub(crate) fn of_pair(context: Option<&Times>, generation: Option<&Times>, output_tokens: Option<u64>) -> Self {
         let context = context.copied().unwrap_or_default();
         let generation = generation.copied().unwrap_or_default();
@@ -83,7 +83,7 @@ impl Served {
 
     /// By TTFT, TPOT and E2E. Absent where there is no limit.
     fn outcomes(&self, limits: &Objectives) -> [Option<Outcome>; 3] {
-        // The first token is not part of the decode time, so a single one has met any limit.
+        // The first token is not part of the decode time, so a request with one token meets any limit.
         let (decode, parts) = match self.output_tokens {
             Some(0 | 1) => (Some(0.0), 1),
             Some(tokens) => (self.decode, tokens - 1),
@@ -109,14 +109,14 @@ impl Served {
     }
 }
 
-/// A time that runs backwards is unknown.
+/// A negative time is unknown.
 fn between(from: Option<f64>, to: Option<f64>) -> Option<f64> {
     Some(to? - from?).filter(|seconds| *seconds >= 0.0)
 }
 
 impl HistogramIncrease {
-    /// Observations within the limit, and those above it. `None` if the limit is inside of a bucket: an estimate would be wrong by
-    /// all the requests that take about that time, which may be most of them.
+    /// Observations within the limit, and those above it. `None` if the limit is inside a bucket. An estimate could be wrong for
+    /// all requests of that bucket, which may be most of them.
     fn within(&self, limit: Duration) -> Option<(u64, u64)> {
         let micros = |seconds: f64| (seconds * 1e6).round();
         let limit = micros(limit.as_secs_f64());
@@ -153,12 +153,12 @@ impl ObjectiveTotals {
         Self { ttft, tpot, e2e, all: Outcomes::default(), goodput_tokens: None, limits }
     }
 
-    /// Counts requests of which only the histograms are known: exactly, if the limit is the bound of a bucket, and else as unknown.
-    /// Which times belong to one request is unknown, so `all` is met by those that no objective can have taken, and missed by the
-    /// most that one objective shows. See [`Scope`].
+    /// Counts requests of which only the histograms are known. If the limit is not the bound of a bucket, they count as unknown.
+    /// It is unknown which times belong to one request. So `all` counts as met only the requests that cannot have missed any
+    /// objective, and as missed those of the objective that most requests missed. See [`Scope`].
     pub(crate) fn count_histograms(&mut self, more: &Increase, scope: Scope) {
         let reason = |reason: FinishReason| more.finished[reason as usize];
-        // Histograms have the times of requests that were cancelled or failed, but not whose times they are.
+        // Histograms contain the times of cancelled and failed requests, but do not show which times these are.
         let cancelled = reason(FinishReason::Cancelled);
         let not_met =
             cancelled.saturating_add(reason(FinishReason::Timeout)).saturating_add(reason(FinishReason::Other));

@@ -1,5 +1,5 @@
-//! Folds the readings of an orchestrator of disaggregated serving. Its counters began before the exporter met it, so only their
-//! increases count. A counter that falls belongs to a new orchestrator, whose counters all began at 0.
+//! Folds the readings of an orchestrator of disaggregated serving. Its counters started before the exporter, so only their
+//! increases count. A counter that falls belongs to a new orchestrator, whose counters all started at 0.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use super::histogram::{COMPLETE_SECONDS, FIRST_TOKEN_SECONDS, Histogram};
 use super::saturating::add;
 use super::server_metrics::{HistogramIncrease, apart};
 
-/// Series remembered, whatever the bounds of buckets are named.
+/// Series that are remembered.
 const MAX_SERIES: usize = 4096;
 
-/// What is known of an orchestrator. Counts that it does not tell are absent.
+/// What is known of an orchestrator. Counts that it does not report are absent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrchestratorTotals {
     pub streamed: Option<u64>,
@@ -23,7 +23,7 @@ pub struct OrchestratorTotals {
     pub http_errors: Option<u64>,
     pub internal_errors: Option<u64>,
     pub queue_time: Histogram,
-    /// In the order of [`Side::ALL`]. Absent for a side that it does not have.
+    /// In the order of [`Side::ALL`]. Absent for a side that the orchestrator does not have.
     pub sides: [Option<SideTotals>; Side::ALL.len()],
     pub ready: Option<bool>,
     pub workers: WorkerCounts,
@@ -123,7 +123,7 @@ impl OrchestratorFold {
         (self.totals.ready, self.totals.workers, self.totals.minimal_workers) =
             (reading.ready, reading.workers, reading.minimal_workers);
         if reading.several_processes {
-            // Differences between two processes may have been counted, so nothing that was counted is right.
+            // What was counted may contain differences between two processes, so it is dropped.
             let OrchestratorTotals { ready, workers, minimal_workers, .. } = self.totals;
             self.totals = OrchestratorTotals { ready, workers, minimal_workers, ..OrchestratorTotals::default() };
             self.last = None;

@@ -12,7 +12,7 @@ use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats, StepTimes};
 
 /// Bits of requests, tokens and blocks, and of iterations: 30 years at 1000 per second.
 const COUNT: u32 = 40;
-/// Cumulative counts. The C++ executor narrows them to 32 bits, so they can be negative.
+/// Limits of cumulative counts. The C++ executor narrows them to 32 bits, so they can be negative.
 const CUMULATIVE: std::ops::RangeInclusive<i64> = -(1 << 31)..=1 << 53;
 /// Bits: 1 EiB.
 const BYTES: u32 = 60;

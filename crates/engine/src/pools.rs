@@ -59,19 +59,19 @@ named_numbers! {
     }
 }
 
-/// The pools after the last record that has them. An engine may send them with every n-th record only.
+/// The pools in the last record that has them. An engine may send them with every n-th record only.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pools {
     /// On the GPU.
     pub primary: PoolBlocks,
     /// On host and disk.
     pub secondary: PoolBlocks,
-    /// Absent unless the engine says the size of the blocks of each pool.
+    /// Absent unless the engine reports the size of the blocks of each pool.
     pub primary_bytes: PoolBytes,
     pub secondary_bytes: PoolBytes,
     /// Number of pool groups on the GPU. KV cache manager V2 only.
     pub groups: Option<usize>,
-    /// Blocks of the last iteration that were found and not found in the cache.
+    /// Blocks of the last iteration that were found in the cache, and that were not.
     reused: Option<u64>,
     missed: Option<u64>,
     pub hit_ratio: Option<f64>,
@@ -123,8 +123,8 @@ fn rows(view: Option<&PoolRows<KvCacheIterationStats>>) -> Option<&PoolRows<KvCa
     view.filter(|rows| !rows.is_empty())
 }
 
-/// The view with the pools on the GPU and with what was allocated and moved. Under V2 the windows show a pool that several of
-/// them share as 0 blocks, and lack the pools of state space models.
+/// The view with the pools on the GPU, and with what was allocated and moved. Under V2, windows that share a pool show it as 0
+/// blocks, and the pools of state space models are in no window.
 fn pool_groups(record: &IterationStats) -> Option<&PoolRows<KvCacheIterationStats>> {
     rows(record.kv_cache_iteration_stats_by_pool_group.as_ref())
         .or_else(|| rows(record.kv_cache_iteration_stats.as_ref()))
@@ -139,7 +139,7 @@ fn lifecycles(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycle
     record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(PoolRows::values)
 }
 
-/// The life cycles of attention layers; a state space model's have no blocks to reuse.
+/// The life cycles of attention layers. Those of a state space model have no blocks to reuse.
 fn attention(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycleStats> {
     lifecycles(record).filter(|row| row.kind.is_none_or(|kind| kind == LifecycleKind::Attention))
 }

@@ -19,9 +19,9 @@ enum Meaning {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct QueueTime {
     last: Option<f64>,
-    /// Known from the behaviour of the value.
+    /// The meaning that the behaviour of the value has shown.
     shown: Option<Meaning>,
-    /// Seconds of increases in iterations that reported no new request.
+    /// Seconds by which the sum has grown in iterations without a new request.
     carried: f64,
 }
 
@@ -31,7 +31,7 @@ impl QueueTime {
         Self { last: from_start.then_some(0.0), ..Self::default() }
     }
 
-    /// Like [`QueueTime::waited`], for a record that came after a later one, whose sum already contains it.
+    /// Like [`QueueTime::waited`], for a record that came after a later one. A sum of the later one already contains its time.
     pub(crate) fn waited_late(&self, record: &IterationStats, started: u64) -> Option<f64> {
         let value = record.new_active_requests_queue_latency_ms.filter(|value| *value >= 0.0 && started > 0)?;
         (self.meaning(record) == Meaning::Iteration).then_some(value / 1000.0)
@@ -42,7 +42,7 @@ impl QueueTime {
         self.shown.unwrap_or(if pytorch { Meaning::Sum } else { Meaning::Iteration })
     }
 
-    /// Seconds that the `started` new requests of a record have waited, all together. Absent if that is unknown.
+    /// Seconds that the `started` new requests of a record have waited in total. Absent if that is unknown.
     pub(crate) fn waited(&mut self, record: &IterationStats, started: u64) -> Option<f64> {
         let value = record.new_active_requests_queue_latency_ms.filter(|value| value.is_finite() && *value >= 0.0)?;
         let last = self.last.replace(value);

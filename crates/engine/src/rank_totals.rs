@@ -1,5 +1,5 @@
-//! The load and the tokens of each rank of an engine with attention data parallelism. Ranks beyond the first 64 are one.
-//! An engine with one rank has none of this. Knows nothing of the order of the rows.
+//! The load and the tokens of each rank of an engine with attention data parallelism. Ranks beyond the first 64 are summed.
+//! An engine with one rank has none of this. Does not know the order of the rows.
 
 use trtllm_model::IterationStats;
 
@@ -10,7 +10,7 @@ use super::saturating::{add, add_known};
 /// Ranks with numbers of their own: 0 to 63.
 const NUMBERED: u8 = 64;
 
-/// What one row tells of its rank's batch.
+/// What one row says about its rank's batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RankRow {
     pub iter: Option<u64>,
@@ -43,7 +43,7 @@ impl RankRow {
     }
 }
 
-/// The requests of a rank, as its last row has them.
+/// The requests of a rank, from its last row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankLoad {
     pub scheduled: Option<u64>,
@@ -55,13 +55,13 @@ pub struct RankLoad {
 /// One rank, or all ranks beyond the first 64.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rank {
-    /// Up to [`NUMBERED`], which means the other ranks.
+    /// The number of the rank, or [`NUMBERED`] for all ranks beyond the first 64.
     place: u8,
     pub context_tokens: u64,
     pub generation_tokens: u64,
     /// The same of this epoch since it is known to be sampled: see [`super::batch::BatchSums`].
     aside: (u64, u64),
-    /// Absent if neither the newest iteration nor the one before has its row.
+    /// Absent if neither the newest iteration nor the one before has a row of this rank.
     pub load: Option<RankLoad>,
 }
 
@@ -107,7 +107,8 @@ impl RankTotals {
         }
     }
 
-    /// Adds a row. `newest`: it belongs to the newest iteration, so its load is the rank's. `sampled`: its tokens are only a part.
+    /// Adds a row. `newest`: it belongs to the newest iteration, so the rank now has its load. `sampled`: the engine reports only
+    /// some iterations, so the tokens are not part of a total.
     pub(crate) fn add(&mut self, row: &RankRow, newest: bool, sampled: bool) {
         let place = u8::try_from(row.rank).map_or(NUMBERED, |rank| rank.min(NUMBERED));
         let at = self.ranks.binary_search_by_key(&place, |rank| rank.place).unwrap_or_else(|at| {
@@ -129,7 +130,7 @@ impl RankTotals {
         }
     }
 
-    /// The engine is not sampled after all, so the tokens kept aside are complete.
+    /// The engine turns out not to be sampled, so the tokens kept aside are complete.
     pub(crate) fn keep_aside(&mut self) {
         for rank in &mut self.ranks {
             let (context, generation) = std::mem::take(&mut rank.aside);
@@ -137,7 +138,7 @@ impl RankTotals {
         }
     }
 
-    /// The engine has restarted: its loads are those of the old one, and what is kept aside stays incomplete.
+    /// The engine has restarted: the loads are those of the old one, and what is kept aside stays incomplete.
     pub(crate) fn restart(&mut self) {
         for rank in &mut self.ranks {
             (rank.load, rank.aside) = (None, (0, 0));

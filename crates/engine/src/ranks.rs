@@ -1,6 +1,6 @@
 //! The ranks of an engine with attention data parallelism. One iteration has a row of each rank.
 //!
-//! Rows with `rank` (`TLLM_METRICS_ALL_RANKS=1`) tell each rank's own numbers. Other rows (`attentionDpRank`) tell the rank's own
+//! Rows with `rank` (`TLLM_METRICS_ALL_RANKS=1`) have their rank's own numbers. Other rows (`attentionDpRank`) have their rank's own
 //! batch and copy the rest from rank 0.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use super::cumulative::{KvCounts, KvIncrease};
 use super::epoch::Counted;
 use super::queue_time::QueueTime;
 
-/// Gaps among the last 64 numbers, in which a late record can fit.
+/// The most gaps that 64 numbers can have. A late record fits only into one of the last 64 numbers.
 const MAX_GAPS: usize = 32;
 /// Ranks with counts of their own. The rows of further ranks add only their batch.
 const MAX_RANKS: usize = 64;
@@ -47,12 +47,12 @@ impl RankCounts {
         }
     }
 
-    /// Whether the record's cumulative counts began later than those before.
+    /// Whether a cumulative count of the record is smaller than before, so the record is from a new engine.
     pub(crate) fn is_from_a_new_engine(&self, record: &IterationStats) -> bool {
         record.kv_cache_stats.is_some_and(|stats| self.kv.fall(&stats))
     }
 
-    /// Whether the record can be from a gap in the numbers, by its cumulative counts.
+    /// Whether the record's cumulative counts allow that it fills a gap in the numbers.
     pub(crate) fn can_fill_a_gap(&self, record: &IterationStats) -> bool {
         let its_gap = self.gaps.iter().rev().find(|(first, _)| record.iter.is_some_and(|iter| iter >= *first));
         let before = its_gap.or_else(|| self.gaps.front()).map_or(self.kv_at_start, |(_, counts)| *counts);
@@ -95,7 +95,7 @@ impl Ranks {
         Self { from_start, ..Self::default() }
     }
 
-    /// The counts of the engine begin at 0, although its first record came only now.
+    /// The engine has just started, so its counts begin at 0.
     pub(crate) fn met_at_its_start(&mut self) {
         self.from_start |= self.counts.is_empty();
     }
@@ -105,7 +105,7 @@ impl Ranks {
         self.counts.iter().find(|counts| counts.rank == record.rank)
     }
 
-    /// The counts of the rank that wrote the record. `None` beyond the limit of ranks.
+    /// The counts of the rank that wrote the record. Adds the rank if it is new. `None` beyond the limit of ranks.
     pub(crate) fn of(&mut self, record: &IterationStats) -> Option<&mut RankCounts> {
         let known = self.counts.iter().position(|counts| counts.rank == record.rank);
         if known.is_none() && self.counts.len() >= MAX_RANKS {
@@ -132,19 +132,19 @@ pub(crate) struct OpenIteration {
     /// All tokens, and those of the fullest rank. 0 for rows without a rank.
     tokens: u64,
     most_tokens: u64,
-    /// Active requests: of all ranks, or of rank 0 if the rows copy them.
+    /// Active requests of all ranks, or of rank 0 if the rows copy them.
     pub active: Option<i64>,
-    /// The rows copy all but the batch from rank 0.
+    /// The rows copy everything except the batch from rank 0.
     pub copied: bool,
     /// It came after a later iteration.
     pub late: bool,
-    /// Seconds that the started requests have waited, all together.
+    /// Seconds that the started requests have waited in total.
     pub waited: Option<f64>,
     pub started: u64,
     pub completed: u64,
     /// No record before it is missing.
     pub known: bool,
-    /// As in [`Counted`]: with the C++ executor, that of the iteration before.
+    /// As in [`Counted`]. A record of the C++ executor has the latency of the iteration before.
     pub latency_seconds: Option<f64>,
     /// A poll has ended since its first row.
     pub settled: bool,
@@ -176,13 +176,13 @@ impl OpenIteration {
         }
     }
 
-    /// Whether no further row follows. `ranks`: the ranks of earlier iterations, if they are known.
+    /// Whether all rows are read. `ranks`: the number of ranks of earlier iterations, if it is known.
     pub(crate) fn is_complete(&self, ranks: Option<u64>) -> bool {
         !self.has_ranks || ranks.is_some_and(|ranks| self.rows >= ranks)
     }
 
-    /// Tokens of the fullest rank ÷ the mean of all ranks. `None` if there is one rank, no token, or a row is missing.
-    /// `ranks`: the most ranks of an iteration of this engine.
+    /// Tokens of the fullest rank ÷ mean of all ranks. `None` if there is one rank, no token, or a row is missing.
+    /// `ranks`: the most ranks in an iteration of this engine.
     pub(crate) fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
         let complete = self.rows > 1 && ranks.is_some_and(|ranks| self.rows >= ranks);
         (complete && self.tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / self.tokens as f64)

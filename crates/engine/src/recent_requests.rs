@@ -1,6 +1,5 @@
-//! The last finished requests, each with its lengths and times: what a load consists of. They come from entries of
-//! RequestPerfMetrics, from the last row of each request, or from both, in either order, where an entry names its row. Memory is
-//! bounded and taken once.
+//! The last finished requests, each with its lengths and times. They come from entries of RequestPerfMetrics, from the last row of
+//! each request, or from both in either order if an entry names its row. Memory is bounded, and allocated once.
 
 use std::collections::VecDeque;
 
@@ -11,9 +10,9 @@ use super::request_times::Times;
 
 /// Requests that are kept: 56 bytes each.
 const MOST: usize = 2048;
-/// The row and the entry of a request come within this many requests.
+/// The row and the entry of a request are at most this many requests apart.
 const NEAR: usize = 256;
-/// Arrivals further apart are of two clocks, or of another day.
+/// Arrivals that are further apart are on two clocks.
 const LONGEST: f64 = 86_400.0;
 
 /// A finished request. Times are seconds.
@@ -39,19 +38,19 @@ impl RecentRequest {
         self.arrived.filter(|_| self.prompt_tokens > 0 && self.output_tokens > 0)
     }
 
-    /// Tokens of the prompt that were computed. The last one always is. Absent while the length is unknown.
+    /// Tokens of the prompt that were computed. Absent while the length is unknown.
     #[must_use]
     pub fn computed_tokens(&self) -> Option<f64> {
         computed_tokens(Some(self.prompt_tokens.into()), Some(self.cached_tokens.into()))
     }
 }
 
-/// What describes the requests.
+/// Where the requests come from. A later one is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Source {
     #[default]
     Rows,
-    /// They have exact times, and lengths.
+    /// Entries have exact times and lengths.
     Entries,
     /// Entries have exact times, and rows the lengths.
     Both,
@@ -64,7 +63,7 @@ pub struct RecentRequests {
     /// The engine's clock has an unknown beginning. Times count from the arrival of the first request.
     origin: Option<f64>,
     source: Source,
-    /// To count the tokens of reused blocks.
+    /// Gives the tokens of reused blocks.
     pub tokens_per_block: Option<i64>,
 }
 
@@ -77,8 +76,8 @@ impl RecentRequests {
         )
     }
 
-    /// The row of a complete request has its lengths: the prefill position is that of the whole prompt.
-    /// `times`: from the changes of its stage, which count while no entries come that tell as much.
+    /// The row of a complete request has its lengths: the prefill position is the length of its prompt. `times`: from the changes
+    /// of its stage. They are used while no entries have exact times.
     pub(crate) fn note_row(&mut self, row: &RequestStats, times: &Times) {
         if self.source == Source::Entries {
             return;
@@ -98,12 +97,12 @@ impl RecentRequests {
         let source = match entry.row_id {
             Some(_) => Source::Both,
             None if entry.prompt_tokens.is_some() && entry.output_tokens.is_some() => Source::Entries,
-            // Its lengths are in a row, and nothing tells in which.
+            // Its lengths are in an unknown row.
             None => return,
         };
         if source > self.source && entry.times.ended.is_some() {
             if self.source == Source::Rows {
-                // Their times are on another clock.
+                // The times of rows are on another clock.
                 self.clear();
             }
             self.source = source;
@@ -135,7 +134,7 @@ impl RecentRequests {
         (request.first_token, request.ended) = ((first_token - arrived) as f32, (ended - arrived) as f32);
     }
 
-    /// Where the request is, or will be.
+    /// The index of the request. Adds it if it is new.
     fn place(&mut self, id: Option<u64>) -> Option<usize> {
         let near = self.requests.iter().rev().take(NEAR);
         if let Some(back) = id.and_then(|_| near.clone().position(|request| request.row_id == id)) {
@@ -151,13 +150,13 @@ impl RecentRequests {
         self.requests.len().checked_sub(1)
     }
 
-    /// The requests of an engine before its restart say nothing about the one after it.
+    /// Forgets all requests, as after a restart of the engine.
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
         self.origin = None;
     }
 
-    /// The request whose rows have this number, if it ended a moment ago.
+    /// The request whose rows have this number, if it is among the last [`NEAR`].
     pub(crate) fn find(&self, id: u64) -> Option<&RecentRequest> {
         self.requests.iter().rev().take(NEAR).find(|request| request.row_id == Some(id))
     }

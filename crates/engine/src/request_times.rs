@@ -44,7 +44,7 @@ pub struct RequestTimes {
     pub inter_token: Histogram,
     /// From one step to the next, of requests with speculation.
     pub inter_step: Histogram,
-    /// Of the batches of one request: those of its prompt, and those of its decoding steps.
+    /// Of the batches of one request: first those of its prompt, then those of its decoding steps.
     pub gpu_forward: [Histogram; 2],
     pub gpu_sample: [Histogram; 2],
 }
@@ -58,7 +58,7 @@ pub(crate) struct Times {
     pub ended: Option<f64>,
 }
 
-/// The latencies of one request, in seconds. Like upstream, all are above 0, and only a queue time may be 0.
+/// The latencies of one request, in seconds. As in upstream, all are above 0, except that a queue time can be 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Latencies {
     pub queue: Option<f64>,
@@ -86,7 +86,7 @@ impl Latencies {
     }
 
     /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`).
-    /// Latencies from the first engine to the second need one clock. A negative difference shows two clocks.
+    /// Latencies from the first engine to the second need a common clock. They are absent if they are negative.
     pub(crate) fn of_pair(context: &Times, generation: &Times, tokens: Option<i64>) -> Self {
         let across = Self::of(&Times { first_token: None, ended: generation.ended, ..*context }, None);
         let (context, generation) = (Self::of(context, tokens), Self::of(generation, tokens));
@@ -159,7 +159,7 @@ impl RequestTimes {
         }
     }
 
-    /// The histogram that trtllm-serve's own page has, too.
+    /// The histogram that trtllm-serve's own page also has.
     pub(crate) fn of_server(&mut self, histogram: RequestHistogram) -> &mut Histogram {
         match histogram {
             RequestHistogram::FirstToken => &mut self.time_to_first_token,

@@ -1,4 +1,4 @@
-//! Totals of finished requests, and what feeds them.
+//! Totals of finished requests.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct RequestTotals {
     pub source: LatencySource,
     /// By [`trtllm_model::perf_metrics::FinishReason::ALL`]. Absent if no publisher reports why requests end.
     pub finished: Option<Finished>,
-    /// Requests that ended well, or all completed ones if reasons are unknown.
+    /// Requests that ended well, or all completed requests if finish reasons are unknown.
     pub succeeded: u64,
     /// From trtllm-serve's own metrics.
     pub server: Arc<ServerTotals>,
@@ -52,7 +52,7 @@ named_numbers! {
     pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
 }
 
-/// Lengths and transfer of one complete request. A row and a RequestPerfMetrics entry both have them; they count once.
+/// Lengths and transfer of one complete request. Its row and its RequestPerfMetrics entry both have them. They count once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage {
     pub(super) input_tokens: Option<i64>,
@@ -90,7 +90,7 @@ impl RequestTotals {
         (histogram.count() > 0 || self.generation_tokens().is_some()).then_some(histogram)
     }
 
-    /// Two views of the same requests, neither of which has all: the larger number is the better one.
+    /// Neither of the two sources has all requests, so the larger number is the better one.
     #[must_use]
     pub fn prompt_tokens(&self) -> Option<u64> {
         self.tokens.prompt.max(self.server.prompt_tokens)

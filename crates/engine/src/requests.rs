@@ -1,4 +1,4 @@
-//! Folds finished requests into totals. Times come from RequestPerfMetrics, or else from the rows of each request; lengths and KV
+//! Folds finished requests into totals. Times come from RequestPerfMetrics, or else from the rows of each request. Lengths and KV
 //! cache transfers come from the row that reports a request complete.
 
 use std::collections::VecDeque;
@@ -37,11 +37,11 @@ pub struct RequestFold {
     successes: Successes,
     pub(super) server: ServerFold,
     pub attribution: Attribution,
-    /// Entries say why requests end. trtllm-serve's metrics say it, too.
+    /// Entries have finish reasons, so those of trtllm-serve's metrics are not counted.
     entries_have_reasons: bool,
-    /// Only the exact times of entries are observed, none of rows.
+    /// Entries have exact times, so those of rows are not observed.
     entries_have_times: bool,
-    /// The times of requests come from trtllm-serve's metrics, so neither rows nor entries are observed.
+    /// The times of requests come from trtllm-serve's metrics, so neither those of rows nor those of entries are observed.
     times_from_server: bool,
 }
 
@@ -59,17 +59,17 @@ enum RequestRows {
 struct CompleteRow {
     /// Unknown if its start or some of its rows were missed.
     latencies: Latencies,
-    /// For objectives. Absent if it must not be judged.
+    /// For objectives. Absent if the request must not be judged.
     served: Option<Served>,
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
-    /// Absent if it cannot be told where its time went.
+    /// Absent if it is unknown where its time went.
     split: Option<Split>,
 }
 
 impl RequestFold {
-    /// The counts begin again at 0.
+    /// Starts all counts of objectives at 0.
     pub fn set_objectives(&mut self, objectives: Objectives) {
         self.totals.objectives = objectives.any().then(|| ObjectiveTotals::new(objectives));
         self.unjudged.clear();
@@ -88,7 +88,7 @@ impl RequestFold {
         if row.stage != Some(RequestStage::Complete) {
             return;
         }
-        // The row of a request that only had a context phase has the transfer before its end, with a time of 0.
+        // The row of a request that only had a context phase shows a transfer that has not ended, with a time of 0.
         let transfer =
             row.dis_serving_stats.filter(|transfer| transfer.kv_cache_transfer_ms.is_some_and(|ms| ms > 0.0));
         self.rows = RequestRows::Present;
@@ -131,7 +131,7 @@ impl RequestFold {
             split: known.and_then(|id| self.attribution.split_row(&times, transfer_seconds, Some(id), tokens)),
             transfer_bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
         };
-        // Only a file that is replayed at full speed fills the queue.
+        // Only the replay of a file at full speed fills the queue.
         if self.complete.len() >= MAX_PENDING
             && let Some((_, oldest)) = self.complete.pop_front()
         {
@@ -177,14 +177,14 @@ impl RequestFold {
         if let Some(seconds) = finished.server_time_to_first_token {
             times.server_time_to_first_token.observe_request(seconds, request);
         }
-        // A server that counts cached tokens has them on its page.
-        if let Some(tokens) = finished.cached_tokens.filter(|_| !self.server.is_known()) {
+        // A server with a page has the cached tokens there.
+        if let Some(tokens) = finished.cached_tokens.filter(|_| !self.server.known) {
             times.cached_tokens.observe_request(tokens as f64, request);
         }
         if let Some(iterations) = finished.iterations {
             times.iterations.observe_request(iterations as f64, request);
         }
-        // Until entries have times, the rows of requests give their transfers and blocks, too.
+        // Until entries have times, transfers and blocks come from the rows of requests.
         if self.entries_have_times || self.rows == RequestRows::Absent {
             times.observe_transfer(finished.transfer_seconds, finished.transfer_bytes, request);
             if let Some(kv) = &finished.kv_cache {
@@ -220,7 +220,7 @@ impl RequestFold {
             return;
         }
         let more = self.server.absorb(page, Arc::make_mut(&mut self.totals.server));
-        if !self.server.is_known() {
+        if !self.server.known {
             return;
         }
         if !self.entries_have_reasons {
@@ -239,8 +239,8 @@ impl RequestFold {
         }
     }
 
-    /// Judges the requests that were added to the histograms of the server's page: all of them without rows and entries, and by their
-    /// time per output token if there are entries, which have no number of tokens.
+    /// Judges the requests that were added to the histograms of the server's page. Without rows and entries, it judges them by all
+    /// objectives. With entries, which have no number of tokens, only by their time per output token.
     fn judge_page(&mut self, more: &Increase) {
         if self.rows == RequestRows::Present || !self.unjudged.is_empty() {
             return;
@@ -251,8 +251,8 @@ impl RequestFold {
         }
     }
 
-    /// Each page is that of one frontend of several, so nothing is known of all of them. What was counted from pages is absent
-    /// from now on: it may have counted the difference between two frontends.
+    /// Each page comes from one of several frontends, so no page has all requests. What was counted from pages is absent from now
+    /// on, because it may contain differences between two frontends.
     fn forget_server_metrics(&mut self, page: &ServerMetrics) {
         self.server = ServerFold::default();
         self.totals.server = Arc::new(ServerTotals { config: page.config.clone(), ..ServerTotals::default() });
@@ -293,13 +293,13 @@ impl RequestFold {
         if self.times_from_server {
             return;
         }
-        if self.server.is_known() {
+        if self.server.known {
             latencies.time_per_output_token = None;
         }
         self.totals.times.observe(&latencies, request);
     }
 
-    /// An entry may arrive before the row of its request. Until the first row, entries are queued.
+    /// An entry may arrive before the row of its request. Until it is known whether rows come, entries are queued.
     fn absorb_usage(&mut self, usage: &Usage, now: Instant) {
         match self.rows {
             RequestRows::Present => {}
@@ -310,12 +310,12 @@ impl RequestFold {
         }
     }
 
-    /// A request counts once. Its row counts unless entries have times; an entry without times waits until that is known.
+    /// Each request is judged once: by its entry if entries have times, else by its row. While it is unknown whether rows come, an
+    /// entry without times waits.
     fn judge_entry(&mut self, served: &Served, now: Instant) {
         // The page judges requests without a number of tokens by their time per output token.
         let Some(objectives) = &mut self.totals.objectives else { return };
-        let page_judges =
-            self.server.is_known() && self.rows != RequestRows::Present && objectives.limits.tpot.is_some();
+        let page_judges = self.server.known && self.rows != RequestRows::Present && objectives.limits.tpot.is_some();
         let scope = if page_judges && served.output_tokens.is_none() { Scope::WithoutPerToken } else { Scope::All };
         let counts = self.entries_have_times || self.rows == RequestRows::Absent;
         match self.rows {
@@ -363,7 +363,7 @@ impl RequestFold {
             self.judge_all();
         }
         // The page of a server is read every few seconds.
-        let patience = if self.server.is_known() { SERVER_TIMES_WITHIN } else { EXACT_TIMES_WITHIN };
+        let patience = if self.server.known { SERVER_TIMES_WITHIN } else { EXACT_TIMES_WITHIN };
         while let Some((since, complete)) = self.complete.front().copied() {
             if now.saturating_duration_since(since) < patience {
                 return;

@@ -1,5 +1,5 @@
-//! How full each resource of an engine is. 1 is full, and the most except for the queue. A resource without a known limit has
-//! no value.
+//! How full each resource of an engine is. 1 means full. Only the queue can be above 1. A resource without a known limit has no
+//! value.
 
 use super::Latest;
 
@@ -22,7 +22,7 @@ impl Saturation {
         let batch_limit = latest.batch_limit(None);
         let waiting = latest.waiting().map(|waiting| waiting.saturating_add(latest.queued.unwrap_or(0)));
         let tokens = latest.batch_tokens.and_then(|tokens| i64::try_from(tokens).ok());
-        // Rows that copy the cache of rank 0 do not tell the engine's.
+        // Rows that copy the cache of rank 0 say nothing about the whole engine.
         let kv = latest.kv.filter(|_| !latest.copies_rank_0());
         Self {
             batch: full_at_1(share(latest.scheduled(), batch_limit)),

@@ -1,5 +1,5 @@
-//! Folds trtllm-serve's own metrics. Its counters began before the exporter met the server, so only their increases count. A
-//! counter that falls was reset and counts from 0. Memory is bounded.
+//! Folds trtllm-serve's own metrics. Its counters started before the exporter, so only their increases count. A counter that
+//! falls was reset and counts from 0. Memory is bounded.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::cumulative::Cumulative;
 use super::saturating::{add, add_known};
 use super::successes::Finished;
 
-/// Series remembered. Processes that were replaced leave old series.
+/// Series that are remembered. Processes that were replaced leave old series.
 const MAX_SERIES: usize = 16_384;
 /// Values of one label.
 const MAX_VALUES: usize = 64;
@@ -35,7 +35,7 @@ pub struct ServerTotals {
     pub config: Configuration,
 }
 
-/// The increase of what request entries and rows may have, too.
+/// The increase of numbers that entries and rows of requests may have, too.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Increase {
     pub finished: Finished,
@@ -67,7 +67,8 @@ impl HistogramIncrease {
 pub(crate) struct ServerFold {
     /// The counts of the series of all processes. `None` until the first reading.
     series: Option<HashMap<(ServerCounter, u64), Cumulative>>,
-    known: bool,
+    /// The server has metrics of finished requests.
+    pub known: bool,
     finished: u64,
 }
 
@@ -75,11 +76,6 @@ impl ServerFold {
     /// The counts of the next page are not increases.
     pub(crate) fn resume(&mut self) {
         self.series = None;
-    }
-
-    /// Whether the server has metrics of finished requests.
-    pub(crate) fn is_known(&self) -> bool {
-        self.known
     }
 
     /// Requests that finished or failed since the first reading.
@@ -124,7 +120,7 @@ impl ServerFold {
         more
     }
 
-    /// The increase of each series since it was last read. A series that appears later began at 0. If one series of a histogram
+    /// The increase of each series since it was last read. A series that appears later started at 0. If one series of a histogram
     /// falls, its process was replaced, and the whole histogram counts from 0.
     fn increases<'p>(&mut self, page: &'p ServerMetrics) -> Vec<(&'p ServerCounter, u64)> {
         let new = Cumulative::new(self.series.is_some());
@@ -158,7 +154,7 @@ fn histogram(count: &ServerCount) -> Option<(RequestHistogram, u64)> {
     }
 }
 
-/// The buckets, each without the ones below, which the page includes in it. Several processes have a bucket each with the same bound.
+/// Turns cumulative buckets into separate ones. Buckets of several processes with the same bound become one.
 pub(super) fn apart(mut buckets: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut below = 0;

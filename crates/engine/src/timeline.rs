@@ -1,5 +1,5 @@
-//! What the last iterations were busy with, as sums that only grow: what happened in a span of time is the difference of two of
-//! them. Older iterations are kept coarser, so that minutes fit in little memory.
+//! What the last iterations were busy with, as sums that only grow: what happened in a span of time is the difference of two
+//! sums. Fewer sums are kept of older iterations, so that minutes fit in little memory.
 
 use std::collections::VecDeque;
 use std::ops::Add as _;
@@ -7,15 +7,15 @@ use std::ops::Add as _;
 use super::cost_model::is_spike;
 use super::numbers::numbers;
 
-/// Nodes of a level: 56 bytes each. Each level keeps every second node of the one before.
+/// Nodes of a level: 56 bytes each. Each level keeps every second node that leaves the level before.
 const NODES: usize = 256;
 /// 65,000 iterations, which are ten minutes at 100 a second, in 115 KB.
 const LEVELS: usize = 8;
-/// Iterations follow each other within this time, or the engine did something else meanwhile.
+/// A longer time between two iterations counts as unexplained.
 const FOLLOWS_US: i64 = 50_000;
 
 numbers! {
-    /// Up to a moment.
+    /// Sums up to a moment.
     pub(crate) struct Busy {
         /// Seconds that iterations took for prompts, by the cost model.
         context,
@@ -56,7 +56,7 @@ struct Node {
 pub(crate) struct Timeline {
     /// The newest first.
     levels: [VecDeque<Node>; LEVELS],
-    /// Whether the next node that leaves a level goes on.
+    /// Whether the next node that leaves a level goes to the next level.
     goes_on: [bool; LEVELS],
     running: Option<Started>,
 }
@@ -66,7 +66,7 @@ fn seconds(micros: i64) -> f64 {
 }
 
 impl Started {
-    /// What it was busy with until `at_us`.
+    /// What the iteration was busy with until `at_us`.
     fn until(&self, at_us: i64) -> Busy {
         let passed = seconds(at_us - self.start_us).max(0.0);
         let expected = self.expected_seconds.unwrap_or(passed);
@@ -83,13 +83,13 @@ impl Started {
 }
 
 impl Timeline {
-    /// The next iteration ends the one before.
+    /// Adds an iteration. Its start ends the one before.
     pub(crate) fn start(&mut self, next: Started) {
         let mut busy = Busy::default();
         if let (Some(running), Some(newest)) = (self.running, self.newest()) {
             let start_us = next.start_us.max(newest.start_us);
             let end_us = running.end_us.filter(|end_us| start_us - end_us > FOLLOWS_US).unwrap_or(start_us);
-            // It ends as a whole, however the clock of the next record sees it.
+            // All its work is done, whatever the clock of the next record says.
             let whole = Started { end_us: Some(end_us), ..running };
             busy = newest.busy.with(&whole.until(end_us), f64::add);
             if end_us < start_us {
@@ -131,7 +131,7 @@ impl Timeline {
         Some((*level.get(place.checked_sub(1)?)?, level.get(place).or_else(newer).copied()))
     }
 
-    /// Up to this time. Absent for a time before the first iteration that is kept.
+    /// The sums up to this time. Absent for a time before the first iteration that is kept.
     pub(crate) fn at(&self, at_us: i64) -> Option<Busy> {
         let (before, after) = self.around(|node| node.start_us <= at_us)?;
         Some(match after {

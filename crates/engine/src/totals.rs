@@ -17,7 +17,7 @@ use super::saturating::{add, unsigned};
 pub struct EngineTotals {
     pub iterations: u64,
     pub iterations_lost: u64,
-    /// Of these, those whose records the engine has dropped itself since it started.
+    /// Lost iterations whose records the engine has dropped itself since it started.
     pub iterations_dropped: u64,
     /// Iterations without a record that are not known to be lost.
     pub iterations_unreported: u64,
@@ -26,9 +26,9 @@ pub struct EngineTotals {
     pub engine_restarts: u64,
     pub requests_started: u64,
     pub requests_completed: u64,
-    /// Over all iterations of epochs without sampling.
+    /// Over all iterations of epochs in which the engine reports every iteration.
     pub batch: BatchSums,
-    /// Over the records of this epoch since it is known to be sampled.
+    /// Over the records of this epoch since it is known that the engine reports only some iterations.
     aside: BatchSums,
     sampled: bool,
     /// Draft tokens in all records, sampled or not, as trtllm-serve counts them.
@@ -38,7 +38,7 @@ pub struct EngineTotals {
     pub kv_cache_blocks_newly_allocated: u64,
     pub kv_cache_blocks_reused: u64,
     pub kv_cache_blocks_missed: u64,
-    /// A record had the count at least once.
+    /// At least one record had the count. The same for the next one.
     pub reports_reused_blocks: bool,
     pub reports_missed_blocks: bool,
     /// The KV cache of the cross attention, if the model has one.
@@ -56,7 +56,7 @@ pub struct EngineTotals {
     pub iteration_scheduled_requests: Histogram,
     /// Tokens. One observation per iteration with a context phase.
     pub iteration_context_tokens: Histogram,
-    /// Tokens. One observation per row with a context phase, so one for each rank of an iteration, as trtllm-serve has it.
+    /// Tokens. One observation per row with a context phase, so one for each rank of an iteration, as in trtllm-serve.
     pub row_context_tokens: Histogram,
     /// Seconds. The mean over the requests that an iteration activated, observed once per request.
     pub new_request_queue_time: Histogram,
@@ -165,7 +165,7 @@ impl EngineTotals {
         self.sampled
     }
 
-    /// The engine is now known to be sampled, or not to be. In the latter case what was kept aside is complete.
+    /// It is now known whether the engine is sampled. If it is not, what was kept aside is complete.
     pub(crate) fn set_sampled(&mut self, sampled: bool) {
         if self.sampled && !sampled {
             self.batch.add(&std::mem::take(&mut self.aside));

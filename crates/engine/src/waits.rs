@@ -20,8 +20,8 @@ impl Waits {
         self.contain(iter, 0)
     }
 
-    /// Whether the host's step in the record of iteration `iter` contains a wait. It is the step of the pass before, but not under
-    /// the overlap scheduler, whose records are one pass late (upstream: `profile_step`).
+    /// Whether the host's step in the record of iteration `iter` contains a wait. The step is that of the pass before. Under the
+    /// overlap scheduler it is that of the same pass, because its records are one pass late (upstream: `profile_step`).
     pub(crate) fn in_host_step(&self, iter: Option<u64>, overlap: bool) -> bool {
         self.contain(iter, u64::from(!overlap))
     }

@@ -1,6 +1,5 @@
-//! What happened in the last minutes: the totals of an engine at the end of each slot of five seconds. Two of them have a
-//! difference, so each span of the window has exact counts, means, shares and quantiles. Conclusions, the JSON API and the charts
-//! read it; nobody has to parse the page or to watch for a while first.
+//! What happened in the last minutes: the totals of an engine at the end of each slot of five seconds. The difference of two gives
+//! exact counts, means, shares and quantiles of any span of the window. Verdicts, the JSON API and the charts read it.
 
 use std::collections::VecDeque;
 
@@ -17,11 +16,11 @@ use super::{EngineFold, EngineTotals, Latest};
 /// Seconds of a slot, and slots kept: five minutes.
 pub const SLOT_SECONDS: f64 = 5.0;
 const SLOTS: usize = 60;
-/// Seconds of a first bucket in which a value still says something.
+/// Seconds up to which a first bucket is narrow enough for a quantile.
 const NARROW: f64 = 0.01;
 
 numbers! {
-    /// Totals of which the differences are of interest.
+    /// Totals of an engine.
     pub struct Counts {
         iterations,
         iterations_lost,
@@ -50,7 +49,7 @@ numbers! {
         met_all,
         missed_all,
         unknown_all,
-        /// Of the lost iterations, those whose records the engine has dropped itself.
+        /// Lost iterations whose records the engine has dropped itself.
         dropped_by_engine,
     }
 }
@@ -78,7 +77,7 @@ impl Distribution {
     pub fn of(histogram: &Histogram) -> Self {
         let mut counts = [0; BUCKETS];
         for (count, all) in counts.iter_mut().zip(histogram.counts()) {
-            // It wraps like the earlier one, so the difference is right.
+            // All counts wrap alike, so the difference of two is right.
             *count = *all as u32;
         }
         Self { bounds: histogram.bounds(), counts, count: histogram.count() as f64, sum: histogram.sum() }
@@ -99,8 +98,8 @@ impl Distribution {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// The value that this share of the observations does not exceed, between the bounds of its bucket. Absent in a first bucket
-    /// that is wide, as that of times in the queue: a value in it says nothing.
+    /// The value that this share of the observations does not exceed, interpolated within its bucket. Absent if that is a wide
+    /// first bucket, as in histograms of queue times: the value would be a guess.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let all: f64 = self.counts.iter().map(|count| f64::from(*count)).sum();
@@ -129,7 +128,7 @@ impl Distribution {
     }
 }
 
-/// The number and the sum of what a histogram holds, where only the mean is of interest.
+/// The number and the sum of a histogram's observations, where only the mean is needed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mean {
     pub count: f64,
@@ -243,7 +242,7 @@ impl Mark {
         Self::of_parts(parts, engine.iterations.model.costs(), at)
     }
 
-    /// Of the parts of an engine that are published.
+    /// From the published parts of an engine.
     #[must_use]
     pub fn of_parts(
         (engine, requests, latest, sums): (&EngineTotals, &RequestTotals, Option<&Latest>, IterationSums),
@@ -368,7 +367,7 @@ impl Window {
     /// The marks at the beginning and at the end of the last `seconds`, or of what is known of them.
     fn marks_of(&self, seconds: f64) -> Option<[&Mark; 2]> {
         let last = self.marks.back()?;
-        // Slots are not exactly as long as meant.
+        // Slots are not exactly five seconds long.
         let first = self.marks.iter().find(|mark| last.at - mark.at <= seconds + 0.5 * SLOT_SECONDS)?;
         Some([first, last])
     }
