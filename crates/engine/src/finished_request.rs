@@ -118,25 +118,21 @@ impl FinishedRequest {
         let output_tokens = generation.output_tokens.or(context.output_tokens);
         Self {
             request: generation.request.or(context.request),
-            row_id: None,
             prompt_tokens: context.prompt_tokens.or(generation.prompt_tokens),
             output_tokens,
             cached_tokens: context.cached_tokens.or(generation.cached_tokens),
             latencies: Latencies::of_pair(&context.times, &generation.times, output_tokens),
             server_time_to_first_token: context.server_time_to_first_token.or(generation.server_time_to_first_token),
-            disaggregated: true,
             transfer_seconds: generation.transfer_seconds.or(context.transfer_seconds),
             transfer_bytes: generation.transfer_bytes.or(context.transfer_bytes),
             iterations: generation.iterations.or(context.iterations),
-            last_iter: None,
-            transfer: None,
             kv_cache: context.kv_cache.or(generation.kv_cache),
             speculative_decoding: generation.speculative_decoding.or(context.speculative_decoding),
             served: Served {
                 output_tokens: generation.served.output_tokens.or(context.served.output_tokens),
-                ..Served::default()
+                ..generation.served
             },
-            times: generation.times,
+            ..generation
         }
     }
 }

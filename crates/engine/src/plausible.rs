@@ -6,9 +6,12 @@ use trtllm_model::iteration::{
     StaticBatchingStats,
 };
 use trtllm_model::kv_event::{KvCacheEvent, KvCacheEventKind};
+use trtllm_model::named_numbers::NamedNumbers as _;
 use trtllm_model::perf_metrics::RequestPerfMetrics;
 use trtllm_model::rows::PoolRows;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats, StepTimes};
+
+use super::pools::{primary, secondary};
 
 /// Bits of requests, tokens and blocks, and of iterations: 30 years at 1000 per second.
 const COUNT: u32 = 40;
@@ -185,23 +188,11 @@ fn kv_cache(stats: &KvCacheStats) -> bool {
 fn pools(row: &KvCacheIterationStats) -> bool {
     // A block of a large model has some MiB. Products with numbers of blocks saturate.
     within(COUNT, [row.slot_size])
+        && within(COUNT, primary(row).numbers())
+        && within(COUNT, secondary(row).numbers())
         && within(
             COUNT,
             [
-                row.primary_max_num_blocks,
-                row.primary_free_num_blocks,
-                row.primary_used_num_blocks,
-                row.primary_evictable_num_blocks,
-                row.primary_peak_free_num_blocks,
-                row.primary_peak_used_num_blocks,
-                row.primary_peak_evictable_num_blocks,
-                row.secondary_max_num_blocks,
-                row.secondary_free_num_blocks,
-                row.secondary_used_num_blocks,
-                row.secondary_evictable_num_blocks,
-                row.secondary_peak_free_num_blocks,
-                row.secondary_peak_used_num_blocks,
-                row.secondary_peak_evictable_num_blocks,
                 row.iter_alloc_total_blocks,
                 row.iter_alloc_new_blocks,
                 row.iter_reused_blocks,
@@ -247,9 +238,9 @@ fn lifecycle(row: &KvCacheLifecycleStats) -> bool {
 }
 
 /// Without branches: a record has dozens of numbers, and almost all of them are valid.
-fn within<const N: usize>(bits: u32, numbers: [Option<i64>; N]) -> bool {
+fn within(bits: u32, numbers: impl IntoIterator<Item = Option<i64>>) -> bool {
     // A negative number has the highest bit.
-    numbers.iter().fold(0, |bits, number| bits | number.unwrap_or(0)).cast_unsigned() >> bits == 0
+    numbers.into_iter().fold(0, |bits, number| bits | number.unwrap_or(0)).cast_unsigned() >> bits == 0
 }
 
 fn all_within(bits: u32, numbers: &[i64]) -> bool {

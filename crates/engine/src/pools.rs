@@ -249,7 +249,7 @@ impl SnapshotTotals {
     }
 }
 
-fn primary(row: &KvCacheIterationStats) -> PoolBlocks {
+pub(super) fn primary(row: &KvCacheIterationStats) -> PoolBlocks {
     PoolBlocks {
         max: row.primary_max_num_blocks,
         free: row.primary_free_num_blocks,
@@ -261,7 +261,7 @@ fn primary(row: &KvCacheIterationStats) -> PoolBlocks {
     }
 }
 
-fn secondary(row: &KvCacheIterationStats) -> PoolBlocks {
+pub(super) fn secondary(row: &KvCacheIterationStats) -> PoolBlocks {
     PoolBlocks {
         max: row.secondary_max_num_blocks,
         free: row.secondary_free_num_blocks,
