@@ -426,7 +426,7 @@ impl CostModel {
 }
 
 impl Cell {
-    /// A value much lower than the mean shows that the mean was one of spikes, so the mean starts again. A much higher value is cut.
+    /// A value much lower than the mean shows that the mean was one of spikes, so it starts again. A much higher value is cut.
     fn learn(&mut self, features: &[f64; FEATURES], seconds: f32) {
         let seconds = if self.weight >= 3.0 { seconds.min(2.0 * self.seconds) } else { seconds };
         if seconds < 0.5 * self.seconds {

@@ -202,8 +202,8 @@ impl Epoch {
             ..Counted::default()
         };
         if let Some(counts) = counts {
-            // Rows that copy rank 0 have the waiting time of all ranks, but the new requests of one. Rows with their own numbers have
-            // their rank's new requests, and the row of rank 0 has the waiting time of all ranks.
+            // Rows that copy rank 0 have the waiting time of all ranks, but the new requests of one. Rows with their own numbers
+            // have their rank's new requests, and the row of rank 0 has the waiting time of all ranks.
             let comparable = !self.copied_rows;
             let of_all_ranks = if record.rank.is_some() { started.max(1) } else { started };
             if kind == Late {

@@ -78,7 +78,7 @@ impl InFlight {
         }
     }
 
-    /// Whether the next record may contain a wait for work. The accounts of entries and of the server are late, so they do not count.
+    /// Whether the next record may contain a wait for work. The accounts of entries and of the server are too late to decide it.
     pub(crate) fn may_be_idle(&self) -> bool {
         self.by_record == 0 || self.by_count == 0
     }

@@ -129,7 +129,7 @@ impl EngineFold {
     /// and gives the time zone of a local one.
     ///
     /// # Errors
-    /// If the record has an absurd value. Nothing of it is counted, and its number is missing like that of a record that never came.
+    /// If the record has an absurd value. Nothing of it is counted, and its number counts as missing.
     pub fn absorb(&mut self, record: &IterationStats, now: Instant, wall_us: i64) -> Result<(), Implausible> {
         if let Err(implausible) = plausible::check_record(record) {
             self.epoch.numbering.reject();

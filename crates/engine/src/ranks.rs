@@ -1,7 +1,7 @@
 //! The ranks of an engine with attention data parallelism. One iteration has a row of each rank.
 //!
-//! Rows with `rank` (`TLLM_METRICS_ALL_RANKS=1`) have their rank's own numbers. Other rows (`attentionDpRank`) have their rank's own
-//! batch and copy the rest from rank 0.
+//! Rows with `rank` (`TLLM_METRICS_ALL_RANKS=1`) have their rank's own numbers. Other rows (`attentionDpRank`) have their rank's
+//! own batch and copy the rest from rank 0.
 
 use std::collections::VecDeque;
 

@@ -38,7 +38,7 @@ pub fn segments(directory: &Path) -> io::Result<Vec<Segment>> {
                 segments.push(Segment { number, path: entry.path(), bytes: file.len(), written: file.modified()? });
             }
             Ok(_) => {}
-            // The recorder may delete the oldest one meanwhile.
+            // The recorder may have deleted the oldest segment meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! Frames of zstd, each with a checksum and readable on its own. A frame that was cut by the end of the process is found.
+//! Frames of zstd, each with a checksum and readable on its own. A frame that the end of a process has cut is detected.
 
 use std::io::{self, BufRead};
 
@@ -7,9 +7,9 @@ use zstd::bulk::Compressor;
 use zstd::stream::raw::CParameter;
 use zstd::stream::read::Decoder;
 
-/// Lines of a frame before compression; a longer line has a frame of its own.
+/// Bytes of packed lines after which a frame is written.
 pub const TARGET: usize = 256 << 10;
-/// What the decoder may allocate, as a power of two: a frame is its own window.
+/// What the decoder may allocate, as a power of two. The window of a frame is the whole frame.
 const MAX_WINDOW: u32 = file_text::MAX.ilog2();
 /// The fastest regular level. Lines repeat their keys, so higher levels save little.
 const LEVEL: i32 = 1;
@@ -46,7 +46,7 @@ impl Encoder {
     }
 }
 
-/// What was read where a frame begins.
+/// What was read at the place where a frame begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
     Frame,
@@ -72,9 +72,9 @@ pub fn read(file: &mut impl BufRead, lines: &mut Vec<u8>) -> io::Result<Read> {
             *lines = text.into_bytes();
             Ok(Read::Frame)
         }
-        // No recorder writes such a long one.
+        // No recorder writes such a long frame.
         Ok(false) => Ok(Read::Torn),
-        // An error of the disk has a number, one of the decoder has none.
+        // An error of the disk has a number. An error of the decoder has none.
         Err(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::TimedOut => Err(error),
         Err(_) => Ok(Read::Torn),
     }

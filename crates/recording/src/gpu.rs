@@ -13,9 +13,9 @@ pub struct GpuReading {
     pub uuid: String,
     pub index: u32,
     pub name: Option<String>,
-    /// As on the metrics page.
+    /// The name of the state on the metrics page.
     pub state: String,
-    /// It is known that the engine runs on it.
+    /// It is known that the engine runs on this GPU.
     pub serves: bool,
     pub utilization_ratio: Option<f64>,
     pub memory_used_bytes: Option<u64>,

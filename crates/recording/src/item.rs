@@ -1,6 +1,6 @@
-//! What a source delivers and a recording keeps, one item after the other. As a line of a recording, an item is a JSON object with
-//! one key, which says what the value is. Values of the engine have the keys that TensorRT-LLM sends, so the parsers of the sources
-//! read them, too.
+//! What a source delivers and a recording keeps, one item after the other. In a line of a recording, an item is one key and its
+//! value. The key says what the value is. Values of the engine have the keys that TensorRT-LLM sends, so the parsers of the
+//! sources can read them, too.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ use super::gpu::GpuReading;
 /// The version of the format.
 pub const FORMAT: u32 = 3;
 
-/// Bytes of the text of a counter, such as an HTTP status.
+/// The most bytes of a text in a counter, such as an HTTP status.
 const MAX_TEXT: usize = 64;
 
 /// A message of an engine, or a change that a recording keeps so that its replay folds the messages in the same way.
@@ -40,13 +40,13 @@ pub enum Item {
     BenchReport(Arc<BenchReport>),
     /// The process that sends the following items, as a number that no other process has.
     Process(u64),
-    /// From here on only in recordings. This is the first line of each segment.
+    /// This item and the following ones are only in recordings. The first line of each segment.
     Recording(Box<Header>),
-    /// The number of messages of the engine that are missing at this place. 0 if the number is unknown: a replay was recorded,
-    /// and another exporter had continued its recording.
+    /// The number of the engine's messages that are missing here. 0 if it is unknown: a replay was recorded, and another exporter
+    /// had continued the recording that was replayed.
     Dropped(u64),
-    /// When the following items were received. They are folded at this moment, not at the present. Has no line of its own: each
-    /// line has its moment.
+    /// When the following items were received. They are folded at this moment, not at the present. Has no line of its own,
+    /// because each line has its moment.
     #[serde(skip)]
     Received(RecordedMoment),
     /// A record with absurd values. It was not counted.
@@ -54,7 +54,7 @@ pub enum Item {
     About(Box<EngineAbout>),
     /// A poll has ended.
     Settled(Settled),
-    /// From here on polls fail for this reason, or succeed again.
+    /// From here on, polls fail for this reason, or succeed again (`None`).
     Failing(Option<Failure>),
     /// A GPU, as it was last read.
     Gpu(Box<GpuReading>),
@@ -80,7 +80,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// As people choose an engine.
+    /// MODEL:VERSION, by which people choose an engine.
     #[must_use]
     pub fn engine(&self) -> String {
         format!("{}:{}", self.model, self.version)
@@ -96,7 +96,7 @@ impl Header {
 /// A moment of the recording process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecordedMoment {
-    /// Microseconds since 1970 UTC, from 1970 to 2286: a gauge with another time means nothing.
+    /// Microseconds since 1970 UTC. A time before 1970 or after 2286 is changed to the nearest of the two when it is read.
     pub us: i64,
     /// Microseconds of a clock that only moves forward. Only differences within a session are meaningful.
     pub clock_us: i64,
@@ -116,8 +116,8 @@ impl RecordedMoment {
         Self { us: unix_us, clock_us }
     }
 
-    /// The moment on the clock of this process. Only differences are meaningful if another process recorded it. A time of
-    /// centuries becomes the origin.
+    /// The moment on the clock of this process. If another process recorded it, only differences are meaningful. A moment that the
+    /// clock cannot have becomes the origin.
     #[must_use]
     pub fn instant(self) -> Instant {
         let distance = Duration::from_micros(self.clock_us.unsigned_abs());
@@ -204,7 +204,7 @@ impl<'de> Deserialize<'de> for Line {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
                 let us: i64 = value(&mut map, "us")?;
                 let at = RecordedMoment { us: us.clamp(0, LATEST_US), clock_us: value(&mut map, "clock_us")? };
-                // The header of the segment has the names, too.
+                // The header of the segment also has these names.
                 let _: (serde::de::IgnoredAny, serde::de::IgnoredAny) =
                     (value(&mut map, "model")?, value(&mut map, "version")?);
                 let mut item = Item::deserialize(MapAccessDeserializer::new(map))?;
@@ -218,7 +218,7 @@ impl<'de> Deserialize<'de> for Line {
     }
 }
 
-/// The next value of a line, which has this key.
+/// The next value of a line, whose key must be this one.
 fn value<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A, key: &'static str) -> Result<T, A::Error> {
     match map.next_key::<std::borrow::Cow<'de, str>>()? {
         Some(found) if found == key => map.next_value(),
@@ -246,7 +246,7 @@ impl Item {
         let of_item = out.len();
         match serde_json::to_writer(&mut *out, self) {
             Ok(()) => {
-                // Its brace: the line goes on.
+                // The opening brace of the item: its key belongs to the object of the line.
                 out.remove(of_item);
                 out.push(b'\n');
             }
@@ -255,13 +255,13 @@ impl Item {
         out.len() > length
     }
 
-    /// Whether it says what the engine is. Each segment begins with the last ones.
+    /// Whether the item describes the engine. Each segment begins with the last of these items.
     #[must_use]
     pub fn is_about(&self) -> bool {
         matches!(self, Self::Recording(_) | Self::About(_) | Self::BenchReport(_) | Self::Process(_) | Self::Failing(_))
     }
 
-    /// Whether the engine sent it.
+    /// Whether the engine sent the item.
     #[must_use]
     pub fn is_message(&self) -> bool {
         !matches!(

@@ -1,5 +1,5 @@
-//! Lines that differ from an earlier line in numbers only are kept as the differences of these numbers: records repeat all of
-//! their keys and most of their values. A packer and an unpacker see the same lines in the same order, and know no JSON.
+//! Keeps a line that differs from an earlier one only in numbers as the differences of these numbers. Records repeat all of their
+//! keys and most of their values. A packer and an unpacker see the same lines in the same order. Neither parses JSON.
 
 use std::io::{Error, ErrorKind, Result};
 
@@ -9,13 +9,13 @@ use rows::Rows;
 mod parts;
 mod rows;
 
-/// Lines that later ones may resemble. The one that was not used for longest is replaced.
+/// Earlier lines that are remembered. A new one replaces the one that was not used for longest.
 const TEMPLATES: usize = 24;
-/// Longer lines are stored unchanged, and no later line refers to them. So memory stays bounded.
+/// A longer line is stored unchanged, and no later line refers to it. This bounds the memory.
 const LONGEST: usize = 16 << 10;
-/// Stands for the rows of requests, which are packed after the rest of their line. JSON has no such byte.
+/// Replaces the rows of requests, which are packed after the rest of their line. JSON has no such byte.
 const ROWS: u8 = TEXT + 1;
-/// How a packed line begins: unchanged, unchanged but for its rows, or the number of its template from [`FIRST`] on.
+/// How a packed line begins: unchanged, unchanged except for its rows, or the number of its template plus [`FIRST`].
 const UNCHANGED: u64 = 0;
 const WITH_ROWS: u64 = 1;
 const FIRST: u64 = 2;
@@ -29,7 +29,7 @@ struct Template {
     used: u64,
 }
 
-/// The lines until now.
+/// The remembered lines.
 #[derive(Debug, Default)]
 struct Templates {
     all: Vec<Template>,
@@ -76,7 +76,7 @@ impl Templates {
 }
 
 impl Packer {
-    /// Appends a line, which has no line feed.
+    /// Appends a line without its line feed.
     pub fn pack(&mut self, line: &[u8], out: &mut Vec<u8>) {
         let is_plain = !line.iter().any(|byte| *byte <= ROWS);
         match rows::find(line).filter(|_| is_plain) {
@@ -128,10 +128,10 @@ impl Packer {
 }
 
 impl Unpacker {
-    /// Replaces `line` by the next one, and removes what it was packed to.
+    /// Replaces `line` by the next line of `packed`, and removes it there.
     ///
     /// # Errors
-    /// If no packer wrote it.
+    /// If no packer wrote `packed`.
     pub fn unpack(&mut self, packed: &mut &[u8], line: &mut Vec<u8>) -> Result<()> {
         line.clear();
         let kind = take(packed)?;
@@ -182,7 +182,7 @@ fn number(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Small ones of both signs become small numbers.
+/// Small numbers of both signs take few bytes.
 fn signed(value: i64, out: &mut Vec<u8>) {
     number(((value << 1) ^ (value >> 63)).cast_unsigned(), out);
 }
@@ -192,7 +192,7 @@ fn text(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// Texts of the same places in two lines. One that is as before is left empty.
+/// The texts of two lines with the same template. An empty text means that it has not changed.
 fn changed_texts(before: &[Vec<u8>], now: &[Vec<u8>], out: &mut Vec<u8>) {
     before.iter().zip(now).for_each(|(before, now)| text(if now == before { b"" } else { now }, out));
 }

@@ -33,7 +33,7 @@ pub enum OpenRecordingError {
     Pauses(String, String),
 }
 
-/// As people and `--at` write a time.
+/// A time as people write it, and as `--at` takes it.
 #[must_use]
 pub fn utc(micros: i64) -> String {
     let time = serde_json::to_value(RecordTime { micros, zoned: true });
@@ -47,7 +47,7 @@ pub struct Reader {
     segment: Option<BufReader<File>>,
     unpacker: Unpacker,
     frame: Vec<u8>,
-    /// Bytes of the frame that were read.
+    /// How many bytes of the frame were read.
     at: usize,
     line: Vec<u8>,
     torn: u64,
@@ -63,7 +63,7 @@ pub fn engines(directory: &Path) -> Result<Vec<String>, OpenRecordingError> {
 }
 
 impl Reader {
-    /// Opens the recording of an engine: MODEL or MODEL:VERSION, or the only one. `option` is what chooses it, for messages.
+    /// Opens the recording of an engine: MODEL or MODEL:VERSION, or the only one. Errors name `option`, which chooses the engine.
     /// With `since_us`, begins with the segment that contains this time in microseconds since 1970 UTC.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Reader {
                 let Some(path) = self.waiting.pop_front() else { return Ok(None) };
                 match File::open(path) {
                     Ok(file) => (self.segment, self.unpacker) = (Some(BufReader::new(file)), Unpacker::default()),
-                    // A recorder that still runs may have deleted it.
+                    // A recorder that still runs may have deleted the segment.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }
@@ -127,7 +127,7 @@ impl Reader {
         Ok(Some(&self.line))
     }
 
-    /// Segments so far that end in the middle of a frame, as after kill -9. The part of the frame is left out.
+    /// Segments so far that end in the middle of a frame, as after kill -9. That frame is left out.
     #[must_use]
     pub fn torn(&self) -> u64 {
         self.torn
@@ -150,7 +150,7 @@ fn headers(directory: &Path) -> Result<Vec<(PathBuf, i64, Header)>, OpenRecordin
     Ok(found)
 }
 
-/// The first line of a segment, or the number of its format if that is another one. `None` if the segment was cut there.
+/// The first line of a segment, or the number of its format if this version cannot read it. `None` if the segment was cut there.
 fn header(path: &Path) -> io::Result<Option<Result<(i64, Header), u64>>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -169,7 +169,7 @@ fn header(path: &Path) -> io::Result<Option<Result<(i64, Header), u64>>> {
     })
 }
 
-/// Of a later version, whose header may have other fields.
+/// The format of a segment that another version wrote. Its header may have other fields.
 fn other_format(first: &[u8]) -> Option<u64> {
     #[derive(serde::Deserialize)]
     struct Line {

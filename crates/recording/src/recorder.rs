@@ -68,7 +68,7 @@ pub enum RecorderError {
 pub struct Recorder {
     queue: Queue,
     counts: RecorderCounts,
-    /// Locked at the end only.
+    /// Only `stop` locks it.
     ended: Mutex<Receiver<()>>,
 }
 
@@ -106,10 +106,10 @@ impl Recorder {
         EngineRecorder::new(engine, self.queue.clone(), self.counts.clone())
     }
 
-    /// Writes what waits and ends the thread. A disk that hangs is abandoned after `timeout`.
+    /// Writes what waits, and ends the thread. Does not wait longer than `timeout` for a disk that hangs.
     pub fn stop(&self, timeout: Duration) {
         self.queue.send(Message::Stop);
-        // The thread drops its end when it has ended.
+        // The thread drops the sender when it has ended.
         let ended = self.ended.lock();
         if ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::warn!("the recorder did not stop within {timeout:?}; abandoning it");

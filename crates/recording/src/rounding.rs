@@ -1,5 +1,5 @@
-//! Times of 1 µs, and ratios of requests with six digits. What engines write behind that are errors of their arithmetic, which
-//! compression cannot remove.
+//! Rounds times to 1 µs, and ratios of requests to six digits. Further digits are errors of the engine's arithmetic, which do not
+//! compress.
 
 use trtllm_model::perf_metrics::TimingMetrics;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats};
@@ -86,7 +86,7 @@ fn seconds(time: &mut Option<f64>) {
     *time = time.map(|time| rounded(time, 1e6));
 }
 
-/// Absurd times are left as they are. A short time does not become 0, which engines send for a time that they did not measure.
+/// Absurd times are left as they are. A short time does not become 0, because 0 means that the time was not measured.
 fn rounded(time: f64, per_unit: f64) -> f64 {
     let rounded = (time * per_unit).round() / per_unit;
     match rounded {

@@ -1,4 +1,4 @@
-//! What a line consists of: its text and its numbers.
+//! Separates a line into its text and its numbers, and joins them again.
 
 use std::io::{Result, Write as _};
 
@@ -8,7 +8,7 @@ use super::invalid;
 const WHOLE: u8 = 1;
 const DECIMAL: u8 = 2;
 pub(super) const TEXT: u8 = 3;
-/// Digits behind the point of a [`DECIMAL`], and all digits that are counted with.
+/// Digits behind the point of a [`DECIMAL`], and the most digits of any number.
 const MICROS: usize = 6;
 const DIGITS: usize = 15;
 
@@ -30,7 +30,7 @@ impl Parts {
         while at < line.len() {
             match line[at] {
                 b'"' => in_string = !in_string,
-                // What is escaped, also a quotation mark.
+                // The escaped character may be a quotation mark, which does not end the string.
                 b'\\' if at + 1 < line.len() && !line[at + 1].is_ascii_digit() => {
                     self.marked.push(b'\\');
                     at += 1;
@@ -65,7 +65,7 @@ impl Parts {
         length
     }
 
-    /// Digits within a string, such as a time, with zeros in front. Their number is part of the template.
+    /// Digits within a string, such as those of a time. They can begin with zeros, so their number is part of the template.
     fn read_in_string(&mut self, rest: &[u8]) -> usize {
         let length = rest.iter().take(DIGITS).take_while(|byte| byte.is_ascii_digit()).count();
         self.marked.extend([WHOLE, length as u8]);
@@ -99,7 +99,7 @@ pub(super) fn write(
             TEXT => line.extend_from_slice(texts.next().ok_or_else(invalid)?),
             b'\\' => {
                 line.push(byte);
-                // Of an escaped digit the mark follows.
+                // After the backslash of an escaped digit, its mark follows.
                 if let Some(next) = marked.clone().next().filter(|next| *next > TEXT) {
                     line.push(next);
                     marked.next();
@@ -114,7 +114,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// A number that is written in only one way, with its mark.
+/// The mark and the value of a number, if [`write`] gives the same text again.
 fn value(text: &[u8]) -> Option<(u8, i64)> {
     let unsigned = text.strip_prefix(b"-").unwrap_or(text);
     let (whole, part) = match unsigned.iter().position(|byte| *byte == b'.') {
@@ -137,7 +137,7 @@ fn value(text: &[u8]) -> Option<(u8, i64)> {
         value =
             (0..MICROS).fold(value, |value, at| value * 10 + part_digits.get(at).map_or(0, |digit| digit_of(*digit)));
     }
-    // -0 has no other way to be kept.
+    // -0 would be written as 0, so it stays a text.
     if value == 0 && unsigned.len() < text.len() {
         return None;
     }

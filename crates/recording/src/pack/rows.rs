@@ -1,5 +1,5 @@
-//! The rows of requests in a line. Most rows change as they changed before, such as by one more token, so a row is kept as its
-//! difference from what the row of the same request was expected to become. A run of expected rows is one number.
+//! The rows of requests in a line. Most rows change as they changed before, such as by one more token. So a row is kept as its
+//! difference from the expected row of the same request. A run of expected rows is one number.
 
 use std::io::Result;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::parts::{self, Parts};
 use super::{changed_texts, invalid, number, signed, take_changed_texts, take_length, take_signed, take_text, text};
 
-/// A line with more rows, or with a longer one, is packed without regard to rows. So memory stays bounded.
+/// A line with more rows, or with a longer row, is packed like a line without rows. This bounds the memory.
 const MOST: usize = 1024;
 const LONGEST: usize = 1 << 10;
 /// Kinds of rows, such as waiting and decoding ones.
@@ -15,12 +15,12 @@ const KINDS: usize = 16;
 /// How the first row begins. So the first number of a row is the id of its request.
 const START: &[u8] = b"[{\"id\":";
 
-/// Rows until now.
+/// The remembered rows.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// The last rows of each rank. Those that were used last are at the end.
+    /// The last rows of each rank. The list that was used last is at the end.
     lists: Vec<Vec<Row>>,
-    /// The last unexpected row of each kind. Those that were used last are at the beginning.
+    /// The last unexpected row of each kind. The kind that was used last is at the beginning.
     kinds: Vec<Row>,
     parts: Parts,
 }
@@ -35,13 +35,13 @@ struct Row {
 #[derive(Debug, Clone, Copy, Default)]
 struct Number {
     value: i64,
-    /// What it is expected to change by.
+    /// By how much it is expected to change next.
     change: i64,
-    /// What it changed by at last. A change that happened once, such as by a new block, is not expected again.
+    /// By how much it changed last. Only a change that happens twice is expected again, so not that of a new block.
     last: i64,
 }
 
-/// The rows of a line, which begin at this byte, with commas between them. `None` if it has none.
+/// The rows of a line and the byte at which they begin. Commas are between them. `None` if the line has no rows.
 pub(super) fn find(line: &[u8]) -> Option<(usize, Vec<&[u8]>)> {
     let brackets = line.iter().enumerate().filter(|(_, byte)| **byte == b'[').map(|(at, _)| at);
     let begin = brackets.into_iter().find(|at| line[*at..].starts_with(START))? + 1;
@@ -187,7 +187,7 @@ impl Rows {
         Ok(row)
     }
 
-    /// A row of a new kind: the one that was read.
+    /// Makes the row that was read the first one of a new kind.
     fn add_kind(&mut self) -> Row {
         let Parts { marked, numbers, texts } = &self.parts;
         let numbers = numbers.iter().map(|value| Number { value: *value, ..Number::default() }).collect();
@@ -197,14 +197,15 @@ impl Rows {
         row
     }
 
-    /// What a row of a kind is expected to be, of which the request's row may be known. The kind becomes the first one.
+    /// The row from which the expected numbers of a row are computed: the last row of its request if it is known and similar, else
+    /// the last row of its kind. Moves the kind to the beginning.
     fn begin_row(&mut self, kind: usize, of_request: Option<Row>) -> Row {
         self.kinds[..=kind].rotate_right(1);
         let kind = &self.kinds[0];
         match of_request {
             Some(row) if row.marked == kind.marked => row,
             Some(row) if row.numbers.len() == kind.numbers.len() => {
-                // A request that begins to decode goes on from its numbers, in the way of its new kind.
+                // A request that begins to decode keeps its numbers, which then change as in its new kind.
                 let numbers = row.numbers.iter().zip(&kind.numbers);
                 let numbers = numbers.map(|(row, kind)| Number { value: row.value, ..*kind }).collect();
                 Row { numbers, ..kind.clone() }

@@ -1,10 +1,9 @@
-//! The segments on disk: creates, extends and deletes them, so that all together stay below the limit.
+//! The segments on disk: creates, extends and deletes them, so that their total size stays below the limit.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use trtllm_model::RecorderCounts;
@@ -15,16 +14,14 @@ use super::RecorderConfig;
 
 /// Bounds of the size of a segment.
 const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
-/// Segments that fit below the limit.
+/// Segments of full size that fit below the limit.
 const SEGMENTS: u64 = 32;
 /// A segment ends after this time, so that old items can be deleted, and a reader finds a time quickly.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct SegmentFiles {
-    directory: PathBuf,
-    max_size: u64,
-    max_age: Option<Duration>,
+    config: RecorderConfig,
     /// Complete segments, oldest first.
     closed: VecDeque<Segment>,
     /// Bytes of all segments.
@@ -44,7 +41,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Whether its name still leads to the file.
+    /// Whether the path of the segment still leads to the open file.
     fn is_in_place(&self) -> bool {
         let same = || {
             let (named, open) = (self.segment.path.symlink_metadata()?, self.file.metadata()?);
@@ -56,13 +53,11 @@ impl Open {
 
 impl SegmentFiles {
     pub(super) fn open(config: &RecorderConfig, counts: RecorderCounts) -> io::Result<Self> {
-        let RecorderConfig { directory, max_size, max_age } = config;
-        let lock = directory::lock(directory)?;
-        let closed: VecDeque<Segment> = directory::segments(directory)?.into();
+        let lock = directory::lock(&config.directory)?;
+        let closed: VecDeque<Segment> = directory::segments(&config.directory)?.into();
         let next = closed.back().map_or(1, |last| last.number.saturating_add(1));
         let total = closed.iter().map(|segment| segment.bytes).sum();
-        let (directory, max_size, max_age) = (directory.clone(), *max_size, *max_age);
-        let mut files = Self { directory, max_size, max_age, closed, total, next, counts, lock };
+        let mut files = Self { config: config.clone(), closed, total, next, counts, lock };
         // The limit may be lower than before.
         files.make_room(0)?;
         Ok(files)
@@ -70,13 +65,13 @@ impl SegmentFiles {
 
     pub(super) fn create(&mut self, engine: &str) -> io::Result<Open> {
         let number = self.next;
-        // Also after a failure: the name may be what the disk refuses.
+        // The next attempt takes another number: the disk may have refused this name.
         self.next += 1;
-        let created = match directory::create(&self.directory, number, engine) {
+        let created = match directory::create(&self.config.directory, number, engine) {
             // The directory was deleted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.lock = directory::lock(&self.directory)?;
-                directory::create(&self.directory, number, engine)
+                self.lock = directory::lock(&self.config.directory)?;
+                directory::create(&self.config.directory, number, engine)
             }
             created => created,
         };
@@ -102,7 +97,7 @@ impl SegmentFiles {
             return Ok(false);
         }
         if let Err(error) = open.file.write_all(frame) {
-            // So that the frames before it end where the file ends. A reader skips a torn frame anyway.
+            // Removes the part that was written. If that fails, too, a reader skips the torn frame.
             let _ = open.file.set_len(open.segment.bytes);
             return Err(error);
         }
@@ -128,18 +123,18 @@ impl SegmentFiles {
 
     /// Whether a segment has reached its size or age.
     pub(super) fn is_full(&self, open: &Open) -> bool {
-        let longest = self.max_age.map_or(LONGEST, |age| LONGEST.min(age / 8));
+        let longest = self.config.max_age.map_or(LONGEST, |age| LONGEST.min(age / 8));
         open.began.elapsed() >= longest
-            || open.segment.bytes >= (self.max_size / SEGMENTS).clamp(*SEGMENT.start(), *SEGMENT.end())
+            || open.segment.bytes >= (self.config.max_size / SEGMENTS).clamp(*SEGMENT.start(), *SEGMENT.end())
     }
 
     fn make_room(&mut self, bytes: u64) -> io::Result<bool> {
-        let max_age = self.max_age;
+        let max_age = self.config.max_age;
         let is_old = |segment: &Segment| {
             let age = segment.written.elapsed().unwrap_or_default();
             max_age.is_some_and(|most| age > most)
         };
-        while self.total.saturating_add(bytes) > self.max_size || self.closed.front().is_some_and(is_old) {
+        while self.total.saturating_add(bytes) > self.config.max_size || self.closed.front().is_some_and(is_old) {
             let Some(oldest) = self.closed.pop_front() else { return Ok(false) };
             match fs::remove_file(&oldest.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {

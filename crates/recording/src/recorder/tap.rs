@@ -12,11 +12,11 @@ use crate::gpu::GpuReading;
 
 use super::{Message, Queue};
 
-/// Polls without items that are recorded after one with items: they close its iteration.
+/// Polls without items that are recorded after a poll with items, because they close its iteration.
 const EMPTY_POLLS: u32 = 2;
-/// Afterwards the last poll of this time is recorded: the fold waits up to 5 s for the exact times of requests.
+/// Afterwards, one poll without items is recorded in this time: the fold waits up to 5 s for the exact times of requests.
 const EMPTY_INTERVAL: Duration = Duration::from_millis(500);
-/// And later of this time.
+/// The same after [`IDLE_AFTER`] without an item.
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 
@@ -25,7 +25,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(10);
 pub struct EngineRecorder {
     engine: u64,
     queue: Queue,
-    /// Holds the bytes of this engine's items in the queue.
+    /// Counts the bytes of this engine's items in the queue.
     peer: Arc<Peer>,
     counts: RecorderCounts,
     items: Vec<Item>,
@@ -65,7 +65,7 @@ impl EngineRecorder {
         (self.empty, self.last_item, self.last_pushed) = (0, Some(at), Some(at));
     }
 
-    /// An item was folded. Of refused items only records change the fold.
+    /// An item was folded. If it was refused, it is recorded only if it is a record: other refused items do not change the fold.
     pub fn item(&mut self, mut item: Item, refused: bool) {
         item.round_times();
         match item {
@@ -79,7 +79,7 @@ impl EngineRecorder {
         self.items.push(Item::About(Box::new(about.clone())));
     }
 
-    /// A poll has failed, or not. Only changes are recorded.
+    /// A poll has failed or succeeded. Only changes are recorded.
     pub fn polled(&mut self, failure: Option<Failure>, at: RecordedMoment) {
         if failure != self.failing {
             self.add_skipped();
@@ -105,7 +105,7 @@ impl EngineRecorder {
             Duration::from_micros(u64::try_from(us).unwrap_or(0))
         };
         let interval = if since(self.last_item) >= IDLE_AFTER { IDLE_INTERVAL } else { EMPTY_INTERVAL };
-        // The first one ends the poll with the items.
+        // The first settled poll is the one with the items.
         if self.empty <= 1 + EMPTY_POLLS || since(self.last_pushed) >= interval {
             self.skipped = None;
             self.items.push(Item::Settled(settled));
@@ -143,7 +143,7 @@ impl EngineRecorder {
 
 impl Drop for EngineRecorder {
     fn drop(&mut self) {
-        // A replay ends with the same poll as the engine: requests may have waited for its time.
+        // A replay must end with the same poll as the engine, because requests may have waited until then.
         self.add_skipped();
         self.end();
         self.queue.send(Message::Left { engine: self.engine });

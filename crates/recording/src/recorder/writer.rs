@@ -48,7 +48,7 @@ struct RecordedEngine {
     line: Vec<u8>,
     /// Packed lines of the next frame.
     lines: Vec<u8>,
-    /// Messages of the engine among them.
+    /// The engine's messages in these lines.
     messages: u64,
     /// Messages that were dropped since the last frame.
     dropped: u64,
@@ -92,7 +92,7 @@ impl SegmentWriter {
         all.into_iter().for_each(|engine| self.flush(engine));
     }
 
-    /// Runs one step. A panic ends the segments it may have left half written; the recording continues in new ones.
+    /// Runs one step. A panic ends the segments that the step may have left half written. The recording continues in new ones.
     fn catch(&mut self, engine: Option<u64>, step: impl FnOnce(&mut Self)) {
         if supervise::catch_now(Task::Record, || step(self)).is_ok() {
             return;
@@ -169,7 +169,7 @@ impl SegmentWriter {
             objectives: *objectives,
         };
         let name = format!("{model}-{version}");
-        // What is still in it was dropped.
+        // Lines that are left were counted as dropped.
         recorded.lines.clear();
         recorded.packer = Packer::default();
         let header = Item::Recording(Box::new(header));
@@ -219,7 +219,7 @@ impl SegmentWriter {
         match written {
             Ok(true) => self.counts.wrote(messages),
             Ok(false) => {
-                // All segments are being written. This one ends, so that it can be deleted.
+                // All segments are open. This one is closed, so that it can be deleted.
                 recorded.drop_messages(messages, &self.counts);
                 recorded.close_segment(&mut self.files);
             }
@@ -230,7 +230,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Ends the segment of the engine. What comes until the next one is dropped.
+    /// Closes the segment of the engine. Items until the next segment are dropped.
     fn fail(&mut self, engine: u64, error: &io::Error) {
         self.counts.failed();
         let now = Instant::now();
