@@ -121,15 +121,15 @@ impl Attribution {
     /// Splits a request by its rows, whose times are on the clock of the records. Absent if it cannot be split.
     pub(super) fn split_row(
         &mut self,
+        row_id: u64,
         times: &Times,
         transfer_seconds: Option<f64>,
-        row_id: Option<u64>,
         tokens: Option<f64>,
     ) -> Option<Split> {
         self.begin();
         // The row says how long the transfer took. The transfer ends before the first batch.
         let transfer = transfer_seconds.zip(times.scheduled).map(|(seconds, until)| (until - seconds, until));
-        self.split(&Spans::of(row_id, times, transfer)?, tokens)
+        self.split(&Spans::of(Some(row_id), times, transfer)?, tokens)
     }
 
     /// Adds a request to the totals.

@@ -236,8 +236,7 @@ impl CostModel {
     }
 
     /// Seconds that an iteration with this work would take, if known, and the share of prompts in them.
-    #[must_use]
-    pub fn predict(&self, work: &Work) -> (Option<f64>, f64) {
+    pub(crate) fn predict(&self, work: &Work) -> (Option<f64>, f64) {
         let features = work.features();
         let expected = self.expected(work, &features).or_else(|| self.estimate(&features));
         (expected, self.context_share(work, &features))

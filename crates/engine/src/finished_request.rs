@@ -276,7 +276,7 @@ mod tests {
             alloc_total_blocks_per_request: Some(3),
             ..RequestStats::default()
         };
-        fold.absorb_row(&row, None, false, now);
+        fold.absorb_complete_row(&row, None, false, now);
         for entry in [without_times, without_parts, json!({"perf_metrics": {}})] {
             fold.absorb_perf_metrics(&serde_json::from_value(entry).unwrap(), now);
         }

@@ -98,12 +98,12 @@ pub struct Exemplar {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
     bounds: &'static [Bound],
-    counts: [u64; MAX_BOUNDS + 1],
+    counts: [u64; BUCKETS],
     sum: f64,
     count: u64,
     native: NativeBuckets,
     /// The last request of each bucket, if requests have numbers.
-    exemplars: Option<Box<[Option<Exemplar>; MAX_BOUNDS + 1]>>,
+    exemplars: Option<Box<[Option<Exemplar>; BUCKETS]>>,
 }
 
 impl Histogram {
@@ -111,7 +111,7 @@ impl Histogram {
     #[must_use]
     pub const fn new(bounds: &'static [Bound]) -> Self {
         assert!(bounds.len() <= MAX_BOUNDS, "a histogram has at most MAX_BOUNDS bounds");
-        Self { bounds, counts: [0; MAX_BOUNDS + 1], sum: 0.0, count: 0, native: NativeBuckets::new(), exemplars: None }
+        Self { bounds, counts: [0; BUCKETS], sum: 0.0, count: 0, native: NativeBuckets::new(), exemplars: None }
     }
 
     pub fn observe(&mut self, value: f64) {
@@ -131,7 +131,7 @@ impl Histogram {
     /// Observes the value of one request. It becomes the exemplar of its bucket if the request has a number.
     pub fn observe_request(&mut self, value: f64, request: Option<u64>) {
         if let (Some(bucket), Some(request)) = (self.observe_times(value, 1), request) {
-            let exemplars = self.exemplars.get_or_insert_with(|| Box::new([None; MAX_BOUNDS + 1]));
+            let exemplars = self.exemplars.get_or_insert_with(|| Box::new([None; BUCKETS]));
             // Negative zero becomes zero, which is the same in every format.
             exemplars[bucket] = Some(Exemplar { request, value: value + 0.0 });
         }

@@ -137,14 +137,12 @@ impl Latest {
     }
 
     /// Whether everything except the batch is copied from rank 0.
-    #[must_use]
-    pub fn copies_rank_0(&self) -> bool {
+    pub(crate) fn copies_rank_0(&self) -> bool {
         !self.own_ranks && self.attention_dp_ranks() > Some(1)
     }
 
     /// The limit of all ranks together, from the limit of one.
-    #[must_use]
-    pub fn times_ranks(&self, limit: Option<i64>) -> Option<i64> {
+    pub(crate) fn times_ranks(&self, limit: Option<i64>) -> Option<i64> {
         let ranks = i64::try_from(self.attention_dp_ranks().unwrap_or(1)).unwrap_or(i64::MAX);
         limit.map(|limit| limit.saturating_mul(ranks))
     }

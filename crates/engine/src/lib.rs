@@ -66,6 +66,7 @@ use pools::Pools;
 use rank_totals::RankRow;
 use ranks::OpenIteration;
 use requests::RequestFold;
+use saturating::add_known;
 use timeline::Started;
 
 /// The fold of one engine.
@@ -412,21 +413,18 @@ impl EngineFold {
     fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<ClockSpan>, now: Instant) {
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
         if !rows.is_empty() {
-            let pauses = self.totals.request_pauses.get_or_insert(0);
-            *pauses = pauses.saturating_add(changes.pauses);
+            add_known(&mut self.totals.request_pauses, Some(changes.pauses));
             self.requests.attribution.knows_pauses |= rows.iter().any(|row| row.paused.is_some());
         }
         for pause in &changes.over {
             self.requests.attribution.note_pause(*pause);
         }
         let mut lifecycles = changes.completed.iter().peekable();
-        for row in rows {
-            if row.id.is_some_and(|id| changes.repeated.contains(&id)) {
-                continue;
-            }
-            let complete = row.stage == Some(RequestStage::Complete);
-            let lifecycle = if complete { lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id) } else { None };
-            self.requests.absorb_row(row, lifecycle, self.totals.is_sampled(), now);
+        let is_repeated = |row: &RequestStats| row.id.is_some_and(|id| changes.repeated.contains(&id));
+        let complete = rows.iter().filter(|row| row.stage == Some(RequestStage::Complete));
+        for row in complete.filter(|row| !is_repeated(row)) {
+            let lifecycle = lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id);
+            self.requests.absorb_complete_row(row, lifecycle, self.totals.is_sampled(), now);
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
-use trtllm_model::request::{RequestStage, RequestStats};
+use trtllm_model::request::RequestStats;
 use trtllm_model::server_metrics::RequestHistogram;
 use trtllm_model::{Objectives, ServerMetrics};
 
@@ -75,19 +75,16 @@ impl RequestFold {
         self.unjudged.clear();
     }
 
-    /// Folds one row of a request, with the request's lifecycle if it is known. Only the row of a complete request counts; the
-    /// executor sends it once. Times and blocks are observed with a delay, because the engine may also send exact ones and no
-    /// request may be in the histograms twice. `sampled`: not all requests have rows, so this one is not judged by objectives.
-    pub(crate) fn absorb_row(
+    /// Folds the row that reports a request complete, with the request's lifecycle if it is known. Times and blocks are observed
+    /// with a delay, because the engine may also send exact ones, and no request may be in the histograms twice. `sampled`: not
+    /// all requests have rows, so this one is not judged by objectives.
+    pub(crate) fn absorb_complete_row(
         &mut self,
         row: &RequestStats,
         lifecycle: Option<&Lifecycle>,
         sampled: bool,
         now: Instant,
     ) {
-        if row.stage != Some(RequestStage::Complete) {
-            return;
-        }
         // The row of a request that only had a context phase shows a transfer that has not ended, with a time of 0.
         let transfer =
             row.dis_serving_stats.filter(|transfer| transfer.kv_cache_transfer_ms.is_some_and(|ms| ms > 0.0));
@@ -128,7 +125,7 @@ impl RequestFold {
                 request: row.id,
             },
             transfer_seconds,
-            split: known.and_then(|id| self.attribution.split_row(&times, transfer_seconds, Some(id), tokens)),
+            split: known.and_then(|id| self.attribution.split_row(id, &times, transfer_seconds, tokens)),
             transfer_bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
         };
         // Only the replay of a file at full speed fills the queue.
@@ -417,7 +414,7 @@ mod tests {
     use super::super::request_totals::TokenTotals;
     use super::*;
     use trtllm_model::perf_metrics::RequestPerfMetrics;
-    use trtllm_model::request::DisServingRequestStats;
+    use trtllm_model::request::{DisServingRequestStats, RequestStage};
 
     fn entry() -> PerfMetricsEntry {
         PerfMetricsEntry {
@@ -490,10 +487,10 @@ mod tests {
         assert_eq!(fold.totals.tokens, TokenTotals::default());
         // A request that was cancelled before its prompt was read has no length, but its count of 0 is known.
         let cancelled = RequestStats { context_prefill_position: Some(0), num_generated_tokens: None, ..row() };
-        fold.absorb_row(&cancelled, None, false, settled);
+        fold.absorb_complete_row(&cancelled, None, false, settled);
         assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(0), generation: None });
         assert_eq!(fold.totals.input_token_len.count(), 0);
-        fold.absorb_row(&row(), None, false, settled);
+        fold.absorb_complete_row(&row(), None, false, settled);
         assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(100), generation: Some(10) });
     }
 
@@ -504,10 +501,10 @@ mod tests {
             fold.absorb_perf_metrics(&entry(), now);
         }
         for _ in 0..3 {
-            fold.absorb_row(&row(), None, false, now);
+            fold.absorb_complete_row(&row(), None, false, now);
         }
         fold.absorb_perf_metrics(&entry(), now);
-        fold.absorb_row(&row(), None, false, now);
+        fold.absorb_complete_row(&row(), None, false, now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(counted(&fold), (4, 4, 4));
     }
@@ -521,7 +518,7 @@ mod tests {
             entry["perf_metrics"] = json!({"timing_metrics": {"arrival_time": 10.0, "first_scheduled_time": 10.1,
                 "first_token_time": 10.5, "last_token_time": 12.0}});
             fold.absorb_perf_metrics(&from_json(&entry.to_string()), now);
-            fold.absorb_row(&RequestStats { id: Some(row_id), ..row() }, None, false, now);
+            fold.absorb_complete_row(&RequestStats { id: Some(row_id), ..row() }, None, false, now);
             fold.recent.iter().filter_map(super::super::recent_requests::RecentRequest::arrived).count()
         };
         // trtllm-serve counts its requests from 2 on, PyTorch's executor from max_batch_size on.
@@ -535,7 +532,12 @@ mod tests {
     fn a_row_without_a_time_of_its_transfer_counts_no_transfer() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         for ms in [0.0, 2.5] {
-            fold.absorb_row(&RequestStats { dis_serving_stats: Some(transferred(ms)), ..row() }, None, false, now);
+            fold.absorb_complete_row(
+                &RequestStats { dis_serving_stats: Some(transferred(ms)), ..row() },
+                None,
+                false,
+                now,
+            );
         }
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         let times = &fold.totals.times;
@@ -567,8 +569,8 @@ mod tests {
         fold.absorb_perf_metrics(&from_json(r#"{"perf_metrics": {}, "finish_reason": "cancelled"}"#), now);
         assert_eq!(judged(&fold), (0, 0, 0));
         fold.absorb_perf_metrics(&timed(10.25), now);
-        fold.absorb_row(&row(), None, false, now);
-        fold.absorb_row(&row(), None, false, now);
+        fold.absorb_complete_row(&row(), None, false, now);
+        fold.absorb_complete_row(&row(), None, false, now);
         fold.absorb_perf_metrics(&timed(10.5), now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(judged(&fold), (1, 1, 1));
@@ -579,7 +581,7 @@ mod tests {
         let (mut fold, now) = (with_objective(), Instant::now());
         for _ in 0..3 {
             fold.absorb_perf_metrics(&entry(), now);
-            fold.absorb_row(&row(), None, false, now);
+            fold.absorb_complete_row(&row(), None, false, now);
             fold.absorb_perf_metrics(&entry(), now);
         }
         fold.settle(0, now + EXACT_TIMES_WITHIN);
@@ -621,7 +623,7 @@ mod tests {
     fn a_restarted_engine_without_rows_has_its_lengths_from_entries() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         let row = RequestStats { stage: Some(RequestStage::Complete), ..RequestStats::default() };
-        fold.absorb_row(&row, None, false, now);
+        fold.absorb_complete_row(&row, None, false, now);
         fold.restart();
         fold.absorb_perf_metrics(&entry(), now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
@@ -635,11 +637,11 @@ mod tests {
         let (scheduled_us, first_token_us) = (Some(250_000), Some(500_000));
         let served = Lifecycle { id: 1, arrived_us: 0, scheduled_us, first_token_us, ended_us: 2_000_000, tokens: 9 };
         fold.absorb_perf_metrics(&timed(10.25), now);
-        fold.absorb_row(&row(), Some(&served), false, now);
+        fold.absorb_complete_row(&row(), Some(&served), false, now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(observed(&fold), (1, LatencySource::PerfMetrics));
         fold.restart();
-        fold.absorb_row(&row(), Some(&served), false, now);
+        fold.absorb_complete_row(&row(), Some(&served), false, now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         assert_eq!(observed(&fold), (2, LatencySource::RequestStats));
     }

@@ -366,7 +366,7 @@ mod tests {
         };
         folded.absorb_server_metrics(&times("1", 0, 0));
         // Its row comes before the page that shows it.
-        folded.absorb_row(&row, Some(&lifecycle), false, start);
+        folded.absorb_complete_row(&row, Some(&lifecycle), false, start);
         folded.settle(1, start + Duration::from_secs(9));
         folded.absorb_server_metrics(&times("1", 0, 1));
         folded.settle(1, start + Duration::from_secs(60));
