@@ -10,7 +10,7 @@ use super::saturating::{add_known, unsigned};
 pub const MAX_LEVELS: usize = 64;
 
 named_numbers! {
-    /// Blocks or tokens by [`Tier`].
+    /// Blocks or tokens by tier.
     #[derive(Copy, Eq)]
     pub struct TierNumbers: u64 { gpu = "gpu", host = "host", disk = "disk", other = "other" }
 }

@@ -43,7 +43,7 @@ impl EngineState {
 pub enum Outstanding {
     No,
     /// The record shows work, but the count of started and completed requests shows none. While records arrive, the record is
-    /// right. After [`DOUBT`] without a record, the count is right.
+    /// right. After two seconds without a record, the count is right.
     Doubtful,
     Yes,
 }

@@ -113,7 +113,7 @@ impl IterationFold {
                     let next = before.filter(|before| before.iter.map(|iter| iter + 1) == latest.iter);
                     match next.filter(|_| latest.scheduler_mode.is_none()) {
                         Some(before) if self.has_two_passes(seconds, latest.time_us - before.time_us) => {
-                            let mean = work.with(&before.work, |one, other| (one + other) / 2.0);
+                            let mean = work.combine(&before.work, |one, other| (one + other) / 2.0);
                             self.observe_time(&mean, seconds / 2.0, 2.0);
                         }
                         _ => self.observe_time(&work, seconds, 1.0),

@@ -34,9 +34,9 @@ pub struct KvEventTotals {
     pub lost: u64,
     /// Blocks by their tier.
     pub stored: TierNumbers,
-    /// Blocks by their last tier; [`Tier::Other`] if it is unknown.
+    /// Blocks by their last tier. `other` if it is unknown.
     pub removed: TierNumbers,
-    /// Blocks by their current tier; [`Tier::Other`] if it is unknown.
+    /// Blocks by their current tier. `other` if it is unknown.
     pub updated: TierNumbers,
     /// Number of blocks by tier, from the last `created` event. Absent before the first.
     pub capacity: TierNumbers,

@@ -199,8 +199,8 @@ impl Latest {
             .or_else(|| self.static_batching.and_then(|stats| stats.num_context_requests))
     }
 
-    /// Whether requests are active or queued. If the record has no active requests, the scheduled ones are used. For the
-    /// PyTorch backend see [`super::epoch::Epoch::outstanding`].
+    /// Whether requests are active or queued. If the record has no active requests, the scheduled ones are used. Records of the
+    /// PyTorch backend alone cannot tell: see `in_flight`.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.active_of_all().or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0

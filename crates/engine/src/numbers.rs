@@ -11,13 +11,13 @@ macro_rules! numbers {
             /// What was added after `before`.
             #[must_use]
             $visibility fn since(&self, before: &Self) -> Self {
-                self.with(before, |now, before| now - before)
+                self.combine(before, |now, before| now - before)
             }
 
-            /// Each number combined with the number of the same name in `other`.
+            /// The function of each number and of the number with the same name in `other`.
             #[must_use]
-            $visibility fn with(&self, other: &Self, combine: impl Fn(f64, f64) -> f64) -> Self {
-                Self { $($field: combine(self.$field, other.$field),)* }
+            $visibility fn combine(&self, other: &Self, function: impl Fn(f64, f64) -> f64) -> Self {
+                Self { $($field: function(self.$field, other.$field),)* }
             }
         }
     };

@@ -59,7 +59,7 @@ pub struct Rank {
     place: u8,
     pub context_tokens: u64,
     pub generation_tokens: u64,
-    /// The same of this epoch since it is known to be sampled: see [`super::batch::BatchSums`].
+    /// The same of this epoch since it is known that the engine reports only some iterations.
     aside: (u64, u64),
     /// Absent if neither the newest iteration nor the one before has a row of this rank.
     pub load: Option<RankLoad>,

@@ -91,7 +91,7 @@ impl Timeline {
             let end_us = running.end_us.filter(|end_us| start_us - end_us > FOLLOWS_US).unwrap_or(start_us);
             // All its work is done, whatever the clock of the next record says.
             let whole = Started { end_us: Some(end_us), ..running };
-            busy = newest.busy.with(&whole.until(end_us), f64::add);
+            busy = newest.busy.combine(&whole.until(end_us), f64::add);
             if end_us < start_us {
                 self.push(Node { iter: next.iter, start_us: end_us, busy });
                 busy.unexplained += seconds(start_us - end_us);
@@ -137,9 +137,9 @@ impl Timeline {
         Some(match after {
             Some(after) => {
                 let share = (at_us - before.start_us) as f64 / (after.start_us - before.start_us) as f64;
-                before.busy.with(&after.busy, |before, after| before + (after - before) * share)
+                before.busy.combine(&after.busy, |before, after| before + (after - before) * share)
             }
-            None => before.busy.with(&self.running?.until(at_us), f64::add),
+            None => before.busy.combine(&self.running?.until(at_us), f64::add),
         })
     }
 
