@@ -9,7 +9,6 @@ use super::in_flight::InFlight;
 use super::numbering::{Gap, Numbering};
 use super::ranks::{OpenIteration, Ranks};
 use super::saturating::unsigned;
-use super::waits::Waits;
 
 /// A record in relation to the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +79,28 @@ pub(crate) struct Epoch {
     queued: bool,
     /// Seconds of waiting that ranks reported in an iteration without new requests. They belong to the next new requests.
     carried_wait: f64,
+}
+
+/// The passes of a PyTorch engine's loop that waited for work, for the last two times that the engine was idle. A pass begins by
+/// fetching requests, and an idle engine blocks there. The times of the pass contain the wait, and records report them later.
+#[derive(Debug, Clone, Copy, Default)]
+struct Waits {
+    /// First and last pass that may have waited.
+    passes: [Option<(u64, u64)>; 2],
+}
+
+impl Waits {
+    /// The record of iteration `iter` is the first after idle. With an interval of the statistics above 1, the pass that waited
+    /// may have no record.
+    fn add(&mut self, iter: u64, interval: u64) {
+        self.passes = [Some((iter.saturating_sub(interval.saturating_sub(1)), iter)), self.passes[0]];
+    }
+
+    /// Whether pass `iter` − `lag` may have waited.
+    fn contain(&self, iter: Option<u64>, lag: u64) -> bool {
+        let Some(pass) = iter.and_then(|iter| iter.checked_sub(lag)) else { return false };
+        self.passes.iter().flatten().any(|(first, last)| (*first..=*last).contains(&pass))
+    }
 }
 
 /// How many completed requests of the last record's iteration are already counted.
@@ -188,7 +209,9 @@ impl Epoch {
         };
         let latency_seconds = self.latency_seconds(record, kind);
         let counts = self.ranks.of(record);
-        let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
+        // The host's step in a record is that of the pass before. Under the overlap scheduler it is that of the same pass, because
+        // its records are one pass late (upstream: `profile_step`). The device's step lags by one more pass.
+        let lag = u64::from(record.scheduler_mode != Some(SchedulerMode::Overlap));
         let mut counted = Counted {
             iteration,
             batch: own,
@@ -196,8 +219,8 @@ impl Epoch {
             started,
             completed,
             latency_seconds,
-            host_step: iteration && !self.waits.in_host_step(record.iter, overlap),
-            device_step: iteration && !self.waits.in_device_step(record.iter, overlap),
+            host_step: iteration && !self.waits.contain(record.iter, lag),
+            device_step: iteration && !self.waits.contain(record.iter, lag + 1),
             gap,
             ..Counted::default()
         };
@@ -211,8 +234,8 @@ impl Epoch {
             } else if record.iter >= counts.last_iter {
                 // The flush has the number of the iteration that follows it.
                 counts.advance(record.iter.map(|iter| iter.saturating_sub(u64::from(kind == Flush))));
-                counted.kv = counts.kv_increase(record);
-                counted.cross_kv = counts.cross_kv_increase(record);
+                counted.kv = record.kv_cache_stats.map(|stats| counts.kv.increase(&stats)).unwrap_or_default();
+                counted.cross_kv = record.cross_kv_cache_stats.map(|stats| counts.cross_kv.increase(&stats));
                 if kind != Flush {
                     counted.waited = counts.queue_time.waited(record, of_all_ranks).filter(|_| comparable);
                 }
@@ -304,7 +327,7 @@ impl Epoch {
     fn latency_seconds(&mut self, record: &IterationStats, kind: RecordKind) -> Option<f64> {
         let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
         let host_step = record.host_step_time_ms.filter(|_| overlap);
-        let reported = host_step.or(record.iter_latency_ms).filter(|_| !self.waits.in_latency(record.iter));
+        let reported = host_step.or(record.iter_latency_ms).filter(|_| !self.waits.contain(record.iter, 0));
         match kind {
             // After the record of its start, a PyTorch engine has waited like after any other idle time.
             RecordKind::Flush if record.backend() == Backend::PyTorch => return None,

@@ -2,10 +2,10 @@
 //! context server and one of the generation server. They become one request: each value comes from the part that has it.
 
 use trtllm_model::PerfMetricsEntry;
-use trtllm_model::perf_metrics::{FinishReason, RequestKvCacheMetrics, SpeculativeDecodingMetrics, TimingMetrics};
+use trtllm_model::perf_metrics::{FinishReason, RequestKvCacheMetrics, SpeculativeDecodingMetrics};
 
 use super::objectives::Served;
-use super::request_times::{Latencies, Times};
+use super::request_times::{Latencies, Times, positive};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FinishedRequest {
@@ -52,13 +52,10 @@ impl FinishedRequest {
         request.served = Served::of_pair(context.as_ref(), generation.as_ref(), request.served.output_tokens);
         request.disaggregated = true;
         (request.last_iter, request.row_id) = (None, None);
-        let at_server = TimingMetrics {
-            server_arrival_time: entry.disagg_server_arrival_time,
-            server_first_token_time: entry.disagg_server_first_token_time,
-            ..TimingMetrics::default()
-        };
+        // 0 means that the time was not measured.
+        let arrived = entry.disagg_server_arrival_time.filter(|time| *time > 0.0);
         request.server_time_to_first_token =
-            server_time_to_first_token(&at_server.measured()).or(request.server_time_to_first_token);
+            positive(arrived, entry.disagg_server_first_token_time).or(request.server_time_to_first_token);
         Some(request)
     }
 
@@ -96,7 +93,7 @@ impl FinishedRequest {
             output_tokens,
             cached_tokens: entry.cached_tokens,
             latencies: Latencies::of(&times, output_tokens),
-            server_time_to_first_token: server_time_to_first_token(&timing),
+            server_time_to_first_token: positive(timing.server_arrival_time, timing.server_first_token_time),
             disaggregated: entry.ctx_request_id || transfer_seconds.is_some(),
             transfer_seconds,
             transfer_bytes: timing.kv_cache_size,
@@ -167,11 +164,6 @@ pub(crate) fn finish_reason(entry: &PerfMetricsEntry) -> Option<FinishReason> {
         (None, None) => part(entry.ctx_perf_metrics.as_deref()),
         (reason, generation) => reason.or(part(generation)),
     }
-}
-
-fn server_time_to_first_token(timing: &TimingMetrics) -> Option<f64> {
-    let seconds = timing.server_first_token_time? - timing.server_arrival_time?;
-    (seconds > 0.0).then_some(seconds)
 }
 
 #[cfg(test)]

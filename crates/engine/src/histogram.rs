@@ -2,6 +2,7 @@
 //! only at its first value.
 
 use super::native::NativeBuckets;
+use super::saturating::add;
 
 /// The largest number of bounds of any histogram. One more bucket holds the values above them.
 const MAX_BOUNDS: usize = 23;
@@ -146,9 +147,9 @@ impl Histogram {
         }
         // With fewer than about 24 bounds a linear search is faster than a binary one: its branches are predicted well.
         let bucket = self.bounds.iter().position(|bound| value <= bound.value).unwrap_or(self.bounds.len());
-        self.counts[bucket] = self.counts[bucket].saturating_add(times);
+        add(&mut self.counts[bucket], times);
         self.sum = sum;
-        self.count = self.count.saturating_add(times);
+        add(&mut self.count, times);
         self.native.observe(value, times);
         Some(bucket)
     }
@@ -189,7 +190,7 @@ impl Histogram {
     /// Upper bound and cumulative count of each bucket. The infinite bucket is left out; its count is [`Histogram::count`].
     pub fn cumulative(&self) -> impl Iterator<Item = (Bound, u64)> + '_ {
         self.bounds.iter().zip(&self.counts).scan(0_u64, |total, (bound, count)| {
-            *total = total.saturating_add(*count);
+            add(total, *count);
             Some((*bound, *total))
         })
     }

@@ -206,11 +206,6 @@ impl Latest {
         self.active_of_all().or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0
     }
 
-    /// Whether the iteration had a batch. True if the engine does not count scheduled requests.
-    pub(crate) fn runs_a_batch(&self) -> bool {
-        self.scheduled() != Some(0)
-    }
-
     /// Whether the engine cannot take another request: active requests are at their limit, some of them are not scheduled, and the
     /// KV cache is nearly full. A context worker is in this state when it keeps the blocks of cancelled transfers. It then
     /// reports no further iteration. The last record of a server that becomes idle can look the same, but that is rare.

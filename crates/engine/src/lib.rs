@@ -38,7 +38,6 @@ pub mod server_metrics;
 mod successes;
 mod timeline;
 pub mod totals;
-mod waits;
 pub mod window;
 
 use std::time::{Duration, Instant};
@@ -165,7 +164,8 @@ impl EngineFold {
         }
         self.publish_losses();
         let outstanding = self.outstanding();
-        let runs = self.latest.as_ref().is_none_or(Latest::runs_a_batch);
+        // An engine that does not count scheduled requests counts as running a batch.
+        let runs = self.latest.as_ref().is_none_or(|latest| latest.scheduled() != Some(0));
         self.health.record(now, outstanding, runs || outstanding == Outstanding::No);
         self.missing_records.record(now);
         Ok(())
@@ -182,7 +182,7 @@ impl EngineFold {
             None => {
                 let Some(first) = self.only_rank.replace(row).filter(|first| first.rank != row.rank) else { return };
                 let ranks = self.totals.ranks.insert(Box::default());
-                if first.is_beside(&row) {
+                if first.iter.is_some() && first.iter == row.iter {
                     ranks.add(&first, newest, sampled);
                 }
                 ranks

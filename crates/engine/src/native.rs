@@ -2,6 +2,8 @@
 //! be chosen. The memory is allocated at the first value and never grows: a value outside of all buckets makes them twice
 //! as wide.
 
+use super::saturating::add;
+
 /// Number of buckets. At the finest resolution they cover twenty powers of two, e.g. a microsecond to a second.
 pub const SLOTS: usize = 160;
 /// The finest resolution: 2³ buckets for each power of two. Each is 9 % wide.
@@ -38,7 +40,7 @@ impl NativeBuckets {
     /// Observes a value `times` times.
     pub fn observe(&mut self, value: f64, times: u64) {
         if value <= ZERO_THRESHOLD {
-            self.zero = self.zero.saturating_add(times);
+            add(&mut self.zero, times);
             return;
         }
         let finest = finest_bucket(value);
@@ -49,7 +51,7 @@ impl NativeBuckets {
         }
         let slots = self.slots.get_or_insert_with(zeroed);
         if let Some(slot) = slots.get_mut((bucket - self.first) as usize) {
-            *slot = slot.saturating_add(times);
+            add(slot, times);
         }
     }
 
@@ -115,7 +117,7 @@ impl NativeBuckets {
         let mut slots = zeroed();
         for (count, bucket) in self.counts().iter().zip(self.first..).filter(|(count, _)| **count > 0) {
             if let Some(slot) = slots.get_mut((number(bucket) - first) as usize) {
-                *slot = slot.saturating_add(*count);
+                add(slot, *count);
             }
         }
         (self.first, self.slots) = (first, Some(slots));

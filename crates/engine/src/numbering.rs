@@ -7,6 +7,7 @@ use trtllm_model::IterationStats;
 use trtllm_model::iteration::Backend;
 
 use super::cumulative::Cumulative;
+use super::saturating::add;
 
 /// Default size of the engine's ring of records. An answer of this length may have followed an overflow.
 const RING: u64 = 1000;
@@ -114,15 +115,15 @@ impl Numbering {
         let pytorch = !flush && record.backend() == Backend::PyTorch;
         match frames {
             Some(frames) => {
-                self.lost_by_gap = self.lost_by_gap.saturating_add(frames);
-                self.unreported = self.unreported.saturating_add(gap.saturating_sub(frames));
+                add(&mut self.lost_by_gap, frames);
+                add(&mut self.unreported, gap.saturating_sub(frames));
             }
-            None if !pytorch => self.lost_by_gap = self.lost_by_gap.saturating_add(gap),
-            None if self.answer == 0 => self.gap_before_answer = self.gap_before_answer.saturating_add(gap),
-            None => self.unreported = self.unreported.saturating_add(gap),
+            None if !pytorch => add(&mut self.lost_by_gap, gap),
+            None if self.answer == 0 => add(&mut self.gap_before_answer, gap),
+            None => add(&mut self.unreported, gap),
         }
         let dropped = self.dropped.increase(record.stats_dropped_frames.and_then(|n| i64::try_from(n).ok()));
-        self.lost_by_engine = self.lost_by_engine.saturating_add(dropped);
+        add(&mut self.lost_by_engine, dropped);
         if step > 0 || self.through.is_none() {
             let shifted = u32::try_from(step).ok().and_then(|step| self.read.checked_shl(step)).unwrap_or(0);
             self.read = if self.through.is_none() { u64::MAX } else { shifted | 1 };
@@ -144,7 +145,7 @@ impl Numbering {
         let full = from_ring && self.answer >= RING;
         let gap = std::mem::take(&mut self.gap_before_answer);
         let total = if full || self.last_answer_was_full { &mut self.lost_by_gap } else { &mut self.unreported };
-        *total = total.saturating_add(gap);
+        add(total, gap);
         self.last_answer_was_full = full;
         self.answer = 0;
     }

@@ -7,7 +7,7 @@ use trtllm_model::Objectives;
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::server_metrics::RequestHistogram;
 
-use super::request_times::Times;
+use super::request_times::{Times, between};
 use super::saturating::{add, add_known};
 use super::server_metrics::{HistogramIncrease, Increase};
 
@@ -107,11 +107,6 @@ impl Served {
             None => Outcome::Unknown,
         }
     }
-}
-
-/// A negative time is unknown.
-fn between(from: Option<f64>, to: Option<f64>) -> Option<f64> {
-    Some(to? - from?).filter(|seconds| *seconds >= 0.0)
 }
 
 impl HistogramIncrease {

@@ -36,11 +36,6 @@ impl RankRow {
             active: record.num_active_requests.filter(|_| record.rank.is_some()),
         })
     }
-
-    /// Whether both rows are of one iteration.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        self.iter.is_some() && self.iter == other.iter
-    }
 }
 
 /// The requests of a rank, from its last row.

@@ -9,9 +9,10 @@ use trtllm_model::IterationStats;
 use trtllm_model::iteration::Backend;
 
 use super::batch::{context_tokens, scheduled, tokens};
-use super::cumulative::{KvCounts, KvIncrease};
+use super::cumulative::KvCounts;
 use super::epoch::Counted;
 use super::queue_time::QueueTime;
+use super::saturating::{add, add_known};
 
 /// The most gaps that 64 numbers can have. A late record fits only into one of the last 64 numbers.
 const MAX_GAPS: usize = 32;
@@ -25,9 +26,9 @@ pub(crate) struct RankCounts {
     rank: Option<i64>,
     /// Its last iteration.
     pub last_iter: Option<u64>,
-    kv: KvCounts,
+    pub kv: KvCounts,
     kv_at_start: KvCounts,
-    cross_kv: KvCounts,
+    pub cross_kv: KvCounts,
     pub queue_time: QueueTime,
     /// Recent gaps in its numbers, each with its first iteration and the counts before it.
     gaps: VecDeque<(u64, KvCounts)>,
@@ -71,14 +72,6 @@ impl RankCounts {
             self.gaps.push_back((first, self.kv));
         }
         self.last_iter = iter.max(self.last_iter);
-    }
-
-    pub(crate) fn kv_increase(&mut self, record: &IterationStats) -> KvIncrease {
-        record.kv_cache_stats.map(|stats| self.kv.increase(&stats)).unwrap_or_default()
-    }
-
-    pub(crate) fn cross_kv_increase(&mut self, record: &IterationStats) -> Option<KvIncrease> {
-        record.cross_kv_cache_stats.map(|stats| self.cross_kv.increase(&stats))
     }
 }
 
@@ -191,12 +184,10 @@ impl OpenIteration {
     /// Adds the row of another rank.
     pub(crate) fn add(&mut self, record: &IterationStats, counted: &Counted) {
         self.rows += 1;
-        if let Some(scheduled) = scheduled(record) {
-            self.scheduled = Some(self.scheduled.unwrap_or(0).saturating_add(scheduled));
-        }
-        self.context_tokens = self.context_tokens.saturating_add(context_tokens(record));
+        add_known(&mut self.scheduled, scheduled(record));
+        add(&mut self.context_tokens, context_tokens(record));
         let tokens = tokens(record);
-        self.tokens = self.tokens.saturating_add(tokens);
+        add(&mut self.tokens, tokens);
         self.most_tokens = self.most_tokens.max(tokens);
         if let Some(more) = counted.waited {
             self.waited = Some(self.waited.unwrap_or(0.0) + more);
@@ -207,7 +198,7 @@ impl OpenIteration {
         } else {
             self.copied = true;
         }
-        self.started = self.started.saturating_add(counted.started);
-        self.completed = self.completed.saturating_add(counted.completed);
+        add(&mut self.started, counted.started);
+        add(&mut self.completed, counted.completed);
     }
 }

@@ -70,18 +70,29 @@ pub(crate) struct Latencies {
     pub time_per_output_token: Option<f64>,
 }
 
+/// A negative time is unknown.
+pub(super) fn between(from: Option<f64>, to: Option<f64>) -> Option<f64> {
+    Some(to? - from?).filter(|seconds| *seconds >= 0.0)
+}
+
+pub(super) fn positive(from: Option<f64>, to: Option<f64>) -> Option<f64> {
+    Some(to? - from?).filter(|seconds| *seconds > 0.0)
+}
+
 impl Latencies {
     pub(crate) fn of(times: &Times, tokens: Option<i64>) -> Self {
-        let positive = |from: Option<f64>, to: Option<f64>| Some(to? - from?).filter(|seconds| *seconds > 0.0);
         let decode = positive(times.first_token, times.ended);
         Self {
-            queue: times.arrived.zip(times.scheduled).map(|(from, to)| to - from).filter(|seconds| *seconds >= 0.0),
+            queue: between(times.arrived, times.scheduled),
             prefill: positive(times.scheduled, times.first_token),
             time_to_first_token: positive(times.arrived, times.first_token),
             decode,
             inference: positive(times.scheduled, times.ended),
             e2e: positive(times.arrived, times.ended),
-            time_per_output_token: decode.zip(tokens.filter(|tokens| *tokens > 1)).map(per_token),
+            // The first token is not part of the decode time.
+            time_per_output_token: decode
+                .zip(tokens.filter(|tokens| *tokens > 1))
+                .map(|(seconds, tokens)| seconds / (tokens - 1) as f64),
         }
     }
 
@@ -105,11 +116,6 @@ impl Latencies {
     pub(crate) fn any(&self) -> bool {
         *self != Self::default()
     }
-}
-
-/// The first token is not part of the decode time.
-fn per_token((decode_seconds, tokens): (f64, i64)) -> f64 {
-    decode_seconds / (tokens - 1) as f64
 }
 
 impl Default for RequestTimes {
