@@ -11,9 +11,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "spikes",
         says: "One iteration in three seconds takes 0.8 s longer.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::Spike { every: 3.0, seconds: 0.8 }];
-        },
+        change: |c| c.faults = vec![Fault::Spike { every: 3.0, seconds: 0.8 }],
         felt: Measure::Gap,
         cure: Remedy { says: "stop what interrupts the process", apply: no_fault },
         other: MORE_SLOTS,
@@ -23,9 +21,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "spikes",
         says: "One iteration in ten seconds takes 2.5 s longer.",
         on: PY,
-        change: |c| {
-            c.faults = vec![Fault::Spike { every: 10.0, seconds: 2.5 }];
-        },
+        change: |c| c.faults = vec![Fault::Spike { every: 10.0, seconds: 2.5 }],
         felt: Measure::TimeToFirstToken,
         cure: Remedy { says: "stop what interrupts the process", apply: no_fault },
         other: MORE_SLOTS,
@@ -48,9 +44,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "clocks",
         says: "The power limit lowers the clock to 40 %.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::Slow { at: 0.0, factor: 2.5, why: Slow::PowerCap }];
-        },
+        change: |c| c.faults = vec![Fault::Slow { at: 0.0, factor: 2.5, why: Slow::PowerCap }],
         felt: Measure::TimePerToken,
         cure: Remedy { says: "raise the power limit", apply: no_fault },
         other: MORE_SLOTS,
@@ -60,9 +54,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "clocks",
         says: "The GPU is too hot: the clock falls to a third.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::Slow { at: 0.0, factor: 3.0, why: Slow::Thermal }];
-        },
+        change: |c| c.faults = vec![Fault::Slow { at: 0.0, factor: 3.0, why: Slow::Thermal }],
         felt: Measure::TimePerToken,
         cure: Remedy { says: "repair the cooling", apply: no_fault },
         other: MORE_CACHE,
@@ -72,9 +64,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "gpu",
         says: "The GPU does the same work in 2.5 times the time, and names no reason.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::Slow { at: 20.0, factor: 2.5, why: Slow::Silent }];
-        },
+        change: |c| c.faults = vec![Fault::Slow { at: 20.0, factor: 2.5, why: Slow::Silent }],
         felt: Measure::TimePerToken,
         cure: Remedy { says: "replace the GPU", apply: no_fault },
         other: MORE_CACHE,
@@ -84,9 +74,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "slowdown",
         says: "After a deploy, equal work takes 1.8 times the time.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::Slow { at: 20.0, factor: 1.8, why: Slow::Regression }];
-        },
+        change: |c| c.faults = vec![Fault::Slow { at: 20.0, factor: 1.8, why: Slow::Regression }],
         felt: Measure::TimePerToken,
         cure: Remedy { says: "roll the deploy back", apply: no_fault },
         other: MORE_CACHE,
@@ -96,9 +84,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "memory",
         says: "Host memory grows until allocations fail.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::MemoryGrowth { bytes_per_second: 5e7, limit: 3e9 }];
-        },
+        change: |c| c.faults = vec![Fault::MemoryGrowth { bytes_per_second: 5e7, limit: 3e9 }],
         felt: Measure::Errors,
         cure: Remedy { says: "fix the leak", apply: no_fault },
         other: MORE_SLOTS,
@@ -108,9 +94,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "errors",
         says: "One request in five fails.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::Errors { share: 0.2 }];
-        },
+        change: |c| c.faults = vec![Fault::Errors { share: 0.2 }],
         felt: Measure::Errors,
         cure: Remedy { says: "fix what the log says", apply: no_fault },
         other: MORE_SLOTS,
@@ -120,16 +104,9 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "errors",
         says: "A server time-out of 1 s ends most answers.",
         on: ALL,
-        change: |c| {
-            c.load.timeout = Some(1.0);
-        },
+        change: |c| c.load.timeout = Some(1.0),
         felt: Measure::Errors,
-        cure: Remedy {
-            says: "raise the time-out",
-            apply: |c| {
-                c.load.timeout = Some(60.0);
-            },
-        },
+        cure: Remedy { says: "raise the time-out", apply: |c| c.load.timeout = Some(60.0) },
         other: MORE_CACHE,
     },
     Situation {
@@ -143,12 +120,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.prompt = Length::Mixed { short: 300, long: 3000, share: 0.1 };
         },
         felt: Measure::Errors,
-        cure: Remedy {
-            says: "turn chunked context on",
-            apply: |c| {
-                c.limits.chunked_context = true;
-            },
-        },
+        cure: Remedy { says: "turn chunked context on", apply: |c| c.limits.chunked_context = true },
         other: MORE_SLOTS,
     },
     Situation {
@@ -156,9 +128,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "statistics",
         says: "Two records in five are lost.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::LoseRecords { share: 0.4 }];
-        },
+        change: |c| c.faults = vec![Fault::LoseRecords { share: 0.4 }],
         felt: Measure::Records,
         cure: Remedy { says: "read the records in time", apply: no_fault },
         other: MORE_SLOTS,
@@ -168,9 +138,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "statistics",
         says: "Somebody else drains half of the polls.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::SecondReader { share: 0.5 }];
-        },
+        change: |c| c.faults = vec![Fault::SecondReader { share: 0.5 }],
         felt: Measure::Records,
         cure: Remedy { says: "stop the second reader", apply: no_fault },
         other: MORE_CACHE,
@@ -180,16 +148,9 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "statistics",
         says: "The engine writes no records.",
         on: PY,
-        change: |c| {
-            c.statistics.enabled = false;
-        },
+        change: |c| c.statistics.enabled = false,
         felt: Measure::Records,
-        cure: Remedy {
-            says: "set enable_iter_perf_stats",
-            apply: |c| {
-                c.statistics.enabled = true;
-            },
-        },
+        cure: Remedy { says: "set enable_iter_perf_stats", apply: |c| c.statistics.enabled = true },
         other: MORE_SLOTS,
     },
     Situation {
@@ -197,9 +158,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "unavailable",
         says: "Requests are active, and none is scheduled.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::Wedge { at: 60.0 }];
-        },
+        change: |c| c.faults = vec![Fault::Wedge { at: 60.0 }],
         felt: Measure::TimeToFirstToken,
         cure: Remedy { says: "restart the engine", apply: no_fault },
         other: MORE_SLOTS,
@@ -209,9 +168,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "unavailable",
         says: "The engine hangs in an iteration.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::Hang { at: 60.0, seconds: 3600.0 }];
-        },
+        change: |c| c.faults = vec![Fault::Hang { at: 60.0, seconds: 3600.0 }],
         felt: Measure::TimeToFirstToken,
         cure: Remedy { says: "restart the engine", apply: no_fault },
         other: MORE_CACHE,
@@ -221,9 +178,7 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "unavailable",
         says: "The engine ends and loads for 80 s.",
         on: ALL,
-        change: |c| {
-            c.faults = vec![Fault::Restart { at: 60.0, seconds: 80.0 }];
-        },
+        change: |c| c.faults = vec![Fault::Restart { at: 60.0, seconds: 80.0 }],
         felt: Measure::Errors,
         cure: Remedy { says: "fix what ends the engine", apply: no_fault },
         other: MORE_SLOTS,
@@ -233,16 +188,9 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "unavailable",
         says: "The model loads for ten minutes.",
         on: PY,
-        change: |c| {
-            c.startup = vec![("weight_loading_seconds", 500.0), ("total_warmup_seconds", 100.0)];
-        },
+        change: |c| c.startup = vec![("weight_loading_seconds", 500.0), ("total_warmup_seconds", 100.0)],
         felt: Measure::Errors,
-        cure: Remedy {
-            says: "load from a local disk",
-            apply: |c| {
-                c.startup = vec![("weight_loading_seconds", 15.0)];
-            },
-        },
+        cure: Remedy { says: "load from a local disk", apply: |c| c.startup = vec![("weight_loading_seconds", 15.0)] },
         other: MORE_SLOTS,
     },
 ];

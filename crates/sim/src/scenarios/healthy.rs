@@ -13,29 +13,17 @@ pub(crate) const HEALTHY: &[Healthy] = &[
     ("default", On::V2, "A moderate load.", |_| {}),
     ("default-v1", On::V1, "A moderate load.", |_| {}),
     ("default-cpp", On::Cpp, "A moderate load.", |_| {}),
-    ("light", On::V2, "A request now and then.", |c| {
-        rate(c, 0.3);
-    }),
-    ("light-cpp", On::Cpp, "A request now and then.", |c| {
-        rate(c, 0.3);
-    }),
-    ("idle", On::V2, "Nobody sends anything.", |c| {
-        c.load.arrivals = Arrivals::Submitted;
-    }),
-    ("busy", On::V2, "Much load that fits.", |c| {
-        rate(c, 16.0);
-    }),
-    ("busy-cpp", On::Cpp, "Much load that fits.", |c| {
-        rate(c, 16.0);
-    }),
-    ("bursts", On::V2, "Bursts of five.", |c| {
-        c.load.arrivals = Arrivals::Bursty { rate: 6.0, burst: 5 };
-    }),
+    ("light", On::V2, "A request now and then.", |c| rate(c, 0.3)),
+    ("light-cpp", On::Cpp, "A request now and then.", |c| rate(c, 0.3)),
+    ("idle", On::V2, "Nobody sends anything.", |c| c.load.arrivals = Arrivals::Submitted),
+    ("busy", On::V2, "Much load that fits.", |c| rate(c, 16.0)),
+    ("busy-cpp", On::Cpp, "Much load that fits.", |c| rate(c, 16.0)),
+    ("bursts", On::V2, "Bursts of five.", |c| c.load.arrivals = Arrivals::Bursty { rate: 6.0, burst: 5 }),
     ("day", On::V1, "The load follows the day.", |c| {
-        c.load.arrivals = Arrivals::Day { mean: 8.0, swing: 0.6, period: 600.0 };
+        c.load.arrivals = Arrivals::Day { mean: 8.0, swing: 0.6, period: 600.0 }
     }),
     ("ramp", On::V2, "The load grows and fits.", |c| {
-        c.load.arrivals = Arrivals::Ramp { from: 1.0, to: 14.0, seconds: 120.0 };
+        c.load.arrivals = Arrivals::Ramp { from: 1.0, to: 14.0, seconds: 120.0 }
     }),
     ("chat", On::V2, "Conversations whose blocks are used again.", |c| {
         c.load.turns = 6;
@@ -43,19 +31,17 @@ pub(crate) const HEALTHY: &[Healthy] = &[
         rate(c, 1.0);
     }),
     ("prefixes", On::V2, "Four prefixes that stay in the cache.", |c| {
-        c.load.prefixes = Some(Prefixes { families: 4, tokens: 1500 });
+        c.load.prefixes = Some(Prefixes { families: 4, tokens: 1500 })
     }),
     ("prefixes-v1", On::V1, "Four prefixes that stay in the cache.", |c| {
-        c.load.prefixes = Some(Prefixes { families: 4, tokens: 1500 });
+        c.load.prefixes = Some(Prefixes { families: 4, tokens: 1500 })
     }),
-    ("no-shared-prompts", On::V2, "Prompts share nothing, so nothing can be reused.", |c| {
-        rate(c, 10.0);
-    }),
+    ("no-shared-prompts", On::V2, "Prompts share nothing, so nothing can be reused.", |c| rate(c, 10.0)),
     ("speculation", On::V2, "Drafts that are accepted.", |c| {
-        c.speculation = Some(Speculation { draft_len: 4, acceptance: 0.8, seconds_per_position: 0.0003 });
+        c.speculation = Some(Speculation { draft_len: 4, acceptance: 0.8, seconds_per_position: 0.0003 })
     }),
     ("speculation-short", On::V2, "An acceptance length near two with little overhead.", |c| {
-        c.speculation = Some(Speculation { draft_len: 3, acceptance: 0.6, seconds_per_position: 0.0004 });
+        c.speculation = Some(Speculation { draft_len: 3, acceptance: 0.6, seconds_per_position: 0.0004 })
     }),
     ("host-tier", On::V2, "The host keeps what the GPU evicts.", |c| {
         c.load.prefixes = Some(Prefixes { families: 20, tokens: 1500 });
@@ -67,30 +53,20 @@ pub(crate) const HEALTHY: &[Healthy] = &[
         c.ranks.attention_dp = 4;
         rate(c, 20.0);
     }),
-    ("pipeline-cpp", On::Cpp, "A balanced pipeline of four stages.", |c| {
-        c.ranks.pipeline = 4;
-    }),
-    ("generation-server", On::V2, "A generation server with a fast link.", |c| {
-        c.role = Role::GenerationOnly;
-    }),
-    ("context-server", On::V2, "A context server with a fast link.", |c| {
-        c.role = Role::ContextOnly;
-    }),
+    ("pipeline-cpp", On::Cpp, "A balanced pipeline of four stages.", |c| c.ranks.pipeline = 4),
+    ("generation-server", On::V2, "A generation server with a fast link.", |c| c.role = Role::GenerationOnly),
+    ("context-server", On::V2, "A context server with a fast link.", |c| c.role = Role::ContextOnly),
     ("adapters", On::V2, "Eight adapters in eight slots.", |c| {
-        c.adapters = Some(Adapters { count: 8, slots: 8, load_seconds: 0.1 });
+        c.adapters = Some(Adapters { count: 8, slots: 8, load_seconds: 0.1 })
     }),
     ("cancellations", On::V2, "Clients cancel 45 % of the requests. That is not an error.", |c| {
-        c.load.cancelled_share = 0.45;
+        c.load.cancelled_share = 0.45
     }),
-    ("max-utilization-cpp", On::Cpp, "MAX_UTILIZATION with room.", |c| {
-        c.limits.policy = Policy::MaxUtilization;
-    }),
+    ("max-utilization-cpp", On::Cpp, "MAX_UTILIZATION with room.", |c| c.limits.policy = Policy::MaxUtilization),
     ("experts", On::V2, "A model of experts.", |c| {
-        c.costs.experts = Some(Experts { count: 64, per_token: 4, seconds: 50e-6 });
+        c.costs.experts = Some(Experts { count: 64, per_token: 4, seconds: 50e-6 })
     }),
-    ("sampled", On::V2, "A record in each tenth iteration.", |c| {
-        c.statistics.interval = 10;
-    }),
+    ("sampled", On::V2, "A record in each tenth iteration.", |c| c.statistics.interval = 10),
     ("long-tail", On::V2, "Few long prompts in small chunks.", |c| {
         c.limits.max_num_tokens = 1024;
         c.load.prompt = Length::Mixed { short: 200, long: 4000, share: 0.02 };

@@ -16,12 +16,7 @@ pub(super) const TABLE: &[Situation] = &[
             rate(c, 12.0);
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "raise max_batch_size to 64",
-            apply: |c| {
-                c.limits.max_batch_size = 64;
-            },
-        },
+        cure: Remedy { says: "raise max_batch_size to 64", apply: |c| c.limits.max_batch_size = 64 },
         other: MORE_CACHE,
     },
     Situation {
@@ -35,12 +30,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.think = 0.0;
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "raise max_batch_size to 64",
-            apply: |c| {
-                c.limits.max_batch_size = 64;
-            },
-        },
+        cure: Remedy { says: "raise max_batch_size to 64", apply: |c| c.limits.max_batch_size = 64 },
         other: MORE_CACHE,
     },
     Situation {
@@ -53,12 +43,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.arrivals = Arrivals::Bursty { rate: 6.0, burst: 40 };
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "raise max_batch_size to 64",
-            apply: |c| {
-                c.limits.max_batch_size = 64;
-            },
-        },
+        cure: Remedy { says: "raise max_batch_size to 64", apply: |c| c.limits.max_batch_size = 64 },
         other: MORE_CACHE,
     },
     Situation {
@@ -71,12 +56,7 @@ pub(super) const TABLE: &[Situation] = &[
             rate(c, 10.0);
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "raise max_num_tokens to 8192",
-            apply: |c| {
-                c.limits.max_num_tokens = 8192;
-            },
-        },
+        cure: Remedy { says: "raise max_num_tokens to 8192", apply: |c| c.limits.max_num_tokens = 8192 },
         other: MORE_SLOTS,
     },
     Situation {
@@ -90,12 +70,7 @@ pub(super) const TABLE: &[Situation] = &[
             rate(c, 3.0);
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "raise max_num_tokens to 2048",
-            apply: |c| {
-                c.limits.max_num_tokens = 2048;
-            },
-        },
+        cure: Remedy { says: "raise max_num_tokens to 2048", apply: |c| c.limits.max_num_tokens = 2048 },
         other: MORE_CACHE,
     },
     Situation {
@@ -109,12 +84,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.limits.max_batch_size = 32;
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "use in-flight batching",
-            apply: |c| {
-                c.limits.policy = Policy::GuaranteedNoEvict;
-            },
-        },
+        cure: Remedy { says: "use in-flight batching", apply: |c| c.limits.policy = Policy::GuaranteedNoEvict },
         other: MORE_CACHE,
     },
     Situation {
@@ -129,12 +99,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.output = Length::Mixed { short: 20, long: 400, share: 0.2 };
         },
         felt: Measure::Throughput,
-        cure: Remedy {
-            says: "use in-flight batching",
-            apply: |c| {
-                c.limits.policy = Policy::GuaranteedNoEvict;
-            },
-        },
+        cure: Remedy { says: "use in-flight batching", apply: |c| c.limits.policy = Policy::GuaranteedNoEvict },
         other: MORE_CACHE,
     },
     Situation {
@@ -147,12 +112,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.cache.reuse = false;
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "give the KV cache more memory",
-            apply: |c| {
-                c.cache.blocks = 2000;
-            },
-        },
+        cure: Remedy { says: "give the KV cache more memory", apply: |c| c.cache.blocks = 2000 },
         other: MORE_SLOTS,
     },
     Situation {
@@ -168,12 +128,7 @@ pub(super) const TABLE: &[Situation] = &[
             rate(c, 5.0);
         },
         felt: Measure::Gap,
-        cure: Remedy {
-            says: "give the KV cache more memory",
-            apply: |c| {
-                c.cache.blocks = 2000;
-            },
-        },
+        cure: Remedy { says: "give the KV cache more memory", apply: |c| c.cache.blocks = 2000 },
         other: MORE_SLOTS,
     },
     Situation {
@@ -186,12 +141,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.cache.blocks = 700;
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "use MAX_UTILIZATION",
-            apply: |c| {
-                c.limits.policy = Policy::MaxUtilization;
-            },
-        },
+        cure: Remedy { says: "use MAX_UTILIZATION", apply: |c| c.limits.policy = Policy::MaxUtilization },
         other: MORE_SLOTS,
     },
     Situation {
@@ -204,12 +154,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.cache.blocks = 1500;
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "let clients ask for what they need",
-            apply: |c| {
-                c.load.max_new_tokens = Some(500);
-            },
-        },
+        cure: Remedy { says: "let clients ask for what they need", apply: |c| c.load.max_new_tokens = Some(500) },
         other: MORE_TOKENS,
     },
     Situation {
@@ -223,12 +168,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.output = Length::Fixed(30);
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "give the KV cache more memory",
-            apply: |c| {
-                c.cache.blocks = 4000;
-            },
-        },
+        cure: Remedy { says: "give the KV cache more memory", apply: |c| c.cache.blocks = 4000 },
         other: MORE_SLOTS,
     },
     Situation {
@@ -245,12 +185,7 @@ pub(super) const TABLE: &[Situation] = &[
             rate(c, 1.0);
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "keep evicted blocks on the host",
-            apply: |c| {
-                c.cache.host_blocks = 8000;
-            },
-        },
+        cure: Remedy { says: "keep evicted blocks on the host", apply: |c| c.cache.host_blocks = 8000 },
         other: MORE_SLOTS,
     },
     Situation {
@@ -265,12 +200,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.output = Length::Fixed(30);
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "give the host tier more memory",
-            apply: |c| {
-                c.cache.host_blocks = 6000;
-            },
-        },
+        cure: Remedy { says: "give the host tier more memory", apply: |c| c.cache.host_blocks = 6000 },
         other: MORE_SLOTS,
     },
 ];

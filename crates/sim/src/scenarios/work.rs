@@ -17,12 +17,7 @@ pub(super) const TABLE: &[Situation] = &[
             rate(c, 8.5);
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "halve the requests of this engine with a second one",
-            apply: |c| {
-                rate(c, 4.25);
-            },
-        },
+        cure: Remedy { says: "halve the requests of this engine with a second one", apply: |c| rate(c, 4.25) },
         other: MORE_CACHE,
     },
     Situation {
@@ -36,12 +31,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.output = Length::Fixed(30);
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "turn block reuse on",
-            apply: |c| {
-                c.cache.reuse = true;
-            },
-        },
+        cure: Remedy { says: "turn block reuse on", apply: |c| c.cache.reuse = true },
         other: MORE_SLOTS,
     },
     Situation {
@@ -56,9 +46,7 @@ pub(super) const TABLE: &[Situation] = &[
         felt: Measure::Gap,
         cure: Remedy {
             says: "lower max_num_tokens to 512 with chunked context",
-            apply: |c| {
-                c.limits.max_num_tokens = 512;
-            },
+            apply: |c| c.limits.max_num_tokens = 512,
         },
         other: MORE_CACHE,
     },
@@ -93,12 +81,7 @@ pub(super) const TABLE: &[Situation] = &[
             rate(c, 4.0);
         },
         felt: Measure::TimePerToken,
-        cure: Remedy {
-            says: "halve the requests of this engine with a second one",
-            apply: |c| {
-                rate(c, 2.0);
-            },
-        },
+        cure: Remedy { says: "halve the requests of this engine with a second one", apply: |c| rate(c, 2.0) },
         other: MORE_TOKENS,
     },
     Situation {
@@ -115,12 +98,7 @@ pub(super) const TABLE: &[Situation] = &[
             rate(c, 2.5);
         },
         felt: Measure::TimePerToken,
-        cure: Remedy {
-            says: "halve the requests of this engine with a second one",
-            apply: |c| {
-                rate(c, 1.25);
-            },
-        },
+        cure: Remedy { says: "halve the requests of this engine with a second one", apply: |c| rate(c, 1.25) },
         other: MORE_TOKENS,
     },
     Situation {
@@ -128,16 +106,9 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "speculation",
         says: "One draft token in five is accepted; drafts cost more than they save.",
         on: PY,
-        change: |c| {
-            c.speculation = Some(Speculation { draft_len: 6, acceptance: 0.2, seconds_per_position: 0.002 });
-        },
+        change: |c| c.speculation = Some(Speculation { draft_len: 6, acceptance: 0.2, seconds_per_position: 0.002 }),
         felt: Measure::TimePerToken,
-        cure: Remedy {
-            says: "turn speculation off",
-            apply: |c| {
-                c.speculation = None;
-            },
-        },
+        cure: Remedy { says: "turn speculation off", apply: |c| c.speculation = None },
         other: MORE_CACHE,
     },
     Situation {
@@ -151,12 +122,7 @@ pub(super) const TABLE: &[Situation] = &[
             rate(c, 12.0);
         },
         felt: Measure::TimePerToken,
-        cure: Remedy {
-            says: "turn speculation off",
-            apply: |c| {
-                c.speculation = None;
-            },
-        },
+        cure: Remedy { says: "turn speculation off", apply: |c| c.speculation = None },
         other: MORE_CACHE,
     },
     Situation {
@@ -164,16 +130,9 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "host",
         says: "The host needs 30 ms for each iteration.",
         on: ALL,
-        change: |c| {
-            c.costs.host = 0.03;
-        },
+        change: |c| c.costs.host = 0.03,
         felt: Measure::TimePerToken,
-        cure: Remedy {
-            says: "give the process more CPU",
-            apply: |c| {
-                c.costs.host = 0.002;
-            },
-        },
+        cure: Remedy { says: "give the process more CPU", apply: |c| c.costs.host = 0.002 },
         other: MORE_CACHE,
     },
     Situation {
@@ -186,12 +145,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.costs.overlap = false;
         },
         felt: Measure::TimePerToken,
-        cure: Remedy {
-            says: "turn the overlap scheduler on",
-            apply: |c| {
-                c.costs.overlap = true;
-            },
-        },
+        cure: Remedy { says: "turn the overlap scheduler on", apply: |c| c.costs.overlap = true },
         other: MORE_CACHE,
     },
     Situation {
@@ -199,16 +153,9 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "host",
         says: "Each request in the batch costs the host 2 ms.",
         on: ALL,
-        change: |c| {
-            c.costs.host_per_request = 0.002;
-        },
+        change: |c| c.costs.host_per_request = 0.002,
         felt: Measure::TimePerToken,
-        cure: Remedy {
-            says: "turn off what costs time for each request",
-            apply: |c| {
-                c.costs.host_per_request = 10e-6;
-            },
-        },
+        cure: Remedy { says: "turn off what costs time for each request", apply: |c| c.costs.host_per_request = 10e-6 },
         other: MORE_CACHE,
     },
     Situation {
@@ -223,12 +170,7 @@ pub(super) const TABLE: &[Situation] = &[
             rate(c, 22.0);
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "route by load",
-            apply: |c| {
-                c.ranks.imbalance = 0.0;
-            },
-        },
+        cure: Remedy { says: "route by load", apply: |c| c.ranks.imbalance = 0.0 },
         other: MORE_CACHE,
     },
     Situation {
@@ -241,12 +183,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.ranks.imbalance = 1.5;
         },
         felt: Measure::TimePerToken,
-        cure: Remedy {
-            says: "divide the layers evenly",
-            apply: |c| {
-                c.ranks.imbalance = 0.0;
-            },
-        },
+        cure: Remedy { says: "divide the layers evenly", apply: |c| c.ranks.imbalance = 0.0 },
         other: MORE_CACHE,
     },
     Situation {
@@ -259,12 +196,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.transfer.bytes_per_second = 4e8;
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "use the fast network",
-            apply: |c| {
-                c.transfer.bytes_per_second = 20e9;
-            },
-        },
+        cure: Remedy { says: "use the fast network", apply: |c| c.transfer.bytes_per_second = 20e9 },
         other: MORE_SLOTS,
     },
     Situation {
@@ -277,12 +209,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.transfer.seconds = 0.12;
         },
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "keep connections open",
-            apply: |c| {
-                c.transfer.seconds = 0.001;
-            },
-        },
+        cure: Remedy { says: "keep connections open", apply: |c| c.transfer.seconds = 0.001 },
         other: MORE_SLOTS,
     },
     Situation {
@@ -290,16 +217,9 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "frontend",
         says: "Four tokenising workers are nearly always busy.",
         on: ALL,
-        change: |c| {
-            c.frontend.seconds_per_request = 0.48;
-        },
+        change: |c| c.frontend.seconds_per_request = 0.48,
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "run more frontends",
-            apply: |c| {
-                c.frontend.workers = 16;
-            },
-        },
+        cure: Remedy { says: "run more frontends", apply: |c| c.frontend.workers = 16 },
         other: MORE_SLOTS,
     },
     Situation {
@@ -307,16 +227,9 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "frontend",
         says: "Sending tokens keeps the frontend busy.",
         on: PY,
-        change: |c| {
-            c.frontend.seconds_per_output_token = 0.0042;
-        },
+        change: |c| c.frontend.seconds_per_output_token = 0.0042,
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "run more frontends",
-            apply: |c| {
-                c.frontend.workers = 16;
-            },
-        },
+        cure: Remedy { says: "run more frontends", apply: |c| c.frontend.workers = 16 },
         other: MORE_SLOTS,
     },
     Situation {
@@ -324,15 +237,11 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "adapters",
         says: "40 adapters take turns in 4 slots.",
         on: ALL,
-        change: |c| {
-            c.adapters = Some(Adapters { count: 40, slots: 4, load_seconds: 0.1 });
-        },
+        change: |c| c.adapters = Some(Adapters { count: 40, slots: 4, load_seconds: 0.1 }),
         felt: Measure::TimeToFirstToken,
         cure: Remedy {
             says: "give adapters more memory",
-            apply: |c| {
-                c.adapters = Some(Adapters { count: 40, slots: 40, load_seconds: 0.1 });
-            },
+            apply: |c| c.adapters = Some(Adapters { count: 40, slots: 40, load_seconds: 0.1 }),
         },
         other: MORE_CACHE,
     },
@@ -341,16 +250,9 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "load",
         says: "Four times the requests that fit arrive.",
         on: ALL,
-        change: |c| {
-            rate(c, 90.0);
-        },
+        change: |c| rate(c, 90.0),
         felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "run four engines more",
-            apply: |c| {
-                rate(c, 18.0);
-            },
-        },
+        cure: Remedy { says: "run four engines more", apply: |c| rate(c, 18.0) },
         other: MORE_CACHE,
     },
     Situation {
@@ -358,15 +260,11 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "load",
         says: "The load grows until it does not fit.",
         on: PY,
-        change: |c| {
-            c.load.arrivals = Arrivals::Ramp { from: 5.0, to: 90.0, seconds: 100.0 };
-        },
+        change: |c| c.load.arrivals = Arrivals::Ramp { from: 5.0, to: 90.0, seconds: 100.0 },
         felt: Measure::TimeToFirstToken,
         cure: Remedy {
             says: "add engines as the load grows",
-            apply: |c| {
-                c.load.arrivals = Arrivals::Ramp { from: 5.0, to: 15.0, seconds: 100.0 };
-            },
+            apply: |c| c.load.arrivals = Arrivals::Ramp { from: 5.0, to: 15.0, seconds: 100.0 },
         },
         other: MORE_TOKENS,
     },
