@@ -1,18 +1,18 @@
-//! What the end of a batch does to its requests.
+//! The end of a batch: its requests receive their tokens, and finished ones end.
 
 use crate::config::Role;
 use crate::engine::{Engine, Progress, Running};
 use crate::record::StepTime;
 use crate::scheduler::transfer_seconds;
 
-/// Share of the GPU's time in which it samples.
+/// Share of the GPU's time that sampling takes.
 const SAMPLING: f64 = 0.05;
 
 impl Engine {
     /// Gives the requests of a batch their tokens, and ends those that have all.
     pub(crate) fn finish(&mut self, running: &Running, now: f64) {
         if self.config.keeps_requests {
-            self.tell_parts(running);
+            self.record_parts(running);
         }
         let iter = self.iter;
         let tokens: u64 = running.batches.iter().map(|b| b.decoded + u64::from(b.work.context_requests)).sum();
@@ -41,7 +41,7 @@ impl Engine {
                     u32::from(done)
                 };
                 if made > 0 {
-                    // As upstream does: the iteration of the first token.
+                    // As upstream: the iteration of the first token.
                     request.first_iter.get_or_insert(iter);
                     if request.arrival.is_watched {
                         self.progress.push(Progress { id: request.id, tokens: made, end: None });
@@ -50,9 +50,7 @@ impl Engine {
                     request.last_iter = iter;
                     if request.first_token_at.is_some() {
                         request.longest_gap = request.longest_gap.max(now - request.last_token_at);
-                    }
-                    request.last_token_at = now;
-                    if request.first_token_at.is_none() {
+                    } else {
                         (request.first_token_at, request.first_seen_at) = (Some(now), Some(seen));
                         if self.config.role == Role::ContextOnly {
                             let start = self.link_free_at.max(now);
@@ -60,13 +58,14 @@ impl Engine {
                             request.transfer = Some((start, self.link_free_at));
                         }
                     }
+                    request.last_token_at = now;
                 }
                 (request.was_scheduled, request.chunk, request.step) = (true, 0, 0);
             }
             self.end_finished(index, now, seen);
         }
         self.iter += 1;
-        self.truth_mut().first_tokens += first_tokens;
+        self.truth.first_tokens += first_tokens;
     }
 
     /// Ends the requests of a rank that have all their tokens and whose transfer is over.
@@ -84,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// Ends requests that wait for no iteration: transfers, cancellations, time-outs.
+    /// Ends requests whose end does not depend on an iteration: after a transfer, a cancellation or a time-out.
     pub(crate) fn end_others(&mut self, now: f64) {
         if self.config.role == Role::ContextOnly {
             for index in 0..self.ranks.len() {

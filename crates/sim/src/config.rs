@@ -21,9 +21,9 @@ pub struct Config {
     pub faults: Vec<Fault>,
     pub statistics: Statistics,
     pub load: Load,
-    /// The Executor's id of the first request. If absent, upstream's.
+    /// The Executor's id of the first request. If absent, the id that upstream begins with.
     pub first_id: Option<u64>,
-    /// Keep the truth about each ended request: memory grows with them.
+    /// Keep the truth about each ended request. Memory grows with every request.
     pub keeps_requests: bool,
 }
 
@@ -45,7 +45,7 @@ pub enum Release {
 const FIRST_ORCHESTRATOR_ID: u64 = 1 << 40;
 
 impl Config {
-    /// The engine's parts of disaggregated serving use the orchestrator's number of a request.
+    /// In disaggregated serving, PyTorch engines use the orchestrator's number of a request as its id.
     #[must_use]
     pub fn uses_orchestrator_ids(&self) -> bool {
         self.role != Role::Aggregated && !self.release.is_cpp()
@@ -100,7 +100,7 @@ pub struct Limits {
     pub max_num_tokens: u32,
     pub policy: Policy,
     pub chunked_context: bool,
-    /// A request that finds more in the queue gets an error.
+    /// A request fails if so many already wait in the queue.
     pub max_queue: usize,
 }
 
@@ -116,21 +116,30 @@ pub struct CacheConfig {
     pub host_bandwidth: f64,
 }
 
+impl CacheConfig {
+    /// Bytes of the KV cache of these tokens.
+    pub(crate) fn bytes(&self, tokens: u32) -> u64 {
+        u64::from(tokens) * self.bytes_per_token
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Speculation {
     pub draft_len: u32,
     /// Probability that a draft token is accepted if all before it were.
     pub acceptance: f64,
-    /// Seconds of an iteration for drafts, for each draft position.
+    /// Seconds that each draft position adds to an iteration.
     pub seconds_per_position: f64,
 }
 
 #[derive(Debug, Clone)]
 pub struct Ranks {
+    /// At least 1.
     pub attention_dp: usize,
+    /// Pipeline stages, at least 1.
     pub pipeline: usize,
-    /// Share of requests that the routing sends to rank 0 whatever its load; with a pipeline, how much longer the slowest
-    /// stage runs than the mean one.
+    /// With attention data parallelism: the share of requests that the routing sends to rank 0 regardless of its load. With a
+    /// pipeline: how much longer the slowest stage runs than the mean stage, as a share.
     pub imbalance: f64,
 }
 
@@ -169,10 +178,10 @@ pub struct Frontend {
 /// Why a GPU is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slow {
-    /// The driver tells the reason and the lower clock.
+    /// The driver shows the reason and the lower clock.
     PowerCap,
     Thermal,
-    /// The clock is full, the reasons are empty, and the power is lower.
+    /// The driver shows the full clock, no reason, and lower power.
     Silent,
     /// The code became slower: clock and power are as before.
     Regression,
@@ -213,7 +222,7 @@ pub enum Fault {
         bytes_per_second: f64,
         limit: f64,
     },
-    /// The tuner's batch limit is `low` and the configured one in turn, each for half a period.
+    /// The tuner switches the batch limit between `low` and the configured one, each for half a period.
     Tuner {
         low: u32,
         period: f64,
@@ -222,7 +231,7 @@ pub enum Fault {
     LoseRecords {
         share: f64,
     },
-    /// Somebody else drains the queue in this share of polls of 100 ms.
+    /// Another reader takes the records in this share of the polls, which happen every 100 ms.
     SecondReader {
         share: f64,
     },
@@ -231,11 +240,11 @@ pub enum Fault {
 #[derive(Debug, Clone)]
 pub struct Statistics {
     pub enabled: bool,
-    /// A record in each `interval` iterations (PyTorch).
+    /// One record per this many iterations (PyTorch).
     pub interval: u64,
     pub rows: bool,
     pub entries: bool,
-    /// Entries have the times of their steps, as with `return_perf_metrics` of PyTorch.
+    /// Entries contain the times of each step, as PyTorch's `return_perf_metrics` writes them.
     pub steps: bool,
     pub events: bool,
 }

@@ -11,6 +11,7 @@ use crate::gpu::{Gpu, GpuState};
 use crate::load::{Arrival, Generator};
 use crate::random::{Random, mix};
 use crate::record::{Entry, Record, Row};
+use crate::report::Writer;
 use crate::request::{End, Request};
 use crate::scheduler::{Batch, Pass, Rank};
 use crate::truth::{Felt, Truth};
@@ -19,17 +20,17 @@ use crate::truth::{Felt, Truth};
 #[derive(Debug, Default)]
 pub struct Step {
     pub records: Vec<Record>,
-    /// Rows with their iteration, where they are no part of the record (C++).
+    /// Rows of requests with their iteration. Only with C++: PyTorch's rows are part of the record.
     pub rows: Vec<(u64, Vec<Row>)>,
     pub entries: Vec<Entry>,
     pub events: Vec<NumberedEvent>,
-    /// Of watched requests.
+    /// What watched requests received.
     pub progress: Vec<Progress>,
-    /// When to call next. Absent if nothing happens until something is submitted.
+    /// When to call [`Engine::step`] next. Absent if nothing happens before the next submission.
     pub next: Option<f64>,
 }
 
-/// Tokens that a watched request got, or its end.
+/// Tokens that a watched request received, or its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     pub id: u64,
@@ -37,29 +38,29 @@ pub struct Progress {
     pub end: Option<End>,
 }
 
-/// The iteration that runs.
+/// The iteration that is running.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) start: f64,
     pub(crate) end: f64,
     pub(crate) gpu: f64,
-    /// Seconds of it that no work explains.
+    /// Seconds added by faults.
     pub(crate) delay: f64,
     pub(crate) batches: Vec<Batch>,
-    /// Active requests of each rank, those that this batch ends included.
+    /// Active requests of each rank, including those that end with this batch.
     pub(crate) active: Vec<u32>,
     pub(crate) intake: Intake,
 }
 
-/// Requests taken in a pass.
+/// Requests that became active in one step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Intake {
-    /// By rank.
+    /// Their number on each rank.
     pub(crate) new: Vec<u32>,
     pub(crate) queue_seconds: f64,
 }
 
-/// One simulated engine. It has no clock: call [`Engine::step`] at the time that the last step named.
+/// One simulated engine. It has no clock: call [`Engine::step`] at the time that the last step returned.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) config: Config,
@@ -68,9 +69,9 @@ pub struct Engine {
     pub(crate) frontend: FrontendState,
     pub(crate) faults: Faults,
     adapters: AdapterPool,
-    /// Requests that clients will send, by time.
+    /// Requests that clients will send, by time and the id of the request that they follow.
     pub(crate) coming: BTreeMap<(u64, u64), Arrival>,
-    /// Requests on their way from the frontend to the engine, by time.
+    /// Requests on their way from the frontend to the engine, by time and id.
     pub(crate) entering: BTreeMap<(u64, u64), Request>,
     pub(crate) queue: VecDeque<Request>,
     pub(crate) ranks: Vec<Rank>,
@@ -80,13 +81,14 @@ pub struct Engine {
     pub(crate) next_id: u64,
     micro_batch: usize,
     pub(crate) link_free_at: f64,
+    /// Whether a request has arrived that its client may cancel or that may time out.
     pub(crate) has_deadlines: bool,
-    /// A request is due that may not be sent yet.
+    /// A request is due, but `in_flight` keeps it outside.
     pub(crate) load_waits: bool,
     pub(crate) progress: Vec<Progress>,
-    pub(crate) writer: crate::report::Writer,
+    pub(crate) writer: Writer,
     gpu: GpuState,
-    truth: Truth,
+    pub(crate) truth: Truth,
 }
 
 impl Engine {
@@ -102,17 +104,17 @@ impl Engine {
             coming: BTreeMap::new(),
             entering: BTreeMap::new(),
             queue: VecDeque::new(),
-            ranks: (0..config.ranks.attention_dp.max(1)).map(|_| Rank::new(&config)).collect(),
+            ranks: (0..config.ranks.attention_dp).map(|_| Rank::new(&config)).collect(),
             running: None,
             up_at: config.startup.iter().map(|(_, seconds)| seconds).sum(),
             iter: u64::from(!config.release.is_cpp()),
             next_id: config.first_id(),
             micro_batch: 0,
             link_free_at: 0.0,
-            has_deadlines: config.load.cancelled_share > 0.0 || config.load.timeout.is_some(),
+            has_deadlines: false,
             load_waits: false,
             progress: Vec::new(),
-            writer: crate::report::Writer::new(mix(seed) ^ 3),
+            writer: Writer::new(mix(seed) ^ 3),
             gpu: GpuState::default(),
             truth: Truth::default(),
             config,
@@ -129,30 +131,14 @@ impl Engine {
         &self.truth
     }
 
-    pub(crate) fn truth_mut(&mut self) -> &mut Truth {
-        &mut self.truth
-    }
-
-    /// Sends a request to the engine's frontend. Its id is the answer.
-    pub fn submit(&mut self, arrival: Arrival) -> u64 {
-        self.has_deadlines |= arrival.cancelled_after.is_some() || arrival.timeout.is_some();
-        self.arrive(arrival)
-    }
-
     /// Whether the server answers: not while its model loads, and not while it restarts.
     #[must_use]
     pub fn is_up(&self, now: f64) -> bool {
         now >= self.up_at
     }
 
-    /// The client of a request gives up on it. It ends with the iteration that runs.
-    pub fn cancel(&mut self, id: u64, now: f64) {
-        self.cancel_at(id, now);
-    }
-
-    /// Goes on with another load, other costs, drafts, faults and statistics. The rest, and what is in the engine, stays.
+    /// Replaces the load, the costs, speculation, the faults and the statistics. Other settings and the requests in the engine stay.
     pub fn change(&mut self, config: Config, now: f64) {
-        self.has_deadlines |= config.load.cancelled_share > 0.0 || config.load.timeout.is_some();
         self.generator.change(config.load.clone(), now);
         self.faults = Faults::new(config.faults.clone());
         self.config.load = config.load;
@@ -162,7 +148,7 @@ impl Engine {
         self.config.statistics = config.statistics;
     }
 
-    /// Lets at most this many requests in from now on. Others wait outside.
+    /// Replaces the limit of requests in the engine. Excess requests wait outside.
     pub fn limit_in_flight(&mut self, most: Option<usize>) {
         self.config.load.in_flight = most;
     }
@@ -185,7 +171,7 @@ impl Engine {
         self.queue.len()
     }
 
-    /// What the GPU's driver says at `now`. Utilization is that since the last call.
+    /// What the GPU driver shows at `now`. The utilization is that of the time since the last call.
     pub fn gpu(&mut self, now: f64) -> Gpu {
         let (memory, slow) = (self.gpu_memory(), self.faults.slow(now));
         self.gpu.read(now, self.truth.busy_seconds, slow, memory)
@@ -194,13 +180,13 @@ impl Engine {
     /// Work of each pipeline stage's GPU, as a share of the slowest stage's.
     #[must_use]
     pub fn stage_shares(&self) -> Vec<f64> {
-        let stages = self.config.ranks.pipeline.max(1);
+        let stages = self.config.ranks.pipeline;
         let slowest = 1.0 + self.config.ranks.imbalance;
         let other = (stages as f64 - slowest) / (stages as f64 - 1.0).max(1.0) / slowest;
         (0..stages).map(|stage| if stage == 0 { 1.0 } else { other.max(0.0) }).collect()
     }
 
-    /// What users felt between two times.
+    /// What users experienced between two times.
     #[must_use]
     pub fn felt(&self, from: f64, until: f64) -> Felt {
         let active = self.ranks.iter().flat_map(|rank| &rank.active);
@@ -209,7 +195,7 @@ impl Engine {
         self.truth.felt(from, until, &waiting)
     }
 
-    /// Goes on until `until` and hands each step to `each`.
+    /// Runs until `until` and passes each step to `each`.
     pub fn run(&mut self, until: f64, mut each: impl FnMut(Step)) {
         let mut now = Some(0.0);
         while let Some(at) = now.filter(|at| *at <= until) {
@@ -217,11 +203,11 @@ impl Engine {
             now = step.next;
             each(step);
         }
-        // Requests arrive while an iteration runs.
+        // Takes the requests that arrived during the last iteration.
         each(self.step(until));
     }
 
-    /// The state at `now`. Call it at the time that the last step named, or earlier after a submission.
+    /// Advances to `now`: the time that the last step returned, or an earlier one after a submission.
     pub fn step(&mut self, now: f64) -> Step {
         let mut step = Step::default();
         if let Some(until) = self.faults.restart(now) {
@@ -238,13 +224,12 @@ impl Engine {
             step.next = Some(running.end);
             return step;
         }
-        self.writer.ended.clear();
         let finished = self.running.take();
         if let Some(running) = &finished {
             self.finish(running, now);
         }
         self.end_others(now);
-        self.collect_ended(&mut step);
+        step.entries = std::mem::take(&mut self.writer.entries);
         if let Some(running) = finished {
             self.report_finished(&running, now, &mut step);
         }
@@ -268,7 +253,7 @@ impl Engine {
         if self.faults.is_wedged(now) || self.ranks.iter().all(|rank| rank.active.is_empty()) {
             return;
         }
-        let stages = self.config.ranks.pipeline.max(1);
+        let stages = self.config.ranks.pipeline;
         let batch_limit = self.batch_limit(now);
         let mut batches = Vec::new();
         for _ in 0..stages {
@@ -318,7 +303,7 @@ impl Engine {
         self.micro_batch = (self.micro_batch + 1) % stages;
     }
 
-    /// Seconds that the drafts of a batch take.
+    /// Seconds that the draft tokens of a batch take.
     pub(crate) fn draft_seconds(&self, batches: &[Batch]) -> f64 {
         let Some(speculation) = &self.config.speculation else { return 0.0 };
         let drafts = batches.iter().any(|batch| batch.work.generation_requests > 0);
@@ -338,7 +323,7 @@ impl Engine {
         }
     }
 
-    /// When something changes while no iteration runs.
+    /// The next time at which something changes if no iteration runs.
     fn next_change(&self, now: f64) -> Option<f64> {
         let first = |key: Option<&(u64, u64)>| key.map(|(bits, _)| f64::from_bits(*bits));
         let transfers = self.ranks.iter().flat_map(|rank| &rank.active);
@@ -349,8 +334,7 @@ impl Engine {
         next.is_finite().then(|| next.max(now + 1e-6))
     }
 
-    /// All requests fail, and the cache is empty.
-    /// The engine crashes. All requests fail, and it serves again at `until`.
+    /// The engine crashes: all requests fail, and the cache is lost. It serves again at `until`.
     pub fn restart(&mut self, now: f64, until: f64) {
         self.running = None;
         self.up_at = until;
@@ -359,7 +343,7 @@ impl Engine {
         let active: Vec<_> = self.ranks.iter_mut().flat_map(|rank| std::mem::take(&mut rank.active)).collect();
         self.ranks = self.ranks.iter().map(|_| Rank::new(&self.config)).collect();
         for request in active.into_iter().chain(queued) {
-            self.fail(request, now);
+            self.leave(&request, End::Error, now);
         }
         self.iter = u64::from(!self.config.release.is_cpp());
         self.writer.restart();
@@ -370,17 +354,9 @@ impl Engine {
         self.faults.tuned_limit(now).map_or(limit, |low| low.min(limit))
     }
 
-    /// Weights and the KV cache.
+    /// Bytes of the weights and of the KV cache.
     pub(crate) fn gpu_memory(&self) -> u64 {
         let cache = &self.config.cache;
         (16 << 30) + u64::from(cache.blocks) * u64::from(cache.tokens_per_block) * cache.bytes_per_token
     }
-}
-
-/// The end of a request, for what is reported.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) row: Row,
-    pub(crate) rank: usize,
-    pub(crate) entry: Option<Entry>,
 }

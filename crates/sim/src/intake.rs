@@ -1,7 +1,7 @@
-//! How requests come into the engine and leave it.
+//! How requests enter the engine and leave it.
 
 use crate::config::Role;
-use crate::engine::{Ended, Engine, Intake, Progress};
+use crate::engine::{Engine, Intake, Progress};
 use crate::load::Arrival;
 use crate::parts::RequestParts;
 use crate::record::{Entry, Row};
@@ -10,7 +10,7 @@ use crate::scheduler::blocks_at_end;
 use crate::truth::RequestTruth;
 
 impl Engine {
-    /// Takes all arrivals until `now` into the frontend.
+    /// Passes all arrivals until `now` to the frontend.
     pub(crate) fn take_arrivals(&mut self, now: f64) {
         let waited = std::mem::take(&mut self.load_waits);
         loop {
@@ -29,18 +29,19 @@ impl Engine {
                 if is_follower { self.coming.pop_first().map(|(_, arrival)| arrival) } else { self.generator.take() };
             if let Some(arrival) = arrival {
                 let at = if waited { arrival.at.max(now) } else { arrival.at };
-                self.arrive(Arrival { at, ..arrival });
+                self.submit(Arrival { at, ..arrival });
             }
         }
     }
 
-    /// Requests between their clients and their end.
+    /// Requests that clients have sent and that have not ended.
     pub(crate) fn in_flight(&self) -> usize {
         self.entering.len() + self.queue.len() + self.ranks.iter().map(|rank| rank.active.len()).sum::<usize>()
     }
 
-    /// A client sends a request.
-    pub(crate) fn arrive(&mut self, mut arrival: Arrival) -> u64 {
+    /// Sends a request to the frontend. Returns its id.
+    pub fn submit(&mut self, mut arrival: Arrival) -> u64 {
+        self.has_deadlines |= arrival.cancelled_after.is_some() || arrival.timeout.is_some();
         let id = arrival.id.unwrap_or(self.next_id);
         self.next_id += u64::from(arrival.id.is_none());
         arrival.prompt = arrival.prompt.max(1);
@@ -48,14 +49,14 @@ impl Engine {
             (arrival.output, arrival.max_new_tokens) = (1, 1);
         }
         let at = arrival.at;
-        self.truth_mut().arrived += 1;
+        self.truth.arrived += 1;
         let request = Request::new(id, arrival, at, self.config.cache.tokens_per_block);
         let refused = self.is_refused(&request);
         match self.frontend.accept(at, request.arrival.prompt).filter(|_| !refused) {
             Some(entered) => {
                 self.entering.insert((entered.to_bits(), id), Request { queued_at: entered, ..request });
             }
-            None => self.fail(request, at + 0.001),
+            None => self.leave(&request, End::Error, at + 0.001),
         }
         id
     }
@@ -82,25 +83,20 @@ impl Engine {
         }
     }
 
-    /// Requests from the queue become active, up to the limit of each rank.
+    /// Moves requests from the queue to the ranks, up to the limit of each rank.
     pub(crate) fn fetch(&mut self, now: f64) -> Intake {
         let limit = self.max_active() as usize;
         let ranks = self.ranks.len();
         let mut intake = Intake { new: vec![0; ranks], queue_seconds: 0.0 };
         while !self.queue.is_empty() {
-            let (least, _) = self
-                .ranks
-                .iter()
-                .enumerate()
-                .min_by_key(|(_, rank)| rank.active.len())
-                .map_or((0, 0), |(index, rank)| (index, rank.active.len()));
+            let least = (0..ranks).min_by_key(|rank| self.ranks[*rank].active.len()).unwrap_or(0);
             let skewed = ranks > 1 && self.random.chance(self.config.ranks.imbalance);
             let rank = if skewed { 0 } else { least };
             if self.ranks[rank].active.len() >= limit {
                 break;
             }
             let Some(mut request) = self.queue.pop_front() else { break };
-            request.micro_batch = (request.id % self.config.ranks.pipeline.max(1) as u64) as usize;
+            request.micro_batch = (request.id % self.config.ranks.pipeline as u64) as usize;
             intake.new[rank] += 1;
             intake.queue_seconds += now - request.queued_at;
             self.ranks[rank].active.push(request);
@@ -108,12 +104,12 @@ impl Engine {
         intake
     }
 
-    /// Active requests of one rank at most.
+    /// The most active requests of one rank.
     pub(crate) fn max_active(&self) -> u32 {
-        self.config.limits.max_batch_size * self.config.ranks.pipeline.max(1) as u32
+        self.config.limits.max_batch_size * self.config.ranks.pipeline as u32
     }
 
-    /// When a request that waits or runs is cancelled or times out.
+    /// When the next queued or active request is cancelled or times out.
     pub(crate) fn next_deadline(&self) -> Option<f64> {
         if !self.has_deadlines {
             return None;
@@ -122,60 +118,54 @@ impl Engine {
         active.chain(&self.queue).filter_map(|request| deadline(request).map(|(at, _)| at)).min_by(f64::total_cmp)
     }
 
+    /// Ends queued and active requests whose deadline has passed.
     pub(crate) fn end_late(&mut self, now: f64) {
-        let late = |request: &Request| deadline(request).filter(|(at, _)| *at <= now).map(|(_, end)| end);
         for index in 0..self.ranks.len() {
-            while let Some((position, end)) =
-                self.ranks[index].active.iter().enumerate().find_map(|(i, request)| Some((i, late(request)?)))
-            {
+            while let Some((position, end)) = first_late(&self.ranks[index].active, now) {
                 let request = self.ranks[index].remove(position);
                 self.end(request, end, index, now);
             }
         }
-        while let Some((position, end)) =
-            self.queue.iter().enumerate().find_map(|(i, request)| Some((i, late(request)?)))
-        {
+        while let Some((position, end)) = first_late(&self.queue, now) {
             if let Some(request) = self.queue.remove(position) {
-                self.tell_truth(&request, end, now);
-                self.send_next(&request, now);
+                self.leave(&request, end, now);
             }
         }
     }
 
-    /// A request fails before or without an answer of the engine.
-    pub(crate) fn fail(&mut self, request: Request, at: f64) {
-        self.tell_truth(&request, End::Error, at);
-        self.send_next(&request, at);
-    }
-
-    fn send_next(&mut self, request: &Request, at: f64) {
-        if let Some(next) = self.generator.follow(&request.arrival, at) {
+    /// A request that is not active leaves the engine: the client sees its end, and sends its next request.
+    pub(crate) fn leave(&mut self, request: &Request, end: End, seen: f64) {
+        self.record_truth(request, end, seen);
+        if let Some(next) = self.generator.follow(&request.arrival, seen) {
             self.coming.insert((next.at.to_bits(), request.id), next);
         }
     }
 
-    /// An active request ends.
+    /// An active request ends. Its entry and its last row are reported at the end of the step.
     pub(crate) fn end(&mut self, request: Request, end: End, rank: usize, seen: f64) {
-        self.tell_truth(&request, end, seen);
-        self.truth_mut().completed += 1;
-        self.send_next(&request, seen);
-        let entry = self.config.statistics.entries.then(|| self.entry(&request, end)).flatten();
+        self.leave(&request, end, seen);
+        self.truth.completed += 1;
+        if self.config.statistics.entries {
+            self.writer.entries.extend(self.entry(&request, end));
+        }
         // The C++ Executor clears the tokens of a request that did not end by itself.
         let is_cleared = self.config.release.is_cpp() && matches!(end, End::TimedOut | End::Cancelled);
         let scheduled = request.was_scheduled && !self.config.release.is_cpp();
         let generated = if is_cleared { 0 } else { request.generated };
         let row = Row { generated, scheduled, stage: Stage::Complete, ..self.row(&request) };
-        self.writer.ended.push(Ended { row, rank, entry });
+        self.writer.unreported.push(row);
+        self.writer.done.resize(self.ranks.len(), 0);
+        self.writer.done[rank] += 1;
     }
 
-    fn tell_truth(&mut self, request: &Request, end: End, seen: f64) {
+    fn record_truth(&mut self, request: &Request, end: End, seen: f64) {
         if request.arrival.is_watched {
             self.progress.push(Progress { id: request.id, tokens: 0, end: Some(end) });
         }
         if !self.config.keeps_requests {
             return;
         }
-        self.truth_mut().requests.push(RequestTruth {
+        self.truth.requests.push(RequestTruth {
             id: request.id,
             end,
             arrival: request.arrival.at,
@@ -192,29 +182,17 @@ impl Engine {
         });
     }
 
-    /// A client gives up on a request. An unknown one has ended.
-    pub(crate) fn cancel_at(&mut self, id: u64, now: f64) {
-        let active = self.ranks.iter_mut().flat_map(|rank| &mut rank.active);
-        let open = active.chain(&mut self.queue).chain(self.entering.values_mut());
-        for request in open.filter(|request| request.id == id) {
-            request.arrival.cancelled_after = Some(now - request.arrival.at);
-        }
-        self.has_deadlines = true;
-    }
-
-    /// Upstream writes entries of requests that have ended with an answer.
+    /// The perf-metrics entry of an ended request. Upstream writes one only if the request has an answer. The host of the C++
+    /// Executor gets one for each request, in which the time of an event that did not happen is 0.
     fn entry(&self, request: &Request, end: End) -> Option<Entry> {
-        let transfer = request
-            .transfer
-            .map(|(start, over)| (start, over, u64::from(request.arrival.prompt) * self.config.cache.bytes_per_token));
         let answered = matches!(end, End::Stop | End::Length);
-        // The C++ Executor's host gets one for each request. What did not happen has the time 0.
         if !answered && !request.arrival.is_watched {
             return None;
         }
+        let bytes = self.config.cache.bytes(request.arrival.prompt);
         Some(Entry {
             id: request.id,
-            // The process that answers counts from 2.
+            // The process that answers the request numbers its requests from 2.
             api_id: request.id.wrapping_sub(self.config.first_id()).wrapping_add(2),
             has_orchestrator_id: self.config.uses_orchestrator_ids(),
             end,
@@ -226,7 +204,7 @@ impl Engine {
             last_token: request.last_token_at,
             first_iter: request.first_iter.unwrap_or_default(),
             last_iter: request.last_iter,
-            transfer,
+            transfer: request.transfer.map(|(start, over)| (start, over, bytes)),
             counts: request.counts,
             drafted: request.drafted,
             accepted: request.accepted,
@@ -240,8 +218,7 @@ impl Engine {
     pub(crate) fn row(&self, request: &Request) -> Row {
         let transfer = (self.config.role != Role::Aggregated && request.is_admitted()).then(|| {
             let over = request.transfer.filter(|(_, end)| *end <= self.writer.now);
-            let bytes = u64::from(request.arrival.prompt) * self.config.cache.bytes_per_token;
-            (over.map_or(0.0, |(start, end)| (end - start) * 1e3), bytes)
+            (over.map_or(0.0, |(start, end)| (end - start) * 1e3), self.config.cache.bytes(request.arrival.prompt))
         });
         Row {
             id: request.id,
@@ -257,13 +234,19 @@ impl Engine {
     }
 }
 
-/// Seconds of its time in the engine in which its cache was on its way.
+/// Seconds of a request's time in the engine during which its KV cache was being transferred.
 fn transfer_seconds(request: &Request) -> f64 {
     let within = |(start, end): (f64, f64)| (end.min(request.last_token_at) - start).max(0.0);
     request.transfer.map_or(0.0, within)
 }
 
-/// When a client gives up on a request, or the server does.
+/// The first queued or active request whose deadline has passed: its position, and how it ends.
+fn first_late<'a>(requests: impl IntoIterator<Item = &'a Request>, now: f64) -> Option<(usize, End)> {
+    let late = |request| deadline(request).filter(|(at, _)| *at <= now).map(|(_, end)| end);
+    requests.into_iter().enumerate().find_map(|(position, request)| Some((position, late(request)?)))
+}
+
+/// When the client cancels a request or the server times it out.
 fn deadline(request: &Request) -> Option<(f64, End)> {
     let arrival = &request.arrival;
     let cancelled = arrival.cancelled_after.map(|seconds| (arrival.at + seconds, End::Cancelled));

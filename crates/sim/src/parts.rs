@@ -1,4 +1,5 @@
-//! Where the time of each request truly went: what each iteration would have taken without the work of others.
+//! Where the time of each request truly went. The share of other requests in an iteration follows from what the iteration would
+//! have taken without them.
 
 use crate::cost::Work;
 use crate::engine::{Engine, Running};
@@ -7,19 +8,19 @@ use crate::request::Request;
 /// Seconds between a request's first batch and its last token.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RequestParts {
-    /// Others' prompts, in its own prefill and in its decoding.
+    /// Prompts of other requests, during its prefill and during its decoding.
     pub blocked: [f64; 2],
-    /// Without KV cache, until the next token.
+    /// Paused without KV cache, until the next token.
     pub pause: f64,
-    /// Its cache came from another engine.
+    /// Waiting for its KV cache from another engine.
     pub transfer: f64,
-    /// Delays that no work explains.
+    /// Delays by faults, during its prefill and during its decoding.
     pub unexplained: [f64; 2],
 }
 
 impl Engine {
-    /// Adds an iteration to the parts of the requests in the engine. Called before it gives them their tokens.
-    pub(crate) fn tell_parts(&mut self, running: &Running) {
+    /// Adds an iteration to the parts of the requests in the engine. Called before the requests receive their tokens.
+    pub(crate) fn record_parts(&mut self, running: &Running) {
         let drafts = self.draft_seconds(&running.batches);
         let costs = &self.config.costs;
         let seconds = |work: &Work| {
@@ -30,7 +31,7 @@ impl Engine {
         for (rank, batch) in self.ranks.iter_mut().zip(&running.batches) {
             let work = &batch.work;
             let all = seconds(work);
-            // Share of the iteration that prompts take, without those of one request.
+            // Share of the iteration that prompts take, without the work `own` of one request.
             let others = |own: Work| {
                 let scheduled = work.scheduled - work.context_requests + own.context_requests;
                 let without = Work { scheduled, generation_requests: work.generation_requests, ..own };

@@ -10,7 +10,7 @@ pub fn mix(value: u64) -> u64 {
 }
 
 /// A stream of random numbers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Random(u64);
 
 impl Random {

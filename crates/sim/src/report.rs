@@ -3,30 +3,30 @@
 
 use crate::cache::CacheCounts;
 use crate::config::{Era, Policy, Release};
-use crate::engine::{Ended, Engine, Intake, Running, Step};
+use crate::engine::{Engine, Intake, Running, Step};
 use crate::events::NumberedEvent;
 use crate::random::Random;
-use crate::record::{CacheView, Record, Row, SpeculationCounts};
+use crate::record::{CacheView, Entry, Record, Row, SpeculationCounts};
 use crate::request::Stage;
 use crate::scheduler::Batch;
 
 /// What is kept between records.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Writer {
     random: Random,
     pub(crate) now: f64,
-    /// Requests that ended in this step.
-    pub(crate) ended: Vec<Ended>,
-    /// C++: start of the pass, seconds of the last one, and its counts.
+    /// Entries of requests that ended in this step.
+    pub(crate) entries: Vec<Entry>,
+    /// C++: when the running batch started; seconds, completed and new requests of the batch before it.
     pass_start: f64,
     pass_seconds: f64,
     completed: u32,
     new_active: u32,
     /// Rows of ended requests that no record has reported.
-    unreported: Vec<Row>,
-    /// PyTorch: requests taken and ended since the last record, by rank.
+    pub(crate) unreported: Vec<Row>,
+    /// Requests that became active and that ended since the last record, by rank.
     taken: Vec<u32>,
-    done: Vec<u32>,
+    pub(crate) done: Vec<u32>,
     queue_seconds: f64,
     cache_reported: Vec<CacheCounts>,
     previous_gpu: f64,
@@ -37,27 +37,10 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            random: Random::new(seed),
-            now: 0.0,
-            ended: Vec::new(),
-            pass_start: 0.0,
-            pass_seconds: 0.0,
-            completed: 0,
-            new_active: 0,
-            unreported: Vec::new(),
-            taken: Vec::new(),
-            done: Vec::new(),
-            queue_seconds: 0.0,
-            cache_reported: Vec::new(),
-            previous_gpu: 0.0,
-            previous_pass: 0.0,
-            sequence: 0,
-            events: 0,
-        }
+        Self { random: Random::new(seed), ..Self::default() }
     }
 
-    /// The process is a new one.
+    /// The engine's process is replaced by a new one.
     pub(crate) fn restart(&mut self) {
         let random = self.random.next_u64();
         *self = Self { now: self.now, pass_start: self.now, ..Self::new(random) };
@@ -73,18 +56,6 @@ impl Writer {
 }
 
 impl Engine {
-    /// After requests have ended: their entries, and the C++ Executor's flush record if none is left.
-    pub(crate) fn collect_ended(&mut self, step: &mut Step) {
-        self.writer.done.resize(self.ranks.len(), 0);
-        for index in 0..self.writer.ended.len() {
-            let ended = &mut self.writer.ended[index];
-            step.entries.extend(ended.entry.take());
-            let (rank, row) = (ended.rank, ended.row.clone());
-            self.writer.done[rank] += 1;
-            self.writer.unreported.push(row);
-        }
-    }
-
     /// A batch has ended.
     pub(crate) fn report_finished(&mut self, running: &Running, now: f64, step: &mut Step) {
         self.writer.now = now;
@@ -92,11 +63,11 @@ impl Engine {
             self.writer.pass_seconds = now - self.writer.pass_start;
             self.writer.completed = std::mem::take(&mut self.writer.done).iter().sum();
             if self.ranks.iter().all(|rank| rank.active.is_empty()) {
-                // Nothing is left: a record of its own, with the next one's iteration and a stale count of new requests.
+                // The flush record: it has the iteration of the next record, and repeats the last count of new requests.
                 self.writer.pass_seconds = 0.0;
                 let record =
                     Record { new_active: self.writer.new_active, ..self.base_record(now, 0, &Batch::default()) };
-                self.truth_mut().flushes += 1;
+                self.truth.flushes += 1;
                 self.push_cpp(record, step);
             }
             self.writer.pass_start = now;
@@ -154,10 +125,10 @@ impl Engine {
         for rank in 0..ranks {
             let mut record = self.base_record(running.start, rank, &running.batches[rank]);
             record.iter = iter;
-            // Counted when the iteration starts. A record that only drains counts has none.
+            // Counted when the iteration starts. A record between two intervals, which only reports ended requests, has none.
             record.active = if on_beat { running.active[rank] } else { 0 };
             let pass = running.end - running.start;
-            // With the overlap scheduler, a latency is that of two passes.
+            // With the overlap scheduler, a latency covers two passes.
             record.latency = if self.config.costs.overlap { pass + self.writer.previous_pass } else { pass };
             if rank == 0 {
                 record.queue_latency = self.writer.queue_seconds;
@@ -170,7 +141,7 @@ impl Engine {
                 record.new_active = taken.get(rank).copied().unwrap_or(0);
                 record.completed = done.get(rank).copied().unwrap_or(0);
             }
-            // One pass of the host's loop, in which it waits for the GPU.
+            // One pass of the host's loop, which includes waiting for the GPU.
             record.host_seconds = pass;
             record.gpu_seconds = running.gpu;
             record.previous_gpu_seconds = self.writer.previous_gpu;
@@ -184,7 +155,7 @@ impl Engine {
         self.writer.cache_reported = self.ranks.iter().map(|rank| rank.cache.counts).collect();
     }
 
-    /// What all records have.
+    /// The members that all records share.
     fn base_record(&self, at: f64, rank: usize, batch: &Batch) -> Record {
         let limits = &self.config.limits;
         let runtime = self.batch_limit(at);
@@ -204,7 +175,7 @@ impl Engine {
             cpu_memory: 68_172 + grown,
             cache: self.cache_view(rank),
             work: batch.work,
-            micro_batch: (self.iter % self.config.ranks.pipeline.max(1) as u64) as u32,
+            micro_batch: (self.iter % self.config.ranks.pipeline as u64) as u32,
             decoded: batch.decoded,
             speculation: self.config.speculation.as_ref().map(|_| SpeculationCounts {
                 drafted: batch.drafted,
@@ -238,13 +209,13 @@ impl Engine {
             tokens_per_block: config.tokens_per_block,
             host_max: config.host_blocks,
             host_used: cache.host_used() as u32,
-            bytes_per_block: config.bytes_per_token * u64::from(config.tokens_per_block),
+            bytes_per_block: config.bytes(config.tokens_per_block),
             total: cache.counts,
             iteration: cache.counts.since(&before),
         }
     }
 
-    /// Rows of a rank's active requests, of queued ones, and once of those that have ended.
+    /// Rows of a rank's active requests, of the queued requests, and of ended requests that are not reported yet.
     fn rows(&mut self, rank: usize, cpp: bool) -> Vec<Row> {
         let mut rows: Vec<_> = self.ranks[rank]
             .active
@@ -259,15 +230,14 @@ impl Engine {
         rows
     }
 
-    /// Whether the reader gets what is written at this time.
+    /// Whether the reader receives the record that is written at this time.
     fn is_reported(&mut self, at: f64) -> bool {
         let (random, polls) = self.faults.losses();
-        // A reader takes all of a poll, so losses of a second reader come in runs.
+        // The second reader takes all records of a poll, so its losses come in runs.
         let poll = Random::new((at * 10.0) as u64).unit();
         let lost = !self.config.statistics.enabled || poll < polls || self.writer.random.chance(random);
-        let truth = self.truth_mut();
-        truth.records += u64::from(!lost);
-        truth.records_lost += u64::from(lost);
+        self.truth.records += u64::from(!lost);
+        self.truth.records_lost += u64::from(lost);
         !lost
     }
 

@@ -28,7 +28,7 @@ pub enum End {
     Error,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Request {
     pub(crate) id: u64,
     pub(crate) arrival: Arrival,
@@ -45,24 +45,26 @@ pub(crate) struct Request {
     /// When the client had its first token.
     pub(crate) first_seen_at: Option<f64>,
     pub(crate) generated: u32,
-    /// Tokens whose KV is in the cache, and how many must be before decoding goes on.
+    /// Tokens whose KV is in the cache, and how many must be there before decoding starts or continues.
     pub(crate) filled: u32,
     pub(crate) context: u32,
     pub(crate) blocks: Vec<u32>,
-    /// Blocks promised by GUARANTEED_NO_EVICT and not taken.
+    /// Blocks that GUARANTEED_NO_EVICT has promised to the request and that it has not taken.
     pub(crate) promised: u32,
     pub(crate) paused: bool,
-    /// Work in the running batch: context tokens, or the tokens that its decoding step makes.
+    /// Work in the running batch: context tokens (`chunk`), or tokens that the decoding step generates (`step`).
     pub(crate) chunk: u32,
     pub(crate) step: u32,
+    /// Decoding steps so far.
     pub(crate) steps: u32,
-    /// Whether the batch that ended last had it.
+    /// Whether the request was in the batch that ended last.
     pub(crate) was_scheduled: bool,
     pub(crate) drafted: u32,
     pub(crate) accepted: u32,
     pub(crate) counts: CacheCounts,
-    /// The pipeline's micro batch.
+    /// The micro batch of the pipeline that the request belongs to.
     pub(crate) micro_batch: usize,
+    /// Start and end of the transfer of its KV cache between two engines.
     pub(crate) transfer: Option<(f64, f64)>,
     pub(crate) parts: RequestParts,
     pub(crate) step_times: Option<Box<StepTimes>>,
@@ -74,31 +76,9 @@ impl Request {
             id,
             keys: Keys::new(&arrival, tokens_per_block),
             queued_at,
-            scheduled_at: None,
-            first_token_at: None,
-            last_token_at: 0.0,
-            longest_gap: 0.0,
-            first_iter: None,
-            last_iter: 0,
-            first_seen_at: None,
-            generated: 0,
-            filled: 0,
             context: arrival.prompt,
-            blocks: Vec::new(),
-            promised: 0,
-            paused: false,
-            chunk: 0,
-            step: 0,
-            steps: 0,
-            was_scheduled: false,
-            drafted: 0,
-            accepted: 0,
-            counts: CacheCounts::default(),
-            micro_batch: 0,
-            transfer: None,
-            parts: RequestParts::default(),
-            step_times: None,
             arrival,
+            ..Self::default()
         }
     }
 
@@ -118,12 +98,12 @@ impl Request {
         if self.is_decoding() || self.generated > 0 { Stage::Generation } else { Stage::Context }
     }
 
-    /// Whether the cache still waits for the context server.
+    /// Whether the transfer of its KV cache is not over yet.
     pub(crate) fn is_receiving(&self, now: f64) -> bool {
         self.transfer.is_some_and(|(_, end)| end > now)
     }
 
-    /// How it ends by itself, if it has all its tokens.
+    /// How the request ends, if it has all its tokens.
     pub(crate) fn end(&self) -> Option<End> {
         let end = if self.arrival.output < self.arrival.max_new_tokens { End::Stop } else { End::Length };
         (self.generated >= self.arrival.output).then_some(end)

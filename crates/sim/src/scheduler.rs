@@ -52,8 +52,8 @@ impl Rank {
         self.schedule_decoding(pass, &mut batch);
         self.schedule_context(pass, &mut batch, was_running);
         let counts = self.cache.counts.since(&before);
-        let bytes = pass.config.cache.bytes_per_token * u64::from(pass.config.cache.tokens_per_block);
-        let copied = (counts.onboarded + counts.offloaded) * bytes;
+        let copied =
+            (counts.onboarded + counts.offloaded) * pass.config.cache.bytes(pass.config.cache.tokens_per_block);
         batch.loading += copied as f64 / pass.config.cache.host_bandwidth;
         batch
     }
@@ -263,8 +263,7 @@ pub(crate) fn blocks_at_end(config: &Config, prompt: u32, output: u32) -> usize 
 }
 
 pub(crate) fn transfer_seconds(config: &Config, prompt: u32) -> f64 {
-    let bytes = u64::from(prompt) * config.cache.bytes_per_token;
-    config.transfer.seconds + bytes as f64 / config.transfer.bytes_per_second
+    config.transfer.seconds + config.cache.bytes(prompt) as f64 / config.transfer.bytes_per_second
 }
 
 /// Draft tokens accepted in one step.
