@@ -101,7 +101,7 @@ fn open(text: &str, release: u32, rows: bool) -> Result<Opened, String> {
     };
     let handle = Handle {
         random: Random::new(mix(options.seed) ^ 4),
-        output_mean: f64::from(options.output_mean()),
+        output_mean: f64::from(options.output_mean),
         tokens_per_block: config.cache.tokens_per_block as usize,
         // The host numbers its requests from 1.
         engine: Engine::new(trtllm_sim::Config { first_id: Some(1 << 32), ..config }, options.seed),

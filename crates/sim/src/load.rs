@@ -9,9 +9,10 @@ pub struct Load {
     pub arrivals: Arrivals,
     pub prompt: Length,
     pub output: Length,
-    /// Prompts begin with one of these prefixes: this share of them, and the length of a prompt includes its prefix or not.
+    /// A share of the prompts begins with one of these prefixes.
     pub prefixes: Option<Prefixes>,
     pub prefix_share: f64,
+    /// Whether the length of a prompt includes its prefix.
     pub prefix_is_part: bool,
     /// The `max_tokens` that clients ask for; the answer's own length if absent.
     pub max_new_tokens: Option<u32>,
@@ -20,17 +21,17 @@ pub struct Load {
     pub cancelled_after: f64,
     /// Seconds after which a request times out.
     pub timeout: Option<f64>,
-    /// Requests of a conversation. Each prompt contains the ones before and their answers.
+    /// Requests of a conversation. Each prompt contains the earlier prompts and answers.
     pub turns: u32,
     /// Seconds between the turns, and before the next request of a closed loop.
     pub think: f64,
     /// The load ends after this many requests.
     pub requests: Option<u64>,
-    /// Requests in the engine at most. Others wait outside, and their time begins when they are sent.
+    /// The most requests in the engine. Excess requests wait outside, and their time begins when they are let in.
     pub in_flight: Option<usize>,
-    /// Whether the host of the engine reports all its requests, those that time out too.
+    /// Whether the host of the engine reports all requests, including those that time out.
     pub is_watched: bool,
-    /// Longer prompts, and longer sums of prompt and output, are cut.
+    /// Limits of a prompt, and of a prompt with its output. Longer ones are shortened.
     pub max_prompt: u32,
     pub max_sequence: u32,
 }
@@ -71,7 +72,7 @@ pub enum Arrivals {
     Offline {
         requests: u32,
     },
-    /// These, by time.
+    /// These requests, by time.
     Recorded(Vec<Arrival>),
 }
 
@@ -139,18 +140,18 @@ impl Default for Load {
 #[derive(Debug, Clone, Default)]
 pub struct Arrival {
     pub at: f64,
-    /// Chosen by who submits it; the next free one if absent.
+    /// Chosen by the host that submits the request. If absent, the next free id.
     pub id: Option<u64>,
-    /// The keys of its full blocks, where its tokens are known.
+    /// The keys of its full blocks, if its tokens are known.
     pub keys: Option<Arc<[u64]>>,
-    /// Whether [`Step::progress`](crate::Step) tells its tokens and its end.
+    /// Whether [`Step::progress`](crate::Step) reports its tokens and its end.
     pub is_watched: bool,
     pub prompt: u32,
     /// Tokens after which the answer ends.
     pub output: u32,
     /// `max_tokens`, at least `output`.
     pub max_new_tokens: u32,
-    /// Names the prefix, and its tokens.
+    /// Name and number of tokens of its shared prefix.
     pub prefix: Option<(u64, u32)>,
     /// Requests of one conversation share their tokens.
     pub conversation: u64,
@@ -187,30 +188,22 @@ impl Generator {
         generator
     }
 
-    /// Goes on with another load. What has been sent stays sent.
+    /// Replaces the load. Requests that were already sent stay.
     pub(crate) fn change(&mut self, load: Load, now: f64) {
         (self.load, self.taken, self.left_at_once) = (load, 0, 0);
         self.begin(now);
     }
 
     fn begin(&mut self, now: f64) {
-        self.next_at = Some(now);
-        match self.load.arrivals {
-            Arrivals::Submitted => self.next_at = None,
-            Arrivals::Recorded(ref arrivals) => self.next_at = arrivals.first().map(|arrival| arrival.at),
-            Arrivals::Closed { concurrency } => self.left_at_once = concurrency,
-            Arrivals::Offline { requests } => self.left_at_once = requests,
-            _ => self.advance(),
-        }
-        let is_empty = self.left_at_once == 0 && !self.is_open();
-        if is_empty && !matches!(self.load.arrivals, Arrivals::Recorded(_)) || self.is_exhausted() {
-            self.next_at = None;
-        }
-    }
-
-    fn is_open(&self) -> bool {
-        use Arrivals::{Closed, Offline, Recorded, Submitted};
-        !matches!(self.load.arrivals, Submitted | Closed { .. } | Offline { .. } | Recorded(_))
+        self.next_at = match self.load.arrivals {
+            Arrivals::Recorded(ref arrivals) => arrivals.first().map(|arrival| arrival.at),
+            Arrivals::Closed { concurrency: requests } | Arrivals::Offline { requests } => {
+                self.left_at_once = requests;
+                (requests > 0).then_some(now)
+            }
+            _ => self.draw_next(now),
+        };
+        self.next_at = self.next_at.filter(|_| !self.is_exhausted());
     }
 
     fn is_exhausted(&self) -> bool {
@@ -237,7 +230,7 @@ impl Generator {
         let arrival = self.first_turn(at);
         self.left_at_once = self.left_at_once.saturating_sub(1);
         if self.left_at_once == 0 {
-            if self.is_open() { self.advance() } else { self.next_at = None }
+            self.next_at = self.draw_next(at);
         }
         self.next_at = self.next_at.filter(|_| !self.is_exhausted());
         Some(arrival)
@@ -250,9 +243,8 @@ impl Generator {
             arrival.max_new_tokens.min(self.load.max_sequence - arrival.prompt).max(arrival.output);
     }
 
-    /// Sets the next arrival of an open load.
-    fn advance(&mut self) {
-        let now = self.next_at.unwrap_or(0.0);
+    /// The next arrival after `now`, if the load is open: its requests do not depend on the end of others.
+    fn draw_next(&mut self, now: f64) -> Option<f64> {
         let rate = match self.load.arrivals {
             Arrivals::Poisson { rate } => rate,
             Arrivals::Bursty { rate, burst } => {
@@ -263,9 +255,11 @@ impl Generator {
             Arrivals::Day { mean, swing, period } => {
                 mean * (1.0 + swing * (std::f64::consts::TAU * now / period).sin())
             }
-            Arrivals::Submitted | Arrivals::Closed { .. } | Arrivals::Offline { .. } | Arrivals::Recorded(_) => return,
+            Arrivals::Submitted | Arrivals::Closed { .. } | Arrivals::Offline { .. } | Arrivals::Recorded(_) => {
+                return None;
+            }
         };
-        self.next_at = Some(now + self.random.exponential(1.0 / rate.max(1e-6)));
+        Some(now + self.random.exponential(1.0 / rate.max(1e-6)))
     }
 
     fn first_turn(&mut self, at: f64) -> Arrival {

@@ -1,61 +1,47 @@
-//! The options of `sim:?key=value&…`. One table lists each key, its valid values and its place.
+//! The options of `sim:?key=value&…`. One table lists each key, its valid values and what it sets.
 
 mod trace;
 
-use crate::config::{
-    CacheConfig, Config, Fault, Frontend, Limits, Policy, Ranks, Release, Role, Speculation, Statistics, Transfer,
-};
+use crate::config::{CacheConfig, Config, Fault, Frontend, Limits, Policy, Release, Role, Speculation, Transfer};
 use crate::cost::Costs;
 use crate::load::{Arrival, Arrivals, Length, Load, Prefixes};
 use crate::scenario;
 
-/// The options, and the scenario if one is named.
+/// The options of one engine.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub scenario: Option<String>,
     pub seed: u64,
-    /// Simulated seconds in a real one; infinite: as fast as possible.
+    /// Simulated seconds per real second. Infinite: as fast as possible.
     pub speed: f64,
     /// Real seconds that opening the engine takes.
     pub load_seconds: f64,
-    /// The engine hangs after this many.
+    /// The engine hangs after this many iterations.
     pub iterations: Option<u64>,
     pub rank: u32,
-    /// Instead of the host's mode.
+    /// Whether the C++ Executor runs in orchestrator mode. Absent if the option is not given.
     pub is_orchestrated: Option<bool>,
     /// Which exception each call of the C++ Executor throws: `standard` or `foreign`.
     pub throws: Option<String>,
     pub request_stats: bool,
+    /// The mean length of answers.
+    pub output_mean: u32,
+    prompt_mean: u32,
     rate: f64,
     wave: f64,
     wave_period: f64,
     trace: Option<Vec<Arrival>>,
-    requests: Option<u64>,
-    in_flight: Option<usize>,
-    prompt_mean: u32,
-    output_mean: u32,
-    prefix_share: f64,
     prefix_tokens: u32,
-    max_batch_size: Option<u32>,
-    max_num_tokens: Option<u32>,
-    kv_blocks: u32,
-    host_blocks: u32,
-    tokens_per_block: u32,
-    max_utilization: Option<bool>,
-    is_static: Option<bool>,
+    max_utilization: bool,
+    is_static: bool,
     iter_base_ms: f64,
-    ctx_token_us: f64,
-    gen_request_us: f64,
-    jitter: f64,
     draft_len: u32,
     acceptance: f64,
-    is_disaggregated: bool,
-    ranks: usize,
-    timeout: Option<f64>,
-    losing: f64,
+    /// The engine without a scenario, as far as one option decides a setting alone.
+    engine: Config,
 }
 
-/// What the host's configuration says. Options override it.
+/// What the host's configuration sets.
 #[derive(Debug, Clone)]
 pub struct Host {
     pub release: Release,
@@ -92,44 +78,44 @@ const KEYS: &[Key] = keys![
     "seed", NUMBER, o, v => o.seed = number(v, 0, u64::MAX)?;
     "speed", "0.001 to 1000000, or max", o, v => o.speed = if v == "max" { f64::INFINITY } else { number(v, 0.001, 1e6)? };
     "scenario", "a name from scenario=list", o, v => o.scenario = Some(Some(v.to_owned()).filter(|name| !name.is_empty())?);
-    // Read afterwards: a file has errors of its own.
+    // [`Options::parse`] reads the file, because its errors have texts of their own.
     "trace", "a file name", _o, v => Some(v).filter(|name| !name.is_empty()).map(drop)?;
-    "requests", NUMBER, o, v => o.requests = Some(number(v, 0, u64::MAX)?);
+    "requests", NUMBER, o, v => o.engine.load.requests = Some(number(v, 0, u64::MAX)?);
     "iterations", NUMBER, o, v => o.iterations = Some(number(v, 0, u64::MAX)?);
-    "in_flight", "1 to 1000000 requests", o, v => o.in_flight = Some(number(v, 1, 1_000_000)?);
+    "in_flight", "1 to 1000000 requests", o, v => o.engine.load.in_flight = Some(number(v, 1, 1_000_000)?);
     "prompt_mean", TOKENS, o, v => o.prompt_mean = number(v, 1, 1_000_000)?;
     "output_mean", TOKENS, o, v => o.output_mean = number(v, 1, 1_000_000)?;
-    "prefix_share", "0 to 1", o, v => o.prefix_share = number(v, 0.0, 1.0)?;
+    "prefix_share", "0 to 1", o, v => o.engine.load.prefix_share = number(v, 0.0, 1.0)?;
     "prefix_tokens", "0 to 1000000 tokens", o, v => o.prefix_tokens = number(v, 0, 1_000_000)?;
     "load_seconds", "0 to 86400", o, v => o.load_seconds = number(v, 0.0, 86400.0)?;
-    "max_batch_size", "1 to 65536", o, v => o.max_batch_size = Some(number(v, 1, 65536)?);
-    "max_num_tokens", "1 to 1000000", o, v => o.max_num_tokens = Some(number(v, 1, 1_000_000)?);
-    "kv_blocks", "2 to 10000000", o, v => o.kv_blocks = number(v, 2, 10_000_000)?;
-    "host_blocks", "0 to 10000000", o, v => o.host_blocks = number(v, 0, 10_000_000)?;
-    "tokens_per_block", "1 to 1024", o, v => o.tokens_per_block = number(v, 1, 1024)?;
+    "max_batch_size", "1 to 65536", o, v => o.engine.limits.max_batch_size = number(v, 1, 65536)?;
+    "max_num_tokens", "1 to 1000000", o, v => o.engine.limits.max_num_tokens = number(v, 1, 1_000_000)?;
+    "kv_blocks", "2 to 10000000", o, v => o.engine.cache.blocks = number(v, 2, 10_000_000)?;
+    "host_blocks", "0 to 10000000", o, v => o.engine.cache.host_blocks = number(v, 0, 10_000_000)?;
+    "tokens_per_block", "1 to 1024", o, v => o.engine.cache.tokens_per_block = number(v, 1, 1024)?;
     "policy", "max_utilization or guaranteed_no_evict", o, v =>
-        o.max_utilization = Some(word(v, "guaranteed_no_evict", "max_utilization")?);
-    "batching", "inflight or static", o, v => o.is_static = Some(word(v, "inflight", "static")?);
+        o.max_utilization = word(v, "guaranteed_no_evict", "max_utilization")?;
+    "batching", "inflight or static", o, v => o.is_static = word(v, "inflight", "static")?;
     "iter_base_ms", "0.001 to 60000", o, v => o.iter_base_ms = number(v, 0.001, 60000.0)?;
-    "ctx_token_us", "0 to 1000000", o, v => o.ctx_token_us = number(v, 0.0, 1e6)?;
-    "gen_request_us", "0 to 1000000", o, v => o.gen_request_us = number(v, 0.0, 1e6)?;
-    "jitter", "0 to 1", o, v => o.jitter = number(v, 0.0, 1.0)?;
+    "ctx_token_us", "0 to 1000000", o, v => o.engine.costs.per_context_token = number(v, 0.0, 1e6)? / 1e6;
+    "gen_request_us", "0 to 1000000", o, v => o.engine.costs.per_generation_token = number(v, 0.0, 1e6)? / 1e6;
+    "jitter", "0 to 1", o, v => o.engine.costs.jitter = number(v, 0.0, 1.0)?;
     "spec_draft_len", "0 to 64 tokens", o, v => o.draft_len = number(v, 0, 64)?;
     "spec_acceptance", "0 to 1", o, v => o.acceptance = number(v, 0.0, 1.0)?;
-    "disagg", "0 or 1", o, v => o.is_disaggregated = word(v, "0", "1")?;
-    "ranks", "1 to 64 ranks of attention data parallelism", o, v => o.ranks = number(v, 1, 64)?;
-    "timeout_s", "0.001 to 86400", o, v => o.timeout = Some(number(v, 0.001, 86400.0)?);
-    "losing", "0 to 1", o, v => o.losing = number(v, 0.0, 1.0)?;
+    "disagg", "0 or 1", o, v => o.engine.role = if word(v, "0", "1")? { Role::GenerationOnly } else { Role::Aggregated };
+    "ranks", "1 to 64 ranks of attention data parallelism", o, v => o.engine.ranks.attention_dp = number(v, 1, 64)?;
+    "timeout_s", "0.001 to 86400", o, v => o.engine.load.timeout = Some(number(v, 0.001, 86400.0)?);
+    "losing", "0 to 1", o, v => o.engine.faults = vec![Fault::LoseRecords { share: number(v, 0.0, 1.0)? }];
     "rank", "0 to 65535", o, v => o.rank = number(v, 0, 65535)?;
     "comm_mode", "leader or orchestrator", o, v => o.is_orchestrated = Some(word(v, "leader", "orchestrator")?);
     "throws", "standard or foreign", o, v => { word(v, "standard", "foreign")?; o.throws = Some(v.to_owned()) };
     "request_stats", "0 or 1", o, v => o.request_stats = word(v, "0", "1")?;
 ];
 
-/// Requests beside a full batch: enough for a queue, few enough for rows of requests.
+/// Requests beyond a full batch: enough for a queue, few enough for rows of requests.
 const WAITING: usize = 256;
 
-/// Keys that a scenario does not decide.
+/// Keys that may be given together with a scenario.
 const BESIDE_A_SCENARIO: [&str; 5] = ["scenario", "seed", "speed", "load_seconds", "request_stats"];
 
 /// NaN is in no range.
@@ -201,27 +187,78 @@ impl Options {
     /// What is simulated.
     #[must_use]
     pub fn config(&self, host: &Host) -> Config {
+        let rows = host.rows || self.request_stats;
         if let Some(scenario) = self.scenario.as_deref().and_then(scenario::find) {
             let mut config = Config { keeps_requests: false, ..scenario.config };
-            config.statistics.rows = host.rows || self.request_stats;
-            // Neither the queue nor rows of it may grow without end.
-            let waiting = if config.statistics.rows { WAITING } else { 2000 };
+            config.statistics.rows = rows;
+            // Bounds the queue and its rows.
+            let waiting = if rows { WAITING } else { 2000 };
             config.load.in_flight.get_or_insert(config.limits.max_batch_size as usize + waiting);
             return config;
         }
-        let limits = self.limits(host);
-        let cache = self.cache(host);
-        let load = self.load(&limits, &cache);
-        Config {
-            release: host.release,
-            costs: self.costs(),
-            speculation: (self.draft_len > 0).then_some(Speculation {
-                draft_len: self.draft_len,
-                acceptance: self.acceptance,
-                // A draft token costs this share of an iteration of the target model.
-                seconds_per_position: 0.06e-3 * self.iter_base_ms,
-            }),
-            role: if self.is_disaggregated { Role::GenerationOnly } else { Role::Aggregated },
+        let mut config = self.engine.clone();
+        config.release = host.release;
+        config.cache.reuse = host.reuse;
+        config.statistics.rows = rows;
+        config.costs.base = self.iter_base_ms / 1e3;
+        config.speculation = (self.draft_len > 0).then_some(Speculation {
+            draft_len: self.draft_len,
+            acceptance: self.acceptance,
+            // A draft token costs this share of an iteration of the target model.
+            seconds_per_position: 0.06e-3 * self.iter_base_ms,
+        });
+        config.limits.chunked_context = host.chunked_context;
+        config.limits.policy = match (self.is_static, self.max_utilization) {
+            (true, _) => Policy::Static,
+            (false, true) => Policy::MaxUtilization,
+            (false, false) => Policy::GuaranteedNoEvict,
+        };
+        self.set_load(&mut config);
+        config
+    }
+
+    /// Sets the members of the load that depend on several options or on the limits.
+    fn set_load(&self, config: &mut Config) {
+        let Config { load, limits, cache, .. } = config;
+        // A log-normal length with this mean, limited so that one request cannot fill the cache.
+        let length = |mean: u32, sigma: f64| Length::Lognormal {
+            median: f64::from(mean) * (-0.5 * sigma * sigma).exp(),
+            sigma,
+            max: mean.saturating_mul(6),
+        };
+        load.prompt = length(self.prompt_mean, 0.7);
+        load.output = length(self.output_mean, 0.6);
+        load.arrivals = match &self.trace {
+            Some(trace) => Arrivals::Recorded(trace.clone()),
+            None if self.rate > 0.0 => Arrivals::Day { mean: self.rate, swing: self.wave, period: self.wave_period },
+            None => Arrivals::Submitted,
+        };
+        load.prefixes = (self.prefix_tokens > 0 && load.prefix_share > 0.0)
+            .then_some(Prefixes { families: 4, tokens: self.prefix_tokens });
+        load.in_flight.get_or_insert(limits.max_batch_size as usize + WAITING);
+        let in_cache = (u64::from(cache.blocks) * u64::from(cache.tokens_per_block)).min(1 << 20) as u32;
+        load.max_sequence = in_cache - self.draft_len.min(in_cache - 2);
+        let longest = if limits.chunked_context { u32::MAX } else { limits.max_num_tokens };
+        load.max_prompt = longest.min(load.max_sequence - 1);
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let engine = Config {
+            limits: Limits { max_num_tokens: 2048, max_queue: usize::MAX, ..Config::default().limits },
+            cache: CacheConfig { blocks: 512, ..Config::default().cache },
+            costs: Costs {
+                host: 0.0,
+                host_per_request: 0.0,
+                per_context_token: 12e-6,
+                per_attention_pair: 0.0,
+                per_generation_token: 60e-6,
+                per_kv_token: 0.0,
+                graphs: Vec::new(),
+                jitter: 0.05,
+                ..Costs::default()
+            },
             transfer: Transfer { bytes_per_second: 65e9, seconds: 0.0 },
             frontend: Frontend {
                 seconds_per_request: 0.0,
@@ -230,99 +267,10 @@ impl Options {
                 workers: 1,
                 max_wait: f64::INFINITY,
             },
-            ranks: Ranks { attention_dp: self.ranks, ..Config::default().ranks },
-            faults: vec![Fault::LoseRecords { share: self.losing }],
-            statistics: Statistics { rows: host.rows || self.request_stats, ..Config::default().statistics },
+            load: Load { prefix_share: 0.6, prefix_is_part: true, ..Load::default() },
             keeps_requests: false,
-            limits,
-            cache,
-            load,
             ..Config::default()
-        }
-    }
-
-    fn limits(&self, host: &Host) -> Limits {
-        let by_use = self.max_utilization.unwrap_or(false);
-        let policy = match self.is_static.unwrap_or(false) {
-            true => Policy::Static,
-            false if by_use => Policy::MaxUtilization,
-            false => Policy::GuaranteedNoEvict,
         };
-        Limits {
-            max_batch_size: self.max_batch_size.unwrap_or(64),
-            max_num_tokens: self.max_num_tokens.unwrap_or(2048),
-            policy,
-            chunked_context: host.chunked_context,
-            max_queue: usize::MAX,
-        }
-    }
-
-    fn cache(&self, host: &Host) -> CacheConfig {
-        CacheConfig {
-            blocks: self.kv_blocks.max(2),
-            host_blocks: self.host_blocks,
-            tokens_per_block: self.tokens_per_block,
-            reuse: host.reuse,
-            ..Config::default().cache
-        }
-    }
-
-    fn costs(&self) -> Costs {
-        Costs {
-            host: 0.0,
-            host_per_request: 0.0,
-            base: self.iter_base_ms / 1e3,
-            per_context_token: self.ctx_token_us / 1e6,
-            per_generation_token: self.gen_request_us / 1e6,
-            per_attention_pair: 0.0,
-            per_kv_token: 0.0,
-            graphs: Vec::new(),
-            jitter: self.jitter,
-            ..Costs::default()
-        }
-    }
-
-    fn load(&self, limits: &Limits, cache: &CacheConfig) -> Load {
-        // A log-normal length with this mean, limited so that one request cannot fill the cache.
-        let length = |mean: u32, sigma: f64| Length::Lognormal {
-            median: f64::from(mean) * (-0.5 * sigma * sigma).exp(),
-            sigma,
-            max: mean.saturating_mul(6),
-        };
-        let max_sequence = (u64::from(cache.blocks) * u64::from(cache.tokens_per_block)).min(1 << 20) as u32;
-        let max_sequence = max_sequence - self.draft_len.min(max_sequence - 2);
-        let arrivals = match &self.trace {
-            Some(trace) => Arrivals::Recorded(trace.clone()),
-            None if self.rate > 0.0 => Arrivals::Day { mean: self.rate, swing: self.wave, period: self.wave_period },
-            None => Arrivals::Submitted,
-        };
-        Load {
-            arrivals,
-            prompt: length(self.prompt_mean, 0.7),
-            output: length(self.output_mean, 0.6),
-            prefixes: (self.prefix_tokens > 0 && self.prefix_share > 0.0)
-                .then_some(Prefixes { families: 4, tokens: self.prefix_tokens }),
-            prefix_share: self.prefix_share,
-            prefix_is_part: true,
-            timeout: self.timeout,
-            requests: self.requests,
-            in_flight: Some(self.in_flight.unwrap_or(limits.max_batch_size as usize + WAITING)),
-            max_prompt: if limits.chunked_context { max_sequence } else { max_sequence.min(limits.max_num_tokens + 1) }
-                - 1,
-            max_sequence,
-            ..Load::default()
-        }
-    }
-
-    /// The mean length of answers.
-    #[must_use]
-    pub fn output_mean(&self) -> u32 {
-        self.output_mean
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
         Self {
             scenario: None,
             seed: 1,
@@ -333,33 +281,19 @@ impl Default for Options {
             is_orchestrated: None,
             throws: None,
             request_stats: false,
+            output_mean: 120,
+            prompt_mean: 600,
             rate: 8.0,
             wave: 0.6,
             wave_period: 60.0,
             trace: None,
-            requests: None,
-            in_flight: None,
-            prompt_mean: 600,
-            output_mean: 120,
-            prefix_share: 0.6,
             prefix_tokens: 384,
-            max_batch_size: None,
-            max_num_tokens: None,
-            kv_blocks: 512,
-            host_blocks: 0,
-            tokens_per_block: 32,
-            max_utilization: None,
-            is_static: None,
+            max_utilization: false,
+            is_static: false,
             iter_base_ms: 8.0,
-            ctx_token_us: 12.0,
-            gen_request_us: 60.0,
-            jitter: 0.05,
             draft_len: 0,
             acceptance: 0.7,
-            is_disaggregated: false,
-            ranks: 1,
-            timeout: None,
-            losing: 0.0,
+            engine,
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::number;
 use crate::load::{Arrival, prefix_name};
 
-/// A line has seconds, prompt tokens, output tokens and, if the prompt begins with a shared prefix, its number. Blanks or
-/// commas separate them, and `#` starts a comment.
+/// Reads a file with one request per line: seconds, prompt tokens, output tokens and, optionally, the number of the shared prefix with
+/// which the prompt begins. Blanks or commas separate the fields, and `#` starts a comment.
 pub(super) fn read(file: &str) -> Result<Vec<Arrival>, String> {
     let text =
         std::fs::read_to_string(file).map_err(|_| format!("sim: cannot read trace={file}; name a readable file"))?;
