@@ -6,8 +6,7 @@ use serde_json::{Map, Value, json};
 use trtllm_sim::Engine;
 use trtllm_sim::cache::CacheCounts;
 use trtllm_sim::config::Release;
-use trtllm_sim::events::CacheEvent;
-use trtllm_sim::record::{Entry, Record, StepTimes};
+use trtllm_sim::record::{CacheEvent, Entry, Record, StepTimes};
 
 use crate::counts::Counts;
 use crate::options::is_since_1_3;

@@ -1,4 +1,4 @@
-//! LoRA adapters on the GPU: a number of slots, the least recently used adapter leaves first.
+//! LoRA adapters in the slots of the GPU. The least recently used adapter is dropped first.
 
 use crate::config::Adapters;
 

@@ -1,15 +1,15 @@
-//! The KV cache of one rank: blocks on the GPU and copies on the host. Full blocks are found by a hash of all tokens up to
-//! their end. The least recently used block is evicted first. Knows nothing of requests.
+//! The KV cache of one rank: blocks on the GPU and copies on the host. The key of a full block is a hash of all tokens up to its
+//! end. The least recently used block is evicted first. Knows nothing of requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::config::CacheConfig;
-use crate::events::CacheEvent;
 use crate::keys::Keys;
 use crate::random::mix;
+use crate::record::CacheEvent;
 
-/// Hashes are mixed already.
+/// Uses a key as its own hash, because keys are mixed already.
 #[derive(Debug, Default, Clone, Copy)]
 struct Mixed(u64);
 
@@ -29,7 +29,7 @@ impl Hasher for Mixed {
 
 type Index<T> = HashMap<u64, T, BuildHasherDefault<Mixed>>;
 
-/// Counts since the cache was made.
+/// Counts since the cache was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     pub alloc_total: u64,
@@ -50,7 +50,7 @@ impl CacheCounts {
         self.full_reused + self.partial_reused
     }
 
-    /// What was counted after `before`.
+    /// The difference from the earlier counts `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -70,9 +70,9 @@ impl CacheCounts {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Block {
-    /// 0 for a block whose tokens cannot be found.
+    /// 0 for a block that other requests cannot find.
     key: u64,
-    /// Finds the block by the first tokens of it, which others share.
+    /// The key of its first tokens, if a shared prefix ends within the block.
     partial: u64,
     references: u32,
     stamp: u64,
@@ -83,7 +83,7 @@ pub struct Cache {
     config: CacheConfig,
     blocks: Vec<Block>,
     blank: Vec<u32>,
-    /// Unreferenced blocks with content, oldest first. An entry is void if the block's stamp differs.
+    /// Unreferenced blocks with content and their stamps, oldest first. An entry is outdated if the block's stamp differs.
     unused: VecDeque<(u32, u64)>,
     evictable: usize,
     index: Index<u32>,
@@ -92,7 +92,7 @@ pub struct Cache {
     host_order: VecDeque<(u64, u64)>,
     clock: u64,
     pub counts: CacheCounts,
-    /// Absent if nobody reads events.
+    /// Absent if events are off.
     pub(crate) events: Option<Vec<CacheEvent>>,
 }
 
@@ -116,15 +116,10 @@ impl Cache {
         }
     }
 
-    /// Blocks that can be taken: blank ones, and unreferenced ones with content.
+    /// Blocks that can be taken: blank blocks, and unreferenced blocks with content.
     #[must_use]
     pub fn available(&self) -> usize {
         self.blank.len() + self.evictable
-    }
-
-    #[must_use]
-    pub fn used(&self) -> usize {
-        self.blocks.len() - self.available()
     }
 
     #[must_use]
@@ -137,7 +132,7 @@ impl Cache {
         self.host.len()
     }
 
-    /// Blocks of this prompt that others hold, so that they cost no capacity.
+    /// Blocks of this prompt that other requests hold, so they need no further capacity.
     pub(crate) fn held_by_others(&self, keys: &Keys, prompt: u32) -> usize {
         if !self.config.reuse {
             return 0;
@@ -148,8 +143,8 @@ impl Cache {
         (0..full).take_while(held).count()
     }
 
-    /// Takes the blocks of a prompt. Answers with the blocks and the tokens that need no computation. `available` must
-    /// cover them.
+    /// Takes the blocks of a prompt, which must be [available](Self::available). Returns the blocks, and the tokens that need no
+    /// computation.
     pub(crate) fn take_prompt(&mut self, keys: &Keys, prompt: u32) -> (Vec<u32>, u32) {
         let size = self.config.tokens_per_block;
         let total = prompt.div_ceil(size);
@@ -190,7 +185,7 @@ impl Cache {
         Some(block)
     }
 
-    /// A block with this content, from the GPU or from the host.
+    /// Takes a block with this content from the GPU or from the host.
     fn find(&mut self, key: u64) -> Option<u32> {
         if let Some(block) = self.index.get(&key).copied() {
             let found = &mut self.blocks[block as usize];
@@ -205,7 +200,7 @@ impl Cache {
         }
         self.host.contains_key(&key).then_some(())?;
         let block = self.take_block()?;
-        // Making room for it can have dropped the copy; the engine pins it before.
+        // Taking the block may have dropped the copy. It still counts, because the real engine pins the copy first.
         self.host.remove(&key);
         self.counts.onboarded += 1;
         self.counts.full_reused += 1;
@@ -266,7 +261,7 @@ impl Cache {
         }
     }
 
-    /// Makes the full blocks of the first `tokens` tokens findable.
+    /// Makes the full blocks of the first `tokens` tokens available to other requests.
     pub(crate) fn store(&mut self, keys: &Keys, blocks: &[u32], tokens: u32) {
         if !self.config.reuse {
             return;
@@ -292,7 +287,7 @@ impl Cache {
         }
     }
 
-    /// Gives blocks back. Those with findable content stay until they are evicted, the end of a sequence first.
+    /// Releases blocks. Blocks with reusable content stay until they are evicted, the end of a sequence first.
     pub(crate) fn release(&mut self, blocks: &[u32]) {
         for block in blocks.iter().rev() {
             let held = &mut self.blocks[*block as usize];
@@ -351,7 +346,7 @@ mod tests {
         assert_eq!(pass(&mut cache, &arrival(Some((7, 100)), 1), 200), 0);
         assert_eq!(pass(&mut cache, &arrival(Some((7, 100)), 2), 200), 100);
         assert_eq!((cache.counts.full_reused, cache.counts.partial_reused, cache.counts.missed), (3, 1, 10));
-        assert_eq!(cache.used(), 0);
+        assert_eq!(cache.available(), 100);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What an iteration costs, on the host and on the GPU. Not one formula: padding has steps, attention is quadratic, and
-//! experts are loaded with the number of tokens.
+//! What an iteration costs, on the host and on the GPU. The costs are not linear: padding has steps, attention is quadratic, and
+//! more tokens load more experts.
 
 #[derive(Debug, Clone)]
 pub struct Costs {
@@ -8,14 +8,14 @@ pub struct Costs {
     pub host_per_request: f64,
     /// The host prepares the next batch while the GPU works.
     pub overlap: bool,
-    /// Seconds of the GPU: reading the weights.
+    /// Seconds of the GPU to read the weights.
     pub base: f64,
     pub per_context_token: f64,
     /// For each pair of a context token and a token before it.
     pub per_attention_pair: f64,
     pub per_generation_token: f64,
     pub per_kv_token: f64,
-    /// Batch sizes with a CUDA graph, ascending. A batch between two costs as much as the larger.
+    /// Batch sizes with a CUDA graph, ascending. A batch between two sizes costs as much as the larger size.
     pub graphs: Vec<u32>,
     pub experts: Option<Experts>,
     /// Relative standard deviation of an iteration's time on the GPU.
@@ -39,7 +39,7 @@ pub struct Work {
     pub attention_pairs: f64,
     pub context_kv_tokens: u64,
     pub generation_requests: u32,
-    /// With draft tokens.
+    /// Including draft tokens.
     pub generation_tokens: u64,
     pub generation_kv_tokens: u64,
     pub paused: u32,
@@ -97,7 +97,7 @@ impl Costs {
 }
 
 impl Experts {
-    /// Reading the experts that at least one of the tokens uses.
+    /// Seconds to read the experts that at least one of the tokens uses.
     fn seconds(&self, tokens: f64) -> f64 {
         let unused = (1.0 - f64::from(self.per_token) / f64::from(self.count)).powf(tokens);
         self.seconds * f64::from(self.count) * (1.0 - unused)

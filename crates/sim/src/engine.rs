@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::adapters::AdapterPool;
 use crate::config::Config;
-use crate::events::NumberedEvent;
 use crate::faults::Faults;
 use crate::frontend::FrontendState;
 use crate::gpu::{Gpu, GpuState};
 use crate::load::{Arrival, Generator};
 use crate::random::{Random, mix};
-use crate::record::{Entry, Record, Row};
+use crate::record::{Entry, NumberedEvent, Record, Row};
 use crate::report::Writer;
 use crate::request::{End, Request};
 use crate::scheduler::{Batch, Pass, Rank};

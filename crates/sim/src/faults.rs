@@ -1,4 +1,4 @@
-//! What the faults of a configuration do at a time.
+//! The effects of the configured faults at a given time.
 
 use crate::config::{Fault, Slow};
 
@@ -27,7 +27,7 @@ impl Faults {
         self.faults.iter().any(|fault| matches!(fault, Fault::Wedge { at } if now >= *at))
     }
 
-    /// Seconds that an iteration from `start` takes longer.
+    /// Seconds by which faults extend an iteration that starts at `start`.
     pub(crate) fn delay(&mut self, start: f64, seconds: f64) -> f64 {
         let mut delay = 0.0;
         for fault in &self.faults {
@@ -46,7 +46,7 @@ impl Faults {
         delay
     }
 
-    /// When the engine serves again, if it restarts at `now`.
+    /// When the engine serves again, if a restart is due at `now`.
     pub(crate) fn restart(&mut self, now: f64) -> Option<f64> {
         let until = self.faults.iter().find_map(|fault| match *fault {
             Fault::Restart { at, seconds } if now >= at && at + seconds > self.restarted_until => Some(at + seconds),
@@ -62,16 +62,11 @@ impl Faults {
 
     /// Bytes that host memory has grown, and whether its limit is reached.
     pub(crate) fn memory(&self, now: f64) -> (u64, bool) {
-        self.faults
-            .iter()
-            .find_map(|fault| match *fault {
-                Fault::MemoryGrowth { bytes_per_second, limit } => {
-                    let grown = bytes_per_second * now;
-                    Some((grown.min(limit) as u64, grown >= limit))
-                }
-                _ => None,
-            })
-            .unwrap_or_default()
+        let grown = self.faults.iter().find_map(|fault| match *fault {
+            Fault::MemoryGrowth { bytes_per_second, limit } => Some((bytes_per_second * now, limit)),
+            _ => None,
+        });
+        grown.map_or((0, false), |(grown, limit)| (grown.min(limit) as u64, grown >= limit))
     }
 
     /// The batch limit that the tuner has set, if it is not the configured one.

@@ -1,4 +1,4 @@
-//! The HTTP process before the engine: a number of workers that tokenise prompts and send tokens, in the order of arrival.
+//! The HTTP process in front of the engine. Its workers tokenise prompts and send tokens, in the order of arrival.
 
 use crate::config::Frontend;
 
@@ -15,7 +15,7 @@ impl FrontendState {
         Self { costs, free_at }
     }
 
-    /// When the engine gets a request that arrives at `at`. Absent if the frontend refuses it.
+    /// When the engine receives a request that arrives at `at`. Absent if the frontend refuses it.
     pub(crate) fn accept(&mut self, at: f64, prompt: u32) -> Option<f64> {
         let worker = self.free_at.iter_mut().min_by(|a, b| a.total_cmp(b))?;
         let start = worker.max(at);
@@ -26,7 +26,7 @@ impl FrontendState {
         Some(*worker)
     }
 
-    /// When clients have the tokens that the engine made at `at`.
+    /// When clients receive the tokens that the engine generates at `at`.
     pub(crate) fn send(&mut self, at: f64, tokens: u64) -> f64 {
         let seconds = self.costs.seconds_per_output_token * tokens as f64 / self.free_at.len() as f64;
         let mut seen = f64::INFINITY;

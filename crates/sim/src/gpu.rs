@@ -1,4 +1,4 @@
-//! What a GPU driver shows while the engine works.
+//! The readings of a GPU driver while the engine runs.
 
 use crate::config::Slow;
 
@@ -23,7 +23,7 @@ const MAX_CLOCK: f64 = 1980.0;
 const IDLE_WATTS: f64 = 90.0;
 const LIMIT_WATTS: f64 = 700.0;
 const TOTAL_BYTES: u64 = 80 << 30;
-/// Degrees for each watt at rest, and seconds until the temperature follows the power.
+/// Degrees per watt once the temperature has settled, and the time constant with which it follows the power.
 const DEGREES_PER_WATT: f64 = 0.07;
 const THERMAL_SECONDS: f64 = 20.0;
 
@@ -42,7 +42,7 @@ impl Default for GpuState {
 }
 
 impl GpuState {
-    /// The GPU at `now`, when kernels have run for `busy` seconds in all.
+    /// Reads the GPU at `now`. Kernels have run for `busy` seconds in total.
     pub(crate) fn read(&mut self, now: f64, busy: f64, slow: Option<(f64, Slow)>, memory: u64) -> Gpu {
         let seconds = now - self.at;
         let utilization = if seconds > 0.0 { ((busy - self.busy) / seconds).clamp(0.0, 1.0) } else { 0.0 };
@@ -54,9 +54,9 @@ impl GpuState {
         };
         let power = IDLE_WATTS + utilization * (LIMIT_WATTS - IDLE_WATTS) * power_share;
         self.energy += power * seconds;
-        let rest =
-            30.0 + DEGREES_PER_WATT * power + if throttle_reason == Some("hw_thermal_slowdown") { 25.0 } else { 0.0 };
-        self.temperature += (rest - self.temperature) * (1.0 - (-seconds / THERMAL_SECONDS).exp());
+        let is_hot = throttle_reason == Some("hw_thermal_slowdown");
+        let settled = 30.0 + DEGREES_PER_WATT * power + if is_hot { 25.0 } else { 0.0 };
+        self.temperature += (settled - self.temperature) * (1.0 - (-seconds / THERMAL_SECONDS).exp());
         (self.at, self.busy) = (now, busy);
         Gpu {
             utilization,

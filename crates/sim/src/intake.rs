@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// A request that is not active leaves the engine: the client sees its end, and sends its next request.
+    /// A request leaves the engine: its truth is recorded, and its client may send the next request.
     pub(crate) fn leave(&mut self, request: &Request, end: End, seen: f64) {
         self.record_truth(request, end, seen);
         if let Some(next) = self.generator.follow(&request.arrival, seen) {

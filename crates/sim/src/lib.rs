@@ -9,7 +9,6 @@ mod completion;
 pub mod config;
 pub mod cost;
 mod engine;
-pub mod events;
 mod faults;
 mod frontend;
 mod gpu;

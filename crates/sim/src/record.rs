@@ -11,7 +11,7 @@ pub struct Record {
     pub at: f64,
     pub iter: u64,
     pub latency: f64,
-    /// Seconds: C++ the sum of this iteration, PyTorch the sum since the start.
+    /// Seconds: the sum of this iteration with C++, the sum since the start with PyTorch.
     pub queue_latency: f64,
     pub new_active: u32,
     pub active: u32,
@@ -35,11 +35,11 @@ pub struct Record {
     pub gpu_seconds: f64,
     pub previous_gpu_seconds: f64,
     pub overlap: bool,
-    /// Attention data parallelism: this rank, of how many.
+    /// This rank. Absent without attention data parallelism.
     pub rank: Option<u32>,
     pub sequence: u64,
     pub resumed: u32,
-    /// Rows of requests. With C++ they are a record of their own.
+    /// Rows of requests. Only PyTorch writes them into the record.
     pub rows: Option<Vec<Row>>,
 }
 
@@ -83,11 +83,11 @@ pub struct Row {
 /// The perf-metrics entry of a finished request.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// The Executor's, as in rows.
+    /// The id in the Executor, as in rows of PyTorch and C++.
     pub id: u64,
-    /// That of the process which answers the request. Other requests have it in rows.
+    /// The id in the process that answers the request. It may equal the Executor's id of another request.
     pub api_id: u64,
-    /// The Executor's id is that of the orchestrator.
+    /// Whether the Executor's id is the id of the orchestrator.
     pub has_orchestrator_id: bool,
     pub end: End,
     pub server_arrival: f64,
@@ -98,20 +98,21 @@ pub struct Entry {
     pub last_token: f64,
     pub first_iter: u64,
     pub last_iter: u64,
+    /// Start, end and bytes.
     pub transfer: Option<(f64, f64, u64)>,
     pub counts: CacheCounts,
     pub drafted: u32,
     pub accepted: u32,
     pub prompt_tokens: u32,
     pub output_tokens: u32,
-    /// If the engine measures them.
+    /// Absent if the engine does not measure them.
     pub steps: Option<Box<StepTimes>>,
 }
 
 /// The steps of a request.
 #[derive(Debug, Clone, Default)]
 pub struct StepTimes {
-    /// Chunks of its prompt.
+    /// One step for each chunk of the prompt.
     pub context: Vec<StepTime>,
     pub generation: Vec<StepTime>,
 }
@@ -123,4 +124,22 @@ pub struct StepTime {
     pub end: f64,
     pub gpu_forward: f64,
     pub gpu_sample: f64,
+}
+
+/// A KV cache event. Level 0 is the GPU, level 1 the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CacheEvent {
+    Created { levels: Vec<u32> },
+    Stored { parent: Option<u64>, hashes: Vec<u64> },
+    Removed { hashes: Vec<u64> },
+    Moved { hash: u64, from: u32, to: u32 },
+}
+
+/// An event with its number.
+#[derive(Debug, Clone)]
+pub struct NumberedEvent {
+    pub id: u64,
+    /// Absent without attention data parallelism.
+    pub rank: Option<u32>,
+    pub event: CacheEvent,
 }

@@ -4,9 +4,8 @@
 use crate::cache::CacheCounts;
 use crate::config::{Era, Policy, Release};
 use crate::engine::{Engine, Intake, Running, Step};
-use crate::events::NumberedEvent;
 use crate::random::Random;
-use crate::record::{CacheView, Entry, Record, Row, SpeculationCounts};
+use crate::record::{CacheView, Entry, NumberedEvent, Record, Row, SpeculationCounts};
 use crate::request::Stage;
 use crate::scheduler::Batch;
 

@@ -6,7 +6,7 @@ use crate::load::Arrival;
 use crate::parts::RequestParts;
 use crate::record::StepTimes;
 
-/// Where a request is, by TensorRT-LLM's names.
+/// TensorRT-LLM's name for the progress of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Queued,
@@ -18,9 +18,9 @@ pub enum Stage {
 /// Why a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
-    /// The answer's end.
+    /// The answer is complete.
     Stop,
-    /// `max_tokens`.
+    /// The answer has `max_tokens`.
     Length,
     TimedOut,
     Cancelled,
@@ -33,7 +33,7 @@ pub(crate) struct Request {
     pub(crate) id: u64,
     pub(crate) arrival: Arrival,
     pub(crate) keys: Keys,
-    /// When the engine got it from the frontend.
+    /// When the engine received the request from the frontend.
     pub(crate) queued_at: f64,
     pub(crate) scheduled_at: Option<f64>,
     pub(crate) first_token_at: Option<f64>,
@@ -42,7 +42,7 @@ pub(crate) struct Request {
     pub(crate) longest_gap: f64,
     pub(crate) first_iter: Option<u64>,
     pub(crate) last_iter: u64,
-    /// When the client had its first token.
+    /// When the client received the first token.
     pub(crate) first_seen_at: Option<f64>,
     pub(crate) generated: u32,
     /// Tokens whose KV is in the cache, and how many must be there before decoding starts or continues.

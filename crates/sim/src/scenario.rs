@@ -1,12 +1,12 @@
-//! Named situations with a known cause. A scenario is a healthy engine with one change that makes the trouble, the change
-//! that cures it, and another remedy that does not help.
+//! Named situations with a known cause. A scenario is a healthy engine with one change that causes trouble, the change that cures
+//! it, and another remedy that does not help.
 
 use crate::config::{CacheManager, Config, Era, Release};
 use crate::engine::Engine;
 use crate::scenarios::{HEALTHY, situations};
 use crate::truth::Felt;
 
-/// What users feel in a scenario, and how it is better.
+/// What users notice in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     TimeToFirstToken,
@@ -15,12 +15,12 @@ pub enum Measure {
     Gap,
     Throughput,
     Errors,
-    /// Records that reach the reader: users feel nothing, the operator sees wrong numbers.
+    /// Records that reach the reader. Users notice nothing, but the operator sees wrong numbers.
     Records,
 }
 
 impl Measure {
-    /// A cost: lower is better.
+    /// The measured value as a cost: lower is better.
     #[must_use]
     pub fn cost(self, felt: &Felt) -> f64 {
         match self {
@@ -88,7 +88,7 @@ pub struct Scenario {
     pub name: String,
     /// `tensorrt` or `pytorch`.
     pub backend: &'static str,
-    /// The cause expected of the verdict, in the words of `nv_trt_llm_limited_by`.
+    /// The cause that the verdict must name: a value of `nv_trt_llm_limited_by`.
     pub cause: &'static str,
     pub description: &'static str,
     pub config: Config,
@@ -99,7 +99,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// What users feel with a remedy, between these times.
+    /// What users experience with this remedy between two times.
     #[must_use]
     pub fn felt_with(&self, remedy: Option<Remedy>, seed: u64, from: f64, until: f64) -> Felt {
         let mut config = self.config.clone();

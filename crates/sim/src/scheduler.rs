@@ -1,5 +1,5 @@
-//! Chooses the batch of one rank: who is admitted to the cache, who decodes, and whose context is computed. First come,
-//! first served, and decoding before context, as TensorRT-LLM does.
+//! Chooses the batch of one rank: which requests are admitted to the cache, which decode, and whose context is computed. As in
+//! TensorRT-LLM: first come, first served, and decoding before context.
 
 use crate::adapters::AdapterPool;
 use crate::cache::Cache;
@@ -13,7 +13,7 @@ use crate::request::Request;
 pub(crate) struct Rank {
     pub(crate) cache: Cache,
     pub(crate) active: Vec<Request>,
-    /// Blocks promised to admitted requests and not taken.
+    /// Blocks that are promised to admitted requests, which have not taken them yet.
     promised: usize,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Batch {
     pub(crate) work: Work,
     pub(crate) decoded: u64,
     pub(crate) drafted: u64,
-    /// Seconds of the host that load adapters and host copies of blocks.
+    /// Seconds to load adapters, and to copy blocks from and to the host.
     pub(crate) loading: f64,
     pub(crate) resumed: u32,
 }
@@ -78,7 +78,7 @@ impl Rank {
                 continue;
             }
             if !self.grow(index, draft, pass, batch) {
-                // This request was paused itself. All after it were paused before.
+                // The request itself was paused, after all later ones.
                 break;
             }
             let request = &mut self.active[index];
@@ -96,8 +96,8 @@ impl Rank {
         }
     }
 
-    /// Takes the blocks of the next tokens. MAX_UTILIZATION pauses the latest requests for them. False if this request
-    /// had to be paused.
+    /// Takes the blocks for the next tokens of a request. If there are none, the latest requests are paused (MAX_UTILIZATION).
+    /// False if the request itself was paused.
     fn grow(&mut self, index: usize, draft: u32, pass: &Pass<'_>, batch: &mut Batch) -> bool {
         let size = pass.config.cache.tokens_per_block;
         loop {
@@ -125,7 +125,7 @@ impl Rank {
         }
     }
 
-    /// Takes the cache away from a request. It computes its tokens again later.
+    /// Takes the cache blocks away from a request. It computes its tokens again later.
     fn pause(&mut self, index: usize) {
         let request = &mut self.active[index];
         self.cache.store(&request.keys, &request.blocks, request.filled);
@@ -150,15 +150,15 @@ impl Rank {
             if request.micro_batch != pass.micro_batch || request.is_decoding() {
                 continue;
             }
-            // A request that was paused is computed again with what it has generated, which may be too long for an iteration without
-            // chunks. It waits until it is alone.
+            // A paused request computes its prompt and its generated tokens again. Without chunks, these may exceed the limit of an
+            // iteration, so the request waits until no other one is scheduled.
             let is_too_long = !limits.chunked_context && request.context > limits.max_num_tokens;
             if is_too_long && used > 0 {
                 return;
             }
             if !request.is_admitted() {
                 let closed = limits.policy == Policy::Static && was_running;
-                // A request that was paused in this pass must wait. Otherwise it would take its blocks back at once.
+                // A request that was paused in this pass must wait. Otherwise it would take back its blocks at once.
                 let waits = closed
                     || batch.work.paused > 0
                     || !limits.chunked_context && request.context > budget && !is_too_long;
@@ -177,7 +177,7 @@ impl Rank {
                     return;
                 }
                 let size = pass.config.cache.tokens_per_block;
-                // A budget below one block is used up to its end.
+                // Chunks end at a block, unless the limit is smaller than a block.
                 chunk -= if limits.max_num_tokens < size { 0 } else { chunk % size };
             }
             if chunk == 0 {
@@ -193,7 +193,7 @@ impl Rank {
         }
     }
 
-    /// Gives a request its blocks, if the policy allows it.
+    /// Gives a request its blocks, if the policy and the adapters allow it.
     fn admit(&mut self, index: usize, pass: &mut Pass<'_>, batch: &mut Batch) -> bool {
         let request = &self.active[index];
         let needed = request.context.div_ceil(pass.config.cache.tokens_per_block) as usize;
@@ -201,7 +201,7 @@ impl Rank {
         let held = self.cache.held_by_others(&request.keys, request.context);
         let fits = match pass.config.limits.policy {
             Policy::GuaranteedNoEvict | Policy::Static => self.cache.available() + held >= self.promised + at_end,
-            // One block is for the next token, unless the request is alone.
+            // One more block is kept for the next token, unless the request is alone.
             Policy::MaxUtilization => {
                 let is_alone = !self.active.iter().any(Request::is_admitted);
                 self.cache.available() + held >= needed + usize::from(!is_alone)
@@ -246,7 +246,7 @@ impl Rank {
         true
     }
 
-    /// Ends a request: its blocks become reusable.
+    /// Removes a request. Its blocks become reusable.
     pub(crate) fn remove(&mut self, index: usize) -> Request {
         let request = self.active.remove(index);
         self.promised -= request.promised as usize;
@@ -256,7 +256,7 @@ impl Rank {
     }
 }
 
-/// Blocks of a request that has all its tokens.
+/// Blocks that a request holds when it has all its tokens.
 pub(crate) fn blocks_at_end(config: &Config, prompt: u32, output: u32) -> usize {
     let draft = config.speculation.as_ref().map_or(0, |speculation| speculation.draft_len);
     (prompt + output + draft).div_ceil(config.cache.tokens_per_block) as usize

@@ -1,4 +1,4 @@
-//! What really happened. Readers of the records are judged by it.
+//! What really happened in the simulation. Tests compare the readers of the records with it.
 
 use crate::parts::RequestParts;
 use crate::request::End;
@@ -8,11 +8,11 @@ use crate::request::End;
 pub struct RequestTruth {
     pub id: u64,
     pub end: End,
-    /// When the client sent it, and when its engine got it.
+    /// When the client sent the request, and when the engine received it.
     pub arrival: f64,
     pub queued: f64,
     pub scheduled: Option<f64>,
-    /// When the engine made it, and when the client had it.
+    /// When the engine generated the first token, and when the client received it.
     pub first_token: Option<f64>,
     pub first_seen: Option<f64>,
     pub last_token: f64,
@@ -21,7 +21,7 @@ pub struct RequestTruth {
     pub longest_gap: f64,
     pub prompt: u32,
     pub generated: u32,
-    /// Where its time went. The rest is its own work.
+    /// The parts of its time that were not its own work.
     pub parts: RequestParts,
 }
 
@@ -31,12 +31,12 @@ pub struct Truth {
     pub iterations: u64,
     pub arrived: u64,
     pub started: u64,
-    /// Ended inside the engine.
+    /// Requests that ended inside the engine.
     pub completed: u64,
     pub context_tokens: u64,
-    /// Tokens of decoding steps: an answer's first token comes from its context.
+    /// Tokens of decoding steps. The first token of an answer is not one of them: it comes from the context.
     pub decoded_tokens: u64,
-    /// Tokens that contexts made.
+    /// Tokens that context phases generated.
     pub first_tokens: u64,
     pub drafted: u64,
     pub accepted: u64,
@@ -47,29 +47,29 @@ pub struct Truth {
     pub records: u64,
     pub records_lost: u64,
     pub busy_seconds: f64,
-    /// Between the arrival of the started requests at the engine and their start.
+    /// Waiting time of the started requests in the engine's queue.
     pub queue_seconds: f64,
     pub requests: Vec<RequestTruth>,
 }
 
-/// What users feel.
+/// What users experience.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Felt {
-    /// Seconds, 95th percentile, of requests that got tokens.
+    /// 95th percentiles in seconds.
     pub ttft_p95: f64,
     pub tpot_p95: f64,
     /// Longest time between two tokens of an answer.
     pub gap_p95: f64,
-    /// Answered requests' tokens in a second.
+    /// Tokens per second of answered requests.
     pub tokens_per_second: f64,
-    /// Share of requests that failed or timed out, or never ended though they arrived long ago. Not cancellations.
+    /// Share of requests that failed, timed out, or wait for more than a minute. Cancellations do not count.
     pub error_share: f64,
     /// Share of records that reached the reader.
     pub records_share: f64,
 }
 
 impl Truth {
-    /// What users felt between `from` and `until`. `waiting` are the arrival times of requests that have not ended.
+    /// What users experienced between `from` and `until`. `waiting`: arrival times of requests without a first token.
     #[must_use]
     pub fn felt(&self, from: f64, until: f64, waiting: &[f64]) -> Felt {
         let ended: Vec<_> = self.requests.iter().filter(|request| request.arrival >= from).collect();
@@ -88,7 +88,7 @@ impl Truth {
         let tokens: u64 =
             self.requests.iter().filter(in_time).filter(|r| answered(&r)).map(|r| u64::from(r.generated)).sum();
         let failed = ended.iter().filter(|r| matches!(r.end, End::Error | End::TimedOut)).count();
-        // Nobody waits a minute.
+        // Users give up after a minute.
         let abandoned = open.filter(|waited| *waited > 60.0).count();
         Felt {
             ttft_p95: percentile(&mut ttft, 0.95),

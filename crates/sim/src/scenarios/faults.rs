@@ -1,4 +1,4 @@
-//! Situations of faults.
+//! Situations caused by faults.
 
 use super::{ALL, MORE_CACHE, MORE_SLOTS, PY, no_fault, rate};
 use crate::config::{Fault, Slow};

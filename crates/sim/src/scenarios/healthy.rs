@@ -1,4 +1,4 @@
-//! Healthy engines of many kinds: their verdict is `none`.
+//! Healthy engines of many kinds. Their cause is `none`.
 
 use super::rate;
 use crate::config::{Adapters, Config, Policy, Role, Speculation};

@@ -1,4 +1,4 @@
-//! Situations of the limits and of the KV cache.
+//! Situations caused by the limits and by the KV cache.
 
 use super::{ALL, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, PY, rate};
 use crate::config::Policy;

@@ -1,4 +1,4 @@
-//! The tables of situations. Data only: `scenario` says what the columns mean.
+//! The tables of situations. The module `scenario` documents their members.
 
 mod faults;
 mod healthy;

@@ -1,4 +1,4 @@
-//! Situations of the work and of what is around the engine.
+//! Situations caused by the work, the host, the load, or by what surrounds the engine.
 
 use super::{ALL, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, PY, rate};
 use crate::config::{Adapters, Role, Speculation};

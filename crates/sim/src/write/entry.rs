@@ -4,26 +4,26 @@ use serde_json::{Value, json};
 
 use crate::record::{Entry, StepTime, StepTimes};
 
-/// Which form of the file.
+/// The form of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Transfer times only beside a size.
+    /// Transfer times only together with a size.
     V1,
     /// Transfer times if they are not zero.
     V2,
-    /// As a host of the Executor publishes it, who knows the Executor's id.
+    /// As the host of an Executor publishes it, with the Executor's id.
     Host,
 }
 
-/// Seconds of the steady clock at virtual time 0. Upstream leaves out times that are not above zero.
+/// The steady clock at virtual time 0, in seconds. Above zero, because upstream leaves out other times.
 const STEADY: f64 = 1000.0;
 
-/// Of steps: upstream leaves the offset of other times out.
+/// The same for the times of steps, which upstream writes without the offset of the other times.
 const RAW_STEADY: f64 = 51_000.0;
 
 fn steps(of: &[StepTime]) -> Value {
     let step = |(index, step): (usize, &StepTime)| {
-        // Sampling follows the forward pass, and takes its share of the batch.
+        // Sampling follows the forward pass and takes 5 % of the batch.
         let sampled = step.end - (step.end - step.start) * 0.05;
         json!({
             "iter": index + 1,

@@ -7,11 +7,11 @@ use crate::config::{CacheManager, Era, Release};
 use crate::record::{CacheView, Record, Row};
 use crate::request::Stage;
 
-/// The key of the window that full attention has.
+/// The window of full attention, which is a key of the cache's statistics.
 const WINDOW: &str = "32768";
 
-/// A record as its release writes it. `epoch_us` is the wall time of virtual time 0, in microseconds since 1970, in the
-/// engine's time zone.
+/// A record as this release writes it. `epoch_us`: the wall clock at virtual time 0 in the engine's time zone, in microseconds since
+/// 1970.
 #[must_use]
 pub fn record(record: &Record, release: Release, epoch_us: i64) -> Value {
     match release {
@@ -105,7 +105,7 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
         // Early releases leave it empty.
         "timestamp": if era >= Era::One { timestamp(epoch_us + (record.at * 1e6) as i64) } else { String::new() },
         "iter": record.iter, "iterLatencyMS": record.latency * 1e3,
-        // Despite its name: seconds, summed since the start.
+        // Despite the name: seconds, summed since the start.
         "newActiveRequestsQueueLatencyMS": record.queue_latency,
         "numNewActiveRequests": record.new_active, "numActiveRequests": record.active,
         "numQueuedRequests": record.queued, "numCompletedRequests": record.completed,
@@ -130,7 +130,7 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
             "prevDeviceStepTimeMS": record.previous_gpu_seconds * 1e3,
             "gpuForwardTimeMS": record.gpu_seconds * 1e3,
         })));
-        // Only the first rank writes the cache's own statistics.
+        // Only the first rank writes the statistics of the cache per iteration.
         if record.rank.unwrap_or(0) == 0 {
             cache_iteration(&mut value, record, manager);
         }
@@ -159,7 +159,7 @@ fn speculation(record: &Record) -> Value {
     })
 }
 
-/// Mean tokens of a decoding request.
+/// Mean tokens per decoding request.
 fn decoded(record: &Record) -> f64 {
     record.decoded as f64 / f64::from(record.work.generation_requests.max(1))
 }
@@ -187,13 +187,13 @@ fn hit_rate(counts: &CacheCounts) -> f32 {
     if looked_up == 0 { 0.0 } else { counts.reused() as f32 / looked_up as f32 }
 }
 
-/// The views of the cache for one record.
+/// Adds the statistics of the cache for one iteration, in the form of this cache manager.
 fn cache_iteration(value: &mut Map<String, Value>, record: &Record, manager: CacheManager) {
     let (view, counts) = (&record.cache, &record.cache.iteration);
     let bytes = |blocks: u64| blocks * view.bytes_per_block;
     let levels = |prefix: &str, max: u32, free: u32, evictable: u32| {
         let mut levels = Map::new();
-        // The peaks are those of the record's own moment: the simulation does not look between records.
+        // The simulation does not track peaks between records, so peaks are the values at the record.
         for (name, blocks) in [
             ("Max", max),
             ("Free", free),
@@ -305,7 +305,7 @@ fn timestamp(us: i64) -> String {
     )
 }
 
-/// The date of a day since 1970, counted in years that begin in March.
+/// Year, month and day of a day since 1970. The calculation uses years that begin in March.
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
