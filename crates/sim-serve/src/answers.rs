@@ -1,4 +1,4 @@
-//! What the server answers on each path, and the faults that a test can switch on.
+//! The answer on each path, and the faults that a test can switch on.
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;
@@ -6,20 +6,22 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use trtllm_sim::write;
 
-use crate::http::{Kept, Request, head, is_closed, write as answer};
+use crate::http::{Kept, Request, answer, head, is_closed};
 use crate::live::Live;
 use crate::options::Arguments;
-use crate::told::Waiting;
+use crate::totals::Waiting;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What GET /metrics does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
     Ok,
     NotJson,
@@ -29,23 +31,13 @@ enum Mode {
     Huge,
     /// No answer until the mode changes.
     Hang,
+    #[value(name = "500")]
     Status500,
-    /// A byte in each second until the mode changes.
+    /// One byte per second until the mode changes.
     SlowBody,
-    /// The frontend that has the records does not answer the others.
+    /// The frontend with the records does not answer the others.
     LauncherGone,
 }
-
-const MODES: [(&str, Mode); 8] = [
-    ("ok", Mode::Ok),
-    ("not-json", Mode::NotJson),
-    ("truncated", Mode::Truncated),
-    ("huge", Mode::Huge),
-    ("hang", Mode::Hang),
-    ("500", Mode::Status500),
-    ("slow-body", Mode::SlowBody),
-    ("launcher-gone", Mode::LauncherGone),
-];
 
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -60,15 +52,21 @@ impl Server {
         Self { live, mode: Mutex::new(Mode::Ok), arguments, version }
     }
 
-    /// Answers a request that a frontend got.
+    /// The engine, after all iterations that are due.
+    fn advanced(&self) -> MutexGuard<'_, Live> {
+        let mut live = self.live.lock();
+        live.advance(Instant::now());
+        live
+    }
+
+    /// Answers a request to a frontend.
     pub(crate) fn answer(&self, frontend: usize, request: &Request, stream: &mut TcpStream) -> Kept {
-        let now = Instant::now();
         let is_post = request.method == "POST";
         let reply = |stream: &mut TcpStream, value: &Value| answer(request, stream, 200, JSON, &value.to_string());
         match (request.path.as_str(), is_post) {
             ("/version", false) => reply(stream, &json!({"version": self.version})),
             ("/health", false) => {
-                let status = if self.live.lock().is_up(now) { 200 } else { 503 };
+                let status = if self.live.lock().is_up(Instant::now()) { 200 } else { 503 };
                 answer(request, stream, status, "text/plain", "")
             }
             ("/v1/models", false) => {
@@ -77,12 +75,9 @@ impl Server {
                 reply(stream, &json!({"object": "list", "data": [model]}))
             }
             ("/truth", false) => reply(stream, &self.truth()),
-            ("/control", true) => self.control(request, stream, now),
+            ("/control", true) => self.control(request, stream),
             ("/prometheus/metrics", false) if self.arguments.orchestrator.is_some() => {
-                let mut live = self.live.lock();
-                live.advance(now);
-                let page = live.orchestrator();
-                drop(live);
+                let page = self.advanced().orchestrator.text();
                 answer(request, stream, 200, TEXT, &page)
             }
             (path, _) if self.arguments.orchestrator.is_some() => {
@@ -92,76 +87,59 @@ impl Server {
                 }
             }
             ("/prometheus/metrics", false) if self.arguments.prometheus => {
-                let mut live = self.live.lock();
-                live.advance(now);
-                let page = live.page(frontend, &self.arguments.model);
-                drop(live);
+                let page = self.advanced().page(frontend, &self.arguments.model);
                 answer(request, stream, 200, TEXT, &page)
             }
             ("/server_info", false) => {
-                let stages: serde_json::Map<_, _> = self
-                    .live
-                    .lock()
-                    .engine()
-                    .config()
-                    .startup
-                    .iter()
-                    .map(|(name, s)| ((*name).into(), json!(s)))
-                    .collect();
+                let startup = self.live.lock().engine.config().startup.clone();
+                let stages: serde_json::Map<_, _> =
+                    startup.iter().map(|(name, s)| ((*name).into(), json!(s))).collect();
                 reply(stream, &json!({"disaggregated_params": null, "startup_metrics": stages}))
             }
             ("/metrics", false) => self.metrics(frontend, request, stream),
             ("/perf_metrics", false) if self.arguments.perf_metrics_dir.is_none() => {
-                let mut live = self.live.lock();
-                live.advance(now);
-                let entries = live.take_entries();
-                drop(live);
+                let entries = self.advanced().take_entries();
                 reply(stream, &entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect())
             }
             ("/kv_cache_events", true) => {
-                let mut live = self.live.lock();
-                live.advance(now);
-                let events = live.take_events();
-                drop(live);
+                let events = self.advanced().take_events();
                 reply(stream, &events.into())
             }
             _ => not_found(request, stream),
         }
     }
 
-    /// Waits for answers that are being sent, because their records are in no count yet. But not for a slow one.
+    /// Waits up to a second for answers that are being sent, because their records are not counted yet.
     fn truth(&self) -> Value {
         for _ in 0..100 {
-            if self.live.lock().told().open_answers == 0 {
+            if self.live.lock().totals.open_answers == 0 {
                 break;
             }
             thread::sleep(Duration::from_millis(10));
         }
-        let mut live = self.live.lock();
-        live.advance(Instant::now());
-        live.truth()
+        self.advanced().truth()
     }
 
-    fn control(&self, request: &Request, stream: &mut TcpStream, now: Instant) -> Kept {
+    fn control(&self, request: &Request, stream: &mut TcpStream) -> Kept {
+        let now = Instant::now();
+        let invalid =
+            |stream: &mut TcpStream, why: &str| answer(request, stream, 400, JSON, &json!({"detail": why}).to_string());
         let command: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let known = ["stop", "drain", "mode", "engine", "restart"];
         let is_valid = command.as_object().is_some_and(|keys| keys.keys().all(|key| known.contains(&key.as_str())));
-        let named = command["mode"].as_str().unwrap_or("ok");
-        let mode = MODES.iter().find(|(name, _)| *name == named);
-        let Some((_, mode)) = mode.filter(|_| is_valid) else {
-            let modes = MODES.map(|(name, _)| name).join(", ");
-            let text = format!(
-                "use stop, drain or restart with true or false, engine with sim:?…, or mode with one of {modes}"
-            );
-            return answer(request, stream, 400, JSON, &json!({ "detail": text }).to_string());
+        let mode = command["mode"].as_str().map(|name| Mode::from_str(name, false)).transpose();
+        let Some(mode) = mode.ok().filter(|_| is_valid) else {
+            let modes: Vec<_> = Mode::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
+            let modes: Vec<_> = modes.iter().map(PossibleValue::get_name).collect();
+            let actions = "use stop, drain or restart with true or false, engine with sim:?…, or mode with one of";
+            return invalid(stream, &format!("{actions} {}", modes.join(", ")));
         };
-        let changed = command["engine"].as_str().map(|engine| self.arguments.simulated(engine)).transpose();
-        let changed = match changed {
+        let changed = match command["engine"].as_str().map(|engine| self.arguments.simulated(engine)).transpose() {
             Ok(changed) => changed,
-            Err(error) => return answer(request, stream, 400, JSON, &json!({ "detail": error }).to_string()),
+            Err(error) => return invalid(stream, &error),
         };
-        if command["mode"].is_string() {
-            *self.mode.lock() = *mode;
+        if let Some(mode) = mode {
+            *self.mode.lock() = mode;
         }
         let mut live = self.live.lock();
         if let Some(simulated) = changed {
@@ -200,10 +178,7 @@ impl Server {
             }
             Mode::Ok | Mode::Truncated | Mode::SlowBody => {}
         }
-        let mut live = self.live.lock();
-        live.advance(Instant::now());
-        let records = live.take_records(frontend);
-        drop(live);
+        let records = self.advanced().take_records(frontend);
         let mut body = format!("[{}]", records.iter().map(|record| record.text.as_str()).collect::<Vec<_>>().join(","));
         let (sent, whole) = match mode {
             Mode::Truncated if !records.is_empty() => {
@@ -221,14 +196,11 @@ impl Server {
                 Err(error) => (Err(error), Some(0)),
             },
         };
-        let mut live = self.live.lock();
-        live.told().open_answers -= 1;
-        live.told().answered(&records, whole);
-        drop(live);
+        self.live.lock().totals.answered(&records, whole);
         sent
     }
 
-    /// Sends a byte in each second until the mode changes, then the rest. Returns how many bytes the client got.
+    /// Sends one byte per second until the mode changes, then the rest. Returns how many bytes the client received.
     fn send_slowly(&self, stream: &mut TcpStream, body: &str) -> io::Result<usize> {
         stream.write_all(head(200, JSON, body.len()).as_bytes())?;
         let mut sent = 0;
@@ -249,7 +221,7 @@ impl Server {
     }
 }
 
-/// Records that are complete in so many bytes.
+/// How many records are complete in this many bytes.
 fn whole(records: &[Waiting], bytes: usize) -> usize {
     let ends = records.iter().scan(0, |end, record| {
         *end += record.text.len() + 1;

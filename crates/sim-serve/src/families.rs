@@ -1,59 +1,42 @@
-//! Families of a page in the text format, as the Python client writes them.
+//! Metric families in the text format, as the Python client writes them.
 
 use std::fmt::Write as _;
 
-const LONG: [f64; 20] = [
+/// Upstream's upper bounds of the buckets for requests.
+pub(crate) const REQUEST: &[f64] = &[
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0, 7680.0,
+];
+/// For calls of the orchestrator.
+pub(crate) const CALL: &[f64] = &[
+    0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
     1920.0,
 ];
-const SHORT: [f64; 22] = [
+/// For the time to the first token.
+pub(crate) const FIRST_TOKEN: &[f64] = &[
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
     160.0, 640.0, 2560.0,
 ];
-const TOKEN: [f64; 19] =
-    [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
-
-/// Upstream's sets of buckets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Buckets {
-    /// Of requests: to 7680 s.
-    Long,
-    /// Of first tokens.
-    Short,
-    /// Of the time per token.
-    Token,
-    /// Of calls of the orchestrator: from 0.1 s to 1920 s.
-    Calls,
-}
-
-impl Buckets {
-    fn bounds(self) -> Vec<f64> {
-        match self {
-            Self::Long => LONG.iter().copied().chain([7680.0]).collect(),
-            Self::Short => SHORT.to_vec(),
-            Self::Token => TOKEN.to_vec(),
-            Self::Calls => [0.1].into_iter().chain(LONG).collect(),
-        }
-    }
-}
+/// For the time per token.
+pub(crate) const PER_TOKEN: &[f64] =
+    &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
 
 /// Observed seconds.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Histogram {
-    buckets: Buckets,
-    /// Of each bucket alone, and of what is above.
+    bounds: &'static [f64],
+    /// Observations of each bucket, without those of smaller buckets. The last number is that above all bounds.
     counts: Vec<u64>,
     sum: f64,
 }
 
 impl Histogram {
-    pub(crate) fn new(buckets: Buckets) -> Self {
-        Self { buckets, counts: vec![0; buckets.bounds().len() + 1], sum: 0.0 }
+    pub(crate) fn new(bounds: &'static [f64]) -> Self {
+        Self { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
     pub(crate) fn observe(&mut self, seconds: f64, times: u64) {
-        let bounds = self.buckets.bounds();
-        let index = bounds.iter().position(|bound| seconds <= *bound).unwrap_or(bounds.len());
+        let index = self.bounds.iter().position(|bound| seconds <= *bound).unwrap_or(self.bounds.len());
         self.counts[index] += times;
         self.sum += seconds * times as f64;
     }
@@ -64,7 +47,7 @@ impl Histogram {
     }
 }
 
-/// A page that is being written. All its series have the labels.
+/// A page that is being written. All its series have the same labels.
 #[derive(Debug)]
 pub(crate) struct Text {
     labels: String,
@@ -110,7 +93,7 @@ impl Text {
         self.head(name, "histogram");
         self.series(&format!("{name}_sum"), "", histogram.sum);
         let mut through = 0;
-        let bounds = histogram.buckets.bounds().into_iter().map(|bound| format!("{bound:?}"));
+        let bounds = histogram.bounds.iter().map(|bound| format!("{bound:?}"));
         for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(&histogram.counts) {
             through += count;
             self.series(&format!("{name}_bucket"), &format!("le=\"{bound}\""), through as f64);

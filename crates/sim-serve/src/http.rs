@@ -1,5 +1,5 @@
-//! A small HTTP server. Some answers end in the middle, or notice that the client is gone, so handlers write to the socket
-//! themselves: a server library would hide it.
+//! A small HTTP server. Handlers write to the socket themselves, because some answers end in the middle or check whether the client is
+//! still connected. A server library would hide the socket.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread;
 
 use rustix::net::{AddressFamily, SocketType, bind, listen as listen_on, socket, sockopt};
 
-/// Longest head and body of a request.
+/// The most bytes of a request's head, and of its body.
 const LONGEST: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Request {
 /// Whether the connection stays open.
 pub(crate) type Kept = io::Result<bool>;
 
-/// Listens so many times at one address. The system spreads connections over them.
+/// Opens this many listeners at one address. The system spreads the connections over them.
 pub(crate) fn listen(address: SocketAddr, times: u16) -> io::Result<Vec<TcpListener>> {
     if times == 1 {
         return Ok(vec![TcpListener::bind(address)?]);
@@ -43,22 +43,22 @@ pub(crate) fn listen(address: SocketAddr, times: u16) -> io::Result<Vec<TcpListe
 }
 
 /// Answers requests until the process ends, with a thread for each connection.
-pub(crate) fn serve(listener: TcpListener, answer: impl Fn(&Request, &mut TcpStream) -> Kept + Send + Sync + 'static) {
-    let answer = Arc::new(answer);
+pub(crate) fn serve(listener: TcpListener, handler: impl Fn(&Request, &mut TcpStream) -> Kept + Send + Sync + 'static) {
+    let handler = Arc::new(handler);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let answer = Arc::clone(&answer);
-            thread::spawn(move || connection(stream, &*answer));
+            let handler = Arc::clone(&handler);
+            thread::spawn(move || connection(stream, &*handler));
         }
     });
 }
 
-/// A client may disconnect at any time.
-fn connection(stream: TcpStream, answer: &impl Fn(&Request, &mut TcpStream) -> Kept) -> io::Result<()> {
+/// Serves one connection. An error means that the client has disconnected, which it may do at any time.
+fn connection(stream: TcpStream, handler: &impl Fn(&Request, &mut TcpStream) -> Kept) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     while let Some(request) = read(&mut reader)? {
-        if !answer(&request, reader.get_mut())? || request.is_last {
+        if !handler(&request, reader.get_mut())? || request.is_last {
             break;
         }
     }
@@ -86,7 +86,7 @@ fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
     Ok(Some(Request { method, path, body, is_last }))
 }
 
-/// The head of an answer, with the line after it.
+/// The head of an answer, including the blank line at its end.
 pub(crate) fn head(status: u16, kind: &str, length: usize) -> String {
     let reason = match status {
         200 => "OK",
@@ -99,12 +99,12 @@ pub(crate) fn head(status: u16, kind: &str, length: usize) -> String {
 }
 
 /// Writes a whole answer at once: a second segment would wait for a delayed acknowledgement.
-pub(crate) fn write(request: &Request, stream: &mut TcpStream, status: u16, kind: &str, body: &str) -> Kept {
-    let mut answer = head(status, kind, body.len());
+pub(crate) fn answer(request: &Request, stream: &mut TcpStream, status: u16, kind: &str, body: &str) -> Kept {
+    let mut text = head(status, kind, body.len());
     if request.method != "HEAD" {
-        answer += body;
+        text += body;
     }
-    stream.write_all(answer.as_bytes())?;
+    stream.write_all(text.as_bytes())?;
     Ok(true)
 }
 

@@ -1,4 +1,4 @@
-//! The simulated engine in real time, and what waits for its readers.
+//! The simulated engine in real time, and what waits for readers.
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
@@ -14,17 +14,17 @@ use trtllm_sim::{End, Engine, Step, write};
 use crate::options::{Arguments, FrontendMode, Simulated};
 use crate::orchestrator::Orchestrator;
 use crate::page::ServerPage;
-use crate::told::{Told, Waiting};
+use crate::totals::{Totals, Waiting};
 
-/// Of real time for iterations that are due.
+/// The longest real time that due iterations may take in one call.
 const LONGEST: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Live {
-    engine: Engine,
+    pub(crate) engine: Engine,
     clock: Clock,
     next: Option<f64>,
-    /// The engine hangs after this many.
+    /// The engine hangs after this many iterations.
     iterations: u64,
     is_draining: bool,
     in_flight: Option<usize>,
@@ -35,15 +35,15 @@ pub(crate) struct Live {
     perf_metrics_file: Option<PathBuf>,
     mode: FrontendMode,
     frontends: Vec<FrontendState>,
-    orchestrator: Orchestrator,
-    told: Told,
+    pub(crate) orchestrator: Orchestrator,
+    pub(crate) totals: Totals,
 }
 
 /// A process that answers HTTP requests.
 #[derive(Debug, Default)]
 struct FrontendState {
     page: ServerPage,
-    /// Taken from the engine, and not yet asked for.
+    /// Taken from the engine, but not requested yet.
     records: Vec<Waiting>,
 }
 
@@ -63,14 +63,15 @@ impl Clock {
 
 impl Live {
     pub(crate) fn new(simulated: Simulated, arguments: &Arguments, now: Instant) -> Self {
-        let engine = Engine::new(simulated.config, simulated.seed);
+        let Simulated { options, config, .. } = simulated;
+        let engine = Engine::new(config, options.seed);
         let file = |directory: &PathBuf| {
             directory.join(format!("perf_metrics-server-sim-{}-20261101T000000Z.jsonl", std::process::id()))
         };
         Self {
-            clock: Clock { at: 0.0, since: Some(now), speed: simulated.speed },
+            clock: Clock { at: 0.0, since: Some(now), speed: options.speed },
             next: Some(0.0),
-            iterations: simulated.iterations,
+            iterations: options.iterations.unwrap_or(u64::MAX),
             is_draining: false,
             in_flight: engine.config().load.in_flight,
             ring_size: arguments.ring,
@@ -81,17 +82,9 @@ impl Live {
             mode: arguments.frontend_mode,
             frontends: (0..arguments.frontends).map(|_| FrontendState::default()).collect(),
             orchestrator: Orchestrator::default(),
-            told: Told::new(engine.config().release),
+            totals: Totals::new(engine.config().release),
             engine,
         }
-    }
-
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    pub(crate) fn told(&mut self) -> &mut Told {
-        &mut self.told
     }
 
     /// Whether the model has been loaded.
@@ -104,18 +97,18 @@ impl Live {
         let (until, begun) = (self.clock.now(now), Instant::now());
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         while let Some(at) = self.next.filter(|at| *at <= until) {
-            if self.clock.since.is_none() || self.told.begun.iterations >= self.iterations {
+            if self.clock.since.is_none() || self.totals.begun.iterations >= self.iterations {
                 return;
             }
             let step = self.engine.step(at);
             self.next = step.next;
-            // The time 0 of a clock that shows `at` now.
+            // When the wall clock would have shown virtual time 0, if `at` is now.
             let epoch = wall - (until - at) / self.clock.speed - at;
             self.keep(step, (epoch * 1e6) as i64);
             if self.is_draining && self.engine.is_idle() {
                 (self.clock.at, self.clock.since) = (at, None);
             } else if begun.elapsed() > LONGEST {
-                // A machine that is too slow for this engine gets a slower engine, and readers get their answers.
+                // If the machine is too slow for this engine, the engine becomes slower, so that readers still get answers.
                 (self.clock.at, self.clock.since) = (at, Some(Instant::now()));
                 return;
             }
@@ -123,7 +116,7 @@ impl Live {
     }
 
     fn keep(&mut self, step: Step, epoch_us: i64) {
-        self.told.step(&self.engine);
+        self.totals.step(&self.engine);
         let release = self.engine.config().release;
         let mut rows = step.rows.into_iter().peekable();
         let records = step.records.len();
@@ -133,18 +126,18 @@ impl Live {
                 value["requestStats"] = write::rows(iter, &rows, release)["requestStats"].take();
             }
             if let Some(dropped) = value.get_mut("statsDroppedFrames") {
-                // This record may displace one, too.
-                *dropped = json!(self.told.lost_records() + u64::from(self.ring.len() >= self.ring_size));
+                // This record may displace another one.
+                *dropped = json!(self.totals.lost.records + u64::from(self.ring.len() >= self.ring_size));
             }
-            let waiting = self.told.record(record, value.to_string(), number == records);
+            let waiting = self.totals.record(record, value.to_string(), number == records);
             self.ring.push_back(waiting);
             // TensorRT-LLM drops the oldest record without notice.
             if let Some(oldest) = (self.ring.len() > self.ring_size).then(|| self.ring.pop_front()).flatten() {
-                self.told.lost(&oldest);
+                self.totals.lost(&oldest);
             }
         }
         for event in step.events {
-            self.told.event(&event.event);
+            self.totals.event(&event.event);
             self.events.push(write::event(&event));
         }
         for entry in step.entries {
@@ -153,12 +146,12 @@ impl Live {
     }
 
     fn finish(&mut self, entry: Entry) {
-        self.told.entry(&entry);
+        self.totals.entry(&entry);
         let index = (entry.id % self.frontends.len() as u64) as usize;
         let frontend = &mut self.frontends[index];
         frontend.page.add(&entry, self.engine.config().cache.tokens_per_block);
         if self.mode == FrontendMode::Own && self.frontends.len() > 1 {
-            // The end of a request wakes the collector of its frontend.
+            // The end of a request makes its frontend collect the records.
             self.frontends[index].records.extend(self.ring.drain(..));
         }
         self.orchestrator.add(&entry);
@@ -166,28 +159,28 @@ impl Live {
             let line = format!("{}\n", write::entry(&entry, write::Version::V2));
             let file = OpenOptions::new().create(true).append(true).open(file);
             let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
-            self.told.entries_served += u64::from(written.is_ok());
+            self.totals.entries_served += u64::from(written.is_ok());
             return;
         }
         self.entries.push_back(entry);
         if self.entries.len() > self.ring_size {
             self.entries.pop_front();
-            self.told.entries_lost += 1;
+            self.totals.entries_lost += 1;
         }
     }
 
-    /// All records that wait. [`Told::answered`] must learn what became of them.
+    /// Takes all waiting records. Call [`Totals::answered`] when they are sent.
     pub(crate) fn take_records(&mut self, frontend: usize) -> Vec<Waiting> {
-        // With one, or if they forward, the first answers for all.
+        // Without frontends of their own records, the first frontend answers for all.
         let own = if self.mode == FrontendMode::Own { frontend } else { 0 };
         let mut records = std::mem::take(&mut self.frontends[own].records);
         records.extend(self.ring.drain(..));
-        self.told.open_answers += 1;
+        self.totals.open_answers += 1;
         records
     }
 
     pub(crate) fn take_entries(&mut self) -> Vec<Entry> {
-        self.told.entries_served += self.entries.len() as u64;
+        self.totals.entries_served += self.entries.len() as u64;
         self.entries.drain(..).collect()
     }
 
@@ -204,42 +197,38 @@ impl Live {
                 page.merge(&each.page);
             }
         }
-        page.text(config.release, model, self.told.last())
+        page.text(config.release, model, &self.totals.last)
     }
 
-    pub(crate) fn orchestrator(&self) -> String {
-        self.orchestrator.text()
-    }
-
-    /// The engine goes on with another load and other faults.
+    /// Replaces the load and the faults of the engine.
     pub(crate) fn change(&mut self, simulated: Simulated, now: Instant) {
-        let at = self.disturb(now);
+        let at = self.interrupt(now);
         self.in_flight = simulated.config.load.in_flight;
         self.engine.change(simulated.config, at);
     }
 
     /// The engine crashes and serves again at once.
     pub(crate) fn restart(&mut self, now: Instant) {
-        let at = self.disturb(now);
+        let at = self.interrupt(now);
         self.engine.restart(at, at);
     }
 
-    /// The virtual time, at which the engine makes a step next, because something else than the step before changes it.
-    fn disturb(&mut self, now: Instant) -> f64 {
+    /// Makes the engine step now, because a command changes it. Returns the virtual time.
+    fn interrupt(&mut self, now: Instant) -> f64 {
         self.advance(now);
         let at = self.clock.now(now);
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
         at
     }
 
-    /// Stops the engine at once, or lets it go on.
+    /// Stops the engine at once, or lets it continue.
     pub(crate) fn stop(&mut self, is_stopped: bool, now: Instant) {
         self.advance(now);
         self.clock.at = self.clock.now(now);
         self.clock.since = (!is_stopped).then_some(now);
     }
 
-    /// Lets the engine finish its requests and then idle, or ends that.
+    /// Lets no more requests in, so that the engine becomes idle; or lets them in again.
     pub(crate) fn drain(&mut self, is_draining: bool, now: Instant) {
         self.advance(now);
         self.is_draining = is_draining;
@@ -250,17 +239,17 @@ impl Live {
     }
 
     pub(crate) fn truth(&self) -> Value {
-        let mut value = self.told.json();
+        let mut value = self.totals.json();
         let in_ring = self.ring.len() + self.frontends.iter().map(|frontend| frontend.records.len()).sum::<usize>();
-        value.insert("in_ring".into(), json!(in_ring));
-        value.insert("stopped".into(), json!(self.clock.since.is_none()));
-        value.insert("idle".into(), json!(self.is_draining && self.engine.is_idle()));
+        value["in_ring"] = json!(in_ring);
+        value["stopped"] = json!(self.clock.since.is_none());
+        value["idle"] = json!(self.is_draining && self.engine.is_idle());
         value["kv_events"]["waiting"] = json!(self.events.len());
-        value.into()
+        value
     }
 }
 
-/// A finished request as a publisher writes it, who knows more than the file or the server tells.
+/// A finished request as a publisher writes it: with members that neither the file nor the server has.
 pub(crate) fn published(entry: &Entry, release: Release) -> Value {
     let mut value = write::entry(entry, if release.is_cpp() { write::Version::Host } else { write::Version::V2 });
     value["prompt_tokens"] = json!(entry.prompt_tokens);

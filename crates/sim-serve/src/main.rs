@@ -1,9 +1,8 @@
 //! A simulated trtllm-serve, for tests of monitoring and for trying the exporter without a GPU. It loads no model: `trtllm-sim`
-//! simulates the engine in real time, and this program answers with what it reports, as trtllm-serve does. Unlike trtllm-serve it
-//! also says what really happened (`/truth`), and can be stopped, drained or made to misbehave (`/control`).
+//! simulates the engine in real time, and this program serves its reports, as trtllm-serve does. Unlike trtllm-serve, it also
+//! reports what really happened (`/truth`), and a test can stop, drain or break it (`/control`).
 
 mod answers;
-mod counts;
 mod families;
 mod http;
 mod live;
@@ -11,7 +10,7 @@ mod options;
 mod orchestrator;
 mod page;
 mod publisher;
-mod told;
+mod totals;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -51,8 +50,8 @@ fn run(arguments: Arguments) -> Result<(), String> {
     }
     let engine = arguments.simulated(&arguments.engine)?;
     let version = engine.version.clone();
-    // As long as a model loads.
-    thread::sleep(Duration::from_secs_f64(engine.load_seconds));
+    // Loading a model takes time.
+    thread::sleep(Duration::from_secs_f64(engine.options.load_seconds));
     let live = Arc::new(Mutex::new(Live::new(engine, &arguments, Instant::now())));
     let address = (arguments.host, arguments.port).into();
     let listeners = http::listen(address, arguments.frontends).map_err(|error| format!("{address}: {error}"))?;

@@ -85,11 +85,8 @@ pub(crate) enum FrontendMode {
 /// What is simulated, and how fast.
 #[derive(Debug)]
 pub(crate) struct Simulated {
+    pub(crate) options: Options,
     pub(crate) config: Config,
-    pub(crate) seed: u64,
-    pub(crate) speed: f64,
-    pub(crate) load_seconds: f64,
-    pub(crate) iterations: u64,
     /// The answer of /version.
     pub(crate) version: String,
 }
@@ -123,18 +120,11 @@ impl Arguments {
             }
             .to_owned(),
         };
-        Ok(Simulated {
-            seed: options.seed,
-            speed: options.speed,
-            load_seconds: options.load_seconds,
-            iterations: options.iterations.unwrap_or(u64::MAX),
-            version,
-            config,
-        })
+        Ok(Simulated { options, config, version })
     }
 }
 
-/// Whether a server has `trtllm_*` names, and records have host and device times.
+/// Whether the server's metrics are named `trtllm_*`, and its records have host and device times.
 pub(crate) fn is_since_1_3(release: Release) -> bool {
     matches!(release, Release::PyTorch { era: Era::Ranks | Era::Frames, .. })
 }

@@ -1,9 +1,9 @@
-//! The page of the orchestrator of disaggregated serving. Each request that has ended was a call to a context worker and one to a
-//! generation worker.
+//! The page of the orchestrator of disaggregated serving. It counts each ended request as one call to a context worker and one call to
+//! a generation worker.
 
 use trtllm_sim::record::Entry;
 
-use crate::families::{Buckets, Histogram, Text};
+use crate::families::{CALL, FIRST_TOKEN, Histogram, Text};
 
 #[derive(Debug)]
 pub(crate) struct Orchestrator {
@@ -17,9 +17,8 @@ pub(crate) struct Orchestrator {
 #[derive(Debug)]
 struct Side {
     name: &'static str,
-    calls: u64,
     first: Histogram,
-    reads: Histogram,
+    per_token: Histogram,
     complete: Histogram,
 }
 
@@ -27,22 +26,21 @@ impl Side {
     fn new(name: &'static str) -> Self {
         Self {
             name,
-            calls: 0,
-            first: Histogram::new(Buckets::Short),
-            reads: Histogram::new(Buckets::Short),
-            complete: Histogram::new(Buckets::Calls),
+            first: Histogram::new(FIRST_TOKEN),
+            per_token: Histogram::new(FIRST_TOKEN),
+            complete: Histogram::new(CALL),
         }
     }
 
-    fn write(&self, text: &mut Text) {
+    fn write(&self, calls: u64, text: &mut Text) {
         let name = |rest: &str| format!("{}_{rest}", self.name);
-        text.counter(&name("total_requests"), &[("", self.calls)]);
+        text.counter(&name("total_requests"), &[("", calls)]);
         text.counter(&name("error_requests"), &[("", 0)]);
         text.counter(&name("retry_requests"), &[("", 0)]);
-        text.counter(&name("completed_requests"), &[("", self.calls)]);
+        text.counter(&name("completed_requests"), &[("", calls)]);
         text.histogram(&name("first_token_latency_seconds"), &self.first);
         text.histogram(&name("complete_latency_seconds"), &self.complete);
-        text.histogram(&name("per_token_latency_seconds"), &self.reads);
+        text.histogram(&name("per_token_latency_seconds"), &self.per_token);
     }
 }
 
@@ -50,7 +48,7 @@ impl Default for Orchestrator {
     fn default() -> Self {
         Self {
             requests: 0,
-            queue: Histogram::new(Buckets::Short),
+            queue: Histogram::new(FIRST_TOKEN),
             context: Side::new("ctx"),
             generation: Side::new("gen"),
         }
@@ -59,18 +57,16 @@ impl Default for Orchestrator {
 
 impl Orchestrator {
     pub(crate) fn add(&mut self, entry: &Entry) {
-        // The context server has answered when the generation server asks for the cache.
+        // The generation server requests the KV cache once the context server has answered.
         let handed_over = entry.transfer.map_or(entry.first_scheduled, |(start, ..)| start);
         self.requests += 1;
         self.queue.observe((entry.arrival - entry.server_arrival).max(0.0), 1);
-        self.context.calls += 1;
         self.context.complete.observe((handed_over - entry.server_arrival).max(0.0), 1);
-        self.generation.calls += 1;
         self.generation.first.observe((entry.first_token - handed_over).max(0.0), 1);
         self.generation.complete.observe((entry.last_token - handed_over).max(0.0), 1);
-        let reads = u64::from(entry.output_tokens.saturating_sub(1));
-        let gap = (entry.last_token - entry.first_token) / reads.max(1) as f64;
-        self.generation.reads.observe(gap, reads);
+        let gaps = u64::from(entry.output_tokens.saturating_sub(1));
+        let gap = (entry.last_token - entry.first_token) / gaps.max(1) as f64;
+        self.generation.per_token.observe(gap, gaps);
     }
 
     pub(crate) fn text(&self) -> String {
@@ -87,8 +83,8 @@ impl Orchestrator {
             text.counter(name, &[("", value)]);
         }
         text.histogram("queue_latency_seconds", &self.queue);
-        self.context.write(&mut text);
-        self.generation.write(&mut text);
+        self.context.write(self.requests, &mut text);
+        self.generation.write(self.requests, &mut text);
         text.into_text()
     }
 }

@@ -1,4 +1,4 @@
-//! Publishes to the ingest socket of an exporter, as the engine's own process would.
+//! Publishes to the ingest socket of an exporter, as the process of a real engine does.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::live::{Live, published};
 
-/// Connects again whenever the exporter is gone.
+/// Reconnects whenever the connection ends.
 pub(crate) fn run(live: &Mutex<Live>, path: &Path, hello: &Value) {
     loop {
         let _ = publish(live, path, hello);
@@ -27,7 +27,7 @@ fn publish(live: &Mutex<Live>, path: &Path, hello: &Value) -> io::Result<()> {
         let mut guard = live.lock();
         guard.advance(Instant::now());
         let (records, entries, events) = (guard.take_records(0), guard.take_entries(), guard.take_events());
-        let release = guard.engine().config().release;
+        let release = guard.engine.config().release;
         drop(guard);
         for line in records.iter().map(|record| record.text.as_str()) {
             let _ = writeln!(lines, "{line}");
@@ -37,10 +37,7 @@ fn publish(live: &Mutex<Live>, path: &Path, hello: &Value) -> io::Result<()> {
         }
         let sent = stream.write_all(lines.as_bytes());
         lines.clear();
-        let mut guard = live.lock();
-        guard.told().open_answers -= 1;
-        guard.told().answered(&records, sent.is_err().then_some(0));
-        drop(guard);
+        live.lock().totals.answered(&records, sent.is_err().then_some(0));
         sent?;
         thread::sleep(Duration::from_millis(20));
     }

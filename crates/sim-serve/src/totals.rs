@@ -1,51 +1,116 @@
-//! What the engine has reported, counted from the simulation's truth and not from the records' text, and what became of it.
+//! What the engine has reported, and which of it readers received. Counted from the simulation's truth, not from the text of the
+//! records.
 
 use std::collections::HashMap;
+use std::ops::{AddAssign, Sub};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use trtllm_sim::Engine;
 use trtllm_sim::cache::CacheCounts;
 use trtllm_sim::config::Release;
 use trtllm_sim::record::{CacheEvent, Entry, Record, StepTimes};
+use trtllm_sim::truth::Truth;
 
-use crate::counts::Counts;
 use crate::options::is_since_1_3;
 
+/// Sums over iterations and, for parts of them, the number of their records.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) records: u64,
+    pub(crate) iterations: u64,
+    started: u64,
+    completed: u64,
+    context_tokens: u64,
+    generation_tokens: u64,
+    queue_seconds: f64,
+}
+
+impl Counts {
+    fn of(truth: &Truth) -> Self {
+        Self {
+            iterations: truth.iterations,
+            started: truth.started,
+            completed: truth.completed,
+            context_tokens: truth.context_tokens,
+            generation_tokens: truth.decoded_tokens,
+            queue_seconds: truth.queue_seconds,
+            records: 0,
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "records": self.records,
+            "iterations": self.iterations, "started_requests": self.started, "completed_requests": self.completed,
+            "context_tokens": self.context_tokens, "generation_tokens": self.generation_tokens,
+            "queue_time_ms": self.queue_seconds * 1e3,
+        })
+    }
+}
+
+impl Sub for Counts {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            records: self.records - before.records,
+            iterations: self.iterations - before.iterations,
+            started: self.started - before.started,
+            completed: self.completed - before.completed,
+            context_tokens: self.context_tokens - before.context_tokens,
+            generation_tokens: self.generation_tokens - before.generation_tokens,
+            queue_seconds: self.queue_seconds - before.queue_seconds,
+        }
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Self) {
+        self.records += more.records;
+        self.iterations += more.iterations;
+        self.started += more.started;
+        self.completed += more.completed;
+        self.context_tokens += more.context_tokens;
+        self.generation_tokens += more.generation_tokens;
+        self.queue_seconds += more.queue_seconds;
+    }
+}
+
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Totals {
     is_cpp: bool,
     has_host_step: bool,
     /// Of all records.
     counts: Counts,
-    /// Of all iterations that have begun.
+    /// Of all iterations that have started.
     pub(crate) begun: Counts,
-    /// Of iterations whose record has not come yet.
+    /// Of iterations that are not in a record yet.
     pending: Counts,
     records: u64,
     flushes: u64,
-    /// Records whose latency does not contain the wait for work.
+    /// Records whose latency does not include waiting for work.
     latencies: u64,
     latency_seconds: f64,
-    /// Started requests whose wait the records tell. PyTorch's sum must grow for it.
+    /// Started requests whose time in the queue is known from the records. With PyTorch, it is known if the sum in the record grows.
     waits: u64,
-    /// So many of the next records have no such latency.
+    /// How many of the next records have a latency that includes waiting for work.
     after_idle: u32,
-    /// Dropped from the full ring.
-    lost: u64,
-    lost_counts: Counts,
+    /// Of records that a full ring dropped.
+    pub(crate) lost: Counts,
     entries: u64,
     steps: StepSums,
     pub(crate) entries_lost: u64,
     pub(crate) entries_served: u64,
-    /// Answers that are being sent.
+    /// Answers with records that are being sent.
     pub(crate) open_answers: usize,
-    /// Records of complete answers, complete records of incomplete answers, and their other records.
-    handed_out: (u64, Counts),
-    salvageable: (u64, Counts),
-    cut: (u64, Counts),
-    /// Cumulative counts of the cache in the first record that a reader got, and in the last one.
+    /// Of records in complete answers, of complete records in incomplete answers, and of the other records of these.
+    handed_out: Counts,
+    salvageable: Counts,
+    cut: Counts,
+    /// Cumulative counts of the cache in the first record that a reader received.
     first_cache: Option<CacheCounts>,
-    last: Record,
+    /// The last record.
+    pub(crate) last: Record,
     events: u64,
     stored: u64,
     removed: [u64; 2],
@@ -53,7 +118,7 @@ pub(crate) struct Told {
     levels: HashMap<u64, usize>,
 }
 
-/// Of the steps of finished requests.
+/// Sums over the steps of finished requests.
 #[derive(Debug, Default)]
 struct StepSums {
     /// Seconds between two tokens, or two steps.
@@ -94,7 +159,7 @@ pub(crate) struct Waiting {
     cache: CacheCounts,
 }
 
-impl Told {
+impl Totals {
     pub(crate) fn new(release: Release) -> Self {
         let is_cpp = release.is_cpp();
         Self { is_cpp, has_host_step: is_since_1_3(release), after_idle: if is_cpp { 2 } else { 1 }, ..Self::default() }
@@ -107,7 +172,7 @@ impl Told {
         let reported = if self.is_cpp || !engine.is_iterating() {
             now
         } else if now.iterations > before.iterations {
-            // PyTorch writes a record when its iteration has ended.
+            // PyTorch writes a record when the iteration has ended.
             Counts { completed: now.completed, ..before }
         } else {
             return;
@@ -116,7 +181,8 @@ impl Told {
         self.counts = reported;
     }
 
-    /// A record of the last step. A step has two if the C++ Executor writes its flush record, which has all that completed.
+    /// Counts a record of the last step. If a step has two, the first is a flush record of the C++ Executor, which reports the completed
+    /// requests.
     pub(crate) fn record(&mut self, record: Record, text: String, is_last: bool) -> Waiting {
         let counts = if is_last {
             std::mem::take(&mut self.pending)
@@ -132,13 +198,14 @@ impl Told {
             self.after_idle -= 1;
         } else {
             self.latencies += 1;
-            // Under the overlap scheduler a latency is that of two passes, and since 1.3 records also have that of one.
+            // With the overlap scheduler, a latency covers two passes. Since 1.3, records also have the time of one pass.
             let has_both = record.overlap && self.has_host_step;
             self.latency_seconds += if has_both { record.host_seconds } else { record.latency };
         }
         if !self.is_cpp && record.active == record.completed && record.queued == 0 {
             self.after_idle = 1;
         }
+        let counts = Counts { records: 1, ..counts };
         let waiting = Waiting { text, counts, iter: record.iter, cache: record.cache.total };
         self.last = record;
         waiting
@@ -152,28 +219,23 @@ impl Told {
         }
     }
 
-    pub(crate) fn lost_records(&self) -> u64 {
-        self.lost
-    }
-
+    /// A full ring has dropped the record.
     pub(crate) fn lost(&mut self, record: &Waiting) {
-        self.lost += 1;
-        self.lost_counts += record.counts;
+        self.lost += record.counts;
     }
 
-    /// A reader got these records, or the first `whole` of them.
+    /// An answer has been sent. The reader received all records, or the first `whole` ones of an incomplete answer.
     pub(crate) fn answered(&mut self, records: &[Waiting], whole: Option<usize>) {
-        let (got, rest) = records.split_at(whole.unwrap_or(records.len()).min(records.len()));
+        self.open_answers -= 1;
+        let (received, rest) = records.split_at(whole.unwrap_or(records.len()).min(records.len()));
         let sums = if whole.is_none() { &mut self.handed_out } else { &mut self.salvageable };
-        for record in got {
-            // Readers see only increases, but the counts of an engine that they meet at its start begin at 0.
+        for record in received {
+            // Readers count increases from their first record on. If that is the engine's first record, they count from 0.
             self.first_cache.get_or_insert(if record.iter <= 1 { CacheCounts::default() } else { record.cache });
-            sums.0 += 1;
-            sums.1 += record.counts;
+            *sums += record.counts;
         }
         for record in rest {
-            self.cut.0 += 1;
-            self.cut.1 += record.counts;
+            self.cut += record.counts;
         }
     }
 
@@ -198,29 +260,20 @@ impl Told {
         }
     }
 
-    /// Requests in the engine and before it, by the last record.
-    pub(crate) fn last(&self) -> &Record {
-        &self.last
-    }
-
-    pub(crate) fn json(&self) -> Map<String, Value> {
+    pub(crate) fn json(&self) -> Value {
         let blocks = |counts: &CacheCounts| {
             json!({
                 "allocated": counts.alloc_total, "newly_allocated": counts.alloc_new,
                 "reused": counts.reused(), "missed": counts.missed,
             })
         };
-        let sums = |(records, counts): &(u64, Counts)| {
-            let mut value = counts.json();
-            value["records"] = json!(records);
-            value
-        };
-        let mut value = json!({
+        let mut value = self.counts.json();
+        let others = json!({
             "records": self.records, "flush_records": self.flushes,
             "latencies": self.latencies, "waits": self.waits, "latency_ms": self.latency_seconds * 1e3,
-            "lost": self.lost, "lost_iterations": self.lost_counts.iterations,
-            "served": self.handed_out.1.iterations, "cut": self.cut.0, "cut_iterations": self.cut.1.iterations,
-            "handed_out": sums(&self.handed_out), "salvageable": sums(&self.salvageable),
+            "lost": self.lost.records, "lost_iterations": self.lost.iterations,
+            "served": self.handed_out.iterations, "cut": self.cut.records, "cut_iterations": self.cut.iterations,
+            "handed_out": self.handed_out.json(), "salvageable": self.salvageable.json(),
             "perf_metrics": self.entries, "perf_metrics_lost": self.entries_lost,
             "perf_metrics_served": self.entries_served, "steps": self.steps.json(),
             "active_requests": self.last.active - if self.is_cpp { 0 } else { self.last.completed }, "queued_requests": self.last.queued,
@@ -232,9 +285,9 @@ impl Told {
                 "updated_gpu": self.moved_to[0], "updated_host": self.moved_to[1],
             },
         });
-        if let (Value::Object(value), Value::Object(counts)) = (&mut value, self.counts.json()) {
-            value.extend(counts);
+        if let (Value::Object(value), Value::Object(others)) = (&mut value, others) {
+            value.extend(others);
         }
-        if let Value::Object(map) = value { map } else { Map::new() }
+        value
     }
 }
