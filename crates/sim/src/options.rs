@@ -1,10 +1,8 @@
 //! The options of `sim:?key=value&…`. One table lists each key, its valid values and what it sets.
 
-mod trace;
-
 use crate::config::{CacheConfig, Config, Fault, Frontend, Limits, Policy, Release, Role, Speculation, Transfer};
 use crate::cost::Costs;
-use crate::load::{Arrival, Arrivals, Length, Load, Prefixes};
+use crate::load::{Arrival, Arrivals, Length, Load, Prefixes, prefix_name};
 use crate::scenario;
 
 /// The options of one engine.
@@ -149,6 +147,37 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
+/// Reads a file with one request per line: seconds, prompt tokens, output tokens and, optionally, the number of the shared prefix with
+/// which the prompt begins. Blanks or commas separate the fields, and `#` starts a comment.
+fn read_trace(file: &str) -> Result<Vec<Arrival>, String> {
+    let text =
+        std::fs::read_to_string(file).map_err(|_| format!("sim: cannot read trace={file}; name a readable file"))?;
+    let mut trace = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default();
+        let fields: Vec<_> = line.split([' ', '\t', ',', '\r']).filter(|field| !field.is_empty()).collect();
+        if fields.is_empty() {
+            continue;
+        }
+        let arrival = parse_arrival(&fields).ok_or_else(|| {
+            format!("sim: option trace={file}: line {number} is invalid; write seconds, prompt tokens, output tokens")
+        })?;
+        trace.push(arrival);
+    }
+    trace.sort_by(|a: &Arrival, b| a.at.total_cmp(&b.at));
+    Ok(trace)
+}
+
+/// The request of one line.
+fn parse_arrival(fields: &[&str]) -> Option<Arrival> {
+    let tokens = |at: usize| number::<u32>(fields.get(at)?, 1, i32::MAX as u32);
+    let at = number(fields.first()?, 0.0, f64::MAX)?;
+    let family = fields.get(3).and_then(|field| number::<u64>(field, 1, u64::MAX));
+    let prefix = family.map(|family| (prefix_name(family), 384));
+    let output = tokens(2)?;
+    Some(Arrival { at, prompt: tokens(1)?, output, max_new_tokens: output, prefix, ..Arrival::default() })
+}
+
 impl Options {
     /// Parses `sim:` and `sim:?key=value&key=value`.
     ///
@@ -168,7 +197,7 @@ impl Options {
             let invalid = || format!("sim: invalid option {name}={value}; use {}", key.accepts);
             (key.read)(&mut options, &value).ok_or_else(invalid)?;
             if name == "trace" {
-                options.trace = Some(trace::read(&value)?);
+                options.trace = Some(read_trace(&value)?);
             }
             if !BESIDE_A_SCENARIO.contains(&name) {
                 others.push(name);

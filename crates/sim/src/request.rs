@@ -1,7 +1,6 @@
 //! A request inside the engine.
 
-use crate::cache::CacheCounts;
-use crate::keys::Keys;
+use crate::cache::{CacheCounts, Keys};
 use crate::load::Arrival;
 use crate::parts::RequestParts;
 use crate::record::StepTimes;

@@ -1,9 +1,8 @@
 //! Situations caused by faults.
 
-use super::{ALL, MORE_CACHE, MORE_SLOTS, PY, no_fault, rate};
+use super::{ALL, CPP, MORE_CACHE, MORE_SLOTS, Measure, PY, Remedy, Situation, no_fault, rate};
 use crate::config::{Fault, Slow};
 use crate::load::Length;
-use crate::scenario::{Measure, On, Remedy, Situation};
 
 pub(super) const TABLE: &[Situation] = &[
     Situation {
@@ -30,7 +29,7 @@ pub(super) const TABLE: &[Situation] = &[
         name: "tuner",
         cause: "tuner",
         says: "The batch limit goes between 4 and 64.",
-        on: &[On::Cpp],
+        on: &[CPP],
         change: |c| {
             c.faults = vec![Fault::Tuner { low: 4, period: 20.0 }];
             rate(c, 12.0);

@@ -1,9 +1,8 @@
 //! Situations caused by the limits and by the KV cache.
 
-use super::{ALL, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, PY, rate};
+use super::{ALL, CPP, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, Measure, PY, Remedy, Situation, rate};
 use crate::config::Policy;
 use crate::load::{Arrivals, Length, Prefixes};
-use crate::scenario::{Measure, On, Remedy, Situation};
 
 pub(super) const TABLE: &[Situation] = &[
     Situation {
@@ -77,7 +76,7 @@ pub(super) const TABLE: &[Situation] = &[
         name: "static-batching",
         cause: "static_batching",
         says: "A batch runs until its longest answer ends; its other slots stay empty.",
-        on: &[On::Cpp],
+        on: &[CPP],
         change: |c| {
             c.limits.policy = Policy::Static;
             c.load.output = Length::Mixed { short: 20, long: 600, share: 0.1 };
@@ -91,7 +90,7 @@ pub(super) const TABLE: &[Situation] = &[
         name: "static-batching-offline",
         cause: "static_batching",
         says: "An offline job in static batches of 16.",
-        on: &[On::Cpp],
+        on: &[CPP],
         change: |c| {
             c.limits.policy = Policy::Static;
             c.limits.max_batch_size = 16;

@@ -1,9 +1,8 @@
 //! Situations caused by the work, the host, the load, or by what surrounds the engine.
 
-use super::{ALL, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, PY, rate};
+use super::{ALL, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, Measure, PY, Remedy, Situation, V2, rate};
 use crate::config::{Adapters, Role, Speculation};
 use crate::load::{Arrivals, Length, Prefixes};
-use crate::scenario::{Measure, On, Remedy, Situation};
 
 pub(super) const TABLE: &[Situation] = &[
     Situation {
@@ -162,7 +161,7 @@ pub(super) const TABLE: &[Situation] = &[
         name: "ranks",
         cause: "ranks",
         says: "Routing sends most requests to one attention-DP rank.",
-        on: &[On::V2],
+        on: &[V2],
         change: |c| {
             c.ranks.attention_dp = 4;
             c.ranks.imbalance = 0.8;
