@@ -14,7 +14,7 @@ use trtllm_sim::options::{self, Options};
 use trtllm_sim::random::{Random, mix};
 use trtllm_sim::{End, Engine, Progress};
 
-/// An engine and what its front needs.
+/// An engine, and what is needed to draw and number the requests of the host.
 #[derive(Debug)]
 pub struct Handle {
     engine: Engine,
@@ -23,7 +23,7 @@ pub struct Handle {
     tokens_per_block: usize,
 }
 
-/// Functions that a step calls.
+/// The functions that a step calls.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Sink {
@@ -70,7 +70,7 @@ fn open(text: &str, release: u32, rows: bool) -> Result<Opened, String> {
     let options = Options::parse(text)?;
     let config = options.config(&options::Host {
         release: Release::Cpp { major: release / 100, minor: release % 100 },
-        // As the defaults of the release.
+        // The defaults of the release.
         chunked_context: release >= 101,
         reuse: release >= 100,
         rows,
@@ -78,18 +78,23 @@ fn open(text: &str, release: u32, rows: bool) -> Result<Opened, String> {
     if !config.release.is_cpp() {
         return Err("sim: this scenario is one of the PyTorch backend, which the C++ Executor does not have".to_owned());
     }
-    let load = &config.load;
-    let max_sequence = match config.cache.blocks.checked_mul(config.cache.tokens_per_block) {
-        Some(tokens) => tokens.min(load.max_sequence),
-        None => load.max_sequence,
+    let in_cache = config.cache.blocks.saturating_mul(config.cache.tokens_per_block);
+    let max_sequence = config.load.max_sequence.min(in_cache);
+    let max_prompt = config.load.max_prompt.min(max_sequence);
+    let handle = Handle {
+        random: Random::new(mix(options.seed) ^ 4),
+        output_mean: f64::from(options.output_mean),
+        tokens_per_block: config.cache.tokens_per_block as usize,
+        // The host numbers its requests from 1, so the simulated load begins far above.
+        engine: Engine::new(trtllm_sim::Config { first_id: Some(1 << 32), ..config }, options.seed),
     };
-    let opened = Opened {
-        engine: std::ptr::null_mut(),
+    Ok(Opened {
+        engine: Box::into_raw(Box::new(handle)),
         speed: if options.speed.is_finite() { options.speed } else { 0.0 },
         load_seconds: options.load_seconds,
         iterations: options.iterations.unwrap_or(u64::MAX),
         rank: options.rank,
-        max_prompt: load.max_prompt.min(max_sequence),
+        max_prompt,
         max_sequence,
         orchestrated: options.is_orchestrated.unwrap_or(false),
         throws: match options.throws.as_deref() {
@@ -98,15 +103,7 @@ fn open(text: &str, release: u32, rows: bool) -> Result<Opened, String> {
             Some(_) => 2,
         },
         request_stats: options.request_stats,
-    };
-    let handle = Handle {
-        random: Random::new(mix(options.seed) ^ 4),
-        output_mean: f64::from(options.output_mean),
-        tokens_per_block: config.cache.tokens_per_block as usize,
-        // The host numbers its requests from 1.
-        engine: Engine::new(trtllm_sim::Config { first_id: Some(1 << 32), ..config }, options.seed),
-    };
-    Ok(Opened { engine: Box::into_raw(Box::new(handle)), ..opened })
+    })
 }
 
 /// # Safety
@@ -170,7 +167,7 @@ pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *c
     for entry in &step.entries {
         (sink.entry)(sink.context, &Entry::of(entry));
     }
-    // The end of a request comes with its last tokens.
+    // A request's last tokens and its end are reported together.
     let mut merged: Vec<Progress> = Vec::new();
     for progress in step.progress {
         match merged.iter_mut().rfind(|before| before.id == progress.id) {

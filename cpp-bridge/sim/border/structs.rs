@@ -37,7 +37,6 @@ pub struct Opened {
 filled! { pub(crate) struct Record, of(record: &record::Record, is_static: bool) {
         let (counts, work) = (&record.cache.total, &record.work);
         let speculation = record.speculation.unwrap_or_default();
-        let looked_up = counts.reused() + counts.missed;
     }
     iter: u64 = record.iter,
     latency: f64 = record.latency,
@@ -59,7 +58,6 @@ filled! { pub(crate) struct Record, of(record: &record::Record, is_static: bool)
     alloc_new: u64 = counts.alloc_new,
     reused: u64 = counts.reused(),
     missed: u64 = counts.missed,
-    hit_rate: f32 = if looked_up == 0 { 0.0 } else { counts.reused() as f32 / looked_up as f32 },
     scheduled: u32 = work.scheduled,
     context_requests: u32 = work.context_requests,
     generation_requests: u32 = work.generation_requests,

@@ -1,4 +1,4 @@
-// The thread of the engine: waits until the next step is due, hands it the host's requests, and passes on its results.
+// The thread of the engine. It waits until the next step is due, submits the host's requests, and sends back the results.
 
 #include "engine.h"
 
@@ -145,7 +145,7 @@ void Engine::run()
     }
 }
 
-/// Waits until the next step is due, or until the host calls while no iteration runs. False at the end.
+/// Waits until the next step is due, or until the host sends a request while no iteration runs. False after stop().
 bool Engine::waitForNext()
 {
     Inbox inbox;
@@ -222,7 +222,7 @@ void Engine::step()
     }
 }
 
-/// Passes on tokens of a host's request, or its end.
+/// Sends the host a response with new tokens of its request, or with the end of the request.
 void Engine::respond(executor::IdType id, std::int32_t newTokens, std::int32_t end)
 {
     auto const found = mHosted.find(id);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The simulated engine's thread, rings and responses. What the engine does is decided by the step function (step.h). Knows
-// nothing about ranks, roles and shutdown rules, which belong to the Executor.
+// The thread, rings and responses of the simulated engine. The step function (step.h) decides what the engine does. Knows
+// nothing of ranks, roles and shutdown rules, which belong to the Executor.
 
 #include "clock.h"
 #include "mailbox.h"
@@ -30,7 +30,7 @@ namespace tensorrt_llm::sim
 class Engine
 {
 public:
-    /// Takes the engine of `opened`.
+    /// Takes ownership of the engine in `opened`.
     Engine(trtllm_sim_opened const& opened, executor::ExecutorConfig const& config);
     ~Engine();
     Engine(Engine const&) = delete;
@@ -39,7 +39,7 @@ public:
     /// Ends the thread. Unfinished requests never finish. May be called twice.
     void stop();
 
-    /// Throws if the queue is full. The response to a request that does not fit into the cache is an error.
+    /// The response to a request that does not fit into the cache is an error.
     executor::IdType enqueue(executor::Request const& request);
 
     [[nodiscard]] Mailbox& mailbox();
@@ -53,7 +53,7 @@ private:
     {
         executor::Request request;
         std::int32_t generated{0};
-        std::int32_t sent{0}; ///< tokens that a stream has had
+        std::int32_t sent{0}; ///< tokens that were sent to a stream
     };
 
     using Inbox = std::vector<std::pair<executor::IdType, executor::Request>>;
@@ -75,7 +75,7 @@ private:
     WallTimestamp mTimestamp;
     double mNow{0.0};
     std::map<executor::IdType, Hosted> mHosted;
-    std::map<executor::IdType, trtllm_sim_entry> mEntries; ///< those of this step
+    std::map<executor::IdType, trtllm_sim_entry> mEntries; ///< entries of this step
 
     // The members below are shared with the host's threads.
     mutable std::mutex mMutex;

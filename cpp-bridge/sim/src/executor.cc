@@ -27,14 +27,11 @@ class Executor::Impl
 {
 public:
     Impl(std::string const& enginePath, ExecutorConfig const& config)
+        : mOpened(sim::openEngine(enginePath, config))
     {
-        auto const opened = sim::openEngine(enginePath, config);
-        mThrows = opened.throws;
-        mOrchestrated = opened.orchestrated;
-        mResponsible = opened.rank == 0;
         // A real engine reads its weights here too: in the constructor, after its options are checked.
-        std::this_thread::sleep_for(std::chrono::duration<double>(opened.load_seconds));
-        mEngine = std::make_unique<sim::Engine>(opened, config);
+        std::this_thread::sleep_for(std::chrono::duration<double>(mOpened.load_seconds));
+        mEngine = std::make_unique<sim::Engine>(mOpened, config);
     }
 
     /// Returns the engine. Throws if this is a worker rank, or after a shutdown.
@@ -42,10 +39,10 @@ public:
     {
         throwIfAsked();
         TLLM_CHECK_WITH_INFO(!mShutdownCalled, "Shutdown called");
-        if (!mResponsible)
+        if (mOpened.rank != 0)
         {
-            std::string const mode = mOrchestrated ? "ORCHESTRATOR" : "LEADER";
-            std::string const role = mOrchestrated ? "orchestrator" : "leader";
+            std::string const mode = mOpened.orchestrated ? "ORCHESTRATOR" : "LEADER";
+            std::string const role = mOpened.orchestrated ? "orchestrator" : "leader";
             TLLM_THROW("With " + mode + " communication mode, only " + role + " rank is expected to call " + method);
         }
         return *mEngine;
@@ -61,7 +58,7 @@ public:
     [[nodiscard]] bool canEnqueueRequests() const
     {
         throwIfAsked();
-        return !mShutdownCalled && mResponsible;
+        return !mShutdownCalled && mOpened.rank == 0;
     }
 
     [[nodiscard]] sim::Engine const& engine() const
@@ -72,7 +69,7 @@ public:
 private:
     void throwIfAsked() const
     {
-        switch (mThrows)
+        switch (mOpened.throws)
         {
         case 1: TLLM_THROW("sim: throws=standard");
         case 2: throw 42;
@@ -80,10 +77,8 @@ private:
         }
     }
 
-    std::int32_t mThrows{0}; ///< see trtllm_sim_opened
+    trtllm_sim_opened const mOpened;
     std::atomic<bool> mShutdownCalled{false};
-    bool mOrchestrated{false};
-    bool mResponsible{true};
     std::unique_ptr<sim::Engine> mEngine;
 };
 

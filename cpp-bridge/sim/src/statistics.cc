@@ -16,6 +16,13 @@ SizeType32 narrowed(Count count)
     return static_cast<SizeType32>(count);
 }
 
+/// The quotient of two counts; 0 if the second one is 0.
+template <class Part, class Whole>
+float quotient(Part part, Whole whole)
+{
+    return whole == 0 ? 0.0F : static_cast<float>(part) / static_cast<float>(whole);
+}
+
 constexpr std::size_t kPinnedBuffers = std::size_t{1} << 29;
 
 executor::KvCacheStats cacheStats(trtllm_sim_record const& record)
@@ -32,7 +39,7 @@ executor::KvCacheStats cacheStats(trtllm_sim_record const& record)
 #endif
 #if TRTLLM_SIM_SINCE(1, 0)
     stats.missedBlocks = narrowed(record.missed);
-    stats.cacheHitRate = record.hit_rate;
+    stats.cacheHitRate = quotient(record.reused, record.reused + record.missed);
 #endif
     return stats;
 }
@@ -58,9 +65,7 @@ executor::InflightBatchingStats inflightStats(trtllm_sim_record const& record)
     batching.numCtxTokens = narrowed(record.context_tokens);
     batching.microBatchId = narrowed(record.micro_batch);
 #if TRTLLM_SIM_SINCE(0, 11)
-    batching.avgNumDecodedTokensPerIter = record.generation_requests == 0
-        ? 0.0F
-        : static_cast<float>(record.decoded) / static_cast<float>(record.generation_requests);
+    batching.avgNumDecodedTokensPerIter = quotient(record.decoded, record.generation_requests);
 #endif
     return batching;
 }
@@ -132,10 +137,8 @@ executor::RequestStats Engine::requestStats(trtllm_sim_row const& source)
     row.scheduled = source.scheduled;
     row.paused = source.paused;
 #if TRTLLM_SIM_SINCE(0, 11)
-    // The first token is one of a step too.
-    row.avgNumDecodedTokensPerIter = source.generated == 0
-        ? 0.0F
-        : static_cast<float>(source.generated) / static_cast<float>(source.steps + 1);
+    // The context phase counts as a step, because it generates the first token.
+    row.avgNumDecodedTokensPerIter = quotient(source.generated, source.steps + 1);
 #endif
 #if TRTLLM_SIM_SINCE(0, 15)
     row.allocTotalBlocksPerRequest = narrowed(source.alloc_total);
@@ -144,9 +147,7 @@ executor::RequestStats Engine::requestStats(trtllm_sim_row const& source)
 #endif
 #if TRTLLM_SIM_SINCE(1, 1)
     row.missedBlocksPerRequest = narrowed(source.missed);
-    auto const lookedUp = source.reused + source.missed;
-    row.kvCacheHitRatePerRequest
-        = lookedUp == 0 ? 0.0F : static_cast<float>(source.reused) / static_cast<float>(lookedUp);
+    row.kvCacheHitRatePerRequest = quotient(source.reused, source.reused + source.missed);
 #endif
 #if TRTLLM_SIM_SINCE(0, 14)
     if (source.has_transfer)
@@ -176,20 +177,14 @@ executor::RequestPerfMetrics Engine::perfMetrics(trtllm_sim_entry const& entry) 
         timing.kvCacheTransferEnd = mClock.stamp(entry.transfer_end);
         timing.kvCacheSize = entry.transfer_bytes;
     }
-    auto const lookedUp = entry.reused + entry.missed;
     metrics.kvCacheMetrics.numTotalAllocatedBlocks = narrowed(entry.alloc_total);
     metrics.kvCacheMetrics.numNewAllocatedBlocks = narrowed(entry.alloc_new);
     metrics.kvCacheMetrics.numReusedBlocks = narrowed(entry.reused);
     metrics.kvCacheMetrics.numMissedBlocks = narrowed(entry.missed);
-    metrics.kvCacheMetrics.kvCacheHitRate
-        = lookedUp == 0 ? 0.0F : static_cast<float>(entry.reused) / static_cast<float>(lookedUp);
+    metrics.kvCacheMetrics.kvCacheHitRate = quotient(entry.reused, entry.reused + entry.missed);
     metrics.speculativeDecoding.totalDraftTokens = narrowed(entry.drafted);
     metrics.speculativeDecoding.totalAcceptedDraftTokens = narrowed(entry.accepted);
-    if (entry.drafted > 0)
-    {
-        metrics.speculativeDecoding.acceptanceRate
-            = static_cast<float>(entry.accepted) / static_cast<float>(entry.drafted);
-    }
+    metrics.speculativeDecoding.acceptanceRate = quotient(entry.accepted, entry.drafted);
     metrics.firstIter = entry.first_iter;
     metrics.lastIter = entry.last_iter;
     metrics.iter = entry.last_iter;

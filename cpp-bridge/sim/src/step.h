@@ -11,13 +11,13 @@ extern "C"
 
 struct trtllm_sim_engine;
 
-/// What the SDK itself does with the options.
+/// The options that the SDK itself implements.
 struct trtllm_sim_opened
 {
     trtllm_sim_engine* engine;
     double speed; ///< 0: as fast as possible
     double load_seconds;
-    std::uint64_t iterations; ///< the engine hangs after this many
+    std::uint64_t iterations; ///< the engine hangs after this many iterations
     std::uint32_t rank;
     std::uint32_t max_prompt;
     std::uint32_t max_sequence;
@@ -35,7 +35,6 @@ struct trtllm_sim_record
     std::uint64_t gpu_memory, cpu_memory;
     std::uint32_t cache_max, cache_free, tokens_per_block;
     std::uint64_t alloc_total, alloc_new, reused, missed;
-    float hit_rate;
     std::uint32_t scheduled, context_requests, generation_requests, paused, micro_batch;
     std::uint64_t context_tokens, decoded;
     bool is_static, has_speculation;
@@ -62,7 +61,7 @@ struct trtllm_sim_entry
     std::uint32_t drafted, accepted;
 };
 
-/// Functions that a step calls with what happened.
+/// Functions that a step calls for each event.
 struct trtllm_sim_sink
 {
     void* context;
@@ -73,10 +72,10 @@ struct trtllm_sim_sink
     void (*progress)(void*, std::uint64_t id, std::uint32_t tokens, std::int32_t end);
 };
 
-/// The state after a step, with what really happened until then.
+/// The state after a step, and the true totals until then.
 struct trtllm_sim_state
 {
-    double next; ///< when to call next; negative: after a submission
+    double next; ///< time of the next step; negative: nothing happens before a submission
     bool is_iterating, is_idle;
     std::uint64_t queued;
     std::uint64_t iterations, flushes, arrived, started, completed, context_tokens, first_tokens, decoded_tokens, drafted,
@@ -88,7 +87,7 @@ struct trtllm_sim_state
 bool trtllm_sim_open(char const* options, std::size_t length, std::uint32_t release, bool rows,
     trtllm_sim_opened* opened, char* error, std::size_t error_size);
 void trtllm_sim_close(trtllm_sim_engine* engine);
-/// Sends a request at `now`, before the step of that time. With `may_end`, its answer may end before `max_tokens`.
+/// Sends a request at `now`. Call it before the step of that time. With `may_end`, the answer may end before `max_tokens`.
 void trtllm_sim_submit(trtllm_sim_engine* engine, double now, std::uint64_t id, std::int32_t const* tokens,
     std::size_t count, std::uint32_t max_tokens, bool may_end);
 void trtllm_sim_step(trtllm_sim_engine* engine, double now, trtllm_sim_sink const* sink, trtllm_sim_state* state);
