@@ -23,7 +23,7 @@ impl Range {
     }
 }
 
-/// Two independent errors as one.
+/// The total of two independent errors.
 pub(crate) fn together(one: f64, other: f64) -> f64 {
     (one * one + other * other).sqrt()
 }
@@ -43,14 +43,14 @@ pub struct Met {
     pub all: Option<Range>,
 }
 
-/// What an engine does, or would do.
+/// What an engine does, or what it would do.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
     /// The queue does not grow without end.
     pub stable: bool,
     pub requests_per_second: Range,
-    /// Generated ones.
+    /// Generated tokens.
     pub tokens_per_second: Range,
     /// Absent if it is not stable.
     pub ttft_seconds: Option<Times>,
@@ -60,17 +60,17 @@ pub struct Forecast {
     /// Requests that wait for their first token.
     pub waiting: Option<Range>,
     pub objectives_met: Option<Met>,
-    /// The most requests that could be served. Absent if the engine's own iterations do not tell it.
+    /// The most requests that could be served. Absent if it does not follow from the engine's own iterations.
     pub capacity_requests_per_second: Option<Range>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     pub supported: bool,
-    /// Why there is no answer, and what to do about it.
+    /// Why the question has no answer, and what to do about it.
     pub reason: Option<String>,
     pub measured: Option<Forecast>,
-    /// The present, simulated.
+    /// A simulation of the present.
     pub now: Option<Forecast>,
     pub then: Option<Forecast>,
 }

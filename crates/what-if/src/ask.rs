@@ -1,28 +1,28 @@
-//! Answers a question, or says why it cannot and what to record first.
+//! Answers a question, or says why it has no answer and what to record first.
 
-use crate::answer::{Answer, Forecast};
+use crate::answer::{Answer, Forecast, Times};
 use crate::change::Change;
 use crate::costs::Costs;
 use crate::load::{Arrivals, Load};
 use crate::measured::measured;
 use crate::present::{Cache, Policy, Present, Request};
-use crate::replay::{Outcome, Question};
+use crate::replay::{Outcome, Question, Run};
 use crate::scheduler::{Reached, Rules};
 
-/// Requests that must be known.
+/// Requests that must be known at least.
 const ENOUGH: usize = 200;
-/// Times the largest batch and token count that the engine has shown.
+/// Iterations up to this many times as large as the largest known ones can be simulated.
 const FAR: f64 = 4.0;
-/// The present, simulated, may differ from what was measured by this share.
+/// The largest relative difference between the simulation of the present and what was measured.
 const MISS: f64 = 0.15;
-/// Half of the widest interval, as a share.
+/// The widest intervals: half of the interval ÷ the value.
 const WIDE_RATE: f64 = 0.3;
 const WIDE_MEDIAN: f64 = 0.5;
-/// Share of the time in iterations whose costs are unclear, from which the answer is.
+/// If iterations with unclear costs take more than this share of the time, the answer is unclear too.
 const UNCLEAR: f64 = 0.25;
-/// Recent iterations ÷ the engine's own past, from which the costs are not those of the present.
+/// If recent iterations take this many times as long as equal work in the past, the known costs are outdated.
 const SLOWED: f64 = 1.12;
-/// Share of prompt tokens that come from the cache, from which it matters how they share blocks.
+/// If more than this share of the prompt tokens comes from the cache, it matters how requests share blocks.
 const SHARED: f64 = 0.1;
 
 /// What the engine would do after `change`.
@@ -78,19 +78,19 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
     };
     answer.now = Some(shown(&now, &rules));
     if let Some(measured) = &answer.measured {
-        agrees(question(rules, 1.0, 1).again(), now.forecast.stable, measured)?;
+        agrees(&question(rules, 1.0, 1).again(), now.forecast.stable, measured)?;
     }
     let then = question(changed, change.rate, change.replicas).answer(known);
     answer.then = Some(shown(&then, &changed));
     is_near(present, &rules, &changed, &now, &then)
 }
 
-/// A capacity is only told where it is near what the engine has shown.
+/// A capacity is only reported if its iterations are similar to known ones.
 fn tells_capacity(present: &Present, rules: &Rules, reached: &Reached) -> bool {
     reached.beyond() <= FAR && !is_cache_unclear(present, rules, reached)
 }
 
-/// Whether the KV cache was full, and how much of it requests share or reserve is not known.
+/// Whether the KV cache was full while it is unknown how much of it requests share or reserve.
 pub(crate) fn is_cache_unclear(present: &Present, rules: &Rules, reached: &Reached) -> bool {
     reached.cache_was_full() && (rules.policy == Policy::GuaranteedNoEvict || shares_much(present))
 }
@@ -135,7 +135,7 @@ pub(crate) fn rules(present: &Present, change: &Change) -> Result<Rules, String>
     let unknown = |name| format!("the engine does not tell its {name}; give the exporter the engine's settings");
     let max_num_tokens = limits.max_num_tokens.ok_or_else(|| unknown("max_num_tokens"))?;
     let longest = present.requests.iter().map(|request| request.prompt).max().unwrap_or(0);
-    // What the engine does not tell is what the question says, or the default.
+    // The question, or else a default, replaces what the engine does not report.
     let chunked = limits.chunked_context.or(change.chunked_context).unwrap_or(longest > max_num_tokens);
     let drafts = present.drafts.map_or((0, 0.0), |drafts| {
         let length = drafts.length.round().max(1.0) as u32;
@@ -169,7 +169,7 @@ fn changed(rules: &Rules, change: &Change) -> Rules {
     }
 }
 
-/// The probability that a draft token is accepted after those before it, from the mean number of accepted ones.
+/// The probability that a draft token is accepted if all tokens before it were, from the mean number of accepted tokens.
 fn acceptance(length: u32, accepted: f64) -> f64 {
     let mean = |chance: f64| (1..=length).map(|place| chance.powi(place as i32)).sum::<f64>();
     let (mut low, mut high) = (0.0, 1.0);
@@ -180,12 +180,13 @@ fn acceptance(length: u32, accepted: f64) -> f64 {
     low
 }
 
-/// Whether the simulation of the requests as they came shows what was measured.
-fn agrees(again: (f64, f64, f64), now_is_stable: bool, measured: &Forecast) -> Result<(), String> {
+/// Checks that the simulation of the known requests, `again`, gives what was measured.
+fn agrees(again: &Run, now_is_stable: bool, measured: &Forecast) -> Result<(), String> {
+    let p50 = |times: Option<Times>| times.map(|times| times.p50.value);
     let pairs = [
-        ("requests/s", again.0, Some(measured.requests_per_second.value)),
-        ("median TTFT in s", again.1, measured.ttft_seconds.filter(|_| now_is_stable).map(|times| times.p50.value)),
-        ("median TPOT in s", again.2, measured.tpot_seconds.map(|times| times.p50.value)),
+        ("requests/s", again.requests, Some(measured.requests_per_second.value)),
+        ("median TTFT in s", again.ttft[0], p50(measured.ttft_seconds.filter(|_| now_is_stable))),
+        ("median TPOT in s", again.tpot[0], p50(measured.tpot_seconds)),
     ];
     for (name, simulated, measured) in pairs {
         if let Some(measured) = measured.filter(|measured| (simulated / measured.max(1e-9) - 1.0).abs() > MISS) {
@@ -198,7 +199,7 @@ fn agrees(again: (f64, f64, f64), now_is_stable: bool, measured: &Forecast) -> R
     Ok(())
 }
 
-/// Whether the changed engine is near enough to what was seen.
+/// Checks that the changed engine is similar enough to what is known.
 fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, then: &Outcome) -> Result<(), String> {
     let forecast = &then.forecast;
     let reached = if forecast.stable { &then.reached } else { &then.reached_at_capacity };
@@ -226,7 +227,7 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
             100.0 * uncertain
         ));
     }
-    // Whether it is stable depends on the largest batches, which may not have been seen.
+    // Its stability depends on the largest batches, which may be unknown.
     if then.utilization.is_some_and(|(utilization, _)| utilization > 0.75) && then.reached_at_capacity.beyond() > FAR {
         return Err(
             "whether the engine would keep up depends on batches more than 4 times as large as any so far; record a \

@@ -1,4 +1,4 @@
-//! What is kept of an engine over restarts: what it was like at earlier times, and its best hour. Pure: times are arguments, in
+//! What survives a restart of the exporter: the states of an engine at earlier times, and its best hour. Pure: times are arguments, in
 //! seconds since 1970.
 
 use std::collections::BTreeMap;
@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 use crate::output::Best;
 use crate::present::Present;
 
-/// States that are kept of an engine, and means of equal work of each. Compressed, they take about 60 KB.
+/// How many states of an engine are kept, and how many means of equal work of each state. Compressed, they take about 60 KB.
 const MOST: usize = 32;
 const MOST_WORKS: usize = 64;
 /// Of the states in one hour, the last one is kept.
 const HOUR: f64 = 3600.0;
 
-/// What an engine was like at one time.
+/// The state of an engine at one time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
     pub at: f64,
     pub run: Run,
-    /// Without requests, whose means are in the workload.
+    /// Without its requests. Their means are in the workload.
     pub present: Present,
 }
 
-/// Time in which neither the engine nor the exporter was restarted.
+/// The time between two restarts of the engine or the exporter.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
@@ -51,7 +51,7 @@ impl Snapshot {
     }
 }
 
-/// With five digits.
+/// The number with five digits.
 fn short(number: f64) -> f64 {
     format!("{number:.4e}").parse().unwrap_or(number)
 }
@@ -66,7 +66,7 @@ pub struct Baselines {
 }
 
 impl Baselines {
-    /// Makes room by dropping the oldest state that is not the last one of its configuration.
+    /// Adds a state. If there are too many, drops the oldest state that is not the last one of its configuration.
     pub fn push(&mut self, new: Snapshot) {
         let hour = |snapshot: &Snapshot| (snapshot.at / HOUR).floor();
         if self.snapshots.last().is_some_and(|last| last.run == new.run && hour(last) == hour(&new)) {

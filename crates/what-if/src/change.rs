@@ -13,7 +13,7 @@ pub struct Change {
     pub chunked_context: Option<bool>,
     pub max_draft_len: Option<u32>,
     pub replicas: u32,
-    /// Times the present rate.
+    /// The new rate ÷ the present rate.
     pub rate: f64,
 }
 
@@ -32,9 +32,9 @@ impl Default for Change {
     }
 }
 
-/// Replicas at most.
+/// The most replicas.
 const MOST_REPLICAS: u32 = 64;
-/// Times the present rate at most.
+/// The largest rate ÷ the present rate.
 const MOST_RATE: f64 = 100.0;
 
 impl Change {
@@ -60,15 +60,13 @@ impl Change {
             "max_tokens" => self.max_tokens = Some(u64::from(whole()?)),
             "max_draft_len" if value == "0" => self.max_draft_len = Some(0),
             "max_draft_len" => self.max_draft_len = Some(whole()?),
-            "replicas" => {
-                self.replicas = Some(whole()?).filter(|count| *count <= MOST_REPLICAS).ok_or_else(too_many)?
-            }
+            "replicas" => match whole()? {
+                count if count <= MOST_REPLICAS => self.replicas = count,
+                _ => return Err(format!("replicas must be at most {MOST_REPLICAS}; lower it")),
+            },
             "enable_chunked_prefill" => {
-                self.chunked_context = Some(match value {
-                    "true" => true,
-                    "false" => false,
-                    _ => return Err(format!("enable_chunked_prefill {value:?}: use true or false")),
-                });
+                let invalid = |_| format!("enable_chunked_prefill {value:?}: use true or false");
+                self.chunked_context = Some(value.parse().map_err(invalid)?);
             }
             "capacity_scheduler_policy" => {
                 self.policy = Some(match value {
@@ -92,18 +90,11 @@ impl Change {
     /// If it is not a number above 0. The text says what to write.
     pub fn set_rate(&mut self, text: &str) -> Result<(), String> {
         let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>().ok();
-        match number.filter(|rate| *rate > 0.0 && *rate <= MOST_RATE) {
-            Some(rate) => {
-                self.rate = rate;
-                Ok(())
-            }
-            None => Err(format!("rate {text:?} is not between 0 and {MOST_RATE}; write for example 1.5x")),
-        }
+        self.rate = number
+            .filter(|rate| *rate > 0.0 && *rate <= MOST_RATE)
+            .ok_or_else(|| format!("rate {text:?} is not between 0 and {MOST_RATE}; write for example 1.5x"))?;
+        Ok(())
     }
-}
-
-fn too_many() -> String {
-    format!("replicas must be at most {MOST_REPLICAS}; lower it")
 }
 
 #[cfg(test)]

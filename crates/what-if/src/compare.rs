@@ -1,5 +1,5 @@
-//! Two engines, or one engine at two times: what differs in their work, and what equal work costs. The costs of each are those
-//! that it has learned from its own iterations.
+//! Compares two engines, or one engine at two times: their load, and the costs of equal work. The costs follow from the iterations of
+//! each engine.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,18 +7,18 @@ use crate::answer::{Range, together};
 use crate::costs::Costs;
 use crate::present::{EqualWork, Present, Workload};
 
-/// Standard error of a cost, as a share. Work that counts as equal still differs by this much.
+/// The least relative standard error of a cost. Work that counts as equal still differs by this much.
 const LEAST_ERROR: f64 = 0.012;
-/// Costs of similar work err in the same direction, so more than this many count as this many.
+/// Costs of similar work err in the same direction, so they count as at most this many independent costs.
 const INDEPENDENT: f64 = 4.0;
-/// Half of the widest interval, as a share.
+/// The widest interval: half of the interval ÷ the value.
 const WIDE: f64 = 0.15;
-/// From the normal distribution: 90 of 100 values lie within this many standard errors.
+/// In a normal distribution, 90 % of the values lie within this many standard errors.
 const NINETY: f64 = 1.645;
-/// Iterations with equal work, at least.
+/// Known iterations of each side, at least.
 const ENOUGH_ITERATIONS: f64 = 200.0;
 
-/// The second ÷ the first, of each number that both know.
+/// The second ÷ the first, for each number that is known of both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadRatios {
@@ -30,7 +30,7 @@ pub struct WorkloadRatios {
     pub batch: Option<f64>,
 }
 
-/// Time of the second ÷ time of the first at equal work.
+/// The time of the second ÷ the time of the first for equal work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EngineRatios {
@@ -81,15 +81,15 @@ fn engine(before: &Present, after: &Present) -> Result<EngineRatios, &'static st
     if [before, after].iter().any(|side| iterations(side) < ENOUGH_ITERATIONS) {
         return Err(too_few);
     }
-    // They only correct for small differences of work, and steps may keep one of the engines from having any.
+    // Prices only correct small differences of work. An engine whose costs have steps may have none.
     let prices = before.prices.or(after.prices).ok_or("their costs are too far from linear")?;
     let costs = |side: &Present| Costs::new(&side.equal_work, side.prices.unwrap_or(prices));
     let (first, second) = costs(before).zip(costs(after)).ok_or(too_few)?;
-    // The costs are those of before a slowdown, which the last minute shows.
+    // After a slowdown, the known costs are outdated. The slowdown of the last minute corrects them.
     let scale = |side: &Present| side.slowdown.unwrap_or(1.0);
     let drift = scale(after) / scale(before);
     let part = |is_part: fn(&EqualWork) -> bool| {
-        // Carrying costs over to other work errs in one direction, so both directions are taken.
+        // Transferring costs to other work has a bias. Comparing in both directions cancels it.
         let there = ratio(&first, after.equal_work.iter().filter(|work| is_part(work)))?;
         let back = ratio(&second, before.equal_work.iter().filter(|work| is_part(work)))?;
         let log = (there.log - back.log) / 2.0 + drift.ln();
@@ -99,7 +99,7 @@ fn engine(before: &Present, after: &Present) -> Result<EngineRatios, &'static st
     let context = part(|work| work.context_tokens > 0.0);
     let slowdown = match (decode, context) {
         (Some(decode), Some(context)) => {
-            // As long as the iterations of the second take.
+            // Weighted by the time of the iterations of the second.
             let share = after.workload.and_then(|of| of.context_share).unwrap_or(0.5);
             let mean = |of: fn(&Range) -> f64| 1.0 / ((1.0 - share) / of(&decode) + share / of(&context));
             Range { value: mean(|of| of.value), low: mean(|of| of.low), high: mean(|of| of.high) }
@@ -128,7 +128,7 @@ fn ratio<'a>(costs: &Costs, works: impl Iterator<Item = &'a EqualWork>) -> Optio
         .filter_map(|work| {
             let expected = costs.by_nearest(work)?;
             let log = (work.seconds / expected.mean).ln();
-            // Time counts. Work that only one of them does hardly counts beside work that both do.
+            // Weighted by time. Work that only one of them does hardly counts in comparison to work that both do.
             let weight = work.iterations.min(100.0) * work.seconds / expected.error.powi(4);
             Some((log, weight, expected.error))
         })

@@ -1,16 +1,23 @@
-//! Seconds of an iteration: what iterations with about the same work took, corrected by the fit for the difference. Costs have
-//! steps and bend, so the nearest known work counts, and the fit only carries over the distance to it.
+//! Seconds of an iteration: the time of known iterations with about the same work, corrected by the linear fit for the difference.
+//! Costs are not linear and have steps, so the fit only corrects the distance to the nearest known work.
 
 use crate::answer::together;
-use crate::present::{EqualWork, Present, Prices};
+use crate::present::{EqualWork, LargestWork, Present, Prices};
 
 /// The work of an iteration.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Work {
     pub(crate) context_tokens: f64,
-    /// With drafts.
+    /// Including draft tokens.
     pub(crate) generation_tokens: f64,
     pub(crate) kv_tokens: f64,
+}
+
+impl From<&EqualWork> for Work {
+    fn from(work: &EqualWork) -> Self {
+        let EqualWork { context_tokens, generation_tokens, kv_tokens, .. } = *work;
+        Self { context_tokens, generation_tokens, kv_tokens }
+    }
 }
 
 /// Seconds, and their relative standard error.
@@ -18,7 +25,7 @@ pub(crate) struct Work {
 pub(crate) struct Seconds {
     pub(crate) mean: f64,
     pub(crate) error: f64,
-    /// The engine has not run such work, and the work around it says different things: there is a step in between.
+    /// The engine has not run such work, and smaller and larger work differ in their costs, so there may be a step in between.
     pub(crate) is_unclear: bool,
 }
 
@@ -26,7 +33,7 @@ pub(crate) struct Seconds {
 pub(crate) struct Costs {
     prices: Prices,
     known: Vec<Known>,
-    pub(crate) largest: Work,
+    largest: LargestWork,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -36,28 +43,30 @@ struct Known {
     trust: f64,
 }
 
-/// Where work lies: two steps for each doubling, and whether it has a part at all.
+/// The position of work on a logarithmic scale with two steps per doubling. A part without tokens is at 0.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     context: f64,
     generation: f64,
 }
 
-/// So many iterations say as much as more of them.
+/// More iterations than this do not make a mean more trustworthy.
 const ALL_TRUST: f64 = 16.0;
-/// From this relative difference of what the known work around says, it is unclear what work in between takes.
+/// If the costs of the next smaller and larger known work differ by more than this share, the costs in between are unclear.
 const UNCLEAR: f64 = 0.08;
-/// The relative error of a mean of equal work: it drifts, and iterations within it differ.
+/// The relative error of a mean of equal work. Costs drift, and the iterations of one mean differ.
 const ERROR_OF_KNOWN: f64 = 0.015;
 /// The least relative error of prices beyond the known work.
 const LEAST_ERROR_OF_PRICES: f64 = 0.06;
-/// Work without context tokens and work with a few differ by this many steps: graphs are for batches without context.
+/// The distance in steps between work without context tokens and work with a few, because CUDA graphs are only for batches without
+/// context.
 const CONTEXT_AT_ALL: f64 = 3.0;
 /// Squared steps within which work counts as equal.
 const NEAR: f64 = 0.1;
 
 impl Place {
-    fn of(context_tokens: f64, generation_tokens: f64) -> Self {
+    fn of(work: &Work) -> Self {
+        let Work { context_tokens, generation_tokens, .. } = *work;
         let steps = |tokens: f64, first: f64| 2.0 * (tokens / first).max(1.0).log2();
         let context = if context_tokens > 0.0 { CONTEXT_AT_ALL + steps(context_tokens, 32.0) } else { 0.0 };
         let generation = if generation_tokens > 0.0 { 1.0 + steps(generation_tokens, 1.0) } else { 0.0 };
@@ -65,7 +74,7 @@ impl Place {
     }
 
     fn squared_distance(self, other: Self) -> f64 {
-        // Means of equal work are of whole steps: beyond the end of one, costs may be others.
+        // Each mean of equal work covers one whole step. Costs may change at the end of a step.
         let end = |place: f64| (place - 1e-4).ceil();
         let apart = |one: f64, other: f64| if end(one) == end(other) { 0.0 } else { (one - other).abs().max(1.0) };
         apart(self.context, other.context).powi(2) + apart(self.generation, other.generation).powi(2)
@@ -75,7 +84,7 @@ impl Place {
 impl Costs {
     pub(crate) fn of(present: &Present) -> Option<Self> {
         let mut costs = Self::new(&present.equal_work, present.prices?)?;
-        // Means of equal work are a little smaller than the largest iteration.
+        // Means of equal work are smaller than the largest iteration.
         if let Some(seen) = present.largest {
             let largest = &mut costs.largest;
             largest.context_tokens = largest.context_tokens.max(seen.context_tokens);
@@ -87,23 +96,18 @@ impl Costs {
     pub(crate) fn new(equal_work: &[EqualWork], prices: Prices) -> Option<Self> {
         let known: Vec<Known> = equal_work
             .iter()
-            .map(|work| Known {
-                work: *work,
-                at: Place::of(work.context_tokens, work.generation_tokens),
-                trust: work.iterations.min(ALL_TRUST),
-            })
+            .map(|work| Known { work: *work, at: Place::of(&Work::from(work)), trust: work.iterations.min(ALL_TRUST) })
             .collect();
         let largest = |of: fn(&EqualWork) -> f64| equal_work.iter().map(of).fold(0.0, f64::max);
-        let largest = Work {
+        let largest = LargestWork {
             context_tokens: largest(|work| work.context_tokens),
             generation_tokens: largest(|work| work.generation_tokens),
-            kv_tokens: largest(|work| work.kv_tokens),
         };
         (!known.is_empty()).then_some(Self { prices, known, largest })
     }
 
     pub(crate) fn seconds(&self, work: &Work) -> Seconds {
-        let at = Place::of(work.context_tokens, work.generation_tokens);
+        let at = Place::of(work);
         let (mut sum, mut weights, mut nearest) = (0.0, 0.0, f64::INFINITY);
         for known in &self.known {
             let distance = at.squared_distance(known.at);
@@ -122,8 +126,8 @@ impl Costs {
         Seconds { mean, error: together(error, difference), is_unclear: difference > UNCLEAR }
     }
 
-    /// The standard error in seconds because of a step in the costs, where a CUDA graph may end. It is half of the difference between
-    /// what the next known smaller batch and the next known larger one say. Within half a step of known work it is 0.
+    /// The standard error in seconds that a possible step in the costs causes, where a CUDA graph may end: half of the difference between
+    /// the costs of the next smaller and the next larger known batch. 0 within half a step of known work.
     fn step_around(&self, work: &Work, at: Place) -> f64 {
         let side = |is_above: bool| {
             let sided = self
@@ -138,20 +142,16 @@ impl Costs {
         (nearest - 0.5).clamp(0.0, 1.0) * difference.abs() / 2.0
     }
 
-    /// By the nearest known work alone, whose neighbours may lie beyond a step of the costs.
+    /// Seconds by the nearest known work alone. Other known work may lie beyond a step of the costs.
     pub(crate) fn by_nearest(&self, work: &EqualWork) -> Option<Seconds> {
-        let at = Place::of(work.context_tokens, work.generation_tokens);
+        let work = Work::from(work);
+        let at = Place::of(&work);
         let distance = |known: &&Known| at.squared_distance(known.at);
         let nearest = self.known.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)))?;
-        let work = Work {
-            context_tokens: work.context_tokens,
-            generation_tokens: work.generation_tokens,
-            kv_tokens: work.kv_tokens,
-        };
         Some(Seconds { mean: self.carried(&nearest.work, &work), ..self.seconds(&work) })
     }
 
-    /// What known work took, and the price of the difference. Prices correct by at most the half downwards.
+    /// The seconds of known work, and the price of the difference. Prices lower the seconds by at most a half.
     fn carried(&self, known: &EqualWork, work: &Work) -> f64 {
         let prices = &self.prices;
         let difference = prices.context_token * (work.context_tokens - known.context_tokens)
@@ -160,7 +160,7 @@ impl Costs {
         (known.seconds + difference).max(0.5 * known.seconds)
     }
 
-    /// How many times the largest known work this is.
+    /// How many times as large as the largest known work this is.
     pub(crate) fn beyond(&self, work: &Work) -> f64 {
         let times = |work: f64, largest: f64| if work > 0.0 { work / largest.max(1.0) } else { 0.0 };
         times(work.context_tokens, self.largest.context_tokens)

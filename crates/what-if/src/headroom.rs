@@ -1,4 +1,4 @@
-//! How much more an engine could serve: what arrives ÷ the most that it could serve of the same requests.
+//! How much more an engine could serve: the arriving requests in relation to the most requests of this kind that it could serve.
 
 use trtllm_engine::window::Span;
 
@@ -12,16 +12,17 @@ use crate::present::Present;
 use crate::replay::Question;
 use crate::scheduler::Reached;
 
-/// Share of the iterations with waiting requests from which what is served is what can be served.
+/// If requests wait during at least this share of the iterations, the engine serves as much as it can.
 const ALWAYS_WAITING: f64 = 0.98;
-/// Half of the widest interval, as a share.
+/// The widest interval: half of the interval ÷ the value.
 const WIDE: f64 = 0.25;
-/// The time per token, simulated, may differ from what was measured by this share.
+/// The largest relative difference between the simulated and the measured time per token.
 const MISS: f64 = 0.3;
-/// Iterations of a busy minute, at least.
+/// Iterations of a minute in which the engine serves as much as it can, at least.
 const ENOUGH_ITERATIONS: f64 = 200.0;
 
-/// The most requests a second that the engine could serve of those that it gets now, by its costs. Absent where they do not tell.
+/// The most requests per second of the present kind that the engine could serve, calculated from its costs. Absent if it does not follow
+/// from them.
 #[must_use]
 pub fn capacity(present: &Present) -> Option<Range> {
     is_known(present).ok()?;
@@ -33,9 +34,9 @@ pub fn capacity(present: &Present) -> Option<Range> {
     let rules = rules(present, &Change::default()).ok()?;
     let question =
         Question { rules, costs: &costs, load: &load, rate: 1.0, replicas: 1, objectives: present.objectives };
-    // Times near the capacity say little, but a token must take as long as it does.
+    // Near the capacity, the time to the first token varies too much for a comparison. The time per token must be right.
     let measured = measured(&present.requests, &present.objectives);
-    let (_, _, tpot) = question.again();
+    let tpot = question.again().tpot[0];
     if measured.tpot_seconds.is_some_and(|times| (tpot / times.p50.value.max(1e-9) - 1.0).abs() > MISS) {
         return None;
     }
@@ -44,7 +45,7 @@ pub fn capacity(present: &Present) -> Option<Range> {
     (!is_cache_unclear(present, &rules, &reached) && capacity.relative() <= WIDE).then_some(capacity)
 }
 
-/// Requests a second, and the share of the capacity that is free: 0 at capacity.
+/// Requests per second, and the free share of the capacity, which is 0 at capacity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Headroom {
     pub capacity: f64,
@@ -52,7 +53,7 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// `minute`: the last one, with the requests that waited before and after it. `by_costs`: see [`capacity`].
+    /// `minute`: the last minute. `waiting`: the requests that waited before and after it. `by_costs`: see [`capacity`].
     #[must_use]
     pub fn of(minute: &Span, waiting: [Option<f64>; 2], by_costs: Option<f64>) -> Option<Self> {
         let sums = &minute.sums;

@@ -1,23 +1,23 @@
-//! The load of an engine, drawn again from its last requests: stretches of neighbours are kept together, so that bursts stay
-//! bursts, and lengths stay with each other.
+//! The load of an engine, drawn from its last requests. Successive requests are drawn together, so that bursts stay bursts, and each
+//! prompt keeps its answer.
 
 use crate::present::Request;
 use crate::random::Random;
 use crate::scheduler::Coming;
 
-/// Neighbours that are drawn together, at least.
+/// How many successive requests are drawn together, at least.
 const STRETCH: usize = 32;
-/// Requests of a burst follow each other sooner than this share of the mean.
+/// Requests closer together than this share of the mean distance belong to one burst.
 const TOGETHER: f64 = 0.05;
 
-/// How requests come.
+/// How requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Arrivals {
-    /// By themselves: a second, on average.
+    /// Independently of each other, with this many per second on average.
     Open { rate: f64 },
     /// Each client sends a request when its last one has ended.
     Closed { clients: f64 },
-    /// All were there at the start.
+    /// All requests arrived at the start.
     Once,
 }
 
@@ -33,26 +33,20 @@ impl<'a> Load<'a> {
         Self { requests, arrivals: arrivals(requests) }
     }
 
-    /// The requests as they came.
+    /// The known requests, as they arrived.
     pub(crate) fn known(&self) -> Vec<Coming> {
         let first = self.requests.first().map_or(0.0, |request| request.arrived);
-        let coming = |request: &Request| Coming {
-            at: request.arrived - first,
-            prompt: request.prompt,
-            cached: request.cached,
-            output: request.output,
-        };
-        self.requests.iter().map(coming).collect()
+        self.requests.iter().map(|request| Coming::of(request, request.arrived - first)).collect()
     }
 
-    /// `count` requests at `rate` times the present rate, of which one of `replicas` engines gets its share.
+    /// Draws `count` requests for one of `replicas` engines, which together receive `rate` times the present rate.
     pub(crate) fn draw(&self, count: usize, rate: f64, replicas: u32, random: &mut Random) -> Vec<Coming> {
         let (mut coming, mut at) = (Vec::with_capacity(count), 0.0);
         if self.requests.len() < 2 {
             return coming;
         }
         let gap = |place: usize| self.requests[place].arrived - self.requests[place - 1].arrived;
-        // A stretch has whole bursts. Two halves in a row would be one long burst.
+        // Only whole bursts are drawn. Two halves in a row would be one long burst.
         let last = self.requests.len() - 1;
         let least = TOGETHER * (self.requests[last].arrived - self.requests[0].arrived) / last as f64;
         while coming.len() < count {
@@ -62,11 +56,10 @@ impl<'a> Load<'a> {
                 if taken >= STRETCH && gap(place) > least {
                     break;
                 }
-                let request = self.requests[place];
                 at += gap(place) / rate;
-                // Each replica gets its share at random.
+                // Requests are distributed to the replicas at random.
                 if replicas == 1 || random.below(replicas as usize) == 0 {
-                    coming.push(Coming { at, prompt: request.prompt, cached: request.cached, output: request.output });
+                    coming.push(Coming::of(&self.requests[place], at));
                 }
             }
         }
@@ -84,14 +77,15 @@ fn arrivals(requests: &[Request]) -> Arrivals {
     }
     let in_flight = in_flight(requests);
     let (mean, variance) = mean_and_variance(&in_flight);
-    // Of requests that come by themselves, the number varies at least as much as that of independent ones does.
+    // In an open load, the number of requests in the engine varies at least as much as with independent requests.
     if mean >= 3.0 && variance < 0.05 * mean {
         return Arrivals::Closed { clients: mean };
     }
     Arrivals::Open { rate: (requests.len() - 1) as f64 / span }
 }
 
-/// Requests in the engine just after each arrival, in the middle of the time: at its ends, some are unknown.
+/// The number of requests in the engine just after each arrival. Without the arrivals at both ends of the known time, because some of the
+/// requests in the engine are unknown there.
 fn in_flight(requests: &[Request]) -> Vec<f64> {
     let mut ends: Vec<f64> = requests.iter().map(|request| request.arrived + request.ended).collect();
     ends.sort_by(f64::total_cmp);
@@ -100,7 +94,7 @@ fn in_flight(requests: &[Request]) -> Vec<f64> {
     let until = last.arrived - longest;
     let known =
         requests.iter().enumerate().filter(|(_, request)| request.arrived > first_end && request.arrived < until);
-    // A client's next request arrives a moment after its last one ended.
+    // The next request of a client arrives a moment after the end of its last one.
     known
         .map(|(place, request)| (place + 1 - ends.partition_point(|end| *end <= request.arrived + 1e-6)) as f64)
         .collect()

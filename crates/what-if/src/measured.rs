@@ -2,6 +2,7 @@
 
 use crate::answer::{Forecast, Met, Range, Times};
 use crate::present::{Objectives, Request};
+use crate::replay::percentiles;
 
 /// `requests`: by arrival, not empty.
 pub(crate) fn measured(requests: &[Request], objectives: &Objectives) -> Forecast {
@@ -48,8 +49,7 @@ fn exact(value: f64) -> Range {
     Range { value, low: value, high: value }
 }
 
-fn times(mut values: Vec<f64>) -> Times {
-    values.sort_by(f64::total_cmp);
-    let at = |share: f64| values.get((values.len() as f64 * share) as usize).copied().unwrap_or(0.0);
-    Times { p50: exact(at(0.5)), p95: exact(at(0.95)) }
+fn times(values: Vec<f64>) -> Times {
+    let [p50, p95] = percentiles(values).map(exact);
+    Times { p50, p95 }
 }

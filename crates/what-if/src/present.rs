@@ -1,4 +1,4 @@
-//! What is known of an engine at present. It is the JSON of `/api/v1/model`, so a question can be answered elsewhere and later.
+//! What is known of an engine at present. It is the JSON of `/api/v1/model`, so questions can be answered elsewhere and later.
 
 use serde::{Deserialize, Serialize};
 use trtllm_engine::EngineFold;
@@ -13,21 +13,21 @@ pub struct Present {
     pub prices: Option<Prices>,
     /// Means of iterations with about equal work.
     pub equal_work: Vec<EqualWork>,
-    /// Absent from exporters that do not tell it.
+    /// Absent from older exporters, which do not report it.
     pub largest: Option<LargestWork>,
     pub drafts: Option<Drafts>,
     /// The last finished requests, by arrival.
     pub requests: Vec<Request>,
     pub objectives: Objectives,
-    /// Iterations for one record. Above 1, statistics are sampled.
+    /// Iterations per record. Above 1, statistics are sampled.
     pub sampling: f64,
-    /// Iterations of the last minute ÷ what the engine's own past says for equal work.
+    /// Time of the iterations of the last minute ÷ the time of equal work in the engine's past.
     pub slowdown: Option<f64>,
     pub attention_dp_ranks: u64,
     pub static_batching: bool,
-    /// Two engines serve each request.
+    /// Each request is served by two engines.
     pub disaggregated: bool,
-    /// What the last minutes were like. Absent without iterations in them.
+    /// The load of the last minutes. Absent if they have no iterations.
     pub workload: Option<Workload>,
 }
 
@@ -51,7 +51,7 @@ pub struct Workload {
 pub struct Limits {
     pub max_batch_size: Option<u32>,
     pub max_num_tokens: Option<u32>,
-    /// Absent if the engine does not tell it.
+    /// Absent if the engine does not report it.
     pub chunked_context: Option<bool>,
     pub policy: Option<Policy>,
 }
@@ -103,12 +103,12 @@ pub struct LargestWork {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drafts {
-    /// Draft tokens of a request in an iteration, and accepted ones among them.
+    /// Draft tokens of a request in an iteration, and how many of them are accepted.
     pub length: f64,
     pub accepted: f64,
 }
 
-/// Seconds: `arrived` since an unknown moment, the others after the arrival.
+/// Times in seconds: `arrived` since an arbitrary moment, the others since the arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
@@ -129,7 +129,7 @@ pub struct Objectives {
     pub e2e: Option<f64>,
 }
 
-/// Seconds over which the slowdown and drafts are taken, and those of the workload.
+/// Seconds that the slowdown and the drafts cover, and seconds that the workload covers.
 const RECENT: f64 = 60.0;
 const MINUTES: f64 = 300.0;
 

@@ -1,5 +1,5 @@
-//! Runs the same question many times, each with another draw of the requests and other errors of the costs. The spread of the
-//! results is the interval of the answer.
+//! Runs the same question many times, each time with other requests from the load and other errors of the costs. The spread of the
+//! results gives the interval of the answer.
 
 use crate::answer::{Forecast, Met, Range, Times, together};
 use crate::costs::Costs;
@@ -8,19 +8,19 @@ use crate::present::Objectives;
 use crate::random::Random;
 use crate::scheduler::{Coming, Reached, Rules, Scheduler, Served};
 
-/// Runs of a question. The capacity is simpler, so fewer are enough.
+/// Runs of a question. The capacity needs fewer.
 const RUNS: usize = 32;
 const CAPACITY_RUNS: usize = 8;
-/// Standard errors on each side of an interval of 90 %, a little wider because there are few runs.
+/// Standard errors on each side of an interval of 90 %. A little wider than usual, because there are few runs.
 const SIDE: f64 = 1.75;
-/// The model of the scheduler has errors of its own: the least relative standard error of a rate, and of a time.
+/// The least relative standard error of a rate and of a time, because the model of the scheduler has errors of its own.
 const LEAST_OF_RATES: f64 = 0.012;
 const LEAST_OF_TIMES: f64 = 0.03;
-/// Requests at the beginning that find an empty engine, and at the end, which leave it empty: shares.
+/// Shares of the requests that are not judged: at the beginning, when the engine is still empty, and at the end, when it becomes empty.
 const WARM_UP: f64 = 0.2;
 const TAIL: f64 = 0.05;
 
-/// A question: rules and a load.
+/// A question about rules and a load.
 #[derive(Debug, Clone)]
 pub(crate) struct Question<'a> {
     pub(crate) rules: Rules,
@@ -31,7 +31,7 @@ pub(crate) struct Question<'a> {
     pub(crate) objectives: Objectives,
 }
 
-/// The forecast, and how far it went from what is known.
+/// The forecast, and how far it is from what is known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outcome {
     pub(crate) forecast: Forecast,
@@ -44,14 +44,14 @@ pub(crate) struct Outcome {
 
 /// Numbers of one run.
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
+pub(crate) struct Run {
     arrivals: f64,
-    requests: f64,
+    pub(crate) requests: f64,
     tokens: f64,
     waiting: f64,
     /// Medians and 95th percentiles.
-    ttft: [f64; 2],
-    tpot: [f64; 2],
+    pub(crate) ttft: [f64; 2],
+    pub(crate) tpot: [f64; 2],
     met: [f64; 4],
 }
 
@@ -74,7 +74,7 @@ impl Question<'_> {
         let stable = utilization.is_none_or(|utilization| utilization < 1.0);
         let utilization = utilization.map(|value| (value, together(arrivals.relative(), capacity.relative())));
         let tokens_each = of(|run| run.tokens / run.requests.max(1e-9), 0.0);
-        // Above capacity, a run begins with an empty queue, so what it serves is less certain than the capacity.
+        // Above capacity, the capacity is more certain than the rate of a run, which begins with an empty queue.
         let requests = if stable { of(|run| run.requests, LEAST_OF_RATES) } else { capacity };
         let tokens = if stable { of(|run| run.tokens, LEAST_OF_RATES) } else { times(&capacity, tokens_each.value) };
         let percentiles = |number: fn(&Run) -> [f64; 2]| {
@@ -108,14 +108,11 @@ impl Question<'_> {
         Outcome { forecast, reached, reached_at_capacity, utilization }
     }
 
-    /// The known requests as they came, once: what was measured, if the simulation is right. Requests a second, and the medians
-    /// of TTFT and TPOT.
-    pub(crate) fn again(&self) -> (f64, f64, f64) {
+    /// Simulates the known requests once, as they arrived. If the simulation is right, this gives what was measured.
+    pub(crate) fn again(&self) -> Run {
         let coming = self.load.known();
         let mut scheduler = Scheduler::new(self.rules, self.costs, 0.0, Random::new(1));
-        let served = scheduler.serve(&coming, self.clients());
-        let run = self.judge(&served);
-        (run.requests, run.ttft[0], run.tpot[0])
+        self.judge(&scheduler.serve(&coming, self.clients()))
     }
 
     fn clients(&self) -> Option<usize> {
@@ -130,7 +127,7 @@ impl Question<'_> {
 
     fn run(&self, run: usize, known: usize, reached: &mut Reached) -> Run {
         let mut random = Random::new(1 + run as u64);
-        // As many requests are judged as are known, so that the runs differ by as much as is unknown.
+        // As many requests are judged as are known. So the spread of the runs reflects how little is known.
         let count = (known as f64 / (1.0 - WARM_UP - TAIL)) as usize;
         let coming = self.load.draw(count, self.rate, self.replicas, &mut random);
         let off = spread(run, RUNS);
@@ -153,22 +150,20 @@ impl Question<'_> {
         let tpot = |request: &Served| {
             (request.output > 1).then(|| (request.ended - request.first_token) / f64::from(request.output - 1))
         };
-        let e2e = |request: &Served| request.ended - request.arrived;
-        let waiting: f64 = judged.iter().map(ttft).sum::<f64>() / seconds;
         let within =
             |time: Option<f64>, limit: Option<f64>| limit.is_none_or(|limit| time.is_none_or(|time| time <= limit));
-        let met = |is_met: &dyn Fn(&Served) -> bool| {
-            judged.iter().filter(|request| is_met(request)).count() as f64 / judged.len() as f64
-        };
         let limits = &self.objectives;
         let in_time = |request: &Served| within(Some(ttft(request)), limits.ttft);
         let fluent = |request: &Served| within(tpot(request), limits.tpot);
-        let soon = |request: &Served| within(Some(e2e(request)), limits.e2e);
+        let soon = |request: &Served| within(Some(request.ended - request.arrived), limits.e2e);
+        let met = |is_met: &dyn Fn(&Served) -> bool| {
+            judged.iter().filter(|request| is_met(request)).count() as f64 / judged.len() as f64
+        };
         Run {
             arrivals: (judged.len() - 1) as f64 / seconds,
             requests: requests / seconds,
             tokens: tokens / seconds,
-            waiting,
+            waiting: judged.iter().map(ttft).sum::<f64>() / seconds,
             ttft: percentiles(judged.iter().map(ttft).collect()),
             tpot: percentiles(judged.iter().filter_map(tpot).collect()),
             met: [
@@ -180,13 +175,13 @@ impl Question<'_> {
         }
     }
 
-    /// Of all replicas.
+    /// The capacity of all replicas.
     pub(crate) fn capacity_range(&self, reached: &mut Reached) -> Range {
         let capacities: Vec<f64> = (0..CAPACITY_RUNS).map(|run| self.capacity(run, reached)).collect();
         range(&capacities, self.replicas.into(), LEAST_OF_RATES)
     }
 
-    /// Requests a second while there are always more.
+    /// Requests per second while requests are always waiting.
     fn capacity(&self, run: usize, reached: &mut Reached) -> f64 {
         let mut random = Random::new(1000 + run as u64);
         let count = (10 * self.rules.max_batch_size as usize).clamp(600, 4000);
@@ -205,37 +200,44 @@ impl Question<'_> {
     }
 }
 
-/// Standard errors of the costs in a run: evenly over the normal distribution. By Tukey's lambda, which is close to its inverse.
+/// By how many standard errors the costs of a run are wrong: evenly spread over the normal distribution. Tukey's lambda distribution
+/// approximates its inverse.
 fn spread(run: usize, runs: usize) -> f64 {
-    // In an order in which the first draws of requests do not all have low costs.
+    // Shuffled, so that the first runs do not all have low costs.
     let place = (run * 7 + 3) % runs;
     let share = (place as f64 + 0.5) / runs as f64;
     (share.powf(0.135) - (1.0 - share).powf(0.135)) / 0.1975
 }
 
-fn percentiles(mut values: Vec<f64>) -> [f64; 2] {
+/// The median and the 95th percentile.
+pub(crate) fn percentiles(mut values: Vec<f64>) -> [f64; 2] {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values.get((values.len() as f64 * share) as usize).copied().unwrap_or(0.0);
     [at(0.5), at(0.95)]
 }
 
-/// Of numbers above 0: the interval is as many times higher as lower.
+/// The median of numbers above 0, times a factor. The bounds of its interval are symmetric in their ratio to it.
 fn range(values: &[f64], factor: f64, least: f64) -> Range {
     let [value, _] = percentiles(values.to_vec());
     let logs: Vec<f64> = values.iter().map(|value| value.max(1e-9).ln()).collect();
-    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (logs.len() as f64 - 1.0).max(1.0);
+    let (_, variance) = mean_and_variance(&logs);
     let side = (SIDE * (variance + least * least).sqrt()).exp();
     let value = value * factor;
     Range { value, low: value / side, high: value * side }
 }
 
+/// The mean of shares, with its interval.
 fn share(values: &[f64]) -> Range {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let variance =
-        values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0).max(1.0);
+    let (mean, variance) = mean_and_variance(values);
     let side = SIDE * (variance + 0.01 * 0.01).sqrt();
     Range { value: mean, low: (mean - side).max(0.0), high: (mean + side).min(1.0) }
+}
+
+/// Of a sample.
+fn mean_and_variance(values: &[f64]) -> (f64, f64) {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, squares / (values.len() as f64 - 1.0).max(1.0))
 }
 
 fn times(range: &Range, factor: f64) -> Range {

@@ -1,13 +1,13 @@
-//! One engine in virtual time: requests wait, enter the batch, and get tokens, as TensorRT-LLM schedules them: decoding before
-//! context, first come, first served. Times are seconds.
+//! One engine in virtual time. Requests wait, enter the batch and receive tokens, as TensorRT-LLM schedules them: decoding before
+//! context, and first come, first served. Times are seconds.
 
 use std::collections::VecDeque;
 
 use crate::costs::{Costs, Work};
-use crate::present::{Cache, Policy};
+use crate::present::{Cache, Policy, Request};
 use crate::random::Random;
 
-/// What decides the schedule.
+/// The settings that decide the schedule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) max_batch_size: u32,
@@ -15,12 +15,12 @@ pub(crate) struct Rules {
     pub(crate) chunked_context: bool,
     pub(crate) policy: Policy,
     pub(crate) cache: Option<Cache>,
-    /// Draft tokens of each decoding step, and the probability that one is accepted after those before it.
+    /// Draft tokens of each decoding step, and the probability that one is accepted if all before it were.
     pub(crate) draft_len: u32,
     pub(crate) acceptance: f64,
 }
 
-/// A request that comes.
+/// A request that arrives.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Coming {
     pub(crate) at: f64,
@@ -29,7 +29,13 @@ pub(crate) struct Coming {
     pub(crate) output: u32,
 }
 
-/// When a request got its first token and its last one.
+impl Coming {
+    pub(crate) fn of(request: &Request, at: f64) -> Self {
+        Self { at, prompt: request.prompt, cached: request.cached, output: request.output }
+    }
+}
+
+/// When a request received its first token and its last one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Served {
     pub(crate) arrived: f64,
@@ -38,21 +44,21 @@ pub(crate) struct Served {
     pub(crate) output: u32,
 }
 
-/// What a run showed besides its requests.
+/// What a run reached, besides the times of its requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reached {
-    /// Seconds of iterations by their work ÷ the largest that the engine has shown, in quarters.
+    /// Seconds of iterations by their size in relation to the largest known iteration, in quarters.
     beyond: [f64; QUARTERS],
     /// Seconds of iterations in which a request waited for blocks of the KV cache.
     full: f64,
     /// Seconds of iterations whose costs are unclear.
     unclear: f64,
-    /// A prompt waited because chunks are unknown or off.
+    /// A prompt waited because it did not fit into an iteration and chunks are off.
     pub(crate) prompt_waited_for_tokens: bool,
 }
 
 const QUARTERS: usize = 80;
-/// Share of the time in which larger iterations, or a full cache, do not matter.
+/// Larger iterations or a full cache do not matter during this share of the time.
 const RARE: f64 = 0.02;
 
 impl Default for Reached {
@@ -91,7 +97,7 @@ impl Reached {
         self.unclear / self.beyond.iter().sum::<f64>().max(1e-9)
     }
 
-    /// Nearly all of the time, iterations are at most this many times as large as the largest that the engine has shown.
+    /// How many times as large as the largest known iteration the iterations are at most, during nearly all of the time.
     pub(crate) fn beyond(&self) -> f64 {
         let mut left = RARE * self.beyond.iter().sum::<f64>();
         let place = self.beyond.iter().rposition(|seconds| {
@@ -102,30 +108,39 @@ impl Reached {
     }
 }
 
+#[derive(Default)]
 struct Active {
     request: usize,
-    /// Tokens that must be in the cache before decoding, and those that are.
+    /// Tokens that must be in the cache before decoding, and tokens that are.
     context: u32,
     filled: u32,
     generated: u32,
-    /// Those of its own: cached tokens are in blocks that others hold, or that nobody needs. 0 before it is admitted.
+    /// Blocks of its own. Cached tokens are in blocks that other requests hold or that are free. 0 before it is admitted.
     blocks: u32,
     cached: u32,
-    /// Work in this iteration.
+    /// Its work in this iteration.
     chunk: u32,
     decodes: bool,
+}
+
+/// The batch of one iteration.
+#[derive(Default)]
+struct Batch {
+    work: Work,
+    requests: u32,
+    tokens: u32,
 }
 
 pub(crate) struct Scheduler<'a> {
     rules: Rules,
     costs: &'a Costs,
-    /// Standard errors by which all costs are off in this run.
+    /// All costs of this run are wrong by this many standard errors.
     off: f64,
     random: Random,
     waiting: VecDeque<usize>,
     active: Vec<Active>,
     blocks_left: i64,
-    /// In this iteration, a request waits for blocks.
+    /// Whether a request waits for blocks in this iteration.
     cache_is_full: bool,
     pub(crate) reached: Reached,
 }
@@ -146,8 +161,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Serves all requests. With `clients`, that many requests are in
-    /// the engine at any time, and their times of arrival are not used.
+    /// Serves all requests. With `clients`, this many requests are in the engine at any time, regardless of their times of arrival.
     pub(crate) fn serve(&mut self, coming: &[Coming], clients: Option<usize>) -> Vec<Served> {
         let mut served = vec![Served::default(); coming.len()];
         let (mut now, mut next) = (0.0, 0);
@@ -157,7 +171,7 @@ impl<'a> Scheduler<'a> {
                 next += 1;
             }
             let mut work = self.schedule(coming);
-            // A client's next request comes a moment after its last answer, when the next batch is already chosen.
+            // A client sends its next request a moment after its last answer, when the next batch is already chosen.
             while next < coming.len() && clients.is_some_and(|most| self.waiting.len() + self.active.len() < most) {
                 self.arrive(next, now, coming, &mut served);
                 next += 1;
@@ -187,19 +201,19 @@ impl<'a> Scheduler<'a> {
 
     /// Chooses the next batch. `None` without one.
     fn schedule(&mut self, coming: &[Coming]) -> Option<Work> {
-        let mut work = Work::default();
-        let (mut requests, mut tokens) = (0, 0);
+        let mut batch = Batch::default();
         self.cache_is_full = false;
-        let paused = self.schedule_decoding(coming, &mut work, &mut requests, &mut tokens);
-        self.schedule_context(coming, &mut work, &mut requests, &mut tokens, paused);
-        (requests > 0).then_some(work)
+        let paused = self.schedule_decoding(coming, &mut batch);
+        self.schedule_context(coming, &mut batch, paused);
+        (batch.requests > 0).then_some(batch.work)
     }
 
-    fn schedule_decoding(&mut self, coming: &[Coming], work: &mut Work, requests: &mut u32, tokens: &mut u32) -> bool {
+    /// True if requests were paused.
+    fn schedule_decoding(&mut self, coming: &[Coming], batch: &mut Batch) -> bool {
         let (step, mut paused, mut index) = (1 + self.rules.draft_len, false, 0);
         while index < self.active.len() {
             let request = &self.active[index];
-            let fits = *requests < self.rules.max_batch_size && *tokens + step <= self.rules.max_num_tokens;
+            let fits = batch.requests < self.rules.max_batch_size && batch.tokens + step <= self.rules.max_num_tokens;
             if request.filled < request.context || !fits {
                 index += 1;
                 continue;
@@ -207,7 +221,7 @@ impl<'a> Scheduler<'a> {
             let needed = self.blocks(request.filled + step - request.cached);
             let more = i64::from(needed.saturating_sub(request.blocks));
             if more > self.blocks_left {
-                // The latest request is paused for it: it computes all its tokens again later.
+                // The latest request is paused. It computes all its tokens again later.
                 self.cache_is_full = true;
                 paused = true;
                 if self.pause_last(coming).is_none_or(|last| last == index) {
@@ -219,16 +233,16 @@ impl<'a> Scheduler<'a> {
             let request = &mut self.active[index];
             request.blocks = request.blocks.max(needed);
             request.decodes = true;
-            work.kv_tokens += f64::from(request.filled);
-            work.generation_tokens += f64::from(step);
-            *requests += 1;
-            *tokens += step;
+            batch.work.kv_tokens += f64::from(request.filled);
+            batch.work.generation_tokens += f64::from(step);
+            batch.requests += 1;
+            batch.tokens += step;
             index += 1;
         }
         paused
     }
 
-    /// Its place in the batch.
+    /// Pauses the latest admitted request. Returns its place in the batch.
     fn pause_last(&mut self, coming: &[Coming]) -> Option<usize> {
         let last = self.active.iter().rposition(|request| request.blocks > 0)?;
         let request = &mut self.active[last];
@@ -238,32 +252,15 @@ impl<'a> Scheduler<'a> {
         Some(last)
     }
 
-    fn schedule_context(
-        &mut self,
-        coming: &[Coming],
-        work: &mut Work,
-        requests: &mut u32,
-        tokens: &mut u32,
-        paused: bool,
-    ) {
+    fn schedule_context(&mut self, coming: &[Coming], batch: &mut Batch, paused: bool) {
         while self.active.len() < self.rules.max_batch_size as usize
             && let Some(request) = self.waiting.pop_front()
         {
-            let context = coming[request].prompt;
-            self.active.push(Active {
-                request,
-                context,
-                filled: 0,
-                generated: 0,
-                blocks: 0,
-                cached: 0,
-                chunk: 0,
-                decodes: false,
-            });
+            self.active.push(Active { request, context: coming[request].prompt, ..Active::default() });
         }
         for index in 0..self.active.len() {
-            let budget = self.rules.max_num_tokens.saturating_sub(*tokens);
-            if *requests >= self.rules.max_batch_size || budget == 0 {
+            let budget = self.rules.max_num_tokens.saturating_sub(batch.tokens);
+            if batch.requests >= self.rules.max_batch_size || budget == 0 {
                 return;
             }
             let request = &self.active[index];
@@ -291,13 +288,13 @@ impl<'a> Scheduler<'a> {
                 return;
             }
             request.chunk = chunk;
-            work.context_tokens += f64::from(chunk);
-            *requests += 1;
-            *tokens += chunk;
+            batch.work.context_tokens += f64::from(chunk);
+            batch.requests += 1;
+            batch.tokens += chunk;
         }
     }
 
-    /// Gives a request its blocks, if there are enough. Tokens in the cache need no computation.
+    /// Gives a request its blocks, if there are enough. Cached tokens need no computation.
     fn admit(&mut self, index: usize, coming: &[Coming], budget: u32) -> bool {
         let request = &self.active[index];
         let known = &coming[request.request];
@@ -314,7 +311,7 @@ impl<'a> Scheduler<'a> {
         };
         let blocks = self.blocks(tokens - cached).max(1);
         let spare = u32::from(self.rules.policy == Policy::MaxUtilization && !is_alone);
-        // The engine refuses a request that is larger than the cache. Here, it does not block the others.
+        // The engine refuses a request that is larger than the cache. Here it is admitted, so that it does not block the others.
         let never_fits = is_alone && self.rules.cache.is_some_and(|cache| blocks > cache.blocks);
         if i64::from(blocks + spare) > self.blocks_left && !never_fits {
             self.cache_is_full = true;
@@ -330,7 +327,7 @@ impl<'a> Scheduler<'a> {
         self.rules.cache.map_or(0, |cache| tokens.div_ceil(cache.tokens_per_block.max(1)))
     }
 
-    /// Ends the iteration: tokens for the requests of the batch.
+    /// Ends the iteration: the requests of the batch receive their tokens.
     fn finish(&mut self, now: f64, coming: &[Coming], served: &mut [Served]) {
         let (rules, random) = (self.rules, &mut self.random);
         let mut freed = 0;
@@ -340,7 +337,7 @@ impl<'a> Scheduler<'a> {
                 let accepted = (0..rules.draft_len).take_while(|_| random.unit() < rules.acceptance).count() as u32;
                 let made = (1 + accepted).min(known.output - request.generated);
                 request.filled += made;
-                // The next step begins behind what is decoded.
+                // The next step continues after the decoded tokens.
                 request.context = request.filled;
                 made
             } else if request.chunk > 0 {
