@@ -28,7 +28,9 @@ fn check(answer: &[u8]) {
         assert!(gpus.iter().any(known), "{pod:?}");
     }
     let inventory = GpuInventory { gpus, pods, ..GpuInventory::default() };
-    let page = Page::join([gpu_page(&inventory, &mut LabelCache::default())]);
+    let mut page = Page::default();
+    gpu_page(&inventory, &mut LabelCache::default(), &mut page);
+    page.sort();
     for format in [Format::Text, Format::OpenMetrics, Format::Protobuf] {
         parsed_page::check(&page, format);
     }

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attribution;
-mod batch;
+pub mod batch;
 pub mod cache_tiers;
 mod clock;
 pub mod cost_model;
@@ -29,7 +29,7 @@ mod queue_time;
 pub mod rank_totals;
 mod ranks;
 pub mod recent_requests;
-mod request_times;
+pub mod request_times;
 pub mod request_totals;
 mod requests;
 mod saturating;

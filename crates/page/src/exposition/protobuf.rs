@@ -160,7 +160,7 @@ mod tests {
         let mut page = Page::default();
         page.push(Id::EnergyConsumption, &Arc::default(), 1_u64);
         page.push(Id::Iterations, &Arc::default(), 2_u64);
-        let page = Page::join([page]);
+        page.sort();
         let found: Vec<_> = families(&page).into_iter().map(|family| (family.r#type(), family.name)).collect();
         let counter = |name: &str| (proto::MetricType::Counter, name.to_owned());
         assert_eq!(found, [counter("nv_trt_llm_iterations_total"), counter("nv_energy_consumption")]);

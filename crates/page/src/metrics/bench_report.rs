@@ -1,30 +1,20 @@
-//! The numbers of a benchmark report, in base units.
-
-use std::sync::Arc;
+//! The numbers of a benchmark report that have several series, in base units.
 
 use trtllm_model::BenchReport;
 use trtllm_model::bench_report::Distribution;
 
 use super::catalog::Id;
 use super::catalog::table::benchmark::{BenchSettings, BenchStatistics};
-use super::page::Labels;
-use super::writer::SampleWriter;
+use super::writer::EngineWriter;
 
 /// Characters of a label's value.
 const MAX_LABEL: usize = 64;
 
-impl SampleWriter<'_> {
+impl EngineWriter<'_> {
     pub(super) fn bench_report(&mut self, report: &BenchReport) {
-        let BenchReport { metadata, performance, latency_stats, input_output_stats, configuration, .. } = report;
-        let BenchReport { requests, energy, speculation, .. } = report;
-        self.put(Id::BenchTokenRate, performance.token_throughput_per_sec);
-        self.put(Id::BenchTotalTokenRate, performance.total_token_throughput_per_sec);
-        self.put(Id::BenchGpuTokenRate, performance.gpu_token_throughput_per_sec);
-        self.put(Id::BenchUserTokenRate, performance.user_token_throughput_per_sec);
-        self.put(Id::BenchRequestRate, performance.request_throughput_per_sec);
-        self.put(Id::BenchDuration, performance.total_latency_ms.map(|ms| ms / 1000.0));
-        self.put(Id::BenchRequests, requests.count);
-        self.put(Id::BenchConcurrentRequests, requests.concurrent);
+        let BenchReport {
+            metadata, performance, latency_stats, input_output_stats, configuration, speculation, ..
+        } = report;
         for (family, distribution, unit) in [
             (Id::BenchTimeToFirstToken, latency_stats.ttft_ms, 1000.0),
             (Id::BenchTimePerOutputToken, latency_stats.tbt_ms, 1000.0),
@@ -40,9 +30,6 @@ impl SampleWriter<'_> {
         ] {
             self.each(family, statistics(distribution, unit));
         }
-        self.put(Id::BenchEnergy, energy.joules);
-        self.put(Id::BenchTokensPerJoule, energy.output_tokens_per_joule);
-        self.put(Id::BenchPower, energy.power_watts);
         let settings = BenchSettings {
             gpus: metadata.num_gpus,
             tensor_parallel: configuration.tp_size,
@@ -69,20 +56,14 @@ impl SampleWriter<'_> {
         ];
         let short = |value: &Option<String>| value.as_ref().map(|value| value.chars().take(MAX_LABEL).collect());
         let labels = labels.map(|(name, value)| (name, short(value).unwrap_or_else(|| "unknown".to_owned())));
-        self.page.push(Id::BenchInfo, &Arc::new(Labels::extend(self.labels.base(), labels)), 1_u64);
+        self.with(Id::BenchInfo, labels, 1_u64);
     }
 }
 
+/// `unit`: how many of the report's units make one base unit.
 fn statistics(distribution: Distribution, unit: f64) -> BenchStatistics {
     let Distribution { p50, p90, p95, p99, min, max, avg } = distribution;
-    let base = |value: Option<f64>| value.map(|value| value / unit);
-    BenchStatistics {
-        p50: base(p50),
-        p90: base(p90),
-        p95: base(p95),
-        p99: base(p99),
-        min: base(min),
-        max: base(max),
-        avg: base(avg),
-    }
+    let [p50, p90, p95, p99, min, max, avg] =
+        [p50, p90, p95, p99, min, max, avg].map(|value| value.map(|value| value / unit));
+    BenchStatistics { p50, p90, p95, p99, min, max, avg }
 }

@@ -9,9 +9,7 @@ use super::catalog::table::{DcgmReadings, VALUES_OF_DCGM};
 use super::page::{Labels, Page};
 
 /// Every sample of a GPU has all labels, because AIPerf takes a GPU's name from the first sample.
-#[must_use]
-pub fn dcgm_page(inventory: &GpuInventory, host: &str) -> Page {
-    let mut page = Page::default();
+pub fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
     for gpu in &inventory.gpus {
         let labels = Arc::new(labels(gpu, inventory, host));
         let instances = &gpu.readings.mig;
@@ -24,15 +22,14 @@ pub fn dcgm_page(inventory: &GpuInventory, host: &str) -> Page {
             memory: is_whole.then_some(&gpu.readings.memory),
             activity: is_whole.then_some(&gpu.readings.activity),
         };
-        push(&mut page, &with_pod(&labels, inventory, &gpu.identity.uuid, ""), &readings);
+        push(page, &with_pod(&labels, inventory, &gpu.identity.uuid, ""), &readings);
         for instance in instances {
             let labels = Arc::new(instance_labels(&labels, instance));
             let labels = with_pod(&labels, inventory, &gpu.identity.uuid, &instance.uuid);
             let (memory, activity) = (Some(&instance.memory), Some(&instance.activity));
-            push(&mut page, &labels, &DcgmReadings { gpu: None, xid: None, memory, activity });
+            push(page, &labels, &DcgmReadings { gpu: None, xid: None, memory, activity });
         }
     }
-    page
 }
 
 /// An absent reading has no sample.
@@ -111,7 +108,8 @@ mod tests {
 
     /// The labels of each sample of a family.
     fn series(inventory: &GpuInventory, id: Id) -> Vec<String> {
-        let page = dcgm_page(inventory, "h");
+        let mut page = Page::default();
+        dcgm_page(inventory, "h", &mut page);
         page.samples().iter().filter(|s| s.metric == id).map(|s| s.labels.series().to_owned()).collect()
     }
 

@@ -1,157 +1,176 @@
 //! Turns one engine's snapshot into samples. A stale engine has no load gauges, the load of an idle engine is 0, and a value
 //! that the engine did not send is absent.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use crate::state::EngineSnapshot;
+use crate::state::{EngineSlot, EngineSnapshot};
+use trtllm_engine::EngineState;
 use trtllm_engine::request_totals::LatencySource;
-use trtllm_engine::{EngineState, Latest};
-use trtllm_model::gpu::EngineGpus;
 use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
-use trtllm_model::{BenchReport, EngineName, ErrorKind};
+use trtllm_model::{EngineName, ErrorKind};
+use trtllm_verdict::cause::Cause;
 
 use super::catalog::Id;
-use super::catalog::table::{OF_ENGINES, OF_ORCHESTRATORS};
-use super::compat::{self, CompatSets};
-use super::engine_gpus::engine_gpus_page;
+use super::catalog::table::{OF_ENGINES, OF_ORCHESTRATORS, VALUES_OF_ALL, VALUES_OF_ENGINES};
+use super::compat::CompatSets;
+use super::engine_readings::EngineReadings;
 use super::page::{Labels, Page};
 use super::series_labels::SeriesLabels;
-use super::verdict::verdict_page;
-use super::writer::SampleWriter;
-use crate::state::Judged;
+use super::writer::EngineWriter;
 
-/// Makes one engine's pages, with labels that are made once.
+/// Writes the samples of one engine, with labels that are made once.
 #[derive(Debug)]
-pub struct EngineSeries {
-    labels: SeriesLabels,
+pub(super) struct EngineSeries {
+    pub(super) labels: SeriesLabels,
     /// Made for an orchestrator only.
     orchestrator: OnceLock<SeriesLabels>,
-    source_labels: Arc<Labels>,
-    name: EngineName,
+    /// Labels of the series that describe the engine's source.
+    pub(super) source_labels: Arc<Labels>,
+    pub(super) name: EngineName,
     /// Whether no other engine has this model's name.
     pub(super) model_is_unique: bool,
 }
 
 impl EngineSeries {
-    #[must_use]
-    pub fn new(name: &EngineName, model_is_unique: bool) -> Self {
+    pub(super) fn new(name: &EngineName, model_is_unique: bool) -> Self {
         let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
-        let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let labels = SeriesLabels::new(Labels::new(ours.into_iter().chain(extra)), OF_ENGINES);
+        let labels = labels(name, ours, OF_ENGINES);
         let source_labels = Arc::new(Labels::extend(labels.base(), [("source", name.source)]));
-        let orchestrator = OnceLock::new();
-        Self { labels, orchestrator, source_labels, name: name.clone(), model_is_unique }
+        Self { labels, orchestrator: OnceLock::new(), source_labels, name: name.clone(), model_is_unique }
     }
 
-    /// Labels of the series that describe the engine's source.
-    pub(super) fn source_labels(&self) -> &Arc<Labels> {
-        &self.source_labels
+    /// Adds the samples of one engine or orchestrator.
+    pub(super) fn write(&self, engine: &EngineSlot, compat: CompatSets, page: &mut Page) {
+        let snapshot = engine.snapshot();
+        let (load, gpus) = (snapshot.load(), engine.gpus());
+        engine.with_judged(|judged| {
+            let readings = EngineReadings {
+                snapshot: &snapshot,
+                totals: &snapshot.totals,
+                requests: &snapshot.requests,
+                times: &snapshot.requests.times,
+                latest: snapshot.latest.as_ref(),
+                load: load.as_ref(),
+                bench: snapshot.source.bench_report.as_deref(),
+                gpus: gpus.as_deref(),
+                gpu_hour_cost: engine.gpu_hour_cost(),
+                judged,
+                headroom: judged.headroom(),
+            };
+            let mut writer = EngineWriter { page, labels: &self.labels };
+            VALUES_OF_ALL.iter().for_each(|values| writer.put_all(values, &readings));
+            writer.gpus(&readings);
+            writer.verdict(&readings);
+            if self.name.source == ORCHESTRATOR || snapshot.orchestrator.is_some() {
+                // Nothing is known until it has answered.
+                if let Some(totals) = &snapshot.orchestrator {
+                    let labels = self.orchestrator.get_or_init(|| self.labels.for_families(OF_ORCHESTRATORS));
+                    EngineWriter { page, labels }.orchestrator(totals, snapshot.state.is_stale());
+                }
+                return;
+            }
+            VALUES_OF_ENGINES.iter().for_each(|values| writer.put_all(values, &readings));
+            writer.load(&readings);
+            writer.limits(&readings);
+            writer.ranks(&snapshot, readings.load);
+            writer.kv_cache_totals(&snapshot.totals);
+            writer.requests(&readings);
+            writer.state(&readings, self.name.source);
+            writer.config(&snapshot);
+            if let Some(report) = readings.bench {
+                writer.bench_report(report);
+            }
+            self.write_compat(&readings, compat, page);
+        });
     }
 
-    /// Samples of one engine, in any order: [`Page::join`] sorts them.
-    #[must_use]
-    pub fn page(&self, snapshot: &EngineSnapshot, compat: CompatSets) -> Page {
-        if self.name.source == ORCHESTRATOR || snapshot.orchestrator.is_some() {
-            return self.orchestrator_page(snapshot);
-        }
-        let mut page = SampleWriter::new(&self.labels);
-        let load = snapshot.load();
-        if let Some(latest) = &load {
-            page.triton_load(latest);
-            page.load(latest);
-            page.stages(snapshot);
-        }
-        if let Some(latest) = &snapshot.latest {
-            page.limits(latest, load.is_none());
-        }
-        page.ranks(snapshot, load.as_ref());
-        page.totals(&snapshot.totals, snapshot.latest.as_ref());
-        page.requests(snapshot);
-        page.state(snapshot, self.name.source);
-        page.config(snapshot);
-        page.startup(snapshot);
-        if let Some(report) = &snapshot.source.bench_report {
-            page.bench_report(report);
-        }
-        let page = page.page;
-        if compat == CompatSets::default() {
-            return page;
-        }
-        Page::join([page, self.compat_page(snapshot, compat, load.as_ref())])
+    /// Labels of another exporter's families, with `version` if several engines have the same model name.
+    pub(super) fn compat_labels<const N: usize>(
+        &self,
+        theirs: [(&'static str, &str); N],
+        families: Range<usize>,
+    ) -> SeriesLabels {
+        let version = (!self.model_is_unique).then_some(("version", self.name.version.as_str()));
+        labels(&self.name, theirs.into_iter().chain(version), families)
     }
 
-    /// Empty until an orchestrator has answered.
-    fn orchestrator_page(&self, snapshot: &EngineSnapshot) -> Page {
-        let Some(totals) = &snapshot.orchestrator else { return Page::default() };
-        let labels = self.orchestrator.get_or_init(|| self.labels.for_families(OF_ORCHESTRATORS));
-        let mut page = SampleWriter::new(labels);
-        page.orchestrator(totals, snapshot.state.is_stale());
-        page.page
-    }
-
-    fn compat_page(&self, snapshot: &EngineSnapshot, compat: CompatSets, load: Option<&Latest>) -> Page {
-        let mut parts = Vec::new();
-        if compat.trtllm {
-            let labels = compat::trtllm_labels(&self.name, snapshot.about.backend.as_deref(), self.model_is_unique);
-            parts.push(compat::trtllm_page(&labels, snapshot, load));
-            parts.push(compat::dynamo_page(&compat::dynamo_labels(&self.name, self.model_is_unique), snapshot));
-        }
-        if compat.vllm {
-            let labels = compat::vllm_labels(&self.name, self.model_is_unique);
-            parts.push(compat::vllm_page(&labels, snapshot, load));
-        }
-        if compat.triton_core {
-            parts.push(compat::triton_core_page(&self.labels, snapshot, load));
-        }
-        if compat.spec {
-            parts.push(compat::spec_page(&self.labels, snapshot, load));
-        }
-        Page::join(parts)
-    }
-
-    /// Samples of the engine's GPUs.
-    #[must_use]
-    pub fn gpus_page(&self, gpus: &EngineGpus, gpu_hour_cost: Option<f64>) -> Page {
-        engine_gpus_page(&self.labels, gpus, gpu_hour_cost)
-    }
-
-    /// What limits the engine.
-    #[must_use]
-    pub fn verdict_page(&self, judged: &Judged, bench: Option<&BenchReport>) -> Page {
-        verdict_page(&self.labels, judged, bench)
-    }
-
-    /// What the Kubernetes gateway's picker reads. An engine that refuses connections leaves at once: waiting until it is stale
+    /// Adds what the Kubernetes gateway's picker reads. An engine that refuses connections leaves at once: waiting until it is stale
     /// would send it requests that fail.
-    #[must_use]
-    pub fn gateway_page(&self, snapshot: &EngineSnapshot) -> Page {
+    pub(super) fn write_gateway(&self, engine: &EngineSlot, page: &mut Page) {
+        let snapshot = engine.snapshot();
         let refused = snapshot.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);
-        let load = snapshot.load().filter(|_| !refused);
-        let Some(latest) = load else { return Page::default() };
-        let mut page = SampleWriter::new(&self.labels);
-        page.gateway(&latest);
-        let labels = compat::trtllm_labels(&self.name, snapshot.about.backend.as_deref(), self.model_is_unique);
-        let mut trtllm = SampleWriter::new(&labels);
-        trtllm.gateway_of_trtllm_serve(&latest);
-        Page::join([page.page, trtllm.page]).for_gateway()
+        let Some(latest) = snapshot.load().filter(|_| !refused) else { return };
+        EngineWriter { page, labels: &self.labels }.gateway(&latest);
+        let labels = self.trtllm_labels(&snapshot);
+        EngineWriter { page, labels: &labels }.gateway_of_trtllm_serve(&latest);
     }
 }
 
-impl SampleWriter<'_> {
-    fn state(&mut self, snapshot: &EngineSnapshot, source: &'static str) {
-        let fed_by = LatencySource::ALL.map(|source| (source == snapshot.requests.source).then_some(1_u64));
+/// `ours` and the labels that the configuration gives the engine.
+fn labels<'a>(
+    name: &'a EngineName,
+    ours: impl IntoIterator<Item = (&'a str, &'a str)>,
+    families: Range<usize>,
+) -> SeriesLabels {
+    let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    SeriesLabels::new(Labels::new(ours.into_iter().chain(extra)), families)
+}
+
+impl EngineWriter<'_> {
+    fn gpus(&mut self, engine: &EngineReadings<'_>) {
+        for uuid in engine.gpus.iter().flat_map(|gpus| &gpus.uuids) {
+            self.with(Id::EngineGpuInfo, [("gpu_uuid", uuid.clone())], 1_u64);
+        }
+    }
+
+    /// What limits the engine, as a state set, and how far it is from its limits.
+    fn verdict(&mut self, engine: &EngineReadings<'_>) {
+        if let Some(verdict) = engine.judged.verdict.verdict() {
+            self.in_order(Id::LimitedBy, Cause::ALL.map(|cause| Some(u64::from(cause == verdict.cause))));
+        }
+        let outputs = engine.judged.output_ratios(engine.bench);
+        self.in_order(Id::ThroughputOfReference, outputs.map(|of| of.throughput));
+        self.in_order(Id::EfficiencyOfReference, outputs.map(|of| of.efficiency));
+    }
+
+    fn state(&mut self, engine: &EngineReadings<'_>, source: &'static str) {
+        let (snapshot, about) = (engine.snapshot, &engine.snapshot.about);
+        let fed_by = LatencySource::ALL.map(|source| (source == engine.requests.source).then_some(1_u64));
         self.in_order(Id::RequestLatencyInfo, fed_by);
         self.in_order(Id::EngineState, EngineState::ALL.map(|state| Some(state == snapshot.state)));
-        let about = &snapshot.about;
         let unknown = || "unknown".to_owned();
-        let about = [
+        let labels = [
             ("backend", about.backend.clone().unwrap_or_else(unknown)),
             ("engine_version", about.version.clone().unwrap_or_else(unknown)),
             ("simulated", about.simulated.to_string()),
             ("source", source.to_owned()),
         ];
-        self.page.push(Id::EngineInfo, &Arc::new(Labels::extend(self.labels.base(), about)), 1_u64);
+        self.with(Id::EngineInfo, labels, 1_u64);
+        for (stage, seconds) in &about.startup {
+            self.with(Id::StartupTime, [("stage", stage.clone())], *seconds);
+        }
     }
+
+    /// The settings that explain the engine's performance.
+    fn config(&mut self, snapshot: &EngineSnapshot) {
+        let settings = snapshot.settings();
+        if settings.iter().any(|(_, value)| value.is_some()) {
+            let known = settings.map(|(label, value)| (label, value.unwrap_or_else(|| "unknown".to_owned())));
+            self.with(Id::EngineConfigInfo, known, 1_u64);
+        }
+    }
+}
+
+/// The page of one engine with this snapshot.
+#[cfg(test)]
+pub(super) fn page_of(snapshot: EngineSnapshot, compat: CompatSets) -> Page {
+    let name = EngineName::new("m", "1", "test");
+    let state = crate::state::State::new(vec![name.clone()]);
+    state.slots()[0].publish(snapshot);
+    let mut page = Page::default();
+    EngineSeries::new(&name, true).write(&state.slots()[0], compat, &mut page);
+    page
 }
 
 #[cfg(test)]

@@ -11,15 +11,15 @@ use super::page::Page;
 use super::series_labels::LabelCache;
 use super::writer::GpuWriter;
 
-/// The GPUs, in NVML's order, and the driver.
-#[must_use]
-pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
-    let mut page = Page::with_capacity(cache.samples);
+/// Adds the GPUs, in NVML's order, and the driver.
+pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache, page: &mut Page) {
+    let others = page.samples().len();
+    page.reserve(cache.samples);
     cache.begin();
     for gpu in &inventory.gpus {
-        one_gpu(gpu, inventory, &mut page, cache);
+        one_gpu(gpu, inventory, page, cache);
     }
-    let mut node = GpuWriter::new(&mut page, cache.of(&[], 0..0));
+    let mut node = GpuWriter { page, labels: cache.of(&[], 0..0) };
     for device in &inventory.pods {
         let labels: [(&str, &str); 5] = [
             ("container", &device.container),
@@ -28,7 +28,7 @@ pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
             ("namespace", &device.namespace),
             ("pod", &device.pod),
         ];
-        node.with(Id::GpuPodInfo, &labels, Some(1_u64));
+        node.with(Id::GpuPodInfo, &labels, 1_u64);
     }
     if inventory.nvml == NvmlState::Up {
         let versions = [
@@ -36,10 +36,9 @@ pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache) -> Page {
             ("driver_version", text(&inventory.driver_version)),
             ("nvml_version", text(&inventory.nvml_version)),
         ];
-        node.with(Id::GpuDriverInfo, &versions, Some(1_u64));
+        node.with(Id::GpuDriverInfo, &versions, 1_u64);
     }
-    cache.samples = page.samples().len();
-    page
+    cache.samples = page.samples().len() - others;
 }
 
 /// An unknown text is an empty label value.
@@ -51,17 +50,17 @@ fn one_gpu(gpu: &GpuSnapshot, inventory: &GpuInventory, page: &mut Page, cache: 
     for instance in &gpu.readings.mig {
         mig_instance(instance, &gpu.identity.uuid, page, cache);
     }
-    let mut series = GpuWriter::new(page, cache.of(&[("gpu_uuid", &gpu.identity.uuid)], OF_GPUS));
-    series.put(Id::GpuUp, Some(gpu.state == GpuState::Ok));
+    let mut series = GpuWriter { page, labels: cache.of(&[("gpu_uuid", &gpu.identity.uuid)], OF_GPUS) };
+    series.put(Id::GpuUp, gpu.state == GpuState::Ok);
     series.in_order(Id::GpuState, GpuState::ALL.map(|state| Some(state == gpu.state)));
     series.put(Id::GpuLastPoll, gpu.last_poll.map(|poll| poll.at_us as f64 / 1e6));
     series.put(Id::GpuPollDuration, gpu.last_poll.map(|poll| poll.took.as_secs_f64()));
     about(gpu, inventory, &mut series);
-    VALUES_OF_GPUS.iter().for_each(|(family, value)| series.put(*family, value(&gpu.readings)));
+    series.put_all(VALUES_OF_GPUS, &gpu.readings);
     power_and_clocks(&gpu.readings, &mut series);
     health(&gpu.readings.health, &mut series);
     for (code, count) in &gpu.xids {
-        series.with(Id::GpuXids, &[("xid", &code.to_string())], Some(*count));
+        series.with(Id::GpuXids, &[("xid", &code.to_string())], *count);
     }
     series.put(Id::GpuLastXid, gpu.last_xid.map(|last| last.code));
     series.put(Id::GpuLastXidTime, gpu.last_xid.map(|last| last.at_us as f64 / 1e6));
@@ -80,7 +79,7 @@ fn about(gpu: &GpuSnapshot, inventory: &GpuInventory, series: &mut GpuWriter<'_>
         ("serial", text(&identity.serial)),
         ("vbios_version", text(&identity.vbios)),
     ];
-    series.with(Id::GpuInfo, &about, Some(1_u64));
+    series.with(Id::GpuInfo, &about, 1_u64);
 }
 
 fn power_and_clocks(readings: &GpuReadings, series: &mut GpuWriter<'_>) {
@@ -101,7 +100,7 @@ fn health(health: &GpuHealth, series: &mut GpuWriter<'_>) {
     }
     for link in &health.nvlinks {
         let number = link.link.to_string();
-        series.with(Id::GpuNvlinkUp, &[("link", &number)], Some(link.up));
+        series.with(Id::GpuNvlinkUp, &[("link", &number)], link.up);
         for (kind, count) in NvLinkErrors::NAMES.iter().zip(link.errors.numbers()) {
             series.with(Id::GpuNvlinkErrors, &[("link", &number), ("kind", kind)], count);
         }
@@ -136,13 +135,13 @@ fn ecc_counts(errors: &EccErrors) -> [(&'static str, &'static str, Option<u64>);
 
 fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page, cache: &mut LabelCache) {
     let base = [("gpu_uuid", gpu_uuid), ("mig_uuid", instance.uuid.as_str())];
-    let mut series = GpuWriter::new(page, cache.of(&base, OF_MIG_INSTANCES));
+    let mut series = GpuWriter { page, labels: cache.of(&base, OF_MIG_INSTANCES) };
     let id = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
     let (compute, gpu) = (id(instance.compute_instance_id), id(instance.gpu_instance_id));
     let about =
         [("compute_instance_id", &*compute), ("gpu_instance_id", &*gpu), ("mig_profile", text(&instance.profile))];
-    series.with(Id::MigInfo, &about, Some(1_u64));
-    VALUES_OF_MIG_INSTANCES.iter().for_each(|(family, value)| series.put(*family, value(instance)));
+    series.with(Id::MigInfo, &about, 1_u64);
+    series.put_all(VALUES_OF_MIG_INSTANCES, instance);
 }
 
 #[cfg(test)]
@@ -182,7 +181,8 @@ mod tests {
     fn each_clocks_event_reason_is_its_bit() {
         let mut page = Page::default();
         let readings = GpuReadings { clocks_event_reasons: Some(0x4 | 0x100), ..GpuReadings::default() };
-        power_and_clocks(&readings, &mut GpuWriter::new(&mut page, LabelCache::default().of(&[], OF_GPUS)));
+        let mut cache = LabelCache::default();
+        power_and_clocks(&readings, &mut GpuWriter { page: &mut page, labels: cache.of(&[], OF_GPUS) });
         let active = page.samples().iter().filter(|sample| sample.value == Value::from(true));
         let active: Vec<&str> = active.map(|sample| sample.labels.pairs()[0].1.as_str()).collect();
         assert_eq!(active, ["sw_power_cap", "display_clock_setting"]);

@@ -1,6 +1,5 @@
-//! The load and the limits of an engine: gauges read from its last record.
+//! The load and the limits of an engine: gauges with several series, read from its last record.
 
-use crate::state::EngineSnapshot;
 use trtllm_engine::latest::EngineLimits;
 use trtllm_engine::lifecycle::Stages;
 use trtllm_engine::saturation::Saturation;
@@ -14,12 +13,14 @@ use super::catalog::table::engine_gauges::{
 use super::catalog::table::triton::{
     InflightBatch, KvCacheBlocks, LastIteration, MemoryBytes, RequestCounts, StaticBatch,
 };
-use super::value::{Value, ratio, share};
-use super::writer::SampleWriter;
+use super::engine_readings::EngineReadings;
+use super::value::Value;
+use super::writer::EngineWriter;
 
-impl SampleWriter<'_> {
-    /// The load under Triton's names.
-    pub(super) fn triton_load(&mut self, latest: &Latest) {
+impl EngineWriter<'_> {
+    /// Load gauges with several series. An engine that is stale has none.
+    pub(super) fn load(&mut self, engine: &EngineReadings<'_>) {
+        let Some(latest) = engine.load else { return };
         let requests = RequestCounts {
             active: latest.active_of_all(),
             max: latest.max_active_of_all(),
@@ -33,14 +34,11 @@ impl SampleWriter<'_> {
         if let Some(kv) = &latest.kv {
             self.each(Id::KvCacheBlockMetrics, kv_cache_blocks(kv));
         }
+        if let Some(kv) = &latest.cross_kv {
+            self.each(Id::CrossKvCacheBlockMetrics, kv_cache_blocks(kv));
+        }
         if let Some(inflight) = &latest.inflight {
-            let batch = InflightBatch {
-                context_tokens: inflight.num_ctx_tokens,
-                generation_requests: inflight.num_gen_requests,
-                micro_batch_id: inflight.micro_batch_id,
-                paused_requests: inflight.num_paused_requests,
-            };
-            self.each(Id::InflightBatcherMetrics, batch);
+            self.inflight(inflight);
         }
         if let Some(fixed) = &latest.static_batching {
             let batch = StaticBatch {
@@ -50,54 +48,35 @@ impl SampleWriter<'_> {
             };
             self.each(Id::V1Metrics, batch);
         }
-    }
-
-    /// The load under our own names.
-    pub(super) fn load(&mut self, latest: &Latest) {
-        self.put(Id::QueuedRequests, latest.queued);
-        if let Some(kv) = &latest.kv {
-            // Blocks of several pool groups have different sizes, and a token may need one of each group.
-            let one_pool = latest.pools.groups.is_none_or(|groups| groups <= 1);
-            let available = kv.free_num_blocks.zip(kv.tokens_per_block).filter(|_| one_pool);
-            self.put(Id::KvCacheAvailableTokens, available.map(|(free, tokens)| free.saturating_mul(tokens)));
-            // More free blocks than all of them are counts of different pools: their difference says nothing.
-            let not_free = kv.max_num_blocks.zip(kv.free_num_blocks).map(|(max, free)| max.saturating_sub(free));
-            self.put(Id::KvCachePressureRatio, share(not_free, kv.max_num_blocks));
-        }
-        if let Some(kv) = &latest.cross_kv {
-            self.each(Id::CrossKvCacheBlockMetrics, kv_cache_blocks(kv));
-        }
-        if let Some(inflight) = &latest.inflight {
-            self.inflight(inflight, latest.max_active_of_all());
-        }
-        self.put(Id::BatchEfficiencyRatio, ratio(latest.active_of_all(), latest.batch_size_limits.runtime));
         let Saturation { batch, tokens, kv_cache, queue } = Saturation::of(latest);
         self.each(Id::SaturationRatio, SaturationByResource { batch, tokens, kv_cache, queue });
         self.pools(latest);
-        if let Some(fixed) = &latest.static_batching {
-            let slots = fixed.num_gen_tokens.zip(fixed.empty_gen_slots).map(|(used, empty)| used.saturating_add(empty));
-            self.put(Id::StaticBatchEfficiencyRatio, share(fixed.num_gen_tokens, slots));
-        }
-        if let Some(spec) = &latest.spec_decoding {
-            self.put(Id::SpecAcceptanceLength, spec.acceptance_length);
-            self.put(Id::SpecAcceptanceRatio, share(spec.num_accepted_tokens, spec.num_draft_tokens));
-            self.put(Id::SpecDraftOverheadRatio, spec.draft_overhead);
+        if let Some(stages) = engine.snapshot.stages {
+            let is_idle = engine.snapshot.state == EngineState::Idle;
+            let Stages { queued, encoder, context, generation } = if is_idle { Stages::default() } else { stages };
+            let stages = RequestsByStage {
+                queued: Some(queued),
+                encoder: Some(encoder),
+                context: Some(context),
+                generation: Some(generation),
+            };
+            self.each(Id::RequestsByStage, stages);
         }
     }
 
-    fn inflight(&mut self, inflight: &InflightBatchingStats, max_active: Option<i64>) {
-        let (context, generation) = (inflight.num_context_requests, inflight.num_gen_requests);
-        let in_batch = context.zip(generation).map(|(context, generation)| context.saturating_add(generation));
-        self.put(Id::BatchOccupancyRatio, share(in_batch, max_active));
-        self.put(Id::ContextRequestRatio, share(context, in_batch));
-        let decoded = inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0);
-        self.put(Id::DecodedTokensPerIteration, decoded.map(shortest_f32));
+    fn inflight(&mut self, inflight: &InflightBatchingStats) {
+        let batch = InflightBatch {
+            context_tokens: inflight.num_ctx_tokens,
+            generation_requests: inflight.num_gen_requests,
+            micro_batch_id: inflight.micro_batch_id,
+            paused_requests: inflight.num_paused_requests,
+        };
+        self.each(Id::InflightBatcherMetrics, batch);
         let queued = QueuedByPhase {
             context: inflight.num_queued_context_requests,
             generation: inflight.num_queued_gen_requests,
         };
         self.each(Id::QueuedRequestsByPhase, queued);
-        self.put(Id::QueuedContextTokens, inflight.num_queued_ctx_tokens);
         let held = KvTokensByPhase {
             context: inflight.num_ctx_kv_tokens,
             generation: inflight.num_gen_kv_tokens,
@@ -107,28 +86,15 @@ impl SampleWriter<'_> {
         self.each(Id::RequestKvTokens, held);
     }
 
-    pub(super) fn stages(&mut self, snapshot: &EngineSnapshot) {
-        let Some(stages) = snapshot.stages else { return };
-        let Stages { queued, encoder, context, generation } =
-            if snapshot.state == EngineState::Idle { Stages::default() } else { stages };
-        let stages = RequestsByStage {
-            queued: Some(queued),
-            encoder: Some(encoder),
-            context: Some(context),
-            generation: Some(generation),
-        };
-        self.each(Id::RequestsByStage, stages);
-    }
-
     /// Values that stay valid while an engine does not answer.
-    pub(super) fn limits(&mut self, latest: &Latest, stale: bool) {
-        if stale {
+    pub(super) fn limits(&mut self, engine: &EngineReadings<'_>) {
+        let Some(latest) = engine.latest else { return };
+        if engine.load.is_none() {
             let limit = RequestCounts { max: latest.max_active_of_all(), ..RequestCounts::default() };
             self.each(Id::RequestMetrics, limit);
         }
         self.each(Id::BatchSizeLimit, limit_kinds(latest.batch_size_limits));
         self.each(Id::TokenLimit, limit_kinds(latest.token_limits));
-        self.put(Id::AttentionDpRanks, latest.attention_dp_ranks());
         if let Some(current) = latest.scheduler_mode {
             let modes = 0..self.labels.of(Id::SchedulerInfo).len();
             self.in_order(Id::SchedulerInfo, modes.map(|mode| (mode == current as usize).then_some(1_u64)));
@@ -136,7 +102,6 @@ impl SampleWriter<'_> {
         let last =
             LastIteration { timestamp: Some(Value::from(latest.time_us)), iteration: latest.iter.map(Value::from) };
         self.each(Id::GeneralMetrics, last);
-        self.one(Id::LastIterationTimestamp, latest.time_us as f64 / 1e6);
     }
 
     /// The five series that the Kubernetes gateway's picker reads. They must disappear together: if one remained, the picker
@@ -166,25 +131,18 @@ impl SampleWriter<'_> {
 }
 
 fn kv_cache_blocks(kv: &KvCacheStats) -> KvCacheBlocks {
-    let number = |number: Option<i64>| number.map(Value::from);
     KvCacheBlocks {
-        max: number(kv.max_num_blocks),
-        free: number(kv.free_num_blocks),
-        used: number(kv.used_num_blocks),
-        tokens_per_block: number(kv.tokens_per_block),
-        reused: number(kv.reused_blocks),
+        max: kv.max_num_blocks.map(Value::from),
+        free: kv.free_num_blocks.map(Value::from),
+        used: kv.used_num_blocks.map(Value::from),
+        tokens_per_block: kv.tokens_per_block.map(Value::from),
+        reused: kv.reused_blocks.map(Value::from),
         fraction: kv.used_fraction().map(Value::from),
     }
 }
 
 fn limit_kinds(EngineLimits { fixed, tuner, runtime }: EngineLimits) -> LimitKinds {
     LimitKinds { as_built: fixed, tuner, runtime }
-}
-
-/// The engine sends a 32-bit float as a 64-bit one: 1.2000000476837158 means 1.2.
-fn shortest_f32(value: f64) -> f64 {
-    let narrow = value as f32;
-    if f64::from(narrow) == value { narrow.to_string().parse().unwrap_or(value) } else { value }
 }
 
 #[cfg(test)]

@@ -5,15 +5,15 @@ use trtllm_engine::orchestrator::{OrchestratorTotals, SideTotals};
 use trtllm_model::orchestrator::WorkerCounts;
 
 use super::catalog::Id;
-use super::writer::SampleWriter;
+use super::writer::EngineWriter;
 
-impl SampleWriter<'_> {
+impl EngineWriter<'_> {
     /// `stale`: the orchestrator does not answer, so nothing is known of its present.
     pub(super) fn orchestrator(&mut self, totals: &OrchestratorTotals, stale: bool) {
         self.in_order(Id::DisaggRequests, [totals.streamed, totals.whole]);
         self.put(Id::DisaggResponses, totals.responses);
         self.in_order(Id::DisaggRequestErrors, [totals.invalid, totals.http_errors, totals.internal_errors]);
-        self.one(Id::DisaggQueueTime, &totals.queue_time);
+        self.put(Id::DisaggQueueTime, &totals.queue_time);
         let sides = || totals.sides.iter().map(Option::as_ref);
         let count = |count: fn(&SideTotals) -> u64| sides().map(move |side| side.map(count));
         self.in_order(Id::DisaggWorkerRequests, count(|side| side.sent));

@@ -84,14 +84,13 @@ impl Default for HttpMetrics {
     }
 }
 
-/// The exporter's own metrics as samples, in the order of the catalog.
-#[must_use]
-pub(super) fn own_page(metrics: OwnMetrics) -> Page {
+/// Adds the exporter's own metrics, in the order of the catalog.
+pub(super) fn own_page(metrics: OwnMetrics, page: &mut Page) {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(metrics));
     // Fails only if a collector does, and ours does not.
     let families = prometheus_protobuf::encode(&registry).unwrap_or_default();
-    let (mut page, unlabelled) = (Page::default(), Arc::new(Labels::default()));
+    let unlabelled = Arc::new(Labels::default());
     for proto::MetricFamily { name, metric: series, .. } in families {
         let Some(id) = Id::all(OF_EXPORTER).find(|id| id.metric().name == name) else { continue };
         for proto::Metric { label, counter, gauge, histogram, .. } in series {
@@ -107,7 +106,6 @@ pub(super) fn own_page(metrics: OwnMetrics) -> Page {
             }
         }
     }
-    page
 }
 
 /// Messages hold only floats; whole numbers become integers again, so OpenMetrics writes them without a point.

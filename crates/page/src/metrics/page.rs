@@ -15,7 +15,8 @@ pub struct Sample {
     pub value: Value,
 }
 
-/// Samples in catalog order; within a family, first by engine (in configured order), then by the catalog's label values.
+/// Samples. Once sorted, they are in catalog order; within a family, first by engine (in configured order), then by the catalog's
+/// label values.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
     samples: Vec<Sample>,
@@ -24,9 +25,13 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty page with room for this many samples.
-    pub(super) fn with_capacity(samples: usize) -> Self {
-        Self { samples: Vec::with_capacity(samples), for_gateway: false }
+    /// An empty page of the gateway's picker.
+    pub(super) fn for_gateway() -> Self {
+        Self { samples: Vec::new(), for_gateway: true }
+    }
+
+    pub(super) fn reserve(&mut self, samples: usize) {
+        self.samples.reserve_exact(samples);
     }
 
     /// Drops a value that is not finite, because routers would prefer a pod with NaN or Inf.
@@ -38,33 +43,10 @@ impl Page {
         self.samples.push(Sample { metric, labels: Arc::clone(labels), value });
     }
 
-    /// One sample for each value that is present; labels and values have the same order.
-    pub(super) fn push_each<V: Into<Value>>(
-        &mut self,
-        metric: Id,
-        labels: &[Arc<Labels>],
-        values: impl IntoIterator<Item = Option<V>>,
-    ) {
-        for (labels, value) in labels.iter().zip(values) {
-            if let Some(value) = value {
-                self.push(metric, labels, value);
-            }
-        }
-    }
-
-    /// Joins pages so that the samples of a family are together. The sort is stable: within a family, the parts keep their order.
-    #[must_use]
-    pub fn join(parts: impl IntoIterator<Item = Page>) -> Page {
-        let parts: Vec<Page> = parts.into_iter().collect();
-        let for_gateway = parts.iter().any(|page| page.for_gateway);
-        let mut samples = Vec::with_capacity(parts.iter().map(|page| page.samples.len()).sum());
-        samples.extend(parts.into_iter().flat_map(|page| page.samples));
-        samples.sort_by_key(|sample| sample.metric);
-        Page { samples, for_gateway }
-    }
-
-    pub(super) fn for_gateway(self) -> Self {
-        Self { for_gateway: true, ..self }
+    /// Brings the samples of each family together, in catalog order. The sort is stable: within a family, samples keep the order in
+    /// which they were added.
+    pub fn sort(&mut self) {
+        self.samples.sort_by_key(|sample| sample.metric);
     }
 
     /// The HELP of a family on this page.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use crate::state::{EngineSlot, EngineSnapshot, State};
+use crate::state::{EngineSlot, State};
 
 use super::catalog::Group;
 use super::compat::CompatSets;
@@ -86,53 +86,43 @@ impl PageBuilder {
     /// The page of the current `state`, with all sections.
     #[must_use]
     pub fn page(&self, state: &State, http: &HttpMetrics, selection: Selection) -> Page {
-        Page::join(Section::ALL.map(|section| self.section(section, state, http, selection)))
+        self.sections(&Section::ALL, state, http, selection)
     }
 
     /// One section of the page of the current `state`. Sections are in catalog order.
     #[must_use]
     pub fn section(&self, section: Section, state: &State, http: &HttpMetrics, selection: Selection) -> Page {
-        let mut page = match section {
-            Section::Engines if selection == Selection::Gateway => {
-                return self.join_engines(state, |series, snapshot| series.gateway_page(snapshot));
+        self.sections(&[section], state, http, selection)
+    }
+
+    fn sections(&self, sections: &[Section], state: &State, http: &HttpMetrics, selection: Selection) -> Page {
+        let mut page = if selection == Selection::Gateway { Page::for_gateway() } else { Page::default() };
+        for section in sections {
+            match section {
+                Section::Engines => self.engines(state, selection, &mut page),
+                Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => {
+                    self.gpus(state, &mut page);
+                }
+                // Reads /proc, so it is skipped if it is not selected.
+                Section::Exporter if selection.contains(Group::Exporter) => self.own(state, http, &mut page),
+                Section::Gpus | Section::Exporter => {}
             }
-            Section::Engines => {
-                let compat =
-                    CompatSets { trtllm: self.compat.trtllm || selection == Selection::TrtllmServe, ..self.compat };
-                let engines = self.join_engines(state, |series, snapshot| series.page(snapshot, compat));
-                Page::join([engines, self.engine_gpus(state), self.verdicts(state)])
-            }
-            Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => self.gpus(state),
-            // Reads /proc, so it is skipped if it is not selected.
-            Section::Exporter if selection.contains(Group::Exporter) => self.own(state, http),
-            Section::Gpus | Section::Exporter => return Page::default(),
-        };
-        page.retain(|group| selection.contains(group));
+        }
+        if selection != Selection::Gateway {
+            page.retain(|group| selection.contains(group));
+        }
+        page.sort();
         page
     }
 
-    fn join_engines(&self, state: &State, page: impl Fn(&EngineSeries, &EngineSnapshot) -> Page) -> Page {
-        let series = self.series(state);
-        Page::join(series.snapshots().map(|(series, snapshot)| page(series, &snapshot)))
-    }
-
-    /// What is known of the GPUs of each engine.
-    fn engine_gpus(&self, state: &State) -> Page {
-        let series = self.series(state);
-        let known = series.of.iter().zip(series.engines.iter());
-        Page::join(
-            known.filter_map(|(series, engine)| Some(series.gpus_page(&*engine.gpus()?, engine.gpu_hour_cost()))),
-        )
-    }
-
-    /// What limits each engine.
-    fn verdicts(&self, state: &State) -> Page {
-        let series = self.series(state);
-        let all = series.of.iter().zip(series.engines.iter());
-        Page::join(all.map(|(series, engine)| {
-            let bench = engine.snapshot().source.bench_report.clone();
-            engine.with_judged(|judged| series.verdict_page(judged, bench.as_deref()))
-        }))
+    fn engines(&self, state: &State, selection: Selection, page: &mut Page) {
+        let compat = CompatSets { trtllm: self.compat.trtllm || selection == Selection::TrtllmServe, ..self.compat };
+        for (series, engine) in self.series(state).iter() {
+            match selection {
+                Selection::Gateway => series.write_gateway(engine, page),
+                _ => series.write(engine, compat, page),
+            }
+        }
     }
 
     /// The series of all engines of `state`. Their labels are made again only for engines that have joined.
@@ -146,25 +136,27 @@ impl PageBuilder {
         series
     }
 
-    fn own(&self, state: &State, http: &HttpMetrics) -> Page {
+    fn own(&self, state: &State, http: &HttpMetrics, page: &mut Page) {
         let series = self.series(state);
-        let sources = series.snapshots().map(|(series, snapshot)| (Arc::clone(series.source_labels()), snapshot));
-        own_page(OwnMetrics {
-            sources: sources.collect(),
-            gpus: state.gpus(),
-            http: http.clone(),
-            recorder: state.recorder.get().cloned(),
-            refused_publishers: state.refused_publishers.clone(),
-            config_reload: state.config_reload.was_successful(),
-        })
+        let sources = series.iter().map(|(series, engine)| (Arc::clone(&series.source_labels), engine.snapshot()));
+        own_page(
+            OwnMetrics {
+                sources: sources.collect(),
+                gpus: state.gpus(),
+                http: http.clone(),
+                recorder: state.recorder.get().cloned(),
+                refused_publishers: state.refused_publishers.clone(),
+                config_reload: state.config_reload.was_successful(),
+            },
+            page,
+        )
     }
 
-    fn gpus(&self, state: &State) -> Page {
+    fn gpus(&self, state: &State, page: &mut Page) {
         let gpus = state.gpus();
-        let page = gpu_page(&gpus, &mut self.gpu_labels.lock());
-        match self.compat.dcgm {
-            true => Page::join([page, dcgm_page(&gpus, &self.host)]),
-            false => Page::join([page]),
+        gpu_page(&gpus, &mut self.gpu_labels.lock(), page);
+        if self.compat.dcgm {
+            dcgm_page(&gpus, &self.host, page);
         }
     }
 }
@@ -181,7 +173,7 @@ impl AllSeries {
         Self { of: of.collect(), engines }
     }
 
-    fn snapshots(&self) -> impl Iterator<Item = (&EngineSeries, Arc<EngineSnapshot>)> {
-        self.of.iter().zip(self.engines.iter()).map(|(series, engine)| (&**series, engine.snapshot()))
+    fn iter(&self) -> impl Iterator<Item = (&EngineSeries, &EngineSlot)> {
+        self.of.iter().zip(self.engines.iter()).map(|(series, engine)| (&**series, &**engine))
     }
 }

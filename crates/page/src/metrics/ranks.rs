@@ -1,17 +1,16 @@
 //! The load and the tokens of each rank of an engine with attention data parallelism.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::state::EngineSnapshot;
-use trtllm_engine::rank_totals::{Rank, RankLoad};
+use trtllm_engine::rank_totals::RankLoad;
 use trtllm_engine::{EngineState, Latest};
 
 use super::catalog::Id;
 use super::page::Labels;
-use super::writer::SampleWriter;
+use super::writer::EngineWriter;
 
-impl SampleWriter<'_> {
+impl EngineWriter<'_> {
     /// `load`: absent for a stale engine.
     pub(super) fn ranks(&mut self, snapshot: &EngineSnapshot, load: Option<&Latest>) {
         let Some(totals) = &snapshot.totals.ranks else { return };
@@ -19,7 +18,8 @@ impl SampleWriter<'_> {
         let has_load = load.is_some_and(|latest| latest.attention_dp_ranks() > Some(1));
         let idle = snapshot.state == EngineState::Idle;
         for rank in totals.ranks() {
-            let labels = Arc::new(Labels::extend(self.labels.base(), [("rank", label(rank))]));
+            let number = rank.number().map_or("other".to_owned(), |number| number.to_string());
+            let labels = Arc::new(Labels::extend(self.labels.base(), [("rank", number)]));
             if let Some(RankLoad { scheduled, active, .. }) = rank.load.filter(|_| has_load) {
                 if let Some(scheduled) = scheduled {
                     self.page.push(Id::RankScheduledRequests, &labels, if idle { 0 } else { scheduled });
@@ -33,11 +33,5 @@ impl SampleWriter<'_> {
                 self.page.push(Id::RankGenerationTokens, &labels, rank.generation_tokens);
             }
         }
-        self.observed(Id::RankImbalance, &totals.imbalance);
     }
-}
-
-/// The value of the label `rank`.
-fn label(rank: &Rank) -> Cow<'static, str> {
-    rank.number().map_or(Cow::Borrowed("other"), |number| Cow::Owned(number.to_string()))
 }

@@ -16,6 +16,23 @@ pub enum Value {
     ClientHistogram(Box<proto::Histogram>),
 }
 
+/// A value, or an optional one.
+pub(super) trait OrAbsent {
+    fn or_absent(self) -> Option<Value>;
+}
+
+impl<V: Into<Value>> OrAbsent for V {
+    fn or_absent(self) -> Option<Value> {
+        Some(self.into())
+    }
+}
+
+impl<V: Into<Value>> OrAbsent for Option<V> {
+    fn or_absent(self) -> Option<Value> {
+        self.map(Into::into)
+    }
+}
+
 impl From<i64> for Value {
     fn from(value: i64) -> Self {
         Self::Integer(value)
@@ -68,6 +85,16 @@ pub(super) fn ratio(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
 /// As [`ratio`], and `None` if the part exceeds the whole: then the two do not count the same things.
 pub(super) fn share(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
     ratio(part, whole).filter(|share| *share <= 1.0)
+}
+
+/// A histogram that only some engines feed: absent until its first observation.
+pub(super) fn seen(histogram: &Histogram) -> Option<&Histogram> {
+    (histogram.count() > 0).then_some(histogram)
+}
+
+/// A counter that is absent until its first increase.
+pub(super) fn increased(count: u64) -> Option<u64> {
+    (count > 0).then_some(count)
 }
 
 #[cfg(test)]

@@ -1,76 +1,40 @@
-//! Writes the samples of one engine, GPU or MIG instance. Each subject adds its part in a file of its own.
+//! Writes the samples of one engine, GPU or MIG instance, or of the exporter. Each subject adds its part in a file of its own.
 
+use std::borrow::Cow;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::catalog::Id;
 use super::page::{Labels, Page, Value};
 use super::series_labels::SeriesLabels;
-use trtllm_engine::histogram::Histogram;
+use super::value::OrAbsent;
 use trtllm_engine::server_metrics::ByLabel;
 use trtllm_model::named_numbers::NamedNumbers;
 
-/// Writes the samples of one engine.
-pub(super) struct SampleWriter<'a> {
-    pub(super) labels: &'a SeriesLabels,
-    pub(super) page: Page,
+/// Adds samples to a page, all with the same base labels. An absent value has no sample.
+pub(super) struct SampleWriter<'p, L> {
+    pub(super) page: &'p mut Page,
+    pub(super) labels: L,
 }
 
-impl<'a> SampleWriter<'a> {
-    pub(super) fn new(labels: &'a SeriesLabels) -> Self {
-        Self { labels, page: Page::default() }
-    }
+/// Writes the samples of one engine. Labels whose values are not in the catalog are made for each page.
+pub(super) type EngineWriter<'p> = SampleWriter<'p, &'p SeriesLabels>;
 
+/// Writes the samples of one GPU or MIG instance. All labels are kept from page to page.
+pub(super) type GpuWriter<'p> = SampleWriter<'p, &'p mut SeriesLabels>;
+
+impl<L: Deref<Target = SeriesLabels>> SampleWriter<'_, L> {
     /// The only series of a family.
-    pub(super) fn one(&mut self, family: Id, value: impl Into<Value>) {
-        self.page.push(family, &self.labels.of(family)[0], value);
-    }
-
-    /// Like [`SampleWriter::one`]; an absent value has no sample.
-    pub(super) fn put(&mut self, family: Id, value: Option<impl Into<Value>>) {
-        if let Some(value) = value {
-            self.one(family, value);
+    pub(super) fn put(&mut self, family: Id, value: impl OrAbsent) {
+        if let Some(value) = value.or_absent() {
+            self.page.push(family, &self.labels.of(family)[0], value);
         }
     }
 
-    /// A histogram that only some engines feed: absent until its first observation.
-    pub(super) fn observed(&mut self, family: Id, histogram: &Histogram) {
-        self.put(family, (histogram.count() > 0).then_some(histogram));
-    }
-
-    /// One sample for each value of a label whose values are not in the catalog.
-    pub(super) fn by_label(&mut self, family: Id, label: &'static str, counts: &ByLabel) {
-        for (value, count) in counts {
-            let labels = Labels::extend(self.labels.base(), [(label, value.clone())]);
-            self.page.push(family, &Arc::new(labels), *count);
-        }
-    }
-
-    /// One sample for each number that is present.
-    pub(super) fn each<N: NamedNumbers<Number: Into<Value>>>(&mut self, family: Id, numbers: N) {
-        debug_assert_eq!(family.metric().variant.map(|variant| variant.values), Some(N::NAMES), "{family:?}");
-        self.in_order(family, numbers.numbers());
-    }
-
-    /// One sample for each value that is present; the values are in the order of the catalog's label values.
-    pub(super) fn in_order<V: Into<Value>>(&mut self, family: Id, values: impl IntoIterator<Item = Option<V>>) {
-        self.page.push_each(family, self.labels.of(family), values);
-    }
-}
-
-/// Writes the samples of one GPU or MIG instance. An absent reading has no sample.
-pub(super) struct GpuWriter<'p> {
-    page: &'p mut Page,
-    labels: &'p mut SeriesLabels,
-}
-
-impl<'p> GpuWriter<'p> {
-    pub(super) fn new(page: &'p mut Page, labels: &'p mut SeriesLabels) -> Self {
-        Self { page, labels }
-    }
-
-    pub(super) fn put(&mut self, family: Id, value: Option<impl Into<Value>>) {
-        if let Some(value) = value {
-            self.page.push(family, self.labels.base(), value);
+    /// The families whose value the catalog states.
+    pub(super) fn put_all<S>(&mut self, values: &[(Id, fn(&S) -> Option<Value>)], source: &S) {
+        for (family, value) in values {
+            self.put(*family, value(source));
         }
     }
 
@@ -79,7 +43,7 @@ impl<'p> GpuWriter<'p> {
         self.each_as(family, numbers, |number| number);
     }
 
-    /// Like [`GpuWriter::each`], for numbers in another unit than the family's.
+    /// Like [`SampleWriter::each`], for numbers in another unit than the family's.
     pub(super) fn each_as<N: NamedNumbers, V: Into<Value>>(
         &mut self,
         family: Id,
@@ -92,12 +56,36 @@ impl<'p> GpuWriter<'p> {
 
     /// One sample for each value that is present; the values are in the order of the catalog's label values.
     pub(super) fn in_order<V: Into<Value>>(&mut self, family: Id, values: impl IntoIterator<Item = Option<V>>) {
-        self.page.push_each(family, self.labels.of(family), values);
+        for (labels, value) in self.labels.of(family).iter().zip(values) {
+            if let Some(value) = value {
+                self.page.push(family, labels, value);
+            }
+        }
+    }
+}
+
+impl EngineWriter<'_> {
+    /// A sample with more labels, whose values are not in the catalog.
+    pub(super) fn with<K, V>(&mut self, family: Id, more: impl IntoIterator<Item = (K, V)>, value: impl Into<Value>)
+    where
+        K: Into<Cow<'static, str>>,
+        V: Into<Cow<'static, str>>,
+    {
+        self.page.push(family, &Arc::new(Labels::extend(self.labels.base(), more)), value);
     }
 
-    /// With more labels, whose values are not in the catalog.
-    pub(super) fn with(&mut self, family: Id, more: &[(&'static str, &str)], value: Option<impl Into<Value>>) {
-        if let Some(value) = value {
+    /// One sample for each value of a label whose values are not in the catalog.
+    pub(super) fn by_label(&mut self, family: Id, label: &'static str, counts: &ByLabel) {
+        for (value, count) in counts {
+            self.with(family, [(label, value.clone())], *count);
+        }
+    }
+}
+
+impl GpuWriter<'_> {
+    /// A sample with more labels, whose values are not in the catalog.
+    pub(super) fn with(&mut self, family: Id, more: &[(&'static str, &str)], value: impl OrAbsent) {
+        if let Some(value) = value.or_absent() {
             let labels = self.labels.with(more);
             self.page.push(family, &labels, value);
         }

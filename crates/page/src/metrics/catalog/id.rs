@@ -24,17 +24,19 @@ impl Id {
 /// ```text
 /// families! {
 ///     first: super::engine_counters::END;      // the table before this one on the page
+///     of: EngineReadings<'_>;                  // what the values are read from
 ///
-///     HostStep = ENGINE.histogram("nv_trt_llm_host_step_seconds").unit("seconds")
+///     HostStep(|engine| seen(&engine.totals.host_step)) = ENGINE.histogram("nv_trt_llm_host_step_seconds").unit("seconds")
 ///         .help("Duration of one host loop step in seconds.")
 ///         .origin("hostStepTimeMS");
 /// }
 /// ```
 ///
-/// The right side is an ordinary [`super::Metric`]. The left side becomes the constant `Id::HostStep`, numbered from `first`.
+/// The right side is an ordinary [`super::Metric`]. `HostStep` becomes the constant `Id::HostStep`, numbered from `first`. The closure
+/// returns the value of the family's only series, which may be absent. Families with several series have no closure.
 macro_rules! families {
     (first: $first:expr; $($id:ident = $metric:expr;)*) => {
-        pub(in crate::metrics::catalog) const FAMILIES: &[Metric] = &[$($metric),*];
+        pub(in crate::metrics::catalog) const FAMILIES: &[crate::metrics::catalog::Metric] = &[$($metric),*];
         /// Index of this table's first family in the catalog.
         pub(in crate::metrics::catalog) const FIRST: usize = $first;
         /// Index after this table's last family.
@@ -45,25 +47,20 @@ macro_rules! families {
         enum Position { $($id),* }
 
         #[allow(non_upper_case_globals, reason = "Id::Name reads like the variant of an enum, and is used like one")]
-        impl Id {
+        impl crate::metrics::catalog::Id {
             $(pub const $id: Self = Self(FIRST as u16 + Position::$id as u16);)*
         }
     };
-}
-
-/// Like `families!`, but an entry may also say how the value of its only series follows from the readings `of` a GPU:
-///
-/// ```text
-///     GpuMemoryFree(|gpu| gpu.memory.free_bytes) = GPU.gauge("nv_gpu_memory_free_bytes")…
-/// ```
-macro_rules! families_with_values {
     (first: $first:expr; of: $of:ty; $($id:ident $((|$from:ident| $value:expr))? = $metric:expr;)*) => {
         families! { first: $first; $($id = $metric;)* }
 
         /// The value of each family of this table that states it.
-        pub(in crate::metrics) const VALUES: &[(Id, fn(&$of) -> Option<crate::metrics::value::Value>)] =
-            &[$($((Id::$id, |$from: &$of| $value.map(crate::metrics::value::Value::from)),)?)*];
+        pub(in crate::metrics) const VALUES:
+            &[(crate::metrics::catalog::Id, fn(&$of) -> Option<crate::metrics::value::Value>)] = &[$($((
+                crate::metrics::catalog::Id::$id,
+                |$from: &$of| crate::metrics::value::OrAbsent::or_absent($value),
+            ),)?)*];
     };
 }
 
-pub(super) use {families, families_with_values};
+pub(super) use families;

@@ -2,10 +2,7 @@
 
 use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
-use super::super::id::{Id, families};
-use super::super::metric::{Area, Group, Metric, Stability};
-
-const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+use super::{ENGINE, EngineReadings, families};
 
 // The numbers of the families below that have several series, by label value.
 named_numbers! {
@@ -27,28 +24,32 @@ named_numbers! {
 
 families! {
     first: super::engine_gauges::END;
+    of: EngineReadings<'_>;
 
-    BenchTokenRate = ENGINE.gauge("nv_trt_llm_bench_output_tokens_per_second")
+    BenchTokenRate(|engine| engine.bench?.performance.token_throughput_per_sec) = ENGINE.gauge("nv_trt_llm_bench_output_tokens_per_second")
         .help("Output tokens per second in the benchmark.")
         .origin("report: performance.system_output_throughput_tok_s; first format: performance.token_throughput_per_sec");
-    BenchTotalTokenRate = ENGINE.gauge("nv_trt_llm_bench_total_tokens_per_second")
+    BenchTotalTokenRate(|engine| engine.bench?.performance.total_token_throughput_per_sec) =
+        ENGINE.gauge("nv_trt_llm_bench_total_tokens_per_second")
         .help("Input and output tokens per second in the benchmark.").origin("report: performance.system_total_throughput_tok_s");
-    BenchGpuTokenRate = ENGINE.gauge("nv_trt_llm_bench_gpu_output_tokens_per_second")
+    BenchGpuTokenRate(|engine| engine.bench?.performance.gpu_token_throughput_per_sec) =
+        ENGINE.gauge("nv_trt_llm_bench_gpu_output_tokens_per_second")
         .help("Output tokens per second and GPU in the benchmark.").origin("report: performance.output_throughput_per_gpu_tok_s");
-    BenchUserTokenRate = ENGINE.gauge("nv_trt_llm_bench_user_output_tokens_per_second")
+    BenchUserTokenRate(|engine| engine.bench?.performance.user_token_throughput_per_sec) =
+        ENGINE.gauge("nv_trt_llm_bench_user_output_tokens_per_second")
         .help("Output tokens per second of one request in the benchmark, from its start to its end, on average.")
         .origin("report: performance.output_throughput_per_user_tok_s");
     BenchUserGenerationRate = ENGINE.gauge("nv_trt_llm_bench_user_generation_tokens_per_second").by("statistic", BenchStatistics::NAMES)
         .help("Output tokens per second of one request after its first token in the benchmark.")
         .origin("report: streaming_metrics.gen_tps_percentiles, token_output_speed_tok_s");
-    BenchRequestRate = ENGINE.gauge("nv_trt_llm_bench_requests_per_second")
+    BenchRequestRate(|engine| engine.bench?.performance.request_throughput_per_sec) = ENGINE.gauge("nv_trt_llm_bench_requests_per_second")
         .help("Requests per second in the benchmark.")
         .origin("report: performance.request_throughput_req_s; first format: performance.request_throughput_per_sec");
-    BenchDuration = ENGINE.gauge("nv_trt_llm_bench_duration_seconds").unit("seconds")
-        .help("Duration of the benchmark in seconds.").origin("report: performance.total_latency_ms");
-    BenchRequests = ENGINE.gauge("nv_trt_llm_bench_requests")
+    BenchDuration(|engine| engine.bench?.performance.total_latency_ms? / 1000.0) = ENGINE.gauge("nv_trt_llm_bench_duration_seconds")
+        .unit("seconds").help("Duration of the benchmark in seconds.").origin("report: performance.total_latency_ms");
+    BenchRequests(|engine| engine.bench?.requests.count) = ENGINE.gauge("nv_trt_llm_bench_requests")
         .help("Number of requests in the benchmark.").origin("report: request_info.num_requests");
-    BenchConcurrentRequests = ENGINE.gauge("nv_trt_llm_bench_concurrent_requests")
+    BenchConcurrentRequests(|engine| engine.bench?.requests.concurrent) = ENGINE.gauge("nv_trt_llm_bench_concurrent_requests")
         .help("Mean number of requests in the benchmark that were sent and had not ended, those in the queue included.").origin("report: request_info.avg_num_concurrent_requests");
     BenchTimeToFirstToken = ENGINE.gauge("nv_trt_llm_bench_time_to_first_token_seconds").unit("seconds")
         .by("statistic", BenchStatistics::NAMES)
@@ -79,11 +80,11 @@ families! {
         .help("Share (0-1) of draft tokens per request that were accepted in the benchmark.").origin("report: decoding_stats.draft_acceptance_rate_percentiles");
     BenchSpecAcceptanceLength = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_length").by("statistic", BenchStatistics::NAMES)
         .help("Tokens per decoding step with speculative decoding in the benchmark.").origin("report: decoding_stats.acceptance_length_percentiles");
-    BenchEnergy = ENGINE.gauge("nv_trt_llm_bench_energy_joules").unit("joules")
+    BenchEnergy(|engine| engine.bench?.energy.joules) = ENGINE.gauge("nv_trt_llm_bench_energy_joules").unit("joules")
         .help("Energy used by the GPUs in the benchmark in joules.").origin("report: energy.total_energy_j");
-    BenchTokensPerJoule = ENGINE.gauge("nv_trt_llm_bench_output_tokens_per_joule")
+    BenchTokensPerJoule(|engine| engine.bench?.energy.output_tokens_per_joule) = ENGINE.gauge("nv_trt_llm_bench_output_tokens_per_joule")
         .help("Output tokens per joule in the benchmark.").origin("report: energy.output_tps_per_w");
-    BenchPower = ENGINE.gauge("nv_trt_llm_bench_power_watts").unit("watts")
+    BenchPower(|engine| engine.bench?.energy.power_watts) = ENGINE.gauge("nv_trt_llm_bench_power_watts").unit("watts")
         .help("Mean power of the GPUs in the benchmark in watts.").origin("report: energy.average_gpu_power");
     BenchConfig = ENGINE.gauge("nv_trt_llm_bench_config").by("setting", BenchSettings::NAMES)
         .help("Configuration of the benchmark, by setting.")

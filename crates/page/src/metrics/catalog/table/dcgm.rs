@@ -3,8 +3,7 @@
 
 use trtllm_model::gpu::{GpuActivity, GpuMemory, GpuReadings, NvLinkErrors};
 
-use super::super::id::{Id, families, families_with_values};
-use super::super::metric::{Area, Group, Metric, Stability};
+use super::{Area, Group, Stability, families};
 
 const DCGM: Area = Area::new(
     Group::Compat,
@@ -44,7 +43,7 @@ fn links(gpu: &GpuReadings, errors: fn(&NvLinkErrors) -> Option<u64>) -> Option<
     gpu.health.nvlinks.iter().filter_map(|link| errors(&link.errors)).reduce(u64::saturating_add)
 }
 
-families_with_values! {
+families! {
     first: super::orchestrator::END;
     of: DcgmReadings<'_>;
 

@@ -1,25 +1,26 @@
 //! Families that Dynamo's TensorRT-LLM worker adds to those of the engine, under the same prefix (`--metrics.compat trtllm`).
 //! Those that no statistics can tell are in the reference page with the reason (`src/tools/metrics.md`).
 
-use super::super::id::{Id, families};
-use super::super::metric::{Area, Group, Metric, Stability};
+use super::{Area, EngineReadings, Group, Stability, families, increased, seen};
 
 const DYNAMO: Area =
     Area::new(Group::Compat, Stability::Inherited, &["disaggregation_mode", "engine_type", "model_name"]);
 
 families! {
     first: super::trtllm::END;
+    of: EngineReadings<'_>;
 
-    DynamoTransferSuccess = DYNAMO.counter("trtllm_kv_transfer_success_total")
+    DynamoTransferSuccess(|engine| increased(engine.times.kv_transfers.latency.count())) =
+        DYNAMO.counter("trtllm_kv_transfer_success_total")
         .help("KV cache transfers from the context server that have ended.")
         .origin("dynamo: number of nv_trt_llm_kv_cache_transfer_seconds");
-    DynamoTransferLatency = DYNAMO.histogram("trtllm_kv_transfer_latency_seconds").unit("seconds")
-        .help("Duration of a request's KV cache transfer in seconds.")
+    DynamoTransferLatency(|engine| seen(&engine.times.kv_transfers.latency)) = DYNAMO.histogram("trtllm_kv_transfer_latency_seconds")
+        .unit("seconds").help("Duration of a request's KV cache transfer in seconds.")
         .origin("dynamo: as nv_trt_llm_kv_cache_transfer_seconds, with Dynamo's buckets");
-    DynamoTransferBytes = DYNAMO.histogram("trtllm_kv_transfer_bytes").unit("bytes")
+    DynamoTransferBytes(|engine| seen(&engine.times.kv_transfers.size)) = DYNAMO.histogram("trtllm_kv_transfer_bytes").unit("bytes")
         .help("Size of a request's KV cache transfer in bytes.")
         .origin("dynamo: as nv_trt_llm_kv_cache_transfer_bytes, of transfers with a known duration, with Dynamo's buckets");
-    DynamoTransferSpeed = DYNAMO.histogram("trtllm_kv_transfer_speed_gb_s")
+    DynamoTransferSpeed(|engine| seen(&engine.times.kv_transfers.speed)) = DYNAMO.histogram("trtllm_kv_transfer_speed_gb_s")
         .help("Speed of a request's KV cache transfer in 10^9 bytes per second.")
         .origin("dynamo: nv_trt_llm_kv_cache_transfer_bytes / nv_trt_llm_kv_cache_transfer_seconds of one request / 10^9");
 }

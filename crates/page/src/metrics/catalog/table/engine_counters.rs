@@ -7,11 +7,7 @@ use trtllm_engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens
 use trtllm_engine::request_totals::DraftTokens;
 use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
-use super::super::id::{Id, families};
-use super::super::metric::{Area, Group, Metric, Stability};
-
-const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
-const RANK: &[&str] = &["model", "rank", "version"];
+use super::{ENGINE, EngineReadings, RANK, families};
 
 // The numbers of the families below that have several series, by label value.
 named_numbers! {
@@ -25,28 +21,29 @@ named_numbers! {
 
 families! {
     first: super::triton::END;
+    of: EngineReadings<'_>;
 
-    Iterations = ENGINE.counter("nv_trt_llm_iterations_total").stable()
+    Iterations(|engine| engine.totals.iterations) = ENGINE.counter("nv_trt_llm_iterations_total").stable()
         .help("Iterations reported by the engine, each counted once.")
         .origin("one per distinct iter; the idle flush record and further attention-DP rows are not iterations");
-    IterationsLost = ENGINE.counter("nv_trt_llm_iterations_lost_total").stable()
+    IterationsLost(|engine| engine.totals.iterations_lost) = ENGINE.counter("nv_trt_llm_iterations_lost_total").stable()
         .help("Iterations whose record was lost, unreadable or rejected, counted by gaps in the engine's numbering.")
         .origin("gaps in statsSequence, or statsDroppedFrames where that is larger; without statsSequence, gaps in iter of the C++ Executor, and of the PyTorch engine if the answer or the one before it had 1000 records (a full ring)");
-    IterationsUnreported = ENGINE.counter("nv_trt_llm_iterations_unreported_total")
+    IterationsUnreported(|engine| engine.totals.iterations_unreported) = ENGINE.counter("nv_trt_llm_iterations_unreported_total")
         .help("Iterations without a record that are not known to be lost: sampled statistics, or loop passes without a batch.")
         .origin("gaps in iter that iterations_lost_total does not count");
-    EngineRestarts = ENGINE.counter("nv_trt_llm_engine_restarts_total").stable()
+    EngineRestarts(|engine| engine.totals.engine_restarts) = ENGINE.counter("nv_trt_llm_engine_restarts_total").stable()
         .help("Engine restarts seen by this exporter.")
         .origin("iter going backwards, or a new process behind the source");
-    RequestsStarted = ENGINE.counter("nv_trt_llm_requests_started_total").stable()
+    RequestsStarted(|engine| engine.totals.requests_started) = ENGINE.counter("nv_trt_llm_requests_started_total").stable()
         .help("Requests that became active.")
         .origin("numNewActiveRequests; the idle flush record is left out because its value is stale");
-    RequestsCompleted = ENGINE.counter("nv_trt_llm_requests_completed_total").stable()
+    RequestsCompleted(|engine| engine.totals.requests_completed) = ENGINE.counter("nv_trt_llm_requests_completed_total").stable()
         .help("Requests completed by the engine, each counted once.").origin("numCompletedRequests, once per iter");
-    ContextTokens = ENGINE.counter("nv_trt_llm_context_tokens_total").stable()
+    ContextTokens(|engine| engine.batch()?.context_tokens) = ENGINE.counter("nv_trt_llm_context_tokens_total").stable()
         .help("Tokens computed in context phases (prefill), excluding tokens found in the KV cache.")
         .origin("numCtxTokens; absent if statistics_interval_iterations is above 1");
-    GenerationTokens = ENGINE.counter("nv_trt_llm_generation_tokens_total").stable()
+    GenerationTokens(|engine| engine.batch()?.generation_tokens) = ENGINE.counter("nv_trt_llm_generation_tokens_total").stable()
         .help("Tokens decoded in generation phases, excluding each request's first token.")
         .origin("numGenRequests × avgNumDecodedTokensPerIter; where that is 0, numGenRequests + specDecodingStats.numAcceptedTokens; numGenTokens with static batching; a request's first token comes from its context phase; absent if statistics_interval_iterations is above 1");
     RankContextTokens = ENGINE.counter("nv_trt_llm_rank_context_tokens_total").labels(RANK)
@@ -55,15 +52,16 @@ families! {
     RankGenerationTokens = ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
         .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as other.")
         .origin("as nv_trt_llm_generation_tokens_total, by rank, else by attentionDpRank; rows that copy the mean and the accepted tokens from rank 0 count one token per request");
-    KvBlocksAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total").stable()
-        .help("KV cache blocks allocated for prompts and generated tokens, excluding blocks found in the cache.")
+    KvBlocksAllocated(|engine| engine.totals.kv_cache_blocks_allocated) = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total")
+        .stable().help("KV cache blocks allocated for prompts and generated tokens, excluding blocks found in the cache.")
         .origin("increases of kvCacheStats.allocTotalBlocks; KV cache manager V2 also counts pages moved to the GPU");
-    KvBlocksNewlyAllocated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()
+    KvBlocksNewlyAllocated(|engine| engine.totals.kv_cache_blocks_newly_allocated) =
+        ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()
         .help("Allocated KV cache blocks that held no cached content before; the other allocations displaced cached content.")
         .origin("increases of kvCacheStats.allocNewBlocks");
-    KvBlocksReused = ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").stable()
+    KvBlocksReused(|engine| engine.totals.kv_cache_blocks_reused) = ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").stable()
         .help("KV cache blocks found in the cache (hits).").origin("increases of kvCacheStats.reusedBlocks");
-    KvBlocksMissed = ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").stable()
+    KvBlocksMissed(|engine| engine.totals.kv_cache_blocks_missed) = ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").stable()
         .help("KV cache blocks not found in the cache (misses).").origin("increases of kvCacheStats.missedBlocks");
     CrossKvBlocks = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total").by("event", CrossBlockEvents::NAMES)
         .help("KV cache blocks of cross attention (encoder-decoder models), by event.")
@@ -80,18 +78,19 @@ families! {
     KvPartialReusedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_partial_reused_blocks_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks reused in part, by the tier from which they were read.")
         .origin("kvCacheIterationStatsByLifecycle (kind attention): iterPartialReusedBlocksByLevel; levels of one tier are summed");
-    SsmSnapshotLookups = ENGINE.counter("nv_trt_llm_ssm_snapshot_lookups_total")
+    SsmSnapshotLookups(|engine| engine.totals.pools.snapshots.lookups) = ENGINE.counter("nv_trt_llm_ssm_snapshot_lookups_total")
         .help("Lookups of state snapshots for prompts of state space models.")
         .origin("kvCacheIterationStatsByLifecycle (kind ssm): snapshotStats.iterSnapshotLookups");
     SsmSnapshotHits = ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", SnapshotHits::NAMES)
         .help("Lookups that found a state snapshot; aligned means that it ends where a KV cache block ends.")
         .origin("snapshotStats: iterAlignedSnapshotHits, iterUnalignedSnapshotHits");
-    SsmSnapshotMisses = ENGINE.counter("nv_trt_llm_ssm_snapshot_misses_total")
+    SsmSnapshotMisses(|engine| engine.totals.pools.snapshots.misses) = ENGINE.counter("nv_trt_llm_ssm_snapshot_misses_total")
         .help("Lookups that found no state snapshot.").origin("snapshotStats.iterSnapshotMisses");
     SsmSnapshotTokens = ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total").by("outcome", SnapshotTokens::NAMES)
         .help("Prompt tokens of state snapshot lookups, by whether a snapshot covered them (reused).")
         .origin("snapshotStats: iterReusedTokens, iterUnreusedTokens");
-    DiskPrefetchedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
+    DiskPrefetchedBlocks(|engine| engine.totals.pools.disk_prefetched_blocks) =
+        ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
         .help("KV cache blocks prefetched from disk to host.").origin("iterDiskPrefetchBlocks");
     CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
         .help("Prompt tokens found in the KV cache, by tier.")
@@ -99,7 +98,7 @@ families! {
     KvEvents = ENGINE.counter("nv_trt_llm_kv_cache_events_total").by("event", KvEventCounts::NAMES)
         .help("KV cache events, by type.")
         .origin("/kv_cache_events: data.type; needs kv_cache_events=true");
-    KvEventsLost = ENGINE.counter("nv_trt_llm_kv_cache_events_lost_total")
+    KvEventsLost(|engine| engine.totals.kv_events.as_ref()?.lost) = ENGINE.counter("nv_trt_llm_kv_cache_events_lost_total")
         .help("KV cache events lost, counted by gaps in the event numbers.").origin("/kv_cache_events: event_id");
     KvBlocksStored = ENGINE.counter("nv_trt_llm_kv_cache_blocks_stored_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks stored for reuse, by tier.")
@@ -110,15 +109,17 @@ families! {
     KvBlocksUpdated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_updated_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks whose tier or priority changed, by their current tier.")
         .origin("/kv_cache_events: updated events, cache_level");
-    SpecDraftTokens = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total").stable()
-        .help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens; absent, like the other speculative decoding counters, if statistics_interval_iterations is above 1");
-    SpecAcceptedTokens = ENGINE.counter("nv_trt_llm_spec_decode_accepted_tokens_total").stable()
+    SpecDraftTokens(|engine| engine.batch()?.spec_decode_draft_tokens) = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total")
+        .stable().help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens; absent, like the other speculative decoding counters, if statistics_interval_iterations is above 1");
+    SpecAcceptedTokens(|engine| engine.batch()?.spec_decode_accepted_tokens) =
+        ENGINE.counter("nv_trt_llm_spec_decode_accepted_tokens_total").stable()
         .help("Draft tokens accepted by the model.").origin("specDecodingStats.numAcceptedTokens");
-    SpecDraftedRequests = ENGINE.counter("nv_trt_llm_spec_decode_drafted_requests_total")
+    SpecDraftedRequests(|engine| engine.batch()?.spec_decode_drafted_requests) =
+        ENGINE.counter("nv_trt_llm_spec_decode_drafted_requests_total")
         .help("Generation requests with draft tokens, summed over iterations.")
         .origin("specDecodingStats.numRequestsWithDraftTokens; divide the accepted tokens by this number to get the gain of one step");
-    SpecDraftTime = ENGINE.counter("nv_trt_llm_spec_decode_draft_seconds_total").unit("seconds")
-        .help("Time spent drafting in seconds.")
+    SpecDraftTime(|engine| engine.batch()?.spec_decode_draft_seconds) = ENGINE.counter("nv_trt_llm_spec_decode_draft_seconds_total")
+        .unit("seconds").help("Time spent drafting in seconds.")
         .origin("specDecodingStats.iterLatencyMS, set only where the draft model runs separately");
     RequestDraftTokens = ENGINE.counter("nv_trt_llm_request_draft_tokens_total").by("outcome", DraftTokens::NAMES)
         .help("Draft tokens of finished requests, by outcome; proposed includes accepted.")
@@ -134,7 +135,7 @@ families! {
         .by("outcome", &["met", "missed", "unknown"])
         .help("Finished requests by objective (ttft, tpot, e2e, all) and outcome; a request meets all if it meets every objective.")
         .origin("RequestPerfMetrics arrivalTime, firstTokenTime, lastTokenTime, outputTokens and finishReason; else stage changes and numGeneratedTokens in RequestStats (absent if statistics_interval_iterations is above 1). A time at its limit is met, tpot also by a request of one token. Requests that timed out or failed miss. Where trtllm-serve's histograms alone have a time, its limit must be the bound of a bucket. Unknown where the client cancelled, or where a time or the length was not told or runs backwards. Needs --objectives or the key objectives");
-    GoodputTokens = ENGINE.counter("nv_trt_llm_goodput_tokens_total")
+    GoodputTokens(|engine| engine.objectives()?.goodput_tokens) = ENGINE.counter("nv_trt_llm_goodput_tokens_total")
         .help("Output tokens of requests that met all objectives.")
         .origin("the requests of nv_trt_llm_objective_requests_total with objective all and outcome met; absent until a request has told its length");
     RequestTime = ENGINE.counter("nv_trt_llm_request_time_seconds_total").unit("seconds").by("part", &PARTS)
@@ -144,15 +145,15 @@ families! {
         .labels(&["model", "objective", "version"]).by("part", &PARTS)
         .help("Time of requests that missed an objective in seconds, by where it went: until the first token for ttft, after it for tpot, all of it for e2e.")
         .origin("as nv_trt_llm_request_time_seconds_total, of the requests that nv_trt_llm_objective_requests_total counts as missed. Needs --objectives or the key objectives");
-    RequestsUnattributed = ENGINE.counter("nv_trt_llm_requests_unattributed_total")
+    RequestsUnattributed(|engine| engine.snapshot.request_parts?.unattributed) = ENGINE.counter("nv_trt_llm_requests_unattributed_total")
         .help("Finished requests whose time is not in nv_trt_llm_request_time_seconds_total because it could not be attributed.")
         .origin("requests with lastIter or stage changes of which a record is missing, the prompt's length and blocks are unknown, requests were paused meanwhile and no RequestStats are known to be those of the request, or which began before the exporter's first 65000 iterations or ended without a token; absent while the iterations of no request are known");
-    RequestSuspensions = ENGINE.counter("nv_trt_llm_request_suspensions_total")
+    RequestSuspensions(|engine| engine.totals.pools.suspended_requests) = ENGINE.counter("nv_trt_llm_request_suspensions_total")
         .help("Request suspensions, in which a request loses its KV cache to other requests.")
         .origin("iterSuspendedRequests");
-    RequestResumptions = ENGINE.counter("nv_trt_llm_request_resumptions_total")
+    RequestResumptions(|engine| engine.totals.pools.resumed_requests) = ENGINE.counter("nv_trt_llm_request_resumptions_total")
         .help("Resumptions of suspended requests.").origin("iterResumedRequests");
-    RequestPauses = ENGINE.counter("nv_trt_llm_request_pauses_total").stable()
+    RequestPauses(|engine| engine.totals.request_pauses) = ENGINE.counter("nv_trt_llm_request_pauses_total").stable()
         .help("Request pauses for lack of resources.")
         .origin("RequestStats.paused becoming true; absent until the engine reports its requests");
 }

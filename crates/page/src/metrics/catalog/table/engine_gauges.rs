@@ -4,12 +4,7 @@ use trtllm_engine::cache_tiers::TierNumbers;
 use trtllm_engine::pools::{PoolBlocks, PoolBytes};
 use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
-use super::super::id::{Id, families};
-use super::super::metric::{Area, Group, Metric, Stability};
-use super::triton::KvCacheBlocks;
-
-const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
-const RANK: &[&str] = &["model", "rank", "version"];
+use super::{ENGINE, EngineReadings, RANK, families, ratio, share, triton::KvCacheBlocks};
 
 // The numbers of the families below that have several series, by label value.
 named_numbers! {
@@ -35,15 +30,16 @@ named_numbers! {
 
 families! {
     first: super::engine_histograms::END;
+    of: EngineReadings<'_>;
 
-    QueuedRequests = ENGINE.gauge("nv_trt_llm_queued_requests").unit("requests").stable()
+    QueuedRequests(|engine| engine.load?.queued) = ENGINE.gauge("nv_trt_llm_queued_requests").unit("requests").stable()
         .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them).")
         .origin("numQueuedRequests");
     QueuedRequestsByPhase = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase").by("phase", QueuedByPhase::NAMES)
         .help("Queued requests, by the phase they wait for.")
         .origin("inflightBatchingStats: numQueuedContextRequests, numQueuedGenRequests (their context phase ran on another instance)");
-    QueuedContextTokens = ENGINE.gauge("nv_trt_llm_queued_context_tokens").unit("tokens")
-        .help("Prompt tokens of queued requests.").origin("inflightBatchingStats: numQueuedCtxTokens");
+    QueuedContextTokens(|engine| engine.load?.inflight?.num_queued_ctx_tokens) = ENGINE.gauge("nv_trt_llm_queued_context_tokens")
+        .unit("tokens").help("Prompt tokens of queued requests.").origin("inflightBatchingStats: numQueuedCtxTokens");
     RequestKvTokens = ENGINE.gauge("nv_trt_llm_request_kv_tokens").unit("tokens").by("phase", KvTokensByPhase::NAMES)
         .help("KV cache tokens held by requests, by phase.")
         .origin("inflightBatchingStats: numCtxKvTokens, numGenKvTokens, numPausedKvTokens, numQueuedGenKvTokens");
@@ -60,13 +56,13 @@ families! {
     TokenLimit = ENGINE.gauge("nv_trt_llm_token_limit").stable().by("limit", LimitKinds::NAMES)
         .help("Maximum number of tokens in a batch: as built (static), recommended (tuner) and in force (runtime).")
         .origin("maxNumTokensStatic, maxNumTokensTunerRecommended, maxNumTokensRuntime; absent where 0");
-    KvCacheHitRatio = ENGINE.gauge("nv_trt_llm_kv_cache_hit_ratio").unit("ratio").stable()
+    KvCacheHitRatio(|engine| engine.hit_ratio()) = ENGINE.gauge("nv_trt_llm_kv_cache_hit_ratio").unit("ratio").stable()
         .help("Share (0-1) of looked-up KV cache blocks found in the cache, since this exporter first saw the engine.")
         .origin("increases of reusedBlocks / (reusedBlocks + missedBlocks); for recent values use rate() of the block counters");
-    KvReuseEfficiency = ENGINE.gauge("nv_trt_llm_kv_cache_reuse_efficiency_ratio").unit("ratio")
+    KvReuseEfficiency(|engine| engine.reuse_efficiency()) = ENGINE.gauge("nv_trt_llm_kv_cache_reuse_efficiency_ratio").unit("ratio")
         .help("Share (0-1) of a prompt's KV cache blocks that were reused, since this exporter first saw the engine.")
         .origin("increases of reusedBlocks / (reusedBlocks + missedBlocks); in releases before 0.16, which count no misses, reusedBlocks / (reusedBlocks + allocTotalBlocks), which is lower");
-    KvIterationHitRatio = ENGINE.gauge("nv_trt_llm_kv_cache_iteration_hit_ratio").unit("ratio")
+    KvIterationHitRatio(|engine| engine.load?.pools.hit_ratio) = ENGINE.gauge("nv_trt_llm_kv_cache_iteration_hit_ratio").unit("ratio")
         .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
         .origin("iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks) of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats, in the last record that has them; absent where both are 0, because an iteration without lookups has no ratio");
     PrimaryPoolBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks")
@@ -84,42 +80,47 @@ families! {
     KvTierBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_tier_blocks").unit("blocks").by("tier", TierNumbers::NAMES)
         .help("KV cache capacity in blocks, by tier.")
         .origin("/kv_cache_events: num_blocks_per_cache_level of the last created event");
-    KvCacheAvailableTokens = ENGINE.gauge("nv_trt_llm_kv_cache_available_tokens").unit("tokens").stable()
-        .help("Free KV cache capacity in tokens.")
+    KvCacheAvailableTokens(|engine| engine.available_tokens()) = ENGINE.gauge("nv_trt_llm_kv_cache_available_tokens")
+        .unit("tokens").stable().help("Free KV cache capacity in tokens.")
         .origin("freeNumBlocks × tokensPerBlock; absent where kvCacheIterationStatsByPoolGroup has several pool groups, because kvCacheStats then adds blocks of different sizes");
-    KvCachePressureRatio = ENGINE.gauge("nv_trt_llm_kv_cache_pressure_ratio").unit("ratio").stable()
+    KvCachePressureRatio(|engine| engine.kv_cache_pressure()) = ENGINE.gauge("nv_trt_llm_kv_cache_pressure_ratio").unit("ratio").stable()
         .help("Share (0-1) of KV cache blocks that are not free.").origin("1 − freeNumBlocks / maxNumBlocks; absent where freeNumBlocks exceeds maxNumBlocks");
-    BatchOccupancyRatio = ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").unit("ratio").stable()
+    BatchOccupancyRatio(|engine| share(engine.batch_requests(), engine.load?.max_active_of_all())) =
+        ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").unit("ratio").stable()
         .help("Requests in context and generation phase as a share (0-1) of the maximum number of active requests.")
         .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests, each of all attention-DP ranks; absent above 1");
-    BatchEfficiencyRatio = ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
+    BatchEfficiencyRatio(|engine| ratio(engine.load?.active_of_all(), engine.load?.batch_size_limits.runtime)) =
+        ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
         .help("Active requests divided by the batch size limit in force; above 1 if requests wait.")
         .origin("numActiveRequests / maxBatchSizeRuntime");
     SaturationRatio = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio").by("resource", SaturationByResource::NAMES)
         .help("Share of a resource of the engine that is in use, 1 if it is full; for the queue, waiting requests divided by the batch limit.")
         .origin("batch: scheduled requests / batch limit; tokens: context and generation tokens of the iteration / token limit; kv_cache: usedNumBlocks / maxNumBlocks, each at most 1; queue: (active but not scheduled + queued requests) / batch limit. The batch limit is maxBatchSizeRuntime, else maxBatchSizeStatic, else maxNumActiveRequests (PyTorch engine); the token limit is maxNumTokensRuntime, else maxNumTokensStatic; each times the attention-DP ranks. Absent without the limit, and where the rows of ranks copy the number from rank 0");
-    ContextRequestRatio = ENGINE.gauge("nv_trt_llm_context_request_ratio").unit("ratio").stable()
+    ContextRequestRatio(|engine| share(engine.load?.inflight?.num_context_requests, engine.batch_requests())) =
+        ENGINE.gauge("nv_trt_llm_context_request_ratio").unit("ratio").stable()
         .help("Share (0-1) of the batch's requests that are in context phase.")
         .origin("numContextRequests / (numContextRequests + numGenRequests)");
-    StaticBatchEfficiencyRatio = ENGINE.gauge("nv_trt_llm_static_batch_efficiency_ratio").unit("ratio").stable()
-        .help("Share (0-1) of a static batch's generation slots in use.")
+    StaticBatchEfficiencyRatio(|engine| engine.static_batch_efficiency()) = ENGINE.gauge("nv_trt_llm_static_batch_efficiency_ratio")
+        .unit("ratio").stable().help("Share (0-1) of a static batch's generation slots in use.")
         .origin("1 − emptyGenSlots / (numGenTokens + emptyGenSlots)");
-    DecodedTokensPerIteration = ENGINE.gauge("nv_trt_llm_decoded_tokens_per_iteration").stable()
-        .help("Mean number of tokens decoded per generation request and iteration.")
+    DecodedTokensPerIteration(|engine| engine.decoded_tokens_per_iteration()) = ENGINE.gauge("nv_trt_llm_decoded_tokens_per_iteration")
+        .stable().help("Mean number of tokens decoded per generation request and iteration.")
         .origin("avgNumDecodedTokensPerIter; absent where 0");
-    SpecAcceptanceLength = ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_length").stable()
-        .help("Mean number of tokens per decoding step with speculative decoding in the last iteration.")
+    SpecAcceptanceLength(|engine| engine.load?.spec_decoding?.acceptance_length) = ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_length")
+        .stable().help("Mean number of tokens per decoding step with speculative decoding in the last iteration.")
         .origin("specDecodingStats.acceptanceLength");
-    SpecAcceptanceRatio = ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_ratio").unit("ratio").stable()
+    SpecAcceptanceRatio(|engine| share(engine.load?.spec_decoding?.num_accepted_tokens, engine.load?.spec_decoding?.num_draft_tokens)) =
+        ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_ratio").unit("ratio").stable()
         .help("Share (0-1) of the last iteration's draft tokens accepted by the model.")
         .origin("numAcceptedTokens / numDraftTokens");
-    SpecDraftOverheadRatio = ENGINE.gauge("nv_trt_llm_spec_decode_draft_overhead_ratio").unit("ratio").stable()
+    SpecDraftOverheadRatio(|engine| engine.load?.spec_decoding?.draft_overhead) =
+        ENGINE.gauge("nv_trt_llm_spec_decode_draft_overhead_ratio").unit("ratio").stable()
         .help("Share (0-1) of the iteration's time spent drafting.").origin("specDecodingStats.draftOverhead");
     CrossKvCacheBlockMetrics = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
         .by("kv_cache_block_type", KvCacheBlocks::NAMES)
         .help("KV cache blocks of cross attention (encoder-decoder models), by type.")
         .origin("crossKvCacheStats, with the same fields as nv_trt_llm_kv_cache_block_metrics");
-    AttentionDpRanks = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
+    AttentionDpRanks(|engine| engine.latest?.attention_dp_ranks()) = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
         .help("Attention data parallel ranks that share the requests of one iteration.")
         .origin("rows of one iter by rank or attentionDpRank");
     RankScheduledRequests = ENGINE.gauge("nv_trt_llm_rank_scheduled_requests").unit("requests").labels(RANK)
@@ -128,13 +129,13 @@ families! {
     RankActiveRequests = ENGINE.gauge("nv_trt_llm_rank_active_requests").unit("requests").labels(RANK)
         .help("Active requests, by attention data parallel rank; ranks above 63 are summed as other.")
         .origin("numActiveRequests by rank; absent with one rank, and where the rows copy the number from rank 0");
-    StatisticsInterval = ENGINE.gauge("nv_trt_llm_statistics_interval_iterations").unit("iterations")
-        .help("Iterations per statistics record; above 1, the engine samples its statistics.")
+    StatisticsInterval(|engine| engine.totals.statistics_interval) = ENGINE.gauge("nv_trt_llm_statistics_interval_iterations")
+        .unit("iterations").help("Iterations per statistics record; above 1, the engine samples its statistics.")
         .origin("greatest common divisor of iter in records with active requests, from the third on; PyTorch engine only (iter_perf_stats_interval)");
     SchedulerInfo = ENGINE.gauge("nv_trt_llm_scheduler_info").by("mode", &["overlap", "non_overlap", "other"])
         .help("1 for the scheduler mode of the PyTorch engine.").origin("schedulerMode");
-    LastIterationTimestamp = ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds").unit("seconds").stable()
-        .help("End of the last iteration as a Unix timestamp in seconds.")
+    LastIterationTimestamp(|engine| engine.latest?.time_us as f64 / 1e6) = ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds")
+        .unit("seconds").stable().help("End of the last iteration as a Unix timestamp in seconds.")
         .origin("timestamp, or the time of receipt if the engine sends none");
     EngineState = ENGINE.gauge("nv_trt_llm_engine_state").stable()
         .by("state", &["starting", "busy", "idle", "stalled", "unreachable"])

@@ -1,7 +1,6 @@
 //! The exporter itself and its process.
 
-use super::super::id::{Id, families};
-use super::super::metric::{Area, Group, Metric, Stability};
+use super::{Area, Group, Stability, families};
 
 const EXPORTER: Area = Area::new(Group::Exporter, Stability::Stable, &[]);
 const SOURCE: Area = Area::new(Group::Exporter, Stability::Stable, &["model", "source", "version"]);

@@ -7,13 +7,12 @@ use trtllm_model::gpu::{
 };
 use trtllm_model::named_numbers::NamedNumbers as _;
 
-use super::super::id::{Id, families, families_with_values};
-use super::super::metric::{Area, Group, Metric, Stability};
+use super::{Area, Group, Stability, families};
 
 const TRITON: Area = Area::new(Group::Gpu, Stability::Inherited, &["gpu_uuid"]);
 const GPU: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid"]);
 
-families_with_values! {
+families! {
     first: super::dcgm::END;
     of: GpuReadings;
 

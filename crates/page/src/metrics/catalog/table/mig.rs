@@ -2,13 +2,12 @@
 
 use trtllm_model::gpu::MigInstance;
 
-use super::super::id::{Id, families, families_with_values};
-use super::super::metric::{Area, Group, Metric, Stability};
+use super::{Area, Group, Stability, families};
 
 const MIG: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid", "mig_uuid"]);
 const ACTIVITY: Area = Area::new(Group::Gpu, Stability::Experimental, &["gpu_uuid", "mig_uuid"]);
 
-families_with_values! {
+families! {
     first: super::gpu::END;
     of: MigInstance;
 

@@ -18,15 +18,17 @@ mod trtllm;
 mod verdict;
 mod vllm;
 
-pub(in crate::metrics) use dcgm::{DcgmReadings, VALUES as VALUES_OF_DCGM};
-pub(in crate::metrics) use gpu::VALUES as VALUES_OF_GPUS;
-pub(in crate::metrics) use mig::VALUES as VALUES_OF_MIG_INSTANCES;
-
 use std::fmt;
 use std::ops::Range;
 
-use super::id::Id;
-use super::metric::Metric;
+use super::id::{Id, families};
+use super::metric::{Area, Group, Metric, Stability};
+use crate::metrics::engine_readings::EngineReadings;
+use crate::metrics::value::{Value, increased, ratio, seen, share};
+
+/// Our families of an engine.
+const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+const RANK: &[&str] = &["model", "rank", "version"];
 
 static TABLE: [Metric; exporter::END] = join([
     (triton::FIRST, triton::FAMILIES),
@@ -66,6 +68,23 @@ pub const OF_GPUS: Range<usize> = gpu::FIRST..gpu::END;
 pub const OF_MIG_INSTANCES: Range<usize> = mig::FIRST..mig::END;
 /// Indices of the families of the exporter itself.
 pub const OF_EXPORTER: Range<usize> = exporter::FIRST..exporter::END;
+
+pub(in crate::metrics) use dcgm::{DcgmReadings, VALUES as VALUES_OF_DCGM};
+pub(in crate::metrics) use dynamo::VALUES as VALUES_OF_DYNAMO;
+pub(in crate::metrics) use gpu::VALUES as VALUES_OF_GPUS;
+pub(in crate::metrics) use mig::VALUES as VALUES_OF_MIG_INSTANCES;
+pub(in crate::metrics) use triton_core::VALUES as VALUES_OF_TRITON_CORE;
+pub(in crate::metrics) use trtllm::VALUES as VALUES_OF_TRTLLM;
+pub(in crate::metrics) use vllm::VALUES as VALUES_OF_VLLM;
+
+/// Families of an engine, each with its value.
+type EngineValues = [(Id, for<'r, 'e> fn(&'r EngineReadings<'e>) -> Option<Value>)];
+
+/// The families that every engine has, but no orchestrator.
+pub(in crate::metrics) const VALUES_OF_ENGINES: [&EngineValues; 5] =
+    [triton::VALUES, engine_counters::VALUES, engine_histograms::VALUES, engine_gauges::VALUES, benchmark::VALUES];
+/// The families that engines and orchestrators have.
+pub(in crate::metrics) const VALUES_OF_ALL: [&EngineValues; 2] = [engine_gpus::VALUES, verdict::VALUES];
 
 /// Fails to compile unless each table starts where the one before it ends.
 const fn join<const TABLES: usize>(tables: [(usize, &[Metric]); TABLES]) -> [Metric; exporter::END] {

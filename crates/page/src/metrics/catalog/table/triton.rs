@@ -1,11 +1,9 @@
 //! Triton's families: names, labels and HELP are byte for byte Triton's. Public dashboards sum whole families, so no label
 //! value may be added.
 
-use crate::metrics::value::Value;
 use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
-use super::super::id::{Id, families};
-use super::super::metric::{Area, Group, Metric, Stability};
+use super::{Area, EngineReadings, Group, Stability, Value, families};
 
 const TRITON: Area = Area::new(Group::Triton, Stability::Inherited, &["model", "version"]);
 const SPEC: Area = Area::new(Group::Compat, Stability::Stable, &["model", "version"]);
@@ -60,6 +58,7 @@ named_numbers! {
 
 families! {
     first: 0;
+    of: EngineReadings<'_>;
 
     RequestMetrics = TRITON.gauge("nv_trt_llm_request_metrics").by("request_type", RequestCounts::NAMES)
         .help("TRT LLM request metrics")
@@ -93,10 +92,10 @@ families! {
     SpecDisaggregatedServingMetrics = SPEC.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
         .by("disaggregated_serving_type", &["kv_cache_transfer_time"])
         .help("TRT LLM disaggregated serving metrics").origin("spec: kvCacheTransferMS, as nv_trt_llm_disaggregated_serving_metrics");
-    InputTokenLen = TRITON.histogram("nv_llm_input_token_len").by("response_metric_type", &["total_input_tokens"])
-        .help("TRT LLM response metrics")
+    InputTokenLen(|engine| &engine.requests.input_token_len) = TRITON.histogram("nv_llm_input_token_len")
+        .by("response_metric_type", &["total_input_tokens"]).help("TRT LLM response metrics")
         .origin("contextPrefillPosition of completed requests; promptTokens sent with RequestPerfMetrics where there are no request statistics");
-    OutputTokenLen = TRITON.histogram("nv_llm_output_token_len").by("response_metric_type", &["total_output_tokens"])
-        .help("TRT LLM response metrics")
+    OutputTokenLen(|engine| &engine.requests.output_token_len) = TRITON.histogram("nv_llm_output_token_len")
+        .by("response_metric_type", &["total_output_tokens"]).help("TRT LLM response metrics")
         .origin("numGeneratedTokens of completed requests; outputTokens sent with RequestPerfMetrics where there are no request statistics");
 }

@@ -1,116 +1,133 @@
-//! trtllm-serve's own families (`--metrics.compat trtllm`), with the meaning that trtllm-serve gives them.
+//! trtllm-serve's own families (`--metrics.compat trtllm`), with the meaning that trtllm-serve gives them. As on its page, most
+//! counters appear with their first increase, and a histogram with its first observation.
 
-use super::super::id::{Id, families};
-use super::super::metric::{Area, Group, Metric, Stability};
+use super::{Area, EngineReadings, Group, Stability, families, increased, ratio, seen};
 
 const TRTLLM: Area = Area::new(Group::Compat, Stability::Inherited, &["engine_type", "model_name"]);
 
 families! {
     first: super::verdict::END;
+    of: EngineReadings<'_>;
 
-    TrtllmNumRequestsRunning = TRTLLM.gauge("trtllm_num_requests_running")
+    TrtllmNumRequestsRunning(|engine| engine.load?.active) = TRTLLM.gauge("trtllm_num_requests_running")
         .help("Active requests.").on_gateway("Requests scheduled in the last iteration.")
         .origin("trtllm: numActiveRequests; on /metrics/gateway: numScheduledRequests");
-    TrtllmNumRequestsWaiting = TRTLLM.gauge("trtllm_num_requests_waiting")
+    TrtllmNumRequestsWaiting(|engine| engine.load?.queued) = TRTLLM.gauge("trtllm_num_requests_waiting")
         .help("Requests in the executor's queue.")
         .on_gateway("Requests queued in the executor, and active requests that are not scheduled.")
         .origin("trtllm: numQueuedRequests; on /metrics/gateway: numQueuedRequests + max(0, numActiveRequests − numScheduledRequests)");
-    TrtllmMaxNumActiveRequests = TRTLLM.gauge("trtllm_max_num_active_requests")
+    TrtllmMaxNumActiveRequests(|engine| engine.latest?.max_active) = TRTLLM.gauge("trtllm_max_num_active_requests")
         .help("Maximum number of active requests.").origin("trtllm: maxNumActiveRequests");
-    TrtllmNumContextRequests = TRTLLM.gauge("trtllm_num_context_requests")
+    TrtllmNumContextRequests(|engine| engine.load?.inflight?.num_context_requests) = TRTLLM.gauge("trtllm_num_context_requests")
         .help("Requests in context phase.").origin("trtllm: numContextRequests");
-    TrtllmNumGenerationRequests = TRTLLM.gauge("trtllm_num_generation_requests")
+    TrtllmNumGenerationRequests(|engine| engine.load?.inflight?.num_gen_requests) = TRTLLM.gauge("trtllm_num_generation_requests")
         .help("Requests in generation phase.").origin("trtllm: numGenRequests");
-    TrtllmNumPausedRequests = TRTLLM.gauge("trtllm_num_paused_requests")
+    TrtllmNumPausedRequests(|engine| engine.load?.inflight?.num_paused_requests) = TRTLLM.gauge("trtllm_num_paused_requests")
         .help("Paused requests.").origin("trtllm: numPausedRequests");
-    TrtllmNumScheduledRequests = TRTLLM.gauge("trtllm_num_scheduled_requests")
+    TrtllmNumScheduledRequests(|engine| engine.load?.inflight?.num_scheduled_requests) = TRTLLM.gauge("trtllm_num_scheduled_requests")
         .help("Requests scheduled in the last iteration.").origin("trtllm: numScheduledRequests");
-    TrtllmTotalContextTokens = TRTLLM.gauge("trtllm_total_context_tokens")
+    TrtllmTotalContextTokens(|engine| engine.load?.inflight?.num_ctx_tokens) = TRTLLM.gauge("trtllm_total_context_tokens")
         .help("Context tokens of the last iteration.").origin("trtllm: numCtxTokens");
-    TrtllmAvgDecodedTokensPerIter = TRTLLM.gauge("trtllm_avg_decoded_tokens_per_iter")
+    TrtllmAvgDecodedTokensPerIter(|engine| engine.load?.inflight?.avg_num_decoded_tokens_per_iter) =
+        TRTLLM.gauge("trtllm_avg_decoded_tokens_per_iter")
         .help("Mean number of tokens decoded per generation request and iteration.")
         .origin("trtllm: avgNumDecodedTokensPerIter");
-    TrtllmPrefillBatchOccupancy = TRTLLM.gauge("trtllm_prefill_batch_occupancy")
+    TrtllmPrefillBatchOccupancy(|engine| ratio(engine.load?.inflight?.num_context_requests, engine.load?.max_active_of_all())) =
+        TRTLLM.gauge("trtllm_prefill_batch_occupancy")
         .help("Requests in context phase as a share (0-1) of the maximum number of active requests.")
         .origin("trtllm: numContextRequests / maxNumActiveRequests");
-    TrtllmKvCacheUtilization = TRTLLM.gauge("trtllm_kv_cache_utilization")
+    TrtllmKvCacheUtilization(|engine| engine.kv_cache_utilization()) = TRTLLM.gauge("trtllm_kv_cache_utilization")
         .help("Share (0-1) of KV cache blocks in use.").origin("trtllm: usedNumBlocks / maxNumBlocks; absent where maxNumBlocks is 0");
-    TrtllmKvCacheHitRate = TRTLLM.gauge("trtllm_kv_cache_hit_rate")
+    TrtllmKvCacheHitRate(|engine| engine.load?.kv?.cache_hit_rate) = TRTLLM.gauge("trtllm_kv_cache_hit_rate")
         .help("Share (0-1) of KV cache blocks found in the cache, since the engine started.")
         .origin("trtllm: cacheHitRate");
-    TrtllmKvCacheMaxBlocks = TRTLLM.gauge("trtllm_kv_cache_max_blocks")
+    TrtllmKvCacheMaxBlocks(|engine| engine.load?.kv?.max_num_blocks) = TRTLLM.gauge("trtllm_kv_cache_max_blocks")
         .help("KV cache capacity in blocks.").origin("trtllm: maxNumBlocks");
-    TrtllmKvCacheFreeBlocks = TRTLLM.gauge("trtllm_kv_cache_free_blocks")
+    TrtllmKvCacheFreeBlocks(|engine| engine.load?.kv?.free_num_blocks) = TRTLLM.gauge("trtllm_kv_cache_free_blocks")
         .help("Free KV cache blocks.").origin("trtllm: freeNumBlocks");
-    TrtllmKvCacheUsedBlocks = TRTLLM.gauge("trtllm_kv_cache_used_blocks")
+    TrtllmKvCacheUsedBlocks(|engine| engine.load?.kv?.used_num_blocks) = TRTLLM.gauge("trtllm_kv_cache_used_blocks")
         .help("Used KV cache blocks.").origin("trtllm: usedNumBlocks");
-    TrtllmKvCacheTokensPerBlock = TRTLLM.gauge("trtllm_kv_cache_tokens_per_block")
+    TrtllmKvCacheTokensPerBlock(|engine| engine.load?.kv?.tokens_per_block) = TRTLLM.gauge("trtllm_kv_cache_tokens_per_block")
         .help("Tokens per KV cache block.").origin("trtllm: tokensPerBlock");
-    TrtllmGpuMemoryUsage = TRTLLM.gauge("trtllm_gpu_memory_usage_bytes")
+    TrtllmGpuMemoryUsage(|engine| engine.load?.gpu_memory) = TRTLLM.gauge("trtllm_gpu_memory_usage_bytes")
         .help("GPU memory in use in bytes.").origin("trtllm: gpuMemUsage");
-    TrtllmCpuMemoryUsage = TRTLLM.gauge("trtllm_cpu_memory_usage_bytes")
+    TrtllmCpuMemoryUsage(|engine| engine.load?.cpu_memory) = TRTLLM.gauge("trtllm_cpu_memory_usage_bytes")
         .help("CPU memory in use in bytes.").origin("trtllm: cpuMemUsage");
-    TrtllmPinnedMemoryUsage = TRTLLM.gauge("trtllm_pinned_memory_usage_bytes")
+    TrtllmPinnedMemoryUsage(|engine| engine.load?.pinned_memory) = TRTLLM.gauge("trtllm_pinned_memory_usage_bytes")
         .help("Pinned memory in use in bytes.").origin("trtllm: pinnedMemUsage");
-    TrtllmMaxBatchSizeStatic = TRTLLM.gauge("trtllm_max_batch_size_static")
+    TrtllmMaxBatchSizeStatic(|engine| engine.latest?.batch_size_limits.fixed) = TRTLLM.gauge("trtllm_max_batch_size_static")
         .help("Batch size limit of the engine as built.").origin("trtllm: maxBatchSizeStatic; absent where the engine sends 0");
-    TrtllmMaxBatchSizeRuntime = TRTLLM.gauge("trtllm_max_batch_size_runtime")
+    TrtllmMaxBatchSizeRuntime(|engine| engine.latest?.batch_size_limits.runtime) = TRTLLM.gauge("trtllm_max_batch_size_runtime")
         .help("Batch size limit in force.").origin("trtllm: maxBatchSizeRuntime; absent where the engine sends 0");
-    TrtllmMaxNumTokensRuntime = TRTLLM.gauge("trtllm_max_num_tokens_runtime")
+    TrtllmMaxNumTokensRuntime(|engine| engine.latest?.token_limits.runtime) = TRTLLM.gauge("trtllm_max_num_tokens_runtime")
         .help("Limit in force for tokens in a batch.").origin("trtllm: maxNumTokensRuntime; absent where the engine sends 0");
-    TrtllmIterationLatency = TRTLLM.gauge("trtllm_iteration_latency_seconds")
+    TrtllmIterationLatency(|engine| engine.load?.iter_latency_ms? / 1000.0) = TRTLLM.gauge("trtllm_iteration_latency_seconds")
         .help("Duration of the last iteration in seconds.")
         .origin("trtllm: iterLatencyMS of the last record, as reported");
-    TrtllmSpecAcceptanceLength = TRTLLM.gauge("trtllm_spec_decode_acceptance_length")
+    TrtllmSpecAcceptanceLength(|engine| engine.load?.spec_decoding?.acceptance_length) =
+        TRTLLM.gauge("trtllm_spec_decode_acceptance_length")
         .help("Mean number of tokens per decoding step with speculative decoding.").origin("trtllm: acceptanceLength");
-    TrtllmSpecDraftOverhead = TRTLLM.gauge("trtllm_spec_decode_draft_overhead")
+    TrtllmSpecDraftOverhead(|engine| engine.load?.spec_decoding?.draft_overhead) = TRTLLM.gauge("trtllm_spec_decode_draft_overhead")
         .help("Share (0-1) of the iteration's time spent drafting.").origin("trtllm: draftOverhead");
-    TrtllmNumRequestsCompleted = TRTLLM.counter("trtllm_num_requests_completed_total")
+    TrtllmNumRequestsCompleted(|engine| increased(engine.totals.requests_completed)) = TRTLLM.counter("trtllm_num_requests_completed_total")
         .help("Completed requests.").origin("trtllm: numCompletedRequests");
-    TrtllmKvCacheReusedBlocks = TRTLLM.counter("trtllm_kv_cache_reused_blocks_total")
+
+    // trtllm-serve reads its engine from the start, so it shows these two as soon as they are above 0. The exporter may start later, and
+    // the next increase may take long, so it shows them from the first record that has them.
+    TrtllmKvCacheReusedBlocks(|engine| engine.totals.reports_reused_blocks.then_some(engine.totals.kv_cache_blocks_reused)) =
+        TRTLLM.counter("trtllm_kv_cache_reused_blocks_total")
         .help("KV cache blocks found in the cache.").origin("trtllm: increases of reusedBlocks, from the first record that has it");
-    TrtllmKvCacheMissedBlocks = TRTLLM.counter("trtllm_kv_cache_missed_blocks_total")
+    TrtllmKvCacheMissedBlocks(|engine| engine.totals.reports_missed_blocks.then_some(engine.totals.kv_cache_blocks_missed)) =
+        TRTLLM.counter("trtllm_kv_cache_missed_blocks_total")
         .help("KV cache blocks not found in the cache.").origin("trtllm: increases of missedBlocks, from the first record that has it");
-    TrtllmSpecDraftTokens = TRTLLM.counter("trtllm_spec_decode_num_draft_tokens_total")
+
+    TrtllmSpecDraftTokens(|engine| increased(engine.totals.reported_draft_tokens)) =
+        TRTLLM.counter("trtllm_spec_decode_num_draft_tokens_total")
         .help("Draft tokens.").origin("trtllm: numDraftTokens");
-    TrtllmSpecAcceptedTokens = TRTLLM.counter("trtllm_spec_decode_num_accepted_tokens_total")
+    TrtllmSpecAcceptedTokens(|engine| increased(engine.totals.reported_accepted_tokens)) =
+        TRTLLM.counter("trtllm_spec_decode_num_accepted_tokens_total")
         .help("Accepted draft tokens.").origin("trtllm: numAcceptedTokens");
     TrtllmRequestSuccess = TRTLLM.counter("trtllm_request_success_total")
         .by("finished_reason", &["stop", "length", "timeout", "cancelled"])
         .help("Finished requests, by finish reason.").origin("trtllm: as nv_trt_llm_requests_finished_total");
-    TrtllmKvHostUtilization = TRTLLM.gauge("trtllm_kv_cache_host_utilization")
+    TrtllmKvHostUtilization(|engine| engine.load?.pools.last_host_utilization) = TRTLLM.gauge("trtllm_kv_cache_host_utilization")
         .help("Share (0-1) of KV cache blocks on the host in use.")
         .origin("trtllm: secondaryUsedNumBlocks / secondaryMaxNumBlocks of kvCacheIterationStatsByColdPoolGroup (which includes disk), else of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats; keeps its last value where the sum of the maxima is 0");
-    TrtllmKvIterReuseRate = TRTLLM.gauge("trtllm_kv_cache_iter_reuse_rate")
+    TrtllmKvIterReuseRate(|engine| engine.load?.pools.last_hit_ratio) = TRTLLM.gauge("trtllm_kv_cache_iter_reuse_rate")
         .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
         .origin("trtllm: iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks) of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats; keeps its last value where both are 0");
-    TrtllmKvIterReused = TRTLLM.counter("trtllm_kv_cache_iter_reused_blocks_total")
+    TrtllmKvIterReused(|engine| increased(engine.totals.pools.blocks.reused?)) = TRTLLM.counter("trtllm_kv_cache_iter_reused_blocks_total")
         .help("KV cache blocks reused.").origin("trtllm: iterReusedBlocks");
-    TrtllmKvIterFullReused = TRTLLM.counter("trtllm_kv_cache_iter_full_reused_blocks_total")
+    TrtllmKvIterFullReused(|engine| increased(engine.totals.pools.blocks.full_reused?)) =
+        TRTLLM.counter("trtllm_kv_cache_iter_full_reused_blocks_total")
         .help("KV cache blocks fully reused.").origin("trtllm: iterFullReusedBlocks");
-    TrtllmKvIterPartialReused = TRTLLM.counter("trtllm_kv_cache_iter_partial_reused_blocks_total")
+    TrtllmKvIterPartialReused(|engine| increased(engine.totals.pools.blocks.partial_reused?)) =
+        TRTLLM.counter("trtllm_kv_cache_iter_partial_reused_blocks_total")
         .help("KV cache blocks partially reused.").origin("trtllm: iterPartialReusedBlocks");
-    TrtllmKvIterMissed = TRTLLM.counter("trtllm_kv_cache_iter_missed_blocks_total")
+    TrtllmKvIterMissed(|engine| increased(engine.totals.pools.blocks.missed?)) = TRTLLM.counter("trtllm_kv_cache_iter_missed_blocks_total")
         .help("KV cache blocks not found in the cache.").origin("trtllm: iterMissedBlocks");
-    TrtllmKvGenAlloc = TRTLLM.counter("trtllm_kv_cache_gen_alloc_blocks_total")
+    TrtllmKvGenAlloc(|engine| increased(engine.totals.pools.blocks.generation_allocated?)) =
+        TRTLLM.counter("trtllm_kv_cache_gen_alloc_blocks_total")
         .help("KV cache blocks allocated in generation phases.").origin("trtllm: iterGenAllocBlocks");
-    TrtllmKvOnboardBytes = TRTLLM.counter("trtllm_kv_cache_onboard_bytes_total")
+    TrtllmKvOnboardBytes(|engine| increased(engine.totals.pools.bytes.onboarded?)) = TRTLLM.counter("trtllm_kv_cache_onboard_bytes_total")
         .help("KV cache bytes copied from host to GPU.").origin("trtllm: iterOnboardBytes");
-    TrtllmKvOffloadBytes = TRTLLM.counter("trtllm_kv_cache_offload_bytes_total")
+    TrtllmKvOffloadBytes(|engine| increased(engine.totals.pools.bytes.offloaded?)) = TRTLLM.counter("trtllm_kv_cache_offload_bytes_total")
         .help("KV cache bytes copied from GPU to host.").origin("trtllm: iterOffloadBytes");
-    TrtllmKvCopyBytes = TRTLLM.counter("trtllm_kv_cache_intra_device_copy_bytes_total")
+    TrtllmKvCopyBytes(|engine| increased(engine.totals.pools.bytes.copied?)) =
+        TRTLLM.counter("trtllm_kv_cache_intra_device_copy_bytes_total")
         .help("KV cache bytes copied within the GPU.").origin("trtllm: iterIntraDeviceCopyBytes");
-    TrtllmKvDiskPrefetchBlocks = TRTLLM.counter("trtllm_kv_cache_disk_prefetch_blocks_total")
+    TrtllmKvDiskPrefetchBlocks(|engine| increased(engine.totals.pools.disk_prefetched_blocks?)) =
+        TRTLLM.counter("trtllm_kv_cache_disk_prefetch_blocks_total")
         .help("KV cache blocks prefetched from disk to host.").origin("trtllm: iterDiskPrefetchBlocks");
     TrtllmPromptCacheHitTokens = TRTLLM.counter("trtllm_prompt_cache_hit_tokens_total")
         .labels(&["cache_level", "cache_tier", "engine_type", "model_name"])
         .help("Prompt tokens found in the KV cache, by cache level.")
         .origin("trtllm: iterCachedTokensByLevel, all levels from 0; cache_level is the position in the list (other from 64 on), cache_tier is gpu, host, disk or other by kvCacheLevelTiers, empty where the engine does not send it");
-    TrtllmPromptTokens = TRTLLM.counter("trtllm_prompt_tokens_total")
+    TrtllmPromptTokens(|engine| engine.requests.prompt_tokens()) = TRTLLM.counter("trtllm_prompt_tokens_total")
         .help("Prompt tokens of finished requests.").origin("trtllm: the larger of trtllm-serve's own counter and the sum of nv_llm_input_token_len; absent without both");
-    TrtllmGenerationTokens = TRTLLM.counter("trtllm_generation_tokens_total")
+    TrtllmGenerationTokens(|engine| engine.requests.generation_tokens()) = TRTLLM.counter("trtllm_generation_tokens_total")
         .help("Generated tokens of finished requests.").origin("trtllm: the larger of trtllm-serve's own counter and the sum of nv_llm_output_token_len; absent without both");
-    TrtllmPromptCachedTokens = TRTLLM.counter("trtllm_prompt_cached_tokens_total")
+    TrtllmPromptCachedTokens(|engine| engine.requests.cached_tokens()) = TRTLLM.counter("trtllm_prompt_cached_tokens_total")
         .help("Prompt tokens of finished requests that were found in the KV cache.")
         .origin("trtllm: trtllm-serve's own counter; else the sum of nv_trt_llm_request_cached_tokens");
     TrtllmRequestError = TRTLLM.counter("trtllm_request_error_total").labels(&["engine_type", "http_code", "model_name"])
@@ -133,30 +150,31 @@ families! {
         .origin("trtllm: trtllm-serve's own labels, as trtllm_model_config_info");
     TrtllmKvCacheConfig = TRTLLM.gauge("trtllm_kv_cache_config_info")
         .help("The KV cache's configuration as labels; always 1.").origin("trtllm: trtllm-serve's own labels, as trtllm_model_config_info");
-    TrtllmTimeToFirstToken = TRTLLM.histogram("trtllm_time_to_first_token_seconds").unit("seconds")
-        .help("Time to the first token in seconds.").origin("trtllm: as nv_trt_llm_time_to_first_token_seconds");
-    TrtllmTimePerOutputToken = TRTLLM.histogram("trtllm_time_per_output_token_seconds").unit("seconds")
-        .help("Time per output token after the first in seconds.")
+    TrtllmTimeToFirstToken(|engine| seen(&engine.times.time_to_first_token)) = TRTLLM.histogram("trtllm_time_to_first_token_seconds")
+        .unit("seconds").help("Time to the first token in seconds.").origin("trtllm: as nv_trt_llm_time_to_first_token_seconds");
+    TrtllmTimePerOutputToken(|engine| engine.requests.time_per_output_token()) = TRTLLM.histogram("trtllm_time_per_output_token_seconds")
+        .unit("seconds").help("Time per output token after the first in seconds.")
         .origin("trtllm: as nv_trt_llm_time_per_output_token_seconds");
-    TrtllmE2eLatency = TRTLLM.histogram("trtllm_e2e_request_latency_seconds").unit("seconds")
+    TrtllmE2eLatency(|engine| seen(&engine.times.e2e_latency)) = TRTLLM.histogram("trtllm_e2e_request_latency_seconds").unit("seconds")
         .help("Time from a request's arrival to its last token in seconds.")
         .origin("trtllm: as nv_trt_llm_e2e_request_latency_seconds");
-    TrtllmRequestQueueTime = TRTLLM.histogram("trtllm_request_queue_time_seconds").unit("seconds")
+    TrtllmRequestQueueTime(|engine| seen(&engine.times.queue_time)) = TRTLLM.histogram("trtllm_request_queue_time_seconds").unit("seconds")
         .help("Time from a request's arrival to its first scheduling in seconds.")
         .origin("trtllm: as nv_trt_llm_request_queue_time_seconds");
-    TrtllmRequestPrefillTime = TRTLLM.histogram("trtllm_request_prefill_time_seconds").unit("seconds")
-        .help("Time from a request's first scheduling to its first token in seconds.")
+    TrtllmRequestPrefillTime(|engine| seen(&engine.times.prefill_time)) = TRTLLM.histogram("trtllm_request_prefill_time_seconds")
+        .unit("seconds").help("Time from a request's first scheduling to its first token in seconds.")
         .origin("trtllm: as nv_trt_llm_request_prefill_time_seconds");
-    TrtllmRequestDecodeTime = TRTLLM.histogram("trtllm_request_decode_time_seconds").unit("seconds")
-        .help("Time from a request's first token to its last in seconds.")
+    TrtllmRequestDecodeTime(|engine| seen(&engine.times.decode_time)) = TRTLLM.histogram("trtllm_request_decode_time_seconds")
+        .unit("seconds").help("Time from a request's first token to its last in seconds.")
         .origin("trtllm: as nv_trt_llm_request_decode_time_seconds");
-    TrtllmRequestInferenceTime = TRTLLM.histogram("trtllm_request_inference_time_seconds").unit("seconds")
-        .help("Time from a request's first scheduling to its last token in seconds.")
+    TrtllmRequestInferenceTime(|engine| seen(&engine.times.inference_time)) = TRTLLM.histogram("trtllm_request_inference_time_seconds")
+        .unit("seconds").help("Time from a request's first scheduling to its last token in seconds.")
         .origin("trtllm: as nv_trt_llm_request_inference_time_seconds");
-    TrtllmPromptCachedTokensPerRequest = TRTLLM.histogram("trtllm_prompt_cached_tokens_per_request")
+    TrtllmPromptCachedTokensPerRequest(|engine| seen(&engine.times.cached_tokens)) =
+        TRTLLM.histogram("trtllm_prompt_cached_tokens_per_request")
         .help("Tokens of a request's prompt that were found in the KV cache.")
         .origin("trtllm: as nv_trt_llm_request_cached_tokens");
-    TrtllmPrefillBatchTokens = TRTLLM.histogram("trtllm_prefill_batch_tokens").unit("tokens")
-        .help("Context tokens of one iteration and rank; those without such tokens are left out.")
+    TrtllmPrefillBatchTokens(|engine| seen(&engine.totals.row_context_tokens)) = TRTLLM.histogram("trtllm_prefill_batch_tokens")
+        .unit("tokens").help("Context tokens of one iteration and rank; those without such tokens are left out.")
         .origin("trtllm: numCtxTokens of each row, so one observation for each attention data parallel rank");
 }

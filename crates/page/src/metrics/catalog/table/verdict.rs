@@ -1,32 +1,31 @@
 //! What limits an engine.
 
-use super::super::id::{Id, families};
-use super::super::metric::{Area, Group, Metric, Stability};
 use trtllm_verdict::cause::Cause;
 
-const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+use super::{ENGINE, EngineReadings, families};
 
 const REFERENCES: [&str; 2] = ["benchmark", "best_hour"];
 
 families! {
     first: super::engine_gpus::END;
+    of: EngineReadings<'_>;
 
     LimitedBy = ENGINE.gauge("nv_trt_llm_limited_by").by("cause", &Cause::NAMES)
         .help("1 for the cause that limits the engine, none if nothing does.")
         .origin("the last five minutes of numActiveRequests, iterLatencyMS and the other numbers of records, of request times and of GPU readings, judged every five seconds: see verdict.md; absent while too little is known");
-    LimitedBySince = ENGINE.gauge("nv_trt_llm_limited_by_since_timestamp_seconds").unit("seconds")
-        .help("Time at which the present cause was found as a Unix timestamp in seconds.")
+    LimitedBySince(|engine| engine.judged.verdict.verdict()?.since) = ENGINE.gauge("nv_trt_llm_limited_by_since_timestamp_seconds")
+        .unit("seconds").help("Time at which the present cause was found as a Unix timestamp in seconds.")
         .origin("as nv_trt_llm_limited_by: numActiveRequests, iterLatencyMS and others");
-    LimitedBySeverity = ENGINE.gauge("nv_trt_llm_limited_by_severity")
+    LimitedBySeverity(|engine| engine.judged.verdict.verdict()?.severity as u64) = ENGINE.gauge("nv_trt_llm_limited_by_severity")
         .help("Severity of the present cause: 0 none, 1 info, 2 warning (users are hurt, or will be), 3 critical (requests hang or fail).")
         .origin("as nv_trt_llm_limited_by: numActiveRequests, iterLatencyMS and others, and --objectives");
-    IterationSlowdown = ENGINE.gauge("nv_trt_llm_iteration_slowdown_ratio").unit("ratio")
+    IterationSlowdown(|engine| engine.judged.slowdown) = ENGINE.gauge("nv_trt_llm_iteration_slowdown_ratio").unit("ratio")
         .help("Duration of the iterations of the last minute relative to what the engine took for equal work before; 1 is as fast.")
         .origin("iterLatencyMS, or hostStepTimeMS with the overlap scheduler, by their context tokens, generation requests and KV cache tokens; absent while too few iterations can be compared");
-    Capacity = ENGINE.gauge("nv_trt_llm_capacity_requests_per_second")
+    Capacity(|engine| engine.headroom?.capacity) = ENGINE.gauge("nv_trt_llm_capacity_requests_per_second")
         .help("Requests per second that the engine could serve of those that it gets now.")
         .origin("simulated once a minute from the last requests of RequestPerfMetrics and the costs learned from iterLatencyMS: see what-if.md; requests completed in the last minute while requests always wait; absent where the data cannot tell it within 25 %");
-    Headroom = ENGINE.gauge("nv_trt_llm_headroom_ratio").unit("ratio")
+    Headroom(|engine| engine.headroom?.free) = ENGINE.gauge("nv_trt_llm_headroom_ratio").unit("ratio")
         .help("Share of the engine's capacity that is free: 0 at capacity.")
         .origin("1 - arrivals of the last minute (numNewActiveRequests and the growth of waiting requests) / nv_trt_llm_capacity_requests_per_second");
     ThroughputOfReference = ENGINE.gauge("nv_trt_llm_throughput_of_reference_ratio").unit("ratio").by("reference", &REFERENCES)

@@ -1,79 +1,84 @@
 //! vLLM's families (`--metrics.compat vllm`), so that autoscalers, cost tools and dashboards written for vLLM work. Names that
 //! TensorRT-LLM's statistics cannot tell are in the reference page with the reason (`src/tools/metrics.md`).
 
-use super::super::id::{Id, families};
-use super::super::metric::{Area, Group, Metric, Stability};
+use super::{Area, EngineReadings, Group, Stability, families, seen};
 
 const VLLM: Area = Area::new(Group::Compat, Stability::Inherited, &["engine", "model_name"]);
 
 families! {
     first: super::dynamo::END;
+    of: EngineReadings<'_>;
 
-    VllmRunning = VLLM.gauge("vllm:num_requests_running")
+    VllmRunning(|engine| engine.load?.active_of_all()) = VLLM.gauge("vllm:num_requests_running")
         .help("Number of requests that the engine has admitted.").origin("vllm: numActiveRequests");
-    VllmWaiting = VLLM.gauge("vllm:num_requests_waiting")
+    VllmWaiting(|engine| engine.load?.queued) = VLLM.gauge("vllm:num_requests_waiting")
         .help("Number of requests in the executor's queue.")
         .origin("vllm: numQueuedRequests; vLLM also counts preempted requests here");
-    VllmKvCacheUsage = VLLM.gauge("vllm:kv_cache_usage_perc")
+    VllmKvCacheUsage(|engine| engine.kv_cache_utilization()) = VLLM.gauge("vllm:kv_cache_usage_perc")
         .help("Share (0-1) of KV cache blocks in use.").origin("vllm: usedNumBlocks / maxNumBlocks");
     VllmCacheConfig = VLLM.gauge("vllm:cache_config_info")
         .labels(&["block_size", "enable_prefix_caching", "engine", "model_name", "num_gpu_blocks"])
         .help("Size of the KV cache as labels; always 1.")
         .origin("vllm: tokensPerBlock, maxNumBlocks; enable_prefix_caching is enable_block_reuse of trtllm-serve's own page, else None; absent with several pool groups, because readers multiply the two sizes");
-    VllmPreemptions = VLLM.counter("vllm:num_preemptions_total")
+    VllmPreemptions(|engine| engine.totals.pools.suspended_requests) = VLLM.counter("vllm:num_preemptions_total")
         .help("Number of times that a request was preempted.")
         .origin("vllm: iterSuspendedRequests; absent where the engine does not send it");
-    VllmPromptTokens = VLLM.counter("vllm:prompt_tokens_total")
+    VllmPromptTokens(|engine| engine.requests.prompt_tokens()) = VLLM.counter("vllm:prompt_tokens_total")
         .help("Prompt tokens of finished requests, those found in the KV cache included.")
         .origin("vllm: as trtllm_prompt_tokens_total, so from trtllm-serve's own counter or nv_llm_input_token_len; vLLM counts them at the first token");
-    VllmGenerationTokens = VLLM.counter("vllm:generation_tokens_total")
+    VllmGenerationTokens(|engine| engine.requests.generation_tokens()) = VLLM.counter("vllm:generation_tokens_total")
         .help("Generated tokens of finished requests.")
         .origin("vllm: as trtllm_generation_tokens_total, so from trtllm-serve's own counter or nv_llm_output_token_len; vLLM counts them in each iteration");
-    VllmPromptTokensCached = VLLM.counter("vllm:prompt_tokens_cached_total")
+    VllmPromptTokensCached(|engine| engine.cached_tokens()) = VLLM.counter("vllm:prompt_tokens_cached_total")
         .help("Prompt tokens found in the KV cache.")
         .origin("vllm: the larger of trtllm-serve's own counter and the sum of iterCachedTokensByLevel; absent without both");
-    VllmPrefixCacheQueries = VLLM.counter("vllm:prefix_cache_queries_total")
+    VllmPrefixCacheQueries(|engine| engine.cached_tokens().and(engine.requests.prompt_tokens())) =
+        VLLM.counter("vllm:prefix_cache_queries_total")
         .help("Prompt tokens looked up in the KV cache.")
         .origin("vllm: as vllm:prompt_tokens_total (trtllm-serve's own counter or nv_llm_input_token_len), where the hits are known");
-    VllmPrefixCacheHits = VLLM.counter("vllm:prefix_cache_hits_total")
+    VllmPrefixCacheHits(|engine| engine.requests.prompt_tokens().and(engine.cached_tokens())) = VLLM.counter("vllm:prefix_cache_hits_total")
         .help("Prompt tokens found in the KV cache.")
         .origin("vllm: as vllm:prompt_tokens_cached_total (trtllm-serve's own counter or iterCachedTokensByLevel), where the queries are known");
     VllmRequestSuccess = VLLM.counter("vllm:request_success_total")
         .by("finished_reason", &["stop", "length", "abort", "error"])
         .help("Finished requests, by finish reason.")
         .origin("vllm: as nv_trt_llm_requests_finished_total; abort is timeout and cancelled, error is other");
-    VllmSpecDrafts = VLLM.counter("vllm:spec_decode_num_drafts_total")
+    VllmSpecDrafts(|engine| engine.drafts()?.spec_decode_drafted_requests) = VLLM.counter("vllm:spec_decode_num_drafts_total")
         .help("Number of drafts.").origin("vllm: numRequestsWithDraftTokens; absent where statistics are sampled");
-    VllmSpecDraftTokens = VLLM.counter("vllm:spec_decode_num_draft_tokens_total")
+    VllmSpecDraftTokens(|engine| engine.drafts()?.spec_decode_draft_tokens) = VLLM.counter("vllm:spec_decode_num_draft_tokens_total")
         .help("Draft tokens.").origin("vllm: numDraftTokens; absent where statistics are sampled");
-    VllmSpecAcceptedTokens = VLLM.counter("vllm:spec_decode_num_accepted_tokens_total")
+    VllmSpecAcceptedTokens(|engine| engine.drafts()?.spec_decode_accepted_tokens) =
+        VLLM.counter("vllm:spec_decode_num_accepted_tokens_total")
         .help("Accepted draft tokens.").origin("vllm: numAcceptedTokens; absent where statistics are sampled");
-    VllmRequestPromptTokens = VLLM.histogram("vllm:request_prompt_tokens").unit("tokens")
+    VllmRequestPromptTokens(|engine| engine.lengths(&engine.requests.prompt_length, engine.requests.prompt_tokens())) =
+        VLLM.histogram("vllm:request_prompt_tokens").unit("tokens")
         .help("Prompt tokens of one finished request.")
         .origin("vllm: as nv_llm_input_token_len with vLLM's buckets up to 1000000; without lengths, sum and count are trtllm-serve's own and +Inf is the only bucket");
-    VllmRequestGenerationTokens = VLLM.histogram("vllm:request_generation_tokens").unit("tokens")
+    VllmRequestGenerationTokens(|engine| engine.lengths(&engine.requests.generation_length, engine.requests.generation_tokens())) =
+        VLLM.histogram("vllm:request_generation_tokens").unit("tokens")
         .help("Generated tokens of one finished request.")
         .origin("vllm: as nv_llm_output_token_len with vLLM's buckets up to 1000000; without lengths, sum and count are trtllm-serve's own and +Inf is the only bucket");
-    VllmTimeToFirstToken = VLLM.histogram("vllm:time_to_first_token_seconds").unit("seconds")
-        .help("Time to the first token in seconds.").origin("vllm: as nv_trt_llm_time_to_first_token_seconds");
-    VllmInterTokenLatency = VLLM.histogram("vllm:inter_token_latency_seconds").unit("seconds")
+    VllmTimeToFirstToken(|engine| seen(&engine.times.time_to_first_token)) = VLLM.histogram("vllm:time_to_first_token_seconds")
+        .unit("seconds").help("Time to the first token in seconds.").origin("vllm: as nv_trt_llm_time_to_first_token_seconds");
+    VllmInterTokenLatency(|engine| seen(&engine.times.inter_token)) = VLLM.histogram("vllm:inter_token_latency_seconds").unit("seconds")
         .help("Time from one output token to the next in seconds.").origin("vllm: as nv_trt_llm_inter_token_latency_seconds");
-    VllmTimePerOutputToken = VLLM.histogram("vllm:request_time_per_output_token_seconds").unit("seconds")
+    VllmTimePerOutputToken(|engine| seen(&engine.times.time_per_output_token)) =
+        VLLM.histogram("vllm:request_time_per_output_token_seconds").unit("seconds")
         .help("Time per output token after the first in seconds.")
         .origin("vllm: as nv_trt_llm_time_per_output_token_seconds; requests with one token are left out, vLLM observes 0 for them");
-    VllmE2eLatency = VLLM.histogram("vllm:e2e_request_latency_seconds").unit("seconds")
+    VllmE2eLatency(|engine| seen(&engine.times.e2e_latency)) = VLLM.histogram("vllm:e2e_request_latency_seconds").unit("seconds")
         .help("Time from a request's arrival to its last token in seconds.")
         .origin("vllm: as nv_trt_llm_e2e_request_latency_seconds");
-    VllmRequestQueueTime = VLLM.histogram("vllm:request_queue_time_seconds").unit("seconds")
+    VllmRequestQueueTime(|engine| seen(&engine.times.queue_time)) = VLLM.histogram("vllm:request_queue_time_seconds").unit("seconds")
         .help("Time from a request's arrival to its first scheduling in seconds.")
         .origin("vllm: as nv_trt_llm_request_queue_time_seconds");
-    VllmRequestInferenceTime = VLLM.histogram("vllm:request_inference_time_seconds").unit("seconds")
-        .help("Time from a request's first scheduling to its last token in seconds.")
+    VllmRequestInferenceTime(|engine| seen(&engine.times.inference_time)) = VLLM.histogram("vllm:request_inference_time_seconds")
+        .unit("seconds").help("Time from a request's first scheduling to its last token in seconds.")
         .origin("vllm: as nv_trt_llm_request_inference_time_seconds");
-    VllmRequestPrefillTime = VLLM.histogram("vllm:request_prefill_time_seconds").unit("seconds")
+    VllmRequestPrefillTime(|engine| seen(&engine.times.prefill_time)) = VLLM.histogram("vllm:request_prefill_time_seconds").unit("seconds")
         .help("Time from a request's first scheduling to its first token in seconds.")
         .origin("vllm: as nv_trt_llm_request_prefill_time_seconds, with its buckets");
-    VllmRequestDecodeTime = VLLM.histogram("vllm:request_decode_time_seconds").unit("seconds")
+    VllmRequestDecodeTime(|engine| seen(&engine.times.decode_time)) = VLLM.histogram("vllm:request_decode_time_seconds").unit("seconds")
         .help("Time from a request's first token to its last in seconds.")
         .origin("vllm: as nv_trt_llm_request_decode_time_seconds");
 }

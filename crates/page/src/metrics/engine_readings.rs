@@ -1,0 +1,179 @@
+//! What the families of an engine are read from, and the values that are computed from several numbers of it.
+
+use trtllm_engine::batch::BatchSums;
+use trtllm_engine::histogram::{Histogram, NO_BOUNDS};
+use trtllm_engine::objectives::ObjectiveTotals;
+use trtllm_engine::request_times::RequestTimes;
+use trtllm_engine::request_totals::{LatencySource, RequestTotals};
+use trtllm_engine::{EngineTotals, Latest};
+use trtllm_model::BenchReport;
+use trtllm_model::gpu::EngineGpus;
+use trtllm_model::named_numbers::NamedNumbers as _;
+use trtllm_what_if::Headroom;
+
+use crate::state::{EngineSnapshot, Judged};
+
+use super::value::{ratio, seen, share};
+
+/// One engine at one moment.
+pub(super) struct EngineReadings<'e> {
+    pub(super) snapshot: &'e EngineSnapshot,
+    pub(super) totals: &'e EngineTotals,
+    pub(super) requests: &'e RequestTotals,
+    pub(super) times: &'e RequestTimes,
+    /// The last record.
+    pub(super) latest: Option<&'e Latest>,
+    /// The last record as the source of load gauges: absent for a stale engine, and with a load of 0 for an idle one.
+    pub(super) load: Option<&'e Latest>,
+    pub(super) bench: Option<&'e BenchReport>,
+    pub(super) gpus: Option<&'e EngineGpus>,
+    pub(super) gpu_hour_cost: Option<f64>,
+    pub(super) judged: &'e Judged,
+    pub(super) headroom: Option<Headroom>,
+}
+
+impl EngineReadings<'_> {
+    /// Sums over all iterations. Absent if the engine reports only some iterations.
+    pub(super) fn batch(&self) -> Option<&BatchSums> {
+        (!self.totals.is_sampled()).then_some(&self.totals.batch)
+    }
+
+    /// The sums of an engine that has drafted tokens.
+    pub(super) fn drafts(&self) -> Option<&BatchSums> {
+        self.batch().filter(|batch| batch.spec_decode_draft_tokens > 0)
+    }
+
+    /// Requests in context and generation phase.
+    pub(super) fn batch_requests(&self) -> Option<i64> {
+        let inflight = self.load?.inflight?;
+        Some(inflight.num_context_requests?.saturating_add(inflight.num_gen_requests?))
+    }
+
+    /// The share of a static batch's generation slots that are in use.
+    pub(super) fn static_batch_efficiency(&self) -> Option<f64> {
+        let batch = self.load?.static_batching?;
+        share(batch.num_gen_tokens, Some(batch.num_gen_tokens?.saturating_add(batch.empty_gen_slots?)))
+    }
+
+    pub(super) fn decoded_tokens_per_iteration(&self) -> Option<f64> {
+        let mean = self.load?.inflight?.avg_num_decoded_tokens_per_iter?;
+        (mean > 0.0).then(|| shortest_f32(mean))
+    }
+
+    /// Free KV cache capacity in tokens. Absent with several pool groups: their blocks have different sizes, and a token may need
+    /// one block of each group.
+    pub(super) fn available_tokens(&self) -> Option<i64> {
+        let latest = self.load.filter(|latest| latest.pools.groups.is_none_or(|groups| groups <= 1))?;
+        Some(latest.kv?.free_num_blocks?.saturating_mul(latest.kv?.tokens_per_block?))
+    }
+
+    pub(super) fn kv_cache_utilization(&self) -> Option<f64> {
+        let kv = self.load?.kv?;
+        ratio(kv.used_num_blocks, kv.max_num_blocks)
+    }
+
+    /// The share of KV cache blocks that are not free. If more blocks are free than exist, the two numbers count different pools, and
+    /// their difference says nothing.
+    pub(super) fn kv_cache_pressure(&self) -> Option<f64> {
+        let kv = self.load?.kv?;
+        share(Some(kv.max_num_blocks?.saturating_sub(kv.free_num_blocks?)), kv.max_num_blocks)
+    }
+
+    /// The share of looked-up blocks that were found in the KV cache. Absent for releases before 0.16, which count no misses.
+    pub(super) fn hit_ratio(&self) -> Option<f64> {
+        self.reused_of(self.totals.kv_cache_blocks_missed).filter(|_| self.counts_misses())
+    }
+
+    /// The hit ratio; without it, the share of reused blocks among all blocks of prompts. A block that was found in the cache needs no
+    /// allocation, so no block is counted twice.
+    pub(super) fn reuse_efficiency(&self) -> Option<f64> {
+        if self.counts_misses() { self.hit_ratio() } else { self.reused_of(self.totals.kv_cache_blocks_allocated) }
+    }
+
+    fn counts_misses(&self) -> bool {
+        self.latest.and_then(|latest| latest.kv).is_none_or(|kv| kv.missed_blocks.is_some())
+    }
+
+    fn reused_of(&self, others: u64) -> Option<f64> {
+        let reused = self.totals.kv_cache_blocks_reused;
+        let all = reused.saturating_add(others);
+        (all > 0).then(|| reused as f64 / all as f64)
+    }
+
+    /// Requests by objective. Absent if only some requests have rows.
+    pub(super) fn objectives(&self) -> Option<&ObjectiveTotals> {
+        let has_all = !self.totals.is_sampled() || self.requests.source != LatencySource::RequestStats;
+        self.requests.objectives.as_ref().filter(|_| has_all)
+    }
+
+    /// Prompt tokens found in the KV cache: the larger of the server's own count and the sum over tiers.
+    pub(super) fn cached_tokens(&self) -> Option<u64> {
+        let by_tier = self.totals.pools.cached_tokens.by_tier.numbers();
+        self.requests.cached_tokens().max(by_tier.flatten().reduce(u64::saturating_add))
+    }
+
+    /// The lengths of requests. trtllm-serve reports only the sum over its requests: then the histogram has a number and a sum.
+    pub(super) fn lengths(&self, lengths: &Histogram, sum: Option<u64>) -> Option<Histogram> {
+        let finished = self.requests.finished.map(|finished| finished.into_iter().fold(0, u64::saturating_add));
+        match finished.zip(sum) {
+            Some((requests @ 1.., sum)) if lengths.count() == 0 => {
+                let mut histogram = Histogram::new(NO_BOUNDS);
+                histogram.add_buckets([(f64::INFINITY, requests)], sum as f64);
+                Some(histogram)
+            }
+            _ => seen(lengths).cloned(),
+        }
+    }
+
+    /// A sum of seconds over requests, in microseconds. Absent once a request without known times has completed.
+    pub(super) fn microseconds(&self, seconds: f64) -> Option<u64> {
+        let known = self.requests.source != LatencySource::None || self.totals.requests_completed == 0;
+        known.then(|| (seconds * 1e6).round() as u64)
+    }
+}
+
+/// The engine sends a 32-bit float as a 64-bit one: 1.2000000476837158 means 1.2.
+fn shortest_f32(value: f64) -> f64 {
+    let narrow = value as f32;
+    if f64::from(narrow) == value { narrow.to_string().parse().unwrap_or(value) } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::catalog::Id;
+    use super::super::compat::CompatSets;
+    use super::super::engine::page_of;
+    use super::super::page::Value;
+    use super::*;
+    use trtllm_model::iteration::KvCacheStats;
+
+    /// Hit ratio and reuse efficiency.
+    fn reuse(allocated: u64, reused: u64, missed: Option<u64>) -> [Option<f64>; 2] {
+        let mut snapshot = EngineSnapshot::starting();
+        snapshot.totals.kv_cache_blocks_allocated = allocated;
+        snapshot.totals.kv_cache_blocks_reused = reused;
+        snapshot.totals.kv_cache_blocks_missed = missed.unwrap_or(0);
+        let kv = KvCacheStats { missed_blocks: missed.map(|_| 1), ..KvCacheStats::default() };
+        snapshot.latest = Some(Latest { kv: Some(kv), ..Latest::default() });
+        let page = page_of(snapshot, CompatSets::default());
+        [Id::KvCacheHitRatio, Id::KvReuseEfficiency].map(|id| {
+            let sample = page.samples().iter().find(|sample| sample.metric == id)?;
+            match sample.value {
+                Value::Float(value) => Some(value),
+                _ => None,
+            }
+        })
+    }
+
+    #[test]
+    fn blocks_found_in_the_cache_are_not_among_the_allocated_ones() {
+        // Three of four blocks of the prompts were found, and only the fourth was allocated.
+        assert_eq!(reuse(10, 30, Some(10)), [Some(0.75); 2]);
+        assert_eq!(reuse(10, 0, Some(0)), [None; 2]);
+    }
+
+    #[test]
+    fn a_release_that_counts_no_misses_has_no_hit_ratio() {
+        assert_eq!(reuse(10, 30, None), [None, Some(0.75)]);
+    }
+}
