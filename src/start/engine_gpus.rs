@@ -14,7 +14,7 @@ pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Syn
     let gpu_use = Mutex::new(GpuUse::new(Path::new("/proc"), own_pod()));
     move |inventory| {
         let slots = state.slots();
-        let engines: Vec<EngineClaim<'_>> = slots.iter().map(|slot| claim(slot)).collect();
+        let engines: Vec<EngineClaim> = slots.iter().map(|slot| claim(slot)).collect();
         let mut gpu_use = gpu_use.lock();
         for (slot, gpus) in slots.iter().zip(gpu_use.absorb(&inventory, &engines)) {
             slot.publish_gpus(gpus);
@@ -29,12 +29,11 @@ fn own_pod() -> Option<PodName> {
     Some(PodName { namespace: set("POD_NAMESPACE")?, pod: set("POD_NAME")? })
 }
 
-fn claim(slot: &EngineSlot) -> EngineClaim<'_> {
-    let published = EngineClaim { pids: slot.snapshot().source.processes.clone(), ..EngineClaim::new(slot.id) };
-    let Some(origin) = slot.origin() else { return published };
-    let mut claim = EngineClaim { configured: &origin.gpus, port: origin.port, ..published };
+fn claim(slot: &EngineSlot) -> EngineClaim {
+    let origin = slot.origin().cloned().unwrap_or_default();
+    let mut pids = slot.snapshot().source.processes.clone();
     if origin.is_own_process {
-        claim.pids.push(std::process::id());
+        pids.push(std::process::id());
     }
-    claim
+    EngineClaim { id: slot.id, configured: origin.gpus, pids, port: origin.port }
 }

@@ -20,37 +20,27 @@ pub(super) fn is_gpu(id: &str) -> bool {
     ["GPU-", "MIG-", "nvidia", "gpu-"].iter().any(|prefix| id.starts_with(prefix))
 }
 
-/// The assignments of known GPUs, sorted and without duplicates.
-pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> Vec<PodDevice> {
+/// The assignments of these GPUs, sorted and without duplicates, and the pods with another device.
+pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> (Vec<PodDevice>, BTreeSet<PodName>) {
+    let (mut devices, mut pods_with_others) = (BTreeSet::new(), BTreeSet::new());
     if assignments.is_empty() {
-        return Vec::new();
+        return (Vec::new(), pods_with_others);
     }
     let uuids = uuids_by_id(gpus);
-    let devices = assignments.iter().filter_map(|assignment| {
-        let (gpu_uuid, mig_uuid) = (*uuids.get(without_suffix(&assignment.device))?)?;
-        Some(PodDevice {
-            gpu_uuid: gpu_uuid.to_owned(),
-            mig_uuid: mig_uuid.to_owned(),
-            namespace: assignment.namespace.clone(),
-            pod: assignment.pod.clone(),
-            container: assignment.container.clone(),
-        })
-    });
-    let mut devices: Vec<PodDevice> = devices.collect();
-    devices.sort();
-    devices.dedup();
-    devices
-}
-
-/// The pods with a device that is not one of these GPUs.
-pub(super) fn unresolved(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> BTreeSet<PodName> {
-    if assignments.is_empty() {
-        return BTreeSet::new();
+    for assignment in assignments {
+        let (namespace, pod) = (assignment.namespace.clone(), assignment.pod.clone());
+        match uuids.get(without_suffix(&assignment.device)).copied().flatten() {
+            Some((gpu_uuid, mig_uuid)) => {
+                let (gpu_uuid, mig_uuid, container) =
+                    (gpu_uuid.to_owned(), mig_uuid.to_owned(), assignment.container.clone());
+                devices.insert(PodDevice { gpu_uuid, mig_uuid, namespace, pod, container });
+            }
+            None => {
+                pods_with_others.insert(PodName { namespace, pod });
+            }
+        }
     }
-    let uuids = uuids_by_id(gpus);
-    let unknown = |id: &str| uuids.get(without_suffix(id)).is_none_or(Option::is_none);
-    let assignments = assignments.iter().filter(|assignment| unknown(&assignment.device));
-    assignments.map(|other| PodName { namespace: other.namespace.clone(), pod: other.pod.clone() }).collect()
+    (devices.into_iter().collect(), pods_with_others)
 }
 
 /// The UUIDs of GPU and MIG instance (empty for a whole GPU) by each id that they can have. `None` for an id that several
@@ -133,7 +123,7 @@ mod tests {
             let text = || "x".to_owned();
             let assignment =
                 DeviceAssignment { namespace: text(), pod: text(), container: text(), device: id.to_owned() };
-            let found = resolve(&[assignment.clone(), assignment], &gpus);
+            let (found, _) = resolve(&[assignment.clone(), assignment], &gpus);
             assert!(found.len() <= 1, "duplicates are removed");
             found.into_iter().next().map(|device| (device.gpu_uuid, device.mig_uuid))
         };

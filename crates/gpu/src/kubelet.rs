@@ -171,7 +171,7 @@ fn transport(cause: impl ToString) -> KubeletError {
 /// The GPUs that a kubelet's answer assigns to containers. For the fuzz target.
 #[doc(hidden)]
 pub fn pods_of_answer(frame: &[u8], gpus: &[GpuSnapshot]) -> Result<Vec<PodDevice>, String> {
-    Ok(resolve(&from_pods(from_frame(frame)?), gpus))
+    Ok(resolve(&from_pods(from_frame(frame)?), gpus).0)
 }
 
 /// Parses one gRPC message: a byte for compression, four bytes of length, the message.

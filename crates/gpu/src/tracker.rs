@@ -189,9 +189,8 @@ impl GpuTracker {
         let listed = self.gpus.values().filter(|gpu| gpu.is_listed);
         let mut gpus: Vec<GpuSnapshot> = listed.map(|gpu| gpu.snapshot.clone()).collect();
         gpus.sort_by_key(|gpu| gpu.identity.index);
-        let pods = device_assignment::resolve(&self.assignments, &gpus);
+        let (pods, pods_with_other_gpus) = device_assignment::resolve(&self.assignments, &gpus);
         let excluded = self.states.values().filter(|state| state.is_none()).count();
-        let pods_with_other_gpus = device_assignment::unresolved(&self.assignments, &gpus);
         GpuInventory { gpus, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
     }
 

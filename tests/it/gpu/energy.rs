@@ -19,9 +19,8 @@ use crate::support::{ensure, page::Page};
 /// The energy and time of the engines after each inventory. Engine N has the GPUs in `configured[N]`.
 fn used(monitor: &Monitor, configured: &[&[&str]]) -> Vec<Vec<EngineGpus>> {
     let owned = |gpus: &&[&str]| gpus.iter().map(|gpu| (*gpu).to_owned()).collect::<Vec<String>>();
-    let gpus: Vec<Vec<String>> = configured.iter().map(owned).collect();
-    let engines = gpus.iter().zip(1..).map(|(configured, id)| EngineClaim { configured, ..EngineClaim::new(id) });
-    let engines: Vec<EngineClaim<'_>> = engines.collect();
+    let claim = |(gpus, id)| EngineClaim { id, configured: owned(gpus), ..EngineClaim::default() };
+    let engines: Vec<EngineClaim> = configured.iter().zip(1..).map(claim).collect();
     let mut gpu_use = GpuUse::default();
     let absorbed = |(_, inventory): &(Instant, GpuInventory)| gpu_use.absorb(inventory, &engines);
     monitor.all().iter().map(absorbed).map(|each| each.into_iter().map(Option::unwrap).collect()).collect()
@@ -133,7 +132,7 @@ fn an_engine_has_the_sum_of_its_gpus_and_an_engine_that_appears_starts_at_zero()
     assert_eq!(last(&all)[0].energy_joules, Some(1.21));
     // The same inventories, with an engine that appears later.
     let gpus = [UUID_0.to_owned()];
-    let engine = EngineClaim { configured: &gpus, ..EngineClaim::new(7) };
+    let engine = EngineClaim { id: 7, configured: gpus.to_vec(), ..EngineClaim::default() };
     let (mut gpu_use, mut shown) = (GpuUse::default(), None);
     // An engine that appears between two polls starts with the second one.
     let has_polled = |(_, inventory): &(Instant, GpuInventory)| {
@@ -141,7 +140,7 @@ fn an_engine_has_the_sum_of_its_gpus_and_an_engine_that_appears_starts_at_zero()
     };
     let appears = monitor.all().iter().position(has_polled).unwrap();
     for (at, (_, inventory)) in monitor.all().iter().enumerate() {
-        let engines: &[EngineClaim<'_>] = if at < appears { &[] } else { std::slice::from_ref(&engine) };
+        let engines: &[EngineClaim] = if at < appears { &[] } else { std::slice::from_ref(&engine) };
         shown = gpu_use.absorb(inventory, engines).pop();
     }
     assert_eq!(shown.unwrap().unwrap().energy_joules, Some(0.5));

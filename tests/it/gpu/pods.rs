@@ -281,7 +281,9 @@ fn the_only_engine_of_a_pod_has_the_energy_of_the_pods_gpus() {
         let pod = PodName { namespace: "prod".to_owned(), pod: name.to_owned() };
         let mut gpu_use = GpuUse::new(folder.path(), Some(pod));
         let all = monitor.all();
-        let shown = all.iter().map(|(_, inventory)| gpu_use.absorb(inventory, &[EngineClaim::new(1)]).remove(0));
+        let engine = EngineClaim { id: 1, ..EngineClaim::default() };
+        let engines = std::slice::from_ref(&engine);
+        let shown = all.iter().map(|(_, inventory)| gpu_use.absorb(inventory, engines).remove(0));
         shown.last().unwrap()
     };
     let ours = used("ours").unwrap();

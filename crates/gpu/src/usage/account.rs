@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::claim::EngineId;
+use super::EngineId;
 
 /// One successful poll of a GPU.
 #[derive(Debug, Clone, Copy)]
@@ -50,10 +50,7 @@ struct EnergyReading {
 impl GpuAccount {
     /// `owner` is the engine that has the GPU alone. A poll that was counted already changes nothing.
     pub(super) fn polled(&mut self, uuid: &str, owner: Option<EngineId>, poll: Poll) {
-        if !self.gpus.contains_key(uuid) {
-            self.gpus.insert(uuid.to_owned(), Gpu::default());
-        }
-        let Some(gpu) = self.gpus.get_mut(uuid) else { return };
+        let gpu = self.gpus.entry(uuid.to_owned()).or_default();
         if gpu.polled_at.is_some_and(|last| poll.at <= last) {
             return;
         }

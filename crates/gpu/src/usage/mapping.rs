@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState, PodDevice, PodName};
 
-use super::claim::{EngineClaim, EngineId};
 use super::processes::ProcessTable;
+use super::{EngineClaim, EngineId};
 
 /// Between two looks at the same processes: one may have ended.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
@@ -22,20 +22,11 @@ pub(super) struct Mapping {
     /// The engines that have a process on a GPU, by UUID. Kept while the GPU cannot be read.
     engines: BTreeMap<String, BTreeSet<EngineId>>,
     /// What `engines` was made from, and when.
-    seen: Option<(Vec<Processes>, Vec<Claim>, Duration)>,
+    seen: Option<(Vec<Processes>, Vec<EngineClaim>, Duration)>,
 }
 
 /// A GPU's UUID and state, and the processes on it.
 type Processes = (String, GpuState, Option<Vec<u32>>);
-
-/// A copy of what is known of an engine.
-#[derive(Debug, PartialEq, Eq)]
-struct Claim {
-    id: EngineId,
-    configured: Vec<String>,
-    pids: Vec<u32>,
-    port: Option<u16>,
-}
 
 impl Mapping {
     pub(super) fn new(processes: Option<ProcessTable>, pod: Option<PodName>) -> Self {
@@ -43,18 +34,16 @@ impl Mapping {
     }
 
     /// The UUIDs of each engine's GPUs, sorted; none if they are not known.
-    pub(super) fn gpus_of(&mut self, inventory: &GpuInventory, engines: &[EngineClaim<'_>]) -> Vec<Vec<String>> {
+    pub(super) fn gpus_of(&mut self, inventory: &GpuInventory, engines: &[EngineClaim]) -> Vec<Vec<String>> {
         self.look_at_processes(inventory, engines);
         let gpus = engines.iter().map(|engine| {
             let by_process = self.engines.iter().filter(|(_, engines)| engines.contains(&engine.id));
-            match engine.configured {
-                [] => {
-                    let found: Vec<String> = by_process.map(|(uuid, _)| uuid.clone()).collect();
-                    let is_only = engines.len() == 1 && found.is_empty();
-                    if is_only { self.gpus_of_pod(inventory) } else { found }
-                }
-                configured => configured.iter().cloned().collect::<BTreeSet<String>>().into_iter().collect(),
+            if !engine.configured.is_empty() {
+                return engine.configured.iter().cloned().collect::<BTreeSet<String>>().into_iter().collect();
             }
+            let found: Vec<String> = by_process.map(|(uuid, _)| uuid.clone()).collect();
+            let is_only = engines.len() == 1 && found.is_empty();
+            if is_only { self.gpus_of_pod(inventory) } else { found }
         });
         gpus.collect()
     }
@@ -73,14 +62,14 @@ impl Mapping {
         gpus.into_iter().cloned().collect()
     }
 
-    fn look_at_processes(&mut self, inventory: &GpuInventory, engines: &[EngineClaim<'_>]) {
+    fn look_at_processes(&mut self, inventory: &GpuInventory, engines: &[EngineClaim]) {
         let Some(processes) = &self.processes else { return };
         let now = inventory.gpus.iter().filter_map(|gpu| gpu.last_poll).map(|poll| poll.monotonic).max();
         let now = now.unwrap_or_default();
         let on_gpus: Vec<Processes> = inventory.gpus.iter().map(processes_on).collect();
-        let claims: Vec<Claim> = engines.iter().map(Claim::of).collect();
-        if let Some((last_on_gpus, last_claims, at)) = &self.seen
-            && (last_on_gpus, last_claims) == (&on_gpus, &claims)
+        if let Some((last_on_gpus, last_engines, at)) = &self.seen
+            && last_on_gpus == &on_gpus
+            && last_engines == engines
             && now < *at + LOOK_AGAIN
         {
             return;
@@ -90,14 +79,7 @@ impl Mapping {
         // GPUs that are not shown may serve these engines, too.
         let found = if inventory.excluded > 0 { None } else { assign(&on_gpus, engines, &self.engines, owners) };
         self.engines = found.unwrap_or_default();
-        self.seen = Some((on_gpus, claims, now));
-    }
-}
-
-impl Claim {
-    fn of(engine: &EngineClaim<'_>) -> Self {
-        let EngineClaim { id, configured, pids, port } = engine;
-        Self { id: *id, configured: configured.to_vec(), pids: pids.clone(), port: *port }
+        self.seen = Some((on_gpus, engines.to_vec(), now));
     }
 }
 
@@ -108,7 +90,7 @@ fn processes_on(gpu: &GpuSnapshot) -> Processes {
 /// The engines on each GPU. `None` if a process belongs to no engine or to several, or is not known.
 fn assign(
     on_gpus: &[Processes],
-    engines: &[EngineClaim<'_>],
+    engines: &[EngineClaim],
     before: &BTreeMap<String, BTreeSet<EngineId>>,
     owners: impl Fn(u32) -> Vec<EngineId>,
 ) -> Option<BTreeMap<String, BTreeSet<EngineId>>> {
@@ -155,11 +137,7 @@ mod tests {
     }
 
     /// The engines of each GPU, in the order of the UUIDs.
-    fn assigned(
-        on_gpus: &[Processes],
-        engines: &[EngineClaim<'_>],
-        before: &[(&str, EngineId)],
-    ) -> Option<Vec<Vec<u64>>> {
+    fn assigned(on_gpus: &[Processes], engines: &[EngineClaim], before: &[(&str, EngineId)]) -> Option<Vec<Vec<u64>>> {
         let before = before.iter().map(|(uuid, engine)| ((*uuid).to_owned(), BTreeSet::from([*engine]))).collect();
         let found = assign(on_gpus, engines, &before, owners)?;
         Some(found.into_values().map(|engines| engines.into_iter().collect()).collect())
@@ -179,8 +157,7 @@ mod tests {
         assert_eq!(assigned(&[ours.clone(), theirs.clone()], &[], &[]), None);
         assert_eq!(assigned(&[ours.clone(), unknown.clone()], &[], &[]), None);
         // Unless the configuration says whose GPU it is.
-        let configured = ["b".to_owned()];
-        let engines = [EngineClaim { configured: &configured, ..EngineClaim::new(3) }];
+        let engines = [EngineClaim { id: 3, configured: vec!["b".to_owned()], ..EngineClaim::default() }];
         for other in [theirs, unknown] {
             assert_eq!(assigned(&[ours.clone(), other], &engines, &[]), Some(vec![vec![1], vec![]]));
         }
@@ -205,19 +182,20 @@ mod tests {
             container: container.to_owned(),
         };
         let ours = || PodName { namespace: "n".to_owned(), pod: "ours".to_owned() };
-        let gpus = |pods: &[PodDevice], with_others: &[PodName], engines: &[EngineClaim<'_>]| {
+        let gpus = |pods: &[PodDevice], with_others: &[PodName], engines: &[EngineClaim]| {
             let pods_with_other_gpus = with_others.iter().cloned().collect();
             let inventory = GpuInventory { pods: pods.to_vec(), pods_with_other_gpus, ..GpuInventory::default() };
             Mapping::new(None, Some(ours())).gpus_of(&inventory, engines).remove(0)
         };
-        let one = [EngineClaim::new(1)];
+        let engine = |id| EngineClaim { id, ..EngineClaim::default() };
+        let one = [engine(1)];
         let pods = [device("a", "ours", "engine"), device("b", "ours", "engine"), device("c", "theirs", "engine")];
         assert_eq!(gpus(&pods, &[], &one), ["a", "b"]);
-        let configured = ["c".to_owned()];
-        assert_eq!(gpus(&pods, &[], &[EngineClaim { configured: &configured, ..EngineClaim::new(1) }]), ["c"]);
+        let configured = EngineClaim { id: 1, configured: vec!["c".to_owned()], ..EngineClaim::default() };
+        assert_eq!(gpus(&pods, &[], &[configured]), ["c"]);
         // Two engines, a shared GPU, two containers with GPUs, a GPU that is not visible here, and no GPU at all.
         let none: [String; 0] = [];
-        assert_eq!(gpus(&pods, &[], &[EngineClaim::new(1), EngineClaim::new(2)]), none);
+        assert_eq!(gpus(&pods, &[], &[engine(1), engine(2)]), none);
         assert_eq!(gpus(&[&pods[..], &[device("a", "theirs", "x")]].concat(), &[], &one), none);
         assert_eq!(gpus(&[&pods[..], &[device("d", "ours", "x")]].concat(), &[], &one), none);
         assert_eq!(gpus(&pods, &[ours()], &one), none);

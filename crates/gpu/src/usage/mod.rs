@@ -2,7 +2,6 @@
 //! `processes`, which reads `/proc`. `account` adds up the GPUs' energy and time.
 
 mod account;
-mod claim;
 mod mapping;
 mod processes;
 
@@ -11,9 +10,23 @@ use std::path::Path;
 use trtllm_model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState, PodName};
 
 use account::{GpuAccount, Poll};
-pub use claim::{EngineClaim, EngineId};
 use mapping::Mapping;
 use processes::ProcessTable;
+
+/// Identifies an engine as long as the exporter runs.
+pub type EngineId = u64;
+
+/// What is known of an engine's GPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EngineClaim {
+    pub id: EngineId,
+    /// UUIDs from the configuration; empty if it has none.
+    pub configured: Vec<String>,
+    /// Processes that publish for the engine or host it.
+    pub pids: Vec<u32>,
+    /// The port of this host on which its server listens.
+    pub port: Option<u16>,
+}
 
 /// Follows the GPUs of all engines. Fed with each inventory.
 #[derive(Debug, Default)]
@@ -37,7 +50,7 @@ impl GpuUse {
 
     /// Adds what was used since the last inventory. Returns the GPUs of each engine, in the order of `engines`; `None` where
     /// they are not known.
-    pub fn absorb(&mut self, inventory: &GpuInventory, engines: &[EngineClaim<'_>]) -> Vec<Option<EngineGpus>> {
+    pub fn absorb(&mut self, inventory: &GpuInventory, engines: &[EngineClaim]) -> Vec<Option<EngineGpus>> {
         self.account.keep_engines(|id| engines.iter().any(|engine| engine.id == id));
         let mapping = self.mapping.gpus_of(inventory, engines);
         let owner = |uuid: &str| -> Option<EngineId> {

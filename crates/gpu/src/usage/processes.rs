@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::claim::{EngineClaim, EngineId};
+use super::{EngineClaim, EngineId};
 
 /// The longest line of ancestors that is followed.
 const MOST_ANCESTORS: usize = 64;
@@ -27,21 +27,21 @@ impl ProcessTable {
         (namespace == Path::new(HOST_PIDS)).then(|| Self { proc: proc.to_owned() })
     }
 
-    pub(super) fn listeners(&self, engines: &[EngineClaim<'_>]) -> Listeners {
+    pub(super) fn listeners(&self, engines: &[EngineClaim]) -> Listeners {
         if engines.iter().all(|engine| engine.port.is_none()) {
             return Listeners::new();
         }
         let tables = ["self/net/tcp", "self/net/tcp6"];
         let text: String = tables.map(|table| fs::read_to_string(self.proc.join(table)).unwrap_or_default()).concat();
-        let of = |engine: &EngineClaim<'_>| Some((engine.id, listening(&text, engine.port?)));
+        let of = |engine: &EngineClaim| Some((engine.id, listening(&text, engine.port?)));
         engines.iter().filter_map(of).collect()
     }
 
     /// Every engine that this process may belong to. One that has ended or is hidden belongs to none.
-    pub(super) fn engines_of(&self, pid: u32, engines: &[EngineClaim<'_>], listeners: &Listeners) -> Vec<EngineId> {
+    pub(super) fn engines_of(&self, pid: u32, engines: &[EngineClaim], listeners: &Listeners) -> Vec<EngineId> {
         let mut found = BTreeSet::new();
         for process in self.with_ancestors(pid) {
-            let is_of = |engine: &&EngineClaim<'_>| engine.pids.contains(&process);
+            let is_of = |engine: &&EngineClaim| engine.pids.contains(&process);
             found.extend(engines.iter().filter(is_of).map(|engine| engine.id));
             if !listeners.is_empty() {
                 let sockets = self.sockets(process);
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_process_belongs_to_the_engine_that_it_or_an_ancestor_publishes_for() {
         let (_folder, table) = table(&[(10, 1, &[]), (11, 10, &[]), (12, 11, &[]), (20, 1, &[])], "");
-        let claim = |id, pids: &[u32]| EngineClaim { pids: pids.to_vec(), ..EngineClaim::new(id) };
+        let claim = |id, pids: &[u32]| EngineClaim { id, pids: pids.to_vec(), ..EngineClaim::default() };
         let engines = [claim(1, &[11]), claim(2, &[20]), claim(3, &[1, 99])];
         let of = |pid| table.engines_of(pid, &engines, &table.listeners(&engines));
         assert_eq!((of(11), of(12), of(20)), (vec![1], vec![1], vec![2]));
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_process_belongs_to_the_engine_whose_port_it_or_an_ancestor_listens_on() {
         let (_folder, table) = table(&[(10, 1, &[501]), (11, 10, &[]), (20, 1, &[7, 502]), (30, 1, &[503, 504])], TCP);
-        let claim = |id, port| EngineClaim { port: Some(port), ..EngineClaim::new(id) };
+        let claim = |id, port| EngineClaim { id, port: Some(port), ..EngineClaim::default() };
         let engines = [claim(1, 8000), claim(2, 8001), claim(3, 8002)];
         let of = |pid| table.engines_of(pid, &engines, &table.listeners(&engines));
         assert_eq!((of(10), of(11), of(20), of(30)), (vec![1], vec![1], vec![2], vec![]));
