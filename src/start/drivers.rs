@@ -330,7 +330,7 @@ impl Drivers {
                 },
                 Some(event) = self.later_events.recv() => {
                     if let DriverEvent::Failed(error) = event {
-                        self.state.config_reload.failed();
+                        *self.state.config_reload.lock() = Some(false);
                         tracing::error!(%error, "a source of the new configuration cannot be opened; fix it and reload");
                     }
                 }

@@ -171,9 +171,9 @@ impl Daemon {
             Err(error) => Err(error.to_string()),
         };
         match applied {
-            Ok(()) => self.state.config_reload.succeeded(),
+            Ok(()) => *self.state.config_reload.lock() = Some(true),
             Err(error) => {
-                self.state.config_reload.failed();
+                *self.state.config_reload.lock() = Some(false);
                 tracing::error!(
                     error,
                     "configuration not reloaded, the previous one stays in use; fix the file and reload again"
@@ -214,7 +214,7 @@ async fn start(
     let max_publishers = (quarter.min(ALL_PUBLISHERS) / engines.len()).clamp(2, MAX_PUBLISHERS);
     let (state, heartbeats) = (Arc::new(State::new(Vec::new())), Arc::default());
     if cli.config_file.is_some() {
-        state.config_reload.succeeded();
+        *state.config_reload.lock() = Some(true);
     }
     let refused = state.refused_publishers.clone();
     let admission = Admission { uids: cli.allow_uid.clone(), limit: max_publishers, refused };

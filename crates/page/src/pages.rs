@@ -26,20 +26,17 @@ pub struct Pages {
 impl Pages {
     #[must_use]
     pub fn new(state: Arc<State>, compat: CompatSets, metrics: Arc<HttpMetrics>) -> Self {
-        Self { builder: PageBuilder::new(compat), state, metrics, cache: RenderedPages::new() }
+        Self { builder: PageBuilder::new(compat), state, metrics, cache: RenderedPages::default() }
     }
 
     /// The page for a scraper. It is counted and timed.
     #[must_use]
     pub fn scrape(&self, form: Form<Selection>) -> Bytes {
         let started = Instant::now();
-        let page = self.get(form);
+        let sections = || self.sections(form.selection, form.format);
+        let page = self.cache.get(form, self.state.generation(), sections);
         self.metrics.scraped(started.elapsed());
         page
-    }
-
-    fn get(&self, form: Form<Selection>) -> Bytes {
-        self.cache.get(form, self.state.generation(), || self.sections(form.selection, form.format))
     }
 
     fn sections(&self, selection: Selection, format: Format) -> Vec<cache::RenderedSection<impl FnOnce(&mut Vec<u8>)>> {

@@ -2,17 +2,17 @@
 
 mod baselines;
 mod engine;
-mod fold_readers;
 mod judging;
 mod models;
 mod slot;
 mod source;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use trtllm_model::gpu::GpuInventory;
 use trtllm_model::{EngineName, RecorderCounts, RefusedPublishers};
@@ -42,36 +42,10 @@ pub struct State {
     pub recorder: OnceLock<RecorderCounts>,
     /// Where engines are kept over restarts. Unset without a recorder.
     pub baselines: OnceLock<Arc<BaselineFiles>>,
-    pub config_reload: ConfigReload,
+    /// Whether the file of --config.file was last read and applied without an error. `None` without a file.
+    pub config_reload: Mutex<Option<bool>>,
     /// What the search for engines found, each with its address. For people.
     pub discovery: ArcSwap<Vec<(String, String)>>,
-}
-
-/// Whether the file of --config.file was last read and applied without an error.
-#[derive(Debug, Default)]
-pub struct ConfigReload(AtomicU8);
-
-impl ConfigReload {
-    const SUCCEEDED: u8 = 1;
-    const FAILED: u8 = 2;
-
-    pub fn succeeded(&self) {
-        self.0.store(Self::SUCCEEDED, Ordering::Relaxed);
-    }
-
-    pub fn failed(&self) {
-        self.0.store(Self::FAILED, Ordering::Relaxed);
-    }
-
-    /// Absent without a file.
-    #[must_use]
-    pub fn was_successful(&self) -> Option<bool> {
-        match self.0.load(Ordering::Relaxed) {
-            Self::SUCCEEDED => Some(true),
-            Self::FAILED => Some(false),
-            _ => None,
-        }
-    }
 }
 
 impl State {
@@ -85,7 +59,7 @@ impl State {
             refused_publishers: RefusedPublishers::default(),
             recorder: OnceLock::new(),
             baselines: OnceLock::new(),
-            config_reload: ConfigReload::default(),
+            config_reload: Mutex::default(),
             discovery: ArcSwap::default(),
         };
         for (place, name) in engines.into_iter().enumerate() {
@@ -97,40 +71,37 @@ impl State {
     /// Adds an engine of the source at `place`.
     pub fn add(&self, place: &Place, name: EngineName) -> Arc<EngineSlot> {
         let slot = Arc::new(EngineSlot::new(place.clone(), name, Arc::clone(&self.changes)));
-        self.engines.rcu(|engines| {
-            let mut engines = Vec::clone(engines);
+        self.change_engines(|engines| {
             let behind = engines.partition_point(|other| other.order() <= slot.order());
             engines.insert(behind, Arc::clone(&slot));
-            engines
         });
-        self.changes.list(self.engines.load().len());
         slot
     }
 
     /// Removes an engine: its series end.
     pub fn remove(&self, slot: &Arc<EngineSlot>) {
-        self.engines
-            .rcu(|engines| engines.iter().filter(|other| !Arc::ptr_eq(other, slot)).cloned().collect::<Vec<_>>());
-        self.changes.list(self.engines.load().len());
+        self.change_engines(|engines| engines.retain(|other| !Arc::ptr_eq(other, slot)));
     }
 
     /// Removes all engines of one source.
     pub fn remove_all(&self, place: &Place) {
-        let others = |engines: &Arc<Vec<Arc<EngineSlot>>>| -> Vec<_> {
-            engines.iter().filter(|engine| !engine.place.is(place)).cloned().collect()
-        };
-        self.engines.rcu(others);
-        self.changes.list(self.engines.load().len());
+        self.change_engines(|engines| engines.retain(|engine| !engine.place.is(place)));
     }
 
     /// Sorts the engines again after their places have changed.
     pub fn sort(&self) {
+        self.change_engines(|engines| engines.sort_by(|one, other| one.order().cmp(&other.order())));
+    }
+
+    /// Replaces the list of engines by a changed copy. `change` may run several times.
+    fn change_engines(&self, change: impl Fn(&mut Vec<Arc<EngineSlot>>)) {
         self.engines.rcu(|engines| {
             let mut engines = Vec::clone(engines);
-            engines.sort_by(|one, other| one.order().cmp(&other.order()));
+            change(&mut engines);
             engines
         });
-        self.changes.list(self.engines.load().len());
+        self.changes.present.store(self.engines.load().len(), Ordering::Relaxed);
+        self.changes.engine();
     }
 
     /// The engines in the order of the page, with states as of now. The list is the same one until an engine joins or leaves.
@@ -144,19 +115,19 @@ impl State {
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.judge_ages(tokio::time::Instant::now().into_std());
-        self.changes.generation()
+        self.changes.all.load(Ordering::Acquire)
     }
 
     /// Grows with every change of an engine. Engines that are read after this number are at least as new.
     #[must_use]
     pub fn engine_changes(&self) -> u64 {
-        self.changes.engines()
+        self.changes.engines.load(Ordering::Acquire)
     }
 
     /// Like [`State::engine_changes`], for the GPUs.
     #[must_use]
     pub fn gpu_changes(&self) -> u64 {
-        self.changes.gpus()
+        self.changes.gpus.load(Ordering::Acquire)
     }
 
     /// Updates the state of each engine to `now`. Readers call this, so that a driver that has died or hangs cannot keep old

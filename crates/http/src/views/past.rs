@@ -43,7 +43,7 @@ pub async fn history(state: &State, query: &str) -> Result<String, InvalidQuery>
     };
     let busy = |_| failed(StatusCode::SERVICE_UNAVAILABLE, "the recording is being read for somebody else; try again");
     let turn = READER.try_acquire().map_err(busy)?;
-    let directory = files.directory().to_owned();
+    let directory = files.directory.clone();
     let read = tokio::task::spawn_blocking(move || {
         let _turn = turn;
         read(&directory, engine, at_us, seconds)

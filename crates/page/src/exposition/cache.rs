@@ -115,12 +115,6 @@ impl<S: Copy + Eq> Bodies<S> {
     }
 }
 
-impl<S> Default for Bodies<S> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
 /// The last bodies.
 #[derive(Debug)]
 pub struct RenderedPages<S> {
@@ -129,11 +123,6 @@ pub struct RenderedPages<S> {
 }
 
 impl<S: Copy + Eq> RenderedPages<S> {
-    #[must_use]
-    pub fn new() -> Self {
-        Self { bodies: ArcSwap::default(), rendering: Mutex::new(()) }
-    }
-
     /// The body of `form` at `generation`. On a miss it is made from `sections`, which must have the same order in every
     /// call: a section is compared with the previous one at the same index.
     pub fn get<W: FnOnce(&mut Vec<u8>)>(
@@ -175,9 +164,9 @@ impl<S: Copy + Eq> RenderedPages<S> {
     }
 }
 
-impl<S: Copy + Eq> Default for RenderedPages<S> {
+impl<S> Default for RenderedPages<S> {
     fn default() -> Self {
-        Self::new()
+        Self { bodies: ArcSwap::from_pointee(Bodies(Vec::new())), rendering: Mutex::default() }
     }
 }
 
@@ -193,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_form_is_rendered_once_per_generation() {
-        let cache = RenderedPages::new();
+        let cache = RenderedPages::default();
         let mut rendered = 0;
         for generation in [1, 1, 1, 2, 2] {
             cache.get(TEXT, generation, || {
@@ -206,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_section_is_rendered_again_only_when_its_version_changes() {
-        let cache = RenderedPages::new();
+        let cache = RenderedPages::default();
         let page = |generation, parts: [(Option<u64>, &'static str); 3]| {
             cache.get(TEXT, generation, || parts.map(|(version, text)| section(version, text)).into())
         };
@@ -218,7 +207,7 @@ mod tests {
     #[test]
     fn compressed_forms_are_made_from_the_plain_form() {
         use std::io::Read as _;
-        let cache = RenderedPages::new();
+        let cache = RenderedPages::default();
         let gzip = cache.get(Form { encoding: Encoding::Gzip, ..TEXT }, 1, || vec![section(None, "page\n")]);
         let mut text = String::new();
         flate2::read::GzDecoder::new(&gzip[..]).read_to_string(&mut text).unwrap();
@@ -231,7 +220,7 @@ mod tests {
     #[test]
     fn a_compressed_page_follows_its_sections() {
         use std::io::Read as _;
-        let cache = RenderedPages::new();
+        let cache = RenderedPages::default();
         for (generation, versions, texts) in [
             (1, [Some(1), Some(1), None], ["head\n", "body\n", "tail\n"]),
             (2, [Some(2), Some(1), None], ["another head\n", "body\n", "another tail\n"]),
@@ -247,7 +236,7 @@ mod tests {
 
     #[test]
     fn forms_of_an_older_generation_are_dropped() {
-        let cache = RenderedPages::new();
+        let cache = RenderedPages::default();
         for selection in 0..5 {
             cache.get(Form { selection, ..TEXT }, 1, || vec![section(None, "")]);
         }
@@ -257,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_page_is_freed_before_the_next_one_is_written() {
-        let cache = RenderedPages::new();
+        let cache = RenderedPages::default();
         cache.get(TEXT, 1, || vec![section(None, "old")]);
         let mut kept = None;
         let write = |out: &mut Vec<u8>| {
@@ -270,7 +259,7 @@ mod tests {
 
     #[test]
     fn long_pages_in_many_forms_make_room_for_each_other() {
-        let (cache, text) = (RenderedPages::new(), "x".repeat(KEPT / 3));
+        let (cache, text) = (RenderedPages::default(), "x".repeat(KEPT / 3));
         for selection in 0..20 {
             cache.get(Form { selection, ..TEXT }, 1, || vec![section(None, &text)]);
         }
@@ -286,7 +275,7 @@ mod tests {
     #[test]
     fn concurrent_readers_render_once() {
         use std::sync::atomic::{AtomicUsize, Ordering};
-        let (cache, rendered) = (RenderedPages::new(), AtomicUsize::new(0));
+        let (cache, rendered) = (RenderedPages::default(), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..16 {
                 scope.spawn(|| {

@@ -146,7 +146,7 @@ impl PageBuilder {
                 http: http.clone(),
                 recorder: state.recorder.get().cloned(),
                 refused_publishers: state.refused_publishers.clone(),
-                config_reload: state.config_reload.was_successful(),
+                config_reload: *state.config_reload.lock(),
             },
             page,
         )

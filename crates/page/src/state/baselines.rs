@@ -26,7 +26,8 @@ const READERS: usize = 2;
 /// The files of all engines.
 #[derive(Debug)]
 pub struct BaselineFiles {
-    directory: PathBuf,
+    /// That of the recorder, which holds its lock.
+    pub directory: PathBuf,
     counts: RecorderCounts,
     is_failing: AtomicBool,
     is_writing: AtomicBool,
@@ -39,10 +40,18 @@ pub struct BaselineFiles {
 pub struct Writing(Arc<BaselineFiles>);
 
 impl Writing {
-    /// Adds what an engine is like, and returns its best hours so far.
+    /// Adds a state of an engine to its file, and returns its best hours so far.
     #[must_use]
-    pub fn add(self, engine: &EngineName, snapshot: Option<Snapshot>, best: Best, now: f64) -> Best {
-        self.0.add(engine, snapshot, best, now)
+    pub fn add(self, engine: &EngineName, snapshot: Option<Snapshot>, mut best: Best, now: f64) -> Best {
+        let files = &self.0;
+        let mut kept = files.read(engine);
+        best.merge(&kept.best, now);
+        if let Some(snapshot) = snapshot {
+            kept.push(snapshot);
+            kept.best = best;
+            files.note(files.write(engine, &kept));
+        }
+        best
     }
 }
 
@@ -53,17 +62,10 @@ impl Drop for Writing {
 }
 
 impl BaselineFiles {
-    /// `directory`: that of the recorder, which has its lock.
     #[must_use]
     pub fn new(directory: PathBuf, counts: RecorderCounts) -> Arc<Self> {
         let (is_failing, is_writing) = (AtomicBool::default(), AtomicBool::default());
         Arc::new(Self { directory, counts, is_failing, is_writing, readers: Arc::new(Semaphore::new(READERS)) })
-    }
-
-    /// That of the recorder.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// What is kept of an engine. A file that is missing or broken holds nothing.
@@ -76,18 +78,6 @@ impl BaselineFiles {
     #[must_use]
     pub fn begin(self: &Arc<Self>) -> Option<Writing> {
         (!self.is_writing.swap(true, Ordering::Acquire)).then(|| Writing(Arc::clone(self)))
-    }
-
-    /// Adds what an engine is like, and returns its best hours so far.
-    fn add(&self, engine: &EngineName, snapshot: Option<Snapshot>, mut best: Best, now: f64) -> Best {
-        let mut kept = self.read(engine);
-        best.merge(&kept.best, now);
-        if let Some(snapshot) = snapshot {
-            kept.push(snapshot);
-            kept.best = best;
-            self.note(self.write(engine, &kept));
-        }
-        best
     }
 
     fn write(&self, engine: &EngineName, kept: &Baselines) -> io::Result<()> {
@@ -120,12 +110,13 @@ impl BaselineFiles {
                 other => name += &format!("_{other:02x}"),
             }
         }
-        match name.len() > MAX_NAME {
-            true => {
-                Err(io::Error::new(io::ErrorKind::InvalidFilename, "the name of the engine is too long for a file"))
-            }
-            false => Ok(self.directory.join(name + ".json.zst")),
+        if name.len() > MAX_NAME {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidFilename,
+                "the name of the engine is too long for a file",
+            ));
         }
+        Ok(self.directory.join(name + ".json.zst"))
     }
 
     /// Engines of a socket may have any number of names.

@@ -173,7 +173,7 @@ impl State {
         };
         push(&mut around.exporter, now);
         let before = around.exporter.front().copied().unwrap_or_default();
-        let (restarts, reloaded) = (supervise::restarts().iter().sum(), self.config_reload.was_successful());
+        let (restarts, reloaded) = (supervise::restarts().iter().sum(), *self.config_reload.lock());
         let mut found = findings::gpu::findings(inventory, &around.gpus, THIS_EXPORTER);
         found.extend(findings::exporter::findings(THIS_EXPORTER, &before, &now, restarts, reloaded));
         around.findings = found;

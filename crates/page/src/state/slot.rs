@@ -7,11 +7,10 @@ use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
+use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::engine::EngineSnapshot;
-use super::fold_readers::FoldReaders;
 use super::judging::Judged;
-use tokio::sync::oneshot::Receiver;
 use trtllm_engine::EngineFold;
 use trtllm_model::gpu::{EngineGpus, GpuInventory};
 use trtllm_model::rows::PoolRows;
@@ -22,16 +21,19 @@ const KEPT_WINDOWS: usize = 4;
 /// Kept records of all engines: with more than 16 engines, each keeps fewer than [`RECENT_RECORDS`].
 const RECORDS_OF_ALL: usize = 16 * RECENT_RECORDS;
 
+/// Readers that wait for a copy of a fold at the same time. A copy is large: it has the timeline and the costs of the engine.
+const MOST_FOLD_READERS: usize = 4;
+
 /// Counts changes, so that readers notice them.
 #[derive(Debug, Default)]
 pub(super) struct SlotChanges {
-    all: AtomicU64,
-    engines: AtomicU64,
-    gpus: AtomicU64,
+    pub(super) all: AtomicU64,
+    pub(super) engines: AtomicU64,
+    pub(super) gpus: AtomicU64,
     /// Number of engines that have ever joined.
     joined: AtomicU64,
     /// Number of engines now.
-    present: AtomicUsize,
+    pub(super) present: AtomicUsize,
 }
 
 /// The position of a source in the configuration. A reload may change it.
@@ -84,31 +86,15 @@ pub struct EngineSlot {
     recent: Mutex<VecDeque<Arc<IterationStats>>>,
     pub(super) judged: Mutex<Judged>,
     changes: Arc<SlotChanges>,
-    fold_readers: FoldReaders,
+    /// Readers that need more than the snapshot. The fold has one owner, which makes a copy for each of them when it publishes the next
+    /// time, so nothing is copied while nobody asks.
+    fold_readers: Mutex<Vec<Sender<Box<EngineFold>>>>,
 }
 
 impl SlotChanges {
-    pub(super) fn generation(&self) -> u64 {
-        self.all.load(Ordering::Acquire)
-    }
-
-    pub(super) fn engines(&self) -> u64 {
-        self.engines.load(Ordering::Acquire)
-    }
-
-    pub(super) fn gpus(&self) -> u64 {
-        self.gpus.load(Ordering::Acquire)
-    }
-
     pub(super) fn engine(&self) {
         self.engines.fetch_add(1, Ordering::Release);
         self.other();
-    }
-
-    /// Engines have joined, left or changed places.
-    pub(super) fn list(&self, present: usize) {
-        self.present.store(present, Ordering::Relaxed);
-        self.engine();
     }
 
     pub(super) fn gpu(&self) {
@@ -136,7 +122,7 @@ impl EngineSlot {
             recent: Mutex::default(),
             judged: Mutex::default(),
             changes,
-            fold_readers: FoldReaders::default(),
+            fold_readers: Mutex::default(),
         }
     }
 
@@ -169,14 +155,22 @@ impl EngineSlot {
         self.changes.engine();
     }
 
-    /// A copy of the fold, which comes when the engine is published the next time. Fails if too many readers wait.
+    /// A copy of the fold, which arrives when the engine is published the next time. Fails at once if too many readers wait.
     pub fn read_fold(&self) -> Receiver<Box<EngineFold>> {
-        self.fold_readers.wait()
+        let (sender, receiver) = oneshot::channel();
+        let mut waiting = self.fold_readers.lock();
+        waiting.retain(|reader| !reader.is_closed());
+        if waiting.len() < MOST_FOLD_READERS {
+            waiting.push(sender);
+        }
+        receiver
     }
 
     /// Gives the readers of the fold their copies.
     pub fn publish_fold(&self, fold: &EngineFold) {
-        self.fold_readers.serve(fold);
+        for reader in self.fold_readers.lock().drain(..) {
+            let _ = reader.send(Box::new(fold.clone()));
+        }
     }
 
     /// Updates the state of the engine to `now`.
