@@ -1,5 +1,5 @@
 //! The NVML calls that nvml-wrapper 0.13 lacks or implements in a way we cannot use. They go through its symbol table, so a
-//! symbol that the driver lacks is an error, not a crash. All unsafe code of this crate, except two calls in `process`.
+//! symbol that the driver lacks is an error, not a crash. All unsafe code of this crate is here.
 //! Every block relies on this: [`Device`] borrows its [`Nvml`](nvml_wrapper::Nvml). So while the call runs, the library is
 //! loaded and initialised, and the handle is valid.
 #![allow(unsafe_code)] // calls C function pointers; each block says why that is sound

@@ -83,8 +83,8 @@ impl Worker {
         self.report(WorkerOutcome::Identified(identity), probe.failures) && self.poll(&device, stop)
     }
 
-    /// Polls until the GPU fails; returns true if a new handle shall be tried later. A GPU on which merely every call
-    /// fails is polled on.
+    /// Polls until the GPU fails; returns true if a new handle shall be tried later. If every call fails, but no error concerns the
+    /// whole GPU, polling continues.
     fn poll<'nvml>(&'nvml self, device: &Device<'nvml>, stop: &StopSignal) -> bool {
         let GpuConfig { interval, timing, .. } = &*self.config;
         let max_poll_time = (*interval).max(Duration::from_secs(1)).min(timing.call_deadline);

@@ -17,9 +17,8 @@ use trtllm_model::gpu::LastXid;
 
 /// Length of one wait. Bounds how late a GPU is registered and how long the end of a session takes.
 const WAIT: Duration = Duration::from_millis(200);
-/// Errors that are taken in one period. Further ones wait in the driver.
+/// Errors that are taken in one [`PERIOD`]. Further ones wait in the driver.
 const MOST_AT_ONCE: u32 = 64;
-/// That period.
 const PERIOD: Duration = Duration::from_secs(1);
 /// NVML's own code for an Xid error that it could not read.
 const UNKNOWN_XID: u64 = 999;

@@ -1,5 +1,5 @@
-//! The metrics pages of this exporter, in every format. A page is made from the state when a reader asks for it, and cached until
-//! something changes.
+//! The metrics pages of this exporter, in every format. A page is rendered when a reader asks for it, and cached until the state
+//! changes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,7 +29,7 @@ impl Pages {
         Self { builder: PageBuilder::new(compat), state, metrics, cache: RenderedPages::default() }
     }
 
-    /// The page for a scraper. It is counted and timed.
+    /// Returns the page for a scraper, and counts and times the scrape.
     #[must_use]
     pub fn scrape(&self, form: Form<Selection>) -> Bytes {
         let started = Instant::now();

@@ -40,11 +40,11 @@ pub struct State {
     pub refused_publishers: RefusedPublishers,
     /// Unset without a recorder.
     pub recorder: OnceLock<RecorderCounts>,
-    /// Where engines are kept over restarts. Unset without a recorder.
+    /// What is learned of engines, kept over restarts of the exporter. Unset without a recorder.
     pub baselines: OnceLock<Arc<BaselineFiles>>,
     /// Whether the file of --config.file was last read and applied without an error. `None` without a file.
     pub config_reload: Mutex<Option<bool>>,
-    /// What the search for engines found, each with its address. For people.
+    /// What discovery found at each address, as text for people.
     pub discovery: ArcSwap<Vec<(String, String)>>,
 }
 
@@ -78,7 +78,7 @@ impl State {
         slot
     }
 
-    /// Removes an engine: its series end.
+    /// Removes an engine, and with it its series.
     pub fn remove(&self, slot: &Arc<EngineSlot>) {
         self.change_engines(|engines| engines.retain(|other| !Arc::ptr_eq(other, slot)));
     }

@@ -1,7 +1,7 @@
 //! Adds up the energy and the time of each GPU for the engine that has the GPU alone. Pure: the time is an argument.
 //! A difference between two readings belongs to an engine only if the GPU was its own at both. So an engine starts at 0, and
-//! what a GPU used while it changed hands belongs to nobody. The GPU's total is cumulative: a missed reading loses nothing. It
-//! decides what a reset of NVML's counter means, so an engine never has more joules than its GPUs show.
+//! what a GPU used while its owner changed belongs to no engine. The GPU's total is cumulative, so a missed reading loses nothing. It
+//! already accounts for resets of NVML's counter, so an engine never has more joules than its GPUs show.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) struct GpuAccount {
 #[derive(Debug, Default)]
 struct Gpu {
     energy: Option<EnergyReading>,
-    /// `None` while the GPU is away.
+    /// `None` while the GPU cannot be read.
     polled_at: Option<Duration>,
     /// The engine that had the GPU alone at the last poll.
     owner: Option<EngineId>,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shared_gpu_uses_belongs_to_nobody_and_neither_does_a_change_of_hands() {
+    fn what_a_shared_gpu_uses_belongs_to_no_engine_nor_does_what_it_uses_while_its_owner_changes() {
         let mut account = GpuAccount::default();
         for (at, energy, owner) in [
             (0, 0, Some(A)),

@@ -1,6 +1,6 @@
 //! Which GPUs serve which engine: those of the configuration, else those on which NVML lists a process of the engine, else those
-//! that the kubelet gave to this pod, if it has one engine. Only what is certain counts. A process of nobody may be a further rank of an engine, so it makes
-//! all GPUs of processes uncertain.
+//! that the kubelet gave to this pod, if it has one engine. A GPU is assigned only if that is certain. A process that belongs to no
+//! known engine may be another rank of one, so while such a process exists, processes assign no GPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState, PodDevice, PodName}
 use super::processes::ProcessTable;
 use super::{EngineClaim, EngineId};
 
-/// Between two looks at the same processes: one may have ended.
+/// Time until the same processes are looked up again, because one may have ended.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default)]
 pub(super) struct Mapping {
-    /// `None` if PIDs of NVML are not ours.
+    /// `None` if NVML reports PIDs of another PID namespace.
     processes: Option<ProcessTable>,
     /// The pod of this process.
     pod: Option<PodName>,
@@ -35,7 +35,7 @@ impl Mapping {
 
     /// The UUIDs of each engine's GPUs, sorted; none if they are not known.
     pub(super) fn gpus_of(&mut self, inventory: &GpuInventory, engines: &[EngineClaim]) -> Vec<Vec<String>> {
-        self.look_at_processes(inventory, engines);
+        self.look_up_processes(inventory, engines);
         let gpus = engines.iter().map(|engine| {
             let by_process = self.engines.iter().filter(|(_, engines)| engines.contains(&engine.id));
             if !engine.configured.is_empty() {
@@ -62,7 +62,7 @@ impl Mapping {
         gpus.into_iter().cloned().collect()
     }
 
-    fn look_at_processes(&mut self, inventory: &GpuInventory, engines: &[EngineClaim]) {
+    fn look_up_processes(&mut self, inventory: &GpuInventory, engines: &[EngineClaim]) {
         let Some(processes) = &self.processes else { return };
         let now = inventory.gpus.iter().filter_map(|gpu| gpu.last_poll).map(|poll| poll.monotonic).max();
         let now = now.unwrap_or_default();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_nobody_or_unknown_processes_make_every_gpu_uncertain() {
+    fn a_process_of_no_engine_or_unknown_processes_make_every_gpu_uncertain() {
         let (ours, theirs) = (gpu("a", GpuState::Ok, Some(&[10])), gpu("b", GpuState::Ok, Some(&[99])));
         let unknown = gpu("b", GpuState::Ok, None);
         assert_eq!(assigned(&[ours.clone(), theirs.clone()], &[], &[]), None);

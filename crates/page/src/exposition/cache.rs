@@ -73,7 +73,8 @@ impl Body {
     }
 }
 
-/// What is still needed of an earlier body, so that a long one is freed before the next one is written.
+/// The parts of the previous body that the next one needs. The body itself is freed before the next one is written, because both
+/// may be long.
 struct Earlier {
     length: usize,
     /// For each section, its bytes if they have not changed.
@@ -92,10 +93,10 @@ impl Earlier {
     }
 }
 
-/// Bytes of bodies that are kept for further readers. A form that was rendered long ago makes room.
+/// Most bytes of bodies that are kept for further readers. Beyond it, the oldest bodies are dropped.
 const KEPT: usize = 2 << 20;
 
-/// By the time of their rendering.
+/// Oldest first.
 #[derive(Debug, Clone)]
 struct Bodies<S>(Vec<(Form<S>, Arc<Body>)>);
 
@@ -108,14 +109,14 @@ impl<S: Copy + Eq> Bodies<S> {
         self.0.retain(|(known, _)| *known != form);
         self.0.push((form, body));
         let mut bytes: usize = self.0.iter().map(|(_, body)| body.bytes.len()).sum();
-        // The one that was just rendered stays, however long it is.
+        // The newest body stays, however long it is.
         while bytes > KEPT && self.0.len() > 1 {
             bytes -= self.0.remove(0).1.bytes.len();
         }
     }
 }
 
-/// The last bodies.
+/// Caches the last rendered bodies.
 #[derive(Debug)]
 pub struct RenderedPages<S> {
     bodies: ArcSwap<Bodies<S>>,

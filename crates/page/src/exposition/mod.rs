@@ -25,7 +25,7 @@ pub fn render(page: &Page, format: Format, out: &mut Vec<u8>) {
     }
 }
 
-/// What a complete page ends with.
+/// The last bytes of a complete page.
 #[must_use]
 pub const fn end(format: Format) -> &'static str {
     match format {

@@ -32,7 +32,8 @@ pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text";
 const PROTOBUF: &str = "application/vnd.google.protobuf";
 
-/// How a reader wants names escaped that need quotes. None of ours does, so every scheme is supported; the response names it.
+/// How a reader wants names to be escaped that need quotes. Our names never need quotes, so every scheme is supported, and the
+/// response repeats it.
 #[derive(Debug, Clone, Copy)]
 enum Escaping {
     Unspecified,

@@ -1,7 +1,7 @@
 //! The Prometheus text format 0.0.4 and OpenMetrics 1.0.0: two dialects of one writer, without an allocation per sample.
 //!
 //! Written by hand, because Triton's readers match the bytes of 0.0.4, which prometheus-client does not write. Its
-//! OpenMetrics encoder cannot write the exemplars of another histogram type, and judges this writer in the tests.
+//! OpenMetrics encoder cannot write the exemplars of another histogram type. Tests compare this writer with it.
 
 use std::io::Write as _;
 
@@ -22,7 +22,7 @@ pub enum Dialect {
     OpenMetrics,
 }
 
-/// Appends the families of the page to `out`. [`END`] is the caller's: a page may be written in several parts.
+/// Appends the families of the page to `out`. The caller adds [`END`], because a page may be written in several parts.
 pub fn render(page: &Page, dialect: Dialect, out: &mut Vec<u8>) {
     let mut writer = TextWriter { dialect, out, digits: itoa::Buffer::new() };
     for (metric, samples) in page.families() {

@@ -7,7 +7,7 @@ use super::catalog::Id;
 use super::catalog::table::benchmark::{BenchSettings, BenchStatistics};
 use super::writer::EngineWriter;
 
-/// Characters of a label's value.
+/// Longest value of a label, in characters.
 const MAX_LABEL: usize = 64;
 
 impl EngineWriter<'_> {

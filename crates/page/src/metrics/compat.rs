@@ -59,7 +59,7 @@ impl EngineSeries {
             let mut writer = EngineWriter { page, labels: &labels };
             writer.put_all(VALUES_OF_VLLM, engine);
             if let Some(latest) = engine.load {
-                // A router takes an engine for fresh as long as it finds any of these, so the configuration leaves with the load.
+                // A router treats an engine as fresh while it finds any of these series, so this one disappears with the load.
                 writer.vllm_cache_config(latest, engine.requests);
             }
             if let Some([stop, length, timeout, cancelled, other]) = engine.requests.finished {

@@ -1,5 +1,5 @@
-//! Keeps what engines were like in the directory of the flight recorder, in one small file an engine, so that a restart of the
-//! exporter does not lose it.
+//! Baselines of engines: one small file per engine in the directory of the flight recorder, so that they survive a restart of the
+//! exporter.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -14,13 +14,13 @@ use trtllm_what_if::baselines::{Baselines, Snapshot};
 use trtllm_what_if::output::Best;
 
 const PREFIX: &str = "baselines-";
-/// Files of all engines. With a further one, the oldest is deleted.
+/// Most files of all engines. The oldest is deleted to make room for another one.
 const MOST_FILES: usize = 256;
-/// Longest name of a file. File systems take 255 bytes, and one is written beside it first.
+/// Longest name of a file in bytes. File systems allow 255, and the name of the temporary file is longer.
 const MAX_NAME: usize = 200;
 /// Bytes of a file's text, which has at most 32 states of about 10 KB.
 const MAX_TEXT: u64 = 4 << 20;
-/// Files that are read at once because somebody asks.
+/// Files that are read at the same time to answer requests.
 const READERS: usize = 2;
 
 /// The files of all engines.
@@ -31,11 +31,11 @@ pub struct BaselineFiles {
     counts: RecorderCounts,
     is_failing: AtomicBool,
     is_writing: AtomicBool,
-    /// For what is read because somebody asks, so that a disk that hangs keeps few threads.
+    /// Limits the reads that answer requests, so that a disk that hangs blocks few threads.
     pub readers: Arc<Semaphore>,
 }
 
-/// The turn to write a file, until it is dropped.
+/// Permission to write a file. Another file can be written once this is dropped.
 #[derive(Debug)]
 pub struct Writing(Arc<BaselineFiles>);
 
@@ -68,7 +68,7 @@ impl BaselineFiles {
         Arc::new(Self { directory, counts, is_failing, is_writing, readers: Arc::new(Semaphore::new(READERS)) })
     }
 
-    /// What is kept of an engine. A file that is missing or broken holds nothing.
+    /// The baselines of an engine. Empty if its file is missing or broken.
     #[must_use]
     pub fn read(&self, engine: &EngineName) -> Baselines {
         self.path(engine).and_then(|path| read(&path)).unwrap_or_default()
@@ -119,7 +119,7 @@ impl BaselineFiles {
         Ok(self.directory.join(name + ".json.zst"))
     }
 
-    /// Engines of a socket may have any number of names.
+    /// Deletes the oldest files, because the engines of a socket may have any number of names.
     fn make_room(&self) -> io::Result<()> {
         let files = fs::read_dir(&self.directory)?.filter_map(Result::ok);
         let mut known: Vec<_> = files

@@ -33,7 +33,7 @@ pub struct EngineSnapshot {
     pub latest: Option<Latest>,
     pub totals: EngineTotals,
     pub requests: RequestTotals,
-    /// Where their time went, if their iterations are known.
+    /// Where the time of requests went, if their iterations are known.
     pub request_parts: Option<RequestParts>,
     /// Why requests waited, and where the time went.
     pub iteration_sums: IterationSums,
@@ -41,7 +41,7 @@ pub struct EngineSnapshot {
     pub costs: Option<Costs>,
     /// Requests by stage, if the engine reports its requests.
     pub stages: Option<Stages>,
-    /// What an orchestrator tells. `None` for an engine.
+    /// The counts of an orchestrator. `None` for an engine.
     pub orchestrator: Option<Box<OrchestratorTotals>>,
     pub source: SourceStatus,
     pub about: EngineAbout,
@@ -90,7 +90,7 @@ impl EngineSnapshot {
         self.about.clone_from(about);
     }
 
-    /// Values by the label of `nv_trt_llm_engine_config_info`, as far as the engine tells them.
+    /// Values by the label of `nv_trt_llm_engine_config_info`, as far as the engine reports them.
     #[must_use]
     pub fn settings(&self) -> [(&'static str, Option<String>); EngineSettings::NAMES.len()] {
         let of_server = |label: &str| {
@@ -99,7 +99,7 @@ impl EngineSnapshot {
             settings.iter().find(|(setting, _)| setting == name).map(|(_, value)| value.clone())
         };
         let latest = self.latest.as_ref();
-        // 0 means that the engine does not tell.
+        // 0 means that the engine does not report it.
         let number = |number: Option<i64>| number.filter(|number| *number > 0).map(|number| number.to_string());
         let of_records = |label: &str| match label {
             "tokens_per_block" => number(latest?.kv?.tokens_per_block),
@@ -109,7 +109,7 @@ impl EngineSnapshot {
         };
         let of_about = |label: &str| self.about.settings.get(label).map(str::to_owned);
         // Records come from the running engine, so they take precedence over its configuration.
-        let told = |label| of_server(label).or_else(|| of_records(label)).or_else(|| of_about(label));
-        EngineSettings::NAMES.map(|label| (label, told(label)))
+        let known = |label| of_server(label).or_else(|| of_records(label)).or_else(|| of_about(label));
+        EngineSettings::NAMES.map(|label| (label, known(label)))
     }
 }

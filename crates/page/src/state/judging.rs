@@ -1,5 +1,4 @@
-//! Judges each engine every five seconds: keeps the windows of engines and GPUs, and publishes what limits each engine and what
-//! else is worth knowing.
+//! Judges each engine every five seconds: keeps the windows of engines and GPUs, and publishes a verdict and findings.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,27 +31,28 @@ use super::{EngineSlot, EngineSnapshot, StartPhase, State};
 pub struct Judged {
     pub window: Window,
     pub verdict: Steady,
-    /// Iterations of the last minute ÷ what the engine's own past says for equal work.
+    /// Duration of the iterations of the last minute ÷ what equal work took before.
     pub slowdown: Option<f64>,
-    /// Requests a second that it could serve, by the costs of its iterations.
+    /// Requests per second that the engine could serve, by the costs of its iterations.
     pub(super) capacity: Option<f64>,
     pub(super) last_hour: LastHour,
     pub(super) best: Best,
-    /// Restarts of the engine so far, and when the last one was, or the exporter began to judge: in seconds since 1970.
+    /// Number of restarts of the engine, and the time of the last one in seconds since 1970. Without a restart, the time of the first
+    /// judgement.
     run: Option<(u64, f64)>,
-    /// When the engine was last kept, on the clock of the window.
+    /// When the engine's baseline was last written, on the clock of the window.
     pub(super) kept_at: Option<f64>,
     pub findings: Vec<Finding>,
-    /// Of an orchestrator: the last minute, oldest first.
+    /// Marks of an orchestrator over the last minute, oldest first.
     orchestrator: VecDeque<OrchestratorMark>,
 }
 
-/// Marks of a minute.
+/// Number of marks in a minute.
 const MINUTE: usize = 13;
 /// How findings name this exporter.
 const THIS_EXPORTER: &str = "this exporter";
 
-/// What is kept of GPUs and of the exporter itself.
+/// The windows of all GPUs, and the marks and findings of the exporter itself.
 #[derive(Debug, Default)]
 pub(super) struct Around(Mutex<AroundMarks>);
 
@@ -67,7 +67,7 @@ struct AroundMarks {
 pub(super) const RECENT: f64 = 60.0;
 
 impl Judged {
-    /// Absent while the data cannot tell it.
+    /// Absent while there is too little data.
     #[must_use]
     pub fn headroom(&self) -> Option<Headroom> {
         Headroom::of(&self.window.span(RECENT)?, self.window.waiting(RECENT), self.capacity)
@@ -192,7 +192,7 @@ impl State {
         self.around.0.lock().gpus.clone()
     }
 
-    /// All that is worth knowing beside the verdicts, the worst first.
+    /// All findings, the most severe first.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut found = self.around.0.lock().findings.clone();
@@ -241,7 +241,7 @@ impl EngineSlot {
         if let Some(totals) = &snapshot.orchestrator {
             push(&mut judged.orchestrator, OrchestratorMark::of(totals, at));
             judged.verdict.follow(judge_orchestrator(snapshot.state, silence.as_ref(), wall));
-            // While it does not answer, nothing is known of its present.
+            // While the orchestrator does not answer, its current state is unknown.
             judged.findings = match judged.verdict.cause() {
                 None => {
                     let minute = judged.orchestrator_span(f64::INFINITY);
@@ -335,7 +335,7 @@ mod tests {
     use trtllm_model::{EngineName, OrchestratorReading};
     use trtllm_verdict::cause::Cause;
 
-    /// Its verdict would never end if it were judged by iterations.
+    /// If orchestrators were judged by iterations, this verdict would never end.
     #[test]
     fn an_orchestrator_that_answers_again_is_available_again() {
         let state = State::new(vec![EngineName::new("o", "1", "trtllm-disagg")]);

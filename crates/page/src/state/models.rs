@@ -1,4 +1,4 @@
-//! Once a minute, and away from all readers: what each engine could serve, and what is kept of it over restarts.
+//! Background work on each engine: simulates its capacity once a minute, and writes its baseline every ten minutes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(60);
 const LEAST_BETWEEN: Duration = Duration::from_secs(1);
 /// An engine publishes its fold when a poll ends.
 const FOLD_WITHIN: Duration = Duration::from_secs(5);
-/// Seconds between two states of an engine that are kept, and of a run before its first one.
+/// Least number of seconds between two baselines of an engine, and between the start of a run and its first baseline.
 const KEPT_EVERY: f64 = 590.0;
 
 impl State {
@@ -44,7 +44,7 @@ impl State {
 
 impl EngineSlot {
     async fn update_model(self: &Arc<Self>, files: Option<&Arc<BaselineFiles>>) {
-        // Nothing is copied of an engine without work.
+        // The fold of an engine without work is not copied.
         let recent = self.with_judged(|judged| judged.window.span(RECENT));
         if recent.is_none_or(|span| span.sums.iterations <= 0.0) {
             return;
@@ -61,7 +61,7 @@ impl EngineSlot {
         self.judged.lock().capacity = capacity;
     }
 
-    /// Reads its best hours at first, and writes its state every ten minutes. Nothing waits for the disk.
+    /// Reads the best hours of the engine at first, and writes a baseline every ten minutes. Nothing waits for the disk.
     fn keep(self: &Arc<Self>, files: &Arc<BaselineFiles>, present: &Present) {
         let (at, kept_at) =
             self.with_judged(|judged| (judged.window.last().map_or(0.0, |mark| mark.at), judged.kept_at));

@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// What its source tells about where an engine runs.
+/// Where an engine runs, as far as its source knows.
 #[derive(Debug, Clone, Default)]
 pub struct EngineOrigin {
     /// UUIDs of its GPUs, if they are configured.
@@ -71,13 +71,13 @@ pub struct EngineOrigin {
 #[derive(Debug)]
 pub struct EngineSlot {
     pub name: EngineName,
-    /// No other engine has it, also not one with the same name that joins later.
+    /// Unique, also among engines with the same name that join later.
     pub id: u64,
     pub(super) place: Place,
     origin: OnceLock<EngineOrigin>,
     gpu_hour_cost: OnceLock<f64>,
     gpus: ArcSwapOption<EngineGpus>,
-    /// For the recorder of the engine.
+    /// The GPUs with which the engine was last judged, until the recorder takes them.
     inventory: ArcSwapOption<GpuInventory>,
     snapshot: ArcSwap<EngineSnapshot>,
     /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
@@ -145,7 +145,7 @@ impl EngineSlot {
     /// use that much of the stack of each thread.
     pub fn update(&self, write: impl FnOnce(&mut EngineSnapshot)) {
         let mut previous = self.previous.lock();
-        // A slow reader may still hold it. Then it cannot be reused.
+        // It cannot be reused while a slow reader holds it.
         let spare = previous.take().filter(|spare| Arc::strong_count(spare) == 1);
         let mut next = spare.unwrap_or_else(|| Arc::new(EngineSnapshot::starting()));
         if let Some(snapshot) = Arc::get_mut(&mut next) {
@@ -219,7 +219,7 @@ impl EngineSlot {
         }
     }
 
-    /// The GPUs with which the engine was judged. Of each judgement, only the first call gets them.
+    /// Takes the GPUs with which the engine was last judged. `None` until the engine is judged again.
     #[must_use]
     pub fn take_inventory(&self) -> Option<Arc<GpuInventory>> {
         self.inventory.swap(None)
@@ -283,7 +283,7 @@ fn drop_large_parts(record: &mut IterationStats) {
     record.kv_cache_iteration_stats_by_cold_pool_group = None;
     record.kv_cache_iteration_stats_by_lifecycle = None;
     record.kv_cache_iteration_stats.take_if(|windows| windows.len() > KEPT_WINDOWS);
-    // One window is usual, and has the room of four until here.
+    // Most records have one window, in a vector with capacity for four.
     record.kv_cache_iteration_stats.iter_mut().for_each(PoolRows::shrink_to_fit);
     record.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
     record.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));

@@ -46,7 +46,7 @@ pub struct PollFailure {
     pub not_ready: bool,
 }
 
-/// What an engine waits for that is starting.
+/// What a starting engine waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartPhase {
     /// The source is being opened, or its model is being loaded.
@@ -71,8 +71,7 @@ impl StartPhase {
     }
 }
 
-/// The source at the end of its last poll. `up`, the last success and the connections are gauges on the page, but plain
-/// here: they belong to this snapshot, and two of them may be absent.
+/// The source at the end of its last poll. Only `metrics` are shared with later snapshots.
 #[derive(Debug, Clone, Default)]
 pub struct SourceStatus {
     pub metrics: SourceMetrics,
@@ -92,22 +91,22 @@ pub struct SourceStatus {
     pub loading: Option<&'static str>,
     /// Why the last poll failed. `None` if it succeeded.
     pub last_failure: Option<PollFailure>,
-    /// Since when the source gives no answer, in microseconds since 1970 UTC. `None` if its last poll succeeded.
+    /// The time since which the source has not answered, in microseconds since 1970 UTC. `None` if its last poll succeeded.
     pub unanswered_since_us: Option<i64>,
-    /// Keys of the engine's messages that this exporter does not know. `None` if nobody has looked.
+    /// Keys of the engine's messages that this exporter does not know. `None` until they are checked.
     pub unread_keys: Option<Arc<[String]>>,
     /// Endpoints that the server does not have.
     pub missing_endpoints: Vec<&'static str>,
     /// Requests end while no iteration records arrive.
     pub records_missing: bool,
-    /// What the user should do so that nothing is missing, although polls succeed.
+    /// What the user should change, because something is missing although polls succeed.
     pub notice: Option<&'static str>,
     /// The benchmark to compare the engine with, or that the source replays instead of an engine's records.
     pub bench_report: Option<Arc<BenchReport>>,
 }
 
 impl SourceStatus {
-    /// Of an engine that is starting.
+    /// The phase of an engine that is starting.
     #[must_use]
     pub fn start_phase(&self) -> StartPhase {
         match &self.last_failure {

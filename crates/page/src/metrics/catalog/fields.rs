@@ -15,7 +15,7 @@ pub struct Field {
     pub destination: Destination,
 }
 
-/// Statistics that an engine sends or does not send: by its backend, its release and its options.
+/// A kind of statistics. Whether an engine sends it depends on its backend, its release and its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Switch {
     Any,
@@ -61,7 +61,7 @@ impl Switch {
 
 #[derive(Debug, Clone, Copy)]
 pub enum Destination {
-    /// The most important families; others may depend on the field, too.
+    /// The most important families that use the field.
     Families(&'static [Id]),
     /// Deliberately not exported; the reason.
     None(&'static str),
@@ -98,8 +98,8 @@ static OTHERS: &[(Switch, &[Id])] = &[
     (Switch::CrossAttention, &[Id::CrossKvBlocks]),
 ];
 
-/// The statistics of which any one feeds the family. Empty for a family that is not an engine's. A family of another exporter's
-/// name set names its fields in its origin.
+/// The statistics that feed the family; one of them is enough. Empty for families of GPUs and of the exporter. For a family of another
+/// exporter's name set, the origin names its fields.
 #[must_use]
 pub fn statistics_of(metric: &Metric) -> Vec<Switch> {
     let is = |id: &Id| id.metric().name == metric.name;
@@ -130,7 +130,7 @@ pub fn statistics_of(metric: &Metric) -> Vec<Switch> {
     }
     found.sort();
     found.dedup();
-    // What every record has is enough.
+    // Every engine sends these.
     if found.contains(&Switch::Iterations) { vec![Switch::Iterations] } else { found }
 }
 

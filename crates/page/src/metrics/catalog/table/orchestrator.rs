@@ -5,7 +5,7 @@ use super::{ENGINE, families};
 
 /// In the order of `Side::ALL`.
 const SIDES: &[&str] = &["context", "generation", "encoder"];
-/// The sides whose workers an orchestrator tells.
+/// The sides whose number of workers an orchestrator reports.
 const WORKERS: &[&str] = &["context", "generation"];
 
 families! {
