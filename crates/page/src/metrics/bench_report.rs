@@ -4,7 +4,6 @@ use trtllm_model::BenchReport;
 use trtllm_model::bench_report::Distribution;
 
 use super::catalog::Id;
-use super::catalog::table::benchmark::{BenchSettings, BenchStatistics};
 use super::writer::EngineWriter;
 
 /// Longest value of a label, in characters.
@@ -28,20 +27,20 @@ impl EngineWriter<'_> {
             (Id::BenchSpecAcceptanceRatio, speculation.acceptance_ratio, 1.0),
             (Id::BenchSpecAcceptanceLength, speculation.acceptance_length, 1.0),
         ] {
-            self.each(family, statistics(distribution, unit));
+            self.named(family, statistics(distribution, unit));
         }
-        let settings = BenchSettings {
-            gpus: metadata.num_gpus,
-            tensor_parallel: configuration.tp_size,
-            pipeline_parallel: configuration.pp_size,
-            expert_parallel: configuration.ep_size,
-            max_batch_size: configuration.max_batch_size,
-            max_tokens: configuration.max_num_tokens,
-            max_input_length: configuration.max_input_length,
-            max_sequence_length: configuration.max_sequence_length,
-            kv_memory: configuration.kv_memory_percentage,
-        };
-        self.each(Id::BenchConfig, settings);
+        let settings = [
+            ("num_gpus", metadata.num_gpus),
+            ("tp_size", configuration.tp_size),
+            ("pp_size", configuration.pp_size),
+            ("ep_size", configuration.ep_size),
+            ("max_batch_size", configuration.max_batch_size),
+            ("max_num_tokens", configuration.max_num_tokens),
+            ("max_input_length", configuration.max_input_length),
+            ("max_sequence_length", configuration.max_sequence_length),
+            ("kv_memory_ratio", configuration.kv_memory_percentage),
+        ];
+        self.named(Id::BenchConfig, settings);
         let labels = [
             ("backend", &metadata.backend),
             ("bench_model", &metadata.model),
@@ -61,9 +60,8 @@ impl EngineWriter<'_> {
 }
 
 /// `unit`: how many of the report's units make one base unit.
-fn statistics(distribution: Distribution, unit: f64) -> BenchStatistics {
+fn statistics(distribution: Distribution, unit: f64) -> [(&'static str, Option<f64>); 7] {
     let Distribution { p50, p90, p95, p99, min, max, avg } = distribution;
-    let [p50, p90, p95, p99, min, max, avg] =
-        [p50, p90, p95, p99, min, max, avg].map(|value| value.map(|value| value / unit));
-    BenchStatistics { p50, p90, p95, p99, min, max, avg }
+    [("p50", p50), ("p90", p90), ("p95", p95), ("p99", p99), ("min", min), ("max", max), ("avg", avg)]
+        .map(|(name, value)| (name, value.map(|value| value / unit)))
 }

@@ -10,8 +10,6 @@ use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::server_metrics::ConfigSection;
 
 use super::catalog::Id;
-use super::catalog::table::triton::SpecKvCacheBlocks;
-use super::catalog::table::triton_core::FailedRequests;
 use super::catalog::table::{
     OF_DYNAMO, OF_TRTLLM, OF_VLLM, VALUES_OF_DYNAMO, VALUES_OF_TRITON_CORE, VALUES_OF_TRTLLM, VALUES_OF_VLLM,
 };
@@ -136,28 +134,23 @@ impl EngineWriter<'_> {
 
     fn triton_failures(&mut self, requests: &RequestTotals) {
         let finished = requests.finished.unwrap_or_default();
-        let failed = FailedRequests {
-            backend: Some(0),
-            canceled: Some(finished[FinishReason::Cancelled as usize]),
-            other: Some(
-                finished[FinishReason::Timeout as usize].saturating_add(finished[FinishReason::Other as usize]),
-            ),
-            rejected: Some(0),
-        };
-        self.each(Id::InferenceRequestFailure, failed);
+        let other = finished[FinishReason::Timeout as usize].saturating_add(finished[FinishReason::Other as usize]);
+        let canceled = finished[FinishReason::Cancelled as usize];
+        let failed = [("BACKEND", 0), ("CANCELED", canceled), ("OTHER", other), ("REJECTED", 0)];
+        self.named(Id::InferenceRequestFailure, failed.map(|(reason, requests)| (reason, Some(requests))));
     }
 
     /// The original metrics specification's label values.
     fn spec(&mut self, engine: &EngineReadings<'_>) {
         if let Some(kv) = engine.load.and_then(|latest| latest.kv) {
-            let blocks = SpecKvCacheBlocks {
-                tokens_per_block: kv.tokens_per_block.map(Value::from),
-                used: kv.used_num_blocks.map(Value::from),
-                free: kv.free_num_blocks.map(Value::from),
-                max: kv.max_num_blocks.map(Value::from),
-                fraction: kv.used_fraction().map(Value::from),
-            };
-            self.each(Id::SpecKvCacheBlockMetrics, blocks);
+            let blocks = [
+                ("tokens_per_block", kv.tokens_per_block.map(Value::from)),
+                ("used_blocks", kv.used_num_blocks.map(Value::from)),
+                ("free_blocks", kv.free_num_blocks.map(Value::from)),
+                ("max_blocks", kv.max_num_blocks.map(Value::from)),
+                ("cache_block_fraction", kv.used_fraction().map(Value::from)),
+            ];
+            self.named(Id::SpecKvCacheBlockMetrics, blocks);
         }
         self.put(Id::SpecDisaggregatedServingMetrics, engine.requests.kv_cache_transfer_ms);
     }

@@ -9,7 +9,7 @@ use super::catalog::table::{DcgmReadings, VALUES_OF_DCGM};
 use super::page::{Labels, Page};
 
 /// Every sample of a GPU has all labels, because AIPerf takes a GPU's name from the first sample.
-pub fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
+pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
     for gpu in &inventory.gpus {
         let labels = Arc::new(labels(gpu, inventory, host));
         let instances = &gpu.readings.mig;

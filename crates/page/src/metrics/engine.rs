@@ -63,11 +63,8 @@ impl EngineSeries {
             writer.gpus(&readings);
             writer.verdict(&readings);
             if self.name.source == ORCHESTRATOR || snapshot.orchestrator.is_some() {
-                // Nothing is known until it has answered.
-                if let Some(totals) = &snapshot.orchestrator {
-                    let labels = self.orchestrator.get_or_init(|| self.labels.for_families(OF_ORCHESTRATORS));
-                    EngineWriter { page, labels }.orchestrator(totals, snapshot.state.is_stale());
-                }
+                let labels = self.orchestrator.get_or_init(|| self.labels.for_families(OF_ORCHESTRATORS));
+                EngineWriter { page, labels }.orchestrator(&readings);
                 return;
             }
             VALUES_OF_ENGINES.iter().for_each(|values| writer.put_all(values, &readings));

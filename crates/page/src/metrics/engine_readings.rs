@@ -3,6 +3,7 @@
 use trtllm_engine::batch::BatchSums;
 use trtllm_engine::histogram::{Histogram, NO_BOUNDS};
 use trtllm_engine::objectives::ObjectiveTotals;
+use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::request_times::RequestTimes;
 use trtllm_engine::request_totals::{LatencySource, RequestTotals};
 use trtllm_engine::{EngineTotals, Latest};
@@ -33,6 +34,16 @@ pub(super) struct EngineReadings<'e> {
 }
 
 impl EngineReadings<'_> {
+    /// Absent for an engine, and before an orchestrator has answered.
+    pub(super) fn orchestrator(&self) -> Option<&OrchestratorTotals> {
+        self.snapshot.orchestrator.as_deref()
+    }
+
+    /// Absent also while the orchestrator does not answer, because nothing is known of its current state.
+    pub(super) fn answering_orchestrator(&self) -> Option<&OrchestratorTotals> {
+        self.orchestrator().filter(|_| !self.snapshot.state.is_stale())
+    }
+
     /// Sums over all iterations. Absent if the engine reports only some iterations.
     pub(super) fn batch(&self) -> Option<&BatchSums> {
         (!self.totals.is_sampled()).then_some(&self.totals.batch)

@@ -88,7 +88,8 @@ fn power_and_clocks(readings: &GpuReadings, series: &mut GpuWriter<'_>) {
     // Bit n of NVML's mask is the catalog's reason n.
     let reasons = readings.clocks_event_reasons;
     series.in_order(Id::GpuClocksEvent, (0..64).map(|bit| reasons.map(|mask| mask >> bit & 1 == 1)));
-    series.each_as(Id::GpuThrottle, readings.throttle_ns, |ns| ns as f64 / 1e9);
+    let throttled = readings.throttle_ns.numbers();
+    series.in_order(Id::GpuThrottle, throttled.map(|ns| ns.map(|ns| ns as f64 / 1e9)));
 }
 
 fn health(health: &GpuHealth, series: &mut GpuWriter<'_>) {

@@ -6,7 +6,6 @@ use trtllm_engine::{EngineTotals, Latest};
 use trtllm_model::named_numbers::NamedNumbers as _;
 
 use super::catalog::Id;
-use super::catalog::table::engine_counters::CrossBlockEvents;
 use super::writer::EngineWriter;
 
 impl EngineWriter<'_> {
@@ -26,13 +25,13 @@ impl EngineWriter<'_> {
     /// Totals over all iterations and events.
     pub(super) fn kv_cache_totals(&mut self, totals: &EngineTotals) {
         if let Some(cross) = &totals.cross_kv_cache_blocks {
-            let events = CrossBlockEvents {
-                allocated: Some(cross.allocated),
-                newly_allocated: Some(cross.newly_allocated),
-                reused: Some(cross.reused),
-                missed: Some(cross.missed),
-            };
-            self.each(Id::CrossKvBlocks, events);
+            let events = [
+                ("allocated", cross.allocated),
+                ("newly_allocated", cross.newly_allocated),
+                ("reused", cross.reused),
+                ("missed", cross.missed),
+            ];
+            self.named(Id::CrossKvBlocks, events.map(|(event, blocks)| (event, Some(blocks))));
         }
         let pools = &totals.pools;
         self.each(Id::WindowBlocks, pools.blocks);

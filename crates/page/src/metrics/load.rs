@@ -7,12 +7,6 @@ use trtllm_engine::{EngineState, Latest};
 use trtllm_model::iteration::{InflightBatchingStats, KvCacheStats};
 
 use super::catalog::Id;
-use super::catalog::table::engine_gauges::{
-    KvTokensByPhase, LimitKinds, QueuedByPhase, RequestsByStage, SaturationByResource,
-};
-use super::catalog::table::triton::{
-    InflightBatch, KvCacheBlocks, LastIteration, MemoryBytes, RequestCounts, StaticBatch,
-};
 use super::engine_readings::EngineReadings;
 use super::value::Value;
 use super::writer::EngineWriter;
@@ -21,87 +15,82 @@ impl EngineWriter<'_> {
     /// Load gauges with several series. An engine that is stale has none.
     pub(super) fn load(&mut self, engine: &EngineReadings<'_>) {
         let Some(latest) = engine.load else { return };
-        let requests = RequestCounts {
-            active: latest.active_of_all(),
-            max: latest.max_active_of_all(),
-            scheduled: latest.scheduled(),
-            context: latest.context_requests(),
-            waiting: latest.waiting(),
-        };
-        self.each(Id::RequestMetrics, requests);
-        let memory = MemoryBytes { cpu: latest.cpu_memory, gpu: latest.gpu_memory, pinned: latest.pinned_memory };
-        self.each(Id::RuntimeMemoryMetrics, memory);
+        let requests = [
+            ("active", latest.active_of_all()),
+            ("max", latest.max_active_of_all()),
+            ("scheduled", latest.scheduled()),
+            ("context", latest.context_requests()),
+            ("waiting", latest.waiting()),
+        ];
+        self.named(Id::RequestMetrics, requests);
+        let memory = [("cpu", latest.cpu_memory), ("gpu", latest.gpu_memory), ("pinned", latest.pinned_memory)];
+        self.named(Id::RuntimeMemoryMetrics, memory);
         if let Some(kv) = &latest.kv {
-            self.each(Id::KvCacheBlockMetrics, kv_cache_blocks(kv));
+            self.named(Id::KvCacheBlockMetrics, kv_cache_blocks(kv));
         }
         if let Some(kv) = &latest.cross_kv {
-            self.each(Id::CrossKvCacheBlockMetrics, kv_cache_blocks(kv));
+            self.named(Id::CrossKvCacheBlockMetrics, kv_cache_blocks(kv));
         }
         if let Some(inflight) = &latest.inflight {
             self.inflight(inflight);
         }
         if let Some(fixed) = &latest.static_batching {
-            let batch = StaticBatch {
-                context_tokens: fixed.num_ctx_tokens,
-                generation_tokens: fixed.num_gen_tokens,
-                empty_generation_slots: fixed.empty_gen_slots,
-            };
-            self.each(Id::V1Metrics, batch);
+            let batch = [
+                ("total_context_tokens", fixed.num_ctx_tokens),
+                ("total_generation_tokens", fixed.num_gen_tokens),
+                ("empty_generation_slots", fixed.empty_gen_slots),
+            ];
+            self.named(Id::V1Metrics, batch);
         }
         let Saturation { batch, tokens, kv_cache, queue } = Saturation::of(latest);
-        self.each(Id::SaturationRatio, SaturationByResource { batch, tokens, kv_cache, queue });
+        let saturation = [("batch", batch), ("tokens", tokens), ("kv_cache", kv_cache), ("queue", queue)];
+        self.named(Id::SaturationRatio, saturation);
         self.pools(latest);
         if let Some(stages) = engine.snapshot.stages {
             let is_idle = engine.snapshot.state == EngineState::Idle;
             let Stages { queued, encoder, context, generation } = if is_idle { Stages::default() } else { stages };
-            let stages = RequestsByStage {
-                queued: Some(queued),
-                encoder: Some(encoder),
-                context: Some(context),
-                generation: Some(generation),
-            };
-            self.each(Id::RequestsByStage, stages);
+            let stages = [("queued", queued), ("encoder", encoder), ("context", context), ("generation", generation)];
+            self.named(Id::RequestsByStage, stages.map(|(stage, requests)| (stage, Some(requests))));
         }
     }
 
     fn inflight(&mut self, inflight: &InflightBatchingStats) {
-        let batch = InflightBatch {
-            context_tokens: inflight.num_ctx_tokens,
-            generation_requests: inflight.num_gen_requests,
-            micro_batch_id: inflight.micro_batch_id,
-            paused_requests: inflight.num_paused_requests,
-        };
-        self.each(Id::InflightBatcherMetrics, batch);
-        let queued = QueuedByPhase {
-            context: inflight.num_queued_context_requests,
-            generation: inflight.num_queued_gen_requests,
-        };
-        self.each(Id::QueuedRequestsByPhase, queued);
-        let held = KvTokensByPhase {
-            context: inflight.num_ctx_kv_tokens,
-            generation: inflight.num_gen_kv_tokens,
-            paused: inflight.num_paused_kv_tokens,
-            queued_generation: inflight.num_queued_gen_kv_tokens,
-        };
-        self.each(Id::RequestKvTokens, held);
+        let batch = [
+            ("total_context_tokens", inflight.num_ctx_tokens),
+            ("generation_requests", inflight.num_gen_requests),
+            ("micro_batch_id", inflight.micro_batch_id),
+            ("paused_requests", inflight.num_paused_requests),
+        ];
+        self.named(Id::InflightBatcherMetrics, batch);
+        let queued =
+            [("context", inflight.num_queued_context_requests), ("generation", inflight.num_queued_gen_requests)];
+        self.named(Id::QueuedRequestsByPhase, queued);
+        let held = [
+            ("context", inflight.num_ctx_kv_tokens),
+            ("generation", inflight.num_gen_kv_tokens),
+            ("paused", inflight.num_paused_kv_tokens),
+            ("queued_generation", inflight.num_queued_gen_kv_tokens),
+        ];
+        self.named(Id::RequestKvTokens, held);
     }
 
     /// Values that stay valid while an engine does not answer.
     pub(super) fn limits(&mut self, engine: &EngineReadings<'_>) {
         let Some(latest) = engine.latest else { return };
         if engine.load.is_none() {
-            let limit = RequestCounts { max: latest.max_active_of_all(), ..RequestCounts::default() };
-            self.each(Id::RequestMetrics, limit);
+            self.named(Id::RequestMetrics, [("max", latest.max_active_of_all())]);
         }
-        self.each(Id::BatchSizeLimit, limit_kinds(latest.batch_size_limits));
-        self.each(Id::TokenLimit, limit_kinds(latest.token_limits));
+        for (family, limits) in [(Id::BatchSizeLimit, latest.batch_size_limits), (Id::TokenLimit, latest.token_limits)]
+        {
+            let EngineLimits { fixed, tuner, runtime } = limits;
+            self.named(family, [("static", fixed), ("tuner", tuner), ("runtime", runtime)]);
+        }
         if let Some(current) = latest.scheduler_mode {
             let modes = 0..self.labels.of(Id::SchedulerInfo).len();
             self.in_order(Id::SchedulerInfo, modes.map(|mode| (mode == current as usize).then_some(1_u64)));
         }
-        let last =
-            LastIteration { timestamp: Some(Value::from(latest.time_us)), iteration: latest.iter.map(Value::from) };
-        self.each(Id::GeneralMetrics, last);
+        let (time, iteration) = (Some(Value::from(latest.time_us)), latest.iter.map(Value::from));
+        self.named(Id::GeneralMetrics, [("timestamp", time), ("iteration_counter", iteration)]);
     }
 
     /// The five series that the Kubernetes gateway's picker reads. They must disappear together: if one remained, the picker
@@ -109,11 +98,10 @@ impl EngineWriter<'_> {
     /// queue: the picker asks how long a new request would wait.
     pub(super) fn gateway(&mut self, latest: &Latest) {
         let (scheduled, waiting) = (latest.scheduled(), latest.waiting_or_queued());
-        let requests = RequestCounts { scheduled, waiting, ..RequestCounts::default() };
-        self.each(Id::RequestMetrics, requests);
+        self.named(Id::RequestMetrics, [("scheduled", scheduled), ("waiting", waiting)]);
         if let Some(kv) = &latest.kv {
-            let blocks = KvCacheBlocks { free: None, used: None, reused: None, ..kv_cache_blocks(kv) };
-            self.each(Id::KvCacheBlockMetrics, blocks);
+            let [max, _, _, tokens_per_block, _, fraction] = kv_cache_blocks(kv);
+            self.named(Id::KvCacheBlockMetrics, [max, tokens_per_block, fraction]);
         }
     }
 
@@ -130,19 +118,15 @@ impl EngineWriter<'_> {
     }
 }
 
-fn kv_cache_blocks(kv: &KvCacheStats) -> KvCacheBlocks {
-    KvCacheBlocks {
-        max: kv.max_num_blocks.map(Value::from),
-        free: kv.free_num_blocks.map(Value::from),
-        used: kv.used_num_blocks.map(Value::from),
-        tokens_per_block: kv.tokens_per_block.map(Value::from),
-        reused: kv.reused_blocks.map(Value::from),
-        fraction: kv.used_fraction().map(Value::from),
-    }
-}
-
-fn limit_kinds(EngineLimits { fixed, tuner, runtime }: EngineLimits) -> LimitKinds {
-    LimitKinds { as_built: fixed, tuner, runtime }
+fn kv_cache_blocks(kv: &KvCacheStats) -> [(&'static str, Option<Value>); 6] {
+    [
+        ("max", kv.max_num_blocks.map(Value::from)),
+        ("free", kv.free_num_blocks.map(Value::from)),
+        ("used", kv.used_num_blocks.map(Value::from)),
+        ("tokens_per", kv.tokens_per_block.map(Value::from)),
+        ("reused", kv.reused_blocks.map(Value::from)),
+        ("fraction", kv.used_fraction().map(Value::from)),
+    ]
 }
 
 #[cfg(test)]

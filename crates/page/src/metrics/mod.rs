@@ -3,7 +3,7 @@
 mod bench_report;
 pub mod catalog;
 pub mod compat;
-pub mod dcgm;
+mod dcgm;
 mod engine;
 mod engine_readings;
 pub mod gpu;

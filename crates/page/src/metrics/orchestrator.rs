@@ -1,19 +1,21 @@
 //! The samples of an orchestrator of disaggregated serving. It has none of the families of engines, because it is not one: a sum over
 //! engines must not count its requests again.
 
-use trtllm_engine::orchestrator::{OrchestratorTotals, SideTotals};
+use trtllm_engine::orchestrator::SideTotals;
 use trtllm_model::orchestrator::WorkerCounts;
 
 use super::catalog::Id;
+use super::catalog::table::VALUES_OF_ORCHESTRATORS;
+use super::engine_readings::EngineReadings;
 use super::writer::EngineWriter;
 
 impl EngineWriter<'_> {
-    /// `stale`: the orchestrator does not answer, so nothing is known of its present.
-    pub(super) fn orchestrator(&mut self, totals: &OrchestratorTotals, stale: bool) {
+    /// Adds nothing before the orchestrator has answered.
+    pub(super) fn orchestrator(&mut self, engine: &EngineReadings<'_>) {
+        let Some(totals) = engine.orchestrator() else { return };
+        self.put_all(VALUES_OF_ORCHESTRATORS, engine);
         self.in_order(Id::DisaggRequests, [totals.streamed, totals.whole]);
-        self.put(Id::DisaggResponses, totals.responses);
         self.in_order(Id::DisaggRequestErrors, [totals.invalid, totals.http_errors, totals.internal_errors]);
-        self.put(Id::DisaggQueueTime, &totals.queue_time);
         let sides = || totals.sides.iter().map(Option::as_ref);
         let count = |count: fn(&SideTotals) -> u64| sides().map(move |side| side.map(count));
         self.in_order(Id::DisaggWorkerRequests, count(|side| side.sent));
@@ -23,8 +25,7 @@ impl EngineWriter<'_> {
         self.in_order(Id::DisaggWorkerFirstBytes, sides().map(|side| side.map(|side| &side.first_bytes)));
         self.in_order(Id::DisaggWorkerReadInterval, sides().map(|side| side.map(|side| &side.between_reads)));
         self.in_order(Id::DisaggWorkerRequestTime, sides().map(|side| side.map(|side| &side.complete)));
-        if !stale {
-            self.put(Id::DisaggReady, totals.ready);
+        if let Some(totals) = engine.answering_orchestrator() {
             let by_side = |WorkerCounts { context, generation }| [context, generation];
             self.in_order(Id::DisaggWorkers, by_side(totals.workers));
             self.in_order(Id::DisaggMinimalWorkers, by_side(totals.minimal_workers));

@@ -4,7 +4,6 @@ use trtllm_engine::attribution::PARTS;
 use trtllm_engine::objectives::{ObjectiveTotals, Outcomes};
 
 use super::catalog::Id;
-use super::catalog::table::triton::DisaggregatedServing;
 use super::engine_readings::EngineReadings;
 use super::value::{Value, seen};
 use super::writer::EngineWriter;
@@ -12,11 +11,11 @@ use super::writer::EngineWriter;
 impl EngineWriter<'_> {
     pub(super) fn requests(&mut self, engine: &EngineReadings<'_>) {
         let (requests, times) = (engine.requests, engine.times);
-        let disaggregated = DisaggregatedServing {
-            kv_cache_transfer_ms: Some(Value::from(requests.kv_cache_transfer_ms)),
-            requests: Some(Value::from(requests.disaggregated_requests)),
-        };
-        self.each(Id::DisaggregatedServingMetrics, disaggregated);
+        let disaggregated = [
+            ("kv_cache_transfer_ms", Some(Value::from(requests.kv_cache_transfer_ms))),
+            ("request_count", Some(Value::from(requests.disaggregated_requests))),
+        ];
+        self.named(Id::DisaggregatedServingMetrics, disaggregated);
         self.in_order(Id::RequestGpuForwardTime, times.gpu_forward.iter().map(seen));
         self.in_order(Id::RequestGpuSampleTime, times.gpu_sample.iter().map(seen));
         self.in_order(Id::RequestsFinished, requests.finished.into_iter().flatten().map(Some));

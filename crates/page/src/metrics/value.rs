@@ -16,7 +16,7 @@ pub enum Value {
     ClientHistogram(Box<proto::Histogram>),
 }
 
-/// A value, or an optional one.
+/// A number or a histogram that may be absent.
 pub(super) trait OrAbsent {
     fn or_absent(self) -> Option<Value>;
 }

@@ -11,13 +11,17 @@ use super::value::OrAbsent;
 use trtllm_engine::server_metrics::ByLabel;
 use trtllm_model::named_numbers::NamedNumbers;
 
-/// Adds samples to a page, all with the same base labels. An absent value has no sample.
+/// A family with a single series, and how its value is read from an `S`.
+type Valued<S> = (Id, fn(&S) -> Option<Value>);
+
+/// Adds samples with the same base labels to a page. An absent value has no sample.
 pub(super) struct SampleWriter<'p, L> {
     pub(super) page: &'p mut Page,
     pub(super) labels: L,
 }
 
-/// Writes the samples of one engine. Labels whose values are not in the catalog are made for each page.
+/// Writes the samples of an engine, of its source or of the exporter. Labels whose values are not in the catalog are made for each
+/// page.
 pub(super) type EngineWriter<'p> = SampleWriter<'p, &'p SeriesLabels>;
 
 /// Writes the samples of one GPU or MIG instance. All labels are kept from page to page.
@@ -32,7 +36,7 @@ impl<L: Deref<Target = SeriesLabels>> SampleWriter<'_, L> {
     }
 
     /// The families whose value the catalog states.
-    pub(super) fn put_all<S>(&mut self, values: &[(Id, fn(&S) -> Option<Value>)], source: &S) {
+    pub(super) fn put_all<S>(&mut self, values: &[Valued<S>], source: &S) {
         for (family, value) in values {
             self.put(*family, value(source));
         }
@@ -40,18 +44,22 @@ impl<L: Deref<Target = SeriesLabels>> SampleWriter<'_, L> {
 
     /// One sample for each number that is present.
     pub(super) fn each<N: NamedNumbers<Number: Into<Value>>>(&mut self, family: Id, numbers: N) {
-        self.each_as(family, numbers, |number| number);
+        debug_assert_eq!(family.metric().variant.map(|variant| variant.values), Some(N::NAMES), "{family:?}");
+        self.in_order(family, numbers.numbers());
     }
 
-    /// Like [`SampleWriter::each`], for numbers in another unit than the family's.
-    pub(super) fn each_as<N: NamedNumbers, V: Into<Value>>(
-        &mut self,
-        family: Id,
-        numbers: N,
-        convert: impl Fn(N::Number) -> V,
-    ) {
-        debug_assert_eq!(family.metric().variant.map(|variant| variant.values), Some(N::NAMES), "{family:?}");
-        self.in_order(family, numbers.numbers().map(|number| number.map(&convert)));
+    /// One sample for each value that is present, with its label value. The label values are the catalog's, in its order, perhaps not
+    /// all of them.
+    pub(super) fn named<V: Into<Value>, const N: usize>(&mut self, family: Id, values: [(&str, Option<V>); N]) {
+        let names = family.metric().variant.map_or(&[][..], |variant| variant.values);
+        let mut series = names.iter().zip(self.labels.of(family));
+        for (name, value) in values {
+            let found = series.find(|(known, _)| **known == name);
+            debug_assert!(found.is_some(), "{family:?} has no {name} here");
+            if let (Some((_, labels)), Some(value)) = (found, value) {
+                self.page.push(family, labels, value);
+            }
+        }
     }
 
     /// One sample for each value that is present; the values are in the order of the catalog's label values.

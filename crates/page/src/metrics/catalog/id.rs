@@ -35,7 +35,7 @@ impl Id {
 /// The right side is an ordinary [`super::Metric`]. `HostStep` becomes the constant `Id::HostStep`, numbered from `first`. The closure
 /// returns the value of the family's only series, which may be absent. Families with several series have no closure.
 macro_rules! families {
-    (first: $first:expr; $($id:ident = $metric:expr;)*) => {
+    (first: $first:expr; of: $of:ty; $($id:ident $((|$from:ident| $value:expr))? = $metric:expr;)*) => {
         pub(in crate::metrics::catalog) const FAMILIES: &[crate::metrics::catalog::Metric] = &[$($metric),*];
         /// Index of this table's first family in the catalog.
         pub(in crate::metrics::catalog) const FIRST: usize = $first;
@@ -50,11 +50,9 @@ macro_rules! families {
         impl crate::metrics::catalog::Id {
             $(pub const $id: Self = Self(FIRST as u16 + Position::$id as u16);)*
         }
-    };
-    (first: $first:expr; of: $of:ty; $($id:ident $((|$from:ident| $value:expr))? = $metric:expr;)*) => {
-        families! { first: $first; $($id = $metric;)* }
 
         /// The value of each family of this table that states it.
+        #[allow(dead_code, reason = "no family of the exporter itself states its value")]
         pub(in crate::metrics) const VALUES:
             &[(crate::metrics::catalog::Id, fn(&$of) -> Option<crate::metrics::value::Value>)] = &[$($((
                 crate::metrics::catalog::Id::$id,

@@ -1,26 +1,19 @@
 //! The result of a benchmark, from a trtllm-bench report.
 
-use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
-
 use super::{ENGINE, EngineReadings, families};
 
-// The numbers of the families below that have several series, by label value.
-named_numbers! {
-    pub struct BenchStatistics: f64 { p50 = "p50", p90 = "p90", p95 = "p95", p99 = "p99", min = "min", max = "max", avg = "avg" }
-}
-named_numbers! {
-    pub struct BenchSettings: f64 {
-        gpus = "num_gpus",
-        tensor_parallel = "tp_size",
-        pipeline_parallel = "pp_size",
-        expert_parallel = "ep_size",
-        max_batch_size = "max_batch_size",
-        max_tokens = "max_num_tokens",
-        max_input_length = "max_input_length",
-        max_sequence_length = "max_sequence_length",
-        kv_memory = "kv_memory_ratio",
-    }
-}
+const STATISTICS: &[&str] = &["p50", "p90", "p95", "p99", "min", "max", "avg"];
+const SETTINGS: &[&str] = &[
+    "num_gpus",
+    "tp_size",
+    "pp_size",
+    "ep_size",
+    "max_batch_size",
+    "max_num_tokens",
+    "max_input_length",
+    "max_sequence_length",
+    "kv_memory_ratio",
+];
 
 families! {
     first: super::engine_gauges::END;
@@ -39,7 +32,7 @@ families! {
         ENGINE.gauge("nv_trt_llm_bench_user_output_tokens_per_second")
         .help("Output tokens per second of one request in the benchmark, from its start to its end, on average.")
         .origin("report: performance.output_throughput_per_user_tok_s");
-    BenchUserGenerationRate = ENGINE.gauge("nv_trt_llm_bench_user_generation_tokens_per_second").by("statistic", BenchStatistics::NAMES)
+    BenchUserGenerationRate = ENGINE.gauge("nv_trt_llm_bench_user_generation_tokens_per_second").by("statistic", STATISTICS)
         .help("Output tokens per second of one request after its first token in the benchmark.")
         .origin("report: streaming_metrics.gen_tps_percentiles, token_output_speed_tok_s");
     BenchRequestRate(|engine| engine.bench?.performance.request_throughput_per_sec) = ENGINE.gauge("nv_trt_llm_bench_requests_per_second")
@@ -52,33 +45,33 @@ families! {
     BenchConcurrentRequests(|engine| engine.bench?.requests.concurrent) = ENGINE.gauge("nv_trt_llm_bench_concurrent_requests")
         .help("Mean number of requests in the benchmark that were sent and had not ended, those in the queue included.").origin("report: request_info.avg_num_concurrent_requests");
     BenchTimeToFirstToken = ENGINE.gauge("nv_trt_llm_bench_time_to_first_token_seconds").unit("seconds")
-        .by("statistic", BenchStatistics::NAMES)
+        .by("statistic", STATISTICS)
         .help("Time to first token in the benchmark in seconds.")
         .origin("report: streaming_metrics.ttft_percentiles, avg_ttft_ms; first format: latency_stats.ttft_ms");
     BenchTimePerOutputToken = ENGINE.gauge("nv_trt_llm_bench_time_per_output_token_seconds").unit("seconds")
-        .by("statistic", BenchStatistics::NAMES)
+        .by("statistic", STATISTICS)
         .help("Time per output token after the first in the benchmark in seconds.")
         .origin("report: streaming_metrics.tpot_percentiles, avg_tpot_ms; first format: latency_stats.tbt_ms");
     BenchE2eLatency = ENGINE.gauge("nv_trt_llm_bench_e2e_request_latency_seconds").unit("seconds")
-        .by("statistic", BenchStatistics::NAMES)
+        .by("statistic", STATISTICS)
         .help("End-to-end request latency in the benchmark in seconds.")
         .origin("report: performance.request_latency_percentiles_ms, avg_request_latency_ms; first format: latency_stats.e2e_ms");
-    BenchInputTokens = ENGINE.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
+    BenchInputTokens = ENGINE.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", STATISTICS)
         .help("Prompt tokens per request in the benchmark.")
         .origin("report: dataset.isl_stats and max_isl; avg: request_info.avg_input_length, else of the data set; first format: input_output_stats.input_tokens");
-    BenchOutputTokens = ENGINE.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
+    BenchOutputTokens = ENGINE.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", STATISTICS)
         .help("Generated tokens per request in the benchmark.")
         .origin("report: dataset.osl_stats and max_osl; avg: request_info.avg_output_length, else of the data set; first format: input_output_stats.output_tokens");
-    BenchSequenceTokens = ENGINE.gauge("nv_trt_llm_bench_sequence_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
+    BenchSequenceTokens = ENGINE.gauge("nv_trt_llm_bench_sequence_tokens").unit("tokens").by("statistic", STATISTICS)
         .help("Prompt and generated tokens together per request in the benchmark.")
         .origin("report: dataset.seq_len_stats, avg_sequence_length, max_sequence_length");
-    BenchSpecDraftTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_draft_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
+    BenchSpecDraftTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_draft_tokens").unit("tokens").by("statistic", STATISTICS)
         .help("Draft tokens per request in the benchmark.").origin("report: decoding_stats.num_draft_tokens_percentiles");
-    BenchSpecAcceptedTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_accepted_tokens").unit("tokens").by("statistic", BenchStatistics::NAMES)
+    BenchSpecAcceptedTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_accepted_tokens").unit("tokens").by("statistic", STATISTICS)
         .help("Accepted draft tokens per request in the benchmark.").origin("report: decoding_stats.num_accepted_draft_tokens_percentiles");
-    BenchSpecAcceptanceRatio = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_ratio").unit("ratio").by("statistic", BenchStatistics::NAMES)
+    BenchSpecAcceptanceRatio = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_ratio").unit("ratio").by("statistic", STATISTICS)
         .help("Share (0-1) of draft tokens per request that were accepted in the benchmark.").origin("report: decoding_stats.draft_acceptance_rate_percentiles");
-    BenchSpecAcceptanceLength = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_length").by("statistic", BenchStatistics::NAMES)
+    BenchSpecAcceptanceLength = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_length").by("statistic", STATISTICS)
         .help("Tokens per decoding step with speculative decoding in the benchmark.").origin("report: decoding_stats.acceptance_length_percentiles");
     BenchEnergy(|engine| engine.bench?.energy.joules) = ENGINE.gauge("nv_trt_llm_bench_energy_joules").unit("joules")
         .help("Energy used by the GPUs in the benchmark in joules.").origin("report: energy.total_energy_j");
@@ -86,7 +79,7 @@ families! {
         .help("Output tokens per joule in the benchmark.").origin("report: energy.output_tps_per_w");
     BenchPower(|engine| engine.bench?.energy.power_watts) = ENGINE.gauge("nv_trt_llm_bench_power_watts").unit("watts")
         .help("Mean power of the GPUs in the benchmark in watts.").origin("report: energy.average_gpu_power");
-    BenchConfig = ENGINE.gauge("nv_trt_llm_bench_config").by("setting", BenchSettings::NAMES)
+    BenchConfig = ENGINE.gauge("nv_trt_llm_bench_config").by("setting", SETTINGS)
         .help("Configuration of the benchmark, by setting.")
         .origin("report: world_info.world_size (num_gpus), tp_size, pp_size, ep_size, max_batch_size, max_num_tokens, kv_cache_percentage (kv_memory_ratio); engine.max_input_length, max_sequence_length; first format: metadata.num_gpus and configuration");
     BenchInfo = ENGINE.gauge("nv_trt_llm_bench_info")

@@ -5,19 +5,9 @@ use trtllm_engine::cache_tiers::TierNumbers;
 use trtllm_engine::kv_events::KvEventCounts;
 use trtllm_engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
 use trtllm_engine::request_totals::DraftTokens;
-use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
+use trtllm_model::named_numbers::NamedNumbers as _;
 
 use super::{ENGINE, EngineReadings, RANK, families};
-
-// The numbers of the families below that have several series, by label value.
-named_numbers! {
-    pub struct CrossBlockEvents: u64 {
-        allocated = "allocated",
-        newly_allocated = "newly_allocated",
-        reused = "reused",
-        missed = "missed",
-    }
-}
 
 families! {
     first: super::triton::END;
@@ -63,7 +53,7 @@ families! {
         .help("KV cache blocks found in the cache (hits).").origin("increases of kvCacheStats.reusedBlocks");
     KvBlocksMissed(|engine| engine.totals.kv_cache_blocks_missed) = ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").stable()
         .help("KV cache blocks not found in the cache (misses).").origin("increases of kvCacheStats.missedBlocks");
-    CrossKvBlocks = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total").by("event", CrossBlockEvents::NAMES)
+    CrossKvBlocks = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total").by("event", &["allocated", "newly_allocated", "reused", "missed"])
         .help("KV cache blocks of cross attention (encoder-decoder models), by event.")
         .origin("increases of crossKvCacheStats: allocTotalBlocks, allocNewBlocks, reusedBlocks, missedBlocks");
     WindowBlocks = ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total").by("event", BlockEvents::NAMES)

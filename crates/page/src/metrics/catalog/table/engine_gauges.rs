@@ -2,31 +2,11 @@
 
 use trtllm_engine::cache_tiers::TierNumbers;
 use trtllm_engine::pools::{PoolBlocks, PoolBytes};
-use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
+use trtllm_model::named_numbers::NamedNumbers as _;
 
-use super::{ENGINE, EngineReadings, RANK, families, ratio, share, triton::KvCacheBlocks};
+use super::{ENGINE, EngineReadings, RANK, families, ratio, share, triton::KV_CACHE_BLOCKS};
 
-// The numbers of the families below that have several series, by label value.
-named_numbers! {
-    pub struct QueuedByPhase: i64 { context = "context", generation = "generation" }
-}
-named_numbers! {
-    pub struct KvTokensByPhase: i64 {
-        context = "context",
-        generation = "generation",
-        paused = "paused",
-        queued_generation = "queued_generation",
-    }
-}
-named_numbers! {
-    pub struct RequestsByStage: u64 { queued = "queued", encoder = "encoder", context = "context", generation = "generation" }
-}
-named_numbers! {
-    pub struct SaturationByResource: f64 { batch = "batch", tokens = "tokens", kv_cache = "kv_cache", queue = "queue" }
-}
-named_numbers! {
-    pub struct LimitKinds: i64 { as_built = "static", tuner = "tuner", runtime = "runtime" }
-}
+const LIMITS: &[&str] = &["static", "tuner", "runtime"];
 
 families! {
     first: super::engine_histograms::END;
@@ -35,25 +15,25 @@ families! {
     QueuedRequests(|engine| engine.load?.queued) = ENGINE.gauge("nv_trt_llm_queued_requests").unit("requests").stable()
         .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them).")
         .origin("numQueuedRequests");
-    QueuedRequestsByPhase = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase").by("phase", QueuedByPhase::NAMES)
+    QueuedRequestsByPhase = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase").by("phase", &["context", "generation"])
         .help("Queued requests, by the phase they wait for.")
         .origin("inflightBatchingStats: numQueuedContextRequests, numQueuedGenRequests (their context phase ran on another instance)");
     QueuedContextTokens(|engine| engine.load?.inflight?.num_queued_ctx_tokens) = ENGINE.gauge("nv_trt_llm_queued_context_tokens")
         .unit("tokens").help("Prompt tokens of queued requests.").origin("inflightBatchingStats: numQueuedCtxTokens");
-    RequestKvTokens = ENGINE.gauge("nv_trt_llm_request_kv_tokens").unit("tokens").by("phase", KvTokensByPhase::NAMES)
+    RequestKvTokens = ENGINE.gauge("nv_trt_llm_request_kv_tokens").unit("tokens").by("phase", &["context", "generation", "paused", "queued_generation"])
         .help("KV cache tokens held by requests, by phase.")
         .origin("inflightBatchingStats: numCtxKvTokens, numGenKvTokens, numPausedKvTokens, numQueuedGenKvTokens");
-    RequestsByStage = ENGINE.gauge("nv_trt_llm_requests_by_stage").stable().by("stage", RequestsByStage::NAMES)
+    RequestsByStage = ENGINE.gauge("nv_trt_llm_requests_by_stage").stable().by("stage", &["queued", "encoder", "context", "generation"])
         .help("Requests, by stage.")
         .origin("RequestStats.stage in the last iteration; absent where the engine does not report its requests");
     RequestLatencyInfo = ENGINE.gauge("nv_trt_llm_request_latency_info")
         .by("from", &["none", "request_stats", "perf_metrics", "server_metrics"])
         .help("1 for the source of the request latency histograms: perf_metrics is exact, server_metrics is exact to the buckets of the server, request_stats is accurate to one iteration.")
         .origin("the kind of request statistics that the source sends");
-    BatchSizeLimit = ENGINE.gauge("nv_trt_llm_batch_size_limit").stable().by("limit", LimitKinds::NAMES)
+    BatchSizeLimit = ENGINE.gauge("nv_trt_llm_batch_size_limit").stable().by("limit", LIMITS)
         .help("Maximum number of requests in a batch: as built (static), recommended (tuner) and in force (runtime).")
         .origin("maxBatchSizeStatic, maxBatchSizeTunerRecommended, maxBatchSizeRuntime; absent where 0");
-    TokenLimit = ENGINE.gauge("nv_trt_llm_token_limit").stable().by("limit", LimitKinds::NAMES)
+    TokenLimit = ENGINE.gauge("nv_trt_llm_token_limit").stable().by("limit", LIMITS)
         .help("Maximum number of tokens in a batch: as built (static), recommended (tuner) and in force (runtime).")
         .origin("maxNumTokensStatic, maxNumTokensTunerRecommended, maxNumTokensRuntime; absent where 0");
     KvCacheHitRatio(|engine| engine.hit_ratio()) = ENGINE.gauge("nv_trt_llm_kv_cache_hit_ratio").unit("ratio").stable()
@@ -93,7 +73,7 @@ families! {
         ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
         .help("Active requests divided by the batch size limit in force; above 1 if requests wait.")
         .origin("numActiveRequests / maxBatchSizeRuntime");
-    SaturationRatio = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio").by("resource", SaturationByResource::NAMES)
+    SaturationRatio = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio").by("resource", &["batch", "tokens", "kv_cache", "queue"])
         .help("Share of a resource of the engine that is in use, 1 if it is full; for the queue, waiting requests divided by the batch limit.")
         .origin("batch: scheduled requests / batch limit; tokens: context and generation tokens of the iteration / token limit; kv_cache: usedNumBlocks / maxNumBlocks, each at most 1; queue: (active but not scheduled + queued requests) / batch limit. The batch limit is maxBatchSizeRuntime, else maxBatchSizeStatic, else maxNumActiveRequests (PyTorch engine); the token limit is maxNumTokensRuntime, else maxNumTokensStatic; each times the attention-DP ranks. Absent without the limit, and where the rows of ranks copy the number from rank 0");
     ContextRequestRatio(|engine| share(engine.load?.inflight?.num_context_requests, engine.batch_requests())) =
@@ -117,7 +97,7 @@ families! {
         ENGINE.gauge("nv_trt_llm_spec_decode_draft_overhead_ratio").unit("ratio").stable()
         .help("Share (0-1) of the iteration's time spent drafting.").origin("specDecodingStats.draftOverhead");
     CrossKvCacheBlockMetrics = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
-        .by("kv_cache_block_type", KvCacheBlocks::NAMES)
+        .by("kv_cache_block_type", KV_CACHE_BLOCKS)
         .help("KV cache blocks of cross attention (encoder-decoder models), by type.")
         .origin("crossKvCacheStats, with the same fields as nv_trt_llm_kv_cache_block_metrics");
     AttentionDpRanks(|engine| engine.latest?.attention_dp_ranks()) = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")

@@ -1,19 +1,19 @@
 //! The tables, joined in page order. To add a metric, add an entry to the table of its area; the order of the entries is
 //! their order on the page.
 
-pub mod benchmark;
+mod benchmark;
 mod dcgm;
 mod dynamo;
-pub mod engine_counters;
-pub mod engine_gauges;
+mod engine_counters;
+mod engine_gauges;
 mod engine_gpus;
 mod engine_histograms;
 mod exporter;
 mod gpu;
 mod mig;
 mod orchestrator;
-pub mod triton;
-pub mod triton_core;
+mod triton;
+mod triton_core;
 mod trtllm;
 mod verdict;
 mod vllm;
@@ -73,6 +73,7 @@ pub(in crate::metrics) use dcgm::{DcgmReadings, VALUES as VALUES_OF_DCGM};
 pub(in crate::metrics) use dynamo::VALUES as VALUES_OF_DYNAMO;
 pub(in crate::metrics) use gpu::VALUES as VALUES_OF_GPUS;
 pub(in crate::metrics) use mig::VALUES as VALUES_OF_MIG_INSTANCES;
+pub(in crate::metrics) use orchestrator::VALUES as VALUES_OF_ORCHESTRATORS;
 pub(in crate::metrics) use triton_core::VALUES as VALUES_OF_TRITON_CORE;
 pub(in crate::metrics) use trtllm::VALUES as VALUES_OF_TRTLLM;
 pub(in crate::metrics) use vllm::VALUES as VALUES_OF_VLLM;

@@ -1,7 +1,7 @@
 //! The orchestrator of disaggregated serving. It sends each request to the workers of one side after the other: context (prefill),
 //! generation (decode), and before them encoders if the model has some.
 
-use super::{ENGINE, families};
+use super::{ENGINE, EngineReadings, families};
 
 /// In the order of `Side::ALL`.
 const SIDES: &[&str] = &["context", "generation", "encoder"];
@@ -10,18 +10,19 @@ const WORKERS: &[&str] = &["context", "generation"];
 
 families! {
     first: super::triton_core::END;
+    of: EngineReadings<'_>;
 
     DisaggRequests = ENGINE.counter("nv_trt_llm_disagg_requests_total").by("mode", &["stream", "nonstream"])
         .help("Requests that the orchestrator has accepted, by whether their answer is a stream.")
         .origin("orchestrator: stream_requests_total, nonstream_requests_total; total_requests_total is their sum");
-    DisaggResponses = ENGINE.counter("nv_trt_llm_disagg_responses_total")
+    DisaggResponses(|engine| engine.orchestrator()?.responses) = ENGINE.counter("nv_trt_llm_disagg_responses_total")
         .help("Responses that the orchestrator has begun, streams that fail later included.")
         .origin("orchestrator: total_responses_total");
     DisaggRequestErrors = ENGINE.counter("nv_trt_llm_disagg_request_errors_total").by("kind", &["validation", "http", "internal"])
         .help("Requests that the orchestrator answered with an error before a response began: validation is a 400 for a body that was not accepted, http an error status of its own or of a worker, internal a 500.")
         .origin("orchestrator: validation_exceptions_total, http_exceptions_total, internal_errors_total; a request with a validation error is not in nv_trt_llm_disagg_requests_total");
-    DisaggQueueTime = ENGINE.histogram("nv_trt_llm_disagg_queue_time_seconds").unit("seconds")
-        .help("Time from the arrival of a request at the orchestrator to the start of its routing in seconds, without any wait in a worker.")
+    DisaggQueueTime(|engine| Some(&engine.orchestrator()?.queue_time)) = ENGINE.histogram("nv_trt_llm_disagg_queue_time_seconds")
+        .unit("seconds").help("Time from the arrival of a request at the orchestrator to the start of its routing in seconds, without any wait in a worker.")
         .origin("orchestrator: queue_latency_seconds");
     DisaggWorkerRequests = ENGINE.counter("nv_trt_llm_disagg_worker_requests_total").by("side", SIDES)
         .help("Requests that the orchestrator has sent to the workers of a side, each counted once with its retries.")
@@ -44,7 +45,7 @@ families! {
     DisaggWorkerRequestTime = ENGINE.histogram("nv_trt_llm_disagg_worker_request_time_seconds").unit("seconds").by("side", SIDES)
         .help("Time from a request to a worker to the end of its answer in seconds, of requests that succeeded, without retries.")
         .origin("orchestrator: ctx_complete_latency_seconds, gen_…, mme_…");
-    DisaggReady = ENGINE.gauge("nv_trt_llm_disagg_ready")
+    DisaggReady(|engine| engine.answering_orchestrator()?.ready) = ENGINE.gauge("nv_trt_llm_disagg_ready")
         .help("1 if the orchestrator says that it is ready, 0 if it says that it is not.")
         .origin("orchestrator: status 200 or 503 of /health");
     DisaggWorkers = ENGINE.gauge("nv_trt_llm_disagg_ready_workers").by("side", WORKERS)

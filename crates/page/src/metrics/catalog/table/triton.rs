@@ -1,92 +1,43 @@
 //! Triton's families: names, labels and HELP are byte for byte Triton's. Public dashboards sum whole families, so no label
 //! value may be added.
 
-use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
-
-use super::{Area, EngineReadings, Group, Stability, Value, families};
+use super::{Area, EngineReadings, Group, Stability, families};
 
 const TRITON: Area = Area::new(Group::Triton, Stability::Inherited, &["model", "version"]);
 const SPEC: Area = Area::new(Group::Compat, Stability::Stable, &["model", "version"]);
-
-// The numbers of the families below that have several series, by label value.
-named_numbers! {
-    pub struct RequestCounts: i64 { active = "active", max = "max", scheduled = "scheduled", context = "context", waiting = "waiting" }
-}
-named_numbers! {
-    pub struct MemoryBytes: i64 { cpu = "cpu", gpu = "gpu", pinned = "pinned" }
-}
-named_numbers! {
-    pub struct KvCacheBlocks: Value {
-        max = "max",
-        free = "free",
-        used = "used",
-        tokens_per_block = "tokens_per",
-        reused = "reused",
-        fraction = "fraction",
-    }
-}
-named_numbers! {
-    pub struct SpecKvCacheBlocks: Value {
-        tokens_per_block = "tokens_per_block",
-        used = "used_blocks",
-        free = "free_blocks",
-        max = "max_blocks",
-        fraction = "cache_block_fraction",
-    }
-}
-named_numbers! {
-    pub struct InflightBatch: i64 {
-        context_tokens = "total_context_tokens",
-        generation_requests = "generation_requests",
-        micro_batch_id = "micro_batch_id",
-        paused_requests = "paused_requests",
-    }
-}
-named_numbers! {
-    pub struct StaticBatch: i64 {
-        context_tokens = "total_context_tokens",
-        generation_tokens = "total_generation_tokens",
-        empty_generation_slots = "empty_generation_slots",
-    }
-}
-named_numbers! {
-    pub struct LastIteration: Value { timestamp = "timestamp", iteration = "iteration_counter" }
-}
-named_numbers! {
-    pub struct DisaggregatedServing: Value { kv_cache_transfer_ms = "kv_cache_transfer_ms", requests = "request_count" }
-}
+pub(super) const KV_CACHE_BLOCKS: &[&str] = &["max", "free", "used", "tokens_per", "reused", "fraction"];
 
 families! {
     first: 0;
     of: EngineReadings<'_>;
 
-    RequestMetrics = TRITON.gauge("nv_trt_llm_request_metrics").by("request_type", RequestCounts::NAMES)
+    RequestMetrics = TRITON.gauge("nv_trt_llm_request_metrics").by("request_type", &["active", "max", "scheduled", "context", "waiting"])
         .help("TRT LLM request metrics")
         .on_gateway("TRT LLM request metrics: requests scheduled in the last iteration, and requests waiting (queued in the executor, or active but not scheduled)")
         .origin("numActiveRequests, maxNumActiveRequests, numScheduledRequests, numContextRequests; waiting = max(0, active − scheduled). With attention data parallelism these are sums over ranks, and max is one rank's limit × ranks; if rows have no own `rank`, they copy active from rank 0, so active and waiting are absent. On /metrics/gateway, waiting = numQueuedRequests + max(0, active − scheduled)");
-    RuntimeMemoryMetrics = TRITON.gauge("nv_trt_llm_runtime_memory_metrics").by("memory_type", MemoryBytes::NAMES)
+    RuntimeMemoryMetrics = TRITON.gauge("nv_trt_llm_runtime_memory_metrics").by("memory_type", &["cpu", "gpu", "pinned"])
         .help("TRT LLM runtime memory metrics").origin("cpuMemUsage, gpuMemUsage, pinnedMemUsage, in bytes");
     KvCacheBlockMetrics = TRITON.gauge("nv_trt_llm_kv_cache_block_metrics")
-        .by("kv_cache_block_type", KvCacheBlocks::NAMES)
+        .by("kv_cache_block_type", KV_CACHE_BLOCKS)
         .help("TRT LLM KV cache block metrics")
         .origin("kvCacheStats: maxNumBlocks, freeNumBlocks, usedNumBlocks, tokensPerBlock, reusedBlocks (cumulative); fraction = used / max, 0 where max is 0");
 
     // The original metrics specification's spellings of the same values (`--metrics.compat spec`).
     SpecKvCacheBlockMetrics = SPEC.gauge("nv_trt_llm_kv_cache_block_metrics")
-        .by("kv_cache_block_type", SpecKvCacheBlocks::NAMES)
+        .by("kv_cache_block_type", &["tokens_per_block", "used_blocks", "free_blocks", "max_blocks", "cache_block_fraction"])
         .help("TRT LLM KV cache block metrics").origin("spec: the values of nv_trt_llm_kv_cache_block_metrics");
     InflightBatcherMetrics = TRITON.gauge("nv_trt_llm_inflight_batcher_metrics")
-        .by("inflight_batcher_specific_metric", InflightBatch::NAMES)
+        .by("inflight_batcher_specific_metric", &["total_context_tokens", "generation_requests", "micro_batch_id", "paused_requests"])
         .help("TRT LLM inflight_batcher-specific metrics")
         .origin("inflightBatchingStats: numCtxTokens, numGenRequests, microBatchId, numPausedRequests");
-    V1Metrics = TRITON.gauge("nv_trt_llm_v1_metrics").by("v1_specific_metric", StaticBatch::NAMES)
+    V1Metrics = TRITON.gauge("nv_trt_llm_v1_metrics").by("v1_specific_metric", &["total_context_tokens", "total_generation_tokens", "empty_generation_slots"])
         .help("TRT LLM v1-specific metrics")
         .origin("staticBatchingStats: numCtxTokens, numGenTokens, emptyGenSlots; only with static batching");
-    GeneralMetrics = TRITON.gauge("nv_trt_llm_general_metrics").by("general_type", LastIteration::NAMES)
+    GeneralMetrics = TRITON.gauge("nv_trt_llm_general_metrics").by("general_type", &["timestamp", "iteration_counter"])
         .help("General TRT LLM metrics")
         .origin("timestamp in microseconds since 1970 UTC (time of receipt if the engine sends none), iter");
     DisaggregatedServingMetrics = TRITON.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
-        .by("disaggregated_serving_type", DisaggregatedServing::NAMES)
+        .by("disaggregated_serving_type", &["kv_cache_transfer_ms", "request_count"])
         .help("TRT LLM disaggregated serving metrics")
         .origin("disServingStats.kvCacheTransferMS and number of completed requests; from RequestPerfMetrics where there are no request statistics");
     SpecDisaggregatedServingMetrics = SPEC.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")

@@ -1,16 +1,10 @@
 //! Triton's request counters (`--metrics.compat triton-core`), so that autoscaling rules written for them work.
 
 use trtllm_engine::histogram::FIRST_TOKEN_MILLISECONDS;
-use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::{Area, EngineReadings, Group, Stability, families, seen};
 
 const TRITON_CORE: Area = Area::new(Group::Compat, Stability::Inherited, &["model", "version"]);
-
-// The numbers of the families below that have several series, by label value.
-named_numbers! {
-    pub struct FailedRequests: u64 { backend = "BACKEND", canceled = "CANCELED", other = "OTHER", rejected = "REJECTED" }
-}
 
 families! {
     first: super::vllm::END;
@@ -20,7 +14,7 @@ families! {
         .help("Number of successful inference requests, all batch sizes")
         .origin("triton-core: requests with finishReason stop or length; nv_trt_llm_requests_completed_total if no reason is known 5 s after the first request has completed");
     InferenceRequestFailure = TRITON_CORE.legacy_counter("nv_inference_request_failure")
-        .by("reason", FailedRequests::NAMES)
+        .by("reason", &["BACKEND", "CANCELED", "OTHER", "REJECTED"])
         .help("Number of failed inference requests, all batch sizes")
         .origin("triton-core: requests with a known finishReason: cancelled becomes CANCELED, timeout and an error become OTHER; 0 where reasons are unknown");
     InferenceCount(|engine| engine.requests.succeeded) = TRITON_CORE.legacy_counter("nv_inference_count")
