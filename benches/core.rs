@@ -401,7 +401,6 @@ fn page(engine: &EngineFold) -> Page {
     PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
 }
 
-/// The part of the page about the exporter itself, which is built again for every generation.
 /// The verdicts on 64 engines with full windows. Each engine is judged every five seconds.
 fn judgements(engine: &EngineFold) {
     let state = state(engine, 64);
@@ -424,6 +423,7 @@ fn judgements(engine: &EngineFold) {
     println!("  {:.2} ms of each second for 64 engines", each * 64.0 / 5.0 / 1e6);
 }
 
+/// The part of the page about the exporter itself, which is built again for every generation.
 fn own_metrics(engine: &EngineFold) {
     println!("\nthe exporter's own metrics");
     for engines in [1, 8] {
