@@ -21,7 +21,7 @@ pub fn is_simulated() -> bool {
 
 /// Synthetic requests of one size. Their number in flight is constant, and no two have the same prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct SyntheticLoad {
     /// Number of requests in flight.
     pub in_flight: u32,
     /// Number of tokens in each prompt.
@@ -93,7 +93,7 @@ impl Executor {
     /// # Errors
     /// [`BridgeError::ShutDown`] or [`BridgeError::NotLeader`] if the engine does not accept requests.
     /// [`BridgeError::Failed`] for an invalid number of tokens, or if there is a load already.
-    pub fn start_load(&mut self, load: &Load) -> Result<(), BridgeError> {
+    pub fn start_load(&mut self, load: &SyntheticLoad) -> Result<(), BridgeError> {
         let tokens = |name: &str, count: u32| {
             let what = || format!("{name} {count} is too large; the maximum is {}", i32::MAX);
             i32::try_from(count).map_err(|_| BridgeError::Failed { what: what() })

@@ -15,7 +15,7 @@ mod records;
 use trtllm_sim_c as _;
 
 pub use error::BridgeError;
-pub use executor::{Executor, Load, exit_now, is_simulated};
+pub use executor::{Executor, SyntheticLoad, exit_now, is_simulated};
 pub use ffi::{
     DisServingRequestStats, FinishReason, FinishedRequest, InflightBatchingStats, IterationStats, KvCacheStats,
     RequestKvCacheMetrics, RequestPerfMetrics, RequestStage, RequestStats, RequestStatsPerIteration, SpecDecodingStats,

@@ -8,9 +8,9 @@ mod engines;
 
 use engines::{KEEP_ALL, all_finished, all_iterations, drain_some, finished, wait_until};
 use std::sync::{Arc, Barrier, Mutex};
-use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, Load, RequestStatsPerIteration};
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, RequestStatsPerIteration, SyntheticLoad};
 
-const LOAD: Load = Load { in_flight: 4, prompt_tokens: 50, output_tokens: 5, requests: None };
+const LOAD: SyntheticLoad = SyntheticLoad { in_flight: 4, prompt_tokens: 50, output_tokens: 5, requests: None };
 
 /// An engine in which every call throws.
 fn throwing(what: &str) -> Executor {

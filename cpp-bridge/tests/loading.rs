@@ -7,9 +7,9 @@
 mod engines;
 
 use engines::{KEEP_ALL, PerfRow, all_finished, all_iterations, finished, wait_until};
-use trtllm_bridge::{BridgeError, Executor, FinishReason, FinishedRequest, Load};
+use trtllm_bridge::{BridgeError, Executor, FinishReason, FinishedRequest, SyntheticLoad};
 
-const LOAD: Load = Load { in_flight: 4, prompt_tokens: 100, output_tokens: 7, requests: Some(40) };
+const LOAD: SyntheticLoad = SyntheticLoad { in_flight: 4, prompt_tokens: 100, output_tokens: 7, requests: Some(40) };
 
 /// A simulated engine without its own load.
 fn silent(more: &str) -> Executor {
@@ -51,7 +51,7 @@ fn a_load_never_exceeds_its_requests_in_flight() {
 #[test]
 fn an_endless_load_ends_with_the_engine() {
     let mut engine = silent("");
-    engine.start_load(&Load { requests: None, ..LOAD }).unwrap();
+    engine.start_load(&SyntheticLoad { requests: None, ..LOAD }).unwrap();
     rows(&mut engine, 100);
     engine.shutdown().unwrap();
     assert_eq!(
@@ -70,7 +70,7 @@ fn an_engine_that_was_shut_down_rejects_a_load() {
 #[test]
 fn a_load_without_requests_sends_none() {
     let mut engine = silent("");
-    engine.start_load(&Load { requests: Some(0), ..LOAD }).unwrap();
+    engine.start_load(&SyntheticLoad { requests: Some(0), ..LOAD }).unwrap();
     engine.shutdown().unwrap();
     assert_eq!(engine.truth().unwrap().requests_arrived, 0);
 }
@@ -78,7 +78,7 @@ fn a_load_without_requests_sends_none() {
 #[test]
 fn rows_are_returned_in_parts_and_survive_the_shutdown() {
     let mut engine = silent("");
-    engine.start_load(&Load { requests: Some(1000), ..LOAD }).unwrap();
+    engine.start_load(&SyntheticLoad { requests: Some(1000), ..LOAD }).unwrap();
     wait_until(&engine, |truth| truth.idle && truth.requests_completed == 1000);
     let first = rows(&mut engine, 10).len();
     engine.shutdown().unwrap();
@@ -90,7 +90,7 @@ fn rows_are_returned_in_parts_and_survive_the_shutdown() {
 #[test]
 fn a_request_that_ends_with_an_error_becomes_a_failed_row() {
     let mut engine = silent("kv_blocks=4");
-    engine.start_load(&Load { prompt_tokens: 1000, requests: Some(5), ..LOAD }).unwrap();
+    engine.start_load(&SyntheticLoad { prompt_tokens: 1000, requests: Some(5), ..LOAD }).unwrap();
     let rows = rows(&mut engine, 5);
     assert!(rows.len() == 5 && rows.iter().all(|row| row.reason == FinishReason::Other && !row.has_metrics));
 }
@@ -105,7 +105,7 @@ fn a_worker_rank_rejects_a_load() {
 fn a_request_without_tokens_is_rejected() {
     let mut engine = silent("");
     for (prompt_tokens, output_tokens) in [(0, 1), (1, 0), (u32::MAX, 1)] {
-        let refused = engine.start_load(&Load { prompt_tokens, output_tokens, ..LOAD });
+        let refused = engine.start_load(&SyntheticLoad { prompt_tokens, output_tokens, ..LOAD });
         assert!(matches!(refused, Err(BridgeError::Failed { .. })), "{refused:?}");
     }
 }
@@ -114,7 +114,7 @@ fn a_request_without_tokens_is_rejected() {
 fn an_engine_can_be_dropped_during_a_load() {
     for more in ["", "iterations=3"] {
         let mut engine = silent(more);
-        engine.start_load(&Load { requests: None, ..LOAD }).unwrap();
+        engine.start_load(&SyntheticLoad { requests: None, ..LOAD }).unwrap();
         // On a busy machine, an engine that stops after three iterations may stop before all requests arrive.
         wait_until(&engine, |truth| truth.requests_arrived >= 4 || truth.iterations == 3);
     }
@@ -123,7 +123,7 @@ fn an_engine_can_be_dropped_during_a_load() {
 #[test]
 fn a_load_can_run_during_drains() {
     let mut engine = silent("");
-    engine.start_load(&Load { requests: Some(500), ..LOAD }).unwrap();
+    engine.start_load(&SyntheticLoad { requests: Some(500), ..LOAD }).unwrap();
     let mut started = 0;
     while engine.truth().unwrap().requests_completed < 500 || started < 500 {
         started += all_iterations(&mut engine).iter().map(|row| row.inflight_num_context_requests).sum::<i64>();
@@ -147,7 +147,7 @@ mod with_perf_metrics {
     #[test]
     fn a_row_has_the_times_of_its_request() {
         let mut engine = silent("iter_base_ms=10&ctx_token_us=0&gen_request_us=0&jitter=0");
-        engine.start_load(&Load { in_flight: 1, ..LOAD }).unwrap();
+        engine.start_load(&SyntheticLoad { in_flight: 1, ..LOAD }).unwrap();
         for row in rows(&mut engine, 40) {
             assert!(row.has_kv_cache && row.total_draft_tokens == 0 && !row.has_transfer);
             assert_eq!(row.reason, FinishReason::Length);
@@ -161,7 +161,7 @@ mod with_perf_metrics {
     #[test]
     fn no_two_prompts_share_blocks() {
         let mut engine = silent("");
-        engine.start_load(&Load { in_flight: 1, ..LOAD }).unwrap();
+        engine.start_load(&SyntheticLoad { in_flight: 1, ..LOAD }).unwrap();
         assert!(rows(&mut engine, 40).iter().all(|row| row.num_reused_blocks == 0));
     }
 

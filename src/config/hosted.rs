@@ -1,6 +1,6 @@
 //! `executor:DIR?…`. Keys and values have TensorRT-LLM's own names; a missing key keeps TensorRT-LLM's default.
 
-use trtllm_bridge::{ExecutorOptions, Load};
+use trtllm_bridge::{ExecutorOptions, SyntheticLoad};
 
 use trtllm_sources::executor::hosting::{Hosting, STATISTICS};
 
@@ -23,11 +23,11 @@ pub(super) fn hosting(engine: &str, options: &mut SourceOptions) -> Hosting {
     Hosting { engine: engine.to_owned(), statistics, load: load(options) }
 }
 
-fn load(options: &mut SourceOptions) -> Option<Load> {
+fn load(options: &mut SourceOptions) -> Option<SyntheticLoad> {
     options.read("load", "synthetic", |text| (text == "synthetic").then_some(()))?;
     let above_zero = |text: &str| text.parse().ok().filter(|count| *count > 0);
     let number = |options: &mut SourceOptions, key| options.read(key, "a whole number above 0", above_zero);
-    Some(Load {
+    Some(SyntheticLoad {
         in_flight: number(options, "in_flight").unwrap_or(8),
         prompt_tokens: number(options, "prompt_tokens").unwrap_or(512),
         output_tokens: number(options, "output_tokens").unwrap_or(128),
@@ -66,9 +66,9 @@ mod tests {
     #[test]
     fn a_load_has_defaults() {
         let load = |query: &str| read(&format!("executor:/e?load=synthetic{query}")).unwrap().load.unwrap();
-        let plain = Load { in_flight: 8, prompt_tokens: 512, output_tokens: 128, requests: None };
+        let plain = SyntheticLoad { in_flight: 8, prompt_tokens: 512, output_tokens: 128, requests: None };
         assert_eq!(load(""), plain);
-        let small = Load { in_flight: 1, prompt_tokens: 9, output_tokens: 2, requests: Some(3) };
+        let small = SyntheticLoad { in_flight: 1, prompt_tokens: 9, output_tokens: 2, requests: Some(3) };
         assert_eq!(load("&in_flight=1&prompt_tokens=9&output_tokens=2&requests=3"), small);
     }
 

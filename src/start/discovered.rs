@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::config::{ORCHESTRATOR_MODEL, server_key};
 use trtllm_page::state::{EngineSlot, State};
 use trtllm_service::shutdown::{Shutdown, Trigger};
-use trtllm_sources::discovery::{self, FoundServer, Verdict};
+use trtllm_sources::discovery::{self, FoundServer, Identity};
 use trtllm_sources::socket::Names;
 
 /// Engines that are read at once. Beyond this number, only engines at configured ports are added.
@@ -96,12 +96,12 @@ impl Engines {
     ) {
         let now = Instant::now();
         let mut described = Vec::new();
-        for FoundServer { target, configured, verdict } in findings {
-            let kind = match verdict {
-                Verdict::Engine(model) => Ok(FoundKind::Engine(model)),
-                Verdict::Orchestrator => Ok(FoundKind::Orchestrator),
-                Verdict::NotReady(why) => Err(format!("trtllm-serve, not ready: {why}")),
-                Verdict::Other(what) => Err(format!("no trtllm-serve: {what}")),
+        for FoundServer { target, configured, identity } in findings {
+            let kind = match identity {
+                Identity::Engine(model) => Ok(FoundKind::Engine(model)),
+                Identity::Orchestrator => Ok(FoundKind::Orchestrator),
+                Identity::NotReady(why) => Err(format!("trtllm-serve, not ready: {why}")),
+                Identity::Other(what) => Err(format!("no trtllm-serve: {what}")),
             };
             let what = match kind {
                 Err(what) => what,
@@ -174,11 +174,11 @@ impl Engines {
 mod tests {
     use super::*;
     use trtllm_model::{EngineName, Objectives};
-    use trtllm_page::state::Place;
+    use trtllm_page::state::SourcePlace;
     use trtllm_service::shutdown;
 
     fn finding(target: &str, configured: bool) -> FoundServer {
-        FoundServer { target: target.to_owned(), configured, verdict: Verdict::Engine("m".to_owned()) }
+        FoundServer { target: target.to_owned(), configured, identity: Identity::Engine("m".to_owned()) }
     }
 
     #[tokio::test]
@@ -190,7 +190,7 @@ mod tests {
             let start = |_: &str, kind: &FoundKind, version: String| {
                 let (model, objectives) = (kind.model().to_owned(), Objectives::default());
                 let name = EngineName { model, version, labels: Vec::new(), source: "trtllm-serve", objectives };
-                (state.add(&Place::new(0), name), shutdown::channel().0)
+                (state.add(&SourcePlace::new(0), name), shutdown::channel().0)
             };
             engines.update(findings, &HashSet::new(), Duration::from_secs(3600), (&state, &names), start);
             engines.targets()

@@ -11,7 +11,7 @@ use crate::cli::Cli;
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_key};
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use trtllm_model::{BenchReport, EngineName};
-use trtllm_page::state::{EngineOrigin, EngineSlot, Place, State};
+use trtllm_page::state::{EngineOrigin, EngineSlot, SourcePlace, State};
 use trtllm_recording::recorder::Recorder;
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
 use trtllm_service::supervise::Heartbeats;
@@ -56,7 +56,7 @@ pub(super) struct Drivers {
 /// A source that is being read.
 struct RunningSource {
     config: EngineConfig,
-    place: Place,
+    place: SourcePlace,
     /// The id of a socket whose publishers name their engines.
     socket: Option<u64>,
     trigger: Trigger,
@@ -179,7 +179,7 @@ impl Drivers {
     fn add(&mut self, place: usize, config: EngineConfig, leaving: Leaving, events: DriverEvents) {
         let (trigger, stop) = shutdown::channel();
         let (alive, ended) = shutdown::channel();
-        let mut running = RunningSource { place: Place::new(place), socket: None, trigger, stop, ended, config };
+        let mut running = RunningSource { place: SourcePlace::new(place), socket: None, trigger, stop, ended, config };
         let sockets = self.sockets.clone();
         let open = match running.config.source.clone() {
             SourceSpec::Socket(path) if running.config.names_its_engines => {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use crate::cli::InitArgs;
 use crate::config::{ConfigError, ORCHESTRATOR_MODEL};
-use trtllm_sources::discovery::{FoundServer, Verdict, search};
+use trtllm_sources::discovery::{FoundServer, Identity, search};
 
 use super::print;
 
@@ -64,16 +64,16 @@ pub fn run(arguments: &InitArgs) -> Result<(), ConfigError> {
 
 fn configuration(found: &[FoundServer]) -> String {
     let (mut text, mut versions, mut notes) = (HEAD.to_owned(), HashMap::<&str, usize>::new(), String::new());
-    for FoundServer { target, verdict, .. } in found {
-        let (scheme, model) = match verdict {
-            Verdict::Engine(model) => ("trtllm-serve", model.as_str()),
-            Verdict::Orchestrator => ("trtllm-disagg", ORCHESTRATOR_MODEL),
-            Verdict::NotReady(why) => {
+    for FoundServer { target, identity, .. } in found {
+        let (scheme, model) = match identity {
+            Identity::Engine(model) => ("trtllm-serve", model.as_str()),
+            Identity::Orchestrator => ("trtllm-disagg", ORCHESTRATOR_MODEL),
+            Identity::NotReady(why) => {
                 notes +=
                     &comment(&format!("{target} is a trtllm-serve that was not ready ({why}). Add it when it is."));
                 continue;
             }
-            Verdict::Other(what) => {
+            Identity::Other(what) => {
                 notes += &comment(&format!("{target} is not a trtllm-serve: {what}"));
                 continue;
             }
@@ -105,20 +105,20 @@ mod tests {
     use super::*;
     use crate::config::read_file;
 
-    fn server(port: u16, verdict: Verdict) -> FoundServer {
-        FoundServer { target: format!("http://127.0.0.1:{port}"), configured: true, verdict }
+    fn server(port: u16, identity: Identity) -> FoundServer {
+        FoundServer { target: format!("http://127.0.0.1:{port}"), configured: true, identity }
     }
 
     #[test]
     fn what_is_written_is_a_valid_configuration() {
         let model = "a \"b\": {{x}}\n- c".replace("{{x}}", "#");
         let found = [
-            server(1, Verdict::Engine("llama".to_owned())),
-            server(2, Verdict::Engine("llama".to_owned())),
-            server(3, Verdict::Engine(model.clone())),
-            server(4, Verdict::Orchestrator),
-            server(5, Verdict::NotReady("status 503\n- source: sim:".to_owned())),
-            server(6, Verdict::Other("something".to_owned())),
+            server(1, Identity::Engine("llama".to_owned())),
+            server(2, Identity::Engine("llama".to_owned())),
+            server(3, Identity::Engine(model.clone())),
+            server(4, Identity::Orchestrator),
+            server(5, Identity::NotReady("status 503\n- source: sim:".to_owned())),
+            server(6, Identity::Other("something".to_owned())),
         ];
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.yaml");

@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_bridge::{Executor, ExecutorOptions, FinishedRequest, Load, RequestStatsPerIteration as SharedRequests};
+use trtllm_bridge::{
+    Executor, ExecutorOptions, FinishedRequest, RequestStatsPerIteration as SharedRequests, SyntheticLoad,
+};
 use trtllm_engine::EngineFold;
 use trtllm_engine::histogram::Histogram;
 use trtllm_engine::request_totals::LatencySource;
@@ -26,7 +28,7 @@ struct Served {
 
 /// Like [`served_once`], but repeated until the engine was never idle in between. So no record has the duration of a
 /// pass before an idle time.
-fn served(engine: &str, load: &Load) -> Served {
+fn served(engine: &str, load: &SyntheticLoad) -> Served {
     for _ in 0..50 {
         let served = served_once(engine, load);
         if served.iterations.iter().filter(|record| is_flush(record)).count() == 1 {
@@ -36,7 +38,7 @@ fn served(engine: &str, load: &Load) -> Served {
     panic!("the engine is idle again and again: the load comes too slowly");
 }
 
-fn served_once(engine: &str, load: &Load) -> Served {
+fn served_once(engine: &str, load: &SyntheticLoad) -> Served {
     let mut executor = Executor::open(engine, &KEEP_ALL).unwrap();
     executor.start_load(load).unwrap();
     let deadline = Instant::now() + Duration::from_secs(120);
@@ -120,7 +122,7 @@ fn at_most_one_iteration_longer(name: &str, shown: &Histogram, truth: &[f64], it
     println!("{name}: {shown:.4} s, true {truth:.4} s, one iteration at most {iteration:.4} s");
 }
 
-fn latencies_are_right(engine: &str, load: &Load) {
+fn latencies_are_right(engine: &str, load: &SyntheticLoad) {
     let served = served(engine, load);
     let (engine, iteration) = fold(&served);
     let totals = &engine.requests.totals;
@@ -156,12 +158,12 @@ fn latencies_are_right(engine: &str, load: &Load) {
 
 #[test]
 fn latencies_of_many_short_requests_are_within_one_iteration_of_the_true_ones() {
-    let load = Load { in_flight: 400, prompt_tokens: 300, output_tokens: 40, requests: Some(400) };
+    let load = SyntheticLoad { in_flight: 400, prompt_tokens: 300, output_tokens: 40, requests: Some(400) };
     latencies_are_right("sim:?speed=max&rate=0&max_batch_size=16", &load);
 }
 
 #[test]
 fn latencies_of_prompts_in_several_chunks_are_within_one_iteration_of_the_true_ones() {
-    let load = Load { in_flight: 200, prompt_tokens: 3000, output_tokens: 25, requests: Some(200) };
+    let load = SyntheticLoad { in_flight: 200, prompt_tokens: 3000, output_tokens: 25, requests: Some(200) };
     latencies_are_right("sim:?speed=max&rate=0&max_batch_size=16", &load);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use trtllm_engine::histogram::{FIRST_TOKEN_SECONDS, Histogram};
 use trtllm_engine::window::Distribution;
 use trtllm_exporter::tools::top::screen::Screen;
-use trtllm_exporter::tools::top::units::Unit;
+use trtllm_exporter::tools::top::units::DisplayUnit;
 
 use crate::support;
 use crate::support::daemon::{BINARY, Daemon, run};
@@ -92,16 +92,20 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
         |kind: &str| page.get("nv_trt_llm_request_metrics", &["model=replayed", &format!("request_type={kind}")]);
     let fraction = page.get("nv_trt_llm_kv_cache_block_metrics", &["model=replayed", "kv_cache_block_type=fraction"]);
     assert_eq!(replayed[0], "idle");
-    assert_eq!(replayed[1], Unit::Count.text(request("active")), "{pane}");
-    assert_eq!(replayed[2], Unit::Count.text(page.get("nv_trt_llm_queued_requests", &["model=replayed"])), "{pane}");
-    assert_eq!(replayed[3], Unit::Count.text(request("waiting")), "{pane}");
-    assert!(fraction > 0.0 && replayed.contains(&Unit::Share.text(fraction)), "{fraction}: {pane}");
+    assert_eq!(replayed[1], DisplayUnit::Count.text(request("active")), "{pane}");
+    assert_eq!(
+        replayed[2],
+        DisplayUnit::Count.text(page.get("nv_trt_llm_queued_requests", &["model=replayed"])),
+        "{pane}"
+    );
+    assert_eq!(replayed[3], DisplayUnit::Count.text(request("waiting")), "{pane}");
+    assert!(fraction > 0.0 && replayed.contains(&DisplayUnit::Share.text(fraction)), "{fraction}: {pane}");
     // GPU 1 has a different number for each reading.
     let gpu = pane.lines().find(|line| line.starts_with("1 NVIDIA")).unwrap_or_else(|| panic!("no GPU 1:\n{pane}"));
     let of_gpu = |name: &str| page.get(name, &["gpu_uuid=GPU-b"]);
     let gib = |name: &str| format!("{:.1}", of_gpu(name) / f64::from(1_u32 << 30));
     for text in [
-        Unit::Share.text(of_gpu("nv_gpu_utilization")),
+        DisplayUnit::Share.text(of_gpu("nv_gpu_utilization")),
         format!("{} of {}", gib("nv_gpu_memory_used_bytes"), gib("nv_gpu_memory_total_bytes")),
         format!("{:.0} of {:.0}", of_gpu("nv_gpu_power_usage"), of_gpu("nv_gpu_power_limit")),
         format!(" {} ", page.get("nv_gpu_temperature_celsius", &["gpu_uuid=GPU-b", "sensor=gpu"])),
@@ -298,7 +302,7 @@ fn a_pipe_gets_one_reading_as_text() {
     let fraction = ["model=replayed", "kv_cache_block_type=fraction"];
     let fraction = daemon.page().get("nv_trt_llm_kv_cache_block_metrics", &fraction);
     let words = row(&text, "replayed").unwrap();
-    assert_eq!((words[0].as_str(), &words[13]), ("idle", &Unit::Share.text(fraction)), "{text}");
+    assert_eq!((words[0].as_str(), &words[13]), ("idle", &DisplayUnit::Share.text(fraction)), "{text}");
     assert!(text.starts_with(&format!("{url}: engines: 1, GPUs: 0 (GPU metrics are switched off")), "{text}");
 
     let short = url.trim_start_matches("http://");

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::engine::Engine;
+use crate::engine::HostedEngine;
 
 /// Adds an engine to the page of its options. Returns null on failure and writes the reason to `error`, as a C string of at
 /// most `error_size` bytes.
@@ -22,9 +22,9 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_open(
     length: usize,
     error: *mut c_char,
     error_size: usize,
-) -> *mut Engine {
+) -> *mut HostedEngine {
     // SAFETY: the caller guarantees `length` readable bytes or null.
-    let opened = catch_unwind(|| Engine::open(unsafe { bytes(options, length) }));
+    let opened = catch_unwind(|| HostedEngine::open(unsafe { bytes(options, length) }));
     match opened.unwrap_or_else(|_| Err("the exporter panicked at start; please report this as a bug".to_owned())) {
         Ok(engine) => Box::into_raw(Box::new(engine)),
         Err(message) => {
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_open(
 /// bytes, or is null.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn trtllm_exporter_publish(
-    engine: *const Engine,
+    engine: *const HostedEngine,
     line: *const c_char,
     length: usize,
 ) -> c_int {
@@ -60,7 +60,11 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_publish(
 /// # Safety
 /// `engine` as for [`trtllm_exporter_publish`]. `failure` is a C string or null.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trtllm_exporter_end_poll(engine: *const Engine, took_us: u64, failure: *const c_char) {
+pub(crate) unsafe extern "C" fn trtllm_exporter_end_poll(
+    engine: *const HostedEngine,
+    took_us: u64,
+    failure: *const c_char,
+) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: the caller guarantees an open engine or null.
         let Some(engine) = (unsafe { engine.as_ref() }) else { return };
@@ -77,7 +81,7 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_end_poll(engine: *const Engine, 
 /// `engine` as for [`trtllm_exporter_publish`]. `address` is null or points to `size` writable bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn trtllm_exporter_address(
-    engine: *const Engine,
+    engine: *const HostedEngine,
     address: *mut c_char,
     size: usize,
 ) -> c_int {
@@ -94,7 +98,7 @@ pub(crate) unsafe extern "C" fn trtllm_exporter_address(
 /// # Safety
 /// `engine` as for [`trtllm_exporter_publish`]. The caller does not use it afterwards.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn trtllm_exporter_close(engine: *mut Engine) {
+pub(crate) unsafe extern "C" fn trtllm_exporter_close(engine: *mut HostedEngine) {
     if !engine.is_null() {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: `open` created it with Box::into_raw, and the caller closes it only once.
@@ -131,7 +135,7 @@ unsafe fn write_text(text: &str, to: *mut c_char, size: usize) {
 mod tests {
     use super::*;
 
-    fn open(options: &str) -> Result<*mut Engine, String> {
+    fn open(options: &str) -> Result<*mut HostedEngine, String> {
         let mut error = [0; 256];
         // SAFETY: both pointers are valid for their lengths.
         let engine =
@@ -141,12 +145,12 @@ mod tests {
         if engine.is_null() { Err(error) } else { Ok(engine) }
     }
 
-    fn publish(engine: *const Engine, line: &str) -> c_int {
+    fn publish(engine: *const HostedEngine, line: &str) -> c_int {
         // SAFETY: the engine is open or null, and the line is valid for its length.
         unsafe { trtllm_exporter_publish(engine, line.as_ptr().cast(), line.len()) }
     }
 
-    fn address(engine: *const Engine) -> String {
+    fn address(engine: *const HostedEngine) -> String {
         let mut text = [0; 64];
         // SAFETY: the engine is open or null, and the text is valid for its length.
         unsafe { trtllm_exporter_address(engine, text.as_mut_ptr(), text.len()) };

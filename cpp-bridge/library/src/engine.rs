@@ -13,7 +13,7 @@ use trtllm_sources::keys::LineParser;
 use trtllm_sources::trtllm_json::{Hello, PublisherLine};
 use trtllm_sources::{Batch, Presence, SourceError};
 
-use crate::page::Page;
+use crate::page::HostedPage;
 
 /// Longest line in bytes. The ingest socket has the same limit.
 const MAX_LINE: usize = 1 << 20;
@@ -45,13 +45,13 @@ impl Default for EngineOptions {
 
 /// Folds the lines of one engine.
 #[derive(Debug)]
-pub(crate) struct Fold {
+pub(crate) struct HostedFold {
     intake: Intake,
     lines: LineParser,
     batch: Batch,
 }
 
-impl Fold {
+impl HostedFold {
     pub(crate) fn new(slot: Arc<EngineSlot>, stale_after: Duration, about: EngineAbout) -> Self {
         let now = Instant::now();
         let mut intake = Intake::new(slot, stale_after);
@@ -88,13 +88,13 @@ impl Fold {
 
 /// The engine behind the handle that a host holds.
 #[derive(Debug)]
-pub(crate) struct Engine {
-    pub(crate) fold: Arc<Mutex<Fold>>,
+pub(crate) struct HostedEngine {
+    pub(crate) fold: Arc<Mutex<HostedFold>>,
     pub(crate) slot: Arc<EngineSlot>,
-    pub(crate) page: Arc<Page>,
+    pub(crate) page: Arc<HostedPage>,
 }
 
-impl Engine {
+impl HostedEngine {
     /// The error names the option that must be changed.
     pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
         let options: EngineOptions =
@@ -102,7 +102,7 @@ impl Engine {
         if !options.hello.is_short() {
             return Err("the model's name or version has more than 64 characters; choose a shorter one".to_owned());
         }
-        Page::open(options)
+        HostedPage::open(options)
     }
 
     /// Takes one line. The error says why it was rejected.
@@ -116,6 +116,6 @@ impl Engine {
     }
 
     pub(crate) fn close(self) {
-        Page::close(self);
+        HostedPage::close(self);
     }
 }

@@ -15,12 +15,12 @@ use trtllm_http::server::{self, HttpServer};
 use trtllm_model::{EngineAbout, EngineName, Objectives};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
-use trtllm_page::state::{Place, State};
+use trtllm_page::state::{SourcePlace, State};
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
 use trtllm_service::supervise::Heartbeats;
 use trtllm_sources::trtllm_json::Hello;
 
-use crate::engine::{Engine, EngineOptions, Fold};
+use crate::engine::{EngineOptions, HostedEngine, HostedFold};
 
 /// How often the state of the engines is checked. Each poll checks it too, so this check matters only if a poll hangs.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The pages of this process. After the last engine of a page closed, the `Weak` of its entry is dead.
-static PAGES: Mutex<Vec<(PageKey, Weak<Page>)>> = Mutex::new(Vec::new());
+static PAGES: Mutex<Vec<(PageKey, Weak<HostedPage>)>> = Mutex::new(Vec::new());
 
 /// The process is part of the key: a fork copies no threads, so a child cannot use the pages of its parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,10 +41,10 @@ struct PageKey {
 }
 
 /// The folds of the engines of a page.
-type Folds = Arc<Mutex<Vec<Weak<Mutex<Fold>>>>>;
+type Folds = Arc<Mutex<Vec<Weak<Mutex<HostedFold>>>>>;
 
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct HostedPage {
     state: Arc<State>,
     folds: Folds,
     telemetry_path: String,
@@ -54,9 +54,9 @@ pub(crate) struct Page {
     pub(crate) listener: RawFd,
 }
 
-impl Page {
+impl HostedPage {
     /// Adds an engine to the page with this address, or starts a page.
-    pub(crate) fn open(options: EngineOptions) -> Result<Engine, String> {
+    pub(crate) fn open(options: EngineOptions) -> Result<HostedEngine, String> {
         let mut pages = PAGES.try_lock_for(PATIENCE).ok_or("another thread opens or closes a page; try again")?;
         pages.retain(|(_, page)| page.strong_count() > 0);
         let key = |listen: &str| PageKey { process: std::process::id(), listen: listen.to_owned() };
@@ -79,9 +79,9 @@ impl Page {
     }
 
     /// Removes an engine, and stops the page with its last one.
-    pub(crate) fn close(engine: Engine) {
+    pub(crate) fn close(engine: HostedEngine) {
         let pages = PAGES.try_lock_for(PATIENCE);
-        let Engine { slot, page, .. } = engine;
+        let HostedEngine { slot, page, .. } = engine;
         page.state.remove(&slot);
         // Drop the page while the lock is held. Otherwise a thread that opens a page at the same address could find the
         // port in use.
@@ -139,10 +139,10 @@ impl Page {
         Ok(Self { state, folds, telemetry_path, trigger, thread: Some(thread), address, listener })
     }
 
-    fn add(self: Arc<Self>, options: EngineOptions) -> Result<Engine, String> {
+    fn add(self: Arc<Self>, options: EngineOptions) -> Result<HostedEngine, String> {
         let (model, version) = self.name(&options.hello)?;
         let slot = self.state.add(
-            &Place::new(0),
+            &SourcePlace::new(0),
             EngineName { model, version, labels: Vec::new(), source: "embedded", objectives: Objectives::default() },
         );
         let about = EngineAbout {
@@ -152,9 +152,9 @@ impl Page {
             ..EngineAbout::default()
         };
         let stale_after = Duration::from_millis(options.stale_after_ms);
-        let fold = Arc::new(Mutex::new(Fold::new(Arc::clone(&slot), stale_after, about)));
+        let fold = Arc::new(Mutex::new(HostedFold::new(Arc::clone(&slot), stale_after, about)));
         self.folds.lock().push(Arc::downgrade(&fold));
-        Ok(Engine { fold, slot, page: self })
+        Ok(HostedEngine { fold, slot, page: self })
     }
 
     /// A chosen name is unique. A derived one gets the lowest free version.
@@ -184,7 +184,7 @@ impl Page {
     }
 }
 
-impl Drop for Page {
+impl Drop for HostedPage {
     fn drop(&mut self) {
         self.trigger.stop();
         if let Some(thread) = self.thread.take() {

@@ -21,7 +21,7 @@ use trtllm_service::shutdown::Shutdown;
 pub use baselines::BaselineFiles;
 pub use engine::EngineSnapshot;
 pub use judging::Judged;
-pub use slot::{EngineOrigin, EngineSlot, Place, copy_to_keep};
+pub use slot::{EngineOrigin, EngineSlot, SourcePlace, copy_to_keep};
 
 pub use source::{PollFailure, SourceMetrics, SourceStatus, StartPhase};
 pub use trtllm_model::RECENT_RECORDS;
@@ -63,13 +63,13 @@ impl State {
             discovery: ArcSwap::default(),
         };
         for (place, name) in engines.into_iter().enumerate() {
-            state.add(&Place::new(place), name);
+            state.add(&SourcePlace::new(place), name);
         }
         state
     }
 
     /// Adds an engine of the source at `place`.
-    pub fn add(&self, place: &Place, name: EngineName) -> Arc<EngineSlot> {
+    pub fn add(&self, place: &SourcePlace, name: EngineName) -> Arc<EngineSlot> {
         let slot = Arc::new(EngineSlot::new(place.clone(), name, Arc::clone(&self.changes)));
         self.change_engines(|engines| {
             let behind = engines.partition_point(|other| other.order() <= slot.order());
@@ -84,7 +84,7 @@ impl State {
     }
 
     /// Removes all engines of one source.
-    pub fn remove_all(&self, place: &Place) {
+    pub fn remove_all(&self, place: &SourcePlace) {
         self.change_engines(|engines| engines.retain(|engine| !engine.place.is(place)));
     }
 

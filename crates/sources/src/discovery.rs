@@ -36,11 +36,11 @@ pub struct FoundServer {
     pub target: String,
     /// It is at one of the configured ports.
     pub configured: bool,
-    pub verdict: Verdict,
+    pub identity: Identity,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Identity {
     /// A trtllm-serve with this model.
     Engine(String),
     /// The orchestrator of disaggregated serving. Its workers are found as engines.
@@ -60,8 +60,8 @@ pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<FoundServer> {
     for (order, (target, configured)) in places(ports, known, &named).into_iter().enumerate() {
         let process = named.iter().find(|server| server.target == target).cloned();
         asked.spawn(async move {
-            let verdict = verdict(&target, process.as_ref()).await?;
-            Some((order, FoundServer { target, configured, verdict }))
+            let identity = identify(&target, process.as_ref()).await?;
+            Some((order, FoundServer { target, configured, identity }))
         });
     }
     let mut findings = Vec::new();
@@ -84,15 +84,15 @@ fn places(ports: Vec<u16>, known: Vec<String>, named: &[NamedServer]) -> Vec<(St
 }
 
 /// `None` if nothing listens there, and no process of trtllm-serve names the address.
-async fn verdict(target: &str, process: Option<&NamedServer>) -> Option<Verdict> {
+async fn identify(target: &str, process: Option<&NamedServer>) -> Option<Identity> {
     let has_process = process.is_some();
     let orchestrator = process.is_some_and(|server| server.orchestrator);
     match tokio::time::timeout(TIMEOUT, ask(target, orchestrator)).await {
-        Ok(Ok(verdict)) => Some(verdict),
+        Ok(Ok(identity)) => Some(identity),
         Ok(Err(SourceError::Connect { .. })) | Err(_) if !has_process => None,
-        Ok(Err(error)) if !has_process => Some(Verdict::Other(error.to_string())),
-        Ok(Err(error)) => Some(Verdict::NotReady(error.to_string())),
-        Err(_) => Some(Verdict::NotReady("it does not answer".to_owned())),
+        Ok(Err(error)) if !has_process => Some(Identity::Other(error.to_string())),
+        Ok(Err(error)) => Some(Identity::NotReady(error.to_string())),
+        Err(_) => Some(Identity::NotReady("it does not answer".to_owned())),
     }
 }
 
@@ -103,7 +103,7 @@ fn local(port: u16) -> String {
 /// Asks for the list of models, which says who serves them. vLLM and others answer the same paths, and would count a read
 /// of their `/metrics` as a scrape. An orchestrator answers with the models of a worker, so it would look like an engine.
 /// `orchestrator`: the command line of the process is that of an orchestrator.
-async fn ask(target: &str, orchestrator: bool) -> Result<Verdict, SourceError> {
+async fn ask(target: &str, orchestrator: bool) -> Result<Identity, SourceError> {
     #[derive(Deserialize)]
     struct Models {
         data: Vec<Model>,
@@ -115,24 +115,24 @@ async fn ask(target: &str, orchestrator: bool) -> Result<Verdict, SourceError> {
     }
     let mut client = HttpClient::new(TargetServer::plain(target.to_owned())).with_max_body(MAX_ANSWER);
     if orchestrator && is_orchestrator(&mut client).await? {
-        return Ok(Verdict::Orchestrator);
+        return Ok(Identity::Orchestrator);
     }
     let models: Result<Models, _> = match client.read(Method::GET, "/v1/models").await {
         Ok(answer) => serde_json::from_slice(answer),
         Err(error @ SourceError::HttpStatus { .. }) => {
             // An orchestrator that has no worker to ask, or is too old to have this path.
-            return if is_orchestrator(&mut client).await? { Ok(Verdict::Orchestrator) } else { Err(error) };
+            return if is_orchestrator(&mut client).await? { Ok(Identity::Orchestrator) } else { Err(error) };
         }
         Err(error) => return Err(error),
     };
     let model = models.ok().and_then(|models| models.data.into_iter().next());
     Ok(match model {
         Some(Model { id, owned_by }) if owned_by == "tensorrt_llm" => match is_orchestrator(&mut client).await? {
-            true => Verdict::Orchestrator,
-            false => Verdict::Engine(short(&id)),
+            true => Identity::Orchestrator,
+            false => Identity::Engine(short(&id)),
         },
-        Some(Model { owned_by, .. }) => Verdict::Other(format!("its models are owned by {:?}", short(&owned_by))),
-        None => Verdict::Other("it has no list of models".to_owned()),
+        Some(Model { owned_by, .. }) => Identity::Other(format!("its models are owned by {:?}", short(&owned_by))),
+        None => Identity::Other("it has no list of models".to_owned()),
     })
 }
 

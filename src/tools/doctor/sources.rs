@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::cli::DoctorArgs;
 use crate::config::{ConfigError, SourceSpec, read_file};
 use crate::tools::exporters::client::{Client, Failure, with_scheme};
-use trtllm_sources::discovery::{USUAL_PORT, Verdict, search};
+use trtllm_sources::discovery::{Identity, USUAL_PORT, search};
 use trtllm_sources::server::{Access, check_token};
 
 use super::read::Exporter;
@@ -54,7 +54,7 @@ pub(super) async fn ask(sources: Vec<Named>, exporters: &[Exporter]) -> Vec<Sour
             SourceSpec::TrtllmServe { access, .. } => asked.push((access, model)),
             SourceSpec::Auto { ports } => {
                 for finding in search(ports, Vec::new()).await {
-                    if let Verdict::Engine(model) = finding.verdict {
+                    if let Identity::Engine(model) = finding.identity {
                         let access = Access { target: finding.target, ca_file: None, bearer_token_file: None };
                         asked.push((access, Some(model)));
                     }

@@ -36,7 +36,7 @@ pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(
         Ok(())
     })?;
     let mut trace = Trace { out, is_first: true, processes: BTreeMap::new(), requests: 0 };
-    let mut engines: BTreeMap<String, Engine> = BTreeMap::new();
+    let mut engines: BTreeMap<String, TracedEngine> = BTreeMap::new();
     let begin =
         b"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"clock\":\"microseconds since 1970 UTC\"},\"traceEvents\":[";
     trace.out.write_all(begin)?;
@@ -44,7 +44,7 @@ pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(
         let name = engine(text);
         let clock = clocks.get(&name).copied();
         let process = trace.process(&format!("engine {name}"))?;
-        let engine = engines.entry(name).or_insert_with(|| Engine { process, clock, ..Engine::default() });
+        let engine = engines.entry(name).or_insert_with(|| TracedEngine { process, clock, ..TracedEngine::default() });
         engine.line(line, &mut trace)
     })?;
     engines.values_mut().try_for_each(|engine| engine.end_poll(&mut trace))?;
@@ -95,7 +95,7 @@ impl<W: Write> Trace<'_, W> {
 }
 
 #[derive(Default)]
-struct Engine {
+struct TracedEngine {
     process: usize,
     /// Add this to a time of its requests to get the time of the trace, in µs.
     clock: Option<f64>,
@@ -106,7 +106,7 @@ struct Engine {
     ends: BTreeMap<i64, i64>,
 }
 
-impl Engine {
+impl TracedEngine {
     fn line(&mut self, line: &Line, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
         if line.at != self.received {
             self.end_poll(trace)?;

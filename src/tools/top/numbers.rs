@@ -3,7 +3,7 @@
 use trtllm_http::views::engine::Engine;
 use trtllm_http::views::numbers::Numbers;
 
-use super::units::Unit;
+use super::units::DisplayUnit;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Number {
@@ -33,16 +33,16 @@ pub enum Number {
 
 impl Number {
     #[must_use]
-    pub const fn unit(self) -> Unit {
+    pub const fn unit(self) -> DisplayUnit {
         match self {
             Self::LatencyMean
             | Self::LatencyP99
             | Self::FirstP50
             | Self::FirstP95
             | Self::OutputP50
-            | Self::OutputP95 => Unit::Seconds,
-            Self::KvUsed | Self::Hits | Self::Acceptance => Unit::Share,
-            _ => Unit::Count,
+            | Self::OutputP95 => DisplayUnit::Seconds,
+            Self::KvUsed | Self::Hits | Self::Acceptance => DisplayUnit::Share,
+            _ => DisplayUnit::Count,
         }
     }
 

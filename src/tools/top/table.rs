@@ -3,12 +3,12 @@
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-use trtllm_http::views::numbers::{Gpu, Orchestrator, OrchestratorSide, RankLoad, SideNumbers, Times};
+use trtllm_http::views::numbers::{Gpu, OrchestratorJson, OrchestratorSide, RankLoadJson, SideNumbers, TimesJson};
 
 use super::app::{Exporter, Row};
 use super::columns::Column;
 use super::theme::{Theme, Tone};
-use super::units::{Unit, cut, left, right};
+use super::units::{DisplayUnit, cut, left, right};
 
 /// Ranks that are listed.
 const MAX_RANKS: usize = 8;
@@ -133,7 +133,7 @@ fn gpu_row(gpu: &Gpu, exporter: String) -> [String; 8] {
         format!("{} {}", gpu.index, gpu.name.as_deref().unwrap_or(&gpu.uuid)),
         exporter,
         if gpu.state.is_empty() { unknown() } else { words(&gpu.state) },
-        Unit::Share.text(gpu.utilization_ratio),
+        DisplayUnit::Share.text(gpu.utilization_ratio),
         of(gpu.memory_used_bytes.map(gib), gpu.memory_total_bytes.map(gib)),
         of(gpu.power_watts.map(whole), gpu.power_limit_watts.map(whole)),
         gpu.celsius.map_or_else(unknown, whole),
@@ -143,7 +143,7 @@ fn gpu_row(gpu: &Gpu, exporter: String) -> [String; 8] {
 
 /// The sides of orchestrators of disaggregated serving: their requests to the workers of each side.
 #[must_use]
-pub fn sides<'a>(orchestrators: impl Iterator<Item = (String, &'a Orchestrator)>) -> Table {
+pub fn sides<'a>(orchestrators: impl Iterator<Item = (String, &'a OrchestratorJson)>) -> Table {
     const SIDES: [&str; 3] = ["context", "generation", "encoder"];
     let titles =
         ["ORCHESTRATOR", "SIDE", "WORKERS", "REQ/S", "ERRORS", "RETRIES/S", "TIME-P50", "TIME-P95", "FIRST-P95"];
@@ -170,16 +170,17 @@ fn side_row(
     short_of: Option<u64>,
     window: Option<&SideNumbers>,
 ) -> [String; 9] {
-    let count = |value: Option<u64>| Unit::Count.text(value.map(|value| value as f64));
-    let rate = |of: fn(&SideNumbers) -> f64| Unit::Count.text(window.map(of));
-    let time = |times: Option<Times>, part: fn(Times) -> Option<f64>| Unit::Seconds.text(times.and_then(part));
+    let count = |value: Option<u64>| DisplayUnit::Count.text(value.map(|value| value as f64));
+    let rate = |of: fn(&SideNumbers) -> f64| DisplayUnit::Count.text(window.map(of));
+    let time =
+        |times: Option<TimesJson>, part: fn(TimesJson) -> Option<f64>| DisplayUnit::Seconds.text(times.and_then(part));
     let whole = window.and_then(|window| window.seconds);
     [
         name.to_owned(),
         side.to_owned(),
         count(counted.ready_workers) + &short_of.map(|needed| format!(" of {needed}")).unwrap_or_default(),
         rate(|window| window.requests_per_second),
-        Unit::Share.text(window.and_then(|window| window.error_ratio)),
+        DisplayUnit::Share.text(window.and_then(|window| window.error_ratio)),
         rate(|window| window.retries_per_second),
         time(whole, |times| times.p50),
         time(whole, |times| times.p95),
@@ -189,16 +190,16 @@ fn side_row(
 
 /// Ranks of attention data parallelism in their last iteration.
 #[must_use]
-pub fn ranks(ranks: &[RankLoad]) -> Table {
-    let count = |value: Option<i64>| Unit::Count.text(value.map(|value| value as f64));
-    let row = |rank: &RankLoad| {
+pub fn ranks(ranks: &[RankLoadJson]) -> Table {
+    let count = |value: Option<i64>| DisplayUnit::Count.text(value.map(|value| value as f64));
+    let row = |rank: &RankLoadJson| {
         [
             rank.rank.to_string(),
             count(rank.active),
             count(rank.scheduled),
             count(rank.context_tokens),
             count(rank.generation_requests),
-            Unit::Share.text(rank.kv_cache_used_ratio),
+            DisplayUnit::Share.text(rank.kv_cache_used_ratio),
         ]
     };
     let more = ranks.len().saturating_sub(MAX_RANKS);

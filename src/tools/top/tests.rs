@@ -15,7 +15,7 @@ use super::numbers::Number;
 use super::theme::Theme;
 use ratatui::crossterm::event::KeyCode;
 use trtllm_engine::Latest;
-use trtllm_http::views::numbers::Load;
+use trtllm_http::views::numbers::LoadJson;
 use trtllm_model::IterationStats;
 
 /// An engine as the API describes it.
@@ -286,7 +286,7 @@ fn ranks_are_listed_with_their_last_iteration() {
         let records = json!([record(1, 0, 9), record(1, 1, 9), record(2, 0, 8), record(2, 1, 2)]);
         let records: Vec<IterationStats> = serde_json::from_value(records).unwrap();
         let mut engine = llama();
-        engine["load"] = json!(Load::of(&Latest::default(), records.iter()));
+        engine["load"] = json!(LoadJson::of(&Latest::default(), records.iter()));
         let mut scene = Scene::new(1);
         scene.read(0, 0.0, &json!([engine]));
         let frame = scene.keys(&[KeyCode::Enter]).frame(100, 30).join("\n");

@@ -4,14 +4,14 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum DisplayUnit {
     Count,
     Seconds,
     /// From 0 to 1.
     Share,
 }
 
-impl Unit {
+impl DisplayUnit {
     /// The number with its unit, in at most six columns up to 999 billion. `-` if it is not known.
     #[must_use]
     pub fn text(self, value: impl Into<Option<f64>>) -> String {
@@ -97,22 +97,22 @@ mod tests {
     #[test]
     fn numbers_have_three_digits_and_whole_numbers_below_10000_are_exact() {
         for (unit, value, text) in [
-            (Unit::Count, 0.0, "0"),
-            (Unit::Count, 9999.0, "9999"),
-            (Unit::Count, 10_000.0, "10.0k"),
-            (Unit::Count, 999_960.0, "1.00M"),
-            (Unit::Count, 1.234e9, "1.23G"),
-            (Unit::Count, 0.333, "0.33"),
-            (Unit::Count, 1234.5, "1234"),
-            (Unit::Count, 9999.7, "10.0k"),
-            (Unit::Seconds, 0.0, "0s"),
-            (Unit::Seconds, 0.000_012_3, "12.3µs"),
-            (Unit::Seconds, 0.999_9, "1.00s"),
-            (Unit::Seconds, 0.0123, "12.3ms"),
-            (Unit::Seconds, 83.25, "83.2s"),
-            (Unit::Share, 1.0, "100%"),
-            (Unit::Share, 0.057, "5.70%"),
-            (Unit::Share, 0.0, "0%"),
+            (DisplayUnit::Count, 0.0, "0"),
+            (DisplayUnit::Count, 9999.0, "9999"),
+            (DisplayUnit::Count, 10_000.0, "10.0k"),
+            (DisplayUnit::Count, 999_960.0, "1.00M"),
+            (DisplayUnit::Count, 1.234e9, "1.23G"),
+            (DisplayUnit::Count, 0.333, "0.33"),
+            (DisplayUnit::Count, 1234.5, "1234"),
+            (DisplayUnit::Count, 9999.7, "10.0k"),
+            (DisplayUnit::Seconds, 0.0, "0s"),
+            (DisplayUnit::Seconds, 0.000_012_3, "12.3µs"),
+            (DisplayUnit::Seconds, 0.999_9, "1.00s"),
+            (DisplayUnit::Seconds, 0.0123, "12.3ms"),
+            (DisplayUnit::Seconds, 83.25, "83.2s"),
+            (DisplayUnit::Share, 1.0, "100%"),
+            (DisplayUnit::Share, 0.057, "5.70%"),
+            (DisplayUnit::Share, 0.0, "0%"),
         ] {
             assert_eq!(unit.text(value), text, "{unit:?} {value}");
         }

@@ -9,7 +9,7 @@ use trtllm_page::state::{EngineSlot, EngineSnapshot, Judged, RECENT_RECORDS, Sta
 use trtllm_verdict::verdict::Verdict;
 
 use super::history;
-use super::numbers::{Load, Numbers, Orchestrator};
+use super::numbers::{LoadJson, Numbers, OrchestratorJson};
 use super::reasons;
 
 /// One engine. Times are in seconds since 1970 UTC.
@@ -41,9 +41,9 @@ pub struct Engine {
     /// Absent for an orchestrator, which runs no iterations.
     pub totals: Option<Totals>,
     /// Of an orchestrator of disaggregated serving.
-    pub orchestrator: Option<Orchestrator>,
+    pub orchestrator: Option<OrchestratorJson>,
     /// Load in the last iteration. Absent while the engine does not answer.
-    pub load: Option<Load>,
+    pub load: Option<LoadJson>,
     /// Numbers of the last half minute.
     pub window: Option<Numbers>,
     /// What limits the engine. Absent while too little is known.
@@ -92,12 +92,12 @@ impl Engine {
         let (name, source) = (&slot.name, &snapshot.source);
         let orchestrator = |totals| {
             let span = judged.orchestrator_span(history::WINDOW);
-            Orchestrator::of(totals, snapshot.state.is_stale(), span.as_ref())
+            OrchestratorJson::of(totals, snapshot.state.is_stale(), span.as_ref())
         };
         let load = |latest: Latest| {
             let several = latest.attention_dp_ranks() > Some(1);
             let records = if several { slot.recent_records(RECENT_RECORDS) } else { Vec::new() };
-            Load::of(&latest, records.iter().map(|record| &**record))
+            LoadJson::of(&latest, records.iter().map(|record| &**record))
         };
         Self {
             model: name.model.clone(),

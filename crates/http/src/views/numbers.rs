@@ -15,7 +15,7 @@ use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 /// The load of an engine in its last iteration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Load {
+pub struct LoadJson {
     pub active: Option<i64>,
     pub max_active: Option<i64>,
     pub scheduled: Option<i64>,
@@ -27,13 +27,13 @@ pub struct Load {
     pub spec_decode_acceptance_ratio: Option<f64>,
     /// Ranks of attention data parallelism, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ranks: Vec<RankLoad>,
+    pub ranks: Vec<RankLoadJson>,
 }
 
 /// One rank of attention data parallelism in the last iteration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct RankLoad {
+pub struct RankLoadJson {
     pub rank: i64,
     pub active: Option<i64>,
     pub scheduled: Option<i64>,
@@ -42,7 +42,7 @@ pub struct RankLoad {
     pub kv_cache_used_ratio: Option<f64>,
 }
 
-impl Load {
+impl LoadJson {
     /// `records`: the last records, for an engine with several ranks.
     #[must_use]
     pub fn of<'a>(latest: &Latest, records: impl Iterator<Item = &'a IterationStats>) -> Self {
@@ -64,7 +64,7 @@ impl Load {
 }
 
 /// The last row of each rank, if there are several.
-fn ranks<'a>(records: impl Iterator<Item = &'a IterationStats>) -> Vec<RankLoad> {
+fn ranks<'a>(records: impl Iterator<Item = &'a IterationStats>) -> Vec<RankLoadJson> {
     let mut ranks = BTreeMap::new();
     for record in records {
         // With `rank`, `attentionDpRank` can be that of the rank which sends the rows.
@@ -72,7 +72,7 @@ fn ranks<'a>(records: impl Iterator<Item = &'a IterationStats>) -> Vec<RankLoad>
         let batch = record.inflight_batching_stats;
         // Rows without `rank` have their own batch, and copy the rest from rank 0.
         let is_own = record.rank.is_some() || rank == 0;
-        let of_rank = RankLoad {
+        let of_rank = RankLoadJson {
             rank,
             active: record.num_active_requests.filter(|_| is_own),
             scheduled: batch.and_then(|batch| batch.num_scheduled_requests),
@@ -102,11 +102,11 @@ pub struct Numbers {
     pub kv_cache_used_ratio: Option<f64>,
     /// Share of the blocks that prompts looked up.
     pub kv_cache_hit_ratio: Option<f64>,
-    pub iteration_seconds: Option<Times>,
-    pub ttft_seconds: Option<Times>,
-    pub tpot_seconds: Option<Times>,
-    pub e2e_seconds: Option<Times>,
-    pub queue_seconds: Option<Times>,
+    pub iteration_seconds: Option<TimesJson>,
+    pub ttft_seconds: Option<TimesJson>,
+    pub tpot_seconds: Option<TimesJson>,
+    pub e2e_seconds: Option<TimesJson>,
+    pub queue_seconds: Option<TimesJson>,
     pub objectives_met_ratio: Option<f64>,
     pub failed_per_second: f64,
     pub cancelled_per_second: f64,
@@ -114,7 +114,7 @@ pub struct Numbers {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Times {
+pub struct TimesJson {
     pub mean: f64,
     pub p50: Option<f64>,
     pub p95: Option<f64>,
@@ -140,11 +140,11 @@ impl Numbers {
             waiting: mean(sums.backlog),
             kv_cache_used_ratio: (sums.cache_known > 0.0).then(|| sums.cache_used / sums.cache_known),
             kv_cache_hit_ratio: (looked_up > 0.0).then(|| counts.blocks_reused / looked_up),
-            iteration_seconds: Times::of(&times.iteration),
-            ttft_seconds: Times::of(&times.ttft),
-            tpot_seconds: Times::of(&times.tpot),
-            e2e_seconds: Times::of(&times.e2e),
-            queue_seconds: Times::of(&times.queue),
+            iteration_seconds: TimesJson::of(&times.iteration),
+            ttft_seconds: TimesJson::of(&times.ttft),
+            tpot_seconds: TimesJson::of(&times.tpot),
+            e2e_seconds: TimesJson::of(&times.e2e),
+            queue_seconds: TimesJson::of(&times.queue),
             objectives_met_ratio: (judged > 0.0).then(|| counts.met_all / judged),
             failed_per_second: span.rate(counts.failed + counts.timed_out + counts.refused),
             cancelled_per_second: span.rate(counts.cancelled),
@@ -152,7 +152,7 @@ impl Numbers {
     }
 }
 
-impl Times {
+impl TimesJson {
     #[must_use]
     pub fn of(times: &Distribution) -> Option<Self> {
         let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|share| times.quantile(share));
@@ -178,8 +178,8 @@ pub struct SideNumbers {
     pub requests_per_second: f64,
     pub error_ratio: Option<f64>,
     pub retries_per_second: f64,
-    pub seconds: Option<Times>,
-    pub first_byte_seconds: Option<Times>,
+    pub seconds: Option<TimesJson>,
+    pub first_byte_seconds: Option<TimesJson>,
 }
 
 impl OrchestratorNumbers {
@@ -192,8 +192,8 @@ impl OrchestratorNumbers {
                 requests_per_second: rate(counted.sent),
                 error_ratio: (counted.sent > 0.0).then(|| counted.failed / counted.sent),
                 retries_per_second: rate(counted.retried),
-                seconds: Times::of(&counted.complete),
-                first_byte_seconds: Times::of(&counted.first_bytes),
+                seconds: TimesJson::of(&counted.complete),
+                first_byte_seconds: TimesJson::of(&counted.first_bytes),
             };
             (side.name().to_owned(), numbers)
         });
@@ -209,7 +209,7 @@ impl OrchestratorNumbers {
 /// Workers and counts of an orchestrator since the exporter met it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Orchestrator {
+pub struct OrchestratorJson {
     pub ready: Option<bool>,
     pub requests: Option<u64>,
     pub responses: Option<u64>,
@@ -232,7 +232,7 @@ pub struct OrchestratorSide {
     pub requests_ended: Option<u64>,
 }
 
-impl Orchestrator {
+impl OrchestratorJson {
     /// `stale`: the orchestrator does not answer, so its present state is unknown.
     #[must_use]
     pub fn of(totals: &OrchestratorTotals, stale: bool, span: Option<&OrchestratorMark>) -> Self {

@@ -119,7 +119,7 @@ fn of_state(state: EngineState, phase: Option<StartPhase>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::numbers::Orchestrator;
+    use super::super::numbers::OrchestratorJson;
     use super::*;
     use trtllm_engine::orchestrator::OrchestratorFold;
     use trtllm_model::orchestrator::WorkerCounts;
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn what_is_not_known_now_is_absent() {
         let told = totals(Some(true), [Some(2), None], [None, Some(1)]);
-        let json = |stale| serde_json::to_value(Orchestrator::of(&told, stale, None)).unwrap();
+        let json = |stale| serde_json::to_value(OrchestratorJson::of(&told, stale, None)).unwrap();
         assert_eq!(
             (json(false)["ready"].as_bool(), json(false)["sides"]["context"]["readyWorkers"].as_u64()),
             (Some(true), Some(2))

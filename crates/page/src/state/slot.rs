@@ -38,9 +38,9 @@ pub(super) struct SlotChanges {
 
 /// The position of a source in the configuration. A reload may change it.
 #[derive(Debug, Clone)]
-pub struct Place(Arc<AtomicUsize>);
+pub struct SourcePlace(Arc<AtomicUsize>);
 
-impl Place {
+impl SourcePlace {
     #[must_use]
     pub fn new(place: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(place)))
@@ -73,7 +73,7 @@ pub struct EngineSlot {
     pub name: EngineName,
     /// Unique, also among engines with the same name that join later.
     pub id: u64,
-    pub(super) place: Place,
+    pub(super) place: SourcePlace,
     origin: OnceLock<EngineOrigin>,
     gpu_hour_cost: OnceLock<f64>,
     gpus: ArcSwapOption<EngineGpus>,
@@ -108,7 +108,7 @@ impl SlotChanges {
 }
 
 impl EngineSlot {
-    pub(super) fn new(place: Place, name: EngineName, changes: Arc<SlotChanges>) -> Self {
+    pub(super) fn new(place: SourcePlace, name: EngineName, changes: Arc<SlotChanges>) -> Self {
         Self {
             name,
             id: changes.joined.fetch_add(1, Ordering::Relaxed),

@@ -1,6 +1,6 @@
 //! The configuration of a hosted engine, from `--source executor:DIR?…`.
 
-use trtllm_bridge::{ExecutorOptions, Load};
+use trtllm_bridge::{ExecutorOptions, SyntheticLoad};
 
 /// Rings of 1000 iterations hold ten seconds of a fast engine. It is polled ten times a second.
 pub const STATISTICS: ExecutorOptions =
@@ -13,7 +13,7 @@ pub struct Hosting {
     pub engine: String,
     pub statistics: ExecutorOptions,
     /// `load=synthetic`.
-    pub load: Option<Load>,
+    pub load: Option<SyntheticLoad>,
 }
 
 impl Hosting {

@@ -11,7 +11,7 @@ use super::super::app::{HISTORY, Row};
 use super::super::numbers::Number;
 use super::super::table;
 use super::super::theme::{Theme, Tone};
-use super::super::units::{Unit, cut, right};
+use super::super::units::{DisplayUnit, cut, right};
 use super::engines::tone_of_state;
 
 /// A chart: its title, and its lines with their names.
@@ -51,8 +51,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Them
 pub(super) fn draw_numbers(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Theme) {
     if let Some(orchestrator) = &row.engine.orchestrator {
         let window = orchestrator.window.as_ref();
-        let requests = Unit::Count.text(window.and_then(|window| window.requests_per_second));
-        let errors = Unit::Share.text(window.and_then(|window| window.error_ratio));
+        let requests = DisplayUnit::Count.text(window.and_then(|window| window.requests_per_second));
+        let errors = DisplayUnit::Share.text(window.and_then(|window| window.error_ratio));
         let mut lines = vec![Line::raw(format!("requests/s {requests}  errors {errors}")), Line::default()];
         lines
             .extend(table::sides(std::iter::once((String::new(), orchestrator))).lines(usize::from(area.width), theme));
@@ -142,12 +142,12 @@ fn draw_plot(frame: &mut Frame<'_>, area: Rect, (title, lines): Plot, row: &Row<
 }
 
 /// The upper end of a chart: a round number, so that it seldom moves.
-fn top(highest: f64, unit: Unit) -> f64 {
-    if unit == Unit::Share {
+fn top(highest: f64, unit: DisplayUnit) -> f64 {
+    if unit == DisplayUnit::Share {
         return 1.0;
     }
     if highest <= 0.0 {
-        return if unit == Unit::Seconds { 0.001 } else { 1.0 };
+        return if unit == DisplayUnit::Seconds { 0.001 } else { 1.0 };
     }
     let power = 10_f64.powf(highest.log10().floor());
     let steps = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0];
@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn a_chart_ends_at_a_round_number() {
         for (highest, end) in [(0.0, 1.0), (7.0, 8.0), (9.0, 10.0), (101.0, 150.0), (1.0, 1.0)] {
-            assert!((top(highest, Unit::Count) - end).abs() < 1e-9, "{highest}");
+            assert!((top(highest, DisplayUnit::Count) - end).abs() < 1e-9, "{highest}");
         }
-        assert_eq!((top(0.3, Unit::Share), top(0.0, Unit::Seconds)), (1.0, 0.001));
+        assert_eq!((top(0.3, DisplayUnit::Share), top(0.0, DisplayUnit::Seconds)), (1.0, 0.001));
     }
 }
