@@ -105,6 +105,9 @@ pub enum ConfigError {
     File { path: PathBuf, cause: String },
     #[error("cannot read the recording {path}: {why}")]
     Recording { path: PathBuf, why: String },
+    /// What a command has to write. The only variant that is no mistake of the configuration.
+    #[error("{0}")]
+    Output(String),
     #[error("{flag} {}: {}", hide_user_info(value), hide_user_info(why))]
     Flag { flag: &'static str, value: String, why: String },
     #[error(transparent)]

@@ -149,10 +149,16 @@ fn link_error(report: &str) -> String {
     symbols.sort_unstable();
     symbols.dedup();
     let Some(first) = symbols.first() else {
-        let reason = report.lines().find(|line| line.contains("ld")).unwrap_or("the linker gave no reason");
+        let reason = report
+            .lines()
+            .find(|line| line.contains("ld: ") || line.contains("error:"))
+            .unwrap_or("the linker gave no reason");
         return format!("the libraries do not link: {reason}");
     };
-    let missing = format!("{first} and {} more", symbols.len() - 1);
+    let missing = match symbols.len() - 1 {
+        0 => (*first).to_owned(),
+        others => format!("{first} and {others} more"),
+    };
     if symbols.iter().any(|symbol| symbol.contains("executor::Executor::")) {
         format!(
             "the headers declare the C++ Executor, but the library does not define it ({missing}); TensorRT-LLM removed \

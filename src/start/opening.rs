@@ -79,7 +79,10 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
             }
             SourceSpec::Simulated(engine) => Source::Simulated(Box::new(Simulated::open(&engine)?)),
             // A search finds its engines, and each is opened by its own address.
-            SourceSpec::Auto { .. } => std::future::pending().await,
+            SourceSpec::Auto { .. } => {
+                tracing::error!("a search was opened as the source of an engine; please report this as a bug");
+                std::future::pending().await
+            }
         })
     })
 }

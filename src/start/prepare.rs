@@ -41,6 +41,7 @@ impl StartError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
+            Self::Config(ConfigError::Output(_)) => 1,
             // The simulated engine fails only because of its options.
             Self::Config(_) | Self::Source(OpenError::Engine { .. }) => 2,
             _ => 1,

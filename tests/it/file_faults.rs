@@ -229,6 +229,10 @@ fn a_tool_that_cannot_write_says_which_file_and_leaves_no_empty_one() {
                 let message = String::from_utf8_lossy(&ended.stderr).into_owned();
                 assert!(!ended.status.success(), "{arguments:?}: {message}");
                 assert!(message.contains(&output) && !message.contains("panic"), "{arguments:?} {error}: {message}");
+                if arguments[0] == "record" {
+                    assert_eq!(ended.status.code(), Some(1), "the recording and the flags are right: {message}");
+                    assert!(!message.contains("cannot read"), "{message}");
+                }
             }
         }
         assert!(!Path::new(&path("the-configuration")).exists(), "it would be taken for one that somebody wrote");

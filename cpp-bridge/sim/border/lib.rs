@@ -54,6 +54,7 @@ pub unsafe extern "C" fn trtllm_sim_open(
             unsafe { *opened = made };
             true
         }
+        Err(_) if error_size == 0 => false,
         Err(message) => {
             let bytes = &message.as_bytes()[..message.len().min(error_size.saturating_sub(1))];
             // SAFETY: the buffer has room for the bytes and the zero after them.

@@ -150,8 +150,8 @@ fn unescaped(text: &str) -> String {
 /// Reads a file with one request per line: seconds, prompt tokens, output tokens and, optionally, the number of the shared prefix with
 /// which the prompt begins. Blanks or commas separate the fields, and `#` starts a comment.
 fn read_trace(file: &str) -> Result<Vec<Arrival>, String> {
-    let text =
-        std::fs::read_to_string(file).map_err(|_| format!("sim: cannot read trace={file}; name a readable file"))?;
+    let unreadable = |error: std::io::Error| format!("sim: cannot read trace={file}: {error}; name a readable file");
+    let text = std::fs::read_to_string(file).map_err(unreadable)?;
     let mut trace = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default();

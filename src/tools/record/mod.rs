@@ -19,7 +19,7 @@ use trtllm_what_if::Present;
 /// Runs the command. Fails if the recording cannot be read or the output cannot be written.
 pub fn run(command: &RecordCommand) -> Result<(), ConfigError> {
     let RecordCommand::Export(arguments) = command;
-    export(arguments).map_err(|why| ConfigError::Recording { path: arguments.directory.clone(), why })
+    export(arguments)
 }
 
 /// The engines of a recording at a time in microseconds since 1970 UTC, or at its end. Fails if it has nothing of this time.
@@ -89,23 +89,26 @@ impl Selection<'_> {
     }
 }
 
-fn export(arguments: &ExportArgs) -> Result<(), String> {
+fn export(arguments: &ExportArgs) -> Result<(), ConfigError> {
     let ExportArgs { directory, format, engine, from_us, until_us, output } = arguments;
-    let mut chosen = engines(directory).map_err(unreadable)?;
+    let unread = |error| ConfigError::Recording { path: directory.clone(), why: unreadable(error) };
+    let mut chosen = engines(directory).map_err(unread)?;
     if let Some(name) = engine {
         let is_chosen =
             |engine: &String| engine == name || engine.split_once('/').is_some_and(|(model, _)| model == name);
         let all = chosen.join(", ");
         chosen.retain(is_chosen);
         if chosen.is_empty() {
-            return Err(OpenRecordingError::Unknown { name: name.clone(), engines: all }.to_string());
+            return Err(unread(OpenRecordingError::Unknown { name: name.clone(), engines: all }));
         }
     }
     let (from_us, until_us) = (from_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX));
     let mut lines = Selection { directory, engines: chosen, from_us, until_us, torn: 0 };
-    let failed = |error| match output {
-        Some(path) => format!("cannot write {}: {error}; choose another --output", path.display()),
-        None => format!("cannot write to stdout: {error}; check the disk, or the program that reads it"),
+    let failed = |error| {
+        ConfigError::Output(match output {
+            Some(path) => format!("cannot write {}: {error}; choose another --output", path.display()),
+            None => format!("cannot write to stdout: {error}; check the disk, or the program that reads it"),
+        })
     };
     let mut out: Box<dyn Write> = match output {
         Some(path) => Box::new(io::BufWriter::new(File::create(path).map_err(failed)?)),
@@ -121,7 +124,7 @@ fn export(arguments: &ExportArgs) -> Result<(), String> {
     let written = match exported {
         Ok(()) => out.flush(),
         Err(ExportError::Write(error)) => Err(error),
-        Err(ExportError::Read(error)) => return Err(unreadable(error)),
+        Err(ExportError::Read(error)) => return Err(unread(error)),
     };
     if lines.torn > 0 {
         let torn = lines.torn;

@@ -113,6 +113,7 @@ public:
         }
         catch (...)
         {
+            mSender->dropped.fetch_add(1, std::memory_order_relaxed);
             return false;
         }
     }

@@ -48,15 +48,13 @@ impl<L: Deref<Target = SeriesLabels>> SampleWriter<'_, L> {
         self.in_order(family, numbers.numbers());
     }
 
-    /// One sample for each value that is present, with its label value. The label values are the catalog's, in its order, perhaps not
-    /// all of them.
+    /// One sample for each value that is present, with its label value, which is one of the catalog's.
     pub(super) fn named<V: Into<Value>, const N: usize>(&mut self, family: Id, values: [(&str, Option<V>); N]) {
         let names = family.metric().variant.map_or(&[][..], |variant| variant.values);
-        let mut series = names.iter().zip(self.labels.of(family));
         for (name, value) in values {
-            let found = series.find(|(known, _)| **known == name);
-            debug_assert!(found.is_some(), "{family:?} has no {name} here");
-            if let (Some((_, labels)), Some(value)) = (found, value) {
+            let labels = names.iter().zip(self.labels.of(family)).find(|(known, _)| **known == name);
+            debug_assert!(labels.is_some(), "{family:?} has no {name}");
+            if let (Some((_, labels)), Some(value)) = (labels, value) {
                 self.page.push(family, labels, value);
             }
         }

@@ -39,6 +39,18 @@ fn every_family_has_a_help_text_that_needs_no_escaping_and_an_origin() {
 }
 
 #[test]
+fn texts_name_only_families_that_exist() {
+    let names: HashSet<&str> = CATALOG.iter().map(|metric| metric.name).collect();
+    for metric in CATALOG {
+        let texts = [metric.help, metric.origin];
+        let words = texts.into_iter().flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+        for word in words.filter(|word| word.starts_with("nv_trt_llm_") || word.starts_with("trtllm_exporter_")) {
+            assert!(names.contains(word), "{} names {word}", metric.name);
+        }
+    }
+}
+
+#[test]
 fn only_inherited_counters_lack_total() {
     let legacy: Vec<&str> = CATALOG
         .iter()
