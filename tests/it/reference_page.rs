@@ -138,7 +138,7 @@ fn engine() -> (EngineFold, Instant) {
     (EngineFold::new(Duration::from_secs(15)), start)
 }
 
-/// The series of the engine groups, as written on the page.
+/// The names and labels of the series on the page, in the groups `Triton` and `Engine`.
 fn series(engine: &EngineFold, now: Instant) -> BTreeSet<String> {
     let snapshot = fold_page::snapshot(engine, now);
     let state = fold_page::state(Objectives::default(), snapshot.clone());

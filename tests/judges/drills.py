@@ -31,7 +31,7 @@ trtllm-exporter --source 'sim:?scenario=kv-thrash' --gpu off
 
 `seed=N` gives other requests, and `speed=X` runs X times as fast. All scenarios: `trtllm-exporter catalog --scenarios`. Names with
 `-cpp` are for the C++ Executor, and names with `-v1` for the first KV cache manager of the PyTorch backend. `healthy-…` are
-engines without trouble, whose load looks alarming or not.
+engines without trouble; the load of some of them looks alarming.
 
 The page of the exporter with the ten engines below, in order of trouble:
 

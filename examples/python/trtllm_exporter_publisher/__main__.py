@@ -48,8 +48,8 @@ def copy_each_llm() -> None:
     @functools.wraps(prepared)
     def prepare(name: str) -> dict[str, Any]:
         data = dict(prepared(name))
-        # A child imports the main module first. Replace it with `child`, which calls this function and then imports the
-        # original one.
+        # A child imports the main module first. Replace that module with `child`, which calls `copy_each_llm` and then
+        # imports the original main module.
         os.environ[MAIN] = data.get("init_main_from_name") or ""
         data["init_main_from_name"] = f"{__package__}.child"
         return data

@@ -74,7 +74,7 @@ pub(crate) fn in_session() -> Result<Arc<State>, Code> {
     if state.session == 0 { Ok(state) } else { Err(state.session) }
 }
 
-/// The GPU for `call`. The call hangs and fails as the file says.
+/// The GPU for `call`. The state file decides whether this call hangs first, and whether it fails.
 pub(crate) fn gpu(index: usize, call: &str) -> Result<Arc<Gpu>, Code> {
     let hang_ms =
         |state: &State| state.gpus.get(index).filter(|gpu| gpu.hang_call == call).map_or(0, |gpu| gpu.hang_ms);
@@ -95,7 +95,7 @@ pub(crate) fn gpu(index: usize, call: &str) -> Result<Arc<Gpu>, Code> {
     }
 }
 
-/// Sleeps as long as the file says. Holds no lock, so calls on other GPUs can return meanwhile.
+/// Sleeps as long as the state file says. Holds no lock, so calls on other GPUs can return meanwhile.
 fn hang(hang_ms: impl Fn(&State) -> u64) {
     let began = Instant::now();
     while current().is_ok_and(|state| began.elapsed() < Duration::from_millis(hang_ms(&state))) {
