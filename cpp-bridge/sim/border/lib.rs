@@ -1,5 +1,6 @@
 //! The simulated engine behind C functions. The structs are those of `../src/step.h`, which says what they mean.
-// C functions have unsafe arguments by nature. Each block names what its caller promises.
+// C passes raw pointers, so these functions need unsafe code. Each block names the promise of the caller that it relies
+// on.
 #![allow(unsafe_code)]
 
 mod structs;
@@ -14,7 +15,7 @@ use trtllm_sim::options::{self, Options};
 use trtllm_sim::random::{Random, mix};
 use trtllm_sim::{End, Engine, Progress};
 
-/// An engine, and what is needed to draw and number the requests of the host.
+/// An engine, and what is needed to make simulated requests from those of the host.
 #[derive(Debug)]
 pub struct Handle {
     engine: Engine,

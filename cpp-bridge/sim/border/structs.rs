@@ -3,7 +3,7 @@
 use crate::Handle;
 use trtllm_sim::{Engine, Stage, record};
 
-/// A struct of step.h, and where its members come from.
+/// Declares a struct of step.h and the function that fills it. The expression after each member gives its value.
 macro_rules! filled {
     ($vis:vis struct $name:ident, $of:ident ( $($from:ident: $type:ty),* ) { $($before:stmt;)* } $($member:ident: $kind:ty = $value:expr,)*) => {
         #[repr(C)]

@@ -151,7 +151,7 @@ private:
 class ExecutorConfig
 {
 public:
-    // The preload finds these two functions by name in a library.
+    // The preload library finds these two functions by their symbol names.
     [[nodiscard]] SizeType32 getIterStatsMaxIterations() const;
     [[nodiscard]] SizeType32 getRequestStatsMaxIterations() const;
 
