@@ -27,7 +27,7 @@ enum Mode {
     NotJson,
     /// The last record is cut in the middle.
     Truncated,
-    /// 100 MiB.
+    /// The body has 100 MiB.
     Huge,
     /// No answer until the mode changes.
     Hang,
@@ -52,7 +52,7 @@ impl Server {
         Self { live, mode: Mutex::new(Mode::Ok), arguments, version }
     }
 
-    /// The engine, after all iterations that are due.
+    /// Runs all iterations that are due, and returns the engine.
     fn advanced(&self) -> MutexGuard<'_, Live> {
         let mut live = self.live.lock();
         live.advance(Instant::now());
@@ -109,7 +109,8 @@ impl Server {
         }
     }
 
-    /// Waits up to a second for answers that are being sent, because their records are not counted yet.
+    /// Returns the true totals. Waits up to a second for answers that are being sent, because their records are not
+    /// counted yet.
     fn truth(&self) -> Value {
         for _ in 0..100 {
             if self.live.lock().totals.open_answers == 0 {
@@ -221,7 +222,7 @@ impl Server {
     }
 }
 
-/// How many records are complete in this many bytes.
+/// How many of the records are complete in the first `bytes` bytes of their array.
 fn whole(records: &[Waiting], bytes: usize) -> usize {
     let ends = records.iter().scan(0, |end, record| {
         *end += record.text.len() + 1;

@@ -2,30 +2,30 @@
 
 use std::fmt::Write as _;
 
-/// Upstream's upper bounds of the buckets for requests.
+/// Upstream's bucket bounds for the times of requests, in seconds.
 pub(crate) const REQUEST: &[f64] = &[
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
     1920.0, 7680.0,
 ];
-/// For calls of the orchestrator.
+/// Bucket bounds for calls of the orchestrator.
 pub(crate) const CALL: &[f64] = &[
     0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
     1920.0,
 ];
-/// For the time to the first token.
+/// Bucket bounds for the time to the first token.
 pub(crate) const FIRST_TOKEN: &[f64] = &[
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
     160.0, 640.0, 2560.0,
 ];
-/// For the time per token.
+/// Bucket bounds for the time per token.
 pub(crate) const PER_TOKEN: &[f64] =
     &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
 
-/// Observed seconds.
+/// A histogram of times in seconds.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     bounds: &'static [f64],
-    /// Observations of each bucket, without those of smaller buckets. The last number is that above all bounds.
+    /// The number of observations in each bucket, not cumulative. The last bucket has the values above all bounds.
     counts: Vec<u64>,
     sum: f64,
 }

@@ -8,13 +8,13 @@ use std::thread;
 
 use rustix::net::{AddressFamily, SocketType, bind, listen as listen_on, socket, sockopt};
 
-/// The most bytes of a request's head, and of its body.
+/// Limit for a request's head, and for its body, in bytes.
 const LONGEST: u64 = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// Without a query.
+    /// The path without the query.
     pub(crate) path: String,
     pub(crate) body: Vec<u8>,
     is_last: bool,

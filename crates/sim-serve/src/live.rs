@@ -1,4 +1,4 @@
-//! The simulated engine in real time, and what waits for readers.
+//! Runs the simulated engine in real time, and keeps its records, entries and events until a reader takes them.
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
@@ -16,7 +16,7 @@ use crate::orchestrator::Orchestrator;
 use crate::page::ServerPage;
 use crate::totals::{Totals, Waiting};
 
-/// The longest real time that due iterations may take in one call.
+/// Limit for the real time that one call of [`Live::advance`] may take.
 const LONGEST: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -43,11 +43,11 @@ pub(crate) struct Live {
 #[derive(Debug, Default)]
 struct FrontendState {
     page: ServerPage,
-    /// Taken from the engine, but not requested yet.
+    /// Records that this frontend has taken from the engine and that no client has requested yet.
     records: Vec<Waiting>,
 }
 
-/// Virtual time. It stands still while the engine is stopped.
+/// Virtual time. It does not advance while the engine is stopped.
 #[derive(Debug)]
 struct Clock {
     at: f64,
@@ -102,7 +102,7 @@ impl Live {
             }
             let step = self.engine.step(at);
             self.next = step.next;
-            // When the wall clock would have shown virtual time 0, if `at` is now.
+            // Chosen so that `epoch + at` is the wall-clock time of this step.
             let epoch = wall - (until - at) / self.clock.speed - at;
             self.keep(step, (epoch * 1e6) as i64);
             if self.is_draining && self.engine.is_idle() {
@@ -126,7 +126,7 @@ impl Live {
                 value["requestStats"] = write::rows(iter, &rows, release)["requestStats"].take();
             }
             if let Some(dropped) = value.get_mut("statsDroppedFrames") {
-                // This record may displace another one.
+                // If the ring is full, this record displaces another one.
                 *dropped = json!(self.totals.lost.records + u64::from(self.ring.len() >= self.ring_size));
             }
             let waiting = self.totals.record(record, value.to_string(), number == records);
@@ -171,7 +171,7 @@ impl Live {
 
     /// Takes all waiting records. Call [`Totals::answered`] when they are sent.
     pub(crate) fn take_records(&mut self, frontend: usize) -> Vec<Waiting> {
-        // Without frontends of their own records, the first frontend answers for all.
+        // Unless each frontend keeps its own records, the first frontend answers for all.
         let own = if self.mode == FrontendMode::Own { frontend } else { 0 };
         let mut records = std::mem::take(&mut self.frontends[own].records);
         records.extend(self.ring.drain(..));
@@ -249,7 +249,8 @@ impl Live {
     }
 }
 
-/// A finished request as a publisher writes it: with members that neither the file nor the server has.
+/// A finished request as a publisher writes it: with members that neither the perf-metrics file nor the server's answer
+/// has.
 pub(crate) fn published(entry: &Entry, release: Release) -> Value {
     let mut value = write::entry(entry, if release.is_cpp() { write::Version::Host } else { write::Version::V2 });
     value["prompt_tokens"] = json!(entry.prompt_tokens);

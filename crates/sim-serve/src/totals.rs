@@ -1,5 +1,5 @@
-//! What the engine has reported, and which of it readers received. Counted from the simulation's truth, not from the text of the
-//! records.
+//! Counts what the engine has reported, and how much of that readers have received. The counts come from the
+//! simulation's truth, not from the text of the records.
 
 use std::collections::HashMap;
 use std::ops::{AddAssign, Sub};
@@ -13,7 +13,7 @@ use trtllm_sim::truth::Truth;
 
 use crate::options::is_since_1_3;
 
-/// Sums over iterations and, for parts of them, the number of their records.
+/// Sums over iterations, and the number of records that report them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) records: u64,
@@ -80,11 +80,11 @@ impl AddAssign for Counts {
 pub(crate) struct Totals {
     is_cpp: bool,
     has_host_step: bool,
-    /// Of all records.
+    /// Sums over the iterations that records report.
     counts: Counts,
-    /// Of all iterations that have started.
+    /// Sums over all iterations that have started.
     pub(crate) begun: Counts,
-    /// Of iterations that are not in a record yet.
+    /// Sums over the iterations that are not in a record yet.
     pending: Counts,
     records: u64,
     flushes: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Totals {
     waits: u64,
     /// How many of the next records have a latency that includes waiting for work.
     after_idle: u32,
-    /// Of records that a full ring dropped.
+    /// Sums over the records that a full ring dropped.
     pub(crate) lost: Counts,
     entries: u64,
     steps: StepSums,
@@ -103,7 +103,8 @@ pub(crate) struct Totals {
     pub(crate) entries_served: u64,
     /// Answers with records that are being sent.
     pub(crate) open_answers: usize,
-    /// Of records in complete answers, of complete records in incomplete answers, and of the other records of these.
+    /// Sums over records: those in complete answers, the complete ones in incomplete answers, and the others in
+    /// incomplete answers.
     handed_out: Counts,
     salvageable: Counts,
     cut: Counts,
@@ -121,9 +122,10 @@ pub(crate) struct Totals {
 /// Sums over the steps of finished requests.
 #[derive(Debug, Default)]
 struct StepSums {
-    /// Seconds between two tokens, or two steps.
+    /// Seconds from the end of one step to the end of the next.
     gaps: Vec<f64>,
-    /// Requests with steps of the phase, and seconds of their batches on the GPU: forward and sampling.
+    /// For each phase: the number of requests with steps, and the seconds of their forward passes and of sampling on
+    /// the GPU.
     context: (u64, f64, f64),
     generation: (u64, f64, f64),
 }

@@ -1,5 +1,5 @@
-//! The program as a client sees it. A simple sum of its records, with only the documented quirks of TensorRT-LLM, gives the totals
-//! that it says are true.
+//! Tests the program as a client. A client that only adds up the records, and knows the documented quirks of
+//! TensorRT-LLM, gets the totals that the program reports as true.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -80,7 +80,7 @@ struct Sums {
     context_tokens: u64,
     generation_tokens: u64,
     flushes: u64,
-    /// Missing before a record.
+    /// Iterations that are missing before a record.
     lost: u64,
     next: Option<u64>,
     /// The iteration of a flush record: the next record has the same, and repeats its completed requests.
@@ -207,7 +207,7 @@ fn an_engine_goes_on_with_another_load_and_crashes_on_request() {
     let server = Server::start(&[]);
     let before = server.until(at_least("iterations", 20));
     assert_eq!(server.ask("POST", "/control", r#"{"engine":"sim:?rate=fast"}"#).0, 400);
-    // Nothing arrives any more, and what is in the engine ends.
+    // No request arrives any more, and the requests in the engine end.
     server.control(r#"{"engine":"sim:?rate=0"}"#);
     let idle = server.until(|truth| truth["active_requests"] == 0 && truth["queued_requests"] == 0);
     assert!(idle["iterations"].as_u64() > before["iterations"].as_u64(), "{idle}");
