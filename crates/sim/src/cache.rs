@@ -236,7 +236,8 @@ impl Cache {
         }
         self.host.contains_key(&key).then_some(())?;
         let block = self.take_block()?;
-        // Taking the block may have dropped the copy. It still counts, because the real engine pins the copy first.
+        // Taking the block may have dropped the copy on the host. The copy still counts as onboarded, because the real
+        // engine pins it first.
         self.host.remove(&key);
         self.counts.onboarded += 1;
         self.counts.full_reused += 1;
@@ -323,7 +324,8 @@ impl Cache {
         }
     }
 
-    /// Releases blocks. Blocks with reusable content stay until they are evicted, the end of a sequence first.
+    /// Releases blocks. Blocks with reusable content stay until they are evicted. The blocks at the end of a sequence
+    /// are evicted first.
     pub(crate) fn release(&mut self, blocks: &[u32]) {
         for block in blocks.iter().rev() {
             let held = &mut self.blocks[*block as usize];

@@ -27,7 +27,7 @@ pub struct Config {
     pub keeps_requests: bool,
 }
 
-/// Who writes the records.
+/// The backend and the release that write the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
     /// The C++ Executor of this release, 0.9 to 1.2.
@@ -41,17 +41,18 @@ pub enum Release {
     },
 }
 
-/// Orchestrators number their requests from here on, in upstream's llmapi/disagg_utils.py.
+/// The first request id of an orchestrator, as in upstream's llmapi/disagg_utils.py.
 const FIRST_ORCHESTRATOR_ID: u64 = 1 << 40;
 
 impl Config {
-    /// In disaggregated serving, PyTorch engines use the orchestrator's number of a request as its id.
+    /// In disaggregated serving, PyTorch engines use the id that the orchestrator gave to a request.
     #[must_use]
     pub fn uses_orchestrator_ids(&self) -> bool {
         self.role != Role::Aggregated && !self.release.is_cpp()
     }
 
-    /// The C++ Executor counts from 1. PyTorch keeps the numbers below max_batch_size for the requests of its warm-up.
+    /// The id of the first request. The C++ Executor counts from 1. PyTorch keeps the ids below max_batch_size for its
+    /// warm-up requests.
     pub(crate) fn first_id(&self) -> u64 {
         self.first_id.unwrap_or(match self.release {
             Release::Cpp { .. } => 1,
@@ -68,16 +69,17 @@ impl Release {
     }
 }
 
-/// What a PyTorch record contains.
+/// Releases of the PyTorch backend, by what their records contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Era {
     /// About 0.20: no static batching, no speculation.
     Early,
     /// 1.0 to 1.2.
     One,
-    /// 1.3: ranks (copied rows), host and device times, iteration statistics of the cache.
+    /// 1.3: a record for each rank, partly copied from rank 0; host and device times; statistics of the cache for each
+    /// iteration.
     Ranks,
-    /// After the C++ Executor: sequence and dropped frames; each rank's row is its own.
+    /// 1.4, whose loop has no C++: sequence numbers and a count of dropped records. Each rank reports its own numbers.
     Frames,
 }
 
@@ -100,7 +102,7 @@ pub struct Limits {
     pub max_num_tokens: u32,
     pub policy: Policy,
     pub chunked_context: bool,
-    /// A request fails if so many already wait in the queue.
+    /// A request fails if this many already wait in the queue.
     pub max_queue: usize,
 }
 
@@ -138,8 +140,8 @@ pub struct Ranks {
     pub attention_dp: usize,
     /// Pipeline stages, at least 1.
     pub pipeline: usize,
-    /// With attention data parallelism: the share of requests that the routing sends to rank 0 regardless of its load. With a
-    /// pipeline: how much longer the slowest stage runs than the mean stage, as a share.
+    /// With attention data parallelism, the share of requests that the routing sends to rank 0 regardless of its load.
+    /// With a pipeline, the share by which the slowest stage runs longer than the mean stage.
     pub imbalance: f64,
 }
 

@@ -6,12 +6,12 @@ pub struct Costs {
     /// Seconds of the host for each iteration, and for each scheduled request.
     pub host: f64,
     pub host_per_request: f64,
-    /// The host prepares the next batch while the GPU works.
+    /// Whether the host prepares the next batch while the GPU works.
     pub overlap: bool,
     /// Seconds of the GPU to read the weights.
     pub base: f64,
     pub per_context_token: f64,
-    /// For each pair of a context token and a token before it.
+    /// Seconds of the GPU for each pair of a context token and an earlier token.
     pub per_attention_pair: f64,
     pub per_generation_token: f64,
     pub per_kv_token: f64,

@@ -82,7 +82,7 @@ pub struct Engine {
     pub(crate) link_free_at: f64,
     /// Whether a request has arrived that its client may cancel or that may time out.
     pub(crate) has_deadlines: bool,
-    /// A request is due, but `in_flight` keeps it outside.
+    /// Whether a request is due that the limit `in_flight` keeps outside the engine.
     pub(crate) load_waits: bool,
     pub(crate) progress: Vec<Progress>,
     pub(crate) writer: Writer,
@@ -152,7 +152,7 @@ impl Engine {
         self.config.load.in_flight = most;
     }
 
-    /// Whether no request is open.
+    /// Whether no request is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.in_flight() == 0
@@ -176,7 +176,7 @@ impl Engine {
         self.gpu.read(now, self.truth.busy_seconds, slow, memory)
     }
 
-    /// Work of each pipeline stage's GPU, as a share of the slowest stage's.
+    /// For each pipeline stage, the work of its GPU ÷ the work of the slowest stage's GPU.
     #[must_use]
     pub fn stage_shares(&self) -> Vec<f64> {
         let stages = self.config.ranks.pipeline;

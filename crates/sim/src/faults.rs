@@ -77,7 +77,7 @@ impl Faults {
         })
     }
 
-    /// Shares of records that are lost at random, and in whole polls.
+    /// The share of records that are lost at random, and the share of polls that lose all their records.
     pub(crate) fn losses(&self) -> (f64, f64) {
         self.faults.iter().fold((0.0, 0.0), |(random, polls), fault| match *fault {
             Fault::LoseRecords { share } => (random + share, polls),

@@ -104,7 +104,7 @@ impl Engine {
         intake
     }
 
-    /// The most active requests of one rank.
+    /// The highest number of active requests on one rank.
     pub(crate) fn max_active(&self) -> u32 {
         self.config.limits.max_batch_size * self.config.ranks.pipeline as u32
     }

@@ -27,7 +27,8 @@ pub struct Load {
     pub think: f64,
     /// The load ends after this many requests.
     pub requests: Option<u64>,
-    /// The most requests in the engine. Excess requests wait outside, and their time begins when they are let in.
+    /// The most requests in the engine. Excess requests wait outside, and their times count from when they enter the
+    /// engine.
     pub in_flight: Option<usize>,
     /// Whether the host of the engine reports all requests, including those that time out.
     pub is_watched: bool,
@@ -44,7 +45,7 @@ pub struct Prefixes {
 
 #[derive(Debug, Clone)]
 pub enum Arrivals {
-    /// Only what is submitted.
+    /// Only requests that the host submits.
     Submitted,
     Poisson {
         rate: f64,
@@ -68,11 +69,11 @@ pub enum Arrivals {
         swing: f64,
         period: f64,
     },
-    /// All at the start.
+    /// All requests arrive at the start.
     Offline {
         requests: u32,
     },
-    /// These requests, by time.
+    /// These requests, sorted by time.
     Recorded(Vec<Arrival>),
 }
 

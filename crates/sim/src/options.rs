@@ -35,7 +35,7 @@ pub struct Options {
     iter_base_ms: f64,
     draft_len: u32,
     acceptance: f64,
-    /// The engine without a scenario, as far as one option decides a setting alone.
+    /// The engine if there is no scenario. It has only the settings that depend on a single option.
     engine: Config,
 }
 
@@ -110,13 +110,14 @@ const KEYS: &[Key] = keys![
     "request_stats", "0 or 1", o, v => o.request_stats = word(v, "0", "1")?;
 ];
 
-/// Requests beyond a full batch: enough for a queue, few enough for rows of requests.
+/// How many requests may wait in addition to a full batch while rows are reported. They are few, because each has a row
+/// in every iteration.
 const WAITING: usize = 256;
 
 /// Keys that may be given together with a scenario.
 const BESIDE_A_SCENARIO: [&str; 5] = ["scenario", "seed", "speed", "load_seconds", "request_stats"];
 
-/// NaN is in no range.
+/// Parses a number in the range from `least` to `most`. NaN is in no range.
 fn number<T: std::str::FromStr + PartialOrd>(text: &str, least: T, most: T) -> Option<T> {
     let value = text.parse::<T>().ok().filter(|_| !text.starts_with('+'))?;
     (value >= least && value <= most).then_some(value)
@@ -213,7 +214,7 @@ impl Options {
         Ok(options)
     }
 
-    /// What is simulated.
+    /// The configuration of the simulation.
     #[must_use]
     pub fn config(&self, host: &Host) -> Config {
         let rows = host.rows || self.request_stats;

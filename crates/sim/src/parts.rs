@@ -5,10 +5,10 @@ use crate::cost::Work;
 use crate::engine::{Engine, Running};
 use crate::request::Request;
 
-/// Seconds between a request's first batch and its last token.
+/// Seconds between a request's first batch and its last token that were not its own work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RequestParts {
-    /// Prompts of other requests, during its prefill and during its decoding.
+    /// Work on prompts of other requests, during its prefill and during its decoding.
     pub blocked: [f64; 2],
     /// Paused without KV cache, until the next token.
     pub pause: f64,
@@ -31,7 +31,8 @@ impl Engine {
         for (rank, batch) in self.ranks.iter_mut().zip(&running.batches) {
             let work = &batch.work;
             let all = seconds(work);
-            // Share of the iteration that prompts take, without the work `own` of one request.
+            // The share of the iteration that the prompts of other requests take. `own` is the work on the request's
+            // own prompt.
             let others = |own: Work| {
                 let scheduled = work.scheduled - work.context_requests + own.context_requests;
                 let without = Work { scheduled, generation_requests: work.generation_requests, ..own };

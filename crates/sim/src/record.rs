@@ -11,7 +11,8 @@ pub struct Record {
     pub at: f64,
     pub iter: u64,
     pub latency: f64,
-    /// Seconds: the sum of this iteration with C++, the sum since the start with PyTorch.
+    /// Seconds that started requests had waited in the queue. With C++ this is the sum of this iteration, with PyTorch
+    /// the sum since the start.
     pub queue_latency: f64,
     pub new_active: u32,
     pub active: u32,
@@ -35,7 +36,7 @@ pub struct Record {
     pub gpu_seconds: f64,
     pub previous_gpu_seconds: f64,
     pub overlap: bool,
-    /// This rank. Absent without attention data parallelism.
+    /// The rank of this record. Absent without attention data parallelism.
     pub rank: Option<u32>,
     pub sequence: u64,
     pub resumed: u32,
@@ -76,7 +77,7 @@ pub struct Row {
     pub scheduled: bool,
     pub paused: bool,
     pub counts: CacheCounts,
-    /// Milliseconds and bytes, for requests of disaggregated serving.
+    /// Milliseconds and bytes of the KV cache transfer, for requests of disaggregated serving.
     pub transfer: Option<(f64, u64)>,
 }
 
@@ -98,7 +99,7 @@ pub struct Entry {
     pub last_token: f64,
     pub first_iter: u64,
     pub last_iter: u64,
-    /// Start, end and bytes.
+    /// Start, end and bytes of the KV cache transfer.
     pub transfer: Option<(f64, f64, u64)>,
     pub counts: CacheCounts,
     pub drafted: u32,
@@ -135,7 +136,7 @@ pub enum CacheEvent {
     Moved { hash: u64, from: u32, to: u32 },
 }
 
-/// An event with its number.
+/// A KV cache event with its id.
 #[derive(Debug, Clone)]
 pub struct NumberedEvent {
     pub id: u64,

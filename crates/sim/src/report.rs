@@ -1,5 +1,6 @@
-//! Turns what happened into records, in the order and with the quirks of each backend. The C++ Executor writes a record when
-//! it starts a batch, so that latency and finished requests are those of the batch before; PyTorch when a batch ends.
+//! Turns what happened into records, in the order and with the quirks of each backend. The C++ Executor writes a record
+//! when it starts a batch, so latency and finished requests are those of the batch before. PyTorch writes a record when
+//! a batch ends.
 
 use crate::cache::CacheCounts;
 use crate::config::{Era, Policy, Release};
@@ -23,7 +24,7 @@ pub(crate) struct Writer {
     new_active: u32,
     /// Rows of ended requests that no record has reported.
     pub(crate) unreported: Vec<Row>,
-    /// Requests that became active and that ended since the last record, by rank.
+    /// For each rank, how many requests became active since the last record, and how many ended.
     taken: Vec<u32>,
     pub(crate) done: Vec<u32>,
     queue_seconds: f64,
@@ -124,7 +125,8 @@ impl Engine {
         for rank in 0..ranks {
             let mut record = self.base_record(running.start, rank, &running.batches[rank]);
             record.iter = iter;
-            // Counted when the iteration starts. A record between two intervals, which only reports ended requests, has none.
+            // Active requests are counted when the iteration starts. A record between two intervals only reports ended
+            // requests, and has no active ones.
             record.active = if on_beat { running.active[rank] } else { 0 };
             let pass = running.end - running.start;
             // With the overlap scheduler, a latency covers two passes.

@@ -76,7 +76,7 @@ struct Situation {
 struct On {
     backend: &'static str,
     release: Release,
-    /// Ends the names of its scenarios.
+    /// The end of the names of its scenarios.
     suffix: &'static str,
 }
 

@@ -7,15 +7,15 @@ use crate::record::{Entry, StepTime, StepTimes};
 /// The form of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Transfer times only together with a size.
+    /// Has transfer times only together with a size.
     V1,
-    /// Transfer times if they are not zero.
+    /// Has transfer times if they are not zero.
     V2,
-    /// As the host of an Executor publishes it, with the Executor's id.
+    /// The form that the host of an Executor publishes, with the Executor's id.
     Host,
 }
 
-/// The steady clock at virtual time 0, in seconds. Above zero, because upstream leaves out other times.
+/// The steady clock at virtual time 0, in seconds. It is above 0, because upstream leaves out times that are not.
 const STEADY: f64 = 1000.0;
 
 /// The same for the times of steps, which upstream writes without the offset of the other times.

@@ -7,7 +7,7 @@ use crate::config::{CacheManager, Era, Release};
 use crate::record::{CacheView, Record, Row};
 use crate::request::Stage;
 
-/// The window of full attention, which is a key of the cache's statistics.
+/// The size of the attention window with full attention. It is a key in the statistics of the cache.
 const WINDOW: &str = "32768";
 
 /// A record as this release writes it. `epoch_us`: the wall clock at virtual time 0 in the engine's time zone, in microseconds since

@@ -1,5 +1,5 @@
-//! Where the time of requests went, as the exporter tells it, against the truth of the simulated engine. Seeds are those of no
-//! other test.
+//! Compares where the time of requests went, according to the exporter, with the truth of the simulated engine. No
+//! other test uses these seeds.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const CPP: Release = Release::Cpp { major: 1, minor: 1 };
 const V1: Release = Release::PyTorch { era: Era::One, cache: CacheManager::V1 };
 const V2: Release = Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 };
 const SECONDS: f64 = 150.0;
-/// The first requests began before anything is known of iterations and their costs.
+/// Earlier requests are not compared: the first ones began before the exporter knew the iterations and their costs.
 const FROM: f64 = 40.0;
 const TTFT: f64 = 0.2;
 
@@ -102,7 +102,8 @@ fn cases() -> Vec<Case> {
             pauses(config);
             config.role = Role::GenerationOnly;
         }),
-        // trtllm-serve's entries do not name their rows, so nothing tells which requests were paused.
+        // The entries of trtllm-serve do not say which rows belong to them, so it is unknown which requests were
+        // paused.
         Case { unattributed: 0.5, ..case("pauses, PyTorch 1.0", V1, pauses) },
         case("drafts, PyTorch", V2, drafts),
         case("KV transfers, PyTorch", V2, transfers),
@@ -113,7 +114,7 @@ fn cases() -> Vec<Case> {
             rate(config, 0.9);
         }),
         Case { unattributed: 0.1, ..case("lost records, PyTorch", V2, lossy) },
-        // Only their blocks tell how long prompts are.
+        // The lengths of prompts are known only from their blocks.
         case("entries alone, PyTorch", V2, |config| config.statistics.rows = false),
     ]
 }
@@ -163,7 +164,7 @@ fn the_parts_of_requests_are_the_truth() {
         if unattributed > case.unattributed {
             wrong.push(format!("{}: {unattributed} unattributed", case.name));
         }
-        // Those of requests that cannot be attributed are missing.
+        // The parts of requests that cannot be attributed are missing.
         let (known, all) = (1.0 - unattributed, truth.iter().sum::<f64>());
         for (what, ours, truth) in [("", parts.all, truth), ("missed TTFT: ", parts.missed[0], missed)] {
             for ((part, ours), truth) in

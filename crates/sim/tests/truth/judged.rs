@@ -1,4 +1,5 @@
-//! Our readers judge the records: after parsing and folding, the totals are those of the simulation's truth.
+//! Reads the records with the exporter's own code: after parsing and folding, the totals equal the truth of the
+//! simulation.
 
 use std::time::{Duration, Instant};
 
@@ -92,7 +93,7 @@ fn speculation_is_counted() {
     let (engine, fold) = assert_totals(&config);
     assert_eq!(fold.totals.batch.spec_decode_draft_tokens, engine.truth().drafted);
     assert_eq!(fold.totals.batch.generation_tokens, engine.truth().decoded_tokens);
-    // Tokens after an answer's end are no accepted ones.
+    // Draft tokens after the end of an answer do not count as accepted.
     assert_eq!(fold.totals.batch.spec_decode_accepted_tokens, engine.truth().accepted);
 }
 

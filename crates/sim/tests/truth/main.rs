@@ -1,4 +1,5 @@
-//! What the exporter makes of a simulated engine's records, and what its scenarios claim, against the simulation's truth.
+//! Compares what the exporter computes from a simulated engine's records, and what the scenarios claim, with the
+//! simulation's truth.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod attribution;

@@ -33,7 +33,7 @@ const CAUSES: [&str; 26] = [
     "unavailable",
 ];
 
-/// Costs as they are, with the cure, and with the other remedy: the medians of three seeds.
+/// The costs without a remedy, with the cure, and with the other remedy. Each is the median of three seeds.
 fn costs(scenario: &Scenario) -> [f64; 3] {
     [None, scenario.cure, scenario.other].map(|remedy| {
         let mut costs = [1, 2, 3].map(|seed| scenario.felt.cost(&scenario.felt_with(remedy, seed, 20.0, 140.0)));
@@ -47,7 +47,7 @@ fn the_cure_helps_and_the_other_remedy_does_not() {
     let mut failures = Vec::new();
     for scenario in all().iter().filter(|scenario| scenario.cure.is_some()) {
         let [now, cured, other] = costs(scenario);
-        // At least a quarter better; and not a twelfth.
+        // The cure must lower the cost by at least 25 %, and the other remedy by at most 8 %.
         if cured > 0.75 * now || other < 0.92 * now {
             failures
                 .push(format!("{}: {:?} {now:.4}, cured {cured:.4}, other {other:.4}", scenario.name, scenario.felt));
