@@ -22,12 +22,12 @@ pub struct Batch {
     pub more: bool,
     /// The records are what an engine's ring held, so a full ring can have lost some.
     pub from_ring: bool,
-    /// The names that the server uses, for what a newer one has: keys of messages and families of its page, now and then, and paths
-    /// whose answers have another shape.
+    /// Names that show whether the server is newer than this exporter: keys of its messages and families of its page,
+    /// collected now and then, and paths whose answers have another shape.
     pub keys: BTreeSet<String>,
     /// Endpoints that the server does not have; `None` if nothing was asked.
     pub missing_endpoints: Option<Vec<&'static str>>,
-    /// The source has requests and no records.
+    /// The source delivers finished requests and no records.
     pub only_requests: bool,
     /// What the user should do so that nothing is missing, although the poll succeeds.
     pub notice: Option<&'static str>,

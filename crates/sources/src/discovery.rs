@@ -100,9 +100,9 @@ fn local(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-/// Asks for the list of models, which says who serves them. vLLM and others answer the same paths, and would count a read
-/// of their `/metrics` as a scrape. An orchestrator answers with the models of a worker, so it would look like an engine.
-/// `orchestrator`: the command line of the process is that of an orchestrator.
+/// Asks for the list of models, in which `owned_by` shows what kind of server it is. vLLM and others answer the same
+/// paths, and would count a read of their `/metrics` as a scrape. An orchestrator answers with the models of a worker,
+/// so it would look like an engine. `orchestrator`: the command line of the process is that of an orchestrator.
 async fn ask(target: &str, orchestrator: bool) -> Result<Identity, SourceError> {
     #[derive(Deserialize)]
     struct Models {
@@ -120,7 +120,7 @@ async fn ask(target: &str, orchestrator: bool) -> Result<Identity, SourceError> 
     let models: Result<Models, _> = match client.read(Method::GET, "/v1/models").await {
         Ok(answer) => serde_json::from_slice(answer),
         Err(error @ SourceError::HttpStatus { .. }) => {
-            // An orchestrator that has no worker to ask, or is too old to have this path.
+            // It may be an orchestrator that has no worker to ask, or is too old to have this path.
             return if is_orchestrator(&mut client).await? { Ok(Identity::Orchestrator) } else { Err(error) };
         }
         Err(error) => return Err(error),

@@ -59,7 +59,7 @@ pub enum SourceError {
     Engine { cause: String },
     #[error("reading from {target} failed by a bug in the exporter; please report the log line \"panic\" before it")]
     Panicked { target: String },
-    /// In a recording.
+    /// A failure that a recording contains.
     #[error("{}", .0.text)]
     Recorded(Failure),
     /// The source can never work. Polling it again is useless.

@@ -142,7 +142,7 @@ impl HttpClient {
         Self { budget, ..self }
     }
 
-    /// With another limit for the length of a response.
+    /// Sets another limit for the length of a response.
     pub fn with_max_body(self, max_body: usize) -> Self {
         Self { max_body, ..self }
     }
@@ -263,7 +263,8 @@ impl HttpClient {
             }
             let data = arrived.split_to(arrived.len().min(enough - self.body.len()));
             if self.receiving.is_none() && self.body.len() + data.len() > KEPT_BODY {
-                // Takes all that may follow at once: two responses that each wait for the other to end would wait forever.
+                // Takes the bytes for all that may follow at once. If two responses each waited for the other to end,
+                // both would wait forever.
                 let announced =
                     body.size_hint().exact().map_or(*room, |rest| data.len() + arrived.len() + rest as usize);
                 let follows = announced.min(*room);
@@ -484,7 +485,7 @@ mod tests {
             // Closing without lingering resets.
             stream.set_zero_linger().unwrap();
             drop(stream);
-            // The client's runtime learns of it, as in the time between two polls.
+            // Gives the client's runtime time to notice the reset, as between two polls.
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }

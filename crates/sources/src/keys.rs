@@ -9,7 +9,7 @@ use super::trtllm_json::{PublisherLine, parse_line};
 use trtllm_model::RejectReason;
 use trtllm_recording::Item;
 
-/// Keys that are kept, and bytes of a key.
+/// Limits for the number of keys, and for the bytes of a key.
 const MAX_KEYS: usize = 256;
 const MAX_KEY: usize = 64;
 /// Elements of an array that are looked at.

@@ -49,7 +49,7 @@ pub enum Source {
     Simulated(Box<simulated::Simulated>),
     #[cfg(feature = "executor")]
     Executor(executor::ExecutorThread),
-    /// For tests of the poll driver.
+    /// A source for tests of the poll driver.
     #[doc(hidden)]
     Test(fn(&mut Batch) -> TestPoll),
 }
@@ -85,8 +85,8 @@ impl Source {
         }
     }
 
-    /// Adds to `batch` the complete records of a poll that failed or was dropped at its deadline. Returns true if there are more:
-    /// then these must be folded first.
+    /// Adds to `batch` the complete records of a poll that failed or was dropped at its deadline. Returns true if there
+    /// are more. The caller must then fold these first.
     pub fn take_partial(&mut self, batch: &mut Batch) -> bool {
         match self {
             Self::TrtllmServe(source) => source.take_partial(batch),

@@ -108,7 +108,8 @@ mod tests {
         }
     }
 
-    /// The count of the page that is believed, whether several processes answer, and the number of pages that were not read.
+    /// Returns the count on the page that was used, whether several processes answer, and the number of pages that were
+    /// not read.
     async fn read(last: Option<u64>, pages: &[u64]) -> (u64, bool, usize) {
         let last = last.map(|count| LastCounts::of(&vec![("a", count), ("gone", 9)]));
         let mut pages = Pages(pages.to_vec());

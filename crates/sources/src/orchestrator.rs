@@ -51,7 +51,7 @@ impl Orchestrator {
         })
     }
 
-    /// Fails only if the page cannot be read. A value of another path is absent if that path cannot be read.
+    /// Fails only if the page cannot be read. If another path cannot be read, its value is absent.
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         let counts = match self.read_counts().await {
             Ok(counts) => counts,

@@ -50,10 +50,10 @@ impl LinesDir {
 /// context server and that of the generation server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineOwner {
-    /// Those of one server. The lines of an orchestrator are left out.
+    /// The lines of one server. The lines of an orchestrator are left out.
     Server,
-    /// Those of all programs that write into the directory. Lines with one part of a request are left out: the orchestrator
-    /// writes both.
+    /// The lines of all programs that write into the directory. Lines with one part of a request are left out: the
+    /// orchestrator writes both.
     Deployment,
 }
 
@@ -64,11 +64,11 @@ pub struct PerfMetricsDir {
     owner: LineOwner,
     /// `None` while they are read.
     files: Option<LineFiles>,
-    /// At most one.
+    /// At most one task.
     reading: JoinSet<(LineFiles, std::io::Result<Batch>)>,
     begun: Instant,
     due: Instant,
-    /// When the last reading began that left nothing unread.
+    /// The start of the last reading that left nothing unread.
     complete: Option<Instant>,
     failure: Option<std::io::Error>,
     left_out: bool,
@@ -103,7 +103,7 @@ impl PerfMetricsDir {
         format!("perf-metrics:{}", self.dir.path.display())
     }
 
-    /// As a source of its own: the directory must exist.
+    /// Polls the directory as a source of its own: then it must exist.
     pub(super) fn poll_alone(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         self.poll(batch);
         batch.only_requests = true;
@@ -196,7 +196,7 @@ const MISSING: &str =
 const FORBIDDEN: &str = "perf_metrics_dir cannot be read: give the user of the exporter the right to read and enter it";
 const UNREADABLE: &str = "perf_metrics_dir cannot be read: check that it is a directory, and its disk";
 const HANGS: &str = "reading perf_metrics_dir hangs: check its disk";
-/// For a server whose requests end without lines.
+/// The notice for a server whose requests end without lines.
 pub(super) const NO_LINES: &str = "requests end, but perf_metrics_dir gets no lines: set perf_metrics_output_dir of the server to it. \
      Until the server or the exporter restarts, latencies come from /prometheus/metrics";
 

@@ -185,7 +185,7 @@ fn labels(mut rest: &str) -> Option<LabelsAndRest<'_>> {
         }
         let (name, after) = rest.split_once("=\"")?;
         let (value, after) = quoted(after)?;
-        // A configuration is shown again, so its labels must be valid on our page, too.
+        // The exporter's own page shows the labels of a configuration, so they must be valid there, too.
         let repeated = labels.iter().any(|(other, _)| *other == name);
         if !is_name(name) || name.contains(':') || repeated || labels.len() == MAX_LABELS {
             return None;
@@ -228,7 +228,7 @@ fn is_name(name: &str) -> bool {
     letters && name.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// Labels with a meaning in Prometheus. It rejects a whole page with a second `__name__`.
+/// Labels with a meaning in Prometheus, which rejects a whole page if a series has a second `__name__`.
 fn is_reserved(label: &str) -> bool {
     label.starts_with("__") || matches!(label, "le" | "quantile")
 }

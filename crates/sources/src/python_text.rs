@@ -1,4 +1,4 @@
-//! JSON from what Python prints of plain data: `{'iter': 1, 'x': None, 'y': True}`. trtllm-bench writes such lines
+//! Converts plain data as Python prints it to JSON: `{'iter': 1, 'x': None, 'y': True}`. trtllm-bench writes such lines
 //! (`--iteration_log`), and Python's JSON has `NaN`. Does not check that the result is JSON; its reader does. Pure.
 
 /// The text with strings in double quotes, and JSON's words for Python's. Numbers that JSON cannot write become null.
@@ -47,7 +47,7 @@ fn word(word: &str, json: &mut String) {
     });
 }
 
-/// Writes the string at the start of `text` and returns its length there.
+/// Writes the string at the start of `text` as JSON, and returns its length in `text`.
 fn string(text: &str, quote: char, json: &mut String) -> Option<usize> {
     json.push('"');
     let mut characters = text.char_indices().skip(1);

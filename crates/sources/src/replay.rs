@@ -18,7 +18,7 @@ use super::keys::{LineParser, keys_of_first};
 use super::trtllm_json::{Hello, PublisherLine, parse_records};
 use super::{Batch, OpenError, Presence, SourceError, bench_report, python_text};
 
-/// Bytes of a file that tell whether it is a report or has records.
+/// Bytes at the start of a file that show whether it is a report or has records.
 const START: usize = 64 << 10;
 
 /// Speed of a replay.
@@ -49,7 +49,8 @@ pub struct Replay {
     /// The recorded moment up to which `clock` has advanced, and the process that wrote the recording.
     received: Option<RecordedMoment>,
     session: Option<i64>,
-    /// The moment of the last line. If it was a new one, the item of the line comes after it.
+    /// The moment of the last line. If a line has another moment than the one before, its moment is delivered first,
+    /// and its item waits in `behind`.
     at: Option<RecordedMoment>,
     behind: Option<Item>,
     /// Why the polls that are replayed now failed.

@@ -51,7 +51,7 @@ pub fn port_of(authority: &Authority) -> Result<Option<u16>, String> {
     parse_port(port).map(Some).ok_or_else(|| format!("port {port:?} is not a number from 1 to 65535; correct it"))
 }
 
-/// A number from 1 to 65535. Unlike Rust's own parser, allows no sign.
+/// A number from 1 to 65535. Unlike Rust's own parser, this one allows no sign.
 pub(super) fn parse_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -70,7 +70,7 @@ pub fn check_host(host: &str) -> Result<(), String> {
 #[derive(Debug, Clone)]
 pub struct TargetServer {
     pub(super) target: String,
-    /// For https.
+    /// The TLS settings for https.
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) token_file: Option<PathBuf>,
     /// The header `Authorization` with a user and a password.
@@ -93,7 +93,7 @@ impl TargetServer {
         Ok(Self { target, tls, token_file: bearer_token_file, user: None })
     }
 
-    /// Without TLS and token.
+    /// A server that is reached without TLS and token.
     pub(super) fn plain(target: String) -> Self {
         Self { target, tls: None, token_file: None, user: None }
     }

@@ -1,5 +1,5 @@
-//! Facts that a server tells about itself. Those that do not change while it runs, such as its version, are read once for
-//! each start of the server.
+//! Facts that a server reports about itself. Those that do not change while it runs, such as its version, are read once
+//! for each start of the server.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::http_client::HttpClient;
 use super::{Batch, SourceError};
 use trtllm_model::EngineAbout;
 
-/// Until the next attempt if the server does not answer, lacks the endpoint or fails on it (upstream issue 9678).
+/// Time until the next attempt if the server does not answer, lacks the endpoint or fails on it (upstream issue 9678).
 pub(super) const RETRY: Duration = Duration::from_secs(15);
 /// Timeout of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ impl FactReader {
         Self { path, due: Some(Instant::now()) }
     }
 
-    /// The server does not answer: the next one at its address may be another one.
+    /// To be called when the server does not answer: another server may answer next.
     pub(super) fn may_be_replaced(&mut self) {
         self.due = Some(Instant::now());
     }
@@ -53,7 +53,7 @@ impl FactReader {
         fact
     }
 
-    /// As [`Self::read`], of `/version`. A new version goes to `about` and `batch`.
+    /// Reads `/version`, as [`Self::read`]. A new version goes to `about` and `batch`.
     pub(super) async fn read_version(&mut self, client: &mut HttpClient, about: &mut EngineAbout, batch: &mut Batch) {
         let version = self.read(client, |answer| parse_version(answer.ok()?)).await;
         if version.is_some() && about.version != version {

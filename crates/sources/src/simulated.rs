@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use trtllm_recording::Item;
 
-    /// Polls until there are so many records. A slow machine needs several polls.
+    /// Polls until there are at least `enough` records. A slow machine needs several polls.
     fn records(url: &str, enough: usize) -> usize {
         let mut source = Simulated::open(url).unwrap();
         let mut batch = Batch::default();

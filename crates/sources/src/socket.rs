@@ -26,13 +26,13 @@ pub use publishers::Admission;
 
 use listener::OneEngine;
 
-/// Processes that are kept of one engine. No engine has so many.
+/// Limit of the process ids that are kept for one engine. No engine has so many.
 const MAX_PROCESSES: usize = 64;
 
 /// The lines of one engine, until its next poll.
 #[derive(Debug)]
 pub struct Ingest {
-    /// For messages.
+    /// The name of the source in messages.
     pub(super) target: String,
     queue: mpsc::UnboundedReceiver<Queued>,
     lines: LineParser,
@@ -87,7 +87,7 @@ impl Ingest {
                 }
                 Queued::Line { text, .. } => match text.and_then(|line| self.lines.parse(&line, &mut batch.keys)) {
                     Ok(PublisherLine::Item(item)) => batch.push(item),
-                    // Only the first line of a connection may be a hello, and the listener reads that.
+                    // Only the first line of a connection may be a hello, and the listener has read that line.
                     Ok(PublisherLine::Hello(_)) => batch.reject(RejectReason::NotARecord),
                     Err(reason) => batch.reject(reason),
                 },
@@ -121,7 +121,7 @@ enum Queued {
     },
 }
 
-/// The end of the queue for the connections of one engine.
+/// The sending end of an engine's queue, which the connections of the engine share.
 #[derive(Debug)]
 struct Inbox {
     lines: mpsc::UnboundedSender<Queued>,

@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use trtllm_model::StartupTimes;
 use trtllm_model::bounded::ShortText;
 
-/// Stages of a start, characters of the path of one, and keys in such a path.
+/// Limits for the stages of a start, for the characters of a stage's path, and for the keys in that path.
 const MAX_STAGES: usize = 64;
 const MAX_PATH: usize = 64;
 const MAX_DEPTH: usize = 16;

@@ -15,8 +15,8 @@ use trtllm_recording::Item;
 use super::Batch;
 use super::engine_settings::parse_settings;
 
-/// Bytes of the longest text in a statistic. serde_json quotes a text that is out of place in its error, with up to six bytes
-/// for each of its bytes.
+/// Longest text in a statistic, in bytes. If a text is where another type belongs, the error of serde_json quotes it,
+/// with up to six bytes for each byte of the text.
 const MAX_TEXT: usize = 1 << 20;
 
 /// Why a response could not be parsed to its end.
@@ -246,7 +246,7 @@ impl<'t> Array<'t> {
             },
             false => typed(rest)?,
         };
-        // A number or a word may go on.
+        // A number or a word at the end of the text may continue in the next part.
         if length == rest.len() && rest.ends_with(|last: char| last.is_ascii_alphanumeric()) {
             return Err(ParseError::Truncated);
         }
@@ -255,7 +255,7 @@ impl<'t> Array<'t> {
     }
 }
 
-/// The element at the begin of the text, if it has the structure of `T`, and its length.
+/// The element at the start of the text, if it has the structure of `T`, and its length.
 fn typed<'t, T: serde::Deserialize<'t>>(text: &'t str) -> Result<(Option<T>, usize), ParseError> {
     let mut elements = serde_json::Deserializer::from_str(text).into_iter();
     match elements.next().ok_or(ParseError::Truncated)? {
@@ -265,7 +265,7 @@ fn typed<'t, T: serde::Deserialize<'t>>(text: &'t str) -> Result<(Option<T>, usi
     }
 }
 
-/// The length of the element at the begin of the text.
+/// The length of the element at the start of the text.
 fn whole(text: &str) -> Result<usize, ParseError> {
     let mut elements = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
     elements.next().ok_or(ParseError::Truncated)?.map_err(|error| error_in(text, error))?;
@@ -279,7 +279,8 @@ fn error_in(text: &str, error: serde_json::Error) -> ParseError {
 
 /// Whether JSON has a text of more than [`MAX_TEXT`] bytes.
 fn has_long_text(json: &str) -> bool {
-    // Nearly all bodies end here: such a text fills half a [`MAX_TEXT`], and each quote in it follows a backslash.
+    // For nearly all bodies, this check is enough: such a text fills at least one of these blocks, and each quote in it
+    // follows a backslash.
     let is_plain = |block: &[u8]| memchr::memchr_iter(b'"', block).any(|at| at > 0 && block[at - 1] != b'\\');
     if json.as_bytes().chunks_exact(MAX_TEXT / 2).all(is_plain) {
         return false;

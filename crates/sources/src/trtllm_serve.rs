@@ -52,7 +52,7 @@ impl Default for Extras {
 pub struct TrtllmServe {
     pub(super) client: HttpClient,
     extras: Vec<Endpoint>,
-    /// What the next call of `poll` reads: the records if it is 0, otherwise the extra before this place.
+    /// What the next call of `poll` reads: the records if it is 0, otherwise the endpoint `extras[step - 1]`.
     step: usize,
     page: Option<ServerPageReader>,
     lines: Option<PerfMetricsDir>,
@@ -286,8 +286,8 @@ impl TrtllmServe {
         self.client.release();
     }
 
-    /// Adds the complete records of a response that was cut by an error or a timeout. The read has drained them from the
-    /// server, so they would be lost. Returns true if there are more: then these must be folded first.
+    /// Adds the complete records of a response that was cut by an error or a timeout. The read has drained them from
+    /// the server, so they would be lost. Returns true if there are more. The caller must then fold these first.
     pub(super) fn take_partial(&mut self, batch: &mut Batch) -> bool {
         let extra = self.step.checked_sub(1).and_then(|index| self.extras.get(index));
         let statistics = extra.map_or(StatisticsArray::Records, |endpoint| endpoint.statistics);

@@ -1,5 +1,5 @@
-//! What trtllm-bench prints at its end: lines of `Name: value` below headings. Up to 0.16 there is nothing else. Later releases print
-//! the percentiles, too.
+//! What trtllm-bench prints at its end: lines of `Name: value` below headings. Releases up to 0.16 write no other
+//! report. Later releases print the percentiles, too.
 
 use std::collections::HashMap;
 

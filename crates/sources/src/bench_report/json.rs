@@ -14,14 +14,14 @@ use super::BenchReportError;
 /// Characters of a value that an error quotes.
 const MAX_QUOTE: usize = 40;
 
-/// A report, and its keys of a distribution in the order of [`Distribution`].
+/// A report, and the keys of its distributions in the order of the fields of [`Distribution`].
 struct Sections<'a> {
     report: &'a Map<String, Value>,
     statistics: [&'static str; 7],
 }
 
-/// Left out: paths, the memory of the GPU, and `issue_rate`, whose values are nanoseconds × 10⁹. Modes, backends and
-/// releases differ in what they have. Fails if a value has another type, or is below 0.
+/// Parses a report. Leaves out paths, the memory of the GPU, and `issue_rate`, whose values are nanoseconds × 10⁹.
+/// Modes, backends and releases differ in what they have. Fails if a value has another type, or is below 0.
 pub(super) fn parse(report: &Map<String, Value>) -> Result<BenchReport, BenchReportError> {
     // Older releases have no `p90`.
     let from = Sections { report, statistics: ["p50", "p90", "p95", "p99", "minimum", "maximum", "average"] };
@@ -159,7 +159,7 @@ impl Sections<'_> {
         Ok(Distribution { p50: p50?, p90: p90?, p95: p95?, p99: p99?, min: min?, max: max?, avg: avg? })
     }
 
-    /// Percentiles. The mean beside them counts if they have none.
+    /// Reads percentiles. If they have no mean, it is read from the section's key `mean`.
     fn with_mean(&self, section: &str, percentiles: &str, mean: &str) -> Result<Distribution, BenchReportError> {
         let distribution = self.distribution(section, percentiles)?;
         Ok(Distribution { avg: distribution.avg.or(self.number(section, mean)?), ..distribution })
@@ -213,7 +213,7 @@ mod tests {
             "world_info": {"tp_size": 4, "world_size": 4, "kv_cache_percentage": null},
             "performance": {
                 "system_output_throughput_tok_s": 12.5,
-                // Of a release without p90.
+                // These keys are those of a release without p90.
                 "request_latency_percentiles_ms": {"p50": 1, "p95": 2, "p99": 3, "minimum": 0.5, "maximum": 4, "average": 1.5},
             },
             "streaming_metrics": null,
@@ -257,7 +257,7 @@ mod tests {
         assert!(error.contains("performance.total_latency_ms is \"fast\", not a number"), "{error}");
     }
 
-    /// The run of a small model on one GPU, reduced by its author.
+    /// The report of a small model on one GPU. The author of the report had shortened it.
     #[test]
     fn a_real_report_of_release_1_3_is_read() {
         let text = include_str!("../../../../tests/fixtures/trtllm_bench_report_1.3.0rc12_gb10_REDUCED.json");

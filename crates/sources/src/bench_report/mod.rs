@@ -68,7 +68,7 @@ pub fn parse(text: &str) -> Result<BenchReport, BenchReportError> {
     }
 }
 
-/// Keys that only reports have, beside `performance`.
+/// Keys that only reports have, besides `performance`.
 const KEYS: [&str; 3] = ["latency_stats", "world_info", "request_info"];
 /// Keys of each entry of `--request_json`.
 const PER_REQUEST: [&str; 2] = ["num_input_tokens", "time_to_first_token"];
@@ -101,7 +101,7 @@ fn from_array(items: &[Value]) -> BenchReportError {
     }
 }
 
-/// Text that is not JSON as a whole.
+/// The error for a text that is not JSON as a whole.
 fn from_lines(text: &str) -> BenchReportError {
     let first = text.lines().next().unwrap_or_default();
     let record = serde_json::from_str(first).ok().is_some_and(|record: Value| record.get("iter").is_some());
@@ -124,7 +124,7 @@ fn is_line_of_json(text: &[u8]) -> bool {
     !rest.trim_ascii().is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(first).is_ok()
 }
 
-/// `{"0": "…`
+/// Whether the text begins like the texts of requests: `{"0": "…`.
 fn is_text_of_requests(text: &[u8]) -> bool {
     let Some(id) = text[1..].trim_ascii_start().strip_prefix(b"\"") else { return false };
     let digits = id.iter().take_while(|byte| byte.is_ascii_digit()).count();

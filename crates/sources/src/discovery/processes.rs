@@ -17,7 +17,7 @@ use crate::server::parse_port;
 const MAX_COMMAND: u64 = 16 << 10;
 /// Bytes read of an orchestrator's file. It has a few KB.
 const MAX_FILE: u64 = 256 << 10;
-/// Bytes of the name of a host.
+/// Longest host name, in bytes.
 const MAX_HOST: usize = 253;
 
 /// A server that a process names.
@@ -272,7 +272,7 @@ mod tests {
         }
         let port = |file| read_address(process.path(), file).and_then(|address| address.port);
         assert_eq!((port("disagg.yaml"), port("/etc/disagg.yaml"), port("missing.yaml")), (Some(1), Some(2), None));
-        // Without the rights to enter its root, the file at the same path.
+        // If the root of the process may not be entered, the file at the same path outside of it is read.
         let file = process.path().join("cwd/disagg.yaml");
         assert_eq!(port(file.to_str().unwrap()), Some(1));
     }

@@ -9,8 +9,8 @@ use trtllm_model::request::{DisServingRequestStats, RequestStage, RequestStats};
 use trtllm_model::timestamp::parse_timestamp;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
 
-/// Converts a struct whose members have the same names in both. `with` has those that need more. With `present`, the struct may
-/// be absent.
+/// Converts a struct whose members have the same names in both. `with` has the members that need another conversion.
+/// With `present`, the struct may be absent.
 macro_rules! convert {
     (present $from:expr => $Struct:ident { $($member:ident),* $(,)? } $(with { $($other:ident: $value:expr),* $(,)? })?) => {{
         let bridge::$Struct { present, $($member,)* $($($other: _,)*)? } = $from;
@@ -58,7 +58,7 @@ fn cache(from: bridge::KvCacheStats) -> Option<KvCacheStats> {
     })
 }
 
-/// `None` if it is empty or not UTF-8.
+/// The text before the first zero byte. `None` if it is empty or not UTF-8.
 fn text(padded: &[u8]) -> Option<&str> {
     let text = padded.split(|byte| *byte == 0).next()?;
     std::str::from_utf8(text).ok().filter(|text| !text.is_empty())

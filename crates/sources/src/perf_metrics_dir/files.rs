@@ -28,7 +28,7 @@ const KEPT_OPEN: Duration = Duration::from_secs(600);
 pub(super) struct LineFiles {
     dir: LinesDir,
     owner: LineOwner,
-    /// By inode. `None` before the directory was listed for the first time.
+    /// The files by inode. `None` before the directory was listed for the first time.
     files: Option<HashMap<u64, LineFile>>,
     keys: KeyWatch,
     /// Some lines were left out, because another program writes lines of the same requests.
@@ -117,7 +117,7 @@ impl LineFile {
         Self { path, offset: 0, skips: false, size: 0, open: None, gone: false }
     }
 
-    /// Only what is written from now on is read.
+    /// Opens a file of which only the lines that are written from now on are read.
     fn at_end(path: PathBuf) -> io::Result<Self> {
         let file = open(&path)?;
         let size = file.metadata()?.len();
@@ -151,7 +151,7 @@ impl LineFile {
         *grew = Instant::now();
         let mut lines = BufReader::with_capacity(64 << 10, &*file);
         lines.seek(SeekFrom::Start(self.offset))?;
-        // A request has some 250 bytes for each of its tokens.
+        // The line of a request has some 250 bytes for each token, so it can be long.
         let mut line = FileText::default();
         loop {
             if !into.has_room() {

@@ -34,16 +34,16 @@ const SHORT_LINE: usize = 24 << 10;
 const QUEUED: usize = size_of::<Queued>();
 /// Longest time from the first byte of a line to its end. It is shorter for a long line while others wait for the budget.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
-/// For this many places, one new connection may wait at the same time. Each waiting one needs a file descriptor, so further
-/// ones wait in the backlog of the socket.
+/// One new connection may wait for each group of this many places for publishers. Each waiting one needs a file
+/// descriptor, so further ones wait in the backlog of the socket.
 const PLACES_FOR_ONE_WAITING: usize = 8;
 
 /// Whose statistics the publishers of a socket send.
 #[derive(Debug)]
 pub enum Naming {
-    /// Those of one engine, whatever names the publishers send.
+    /// The statistics of one engine, whatever names the publishers send.
     OneEngine(OneEngine),
-    /// Those of the engine that each publisher names.
+    /// The statistics of the engine that each publisher names.
     ByPublishers(Arc<Socket>),
 }
 
@@ -242,7 +242,7 @@ async fn read_line(
         }
         match &long {
             None => {
-                // The vector may have doubled its capacity, and the next line may wait here for long.
+                // The vector may have doubled its capacity, and this line may wait here for long.
                 line.shrink_to_fit();
                 long = Some(LINES.receive(peer, MAX_LINE).await);
             }

@@ -18,8 +18,8 @@ use trtllm_service::log::LogLimit;
 const MAX_ENGINES: usize = 64;
 /// Stands for engines that discovery has found. No socket has this id.
 const DISCOVERED: u64 = 0;
-/// How long a publisher waits for a name that another connection has: a process may connect again before the end of its last
-/// connection is noticed.
+/// How long a publisher waits for a name that another connection has. A process may connect again before the exporter
+/// notices that its last connection has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All names of the process.
@@ -201,7 +201,7 @@ impl Names {
         !table.engines.iter().any(|engine| engine.id == id)
     }
 
-    /// The last connection of an engine has ended: its name is free.
+    /// Frees the name of an engine whose last connection has ended.
     fn release(&self, id: u64) {
         let mut table = self.table.lock();
         if let Some(engine) = table.engines.iter_mut().find(|engine| engine.id == id)
@@ -301,7 +301,7 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// Its engines end with it.
+    /// Ends the engines of this socket.
     fn drop(&mut self) {
         self.names.table.lock().engines.retain(|engine| engine.socket != self.id);
     }
@@ -337,7 +337,7 @@ impl NameTable {
     }
 }
 
-/// The place of a connection at its engine, until it is dropped.
+/// Registers a connection at its engine until this is dropped.
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) inbox: Arc<Inbox>,
@@ -345,7 +345,7 @@ pub(super) struct Registration {
 }
 
 impl Registration {
-    /// For an engine with a socket of its own.
+    /// Registers a connection at an engine that has a socket of its own.
     pub(super) fn alone(inbox: &Arc<Inbox>) -> Self {
         inbox.connection_opened();
         Self { inbox: Arc::clone(inbox), name: None }

@@ -197,7 +197,8 @@ impl PublisherPlace {
         }
     }
 
-    /// For sockets of one engine only: on other sockets, [`super::names::Names`] logs it.
+    /// Logs that the publisher has disconnected, for sockets of one engine only. On other sockets,
+    /// [`super::names::Names`] logs it.
     pub(super) fn log_disconnect(&self, process: Option<u32>) {
         if let Some(left_out) = self.table.disconnects.lock().allow(std::time::Instant::now()) {
             tracing::info!(pid = process, left_out, "publisher disconnected");
