@@ -34,7 +34,7 @@ pub struct Times {
     pub p95: Range,
 }
 
-/// Shares, 0..1. Absent without such an objective.
+/// The share of requests that met each objective, from 0 to 1. Absent without such an objective.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Met {
     pub ttft: Option<Range>,

@@ -227,7 +227,7 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
             100.0 * uncertain
         ));
     }
-    // Its stability depends on the largest batches, which may be unknown.
+    // Whether the engine would keep up depends on the largest batches, which may be unknown.
     if then.utilization.is_some_and(|(utilization, _)| utilization > 0.75) && then.reached_at_capacity.beyond() > FAR {
         return Err(
             "whether the engine would keep up depends on batches more than 4 times as large as any so far; record a \

@@ -20,7 +20,7 @@ const HOUR: f64 = 3600.0;
 pub struct Snapshot {
     pub at: f64,
     pub run: Run,
-    /// Without its requests. Their means are in the workload.
+    /// Does not contain the requests. Their means are in the workload.
     pub present: Present,
 }
 

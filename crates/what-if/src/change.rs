@@ -45,7 +45,7 @@ impl Change {
     /// Sets `NAME=VALUE`.
     ///
     /// # Errors
-    /// If the name is unknown or the value is invalid. The text says what to write.
+    /// If the name is unknown or the value is invalid. The message says what to write instead.
     pub fn set(&mut self, text: &str) -> Result<(), String> {
         let Some((name, value)) = text.split_once('=') else {
             return Err(format!("{text:?} is not NAME=VALUE; write for example max_batch_size=128"));
@@ -87,7 +87,7 @@ impl Change {
     /// Sets the rate: `1.5x`.
     ///
     /// # Errors
-    /// If it is not a number above 0. The text says what to write.
+    /// If it is not a number above 0. The message says what to write instead.
     pub fn set_rate(&mut self, text: &str) -> Result<(), String> {
         let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>().ok();
         self.rate = number

@@ -18,7 +18,7 @@ const NINETY: f64 = 1.645;
 /// Known iterations of each side, at least.
 const ENOUGH_ITERATIONS: f64 = 200.0;
 
-/// The second ÷ the first, for each number that is known of both.
+/// The number of the second engine ÷ that of the first, for each number that is known of both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadRatios {
@@ -30,21 +30,21 @@ pub struct WorkloadRatios {
     pub batch: Option<f64>,
 }
 
-/// The time of the second ÷ the time of the first for equal work.
+/// The time of the second engine ÷ the time of the first for equal work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EngineRatios {
     pub slowdown: Range,
-    /// Of iterations that only decode.
+    /// The slowdown of iterations that only decode.
     pub decode: Option<Range>,
-    /// Of iterations with prompts in them.
+    /// The slowdown of iterations with prompts in them.
     pub context: Option<Range>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     pub workload: WorkloadRatios,
-    /// Absent if the costs of one of them are not known well enough, or the work of the two differs too much.
+    /// Absent if the costs of one engine are not known well enough, or the work of the two differs too much.
     pub engine: Option<EngineRatios>,
     pub says: String,
 }
@@ -99,7 +99,7 @@ fn engine(before: &Present, after: &Present) -> Result<EngineRatios, &'static st
     let context = part(|work| work.context_tokens > 0.0);
     let slowdown = match (decode, context) {
         (Some(decode), Some(context)) => {
-            // Weighted by the time of the iterations of the second.
+            // Weighted by the time of the second engine's iterations.
             let share = after.workload.and_then(|of| of.context_share).unwrap_or(0.5);
             let mean = |of: fn(&Range) -> f64| 1.0 / ((1.0 - share) / of(&decode) + share / of(&context));
             Range { value: mean(|of| of.value), low: mean(|of| of.low), high: mean(|of| of.high) }
@@ -128,7 +128,7 @@ fn ratio<'a>(costs: &Costs, works: impl Iterator<Item = &'a EqualWork>) -> Optio
         .filter_map(|work| {
             let expected = costs.by_nearest(work)?;
             let log = (work.seconds / expected.mean).ln();
-            // Weighted by time. Work that only one of them does hardly counts in comparison to work that both do.
+            // Weighted by time. Work that only one engine does hardly counts in comparison to work that both do.
             let weight = work.iterations.min(100.0) * work.seconds / expected.error.powi(4);
             Some((log, weight, expected.error))
         })

@@ -54,7 +54,8 @@ struct Place {
 const ALL_TRUST: f64 = 16.0;
 /// If the costs of the next smaller and larger known work differ by more than this share, the costs in between are unclear.
 const UNCLEAR: f64 = 0.08;
-/// The relative error of a mean of equal work. Costs drift, and the iterations of one mean differ.
+/// The relative error of a mean of equal work. Costs drift, and the iterations that are averaged into one mean are not
+/// identical.
 const ERROR_OF_KNOWN: f64 = 0.015;
 /// The least relative error of prices beyond the known work.
 const LEAST_ERROR_OF_PRICES: f64 = 0.06;
@@ -151,7 +152,8 @@ impl Costs {
         Some(Seconds { mean: self.carried(&nearest.work, &work), ..self.seconds(&work) })
     }
 
-    /// The seconds of known work, and the price of the difference. Prices lower the seconds by at most a half.
+    /// The seconds of known work, plus the price of the difference to `work`. Prices lower the seconds by at most a
+    /// half.
     fn carried(&self, known: &EqualWork, work: &Work) -> f64 {
         let prices = &self.prices;
         let difference = prices.context_token * (work.context_tokens - known.context_tokens)
@@ -160,7 +162,7 @@ impl Costs {
         (known.seconds + difference).max(0.5 * known.seconds)
     }
 
-    /// How many times as large as the largest known work this is.
+    /// `work` ÷ the largest known work, in context tokens or in generation tokens, whichever ratio is larger.
     pub(crate) fn beyond(&self, work: &Work) -> f64 {
         let times = |work: f64, largest: f64| if work > 0.0 { work / largest.max(1.0) } else { 0.0 };
         times(work.context_tokens, self.largest.context_tokens)
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_batch_at_the_end_of_a_graph_costs_what_the_graph_does() {
-        // Means of 12 to 16, and of 17 to 22.
+        // Means of batches with 12 to 16 requests, and with 17 to 22.
         let costs = costs(&[(14.0, 10.0), (19.5, 17.0)]);
         for (requests, ms) in [(12.0, 10.0), (16.0, 10.0), (17.0, 17.0), (22.0, 17.0)] {
             let seconds = costs.seconds(&decoding(requests));

@@ -1,4 +1,5 @@
-//! How much more an engine could serve: the arriving requests in relation to the most requests of this kind that it could serve.
+//! How much more an engine could serve: compares the arriving requests with the most requests of the same kind that it
+//! could serve.
 
 use trtllm_engine::window::Span;
 

@@ -84,8 +84,8 @@ fn arrivals(requests: &[Request]) -> Arrivals {
     Arrivals::Open { rate: (requests.len() - 1) as f64 / span }
 }
 
-/// The number of requests in the engine just after each arrival. Without the arrivals at both ends of the known time, because some of the
-/// requests in the engine are unknown there.
+/// The number of requests in the engine just after each arrival. Leaves out the arrivals at both ends of the known
+/// time, because some of the requests in the engine are unknown there.
 fn in_flight(requests: &[Request]) -> Vec<f64> {
     let mut ends: Vec<f64> = requests.iter().map(|request| request.arrived + request.ended).collect();
     ends.sort_by(f64::total_cmp);

@@ -8,9 +8,9 @@ use trtllm_model::BenchReport;
 /// Seconds between two marks, and marks kept: an hour.
 const STEP: f64 = 60.0;
 const MARKS: usize = 61;
-/// The ends of slots are not exact.
+/// A span counts if it has at least this share of its length, because the times of marks are not exact.
 const NEARLY: f64 = 0.95;
-/// Seconds of the present output.
+/// The present output is that of this many seconds.
 const PRESENT: f64 = 300.0;
 /// Iterations without a record hide tokens. This share of them does not matter.
 const FEW_UNSEEN: f64 = 0.05;
@@ -26,7 +26,7 @@ pub struct Output {
     pub iterations: f64,
     /// Iterations without a record.
     pub unseen: f64,
-    /// Of its GPUs, if they serve no other engine.
+    /// Energy of the engine's GPUs. Absent if they serve another engine, too.
     pub joules: Option<f64>,
     /// 0 if it is not known which GPUs serve it.
     pub gpus: usize,
@@ -35,7 +35,7 @@ pub struct Output {
 /// Output of a span.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// Of all GPUs.
+    /// The sum of all GPUs.
     pub tokens_per_second: f64,
     pub tokens_per_joule: Option<f64>,
     pub gpus: usize,
@@ -71,7 +71,7 @@ impl LastHour {
         self.rates(STEP * (MARKS - 1) as f64)
     }
 
-    /// Absent before so many seconds are known.
+    /// Absent until this many seconds are known.
     fn rates(&self, seconds: f64) -> Option<Rates> {
         let last = self.0.back()?;
         let first = self.0.iter().rev().find(|mark| last.at - mark.at >= NEARLY * seconds)?;
@@ -86,7 +86,7 @@ impl LastHour {
     }
 }
 
-/// The best hours of an engine. That of its energy may be another one.
+/// The best hours of an engine. The best hour for energy may differ from the best hour for throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Best {
@@ -99,12 +99,12 @@ pub struct BestHour {
     pub value: f64,
     /// See [`Output::gpus`].
     pub gpus: usize,
-    /// Its end, in seconds since 1970.
+    /// The end of the hour, in seconds since 1970.
     pub at: f64,
 }
 
 impl BestHour {
-    /// Of each GPU, or of all if they are not known.
+    /// The value per GPU, or of all GPUs if their number is not known.
     fn each(&self) -> f64 {
         self.value / self.gpus.max(1) as f64
     }
@@ -136,9 +136,9 @@ impl Best {
 /// The present output ÷ that of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct OutputRatios {
-    /// Of each GPU.
+    /// Ratio of the tokens per second and GPU.
     pub throughput: Option<f64>,
-    /// Of a joule.
+    /// Ratio of the tokens per joule.
     pub efficiency: Option<f64>,
 }
 
@@ -162,7 +162,7 @@ impl OutputRatios {
     }
 }
 
-/// By GPU if both numbers of GPUs are known, else it is assumed that they are equal.
+/// Compares rates per GPU if both numbers of GPUs are known. Otherwise assumes that the numbers are equal.
 fn rate(now: &Rates, reference: f64, gpus: usize) -> Option<f64> {
     let scale = if now.gpus > 0 && gpus > 0 { gpus as f64 / now.gpus as f64 } else { 1.0 };
     (reference > 0.0).then(|| now.tokens_per_second / reference * scale)

@@ -36,7 +36,7 @@ pub(crate) struct Question<'a> {
 pub(crate) struct Outcome {
     pub(crate) forecast: Forecast,
     pub(crate) reached: Reached,
-    /// The same for the engine at its capacity.
+    /// The same as `reached`, for the engine at its capacity.
     pub(crate) reached_at_capacity: Reached,
     /// Arrivals ÷ capacity, and how uncertain it is, as a share. Absent for a closed loop.
     pub(crate) utilization: Option<(f64, f64)>,
@@ -200,8 +200,8 @@ impl Question<'_> {
     }
 }
 
-/// By how many standard errors the costs of a run are wrong: evenly spread over the normal distribution. Tukey's lambda distribution
-/// approximates its inverse.
+/// By how many standard errors the costs of a run are wrong. The runs are evenly spread over the normal distribution.
+/// Tukey's lambda distribution approximates its inverse.
 fn spread(run: usize, runs: usize) -> f64 {
     // Shuffled, so that the first runs do not all have low costs.
     let place = (run * 7 + 3) % runs;
@@ -233,7 +233,7 @@ fn share(values: &[f64]) -> Range {
     Range { value: mean, low: (mean - side).max(0.0), high: (mean + side).min(1.0) }
 }
 
-/// Of a sample.
+/// The mean and the variance of a sample.
 fn mean_and_variance(values: &[f64]) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

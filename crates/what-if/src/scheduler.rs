@@ -97,7 +97,8 @@ impl Reached {
         self.unclear / self.beyond.iter().sum::<f64>().max(1e-9)
     }
 
-    /// How many times as large as the largest known iteration the iterations are at most, during nearly all of the time.
+    /// The largest iteration ÷ the largest known iteration. Leaves out larger iterations that take only a small share
+    /// of the time.
     pub(crate) fn beyond(&self) -> f64 {
         let mut left = RARE * self.beyond.iter().sum::<f64>();
         let place = self.beyond.iter().rposition(|seconds| {
@@ -199,7 +200,7 @@ impl<'a> Scheduler<'a> {
         self.waiting.push_back(index);
     }
 
-    /// Chooses the next batch. `None` without one.
+    /// Chooses the next batch. `None` if no request can run.
     fn schedule(&mut self, coming: &[Coming]) -> Option<Work> {
         let mut batch = Batch::default();
         self.cache_is_full = false;

@@ -11,7 +11,7 @@ pub(crate) struct Case {
     pub(crate) engine: &'static str,
     pub(crate) config: Config,
     pub(crate) changes: Vec<&'static str>,
-    /// An answer may be refused only here, and must be.
+    /// The changes whose answer must be refused.
     pub(crate) refused: &'static [&'static str],
     /// The batch never varied before, so a larger or smaller one has an unknown price: the interval must hold the truth, but
     /// the throughput may be off by more than 5 %.
@@ -21,7 +21,7 @@ pub(crate) struct Case {
 fn base() -> Config {
     let mut config = Config::default();
     config.statistics.rows = false;
-    // Requests of a load of its own share nothing.
+    // By default, requests share no prompts, so nothing can be reused.
     config.cache.reuse = false;
     config
 }
@@ -188,7 +188,7 @@ pub(crate) fn apply(config: &Config, text: &str, present: &Present) -> Config {
     config
 }
 
-/// Requests that arrived in a second.
+/// Requests that arrived per second.
 fn arrivals_per_second(present: &Present) -> f64 {
     let arrived = |request: Option<&Request>| request.map_or(0.0, |request| request.arrived);
     let seconds = arrived(present.requests.last()) - arrived(present.requests.first());

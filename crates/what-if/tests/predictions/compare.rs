@@ -1,4 +1,4 @@
-//! Comparisons of two simulated engines whose costs and loads are known. Seeds are those of no other test.
+//! Comparisons of two simulated engines whose costs and loads are known. No other test uses these seeds.
 
 use trtllm_model::Objectives;
 use trtllm_sim::Config;
@@ -49,7 +49,7 @@ const CHANGES: [(&str, f64, Set); 5] = [
     ("longer answers", 1.2, |config| config.load.output = Length::Lognormal { median: 150.0, sigma: 0.5, max: 1000 }),
 ];
 
-/// All costs of an iteration, times a factor.
+/// Multiplies all costs of an iteration by `factor`.
 fn slowed(costs: &Costs, factor: f64) -> Costs {
     Costs {
         host: costs.host * factor,

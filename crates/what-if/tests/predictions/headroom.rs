@@ -1,4 +1,4 @@
-//! Capacity and headroom on ramps, against what the simulated engine can truly serve. Seeds are those of no other test.
+//! Capacity and headroom on ramps, against what the simulated engine can truly serve. No other test uses these seeds.
 
 use trtllm_model::Objectives;
 use trtllm_sim::Config;
@@ -9,11 +9,11 @@ use trtllm_what_if::{Headroom, capacity};
 use crate::observed::watch;
 use crate::truth;
 
-/// Seconds of a ramp from a fifth of the capacity to 1.3 times as much.
+/// Seconds of a ramp from a fifth of the capacity to 1.3 times the capacity.
 const RAMP: f64 = 300.0;
 const FROM: f64 = 0.2;
 const TO: f64 = 1.3;
-/// Arrivals ÷ capacity at which it is asked.
+/// The headroom is compared at these values of arrivals ÷ capacity.
 const ASKED: [f64; 5] = [0.5, 0.65, 0.8, 0.95, 1.25];
 const SEED: u64 = 650_000;
 
@@ -71,7 +71,7 @@ fn headroom_shrinks_to_0_on_a_ramp_as_it_truly_does() {
         let at = ASKED.map(|asked| RAMP * (asked - FROM) / (TO - FROM));
         println!("{name}: truly {true_capacity:.2} requests/s");
         watch(&ramp, seed, Objectives::default(), &at, |time, present, window| {
-            // What arrives is that of the last minute.
+            // The mean rate of the last minute is the rate of 30 s ago.
             let utilization = FROM + (TO - FROM) * (time - 30.0) / RAMP;
             let by_costs = capacity(&present).map(|capacity| capacity.value);
             let minute = window.span(60.0).unwrap();

@@ -1,4 +1,5 @@
-//! Predictions of changed engines against what the simulated engine does with the change. Seeds are those of no other test.
+//! Predictions of changed engines against what the simulated engine does with the change. No other test uses these
+//! seeds.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod cases;

@@ -22,7 +22,7 @@ pub(crate) fn observe(config: &Config, seed: u64, objectives: Objectives, second
     present.unwrap()
 }
 
-/// What it knows at each of these times, and the marks of its window.
+/// Calls `each` with what the exporter knows at each of these times, and with the marks of its window.
 pub(crate) fn watch(
     config: &Config,
     seed: u64,
@@ -59,7 +59,7 @@ pub(crate) fn watch(
         trtllm_json::parse_records(array(records).as_bytes(), &mut batch).unwrap();
         let entries = step.entries.iter().map(|entry| {
             let mut text = write::entry(entry, write::Version::V2);
-            // As a publisher that knows the requests writes them.
+            // A publisher that knows the requests writes these lengths, too.
             text["prompt_tokens"] = entry.prompt_tokens.into();
             text["output_tokens"] = entry.output_tokens.into();
             text
@@ -78,7 +78,7 @@ pub(crate) fn watch(
 
 fn present_of(config: &Config, fold: &EngineFold, window: &Window) -> Present {
     let mut present = Present::of(fold, window);
-    // The engine's settings tell it.
+    // The exporter knows both from the engine's settings.
     present.limits.chunked_context = Some(config.limits.chunked_context);
     present.limits.policy = match config.limits.policy {
         Policy::GuaranteedNoEvict => Some(present::Policy::GuaranteedNoEvict),

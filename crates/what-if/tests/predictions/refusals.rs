@@ -137,7 +137,7 @@ fn a_full_cache_is_refused_if_it_is_not_known_what_requests_reserve() {
     assert_eq!(reason(&present, "max_batch_size=8"), None);
     let refused = reason(&present, "max_tokens=128").unwrap();
     assert!(refused.contains("reserves"), "{refused}");
-    // Its capacity is not told either: neither by the answer nor as a metric.
+    // The capacity is unknown, too: it is absent from the answer and from the metrics.
     present.limits.max_batch_size = Some(3);
     present.cache = Some(Cache { blocks: 8, tokens_per_block: 32 });
     let capacities = |present: &Present| {

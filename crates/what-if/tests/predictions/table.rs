@@ -1,4 +1,4 @@
-//! Prediction × truth.
+//! A table of predictions and the truth.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use crate::truth::{Sizes, Truth, truth};
 const WATCHED: f64 = 300.0;
 const TTFT: f64 = 0.25;
 
-/// Of no run while the simulation was written. `TRTLLM_TEST_SEED` is another one.
+/// The seed, which no run used while the simulation was written. `TRTLLM_TEST_SEED` sets another one.
 fn seed() -> u64 {
     std::env::var("TRTLLM_TEST_SEED").map_or(123_000, |seed| seed.parse().unwrap())
 }
@@ -83,7 +83,7 @@ fn play(case: &Case, place: usize) -> Vec<Row> {
     rows.collect()
 }
 
-/// A number, predicted and true.
+/// One number, as predicted and as it truly is.
 pub(crate) struct Number {
     what: &'static str,
     predicted: Range,
@@ -196,7 +196,7 @@ impl Table {
         100 * held >= 85 * numbers.len()
     }
 
-    /// What the bounds do not allow.
+    /// The predictions that are beyond their bounds.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for row in &self.0 {

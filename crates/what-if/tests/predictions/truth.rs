@@ -13,23 +13,24 @@ pub(crate) struct Truth {
     pub(crate) ttft_p50: f64,
     pub(crate) ttft_p95: f64,
     pub(crate) tpot_p50: f64,
-    /// Requests by which the number in the engine grows in a second, ÷ those that arrive.
+    /// Requests by which the number in the engine grows per second ÷ requests that arrive per second.
     pub(crate) growth: f64,
-    /// Requests by which it grows in a second.
+    /// Requests by which the number in the engine grows per second.
     pub(crate) growth_per_second: f64,
     pub(crate) ttft_met: f64,
     /// Arrivals ÷ what it can serve.
     pub(crate) utilization: f64,
-    /// By how much the median TTFT of as many requests as the exporter knew varies: half of an interval of 90 %, as a share.
+    /// How much the median TTFT varies if it is computed from as many requests as the exporter knew: half of the 90 %
+    /// interval, as a share.
     pub(crate) ttft_varies: f64,
 }
 
-/// Seconds before what is judged.
+/// Seconds at the start that are not judged.
 const FROM: f64 = 200.0;
 
 /// `known`: requests that the exporter knew.
 pub(crate) fn truth(config: &Config, seed: u64, ttft_objective: f64, known: usize) -> Truth {
-    // So many requests, or bursts of them, that chance is about 1 %.
+    // Enough requests, or bursts of them, that chance changes the result by about 1 %.
     let until = FROM
         + match config.load.arrivals {
             Arrivals::Poisson { rate } => (10_000.0 / rate).clamp(1000.0, 5000.0),
@@ -74,7 +75,7 @@ pub(crate) fn capacity(config: &Config, seed: u64) -> f64 {
     2000.0 / (ends[3000] - ends[1000])
 }
 
-/// Iterations and seconds by the number of decoding requests, of iterations without prompts.
+/// For iterations without prompts: their number and their seconds, by the number of decoding requests.
 pub(crate) struct Sizes(BTreeMap<u32, (u32, f64)>);
 
 impl Sizes {
@@ -90,7 +91,8 @@ impl Sizes {
         Self(sizes)
     }
 
-    /// Share of the time with sizes of which `watched` has fewer than three iterations, a quarter of a doubling more or less.
+    /// Share of the time with sizes of which `watched` has fewer than three iterations, where sizes up to a quarter of
+    /// a doubling apart count as equal.
     pub(crate) fn unseen_in(&self, watched: &Self) -> f64 {
         let is_seen = |size: u32| {
             let near = |factor: f64| (f64::from(size) * factor).round() as u32;
