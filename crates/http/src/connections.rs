@@ -59,7 +59,8 @@ impl Progress {
         (self.phase, self.since, self.deadline) = (phase, now, now + limit);
     }
 
-    /// A request's head is complete; its response has `limit`. Pipelined requests share the deadline of the first.
+    /// A request's head is complete; its response must be sent within `limit`. Pipelined requests share the deadline of
+    /// the first.
     pub(super) fn request_started(&mut self, limit: Duration) {
         match self.phase {
             ConnectionPhase::Sending => self.phase = ConnectionPhase::Handling,

@@ -124,8 +124,8 @@ pub enum BindError {
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    /// With the file to remove at the end, unless systemd owns it. The file comes first, so it is removed before the listener is
-    /// closed: see [`SocketFile`].
+    /// The listener, and the file to remove at the end, unless systemd owns it. The file comes first, so that it is
+    /// removed before the listener is closed: see [`SocketFile`].
     Unix(Option<SocketFile>, UnixListener),
 }
 
@@ -143,7 +143,7 @@ pub fn check(addresses: &[Address], flag: &'static str) -> Result<(), BindError>
     })
 }
 
-/// Binds every address; `flag` is where they were given. Fails if an address cannot be bound.
+/// Binds every address. `flag` is the flag that named the addresses. Fails if an address cannot be bound.
 pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Listener>, BindError> {
     let mut listeners = Vec::new();
     for address in addresses {

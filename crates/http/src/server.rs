@@ -28,10 +28,10 @@ use trtllm_service::supervise::{self, Heartbeat, Task};
 
 use super::connections::{ConnectionProgress, Connections, RESPONSE, Timed, UNREAD};
 
-/// Connections of one server, if there are enough file descriptors.
+/// Limit of the connections of one server, if there are enough file descriptors.
 pub const MAX_CONNECTIONS: usize = 256;
 
-/// Requests that are handled at once, unless it is configured.
+/// Limit of the requests that are handled at once, unless another one is configured.
 pub const MAX_REQUESTS: usize = 40;
 
 /// A request's head, in bytes.

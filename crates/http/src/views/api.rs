@@ -44,7 +44,7 @@ pub fn findings(state: &State) -> Value {
     }))
 }
 
-/// All GPUs. If there is none, the reason.
+/// All GPUs, or the reason why there is none.
 #[must_use]
 pub fn gpus(state: &State) -> Value {
     let inventory = state.gpus();
@@ -196,7 +196,7 @@ fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQu
     }
 }
 
-/// As JSON, without null values.
+/// The value as JSON, without null values.
 pub(super) fn without_nulls(value: &impl Serialize) -> Value {
     // Cannot fail: map keys are strings, and floats are finite.
     let mut value = serde_json::to_value(value).unwrap_or_default();

@@ -40,7 +40,7 @@ pub struct Engine {
     pub last_record_timestamp_seconds: Option<f64>,
     /// Absent for an orchestrator, which runs no iterations.
     pub totals: Option<Totals>,
-    /// Of an orchestrator of disaggregated serving.
+    /// Numbers of an orchestrator of disaggregated serving. Absent for other engines.
     pub orchestrator: Option<OrchestratorJson>,
     /// Load in the last iteration. Absent while the engine does not answer.
     pub load: Option<LoadJson>,

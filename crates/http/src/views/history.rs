@@ -42,7 +42,7 @@ pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f
     write(&[], engines, gpus.iter().map(|gpu| of_gpu(gpu, seconds)))
 }
 
-/// The answer, with further fields.
+/// Writes the answer, with further fields.
 pub(super) fn write(
     fields: &[(&str, Value)],
     engines: impl Iterator<Item = Value>,

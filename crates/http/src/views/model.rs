@@ -1,5 +1,5 @@
-//! `/api/v1/model`: the costs of an engine's iterations and its last requests, from which `what-if` and `compare` answer
-//! questions. For a time in the past, the model that is kept in the directory of the recorder.
+//! `/api/v1/model`: the costs of an engine's iterations and its last requests, from which `what-if` and `compare`
+//! answer questions. For a time in the past, the answer is the model that the recorder's directory keeps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ enum At {
 }
 
 /// `None` if the engine's polls do not end, the disk does not answer, or too many readers wait. Fails if a parameter is
-/// invalid, or nothing is kept of the time that is asked for.
+/// invalid, or no model is kept for that time.
 pub async fn model(state: &State, query: &str) -> Result<Option<Value>, InvalidQuery> {
     let engine = chosen_engine(query, state)?;
     let at = parameter(query, "at", parse_time, |value| format!("at={value} is not a Unix time or the word before"))?;

@@ -67,7 +67,7 @@ impl LoadJson {
 fn ranks<'a>(records: impl Iterator<Item = &'a IterationStats>) -> Vec<RankLoadJson> {
     let mut ranks = BTreeMap::new();
     for record in records {
-        // With `rank`, `attentionDpRank` can be that of the rank which sends the rows.
+        // If a row has `rank`, its `attentionDpRank` can be that of the rank which sends the rows.
         let Some(rank) = record.rank.or(record.attention_dp_rank) else { continue };
         let batch = record.inflight_batching_stats;
         // Rows without `rank` have their own batch, and copy the rest from rank 0.
@@ -206,7 +206,7 @@ impl OrchestratorNumbers {
     }
 }
 
-/// Workers and counts of an orchestrator since the exporter met it.
+/// Workers of an orchestrator, and its counts since the exporter first read it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OrchestratorJson {
@@ -216,7 +216,7 @@ pub struct OrchestratorJson {
     pub validation_errors: Option<u64>,
     pub http_errors: Option<u64>,
     pub internal_errors: Option<u64>,
-    /// By name. A side that the orchestrator does not have is absent.
+    /// The sides by name. A side that the orchestrator does not have is absent.
     pub sides: BTreeMap<String, OrchestratorSide>,
     pub window: Option<OrchestratorNumbers>,
 }
