@@ -28,7 +28,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// By tokio's clock, which a simulation moves.
+    /// The present moment by tokio's clock, which a simulation moves.
     #[must_use]
     pub fn now() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -151,7 +151,7 @@ impl Intake {
             Item::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),
             Item::Process(process) => self.engine.set_process(*process),
             Item::Recording(_) => {}
-            // The following items changed the fold when they were recorded.
+            // The running exporter folded the following items at this moment.
             Item::Received(at) => self.recorded = Some(Moment::recorded(*at)),
             Item::Settled(Settled { at, from_ring }) => {
                 let at = Moment::recorded(*at);
@@ -240,7 +240,8 @@ impl Intake {
         let at = self.recordable(at);
         self.fold_items(batch, at);
         let restarts = self.engine.totals.engine_restarts;
-        // A server that answers again, or counts from 0, may have been replaced by an older one. So its keys are collected anew.
+        // A server that answers again, or counts from 0, may have been replaced by an older one. So its keys are
+        // collected from the start again.
         let answers_again = result.is_ok() && self.source.last_failure.is_some();
         if std::mem::replace(&mut self.restarts, restarts) != restarts || answers_again {
             self.source.unread_keys = None;
@@ -381,7 +382,7 @@ fn failure(error: &SourceError) -> Failure {
     Failure { kind: error.kind(), text: beginning(&error.to_string()), not_ready: error.is_not_ready() }
 }
 
-/// Readings of the GPUs of the engine, or of all GPUs of this host if those are not known. Nothing if the inventory was
+/// Readings of the GPUs of the engine, or of all GPUs of this host if those are not known. Empty if the inventory was
 /// taken before.
 fn readings(slot: &EngineSlot) -> impl Iterator<Item = GpuReading> {
     let inventory = slot.take_inventory();

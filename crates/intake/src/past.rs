@@ -16,7 +16,7 @@ use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::{Intake, Moment};
 
-/// This much before the time is read, too: the costs of iterations are learnt from it.
+/// Reading starts this long before the time, because the costs of iterations are learned from earlier records.
 const BEFORE_US: i64 = 30 * 60 * 1_000_000;
 /// An idle engine has a line each minute. After a longer time without one, nothing is known of the time between.
 const LONGEST_GAP_US: i64 = 90 * 1_000_000;

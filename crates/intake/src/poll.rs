@@ -260,7 +260,7 @@ mod tests {
         Arc::new(State::new(vec![name]))
     }
 
-    /// It is kept for each engine. It was 34 KB, because each layer kept the future of a poll twice.
+    /// There is one such task per engine. It had 34 KB when each layer kept the future of a poll twice.
     #[test]
     fn the_task_of_an_engine_takes_little_memory() {
         let slot = Arc::clone(&one_engine().slots()[0]);
@@ -325,7 +325,7 @@ mod tests {
         let (driver, mut events) = driver(&state);
         let (trigger, shutdown) = shutdown::channel();
         let running = tokio::spawn(driver.run(std::future::pending(), shutdown));
-        // Several checks of the health, and longer than the engine may take to become stale.
+        // Waits for several health checks, and for longer than the engine may take to become stale.
         while state.engines().next().unwrap().1.source.loading.is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -41,7 +41,8 @@ fn now() -> Duration {
     START.with(tokio::time::Instant::elapsed)
 }
 
-/// A scraper: what it sees never falls, is complete or older than the truth, and is withdrawn when it is old.
+/// A scraper. It checks that totals never fall, that the state fits the age of the last answer, and that the page
+/// agrees with both.
 struct Reader {
     state: Arc<State>,
     builder: PageBuilder,

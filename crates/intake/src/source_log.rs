@@ -19,7 +19,7 @@ pub(crate) struct SourceLog {
     stale: bool,
     /// Limit of lines about the engine's state and its restarts.
     changes: LogLimit,
-    /// Within a series of rejections. Only the first rejection of a series is logged.
+    /// Whether a series of rejections goes on. Only the first rejection of a series is logged.
     rejecting: bool,
     rejections: LogLimit,
     /// Totals at the last line of the log.
@@ -44,7 +44,7 @@ fn changes<T: PartialEq>(before: &mut T, now: T, limit: &mut LogLimit, at: Insta
 }
 
 impl SourceLog {
-    /// The engine is newer than this exporter.
+    /// Logs that the engine is newer than this exporter.
     pub(crate) fn keys(&mut self, name: &EngineName, known: &[String], now: Instant) {
         if self.newer.allow(now).is_some() {
             let (EngineName { model, version, .. }, keys) = (name, known.join(" "));
@@ -93,7 +93,7 @@ impl SourceLog {
         }
     }
 
-    /// Restarts and lost records, with what to do about them.
+    /// Logs restarts and lost records, with what to do about them.
     pub(crate) fn losses(&mut self, name: &EngineName, totals: &EngineTotals, now: Instant) {
         let EngineName { model, version, .. } = name;
         let restarts = totals.engine_restarts - self.restarts;

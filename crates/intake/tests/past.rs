@@ -1,5 +1,5 @@
-//! A recording is judged as its exporter judged the engine at that time: simulated engines in virtual time, recorded, and read again
-//! without their exporter. And how much of the disk a day takes.
+//! Checks that a recording is judged as its exporter judged the engine at that time. Simulated engines are recorded in
+//! virtual time, and read again without their exporter. Also measures how much disk space a day takes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -26,11 +26,11 @@ use trtllm_sources::{Batch, Presence, SourceError, trtllm_json};
 use trtllm_what_if::Present;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
-/// Of polls.
+/// Seconds between two polls.
 const INTERVAL: f64 = 0.1;
-/// Judgements of one slot, in seconds.
+/// Seconds between two judgements.
 const SLOT: f64 = 5.0;
-/// Of which the size is measured. Rows take long in a debug build.
+/// Seconds whose size on disk is measured. There are fewer with rows, which take long in a debug build.
 const SECONDS: f64 = 60.0;
 const SECONDS_OF_ROWS: f64 = 15.0;
 
@@ -43,8 +43,8 @@ fn judged(state: &State, at_us: i64) -> Judged {
     (at_us, verdict.map(|verdict| (verdict.cause.name(), verdict.says)), rules)
 }
 
-/// Runs an engine for some seconds of virtual time and records it. Returns each judgement, and what questions about the engine know
-/// at the last judgement.
+/// Runs an engine for some seconds of virtual time and records it. Returns each judgement, and the model from which
+/// questions about the engine are answered at the last one.
 fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, Present) {
     let counts = RecorderCounts::default();
     let limits = RecorderConfig { directory: directory.to_owned(), max_size: 64 << 20, max_age: None };
@@ -55,7 +55,7 @@ fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, Pres
     let slot = Arc::clone(&state.slots()[0]);
     let mut intake = Intake::new(Arc::clone(&slot), Duration::from_secs(15));
     intake.record_to(recorder.engine(&name));
-    // Later than all of this test, so that nothing is too old.
+    // Later than the whole test, so that no moment is too old.
     let start = Instant::now() + Duration::from_secs(86_400);
     let (mut engine, mut next, mut found, mut sent) = (Engine::new(config.clone(), 7), Some(0.0), Vec::new(), 0);
     let (mut throttled, mut now, mut judgement) = ([0; 2], 0.0, SLOT);
@@ -222,7 +222,8 @@ fn an_engine_that_is_gone_is_unavailable_in_its_recording_and_a_time_without_rec
     assert!(matches!(late, OpenRecordingError::Ends(_)) && late.to_string().contains("2025-10-09T"), "{late}");
 }
 
-/// Bytes of a record with what belongs to it, and records a second, if they are written each half second as by the recorder.
+/// Bytes per record with all that belongs to it, and records per second. Records are written every half second, as by
+/// the recorder.
 fn bytes_a_record(config: &Config) -> (f64, f64) {
     let seconds = if config.statistics.rows { SECONDS_OF_ROWS } else { SECONDS };
     let (mut packer, mut encoder, mut stamp) = (Packer::default(), Encoder::default(), Stamp::new("m", "1"));
@@ -278,7 +279,7 @@ fn the_size_of_a_day_of_one_engine_is_below_the_default_limit() {
         let (bytes, rate) = bytes_a_record(&config);
         let day = bytes * rate * 86_400.0 / f64::from(1 << 20);
         println!("{name}, rows: {rows}: {bytes:.1} bytes a record, {rate:.0} records/s, a day takes {day:.0} MiB");
-        // The tokens of accepted drafts are chance, and four ranks send 313 records a second.
+        // The tokens of accepted drafts are random, and four ranks send 313 records a second.
         let most = if ["speculation", "ranks"].contains(&name) { 512.0 } else { 256.0 };
         assert!(day < most, "{name}: {day} MiB");
         let fastest = &mut fastest[usize::from(rows)];

@@ -1,5 +1,5 @@
-//! How far an engine is from its best hour and from a benchmark, against what the simulated engine truly did: an hour with a load
-//! that falls, in virtual time.
+//! Compares the ratios of an engine to its best hour and to a benchmark with what the simulated engine truly did. The
+//! load falls during an hour of virtual time.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use trtllm_sim::{Config, Engine, write};
 use trtllm_sources::{Batch, Presence, trtllm_json};
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
-/// Of polls.
+/// Seconds between two polls.
 const INTERVAL: f64 = 0.5;
-/// Polls of a judgement.
+/// Polls from one judgement to the next.
 const JUDGED: u32 = 10;
 /// An hour, and six minutes.
 const SECONDS: u32 = 3960;
@@ -28,7 +28,7 @@ fn the_ratios_to_the_best_hour_and_to_a_benchmark_are_the_true_ones() {
     let state = State::new(vec![EngineName::new("m", "1", "test")]);
     let slot = Arc::clone(&state.slots()[0]);
     let mut intake = Intake::new(Arc::clone(&slot), Duration::from_secs(15));
-    // Later than all of this test, so that nothing is too old.
+    // Later than the whole test, so that no moment is too old.
     let start = Instant::now() + Duration::from_secs(86_400);
     let (mut engine, mut next) = (Engine::new(config.clone(), 7), Some(0.0));
     // Output tokens and joules at each judgement.

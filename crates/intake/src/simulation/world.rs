@@ -12,7 +12,7 @@ use trtllm_sources::{Batch, Presence, SourceError, TestPoll};
 
 /// Records that a busy engine writes from one poll to the next.
 pub(super) const FEW: u64 = 8;
-/// The time of the records. The exporter's own is virtual.
+/// The wall-clock time of the records. The exporter's own time is virtual.
 const EPOCH_US: i64 = 1_760_000_000_000_000;
 
 /// SplitMix64.
@@ -82,14 +82,15 @@ pub(super) struct World {
     /// When the last answer is folded.
     folded: Duration,
     ring: VecDeque<Record>,
-    /// A record that its successor overtakes.
+    /// A record that the next one overtakes.
     late: Option<Record>,
     outage: Option<(Outage, u64)>,
     calm: bool,
-    /// Of the exporter: the process that it last read, its highest number and its cumulative count.
+    /// What the exporter has read: the last process and its highest iteration, and its cumulative count of reused
+    /// blocks.
     seen: Option<(u64, u64)>,
     seen_reused: u64,
-    /// The last record that was read shows no request.
+    /// Active requests in the last record that was read.
     last_active: Option<u32>,
 }
 
@@ -215,13 +216,13 @@ impl World {
 
     fn recorded(&mut self, record: Record) {
         self.iter = record.iter;
-        // If the first record of a process that is read is overtaken, nobody can tell it from a restart.
+        // If the first record that is read of a process is overtaken, that looks like a restart.
         let is_known = self.seen.is_some_and(|(process, _)| process == self.process);
         if self.late.is_none() && !self.calm && self.random.one_in(200) && is_known && !self.is_flush(&record) {
             self.late = Some(record);
             return;
         }
-        // A flush says that all before it has been written, so it overtakes nothing.
+        // A flush record is written after all records before it, so it overtakes nothing.
         if self.is_flush(&record) {
             self.ring.extend(self.late.take());
         }
@@ -275,7 +276,7 @@ impl World {
         let iter = record.iter - u64::from(is_flush);
         let (process, through) = match self.seen {
             Some(seen) => seen,
-            // The exporter meets the engine at its first record.
+            // The exporter has read no record yet.
             None => (self.process, 0),
         };
         if self.process != process {
