@@ -1,7 +1,7 @@
-//! Limits the bytes that are held on behalf of peers. A reader takes bytes before it reads, shrinks them to what it keeps,
-//! and gives them back when it drops them. While a peer sends, it has a place. A slow peer loses its place as soon as
-//! another one needs room. Each kind of input has a share of its own, so no other kind can use it up. Beyond their shares,
-//! all kinds take from one rest.
+//! Limits the bytes that are held on behalf of peers. A reader reserves bytes before it reads, shrinks the reservation
+//! to what it keeps, and gives it back when the data is freed. A peer that is sending has a place. A slow peer loses
+//! its place, and its bytes, as soon as another peer needs room. Each kind of input has its own share, which no other
+//! kind can use up. Beyond these shares, all kinds together may take the rest.
 
 use std::iter;
 use std::pin::pin;
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The bytes that all kinds of input may take beyond their own shares.
 pub static REST: Rest = Rest::new(2 << 20);
 
-/// Bytes that several budgets share.
+/// Bytes that several budgets may take beyond their own shares.
 #[derive(Debug)]
 pub struct Rest {
     limit: usize,
@@ -159,8 +159,8 @@ impl Budget {
         Some(Held { budget: self, peer: Arc::clone(peer), bytes })
     }
 
-    /// Takes the bytes even if there is no room, because they are in memory already. The caller must free others if this
-    /// [`Self::is_over`].
+    /// Takes the bytes even if there is no room, because they are in memory already. The caller must free other bytes
+    /// if the budget [is over](Self::is_over) its limits then.
     pub fn take_anyway(&'static self, bytes: usize) -> Held {
         let mut held = Held { budget: self, peer: Arc::default(), bytes: 0 };
         held.grow_anyway(bytes);
@@ -383,7 +383,7 @@ mod tests {
         }
         assert_eq!(all.len(), 3);
         all[0].shrink_to(10 * KIB);
-        // It cannot grow.
+        // A reservation cannot grow by `shrink_to`.
         all[0].shrink_to(20 * KIB);
         assert_eq!((budget.held(), all[0].bytes()), (70 * KIB, 10 * KIB));
         assert!(is_ready(budget.take(&peer, 30 * KIB)).await);
@@ -418,7 +418,7 @@ mod tests {
         let (hostile, honest) = (Arc::default(), Arc::default());
         let mut floods: Vec<_> = std::iter::from_fn(|| flooded.try_take(&hostile, KIB)).collect();
         assert_eq!((floods.len(), rest.taken.load(Relaxed)), (8, 6 * KIB));
-        // The whole share, again and again, and no more.
+        // The other budget can take its whole share, again and again, and no more.
         for _ in 0..3 {
             let both = [(); 2].map(|()| other.try_take(&honest, KIB));
             assert!(both.iter().all(Option::is_some) && other.try_take(&honest, 1).is_none());
@@ -456,7 +456,7 @@ mod tests {
         assert!(budget.try_take(&peer, KIB).is_some());
     }
 
-    /// Eight places are held by peers that have stopped to send, and forty more wait for one.
+    /// Eight places are held by peers that have stopped sending, and forty more wait for one.
     #[tokio::test(start_paused = true)]
     async fn an_honest_peer_waits_once_for_a_slow_one_whatever_their_number() {
         let budget = budget(8 * KIB);
@@ -516,7 +516,7 @@ mod tests {
             place.arrived(step * STEP);
             assert!(!is_ready(place.cut()).await);
         }
-        // Not for ever: others wait.
+        // Even a peer that makes progress loses its place in the end, because others wait.
         tokio::time::sleep(PLACE).await;
         assert!(is_ready(place.cut()).await);
         drop(place);

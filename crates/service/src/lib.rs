@@ -1,5 +1,5 @@
-//! What a service needs beside its task: a log, supervised tasks, the end of the process, sockets and small files. Knows no engine
-//! and no GPU. `unsafe` code is in [`process`] only.
+//! What a service needs besides its task: a log, supervised tasks, the end of the process, sockets and small files.
+//! Knows no engine and no GPU. `unsafe` code is in [`process`] only.
 #![deny(unsafe_code)]
 
 pub mod budget;

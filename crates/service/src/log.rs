@@ -64,7 +64,8 @@ pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
         let _ = DROPPED.set(dropped);
         let limit = Mutex::new(LogLimit::default());
         std::panic::set_hook(Box::new(move |panic| {
-            // Without a free thread, each look-up of a name panics. try_lock: a hook must not wait.
+            // Limited, because each look-up of a name panics while no thread is free. try_lock, because a hook must not
+            // wait.
             let Some(left_out) = limit.try_lock().and_then(|mut limit| limit.allow(Instant::now())) else { return };
             let place = panic.location().map(ToString::to_string).unwrap_or_default();
             let (text, owned) = (panic.payload().downcast_ref::<&str>(), panic.payload().downcast_ref::<String>());

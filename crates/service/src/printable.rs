@@ -13,7 +13,7 @@ pub fn printable(text: &str) -> String {
     text.chars().take(MAX).map(|character| if is_harmless(character) { character } else { '?' }).collect()
 }
 
-/// As [`printable`], of any length.
+/// As [`printable`], for a text of any length.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     replace(text, is_harmless, |out, _| out.push('?')).into_owned()
@@ -25,7 +25,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     replace(text, |character| is_harmless(character) || matches!(character, '\n' | '\t'), |out, _| out.push('?'))
 }
 
-/// Escapes such characters in JSON. They can only be in strings, except for line feeds between values.
+/// Escapes unsafe characters in JSON. They can only be in strings, except for line feeds between values.
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     let escape = |out: &mut String, character: char| {

@@ -37,7 +37,7 @@ pub fn open_regular(path: &Path, flags: OFlags) -> io::Result<File> {
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}.part", std::process::id()));
-    // Left by a process with the same number, as in another container.
+    // Left by a process with the same id, as in another container.
     let _ = std::fs::remove_file(&part);
     let mut file = File::options().write(true).create_new(true).mode(mode).open(&part)?;
     let written = file.write_all(content).and_then(|()| std::fs::rename(&part, path));
