@@ -15,7 +15,8 @@ use crate::access::Refusal;
 use crate::error::{Problem, Problems};
 use crate::turns::{ClientAddress, Turns};
 
-/// A comparison of this cost takes about a second, and others wait for it. Each further one doubles that: 31 takes a day.
+/// The highest cost of a hash that is accepted. A comparison of this cost takes about a second, and others wait for it.
+/// Each further step doubles the time: a cost of 31 takes a day.
 const MAX_COST: u32 = 14;
 /// Cached results of each kind. Wrong passwords have their own cache, so they cannot evict right ones.
 const CACHED: usize = 100;
@@ -228,7 +229,8 @@ mod tests {
     fn the_result_of_a_comparison_is_kept_if_the_client_disconnects() {
         let (auth, users) = (Arc::new(BasicAuth::default()), users("secret"));
         let (right, client) = (authorization("ann", "secret"), ClientAddress::default());
-        // The only thread that can compare is busy until the client has disconnected. Else a fast comparison might end before.
+        // The only thread that can compare is busy until the client has disconnected. Otherwise a fast comparison might
+        // end before that.
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let (disconnected, busy) = std::sync::mpsc::channel::<()>();
         runtime.spawn_blocking(move || busy.recv());

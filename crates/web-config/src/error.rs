@@ -37,14 +37,14 @@ impl Error {
         &self.path
     }
 
-    /// The first key that is invalid, such as `tls_server_config.cert_file`. If the text does not match the schema, it is the first
-    /// key of that line. `None` if there is none, or if the file cannot be read.
+    /// The first key that is invalid, such as `tls_server_config.cert_file`. If the text does not match the schema, it
+    /// is the first key of the line with the mistake. `None` if there is none, or if the file cannot be read.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.problems.first()?.key.as_deref()
     }
 
-    /// The lines of the text.
+    /// The mistakes, one line each.
     pub fn mistakes(&self) -> impl Iterator<Item = String> {
         self.problems.iter().map(|problem| {
             let line = problem.line.map(|line| format!(" line {line}")).unwrap_or_default();
@@ -64,7 +64,7 @@ impl fmt::Display for Error {
 }
 
 impl fmt::Debug for Error {
-    /// The same text: it is what people see if `main` returns the error or if somebody unwraps it.
+    /// Shows the same text as `Display`, because people see it if `main` returns the error or if somebody unwraps it.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, out)
     }

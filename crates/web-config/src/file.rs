@@ -1,5 +1,5 @@
-//! The schema of the file, that of Prometheus's exporter-toolkit. It is parsed strictly and checked as far as text goes; `tls` checks
-//! the contents of certificates.
+//! The schema of the file, that of Prometheus's exporter-toolkit. The file is parsed strictly, and checked as far as
+//! its text alone allows; `tls` checks the contents of certificates.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -43,7 +43,7 @@ impl PemFiles {
         }
     }
 
-    /// At least one certificate.
+    /// Reads the certificates. Fails if there is none.
     pub(crate) fn certificates(&mut self, pem: &Pem, key: &str) -> Result<Vec<CertificateDer<'static>>, Problem> {
         let text = self.text(pem, key)?;
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -65,7 +65,7 @@ impl PemFiles {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    // Opening a pipe would wait for its writer, for ever.
+    // Opening a pipe would wait for its writer, maybe forever.
     if path.metadata()?.file_type().is_fifo() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pipe cannot be read again; use a file"));
     }

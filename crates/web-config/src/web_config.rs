@@ -226,7 +226,7 @@ fn load(path: &Path, previous: Option<&Settings>, files: &mut PemFiles) -> Resul
     Ok((settings, warning.map(error)))
 }
 
-/// A half-written file must not remove protection.
+/// Refuses to switch TLS on or off, or to remove all users: a half-written file must not remove protection.
 fn check_switch(new: &Settings, previous: &Settings) -> Result<(), Problem> {
     let (key, what) = if new.tls.is_some() != previous.tls.is_some() {
         ("tls_server_config", "TLS cannot be enabled or disabled")

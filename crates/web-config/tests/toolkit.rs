@@ -1,5 +1,6 @@
-//! Compares this crate with exporter-toolkit itself, by exporter-toolkit's own configuration files. `tests/run` builds the Go
-//! program `tests/go/toolkit`, whose module has these files; none is copied here. Both examples are tried as servers.
+//! Compares this crate with exporter-toolkit itself, with exporter-toolkit's own configuration files. `tests/run`
+//! builds the Go program `tests/go/toolkit`, whose module has these files; none is copied here. The servers are that Go
+//! program and this crate's examples `server` and `hyper`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -13,11 +14,12 @@ use std::time::{Duration, Instant};
 use exporter_web_config::WebConfig;
 use tempfile::TempDir;
 
-/// A verifying `client_auth_type` without an authority, which exporter-toolkit accepts in 11 of its files, means in Go that every
-/// public authority may issue certificates of clients. This crate demands the authority, so both get these files with one.
+/// In 11 of its files, exporter-toolkit accepts a verifying `client_auth_type` without a certificate authority. In Go,
+/// that lets every public authority issue client certificates. This crate requires an authority, so both programs get
+/// these files with one.
 const AUTHORITY: &str = "client_ca_file: tls-ca-chain.pem";
 
-/// exporter-toolkit cannot serve by this file, because HTTP/2 needs another cipher suite. This crate has no HTTP/2.
+/// exporter-toolkit cannot serve with this file, because HTTP/2 needs another cipher suite. This crate has no HTTP/2.
 const NO_HTTP2_CIPHER: &str = "web_config_noAuth_noHTTP2Cipher.bad.yml";
 
 /// The only other files that exporter-toolkit accepts and this crate refuses, by the key: a curve that rustls does not have, and a
@@ -33,7 +35,8 @@ fn toolkit() -> PathBuf {
     path
 }
 
-/// A copy of exporter-toolkit's own files, which are in the Go module. Those without an authority that needs one get it.
+/// A copy of exporter-toolkit's own files, which are in the Go module. Files that need an authority and have none get
+/// one.
 struct Files {
     folder: TempDir,
     files: Vec<PathBuf>,
