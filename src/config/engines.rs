@@ -67,7 +67,8 @@ pub(super) fn check(entries: Vec<Entry>, remedy: &str, mistakes: &mut Mistakes) 
 /// For each value that only one entry may have, the line of the entry that has it.
 type Taken<T> = HashMap<T, usize>;
 
-/// The place of another entry with this key, in words. Without one, the key belongs to the entry at `place` from now on.
+/// The place of another entry with this key, in words. If there is none, the key belongs to the entry at `place` from
+/// now on.
 fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, place: &Place) -> Option<String> {
     match taken.get(&key) {
         Some(0) => Some(String::new()),

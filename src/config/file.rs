@@ -83,7 +83,7 @@ impl Reader<'_> {
             }
             let entry = entry_around(&lines, line);
             let around = entry.clone().unwrap_or(line.saturating_sub(1)..line);
-            // The error follows from what was said about the entry.
+            // Otherwise the error only follows from a mistake that is already reported for this entry.
             if !around.clone().any(|index| tabs.contains(&index) || self.explained.contains(&(index + 1))) {
                 self.wrong(line, "", why);
             }

@@ -31,7 +31,8 @@ pub enum SourceSpec {
     Socket(PathBuf),
     /// The JSON lines of finished requests, without a server.
     PerfMetrics(LinesDir),
-    /// Every trtllm-serve of this host or pod: those on these ports, and those that processes show.
+    /// Every trtllm-serve of this host or pod: those on these ports, and those that the command lines of processes
+    /// name.
     Auto {
         ports: Vec<u16>,
     },

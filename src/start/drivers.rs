@@ -41,11 +41,11 @@ pub(super) struct Drivers {
     names: Arc<Names>,
     engines_found: discovered::Engines,
     known: discovered::Known,
-    /// From the sources of the start. A failure ends the daemon.
+    /// Events of the sources that the daemon started with. A failure ends the daemon.
     events: mpsc::UnboundedReceiver<DriverEvent>,
-    /// Keeps `events` open after all drivers of the start have ended.
+    /// Keeps `events` open after all drivers of these sources have ended.
     _events: DriverEvents,
-    /// From sources that were added later. A failure does not end the daemon.
+    /// Events of the sources and engines that joined later. A failure does not end the daemon.
     later_events: mpsc::UnboundedReceiver<DriverEvent>,
     later: DriverEvents,
     joined: mpsc::UnboundedReceiver<Joined>,
@@ -320,7 +320,8 @@ impl Drivers {
         Ok(())
     }
 
-    /// Starts drivers of engines that join. Returns when a source of the start cannot be opened after all.
+    /// Starts drivers of engines that join. Returns when a source that the daemon started with cannot be opened after
+    /// all.
     pub(super) async fn failure(&mut self) -> OpenError {
         loop {
             tokio::select! {

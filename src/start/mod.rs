@@ -57,7 +57,8 @@ const RECORDER_STOP: Duration = Duration::from_secs(2);
 /// How long NVML may take to shut down. An update of the GPU driver waits for it.
 const GPU_STOP: Duration = Duration::from_secs(1);
 
-/// Runs the daemon until a signal stops it. Fails if it cannot start, or if a source of the start cannot be opened.
+/// Runs the daemon until a signal stops it. Fails if it cannot start, or if a source that it starts with cannot be
+/// opened.
 pub fn run(cli: &Cli) -> Result<(), StartError> {
     let Prepared { engines, web } = prepare(cli)?;
     let pages = FilePages::of_linked_files();

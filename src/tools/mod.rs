@@ -18,7 +18,7 @@ pub mod record;
 pub mod top;
 pub mod what_if;
 
-/// For a command that waits for answers. `command` is its name.
+/// A runtime for a command that waits for answers. `command` is its name.
 fn runtime(command: &'static str) -> Result<Runtime, ConfigError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| ConfigError::flag(command, "", format!("cannot start: {error}")))

@@ -34,7 +34,7 @@ const PLAIN_LABELS: &[&str] = &[
     "compute_instance_id",
 ];
 
-/// Labels of trtllm-serve's own page beside those of the catalog. Their values become numbers.
+/// Labels of trtllm-serve's own page, besides those of the catalog. Their values become numbers.
 const SERVER_LABELS: &[&str] = &[
     "cache_level",
     "cache_tier",

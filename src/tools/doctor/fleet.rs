@@ -1,4 +1,5 @@
-//! Which replica of a model differs from its siblings: over several exporters, or over all that a Prometheus scrapes.
+//! Finds replicas of a model that differ from their siblings, among several exporters or among all that a Prometheus
+//! scrapes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -75,7 +76,7 @@ pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<Group> {
     groups(replicas.collect())
 }
 
-/// For people: one line for each model, and one for each replica that differs.
+/// The groups as text for people: one line for each model, and one for each replica that differs.
 #[must_use]
 pub fn text(groups: &[Group]) -> String {
     let mut out = String::new();
@@ -93,7 +94,7 @@ pub fn text(groups: &[Group]) -> String {
     out
 }
 
-/// For programs.
+/// The groups as JSON.
 #[must_use]
 pub fn json(groups: &[Group]) -> Value {
     let group = |Group { model, replicas, usual, different }: &Group| {
@@ -135,7 +136,7 @@ pub(super) async fn of_prometheus(url: &str, arguments: &DoctorArgs) -> Result<u
     Ok(if groups.iter().any(|group| !group.different.is_empty()) { DIFFERENT } else { 0 })
 }
 
-/// The replicas of models with one replica.
+/// The replicas of models that have only one.
 fn alone(replicas: &[Replica]) -> Vec<Replica> {
     let is_alone = |replica: &&Replica| replicas.iter().filter(|other| other.model == replica.model).count() == 1;
     replicas.iter().filter(is_alone).cloned().collect()

@@ -48,7 +48,7 @@ impl Report {
         all
     }
 
-    /// For people. A name that an engine chose cannot begin a line of its own.
+    /// The report as text for people. A name that an engine chose cannot begin a line of its own.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
@@ -108,7 +108,7 @@ impl Report {
         out
     }
 
-    /// For programs.
+    /// The report as JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         let exporters = self.exporters.iter().map(|exporter| {

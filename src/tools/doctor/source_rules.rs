@@ -59,7 +59,7 @@ finding_rules! {
 /// The answers of one source.
 #[derive(Debug, Clone, Default)]
 pub struct SourceAnswer {
-    /// As in `--source`, without options.
+    /// The source as in `--source`, without options.
     pub target: String,
     /// The label of its engine, if it is known.
     pub model: Option<String>,

@@ -18,13 +18,13 @@ use trtllm_sources::server::{Access, TargetServer, check_token, port_of};
 use trtllm_sources::{OpenError, SourceError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// For pages of exporters. The page of 64 engines has 7 MiB.
+/// The budget for pages of exporters. The page of 64 engines has 7 MiB.
 static PAGES: Budget = Budget::new(8 << 20, &REST);
 
 /// An exporter to read.
 #[derive(Clone)]
 pub(crate) struct Target {
-    /// As typed.
+    /// The URL as the user typed it.
     pub(crate) url: String,
     /// Path of the metrics page.
     pub(crate) page: String,

@@ -72,7 +72,7 @@ fn cells(line: &Value, each: &mut impl FnMut(&str, &Value)) {
     }
 }
 
-/// As RFC 4180 says. A spreadsheet must not take the text of an engine for a formula.
+/// Quotes a cell as RFC 4180 says. A spreadsheet must not take the text of an engine for a formula.
 fn quoted(text: &str) -> String {
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }

@@ -57,7 +57,7 @@ enum ExportError {
     Write(#[from] io::Error),
 }
 
-/// The lines of some engines and of a span of time, one engine after the other.
+/// The lines of some engines in a span of time, one engine after the other.
 struct Selection<'a> {
     directory: &'a Path,
     engines: Vec<String>,

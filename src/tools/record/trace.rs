@@ -14,7 +14,7 @@ use trtllm_recording::{Item, Line, RecordedMoment};
 
 /// Time zones differ by multiples of this.
 const ZONES_US: i64 = 15 * 60 * 1_000_000;
-/// A request that was received later than this after its end has the times of another clock.
+/// If a request was received later than this after its end, its times are from another clock.
 const LONGEST_WAY_US: f64 = 600e6;
 /// Tracks of a rank.
 const TRACKS: [&str; 3] = ["iterations", "prefill", "decode"];

@@ -60,7 +60,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Without the scheme.
+    /// The URL without the scheme.
     #[must_use]
     pub fn short(&self) -> &str {
         self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest)
@@ -196,7 +196,7 @@ impl App {
         }
     }
 
-    /// Applies one read. While the display is paused, it is dropped: it began before the pause.
+    /// Applies one read. While the display is paused, the read is dropped, because it began before the pause.
     pub fn absorb(&mut self, update: Update) {
         if self.paused {
             return;

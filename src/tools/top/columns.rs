@@ -22,8 +22,8 @@ const NAME_WIDE: usize = 26;
 /// Least width of a cause.
 const WHY: usize = 24;
 
-/// The numbers in the order of the table, the titles of their columns, and the rank of each by use, from 0: a narrow terminal shows
-/// the most useful ones.
+/// The numbers in the order of the table, the titles of their columns, and how useful each one is: 0 is the most
+/// useful. A narrow terminal shows only the most useful ones.
 const NUMBERS: [(Number, &str, usize); 14] = [
     (Number::Active, "ACTIVE", 0),
     (Number::Queued, "QUEUED", 1),
@@ -40,7 +40,7 @@ const NUMBERS: [(Number, &str, usize); 14] = [
     (Number::KvUsed, "KV", 3),
     (Number::Hits, "KV-HIT", 9),
 ];
-/// With several exporters, the column of their names comes before the numbers of this rank and above.
+/// With several exporters, the column of their names takes precedence over the numbers of this rank and above.
 const OFTEN: usize = 7;
 
 impl Column {

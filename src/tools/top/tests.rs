@@ -1,4 +1,4 @@
-//! From readings and keys to frames and texts.
+//! Tests the frames and texts that follow from readings and keys.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn engine(model: &str, state: &str) -> Value {
     json!({"model": model, "version": "1", "state": state, "why": why, "source": "socket", "lastPoll": {"succeeded": true}})
 }
 
-/// With the load and the numbers of the last half minute.
+/// An engine with its load and with the numbers of the last half minute.
 fn working(model: &str, state: &str, active: u32, generated: f64) -> Value {
     let mut engine = engine(model, state);
     engine["load"] = json!({"active": active, "maxActive": 64, "queued": 0, "kvCacheUsedRatio": 0.25});
@@ -52,7 +52,7 @@ fn gpu() -> Value {
         "clocksLimitedBy": ["sw_power_cap"]})
 }
 
-/// As it is read from an exporter.
+/// The JSON as `top` reads it from an exporter.
 fn answer<T: serde::de::DeserializeOwned>(json: &Value) -> T {
     api::parse("/api", json.to_string().as_bytes(), true).unwrap_or_else(|error| panic!("{error}: {json}"))
 }
@@ -393,7 +393,7 @@ fn an_orchestrator_has_its_sides_instead_of_charts() {
             && text.contains("\ndisagg 1      generation   0 of 1      4"),
         "{text}"
     );
-    // All sizes of all views.
+    // Draws all views in several sizes.
     for (width, height) in [(20, 5), (80, 24), (200, 60)] {
         scene.frame(width, height);
         scene.keys(&[KeyCode::Esc]).frame(width, height);

@@ -51,7 +51,7 @@ impl Theme {
 mod tests {
     use super::*;
 
-    /// Of a colour of the 6×6×6 cube or of the greys, as WCAG defines it.
+    /// The luminance of a colour of the 6×6×6 cube or of the greys, as WCAG defines it.
     fn luminance(index: u8) -> f64 {
         let level = |step: u8| if step == 0 { 0.0 } else { 55.0 + 40.0 * f64::from(step) };
         let cube = index.wrapping_sub(16);

@@ -55,7 +55,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Exactly `columns` wide: cut with `…`, or padded on the right.
+/// The text in exactly `columns` columns: cut with `…`, or padded on the right.
 #[must_use]
 pub fn left(text: &str, columns: usize) -> String {
     let cut = cut(text, columns);
@@ -63,14 +63,14 @@ pub fn left(text: &str, columns: usize) -> String {
     cut + &" ".repeat(padding)
 }
 
-/// As [`left`], padded on the left.
+/// As [`left`], but padded on the left.
 #[must_use]
 pub fn right(text: &str, columns: usize) -> String {
     let cut = cut(text, columns);
     " ".repeat(columns.saturating_sub(cut.width())) + &cut
 }
 
-/// At most `columns` wide.
+/// The text, cut if it is wider than `columns`.
 #[must_use]
 pub fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {

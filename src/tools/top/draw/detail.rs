@@ -47,7 +47,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Them
     draw_numbers(frame, numbers, row, theme);
 }
 
-/// All charts, in two or three columns. An orchestrator has no charts but its requests, and a line for each side.
+/// Draws all charts, in two or three columns. An orchestrator has no charts; its requests and a line for each side are
+/// drawn instead.
 pub(super) fn draw_numbers(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Theme) {
     if let Some(orchestrator) = &row.engine.orchestrator {
         let window = orchestrator.window.as_ref();

@@ -10,7 +10,7 @@ use super::super::columns::{Column, fitting};
 use super::super::theme::{Theme, Tone};
 use super::super::units::{cut, left, right};
 
-/// Lines beside those of the engines: the titles, an empty line, the cause, an empty line.
+/// Lines besides those of the engines: the titles, an empty line, the cause, an empty line.
 pub(super) const AROUND: usize = 4;
 
 /// The titles, the engines that fit, and the cause of the selected engine's state.
