@@ -1,6 +1,7 @@
-//! Where the time of each finished request went. The times of the request say when it waited, computed its prompt and decoded.
-//! The timeline of the engine says what delayed it meanwhile. Times of an entry are on the engine's own clock. The end of the
-//! request's last iteration gives the difference to the clock of the records. Requests that cannot be split are counted.
+//! Splits the time of each finished request into its parts. The times of the request say when it waited, computed its prompt
+//! and decoded. The timeline of the engine says what delayed it meanwhile. The times of an entry are on another clock than
+//! those of the records. The end of the request's last iteration, which both show, gives the difference. Requests that cannot
+//! be split are counted.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ const UNEXPLAINED: usize = 6;
 /// Seconds, by [`PARTS`].
 pub type Seconds = [f64; PARTS.len()];
 
-/// The seconds of one request.
+/// The time of one request: seconds in each part.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Split {
     pub until_first_token: Seconds,
@@ -34,13 +35,13 @@ pub(crate) struct Split {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RequestParts {
     pub all: Seconds,
-    /// The same over requests that missed an objective, by objective. TTFT: the time until the first token. TPOT: the time after
-    /// it. E2E: all time.
+    /// The same sums over the requests that missed an objective, for each objective. TTFT counts the time until the first
+    /// token, TPOT the time after it, and E2E all time.
     pub missed: [Seconds; 3],
     pub unattributed: u64,
 }
 
-/// A request had no KV cache from one time until its next token.
+/// The span in which a paused request had no KV cache. It ends with the next token of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pause {
     pub id: u64,
@@ -64,7 +65,7 @@ struct Waiting {
 pub(super) struct Spans {
     /// Absent if the rows of the request are unknown.
     row_id: Option<u64>,
-    /// Its arrival, its first batch, its first token and its last token.
+    /// Times of the arrival, the first batch, the first token and the last token.
     times: [i64; 4],
     transfer: Option<(i64, i64)>,
 }
@@ -97,7 +98,7 @@ fn overlap(one: (i64, i64), other: (i64, i64)) -> Option<(i64, i64)> {
 }
 
 impl Spans {
-    /// Absent for a request without a first token, or whose times run backwards.
+    /// `None` for a request without a first token, and for a request whose times run backwards.
     fn of(row_id: Option<u64>, times: &Times, transfer: Option<(f64, f64)>) -> Option<Self> {
         let times = [times.arrived?, times.scheduled?, times.first_token?, times.ended?].map(micros);
         let transfer = transfer.map(|(from, until)| (micros(from), micros(until)));
@@ -174,7 +175,7 @@ impl Attribution {
         self.totals.get_or_insert_default();
     }
 
-    /// Counts the requests of entries whose last iteration has ended.
+    /// Counts each kept request once its last iteration has ended, or after [`PATIENCE`].
     pub(super) fn settle(&mut self, recent: &RecentRequests, objectives: Option<&ObjectiveTotals>, now: Instant) {
         while let Some(waiting) = self.waiting.front().copied() {
             let is_late = now.saturating_duration_since(waiting.since) >= PATIENCE;
@@ -235,8 +236,8 @@ impl Attribution {
         Some(split)
     }
 
-    /// What the engine was busy with in a span, except in these parts of it. Absent if a record is missing, or if requests were
-    /// paused and it is unknown whether this one was.
+    /// What the engine was busy with in `span`, except in the spans `without`. Absent if a record is missing, or if requests
+    /// were paused and it is unknown whether this one was.
     fn busy(&self, of: &Spans, span: (i64, i64), without: impl Iterator<Item = (i64, i64)>) -> Option<Busy> {
         let timeline = self.timeline.as_ref()?;
         let between = |(from, until)| Some(timeline.at(until)?.since(&timeline.at(from)?));
@@ -256,7 +257,8 @@ fn seconds_of(span: Option<(i64, i64)>) -> f64 {
     span.map_or(0.0, |(from, until)| (until - from) as f64 / 1e6)
 }
 
-/// Divides `seconds`: first what is unexplained, then what the prompts of other requests took. The rest belongs to the phase.
+/// Divides `seconds`: first the unexplained time, then the time that the prompts of other requests took (`blocked`). The rest
+/// belongs to `phase`.
 fn share_out(parts: &mut Seconds, phase: usize, seconds: f64, blocked: f64, busy: &Busy) {
     parts[UNEXPLAINED] = busy.unexplained.clamp(0.0, seconds.max(0.0));
     parts[BLOCKED] = blocked.clamp(0.0, (seconds - parts[UNEXPLAINED]).max(0.0));

@@ -6,7 +6,7 @@ use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::saturating::{add_known, unsigned};
 
-/// Cache levels with a count of their own. Engines have one to four levels.
+/// Number of cache levels that are counted separately. Engines have one to four levels.
 pub const MAX_LEVELS: usize = 64;
 
 named_numbers! {
@@ -20,7 +20,7 @@ pub(crate) enum Tier {
     Gpu,
     Host,
     Disk,
-    /// A tier that is unknown, or that this exporter does not know.
+    /// The engine names no tier, or one that this exporter does not know.
     Other,
 }
 
@@ -35,7 +35,7 @@ pub struct CachedTokens {
 /// Prompt tokens found in one cache level. The tier of a level changes if an engine restarts with another configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LevelTokens {
-    /// While the engine did not name its levels.
+    /// Tokens that were found while the engine did not name the tiers of its levels.
     pub unnamed: Option<u64>,
     pub by_tier: TierNumbers,
 }
@@ -50,7 +50,7 @@ impl LevelTokens {
 }
 
 impl Tier {
-    /// The tier of a level that has no name.
+    /// The usual tier of a level, for engines that do not name it.
     pub(crate) fn of_level(level: u64) -> Self {
         match level {
             0 => Self::Gpu,

@@ -1,7 +1,7 @@
-//! When the events happened that the request rows of an iteration show. Request times are derived from them. The time of a record
-//! means something else in each engine:
+//! Derives when the events happened that the request rows of an iteration show. The times of requests are computed from that.
+//! The timestamp of a record means something different in each engine:
 //!
-//! - The C++ executor ends the batch before, starts the next one and then writes the record, with the time of writing.
+//! - The C++ executor ends the previous batch, starts the next one and then writes the record, with the time of writing.
 //! - The PyTorch engine notes the time when it starts a batch, and writes the record when the batch has ended.
 
 use std::collections::VecDeque;
@@ -10,12 +10,13 @@ use trtllm_model::IterationStats;
 use trtllm_model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
 use trtllm_model::request::{RequestStage, RequestStats};
 
-/// Number of iterations kept for request rows that arrive later: what the engine's ring of statistics holds by default.
+/// Number of iterations kept for request rows that arrive later: about as many as the engine's ring of statistics holds by
+/// default.
 const KEPT: usize = 1024;
 /// The same for the PyTorch backend, which sends the rows of requests inside its records.
 const KEPT_OF_PYTORCH: usize = 64;
 
-/// When things happened that the rows of one iteration show, in microseconds on one clock.
+/// When the events happened that the rows of one iteration show, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ClockSpan {
     pub iter: Option<u64>,
@@ -57,7 +58,7 @@ struct Last {
 pub(crate) struct IterationClock {
     spans: VecDeque<ClockSpan>,
     last: Option<Last>,
-    /// Microseconds: the latency of the last iteration whose latency is known.
+    /// Latency of the last iteration whose latency is known, in microseconds.
     typical_us: i64,
     /// The rows are from the PyTorch engine, even if its records do not show that.
     pytorch_rows: bool,
@@ -81,7 +82,7 @@ impl IterationClock {
             self.written_at(record, time_us, continuous)
         };
         let span = if pytorch {
-            // Requests in the batch arrived during the batch before, or ended the idle time.
+            // Requests in the batch arrived during the previous batch, or their arrival ended the idle time.
             let earlier_us = self.last.map_or(start_us, |last| last.start_us).max(start_us.saturating_sub(before_us));
             let arrived_us = if waited { start_us } else { earlier_us };
             let overlap = record.scheduler_mode != Some(SchedulerMode::NonOverlap);
@@ -107,8 +108,8 @@ impl IterationClock {
         self.spans.push_back(ClockSpan { iter: record.iter, flush, continuous, ..span });
     }
 
-    /// Start and end of a batch that started at `time_us`. `waited_us`: its latency, if that contains the wait for work. The wait
-    /// began with the end of the batch before.
+    /// Start and end of a batch that started at `time_us`. `waited_us`: the latency of the batch, if that contains the wait for
+    /// work. The wait began when the previous batch ended.
     fn started_at(&self, time_us: i64, waited_us: Option<i64>) -> (i64, i64) {
         let Some(last) = self.last else { return (time_us, time_us.saturating_add(self.typical_us)) };
         let start_us = time_us.max(last.start_us);
@@ -121,7 +122,7 @@ impl IterationClock {
         (start_us, end_us.max(last.end_us))
     }
 
-    /// Start and end of what a record shows, if the record was written at `time_us`.
+    /// Start and end of the batch that a record shows, if the record was written at `time_us`.
     fn written_at(&self, record: &IterationStats, time_us: i64, continuous: bool) -> (i64, i64) {
         let end_us = match (record.timestamp, self.last) {
             // Records are received in batches. Within a batch, the engine's own latencies are the better clock.
@@ -145,8 +146,8 @@ impl IterationClock {
         self.spans.back().copied()
     }
 
-    /// The span for request rows that came without a record: the first unused one with that number. Rows can belong to a flush
-    /// only if all their requests are complete.
+    /// The span for request rows that came without a record: the first unused span of iteration `iter`. Rows can belong to a
+    /// flush only if all their requests are complete.
     pub(crate) fn take(&mut self, iter: Option<u64>, all_complete: bool) -> Option<ClockSpan> {
         let at = self.spans.iter().position(|span| span.iter == iter && (all_complete || !span.flush))?;
         self.spans.drain(..at);
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn a_wait_for_work_is_not_part_of_the_batch_of_the_pytorch_engine() {
         let mode = SchedulerMode::NonOverlap;
-        // It waits from 150 to 9000, and its batch takes 300.
+        // The engine waits from 150 to 9000, and the next batch takes 300.
         let records = [(pytorch(100, 50.0, mode), false, false), (pytorch(9000, 9150.0, mode), true, false)];
         assert_eq!(last(&records), [9000, 9000, 9000, 9300, 9300]);
     }

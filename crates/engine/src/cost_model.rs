@@ -1,5 +1,5 @@
-//! What an iteration costs, learned from the engine's own iterations. Two parts: a linear fit, which gives the cost of a token
-//! and of a request, and the means of iterations with about the same work.
+//! Learns from an engine's own iterations how long an iteration takes. The model has two parts: a linear fit, which gives the
+//! seconds that each token adds, and the mean times of iterations with about the same work.
 //!
 //! The costs of engines are not linear: batches are padded to the size of a CUDA graph, attention grows with the square of the
 //! prompt, experts are loaded once. So the fit is only used for small differences of work, and its error is known.
@@ -46,8 +46,9 @@ impl Work {
         self.context_requests + self.generation_requests
     }
 
-    /// Whether the token limit is nearly reached, or another prompt as long as those of the iteration would not fit although the
-    /// batch has a place for it. Without chunks, a prompt is computed in one iteration.
+    /// Whether the iteration is at the token limit: its tokens nearly reach the limit, or the batch has room for one more
+    /// request but a prompt as long as the present ones would exceed the limit. Without chunked context, a prompt is computed
+    /// in one iteration.
     pub(crate) fn is_full_of_tokens(&self, limit: f64, batch: Option<f64>) -> bool {
         let tokens = self.context_tokens + self.generation_tokens;
         let prompt = self.context_tokens / self.context_requests.max(1.0);
@@ -55,7 +56,7 @@ impl Work {
         tokens >= 0.9 * limit || has_place && prompt > 0.0 && tokens + prompt > limit
     }
 
-    /// In units in which all values are about 1, so that the fit is well conditioned.
+    /// The work, in units in which all values are about 1, so that the fit is well conditioned.
     fn features(&self) -> [f64; FEATURES] {
         [1.0, self.context_tokens / 1e3, self.generation_tokens / 1e2, self.kv_tokens / 1e5]
     }
@@ -64,26 +65,27 @@ impl Work {
 const FEATURES: usize = 4;
 /// Iterations that the model remembers.
 const MEMORY: f64 = 20_000.0;
-/// Iterations before the fit is used.
+/// Number of iterations that are needed before the fit is used.
 const ENOUGH: f64 = 60.0;
-/// Iterations with about the same work before an iteration is compared with their mean.
+/// Number of iterations with about the same work that are needed before an iteration is compared with their mean.
 const KNOWN: f32 = 8.0;
-/// Iterations with about the same work before their mean is published. Where the costs have a step, even a few are better than
-/// the fit.
+/// Number of iterations with about the same work that are needed before their mean is published. Where the costs have a step,
+/// even a few are better than the fit.
 const SEEN: f32 = 3.0;
 /// An iteration is a spike if it takes this many times what is expected, and this many seconds more.
 const SPIKE: f64 = 3.0;
 const SPIKE_SECONDS: f64 = 0.05;
-/// The engine counts as slowed if recent iterations take this many times what was expected: from equal work, and from the fit.
+/// The engine counts as slowed if recent iterations take this many times the expected time. The first limit is for times that
+/// are expected from equal work, the second for times from the fit.
 const SLOWED: f64 = 1.12;
 const SLOWED_ESTIMATE: f64 = 1.4;
-/// Iterations before an estimate by the fit may show a slowdown. The first batches of an engine are small, and a larger one may
-/// lie beyond a step of the costs.
+/// Number of iterations that are needed before an estimate by the fit may show a slowdown. The first batches of an engine are
+/// small, and a larger one may lie beyond a step of the costs.
 const SETTLED: f64 = 1000.0;
-/// The last iterations are not learned yet, because a slowdown is noticed only after some. The first iterations of an engine are
-/// learned at once: they cannot spoil an earlier past.
+/// Number of last iterations that are not learned yet, because a slowdown is noticed only after some iterations. The first
+/// iterations of an engine are learned at once: there is no earlier past that they could spoil.
 const RECENT: usize = 256;
-/// After this many slow iterations, which take about an hour, slow counts as normal and the model starts again.
+/// After this many slow iterations (about an hour), the slow speed counts as normal and the model starts again.
 const NEW_NORMAL: u32 = 200_000;
 /// The fit is used for work up to this many times the largest work that was learned.
 const FAR: f64 = 4.0;
@@ -96,16 +98,16 @@ pub(super) fn is_spike(seconds: f64, expected: f64) -> bool {
 /// How one iteration compares with the past.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Judged {
-    /// Seconds. Absent if neither iterations with about the same work nor the fit say something.
+    /// Expected seconds. Absent if there are too few iterations with about the same work and the fit cannot be used.
     pub expected: Option<f64>,
     pub is_spike: bool,
     /// The past has no iterations with about the same work, so `expected` is by the fit.
     pub is_estimate: bool,
-    /// Share of its time that the context phase takes, by the fit.
+    /// Share of the iteration's time that the context phase takes, by the fit.
     pub context_share: f64,
 }
 
-/// Seconds for each piece of work, by the linear fit.
+/// Seconds for each unit of work, by the linear fit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Costs {
     pub base: f64,
@@ -156,10 +158,11 @@ pub struct CostModel {
     fit: Option<[f64; FEATURES]>,
     error: f64,
     cells: Box<[Cell]>,
-    /// Recent iterations ÷ what was expected, and the recent share of spikes.
+    /// Mean of recent times ÷ expected times, where iterations with about the same work are known.
     drift: f64,
-    /// The same for estimates by the fit, which may be wrong by more.
+    /// The same for expected times from the fit, which may be wrong by more.
     estimate_drift: f64,
+    /// Share of spikes among recent iterations.
     spike_share: f64,
     /// Recent share of iterations that were compared with iterations of about the same work.
     compared: f64,
@@ -191,7 +194,7 @@ impl Default for CostModel {
     }
 }
 
-/// Steps of work: 0, then two for each doubling.
+/// Number of steps in which work is counted: one for no work, then two for each doubling.
 const STEPS_OF_REQUESTS: usize = 32;
 const STEPS_OF_TOKENS: usize = 24;
 
@@ -235,7 +238,7 @@ impl CostModel {
         })
     }
 
-    /// Seconds that an iteration with this work would take, if known, and the share of prompts in them.
+    /// Seconds that an iteration with this work would take, if known, and the share of that time that prompts take.
     pub(crate) fn predict(&self, work: &Work) -> (Option<f64>, f64) {
         let features = work.features();
         let expected = self.expected(work, &features).or_else(|| self.estimate(&features));
@@ -270,7 +273,7 @@ impl CostModel {
         let drift = if judged.is_estimate { &mut self.estimate_drift } else { &mut self.drift };
         *drift += (seconds / expected - *drift) / 100.0;
         self.compared += (f64::from(!judged.is_estimate) - self.compared) / 100.0;
-        // Equal work proves more than the fit.
+        // A comparison with equal work proves more than the fit. The fit decides only while such comparisons are rare.
         let by_prices = self.weight >= SETTLED && self.compared < 0.1 && self.estimate_drift > SLOWED_ESTIMATE;
         let is_slow = self.drift > SLOWED || by_prices;
         self.slow_for = if is_slow { self.slow_for + 1 } else { 0 };
@@ -326,7 +329,7 @@ impl CostModel {
         let difference: f64 =
             (0..FEATURES - 1).map(|at| fit[at + 1] * (features[at + 1] - f64::from(cell.work[at]))).sum();
         let mean = f64::from(cell.seconds);
-        // The fit may be wrong: it corrects at most by half.
+        // The fit may be wrong, so it may at most halve or double the mean.
         Some((mean + difference).clamp(0.5 * mean, 2.0 * mean))
     }
 
@@ -348,7 +351,7 @@ impl CostModel {
         }
         self.weight = self.weight * forget + 1.0;
         self.since_fit += 1;
-        // Often at first, then rarely: a fit takes a microsecond.
+        // Refits often at first, then rarely: a fit takes a microsecond.
         if self.weight >= ENOUGH && f64::from(self.since_fit) >= (self.weight / 10.0).min(500.0) {
             self.refit();
         }
@@ -425,13 +428,14 @@ impl CostModel {
 }
 
 impl Cell {
-    /// A value much lower than the mean shows that the mean was one of spikes, so it starts again. A much higher value is cut.
+    /// Adds an iteration to the mean. A value much lower than the mean shows that the mean was one of spikes, so the mean
+    /// starts again. A much higher value is limited.
     fn learn(&mut self, features: &[f64; FEATURES], seconds: f32) {
         let seconds = if self.weight >= 3.0 { seconds.min(2.0 * self.seconds) } else { seconds };
         if seconds < 0.5 * self.seconds {
             self.weight = 0.0;
         }
-        // The mean of the last iterations, of at most this many.
+        // The mean covers at most this many of the last iterations.
         self.weight = (self.weight + 1.0).min(500.0);
         let share = 1.0 / self.weight;
         self.seconds += share * (seconds - self.seconds);

@@ -24,7 +24,7 @@ impl Cumulative {
             None => 0,
             Some(last) if value >= last => value.abs_diff(last),
             Some(last) if is_overflow(last, value) => (value + (1 << 32)).abs_diff(last),
-            // A new cache began at 0.
+            // The count of a new cache began at 0.
             Some(_) => unsigned(value),
         }
     }

@@ -19,7 +19,7 @@ pub(crate) enum RecordKind {
     Repeated,
     /// The C++ executor writes it when it becomes idle. It is not an iteration.
     Flush,
-    /// It fills a gap that a later record has left.
+    /// An iteration that fills a gap which a later record has left.
     Late,
     /// The row of another attention-DP rank for an iteration that is already counted (upstream PR 13649).
     SiblingRank,
@@ -42,19 +42,19 @@ pub(crate) struct Counted {
     pub waited: Option<f64>,
     /// Seconds. Absent if the record's latency is not the latency of one iteration.
     pub latency_seconds: Option<f64>,
-    /// The host's step contains no wait for work.
+    /// The record's host step time contains no wait for work.
     pub host_step: bool,
-    /// The device's step contains no wait for work.
+    /// The record's device step time contains no wait for work.
     pub device_step: bool,
     pub kv: KvIncrease,
     /// The KV cache of the cross attention, if the record has one.
     pub cross_kv: Option<KvIncrease>,
-    /// What is missing before the record.
+    /// What is missing between the previous record and this one.
     pub gap: Gap,
 }
 
-/// The time between two restarts of an engine. By default the first one: it begins with the first record that is read, and the
-/// engine may have run long before.
+/// The time between two restarts of an engine. The default value is the first epoch. It begins with the first record that is
+/// read, and the engine may have run long before.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Epoch {
     /// Iterations lost in earlier epochs.
@@ -209,8 +209,9 @@ impl Epoch {
         };
         let latency_seconds = self.latency_seconds(record, kind);
         let counts = self.ranks.of(record);
-        // The host's step in a record is that of the pass before. Under the overlap scheduler it is that of the same pass, because
-        // its records are one pass late (upstream: `profile_step`). The device's step lags by one more pass.
+        // The host step time in a record is that of the previous pass. Under the overlap scheduler it is that of the same pass,
+        // because its records are one pass late (upstream: `profile_step`). The device step time is that of the pass before
+        // that one.
         let lag = u64::from(record.scheduler_mode != Some(SchedulerMode::Overlap));
         let mut counted = Counted {
             iteration,
@@ -225,8 +226,8 @@ impl Epoch {
             ..Counted::default()
         };
         if let Some(counts) = counts {
-            // Rows that copy rank 0 have the waiting time of all ranks, but the new requests of one. Rows with their own numbers
-            // have their rank's new requests, and the row of rank 0 has the waiting time of all ranks.
+            // Rows that copy rank 0 have the waiting time of all ranks, but the number of new requests of one rank. Rows with
+            // their own numbers have the new requests of their rank, and the row of rank 0 has the waiting time of all ranks.
             let comparable = !self.copied_rows;
             let of_all_ranks = if record.rank.is_some() { started.max(1) } else { started };
             if kind == Late {
@@ -250,8 +251,9 @@ impl Epoch {
         counted
     }
 
-    /// Seconds that the new requests of an iteration have waited in total, and their number. `None` if both are not of the same
-    /// requests: rows copy the number from one rank, or the row of a rank is missing. `ranks`: the ranks of the engine.
+    /// Seconds that the new requests of an iteration have waited in total, and their number. `None` if the two do not cover the
+    /// same requests, because the rows copy the number from one rank or the row of a rank is missing. `ranks`: number of ranks
+    /// of the engine.
     pub(crate) fn waited(&mut self, iteration: &OpenIteration, ranks: Option<u64>) -> Option<(f64, u64)> {
         if iteration.copied || ranks.is_some_and(|ranks| iteration.rows < ranks) {
             return None;
@@ -300,8 +302,8 @@ impl Epoch {
         }
     }
 
-    /// Completed requests that were not counted yet. The executor repeats those of the flush in the next record, which has the
-    /// same number.
+    /// Completed requests that were not counted yet. The executor repeats the completed requests of the flush in the next
+    /// record, which has the same iteration number.
     fn completed(&mut self, record: &IterationStats) -> u64 {
         let Some(completed) = record.num_completed_requests else { return 0 };
         let repeated = record.iter.is_some() && self.completed.iter == record.iter;

@@ -9,16 +9,16 @@ use super::request_times::{Latencies, Times, positive};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FinishedRequest {
-    /// The number that the entry has.
+    /// The request id in the entry.
     pub request: Option<u64>,
-    /// The number that its rows have, if that is certain.
+    /// The request id in the rows of the request, if it is certain.
     pub row_id: Option<u64>,
     pub prompt_tokens: Option<i64>,
     pub output_tokens: Option<i64>,
     /// Tokens of the prompt that were found in the KV cache.
     pub cached_tokens: Option<u64>,
     pub latencies: Latencies,
-    /// Seconds between the arrival at the HTTP server and its first token.
+    /// Seconds between the arrival at the HTTP server and the first token.
     pub server_time_to_first_token: Option<f64>,
     /// Two engines served the request.
     pub disaggregated: bool,
@@ -28,11 +28,11 @@ pub(crate) struct FinishedRequest {
     pub iterations: Option<u64>,
     /// Absent for a request that two engines served.
     pub(crate) last_iter: Option<u64>,
-    /// Begin and end, in seconds on the clock of its times.
+    /// Start and end of the KV cache transfer, in seconds on the clock of `times`.
     pub(crate) transfer: Option<(f64, f64)>,
     pub kv_cache: Option<RequestKvCacheMetrics>,
     pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
-    /// For objectives.
+    /// The values by which objectives judge the request.
     pub served: Served,
     pub(crate) times: Times,
 }
@@ -139,7 +139,8 @@ pub(crate) fn reused_tokens(blocks: Option<i64>, tokens_per_block: Option<i64>) 
     u64::try_from(blocks?.checked_mul(tokens_per_block?)?).ok()
 }
 
-/// The tokens of a prompt that are computed. The last token always is. Absent while the length is unknown.
+/// Tokens of a prompt that are computed. The engine computes the last token even if all are cached. Absent while the length is
+/// unknown.
 pub(crate) fn computed_tokens(prompt: Option<i64>, cached: Option<u64>) -> Option<f64> {
     let prompt = prompt.and_then(|tokens| u64::try_from(tokens).ok()).filter(|tokens| *tokens > 0)?;
     Some(prompt.saturating_sub(cached.unwrap_or(0)).max(1) as f64)
@@ -179,7 +180,7 @@ mod tests {
     use trtllm_recording::Item;
     use trtllm_sources::trtllm_json::{PublisherLine, parse_line};
 
-    /// The totals after these lines of a socket and a minute.
+    /// The totals one minute after a socket has sent these lines.
     fn totals(lines: &[Value]) -> RequestTotals {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         for line in lines {

@@ -86,7 +86,7 @@ impl Health {
         self.last_record = self.last_record.map(|_| now);
     }
 
-    /// The source answered, with or without records. Records of this answer come before this call.
+    /// The source answered, with or without records. Report the records of this answer before this call.
     pub fn answered(&mut self, now: Instant) {
         let was_away = self.last_answer.is_some_and(|last| now.saturating_duration_since(last) >= self.stale_after);
         self.is_back |= was_away && self.last_record <= self.last_answer;

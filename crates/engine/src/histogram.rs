@@ -18,7 +18,7 @@ pub struct Bound {
 
 /// Bounds from literals, in the spelling of the page.
 macro_rules! bounds {
-    // Numbers above 2^31: without a type, they would be too large.
+    // For bounds above 2^31, which do not fit into the default integer type.
     (whole: $($bound:literal),* $(,)?) => {
         &[$(Bound { value: $bound as i64 as f64, text: stringify!($bound) }),*]
     };
@@ -72,7 +72,7 @@ pub static REQUEST_ITERATIONS: &[Bound] =
 pub static DECODED_TOKENS: &[Bound] = bounds![1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8];
 /// The largest of several numbers ÷ their mean: 1 if all are equal.
 pub static IMBALANCE: &[Bound] = bounds![1, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2, 2.5, 3, 4, 6, 8];
-/// 0..1.
+/// Ratios from 0 to 1.
 pub static RATIO: &[Bound] = bounds![0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
 /// Bytes of a KV cache transfer: 64 KiB to 16 GiB.
 pub static TRANSFER_BYTES: &[Bound] = bounds![whole:
@@ -80,17 +80,17 @@ pub static TRANSFER_BYTES: &[Bound] = bounds![whole:
 ];
 /// Seconds of a KV cache transfer, with the bounds of Dynamo's TensorRT-LLM worker, like the next two.
 pub static DYNAMO_TRANSFER_SECONDS: &[Bound] = bounds![0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
-/// Bytes.
+/// Bytes of a KV cache transfer.
 pub static DYNAMO_TRANSFER_BYTES: &[Bound] = bounds![whole:
     100000, 500000, 1000000, 5000000, 10000000, 50000000, 100000000, 500000000, 1000000000, 5000000000
 ];
-/// Units of 10^9 bytes per second.
+/// Speed of a KV cache transfer in units of 10^9 bytes per second.
 pub static DYNAMO_TRANSFER_SPEED: &[Bound] = bounds![0.1, 0.5, 1, 5, 10, 25, 50, 100, 250, 500];
 
-/// One observation of a bucket, for OpenMetrics. Without a time, so that a page does not depend on when it is rendered.
+/// One observation of a bucket, for OpenMetrics. It has no timestamp, so that a page does not depend on when it is rendered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exemplar {
-    /// The engine's number of the request.
+    /// The id that the engine gave to the request.
     pub request: u64,
     pub value: f64,
 }
@@ -103,7 +103,7 @@ pub struct Histogram {
     sum: f64,
     count: u64,
     native: NativeBuckets,
-    /// The last request of each bucket, if requests have numbers.
+    /// The last request of each bucket, if requests have ids.
     exemplars: Option<Box<[Option<Exemplar>; BUCKETS]>>,
 }
 
@@ -129,7 +129,7 @@ impl Histogram {
         self.sum = sum;
     }
 
-    /// Observes the value of one request. It becomes the exemplar of its bucket if the request has a number.
+    /// Observes the value of one request. It becomes the exemplar of its bucket if the request has an id.
     pub fn observe_request(&mut self, value: f64, request: Option<u64>) {
         if let (Some(bucket), Some(request)) = (self.observe_times(value, 1), request) {
             let exemplars = self.exemplars.get_or_insert_with(|| Box::new([None; BUCKETS]));
@@ -154,7 +154,7 @@ impl Histogram {
         Some(bucket)
     }
 
-    /// The same observations in another unit. Values and bounds are `factor` times as large. Without native buckets.
+    /// The same observations in another unit. Values and bounds are `factor` times as large. The result has no native buckets.
     #[must_use]
     pub fn in_unit(&self, bounds: &'static [Bound], factor: f64) -> Self {
         debug_assert_eq!(bounds.len(), self.bounds.len());
@@ -230,7 +230,7 @@ mod tests {
         histogram.observe(7.0);
         histogram.add_buckets([(10.0, 2), (100.0, 0), (700.0, 1), (f64::INFINITY, 1)], 5000.5);
         let counts: Vec<u64> = histogram.cumulative().map(|(_, count)| count).collect();
-        // The bound of 700 is not ours: its observation is in the next higher bucket.
+        // This histogram has no bound at 700, so that observation is in the next higher bucket.
         assert_eq!((counts, histogram.count(), histogram.sum()), (vec![3, 3, 3, 3, 4], 5, 5007.5));
     }
 

@@ -2,9 +2,9 @@
 //! before the iteration and never reports their end. So its last record before idle may show one active request and none
 //! completed: with the overlap scheduler, after an error, or after a request that only had a context phase.
 //!
-//! So requests are also counted. An account begins with the requests of a record, adds those that start and subtracts those
-//! that end. The accounts differ in where the end is reported. An empty account makes the record doubtful. It proves nothing,
-//! because a server that hangs looks the same for a moment.
+//! So requests are also counted, in three accounts. An account begins with the requests of a record, adds those that start and
+//! subtracts those that end. The accounts differ in where they learn that a request has ended. An empty account makes the
+//! record doubtful. It is no proof, because a server that hangs looks the same for a moment.
 
 use super::health::Outstanding;
 
@@ -13,11 +13,11 @@ use super::health::Outstanding;
 pub(crate) struct InFlight {
     /// Active minus completed, both from the last record.
     by_record: i64,
-    /// Ends from records.
+    /// The account that takes the ends of requests from records.
     by_count: i64,
-    /// Ends from RequestPerfMetrics.
+    /// The account that takes the ends of requests from RequestPerfMetrics.
     pub by_entries: OpenRequests,
-    /// Ends from the success and error counters of the server.
+    /// The account that takes the ends of requests from the success and error counters of the server.
     pub by_server: OpenRequests,
     /// The numbers are those of rank 0 only. Other ranks may have requests.
     pub one_rank: bool,
@@ -43,14 +43,14 @@ impl OpenRequests {
 }
 
 impl InFlight {
-    /// After a record of an engine whose earlier records are unknown.
+    /// Starts the accounts with the first known record of an engine, which may have earlier ones.
     pub(crate) fn begin(active: i64, completed: i64) -> Self {
         let open = active.saturating_sub(completed).max(0);
         let account = OpenRequests { open, used: false };
         Self { by_record: open, by_count: open, by_entries: account, by_server: account, one_rank: false }
     }
 
-    /// After a further record. `known`: no record before it is missing.
+    /// Continues the accounts with the next record. `known`: no record before it is missing.
     pub(crate) fn record(&mut self, active: i64, started: i64, completed: i64, known: bool) {
         self.by_record = active.saturating_sub(completed).max(0);
         self.by_count = if known && active > started {

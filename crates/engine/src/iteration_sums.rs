@@ -9,19 +9,19 @@ use super::ranks::OpenIteration;
 use super::timeline::Started;
 
 numbers! {
-    /// Over the iterations with a batch that have a record.
+    /// Sums over the iterations that have a batch and a record.
     pub struct IterationSums {
         iterations,
         scheduled,
         /// Requests that have arrived and are not in the batch.
         backlog,
-        /// Iterations with such requests, and those of them in which the batch, the tokens or the KV cache were at their limit.
-        /// An iteration can be at several limits.
+        /// Iterations with a backlog, and those of them in which the batch, the tokens or the KV cache were at their limit. An
+        /// iteration can be at several limits.
         waits,
         waits_at_batch_limit,
         waits_at_token_limit,
         waits_at_full_cache,
-        /// Used shares of the KV cache, and iterations that report them.
+        /// Sum of the used share of the KV cache, and number of iterations that report it.
         cache_used,
         cache_known,
         paused,
@@ -29,23 +29,24 @@ numbers! {
         context_tokens,
         /// Tokens in the KV cache that decoding reads.
         kv_tokens,
-        /// Times that the tuner raised the batch limit, and lowered it.
+        /// How many times the tuner raised the batch limit, and lowered it.
         limit_rises,
         limit_falls,
         /// Generation slots of static batches.
         static_slots,
         static_slots_used,
-        /// Share of their time in which ranks wait for the fullest rank, and iterations in which it is known.
+        /// Sum of the share of an iteration in which ranks wait for the fullest rank, and number of iterations for which it is
+        /// known.
         rank_wait,
         rank_iterations,
         drafted_requests,
         draft_tokens,
         accepted_tokens,
-        /// Shares of the iteration that drafts took, and iterations that report it.
+        /// Sum of the share of an iteration that drafting took, and number of iterations that report it.
         draft_overhead,
         draft_iterations,
-        /// Seconds of iterations whose duration and work are known: of all, and by phase. Then what the model expected for those
-        /// that it could compare, and what they took.
+        /// Seconds of iterations whose duration and work are known: of all, of those that only decode, and of those that also
+        /// compute prompts. Then, for the iterations that the model could compare, the expected and the actual seconds.
         seconds,
         generation_seconds,
         generation_iterations,
@@ -53,12 +54,12 @@ numbers! {
         mixed_timed,
         expected_seconds,
         compared_seconds,
-        /// The same for iterations whose work is new, so that only the linear fit could be used.
+        /// The last two sums for iterations whose work is new, so that only the linear fit could be used.
         estimated_seconds,
         estimate_compared_seconds,
         /// Seconds of iterations in which decoding requests waited for long prompts.
         blocked_seconds,
-        /// Single iterations far above the model: how many, and their seconds above it.
+        /// Number of iterations that took far longer than the model expected, and their seconds above the expectation.
         spikes,
         spike_seconds,
     }
@@ -77,11 +78,11 @@ pub struct IterationFold {
     pub sums: IterationSums,
     pub model: CostModel,
     pub configured: ConfiguredLimits,
-    /// The iteration before. With the C++ executor, the next record has its duration.
+    /// The previous iteration. The C++ executor reports its duration in the next record.
     before: Option<Before>,
     batch_limit: Option<i64>,
-    /// Mean of latency ÷ time since the record before, for PyTorch engines that do not report their scheduler. With the overlap
-    /// scheduler, a latency covers two passes.
+    /// Mean of latency ÷ time since the previous record, for PyTorch engines that do not report their scheduler. With the
+    /// overlap scheduler, a latency covers two passes.
     passes: f64,
     passes_seen: u32,
 }
@@ -93,11 +94,11 @@ struct Before {
     work: Work,
 }
 
-/// Users notice an iteration of decoding requests that takes this many seconds.
+/// Users notice an iteration that takes this many seconds if it contains decoding requests.
 const NOTICED: f64 = 0.12;
 /// Share of an iteration's time that counts as nearly all of it.
 const MOSTLY: f64 = 0.7;
-/// Used share from which the KV cache counts as full.
+/// The KV cache counts as full if at least this share is used.
 const FULL: f64 = 0.9;
 
 impl IterationFold {
@@ -124,13 +125,13 @@ impl IterationFold {
         self.observe_batch(latest, iteration, &work);
     }
 
-    /// The engine has restarted. What iterations cost stays known, so that a slower engine is noticed.
+    /// The engine has restarted. The cost model is kept, so that it is noticed if the engine has become slower.
     pub(crate) fn restart(&mut self) {
         self.before = None;
         self.batch_limit = None;
     }
 
-    /// What the last iteration does, and how long that takes by the past of the engine.
+    /// The work of the last iteration, and how long it takes by the cost model.
     pub(crate) fn started(&self, latest: &Latest) -> Started {
         let work = Work::of(latest);
         let (expected_seconds, context_share) = self.model.predict(&work);

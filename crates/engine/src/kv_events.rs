@@ -9,9 +9,9 @@ use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 use super::cache_tiers::{Tier, TierNumbers};
 use super::saturating::{add, add_known, unsigned};
 
-/// Blocks whose tier is remembered, in about 1 MiB.
+/// Number of blocks whose tier is remembered, which takes about 1 MiB.
 const MAX_BLOCKS: usize = 1 << 16;
-/// Attention-DP ranks with counts of their own.
+/// Number of attention-DP ranks that are followed separately.
 const MAX_RANKS: usize = 64;
 
 named_numbers! {
@@ -30,7 +30,7 @@ named_numbers! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvEventTotals {
     pub events: KvEventCounts,
-    /// Events whose numbers are missing.
+    /// Events that were lost: their numbers are missing.
     pub lost: u64,
     /// Blocks by their tier.
     pub stored: TierNumbers,
@@ -72,14 +72,14 @@ impl KvEventCounts {
 /// The fold of one engine's events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KvEvents {
-    /// By rank and block.
+    /// The tier of each block, by rank and block.
     tiers: HashMap<(u8, BlockHash), Tier>,
     /// The number of the last event, by rank.
     last: HashMap<u8, u64>,
 }
 
 impl KvEvents {
-    /// Events were missed on purpose: the gap in their numbers is no loss, and blocks may have moved.
+    /// Events follow after a time in which nobody read them. The gap in their numbers is no loss, and blocks may have moved.
     pub(crate) fn resume(&mut self) {
         self.tiers.clear();
         self.last.clear();

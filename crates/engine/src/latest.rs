@@ -130,7 +130,7 @@ impl Latest {
         self.pools.add(record);
     }
 
-    /// Number of attention-DP ranks. While the rows of an iteration are incomplete, the number of the iteration before.
+    /// Number of attention-DP ranks. While the rows of an iteration are incomplete, this is the number of earlier iterations.
     #[must_use]
     pub fn attention_dp_ranks(&self) -> Option<u64> {
         self.ranks_seen.max(self.ranks_before.filter(|_| self.ranks_seen.is_some()))
@@ -261,9 +261,10 @@ fn limit(value: Option<i64>) -> Option<i64> {
     value.filter(|value| *value > 0)
 }
 
-/// The offset of a local time is its difference to the present in quarters of an hour: every time zone's offset is a multiple
-/// of that, and a polled record is only minutes old. Daylight saving needs no rule (upstream: TRI-978). A record is never
-/// newer than its receipt; clocks may differ by a little.
+/// Microseconds since 1970 UTC. A local time lacks its offset to UTC. Every time zone's offset is a multiple of a
+/// quarter of an hour, and a polled record is only minutes old. So the offset is the difference to the present in whole
+/// quarters of an hour. Daylight saving needs no rule (upstream: TRI-978). A record is never newer than its receipt, but clocks
+/// may differ by a little.
 fn utc_micros(time: Option<RecordTime>, wall_us: i64) -> i64 {
     const QUARTER: i64 = 900_000_000;
     const WIDEST: i64 = 15 * 3_600_000_000;

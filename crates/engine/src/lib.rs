@@ -68,13 +68,13 @@ use requests::RequestFold;
 use saturating::add_known;
 use timeline::Started;
 
-/// The fold of one engine.
+/// Everything that is known of one engine.
 #[derive(Debug, Clone)]
 pub struct EngineFold {
     pub totals: EngineTotals,
     pub requests: RequestFold,
     pub health: Health,
-    /// Why requests waited and what iterations cost.
+    /// Why requests waited, and how long iterations took.
     pub iterations: IterationFold,
     latest: Option<Latest>,
     epoch: Epoch,
@@ -125,11 +125,11 @@ impl EngineFold {
         self.latest.as_ref()
     }
 
-    /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing timestamp,
-    /// and gives the time zone of a local one.
+    /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing timestamp. If
+    /// the timestamp is a local time, its time zone is found by `wall_us`.
     ///
     /// # Errors
-    /// If the record has an absurd value. Nothing of it is counted, and its number counts as missing.
+    /// If the record has an absurd value. Nothing of it is counted, and its iteration counts as missing.
     pub fn absorb(&mut self, record: &IterationStats, now: Instant, wall_us: i64) -> Result<(), Implausible> {
         if let Err(implausible) = plausible::check_record(record) {
             self.epoch.numbering.reject();
@@ -164,7 +164,7 @@ impl EngineFold {
         }
         self.publish_losses();
         let outstanding = self.outstanding();
-        // An engine that does not count scheduled requests counts as running a batch.
+        // An engine that does not report scheduled requests counts as running a batch.
         let runs = self.latest.as_ref().is_none_or(|latest| latest.scheduled() != Some(0));
         self.health.record(now, outstanding, runs || outstanding == Outstanding::No);
         self.missing_records.record(now);
@@ -194,7 +194,7 @@ impl EngineFold {
         ranks.add(&row, newest, sampled);
     }
 
-    /// The newest record, which the gauges show.
+    /// Folds the newest record, which the gauges show.
     fn absorb_newest(
         &mut self,
         record: &IterationStats,
@@ -345,7 +345,7 @@ impl EngineFold {
         if ended > 0 {
             self.missing_records.requests_ended(now);
         }
-        // An empty batch long after the last record: all its requests have ended, however that was counted.
+        // The batch is empty long after the last record, so all requests of that record have ended, whatever the accounts say.
         let all_ended = page.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT;
         if let Some(in_flight) = &mut self.epoch.in_flight {
             in_flight.by_server.end(if all_ended { i64::MAX } else { i64::try_from(ended).unwrap_or(i64::MAX) });
@@ -404,7 +404,7 @@ impl EngineFold {
         }
     }
 
-    /// For the end of a source. Counts the requests that still wait for more exact times.
+    /// The source has ended. Counts the requests that still wait for more exact times.
     pub fn settle_all(&mut self, now: Instant) {
         self.requests.settle(self.totals.requests_completed, now + requests::SERVER_TIMES_WITHIN);
     }
@@ -453,7 +453,7 @@ impl EngineFold {
         self.process = None;
     }
 
-    /// For a record of a recording that was refused when it was recorded. See [`EngineFold::absorb`].
+    /// A replayed record was already refused when it was recorded. See [`EngineFold::absorb`].
     pub fn refuse_record(&mut self) {
         self.epoch.numbering.reject();
     }

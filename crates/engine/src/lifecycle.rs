@@ -10,7 +10,8 @@ use trtllm_model::request::{RequestStage, RequestStats};
 use super::attribution::Pause;
 use super::clock::ClockSpan;
 
-/// Requests that are followed at once, including some that have ended. Further requests are counted, but have no times.
+/// Number of requests that are followed at the same time, including some that have ended. Further requests are counted, but
+/// have no times.
 const MAX_FOLLOWED: usize = 32_768;
 /// Iterations after which a request without rows is forgotten: its end was missed.
 const FORGET_AFTER: u64 = 64;
@@ -46,14 +47,15 @@ pub(crate) struct Lifecycles {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Followed {
-    /// Its end was read. More complete rows can follow: a request that still transfers its KV cache is "complete", too.
+    /// The end of the request was read. More complete rows can follow: a request that still transfers its KV cache is
+    /// "complete", too.
     complete: bool,
     /// `None` if the request had started before its first row was read.
     arrived_us: Option<i64>,
     scheduled_us: Option<i64>,
     first_token_us: Option<i64>,
     paused: bool,
-    /// When it lost its KV cache. It computes its tokens again before the next one.
+    /// When the request lost its KV cache. It computes its tokens again before its next token.
     stopped_us: Option<i64>,
     tokens: i64,
     /// Value of `Lifecycles::iterations` at its last row.
@@ -81,7 +83,7 @@ impl Followed {
             return None;
         }
         let ended_us = span.ended_us;
-        // The first row of a request with a single token can be this one.
+        // A request with a single token may have no row before this one.
         let unseen = (tokens > 0).then_some(ended_us);
         let scheduled_us = self.scheduled_us.or(unseen.map(|_| span.scheduled_us.min(ended_us)));
         let first_token_us = self.first_token_us.or(unseen);
@@ -92,7 +94,7 @@ impl Followed {
 /// The changes that the rows of one iteration show.
 #[derive(Debug, Default)]
 pub(crate) struct StageChanges {
-    /// In the order of the rows.
+    /// Requests that have become complete, in the order of the rows.
     pub completed: Vec<Lifecycle>,
     /// Requests that were complete before.
     pub repeated: Vec<u64>,
@@ -135,7 +137,8 @@ impl Lifecycles {
         let scheduled = row.scheduled == Some(true);
         let arrived_us = if complete || scheduled { span.arrived_us } else { span.arrived_waiting_us };
         let new = Followed {
-            // Only the PyTorch engine can complete a request in its first iteration, and says then that it is scheduled.
+            // Only the PyTorch engine can complete a request in its first iteration. The row then says that the request is
+            // scheduled.
             arrived_us: (fresh && (scheduled || !complete)).then_some(arrived_us),
             ..Followed::default()
         };
@@ -163,7 +166,7 @@ impl Lifecycles {
             let (first_scheduled, first_token) =
                 (scheduled && request.scheduled_us.is_none(), tokens > 0 && request.first_token_us.is_none());
             if !fresh && (first_scheduled || first_token) {
-                // It happened in one of the lost iterations; its time is unknown.
+                // The request was scheduled, or got its first token, in one of the lost iterations. That time is unknown.
                 request.arrived_us = None;
             }
             if first_scheduled {

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// A request has records if one arrived within this time before the request was seen to end. Some ends are seen every 5 s only.
+/// An ended request counts as covered by records if one arrived at most this long before the end was seen. Some ends are seen
+/// only every 5 s.
 const COVERED: Duration = Duration::from_secs(15);
-/// The ends of old requests can all be read at once, which proves nothing. New ends are seen over at least this time.
+/// The ends of old requests can all be read at once, which proves nothing. So the first and the last end must be seen at least
+/// this far apart.
 const APART: Duration = Duration::from_secs(10);
 /// Records are missing if none has arrived this long after the first of these ends.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,7 +46,7 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut missing = MissingRecords::default();
         missing.record(at(0));
-        // The account of the last requests is read a little later than their records. Then the engine is idle.
+        // The ends of the last requests are read a little later than their records. Then the engine is idle.
         missing.requests_ended(at(5));
         missing.requests_ended(at(15));
         assert!(!missing.are_missing(at(600)));

@@ -19,7 +19,7 @@ pub struct NativeBuckets {
     widened: i32,
     /// Bucket number of the first slot.
     first: i32,
-    /// None until the first value: most histograms of an engine never get one, and the slots are most of the memory.
+    /// `None` until the first value: most histograms of an engine never get one, and the slots are most of the memory.
     slots: Option<Box<[u64; SLOTS]>>,
 }
 
@@ -67,7 +67,7 @@ impl NativeBuckets {
         self.zero
     }
 
-    /// The runs of used buckets, and for each of their buckets the difference of its count to the previous one.
+    /// The runs of used buckets, and for each bucket in them the difference between its count and that of the bucket before.
     #[must_use]
     pub fn runs(&self) -> (Vec<BucketSpan>, Vec<i64>) {
         let (mut spans, mut deltas) = (Vec::<BucketSpan>::new(), Vec::new());
@@ -144,7 +144,7 @@ fn finest_bucket(value: f64) -> i32 {
     let bits = value.to_bits();
     let exponent = (bits >> 52) as i32 - 1023;
     let fraction = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
-    // Without branches: eight comparisons cost less than one mispredicted branch.
+    // This has no branches: eight comparisons cost less than one mispredicted branch.
     let above = BOUNDS.iter().map(|bound| i32::from(fraction > *bound)).sum::<i32>() + i32::from(fraction > 1.0);
     exponent * 8 + above
 }

@@ -11,7 +11,7 @@ use super::saturating::add;
 
 /// Default size of the engine's ring of records. An answer of this length may have followed an overflow.
 const RING: u64 = 1000;
-/// Records with requests that show the interval of the statistics.
+/// Number of records with requests that are needed to know the interval of the statistics.
 const ENOUGH_RECORDS: u32 = 3;
 
 /// The numbers of one epoch.
@@ -19,7 +19,8 @@ const ENOUGH_RECORDS: u32 = 3;
 pub(crate) struct Numbering {
     /// The highest number so far. Every iteration up to it is read, lost or unreported.
     pub(crate) through: Option<u64>,
-    /// Bit n is 0 if iteration `through` − n is missing. The first record sets all: no iteration before it is missing.
+    /// Bit n is 0 if iteration `through` − n is missing. The first record sets all bits, because no iteration before it is
+    /// missing.
     read: u64,
     sequence: Option<u64>,
     lost_by_gap: u64,
@@ -33,7 +34,7 @@ pub(crate) struct Numbering {
     answer: u64,
     gap_before_answer: u64,
     last_answer_was_full: bool,
-    /// Greatest common divisor of the numbers of records with requests.
+    /// Greatest common divisor of the iteration numbers of the records with requests.
     divisor: u64,
     records_with_work: u32,
 }

@@ -1,6 +1,6 @@
-//! Numbers that are computed with as `f64`, and structs of them.
+//! Conversion of counts to `f64`, and structs of `f64` numbers.
 
-/// A struct of numbers, and functions of two such structs.
+/// Defines a struct of numbers, and functions that combine two of them.
 macro_rules! numbers {
     ($(#[$of:meta])* $visibility:vis struct $name:ident { $($(#[$each:meta])* $field:ident,)* }) => {
         $(#[$of])*
@@ -14,7 +14,7 @@ macro_rules! numbers {
                 self.combine(before, |now, before| now - before)
             }
 
-            /// The function of each number and of the number with the same name in `other`.
+            /// Applies `function` to each number and to the number with the same name in `other`.
             #[must_use]
             $visibility fn combine(&self, other: &Self, function: impl Fn(f64, f64) -> f64) -> Self {
                 Self { $($field: function(self.$field, other.$field),)* }

@@ -25,9 +25,9 @@ pub struct ObjectiveTotals {
     pub ttft: Option<Outcomes>,
     pub tpot: Option<Outcomes>,
     pub e2e: Option<Outcomes>,
-    /// All objectives together.
+    /// The outcomes for all objectives together.
     pub all: Outcomes,
-    /// Output tokens of requests that met all objectives. Absent until a request has told its length.
+    /// Output tokens of requests that met all objectives. Absent until the length of a request is known.
     pub goodput_tokens: Option<u64>,
     pub limits: Objectives,
 }
@@ -36,16 +36,16 @@ pub struct ObjectiveTotals {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Served {
     pub time_to_first_token: Option<f64>,
-    /// From the first to the last token.
+    /// Seconds from the first to the last token.
     pub decode: Option<f64>,
     pub e2e: Option<f64>,
     pub output_tokens: Option<u64>,
-    /// It timed out or has failed.
+    /// The request timed out or has failed.
     pub failed: bool,
 }
 
-/// Which objectives are judged. The time per output token of a request can come from another source than its other times. Then
-/// that source judges `tpot` and, because it comes with all times, `all`.
+/// Which objectives a source judges. The time per output token of a request can come from another source than its other times.
+/// Then that source judges `tpot`. It also judges `all`, because it has the other times as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
@@ -53,7 +53,7 @@ pub(crate) enum Scope {
     WithoutPerToken,
 }
 
-/// In this order, the largest of the outcomes of a request's objectives is the outcome of all of them.
+/// Ordered so that the largest outcome of a request's objectives is the outcome of all of them together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Met,
@@ -62,13 +62,14 @@ enum Outcome {
 }
 
 impl Served {
-    /// Of a request that one engine served.
+    /// The times of a request that one engine served.
     pub(crate) fn of(times: &Times, output_tokens: Option<u64>) -> Self {
         Self::of_pair(Some(times), Some(times), output_tokens)
     }
 
-    /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`). A time is
-    /// absent without the part that measures it. The end-to-end time is absent if it is negative, because the clocks differ.
+    /// The times of a request whose prompt one engine processed (`context`) and whose tokens another one generated
+    /// (`generation`). A time is absent without the part that measures it. The end-to-end time is absent if it is negative,
+    /// because the clocks differ.
     pub(crate) fn of_pair(context: Option<&Times>, generation: Option<&Times>, output_tokens: Option<u64>) -> Self {
         let context = context.copied().unwrap_or_default();
         let generation = generation.copied().unwrap_or_default();
@@ -81,7 +82,7 @@ impl Served {
         }
     }
 
-    /// By TTFT, TPOT and E2E. Absent where there is no limit.
+    /// The outcomes for TTFT, TPOT and E2E. Absent where there is no limit.
     fn outcomes(&self, limits: &Objectives) -> [Option<Outcome>; 3] {
         // The first token is not part of the decode time, so a request with one token meets any limit.
         let (decode, parts) = match self.output_tokens {
@@ -96,7 +97,8 @@ impl Served {
         ]
     }
 
-    /// `parts` times the limit. Compares whole microseconds: the difference of two times of day in seconds is not more exact.
+    /// Compares `seconds` with `parts` times the limit, in whole microseconds: the difference of two times of day in seconds is
+    /// not more exact.
     fn within(&self, seconds: Option<f64>, parts: u64, limit: Duration) -> Outcome {
         match seconds {
             _ if self.failed => Outcome::Missed,
@@ -148,9 +150,10 @@ impl ObjectiveTotals {
         Self { ttft, tpot, e2e, all: Outcomes::default(), goodput_tokens: None, limits }
     }
 
-    /// Counts requests of which only the histograms are known. If the limit is not the bound of a bucket, they count as unknown.
-    /// It is unknown which times belong to one request. So `all` counts as met only the requests that cannot have missed any
-    /// objective, and as missed those of the objective that most requests missed. See [`Scope`].
+    /// Counts requests of which only the histograms are known. If the limit is not the bound of a bucket, they count as
+    /// unknown. Histograms do not show which times belong to one request. So `all.met` counts only the requests that cannot
+    /// have missed any objective. `all.missed` is the number of requests that missed the objective which was missed most often.
+    /// See [`Scope`].
     pub(crate) fn count_histograms(&mut self, more: &Increase, scope: Scope) {
         let reason = |reason: FinishReason| more.finished[reason as usize];
         // Histograms contain the times of cancelled and failed requests, but do not show which times these are.
@@ -229,7 +232,7 @@ mod tests {
         totals
     }
 
-    /// The increase of histograms with these buckets each: ttft, tpot, e2e.
+    /// The increase of the histograms of TTFT, TPOT and E2E, each by these buckets.
     fn increase(of: [&[(f64, u64)]; 3], finished: &[(FinishReason, u64)]) -> Increase {
         let mut more = Increase::default();
         let histograms = [RequestHistogram::FirstToken, RequestHistogram::PerOutputToken, RequestHistogram::EndToEnd];

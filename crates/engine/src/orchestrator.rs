@@ -113,7 +113,7 @@ pub struct OrchestratorFold {
 }
 
 impl OrchestratorFold {
-    /// The counts of the next page are not increases.
+    /// The counts of the next page are only a baseline.
     pub fn resume(&mut self) {
         self.last = None;
     }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use trtllm_sources::orchestrator_page::parse_orchestrator_page;
 
-    /// A page after `requests`, of which `failed` failed on the generation side, each of 0.4 s.
+    /// A page after `requests` requests, each of 0.4 s. `failed` of them failed on the generation side.
     fn page(requests: u64, failed: u64) -> OrchestratorReading {
         let served = requests - failed;
         let text = format!(

@@ -13,13 +13,13 @@ use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats, StepTimes};
 
 use super::pools::{primary, secondary};
 
-/// Bits of requests, tokens and blocks, and of iterations: 30 years at 1000 per second.
+/// Bits of a number of requests, tokens, blocks or iterations. This many iterations take 30 years at 1000 per second.
 const COUNT: u32 = 40;
 /// Limits of cumulative counts. The C++ executor narrows them to 32 bits, so they can be negative.
 const CUMULATIVE: std::ops::RangeInclusive<i64> = -(1 << 31)..=1 << 53;
-/// Bits: 1 EiB.
+/// Bits of a number of bytes: 1 EiB.
 const BYTES: u32 = 60;
-/// Milliseconds or seconds: the seconds are 30,000 years.
+/// Limit of times, which are milliseconds or seconds. This many seconds are 30,000 years.
 const TIME: f64 = 1e12;
 
 /// A record, row, entry or event has a value beyond the limits.
@@ -237,7 +237,7 @@ fn lifecycle(row: &KvCacheLifecycleStats) -> bool {
     ) && levels.into_iter().flatten().all(|blocks| all_within(COUNT, blocks))
 }
 
-/// Without branches: a record has dozens of numbers, and almost all of them are valid.
+/// This has no branches, because a record has dozens of numbers and almost all of them are valid.
 fn within(bits: u32, numbers: impl IntoIterator<Item = Option<i64>>) -> bool {
     // A negative number has the highest bit.
     numbers.into_iter().fold(0, |bits, number| bits | number.unwrap_or(0)).cast_unsigned() >> bits == 0

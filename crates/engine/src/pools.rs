@@ -62,16 +62,16 @@ named_numbers! {
 /// The pools in the last record that has them. An engine may send them with every n-th record only.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pools {
-    /// On the GPU.
+    /// Blocks on the GPU.
     pub primary: PoolBlocks,
-    /// On host and disk.
+    /// Blocks on host and disk.
     pub secondary: PoolBlocks,
     /// Absent unless the engine reports the size of the blocks of each pool.
     pub primary_bytes: PoolBytes,
     pub secondary_bytes: PoolBytes,
     /// Number of pool groups on the GPU. KV cache manager V2 only.
     pub groups: Option<usize>,
-    /// Blocks of the last iteration that were found in the cache, and that were not.
+    /// Blocks that the last iteration looked up and found in the cache, and those that it did not find.
     reused: Option<u64>,
     missed: Option<u64>,
     pub hit_ratio: Option<f64>,
@@ -118,13 +118,14 @@ named_numbers! {
     pub struct SnapshotTokens: u64 { reused = "reused", unreused = "unreused" }
 }
 
-/// A view without rows counts as absent.
+/// The view, if it has rows. A view without rows counts as absent.
 fn rows(view: Option<&PoolRows<KvCacheIterationStats>>) -> Option<&PoolRows<KvCacheIterationStats>> {
     view.filter(|rows| !rows.is_empty())
 }
 
-/// The view with the pools on the GPU, and with what was allocated and moved. Under V2, windows that share a pool show it as 0
-/// blocks, and the pools of state space models are in no window.
+/// The view that shows the pools on the GPU, and the blocks that were allocated and moved. Pool groups come first, because the
+/// windows of KV cache manager V2 are incomplete: they show a pool that several windows share as 0 blocks, and lack the pools
+/// of state space models.
 fn pool_groups(record: &IterationStats) -> Option<&PoolRows<KvCacheIterationStats>> {
     rows(record.kv_cache_iteration_stats_by_pool_group.as_ref())
         .or_else(|| rows(record.kv_cache_iteration_stats.as_ref()))

@@ -1,8 +1,8 @@
 //! The time that new requests have waited in the engine's queue: `newActiveRequestsQueueLatencyMS`, which has two meanings.
 //!
 //! The C++ executor sends the milliseconds of the requests that became active in the iteration. The PyTorch engine sends the
-//! *seconds* of all requests since its start (upstream: `_update_new_active_requests_queue_latency`). The behaviour of the
-//! value corrects this rule: a sum never falls, and the milliseconds of an iteration without new requests are 0.
+//! *seconds* of all requests since its start (upstream: `_update_new_active_requests_queue_latency`). If the values show the
+//! other meaning, that is used: a sum never falls, and the milliseconds of an iteration without new requests are 0.
 
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::Backend;
@@ -19,7 +19,7 @@ enum Meaning {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct QueueTime {
     last: Option<f64>,
-    /// The meaning that the behaviour of the value has shown.
+    /// The meaning that the values so far have shown.
     shown: Option<Meaning>,
     /// Seconds by which the sum has grown in iterations without a new request.
     carried: f64,
@@ -31,7 +31,8 @@ impl QueueTime {
         Self { last: from_start.then_some(0.0), ..Self::default() }
     }
 
-    /// Like [`QueueTime::waited`], for a record that came after a later one. A sum of the later one already contains its time.
+    /// Like [`QueueTime::waited`], for a record that came after a later one. If the value is a sum, the later record has
+    /// already counted this one's time.
     pub(crate) fn waited_late(&self, record: &IterationStats, started: u64) -> Option<f64> {
         let value = record.new_active_requests_queue_latency_ms.filter(|value| *value >= 0.0 && started > 0)?;
         (self.meaning(record) == Meaning::Iteration).then_some(value / 1000.0)

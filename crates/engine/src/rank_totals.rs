@@ -25,7 +25,7 @@ pub(crate) struct RankRow {
 impl RankRow {
     /// `None` for a row without a rank.
     pub(crate) fn of(record: &IterationStats) -> Option<Self> {
-        // With `rank`, `attentionDpRank` can be that of the rank which sends the rows.
+        // If a row has `rank`, its `attentionDpRank` can be that of the rank which sends the rows.
         let rank = record.rank.or(record.attention_dp_rank)?;
         Some(Self {
             iter: record.iter,
@@ -54,7 +54,7 @@ pub struct Rank {
     place: u8,
     pub context_tokens: u64,
     pub generation_tokens: u64,
-    /// The same of this epoch since it is known that the engine reports only some iterations.
+    /// Context and generation tokens of this epoch, since it is known that the engine reports only some iterations.
     aside: (u64, u64),
     /// Absent if neither the newest iteration nor the one before has a row of this rank.
     pub load: Option<RankLoad>,
@@ -76,7 +76,7 @@ impl Rank {
 /// All ranks since a second one was first seen, over restarts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankTotals {
-    /// By number; the other ranks are last.
+    /// Ordered by number. All ranks beyond the first 64 are one entry, which is last.
     ranks: Vec<Rank>,
     /// Tokens of the fullest rank ÷ the mean of all ranks. One observation per complete iteration.
     pub imbalance: Histogram,
@@ -89,7 +89,7 @@ impl Default for RankTotals {
 }
 
 impl RankTotals {
-    /// By number; the other ranks are last.
+    /// Ordered by number. All ranks beyond the first 64 are one entry, which is last.
     #[must_use]
     pub fn ranks(&self) -> &[Rank] {
         &self.ranks
@@ -125,7 +125,7 @@ impl RankTotals {
         }
     }
 
-    /// The engine turns out not to be sampled, so the tokens kept aside are complete.
+    /// The engine turns out to report every iteration, so the tokens that were kept aside are complete.
     pub(crate) fn keep_aside(&mut self) {
         for rank in &mut self.ranks {
             let (context, generation) = std::mem::take(&mut rank.aside);

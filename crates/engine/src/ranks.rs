@@ -16,7 +16,7 @@ use super::saturating::{add, add_known};
 
 /// The most gaps that 64 numbers can have. A late record fits only into one of the last 64 numbers.
 const MAX_GAPS: usize = 32;
-/// Ranks with counts of their own. The rows of further ranks add only their batch.
+/// Number of ranks that are counted separately. The rows of further ranks add only their batch.
 const MAX_RANKS: usize = 64;
 
 /// What accumulates in one rank over an epoch.
@@ -24,7 +24,7 @@ const MAX_RANKS: usize = 64;
 pub(crate) struct RankCounts {
     /// `None` for rows without `rank`.
     rank: Option<i64>,
-    /// Its last iteration.
+    /// The last iteration of the rank.
     pub last_iter: Option<u64>,
     pub kv: KvCounts,
     kv_at_start: KvCounts,
@@ -53,14 +53,14 @@ impl RankCounts {
         record.kv_cache_stats.is_some_and(|stats| self.kv.fall(&stats))
     }
 
-    /// Whether the record's cumulative counts allow that it fills a gap in the numbers.
+    /// Whether the record can fill a gap in the numbers, as far as its cumulative counts show.
     pub(crate) fn can_fill_a_gap(&self, record: &IterationStats) -> bool {
         let its_gap = self.gaps.iter().rev().find(|(first, _)| record.iter.is_some_and(|iter| iter >= *first));
         let before = its_gap.or_else(|| self.gaps.front()).map_or(self.kv_at_start, |(_, counts)| *counts);
         !record.kv_cache_stats.is_some_and(|stats| before.fall(&stats))
     }
 
-    /// The rank's next record is that of iteration `iter`.
+    /// Notes that the next record of the rank is that of iteration `iter`.
     pub(crate) fn advance(&mut self, iter: Option<u64>) {
         let first_missing = self.last_iter.map(|last| last.saturating_add(1));
         if let (Some(iter), Some(first)) = (iter, first_missing)
@@ -129,7 +129,7 @@ pub(crate) struct OpenIteration {
     pub active: Option<i64>,
     /// The rows copy everything except the batch from rank 0.
     pub copied: bool,
-    /// It came after a later iteration.
+    /// The iteration came after a later one.
     pub late: bool,
     /// Seconds that the started requests have waited in total.
     pub waited: Option<f64>,

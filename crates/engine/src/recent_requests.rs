@@ -8,25 +8,25 @@ use trtllm_model::request::RequestStats;
 use super::finished_request::{FinishedRequest, computed_tokens, reused_tokens};
 use super::request_times::Times;
 
-/// Requests that are kept: 56 bytes each.
+/// Number of requests that are kept: 56 bytes each.
 const MOST: usize = 2048;
 /// The row and the entry of a request are at most this many requests apart.
 const NEAR: usize = 256;
 /// Arrivals that are further apart are on two clocks.
 const LONGEST: f64 = 86_400.0;
 
-/// A finished request. Times are seconds.
+/// A finished request. Times are in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RecentRequest {
     row_id: Option<u64>,
-    /// Since the first request. Absent until its entry comes.
+    /// Arrival in seconds after the first request. Absent until the times of the request are known.
     arrived: Option<f64>,
     /// 0 until they are known.
     pub prompt_tokens: u32,
     pub output_tokens: u32,
     /// Tokens of the prompt that were found in the KV cache.
     pub cached_tokens: u32,
-    /// After the arrival.
+    /// Seconds from the arrival to the first token and to the last one.
     pub first_token: f32,
     pub ended: f32,
 }
@@ -45,7 +45,7 @@ impl RecentRequest {
     }
 }
 
-/// Where the requests come from. A later one is better.
+/// Where the requests come from. A later variant is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Source {
     #[default]
@@ -60,10 +60,10 @@ enum Source {
 #[derive(Debug, Clone, Default)]
 pub struct RecentRequests {
     requests: VecDeque<RecentRequest>,
-    /// The engine's clock has an unknown beginning. Times count from the arrival of the first request.
+    /// Arrival of the first request, from which arrivals count, because the engine's clock has an unknown beginning.
     origin: Option<f64>,
     source: Source,
-    /// Gives the tokens of reused blocks.
+    /// Converts reused blocks to tokens.
     pub tokens_per_block: Option<i64>,
 }
 
@@ -76,8 +76,8 @@ impl RecentRequests {
         )
     }
 
-    /// The row of a complete request has its lengths: the prefill position is the length of its prompt. `times`: from the changes
-    /// of its stage. They are used while no entries have exact times.
+    /// The row of a complete request has its lengths: the prefill position is the length of its prompt. `times` are derived
+    /// from the changes of its stage. They are used while no entries have exact times.
     pub(crate) fn note_row(&mut self, row: &RequestStats, times: &Times) {
         if self.source == Source::Entries {
             return;
@@ -97,7 +97,7 @@ impl RecentRequests {
         let source = match entry.row_id {
             Some(_) => Source::Both,
             None if entry.prompt_tokens.is_some() && entry.output_tokens.is_some() => Source::Entries,
-            // Its lengths are in an unknown row.
+            // The lengths are in a row, but it is unknown in which one.
             None => return,
         };
         if source > self.source && entry.times.ended.is_some() {
@@ -156,7 +156,7 @@ impl RecentRequests {
         self.origin = None;
     }
 
-    /// The request whose rows have this number, if it is among the last [`NEAR`].
+    /// The request whose rows have this id, if it is among the last [`NEAR`].
     pub(crate) fn find(&self, id: u64) -> Option<&RecentRequest> {
         self.requests.iter().rev().take(NEAR).find(|request| request.row_id == Some(id))
     }
@@ -215,7 +215,7 @@ mod tests {
         requests.note_row(&row(1), &times(50.0));
         requests.note_row(&row(2), &times(51.0));
         assert_eq!(shown(&requests), [(Some(1), Some(0.0), 100), (Some(2), Some(1.0), 100)]);
-        // It is on another clock, so the others are forgotten.
+        // The entry is on another clock, so the other requests are forgotten.
         requests.note_entry(&entry(3, 9000.0));
         requests.note_row(&row(3), &times(52.0));
         assert_eq!(shown(&requests), [(Some(3), Some(0.0), 100)]);

@@ -14,7 +14,7 @@ use super::histogram::{
 pub struct RequestTimes {
     /// Seconds.
     pub time_to_first_token: Histogram,
-    /// From the request's arrival at the HTTP server to the first token.
+    /// Seconds from the request's arrival at the HTTP server to the first token.
     pub server_time_to_first_token: Histogram,
     pub time_per_output_token: Histogram,
     pub e2e_latency: Histogram,
@@ -40,11 +40,11 @@ pub struct RequestTimes {
     pub decoded_tokens_per_iteration: Histogram,
     /// 0..1.
     pub spec_decode_acceptance_ratio: Histogram,
-    /// From one token to the next.
+    /// Seconds from one token to the next.
     pub inter_token: Histogram,
-    /// From one step to the next, of requests with speculation.
+    /// Seconds from one step to the next, for requests with speculation.
     pub inter_step: Histogram,
-    /// Of the batches of one request: first those of its prompt, then those of its decoding steps.
+    /// GPU times of the batches of one request: first the batches of its prompt, then those of its decoding steps.
     pub gpu_forward: [Histogram; 2],
     pub gpu_sample: [Histogram; 2],
 }
@@ -70,7 +70,7 @@ pub(crate) struct Latencies {
     pub time_per_output_token: Option<f64>,
 }
 
-/// A negative time is unknown.
+/// Seconds between two times. A negative result counts as unknown.
 pub(super) fn between(from: Option<f64>, to: Option<f64>) -> Option<f64> {
     Some(to? - from?).filter(|seconds| *seconds >= 0.0)
 }
@@ -96,8 +96,8 @@ impl Latencies {
         }
     }
 
-    /// Of a request whose prompt one engine processed (`context`) and whose tokens another one generated (`generation`).
-    /// Latencies from the first engine to the second need a common clock. They are absent if they are negative.
+    /// The latencies of a request whose prompt one engine processed (`context`) and whose tokens another one generated
+    /// (`generation`). Latencies from the first engine to the second need a common clock. They are absent if they are negative.
     pub(crate) fn of_pair(context: &Times, generation: &Times, tokens: Option<i64>) -> Self {
         let across = Self::of(&Times { first_token: None, ended: generation.ended, ..*context }, None);
         let (context, generation) = (Self::of(context, tokens), Self::of(generation, tokens));
@@ -148,7 +148,7 @@ impl Default for RequestTimes {
 }
 
 impl RequestTimes {
-    /// Observes the known latencies of one request. `request` is the engine's number of it.
+    /// Observes the known latencies of one request. `request` is the id that the engine gave to it.
     pub(crate) fn observe(&mut self, latencies: &Latencies, request: Option<u64>) {
         for (histogram, seconds) in [
             (&mut self.time_to_first_token, latencies.time_to_first_token),
@@ -165,7 +165,7 @@ impl RequestTimes {
         }
     }
 
-    /// The histogram that trtllm-serve's own page also has.
+    /// The counterpart of a histogram of trtllm-serve's own page.
     pub(crate) fn of_server(&mut self, histogram: RequestHistogram) -> &mut Histogram {
         match histogram {
             RequestHistogram::FirstToken => &mut self.time_to_first_token,
@@ -230,7 +230,7 @@ pub(crate) struct Blocks {
     pub new: Option<i64>,
     pub reused: Option<i64>,
     pub missed: Option<i64>,
-    /// The engine's number of the request.
+    /// The id that the engine gave to the request.
     pub request: Option<u64>,
 }
 

@@ -27,7 +27,8 @@ pub struct RequestTotals {
     pub disaggregated_requests: u64,
     pub times: RequestTimes,
     pub source: LatencySource,
-    /// By [`trtllm_model::perf_metrics::FinishReason::ALL`]. Absent if no publisher reports why requests end.
+    /// Requests by finish reason, in the order of [`trtllm_model::perf_metrics::FinishReason::ALL`]. Absent if no publisher
+    /// reports why requests end.
     pub finished: Option<Finished>,
     /// Requests that ended well, or all completed requests if finish reasons are unknown.
     pub succeeded: u64,
@@ -90,7 +91,8 @@ impl RequestTotals {
         (histogram.count() > 0 || self.generation_tokens().is_some()).then_some(histogram)
     }
 
-    /// Neither of the two sources has all requests, so the larger number is the better one.
+    /// Prompt tokens of finished requests, as the engine or publishers report them or as the server counts them. No source has
+    /// all requests for certain, so the larger number is the better one.
     #[must_use]
     pub fn prompt_tokens(&self) -> Option<u64> {
         self.tokens.prompt.max(self.server.prompt_tokens)

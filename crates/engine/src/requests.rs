@@ -32,7 +32,7 @@ pub struct RequestFold {
     rows: RequestRows,
     /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
     pending_usage: VecDeque<(Instant, Usage)>,
-    /// For objectives: requests without times, while it is unknown whether their rows come.
+    /// Requests without times that objectives have not judged yet, because it is unknown whether their rows come.
     unjudged: VecDeque<(Instant, Served)>,
     successes: Successes,
     pub(super) server: ServerFold,
@@ -59,12 +59,12 @@ enum RequestRows {
 struct CompleteRow {
     /// Unknown if its start or some of its rows were missed.
     latencies: Latencies,
-    /// For objectives. Absent if the request must not be judged.
+    /// The values by which objectives judge the request. Absent if it must not be judged.
     served: Option<Served>,
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
-    /// Absent if it is unknown where its time went.
+    /// Absent if it is unknown where the request's time went.
     split: Option<Split>,
 }
 
@@ -174,7 +174,7 @@ impl RequestFold {
         if let Some(seconds) = finished.server_time_to_first_token {
             times.server_time_to_first_token.observe_request(seconds, request);
         }
-        // A server with a page has the cached tokens there.
+        // If the server has a metrics page, the cached tokens are taken from that.
         if let Some(tokens) = finished.cached_tokens.filter(|_| !self.server.known) {
             times.cached_tokens.observe_request(tokens as f64, request);
         }
@@ -236,8 +236,9 @@ impl RequestFold {
         }
     }
 
-    /// Judges the requests that were added to the histograms of the server's page. Without rows and entries, it judges them by all
-    /// objectives. With entries, which have no number of tokens, only by their time per output token.
+    /// Judges the requests that were added to the histograms of the server's page. All objectives are judged if there are
+    /// neither rows nor entries. Entries have no number of tokens, so with entries only the time per output token is judged by
+    /// the page.
     fn judge_page(&mut self, more: &Increase) {
         if self.rows == RequestRows::Present || !self.unjudged.is_empty() {
             return;
@@ -285,7 +286,7 @@ impl RequestFold {
         self.server.resume();
     }
 
-    /// No request is observed twice: trtllm-serve's own metrics have the times of all requests.
+    /// Observes the latencies that trtllm-serve's own metrics do not have, so that no request is observed twice.
     fn observe_latencies(&mut self, mut latencies: Latencies, request: Option<u64>) {
         if self.times_from_server {
             return;
@@ -310,7 +311,7 @@ impl RequestFold {
     /// Each request is judged once: by its entry if entries have times, else by its row. While it is unknown whether rows come, an
     /// entry without times waits.
     fn judge_entry(&mut self, served: &Served, now: Instant) {
-        // The page judges requests without a number of tokens by their time per output token.
+        // The page judges requests without a known number of tokens by their time per output token.
         let Some(objectives) = &mut self.totals.objectives else { return };
         let page_judges = self.server.known && self.rows != RequestRows::Present && objectives.limits.tpot.is_some();
         let scope = if page_judges && served.output_tokens.is_none() { Scope::WithoutPerToken } else { Scope::All };
@@ -545,7 +546,7 @@ mod tests {
         assert_eq!((times.kv_cache_transfer.count(), times.kv_cache_transfer_bytes.count()), (1, 1));
     }
 
-    /// Judged by a time to the first token of 400 ms.
+    /// The outcomes of an objective of 400 ms for the time to the first token.
     fn judged(fold: &RequestFold) -> (u64, u64, u64) {
         let Outcomes { met, missed, unknown } = fold.totals.objectives.unwrap().all;
         (met, missed, unknown)
@@ -585,7 +586,7 @@ mod tests {
             fold.absorb_perf_metrics(&entry(), now);
         }
         fold.settle(0, now + EXACT_TIMES_WITHIN);
-        // Nobody told when the rows' requests arrived.
+        // It is unknown when the requests of the rows arrived.
         assert_eq!(judged(&fold), (0, 0, 3));
     }
 

@@ -33,7 +33,8 @@ impl Saturation {
     }
 }
 
-/// The tuner may lower a limit below what the iteration runs, and generation tokens are a mean times requests.
+/// Limits a share to 1. It could be higher, because the tuner may lower a limit below what the iteration runs, and because the
+/// number of generation tokens is computed from a mean.
 fn full_at_1(share: Option<f64>) -> Option<f64> {
     share.map(|share| share.min(1.0))
 }

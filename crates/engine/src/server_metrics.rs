@@ -10,17 +10,17 @@ use super::cumulative::Cumulative;
 use super::saturating::{add, add_known};
 use super::successes::Finished;
 
-/// Series that are remembered. Processes that were replaced leave old series.
+/// Number of series that are remembered. Processes that were replaced leave old series.
 const MAX_SERIES: usize = 16_384;
-/// Values of one label.
+/// Number of values of one label that are counted separately.
 const MAX_VALUES: usize = 64;
-/// The value for all further ones.
+/// The label value under which all further ones are counted.
 const OTHER: &str = "other";
 
 /// Totals by the value of a label.
 pub type ByLabel = BTreeMap<String, u64>;
 
-/// What only trtllm-serve's own metrics have. Absent until the server has sent it.
+/// Totals that only trtllm-serve's own metrics have. Each is absent until the server has sent it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServerTotals {
     pub prompt_tokens: Option<u64>,
@@ -73,7 +73,7 @@ pub(crate) struct ServerFold {
 }
 
 impl ServerFold {
-    /// The counts of the next page are not increases.
+    /// The counts of the next page are only a baseline.
     pub(crate) fn resume(&mut self) {
         self.series = None;
     }
@@ -126,7 +126,7 @@ impl ServerFold {
         let new = Cumulative::new(self.series.is_some());
         let series = self.series.get_or_insert_default();
         if series.len() > MAX_SERIES {
-            // Keep those of the page.
+            // Keeps only the series of the page.
             let key = |count: &ServerCount| (count.counter.clone(), count.series);
             *series = page.counts.iter().filter_map(|count| series.remove_entry(&key(count))).collect();
         }
@@ -282,7 +282,7 @@ mod tests {
         ServerMetrics { without_entries: true, ..parse_server_metrics(page.as_bytes()).unwrap() }
     }
 
-    /// Number, sum, and number up to 0.5 s, of every time.
+    /// Number and sum of the observations, and number up to 0.5 s, of each histogram of times.
     fn observed(fold: &mut RequestFold) -> Vec<(u64, f64, u64)> {
         of_times()
             .map(|time| {
@@ -332,7 +332,7 @@ mod tests {
         alone.absorb_perf_metrics(&entry, Instant::now());
         assert_eq!(shown(&alone), (vec![0, 1], 1, 64.0));
         let mut folded = RequestFold::default();
-        // More than the nanoseconds of a time could be.
+        // A number of tokens that would be too large for a time in nanoseconds.
         folded.absorb_server_metrics(&page(10, 20, 9_000_000_000_000));
         folded.absorb_server_metrics(&page(12, 25, 9_000_000_000_100));
         folded.absorb_perf_metrics(&entry, Instant::now());
@@ -365,7 +365,7 @@ mod tests {
             tokens: 9,
         };
         folded.absorb_server_metrics(&times("1", 0, 0));
-        // Its row comes before the page that shows it.
+        // The row of the request comes before the page that shows the request.
         folded.absorb_complete_row(&row, Some(&lifecycle), false, start);
         folded.settle(1, start + Duration::from_secs(9));
         folded.absorb_server_metrics(&times("1", 0, 1));

@@ -406,8 +406,9 @@ fn a_request_that_took_200_ms_misses_an_objective_of_150_ms() {
     use RequestStage::{Complete, Context, Generation};
     let limit = Some(Duration::from_millis(150));
     let objectives = Objectives { e2e: limit, ..Objectives::default() };
-    // It arrives at 0, is scheduled at once and has its last token at 200 ms. The C++ executor stamps a record when it starts the
-    // batch, and its rows are those before it. The PyTorch engine stamps a batch likewise, and its rows are those after it.
+    // The request arrives at 0, is scheduled at once and has its last token at 200 ms. Both engines stamp a record when they
+    // start its batch. The rows of the C++ executor show the requests before that batch, those of the PyTorch engine show them
+    // after it.
     let rows = [(Context, 0), (Generation, 1), (Generation, 2), (Generation, 3), (Complete, 4)];
     for pytorch in [false, true] {
         let mut bench = Bench { engine: EngineFold::new(STALE).with_objectives(objectives), now: Instant::now() };
@@ -454,7 +455,7 @@ fn the_queue_time_of_ranks_is_that_of_rank_0_over_the_new_requests_of_all() {
     let iteration =
         |iter, waited, started: [i64; 2]| [own_rank(iter, 0, waited, started[0]), own_rank(iter, 1, 0.0, started[1])];
     bench.all(&iteration(100, 10.0, [0, 0]));
-    // Rank 0 tells the time of the requests of rank 1.
+    // Rank 0 reports the waiting time of the requests of rank 1.
     bench.all(&iteration(101, 13.0, [0, 3]));
     bench.all(&iteration(102, 14.0, [1, 1]));
     // The row of rank 1 is missing, so the number of new requests is unknown.

@@ -7,24 +7,25 @@ use std::ops::Add as _;
 use super::cost_model::is_spike;
 use super::numbers::numbers;
 
-/// Nodes of a level: 56 bytes each. Each level keeps every second node that leaves the level before.
+/// Number of nodes in a level: 56 bytes each. Each level keeps every second node that leaves the level before.
 const NODES: usize = 256;
-/// 65,000 iterations, which are ten minutes at 100 a second, in 115 KB.
+/// The levels cover 65,000 iterations, which are ten minutes at 100 a second, in 115 KB.
 const LEVELS: usize = 8;
 /// A longer time between two iterations counts as unexplained.
 const FOLLOWS_US: i64 = 50_000;
 
 numbers! {
-    /// Sums up to a moment.
+    /// Sums over everything up to one point in time.
     pub(crate) struct Busy {
         /// Seconds that iterations took for prompts, by the cost model.
         context,
         context_tokens,
-        /// Seconds far above the model, and between iterations.
+        /// Seconds by which iterations took far longer than the cost model expects, and seconds of long pauses between
+        /// iterations.
         unexplained,
-        /// Places where a record is missing.
+        /// Number of places where a record is missing.
         gaps,
-        /// Requests that were paused.
+        /// Number of requests that were paused.
         paused,
     }
 }
@@ -89,7 +90,7 @@ impl Timeline {
         if let (Some(running), Some(newest)) = (self.running, self.newest()) {
             let start_us = next.start_us.max(newest.start_us);
             let end_us = running.end_us.filter(|end_us| start_us - end_us > FOLLOWS_US).unwrap_or(start_us);
-            // All its work is done, whatever the clock of the next record says.
+            // All work of the iteration is done, whatever the clock of the next record says.
             let whole = Started { end_us: Some(end_us), ..running };
             busy = newest.busy.combine(&whole.until(end_us), f64::add);
             if end_us < start_us {

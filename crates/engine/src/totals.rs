@@ -26,9 +26,9 @@ pub struct EngineTotals {
     pub engine_restarts: u64,
     pub requests_started: u64,
     pub requests_completed: u64,
-    /// Over all iterations of epochs in which the engine reports every iteration.
+    /// Sums over all iterations of epochs in which the engine reports every iteration.
     pub batch: BatchSums,
-    /// Over the records of this epoch since it is known that the engine reports only some iterations.
+    /// Sums over the records of this epoch, since it is known that the engine reports only some iterations.
     aside: BatchSums,
     sampled: bool,
     /// Draft tokens in all records, sampled or not, as trtllm-serve counts them.
@@ -38,7 +38,7 @@ pub struct EngineTotals {
     pub kv_cache_blocks_newly_allocated: u64,
     pub kv_cache_blocks_reused: u64,
     pub kv_cache_blocks_missed: u64,
-    /// At least one record had the count. The same for the next one.
+    /// At least one record had a count of reused blocks. The next field is the same for missed blocks.
     pub reports_reused_blocks: bool,
     pub reports_missed_blocks: bool,
     /// The KV cache of the cross attention, if the model has one.

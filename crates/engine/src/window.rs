@@ -16,7 +16,7 @@ use super::{EngineFold, EngineTotals, Latest};
 /// Seconds of a slot, and slots kept: five minutes.
 pub const SLOT_SECONDS: f64 = 5.0;
 const SLOTS: usize = 60;
-/// Seconds up to which a first bucket is narrow enough for a quantile.
+/// A quantile is also given in a first bucket that ends at this many seconds or fewer.
 const NARROW: f64 = 0.01;
 
 numbers! {
@@ -24,7 +24,7 @@ numbers! {
     pub struct Counts {
         iterations,
         iterations_lost,
-        /// Without a record, and not known to be lost.
+        /// Iterations without a record that are not known to be lost.
         iterations_unreported,
         restarts,
         started,
@@ -152,21 +152,21 @@ impl Mean {
     }
 }
 
-/// The distributions of a window. Seconds, but for the ratio.
+/// The distributions of a window, in seconds except for the ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Distributions {
     pub iteration: Distribution,
     pub host_step: Mean,
     pub device_step: Mean,
     pub ttft: Distribution,
-    /// From the arrival at the HTTP server.
+    /// Time to the first token from the arrival at the HTTP server.
     pub server_ttft: Distribution,
     pub tpot: Distribution,
     pub e2e: Distribution,
     pub queue: Distribution,
     pub prefill: Mean,
     pub transfer: Mean,
-    /// Of each request, 0..1.
+    /// Hit ratio of each request, 0..1.
     pub hit_ratio: Distribution,
 }
 
@@ -231,7 +231,7 @@ pub struct Mark {
     pub distributions: Distributions,
     pub levels: Levels,
     pub costs: Option<Costs>,
-    /// Iterations for one record.
+    /// Iterations per record.
     pub sampling: f64,
 }
 
@@ -242,7 +242,7 @@ impl Mark {
         Self::of_parts(parts, engine.iterations.model.costs(), at)
     }
 
-    /// From the published parts of an engine.
+    /// The totals from the published parts of an engine.
     #[must_use]
     pub fn of_parts(
         (engine, requests, latest, sums): (&EngineTotals, &RequestTotals, Option<&Latest>, IterationSums),
@@ -334,7 +334,7 @@ impl Span {
         }
     }
 
-    /// `number` a second.
+    /// `number` per second.
     #[must_use]
     pub fn rate(&self, number: f64) -> f64 {
         if self.seconds > 0.0 { number / self.seconds } else { 0.0 }
