@@ -20,7 +20,7 @@ pub(super) fn is_gpu(id: &str) -> bool {
     ["GPU-", "MIG-", "nvidia", "gpu-"].iter().any(|prefix| id.starts_with(prefix))
 }
 
-/// The assignments of these GPUs, sorted and without duplicates, and the pods with another device.
+/// The assignments of `gpus`, sorted and without duplicates, and the pods that also have a device which is none of these.
 pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> (Vec<PodDevice>, BTreeSet<PodName>) {
     let (mut devices, mut pods_with_others) = (BTreeSet::new(), BTreeSet::new());
     if assignments.is_empty() {
@@ -43,30 +43,30 @@ pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) ->
     (devices.into_iter().collect(), pods_with_others)
 }
 
-/// The UUIDs of GPU and MIG instance (empty for a whole GPU) by each id that they can have. `None` for an id that several
-/// instances have: an ambiguous id must not name the wrong one.
+/// For each id that a device can have: the UUIDs of its GPU and of its MIG instance (empty for a whole GPU). `None` for an id
+/// that several instances have: an ambiguous id must not name the wrong one.
 fn uuids_by_id(gpus: &[GpuSnapshot]) -> HashMap<String, Option<(&str, &str)>> {
     let mut found = HashMap::new();
     for gpu in gpus {
         let GpuIdentity { uuid, minor, .. } = &gpu.identity;
         found.entry(uuid.clone()).or_insert(Some((&**uuid, "")));
         if let Some(minor) = minor {
-            // GKE and DRA: the number in /dev/nvidia0.
+            // GKE and DRA name a GPU by the number in /dev/nvidia0.
             found.entry(format!("nvidia{minor}")).or_insert(Some((uuid, "")));
             found.entry(format!("gpu-{minor}")).or_insert(Some((uuid, "")));
         }
         for instance in &gpu.readings.mig {
             let mut ids = vec![instance.uuid.clone()];
             if let (Some(id), Some(compute)) = (instance.gpu_instance_id, instance.compute_instance_id) {
-                // Drivers before 470.
+                // Format of drivers before 470.
                 ids.push(format!("MIG-{uuid}/{id}/{compute}"));
             }
             if let (Some(minor), Some(id)) = (minor, instance.gpu_instance_id) {
-                // GKE.
+                // Format of GKE.
                 ids.push(format!("nvidia{minor}/gi{id}"));
             }
             if let (Some(minor), Some(profile)) = (minor, &instance.profile) {
-                // DRA. Instances with the same profile share it.
+                // Format of DRA. Instances with the same profile share the id.
                 ids.push(format!("gpu-{minor}-mig-{}", profile.replace('.', "")));
             }
             for id in ids {
@@ -77,8 +77,8 @@ fn uuids_by_id(gpus: &[GpuSnapshot]) -> HashMap<String, Option<(&str, &str)>> {
     found
 }
 
-/// The id without the number of a share (`GPU-…::2`, `nvidia0/vgpu1`) and without the placement after the profile of
-/// `gpu-0-mig-1g18gb-19-0`.
+/// The id without the number of a share (as in `GPU-…::2` and `nvidia0/vgpu1`), and without the placement that follows the
+/// profile (as in `gpu-0-mig-1g18gb-19-0`).
 fn without_suffix(id: &str) -> &str {
     let id = id.split_once("::").map_or(id, |(device, _)| device);
     let id = id.split_once("/vgpu").map_or(id, |(device, _)| device);
@@ -140,7 +140,7 @@ mod tests {
             ("nvidia7/gi6/vgpu1", Some(("GPU-b", "MIG-c"))),
             ("gpu-4", Some(("GPU-a", ""))),
             ("gpu-7-mig-3g71gb-9-0", Some(("GPU-b", "MIG-a"))),
-            // Two instances have this profile.
+            // Two instances have this profile, so the id is ambiguous.
             ("gpu-7-mig-1g18gb-19-4", None),
             ("gpu-7-mig-19-0-1", None),
             ("gpu-vfio-1", None),

@@ -18,14 +18,14 @@ pub(super) enum Event {
     /// Close NVML and keep it closed until `Resume`.
     Release,
     Resume,
-    /// End. Wait for workers until this moment at the latest.
+    /// End the supervisor. Wait for workers until this moment at the latest.
     Stop(Instant),
 }
 
-/// What a worker reports after each attempt to read its GPU, and the Xid thread about one GPU.
+/// What a worker reports after each attempt to read its GPU, or what the Xid thread reports about one GPU.
 #[derive(Debug)]
 pub(super) struct WorkerReport {
-    /// The initialisation of NVML that this belongs to.
+    /// The session of NVML that this report belongs to.
     pub(super) session: u64,
     pub(super) index: u32,
     pub(super) outcome: WorkerOutcome,

@@ -11,7 +11,7 @@ pub(super) struct NvmlField {
     pub(super) scope: u32,
 }
 
-/// A call other than that for fields.
+/// For a call that does not read fields: only its name is used.
 impl From<&'static str> for NvmlField {
     fn from(name: &'static str) -> Self {
         field(name, 0)
@@ -32,13 +32,13 @@ pub(super) fn pcie_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
     LinkTraffic { transmit: read(field("field_pcie_tx_bytes", 197)), receive: read(field("field_pcie_rx_bytes", 198)) }
 }
 
-/// Payload. NVML counts it in KiB.
+/// Payload bytes of all NVLinks. NVML counts the payload in KiB.
 pub(super) fn nvlink_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
     let mut bytes = |name, id| read(NvmlField { name, id, scope: ALL_LINKS }).map(|kib| kib.saturating_mul(1024));
     LinkTraffic { transmit: bytes("field_nvlink_data_tx", 138), receive: bytes("field_nvlink_data_rx", 139) }
 }
 
-/// `renumbered`: see [`renumbers_clocks_events`].
+/// Nanoseconds in which the clocks were throttled, by reason. `renumbered`: see [`renumbers_clocks_events`].
 pub(super) fn throttle_ns(renumbered: bool, read: ReadField<'_>) -> ThrottleTimes {
     let slowdown = if renumbered { 269 } else { 251 };
     ThrottleTimes {
@@ -60,8 +60,8 @@ pub(super) fn renumbers_clocks_events(driver_version: &str) -> bool {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (580_u32, 82_u32)
 }
 
-/// Hopper and later have one id per counter, with the link as scope; their only CRC counter counts flits. Pascal to Ampere
-/// have one id per counter and link.
+/// The error counters of one NVLink. Hopper and later have one id per counter, with the link as scope. Their only CRC counter
+/// counts flits. Pascal to Ampere have one id per counter and link.
 pub(super) fn link_errors(link: u32, read: ReadField<'_>) -> NvLinkErrors {
     let mut by_scope = |name, id| read(NvmlField { name, id, scope: link });
     let replay = by_scope("field_nvlink_replay", 161);

@@ -12,7 +12,7 @@ use nvml_wrapper::{Device, GpmSample};
 use super::probe::Probe;
 use trtllm_model::gpu::GpuActivity;
 
-/// A metric of GPM, the conversion of its value, and the reading that it becomes.
+/// A GPM metric, the conversion of its value, and the field of [`GpuActivity`] that gets the value.
 type Metric = (GpmMetricId, fn(f64) -> Option<f64>, fn(&mut GpuActivity) -> &mut Option<f64>);
 
 const METRICS: [Metric; 15] = [
@@ -41,7 +41,8 @@ pub(super) struct GpmSampler<'nvml> {
     last: HashMap<Option<u32>, TimedSample<'nvml>>,
     /// The samples of this poll.
     current: HashMap<Option<u32>, TimedSample<'nvml>>,
-    /// If two samples are further apart, a call hung in between and their average is outdated.
+    /// The longest time between two samples whose average is used. If they are further apart, a call hung in between and the
+    /// average is outdated.
     max_age: Duration,
 }
 

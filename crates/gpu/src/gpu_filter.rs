@@ -4,7 +4,8 @@ use trtllm_model::gpu::GpuIdentity;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct GpuFilter {
-    /// Each a UUID, a prefix of one, as CUDA allows, or in [`CUDA`] NVML's index, in PCI bus order. `None` selects every GPU.
+    /// Each selector is a UUID or, as CUDA allows, a prefix of one. Selectors from [`CUDA`] can also be NVML's index, in PCI
+    /// bus order. `None` selects every GPU.
     selectors: Option<Vec<String>>,
     /// The flag or variable that set them.
     pub(super) origin: &'static str,
@@ -55,7 +56,7 @@ fn parse_cuda(value: &str) -> Option<Vec<String>> {
     filters.then(|| selectors.into_iter().map(str::to_owned).collect())
 }
 
-/// Only UUIDs count. Indexes are those of the host, and the container runtime has applied them already.
+/// Only UUIDs filter. Indexes are those of the host, and the container runtime has already applied them.
 fn parse_nvidia(value: &str) -> Option<Vec<String>> {
     let entries: Vec<&str> = value.split(',').map(str::trim).collect();
     entries.iter().all(|entry| is_uuid(entry)).then(|| entries.into_iter().map(str::to_owned).collect())
@@ -73,7 +74,7 @@ mod tests {
         GpuIdentity { index, uuid: uuid.to_owned(), ..GpuIdentity::default() }
     }
 
-    /// The indexes of three GPUs that the filter includes.
+    /// The indexes of those GPUs, out of three, that the filter includes.
     fn included(uuids: &[&str], environment: &[(&str, &str)]) -> Vec<u32> {
         let uuids: Vec<String> = uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
         let variable =

@@ -1,7 +1,7 @@
-//! The thread that asks the kubelet, at an interval, which container uses which GPU: the gRPC call
-//! `v1.PodResourcesLister/List` over the kubelet's Unix socket, bounded in time and size. Each call opens a connection,
-//! because the kubelet replaces the socket when it restarts. A missing socket is not an error: most machines run no
-//! kubelet. The messages contain only the fields that are used of k8s.io/kubelet/pkg/apis/podresources/v1.
+//! The thread that asks the kubelet, at an interval, which container uses which GPU. It makes the gRPC call
+//! `v1.PodResourcesLister/List` over the kubelet's Unix socket, bounded in time and size. Each call opens a connection, because
+//! the kubelet replaces the socket when it restarts. A missing socket is not an error: most machines run no kubelet. Of
+//! k8s.io/kubelet/pkg/apis/podresources/v1, the messages contain only the fields that are used.
 
 use std::io;
 use std::path::Path;
@@ -20,11 +20,11 @@ use super::threads::StopSignal;
 use trtllm_model::gpu::{GpuSnapshot, PodDevice};
 
 const DEADLINE: Duration = Duration::from_secs(5);
-/// After this long without an answer the last assignments are dropped, because containers come and go.
+/// If the kubelet does not answer for this long, the last assignments are dropped, because containers come and go.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// Ten times the response of a node that has 250 pods with 16 devices each.
+/// Longest response. It is ten times the response of a node that has 250 pods with 16 devices each.
 const MAX_BYTES: usize = 16 << 20;
-/// NVIDIA's driver for dynamic resource allocation.
+/// Name of NVIDIA's driver for dynamic resource allocation (DRA).
 const DRA_DRIVER: &str = "gpu.nvidia.com";
 
 /// Why the request failed.
@@ -133,8 +133,8 @@ pub(super) fn poll(socket: &Path, interval: Duration, stop: &StopSignal, events:
     }
 }
 
-/// Every NVIDIA device of every container of this node. Builds a runtime for each request: that takes a dozen microseconds
-/// every ten seconds, and holds no memory in between.
+/// Reads every NVIDIA device of every container of this node. Each request builds a runtime: that takes a dozen microseconds
+/// every ten seconds, and no memory is held in between.
 fn fetch(socket: &Path) -> Result<Vec<DeviceAssignment>, KubeletError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async { tokio::time::timeout(DEADLINE, list(socket)).await? }).map(from_pods)
@@ -148,13 +148,13 @@ async fn list(socket: &Path) -> Result<Vec<PodResources>, KubeletError> {
     let request = http::Request::post("http://localhost/v1.PodResourcesLister/List")
         .header("content-type", "application/grpc")
         .header("te", "trailers")
-        // An empty message: flag "not compressed", length 0.
+        // An empty gRPC message: the flag "not compressed" and the length 0.
         .body(Full::new(Bytes::from_static(&[0; 5])))
         .map_err(transport)?;
     let (head, body) = sender.send_request(request).await.map_err(transport)?.into_parts();
     let body = Limited::new(body, MAX_BYTES).collect().await.map_err(transport)?;
     connection.abort();
-    // A response without a message has the status in its headers.
+    // A response without a message has the gRPC status in its headers, not in trailers.
     let trailers = body.trailers().unwrap_or(&head.headers);
     let text = |name| trailers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
     match text("grpc-status").as_str() {

@@ -1,7 +1,7 @@
-//! GPU telemetry through NVML. Each change is published as one complete, immutable [`GpuInventory`]; readers never
-//! call NVML. Knows no metric and no HTTP. In reading order: `config`, `supervisor`, `worker` (one
-//! thread per GPU), `tracker` (pure state), `nvml` (initialisation and errors), `probe` (the rules of every call), then
-//! what is read: `readings`, `gpm`, `mig`, `processes`, `xid_events`; and `kubelet` (GPUs of containers).
+//! GPU telemetry through NVML. Each change is published as one complete, immutable [`GpuInventory`]; readers never call NVML.
+//! Knows no metric and no HTTP. In reading order: `config`, `supervisor`, `worker` (one thread per GPU), `tracker` (pure
+//! state), `nvml` (initialisation and errors), `probe` (the rules of every call), then the files that read values: `readings`,
+//! `gpm`, `mig`, `processes`, `xid_events`. `kubelet` reads which containers use which GPU.
 
 mod config;
 mod device_assignment;

@@ -9,16 +9,17 @@ use super::probe::Probe;
 use super::raw;
 use trtllm_model::gpu::MigInstance;
 
-/// More than any GPU has. Bounds the loop.
+/// Maximum number of instances that are read, which is more than any GPU has. Bounds the loop.
 const MOST_INSTANCES: u32 = 32;
 
-/// NVML offers little of an instance: its memory and, on Hopper and later, the activity of its GPU instance.
+/// The MIG instances of a GPU. NVML offers little of an instance: its memory and, on Hopper and later, the activity of its GPU
+/// instance.
 pub(super) fn instances<'nvml>(
     device: &Device<'nvml>,
     gpm: &mut GpmSampler<'nvml>,
     probe: &mut Probe<'_>,
 ) -> Vec<MigInstance> {
-    // The maximum, not the current number.
+    // NVML returns the maximum number of instances here, not the current one.
     let slots = probe.call("mig_device_count", || device.mig_device_count()).unwrap_or(0).min(MOST_INSTANCES);
     (0..slots)
         .filter_map(|slot| {

@@ -1,4 +1,5 @@
-//! Loads and initialises NVML, and classifies its errors. Knows no GPU, and no thread but the one that initialises.
+//! Loads and initialises NVML, and classifies its errors. Knows neither single GPUs nor other threads than the one that
+//! initialises.
 
 use std::ffi::OsStr;
 use std::io;
@@ -27,9 +28,10 @@ const LIBRARIES: &[&str] = &[
     "/usr/lib/wsl/lib/libnvidia-ml.so.1",
 ];
 
-/// Each has a thread. No machine has as many.
+/// Maximum number of GPUs. Each has a thread of its own. No machine has as many.
 const MOST_GPUS: u32 = 256;
-/// More than a worker, because initialisation runs driver code whose use of the stack is unmeasured.
+/// Stack of the thread that initialises NVML. It is larger than a worker's, because initialisation runs driver code whose use
+/// of the stack is unmeasured.
 const INIT_STACK: usize = 1 << 20;
 
 /// Why [`start`](super::start) failed. The text names the flag and what to do.
@@ -98,7 +100,7 @@ impl NvmlUnavailable {
 /// An initialised NVML. Dropping it shuts NVML down. Too large for the stack of a small thread.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Differs from session to session, to tell a report of this session from a late one of an earlier session.
+    /// Differs from session to session, so that a late report of an earlier session is recognised.
     pub(super) number: u64,
     pub(super) nvml: Nvml,
     /// The path that was opened.
@@ -131,7 +133,7 @@ pub(super) fn open_within(library: Option<PathBuf>, deadline: Duration) -> Resul
     result.recv_timeout(deadline).unwrap_or(Err(NvmlUnavailable::Stalled(deadline)))
 }
 
-/// Opens the first library that initialises. If none does, the error is that of a library that exists.
+/// Opens the first library that initialises. If none does, the error of a library that exists is preferred.
 fn open(library: Option<PathBuf>) -> Result<Arc<Session>, NvmlUnavailable> {
     let candidates = library.map_or_else(|| LIBRARIES.iter().map(PathBuf::from).collect(), |path| vec![path]);
     let mut not_loaded: Vec<String> = Vec::new();
@@ -139,7 +141,7 @@ fn open(library: Option<PathBuf>) -> Result<Arc<Session>, NvmlUnavailable> {
     for candidate in &candidates {
         match initialise(candidate.as_os_str(), &candidate.to_string_lossy()) {
             Ok(session) => return Ok(session),
-            // An existing file that does not load is the better error. The loader's text names the file.
+            // The error of an existing file that does not load is more helpful. The loader's text names the file.
             Err(NvmlUnavailable::LibraryNotFound { cause }) if candidate.exists() => not_loaded.insert(0, cause),
             Err(NvmlUnavailable::LibraryNotFound { cause }) => not_loaded.push(cause),
             // Another copy on the list may match the running driver.
@@ -175,20 +177,20 @@ fn initialise(library: &OsStr, name: &str) -> Result<Arc<Session>, NvmlUnavailab
     Ok(Arc::new(Session { number, nvml, library, driver_version, nvml_version, cuda_version, gpus }))
 }
 
-/// What an error of one call concerns.
+/// How far an error of one call reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ErrorScope {
-    /// Not an error: this GPU or driver does not have this reading.
+    /// Not an error: this GPU or driver does not offer the value.
     Unsupported,
-    /// This reading, in this poll.
+    /// One value is missing in this poll.
     Call,
-    /// The whole GPU.
+    /// The whole GPU is in this state.
     Gpu(GpuState),
-    /// NVML, which must be initialised again.
+    /// NVML is in this state and must be initialised again.
     Session(NvmlState),
 }
 
-/// The label value under which an error is counted, and what the error concerns.
+/// The label value under which an error is counted, and how far the error reaches.
 pub(super) fn classify(error: &NvmlError) -> (&'static str, ErrorScope) {
     match error {
         NvmlError::NotSupported => ("not_supported", ErrorScope::Unsupported),

@@ -1,5 +1,5 @@
-//! The rules of every NVML call: counts failures, skips what is not supported, and shows the supervisor which call a thread
-//! is in. Knows no reading.
+//! The rules of every NVML call: count failures, skip what is not supported, and show the supervisor which call a thread is in.
+//! Knows nothing of the values that are read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ pub(super) struct CallFailure {
 /// The NVML call that a worker is in and when it began. The supervisor compares its age with the deadline.
 pub(super) type CurrentCall = Arc<Mutex<Option<(&'static str, Instant)>>>;
 
-/// The calls and fields that a GPU does not support, and that are therefore skipped, with the time when that was found.
+/// The calls and fields that a GPU does not support, with the time when that was found. They are skipped.
 #[derive(Debug, Default)]
 pub(super) struct Unsupported(HashMap<NvmlField, Instant>);
 
 impl Unsupported {
-    /// Drops what was found longer ago than `after`, because a driver may support it only later.
+    /// Forgets what was found longer ago than `after`, because a driver may come to support it later.
     pub(super) fn expire(&mut self, after: Duration) {
         self.0.retain(|_, found| found.elapsed() < after);
     }
@@ -46,7 +46,7 @@ impl Unsupported {
 pub(super) struct Probe<'m> {
     current_call: &'m CurrentCall,
     unsupported: &'m mut Unsupported,
-    /// Calls and fields that the GPU answered, also with "not supported".
+    /// Number of calls and fields that the GPU answered. "Not supported" is an answer.
     answered: u32,
     pub(super) failures: Vec<CallFailure>,
     /// The first error that concerns more than its own call. Every later call is skipped.
@@ -59,8 +59,8 @@ impl<'m> Probe<'m> {
     }
 
     /// Makes one NVML call. `None` if it is unsupported, failed (recorded as a failure) or skipped after a fatal error. An
-    /// unsupported call is remembered by its name, so each optional call needs a name of its own. A call that may support
-    /// some kinds of values and not others is a [`NvmlField`] with the kind as id.
+    /// unsupported call is remembered by its name, so each optional call needs a name of its own. If a call may support only
+    /// some kinds of values, use a [`NvmlField`] with the kind as id.
     pub(super) fn call<T>(
         &mut self,
         call: impl Into<NvmlField>,
@@ -100,7 +100,7 @@ impl<'m> Probe<'m> {
             for (field, result) in fields.into_iter().zip(results) {
                 match result {
                     Ok(value) => drop(values.insert(field, value)),
-                    // The id is newer than the driver.
+                    // The driver is older than this id.
                     Err(NvmlError::InvalidArg) => self.unsupported.add(field),
                     Err(error) => self.record_failure(field, &error),
                 }
@@ -130,14 +130,14 @@ impl<'m> Probe<'m> {
         self.unsupported.0.clear();
     }
 
-    /// Whether an error concerned the whole GPU or NVML itself.
+    /// Whether an error concerned the whole GPU or NVML itself, not only one call.
     pub(super) fn gpu_failed(&self) -> bool {
         self.fatal.is_some()
     }
 
     /// The state that follows from all calls of this attempt. A GPU on which every call fails counts as lost, whatever the
-    /// error: after a cgroup lost its devices (`systemctl daemon-reload`), every call returns "unknown". Skipped
-    /// unsupported calls do not count as answered.
+    /// error: after a cgroup lost its devices (`systemctl daemon-reload`), every call returns "unknown". Calls that are skipped
+    /// because they are unsupported do not count as answered.
     pub(super) fn state(&self) -> Result<GpuState, NvmlState> {
         match self.fatal {
             Some(ErrorScope::Session(state)) => Err(state),

@@ -13,10 +13,10 @@ use trtllm_model::gpu::GpuProcess;
 
 /// NVML's value for memory that it does not know.
 const UNAVAILABLE: u64 = u64::MAX;
-/// Bounds the number of series of one GPU.
+/// Maximum number of processes that are shown of one GPU. Bounds its number of series.
 const MOST_PROCESSES: usize = 64;
 
-/// Which of the calls are safe and enabled.
+/// Reads the processes on one GPU, with the calls that are safe and enabled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProcessReader {
     count: bool,
@@ -49,7 +49,7 @@ impl ProcessReader {
         }
         if !self.pids && !self.list {
             let count = probe.call("running_compute_processes_count", || device.running_compute_processes_count());
-            // A larger count is not believed: no more processes can be listed.
+            // A larger count is not plausible, because no more processes can be listed.
             let count = count.filter(|count| *count <= raw::MOST_PROCESSES).map(u64::from);
             return RunningProcesses { count, ..RunningProcesses::default() };
         }

@@ -1,4 +1,4 @@
-//! When an inventory is published: soon after a change, but at most twice per interval.
+//! Decides when an inventory is published: soon after a change, but at most twice per interval.
 
 use std::time::{Duration, Instant};
 
@@ -23,14 +23,15 @@ impl InventoryPublisher {
         Self { publish, interval, last, last_at: Instant::now(), due: None }
     }
 
-    /// Plans to publish, because something may have changed.
+    /// Plans a publication, because something may have changed.
     pub(super) fn schedule(&mut self) {
         let settle = SETTLE.min(self.interval / 4);
         let earliest = self.last_at + (self.interval / 2).min(MAX_DELAY);
         self.due.get_or_insert(earliest.max(Instant::now() + settle));
     }
 
-    /// Publishes the inventory if that is due and it differs from the last one. Returns when the next is due.
+    /// Publishes the inventory if a publication is due and the inventory differs from the last one. Returns when the next
+    /// publication is due.
     pub(super) fn run(&mut self, inventory: impl FnOnce() -> GpuInventory) -> Option<Instant> {
         if self.due.take_if(|due| *due <= Instant::now()).is_some() {
             let inventory = inventory();

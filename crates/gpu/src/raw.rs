@@ -43,8 +43,9 @@ pub(super) fn lacks_shutdown(library: &OsStr) -> bool {
     unsafe { NvmlLib::new(library) }.is_ok_and(|library| library.nvmlShutdown.is_err())
 }
 
-/// Results in the order of `fields`, because the driver may return a field under another id (580.82 renumbered some).
-/// nvml-wrapper's own call omits the scope, which NVLink counters need, and truncates unsigned long to 32 bits.
+/// The results, in the order of `fields`. They are matched by order, because the driver may return a field under another id
+/// (580.82 renumbered some). nvml-wrapper's own call omits the scope, which NVLink counters need, and truncates unsigned long
+/// to 32 bits.
 pub(super) fn field_values(
     device: &Device<'_>,
     fields: &[NvmlField],
@@ -59,7 +60,7 @@ pub(super) fn field_values(
     Ok(values.iter().map(number).collect())
 }
 
-/// A count or a size. A negative value or NaN is an error.
+/// The value of a field, which is a count or a size. A negative value or NaN is an error.
 fn number(field: &nvmlFieldValue_t) -> Result<u64, NvmlError> {
     nvml_try(field.nvmlReturn)?;
     let signed = |value: i64| u64::try_from(value).map_err(|_| NvmlError::NoData);
@@ -107,7 +108,7 @@ pub(super) fn compute_instance_id(device: &Device<'_>) -> Result<u32, NvmlError>
     call!(device.nvmlDeviceGetComputeInstanceId(&raw mut id)).map(|()| id)
 }
 
-/// In percent.
+/// Utilisation of the JPEG engine in percent.
 pub(super) fn jpeg_utilization(device: &Device<'_>) -> Result<u32, NvmlError> {
     let (mut percent, mut period_us) = (0, 0);
     call!(device.nvmlDeviceGetJpgUtilization(&raw mut percent, &raw mut period_us)).map(|()| percent)
@@ -129,7 +130,7 @@ pub(super) fn sram_ecc_threshold_exceeded(device: &Device<'_>) -> Result<bool, N
     Ok(status.bThresholdExceeded != 0)
 }
 
-/// Processes of one GPU, at most. nvml-wrapper's own calls allocate whatever number the driver says.
+/// Maximum number of processes that are read of one GPU. nvml-wrapper's own calls allocate whatever number the driver says.
 pub(super) const MOST_PROCESSES: u32 = 4096;
 
 /// The processes that compute on the GPU.
@@ -140,7 +141,7 @@ pub(super) fn running_processes(device: &Device<'_>) -> Result<Vec<nvmlProcessIn
         Err(NvmlError::InsufficientSize(_)) => {}
         Err(error) => return Err(error),
     }
-    // Further ones may start before the next call.
+    // Further processes may start before the next call.
     let mut room = count.saturating_add(5).min(MOST_PROCESSES);
     // SAFETY: integers, for which all zeros are a valid value.
     let mut processes: Vec<nvmlProcessInfo_t> = vec![unsafe { mem::zeroed() }; room as usize];
@@ -150,7 +151,7 @@ pub(super) fn running_processes(device: &Device<'_>) -> Result<Vec<nvmlProcessIn
     Ok(processes)
 }
 
-/// Utilisation samples of processes since this time.
+/// Utilisation samples of processes that are newer than `since_us`.
 pub(super) fn process_utilization(
     device: &Device<'_>,
     since_us: u64,
@@ -176,7 +177,7 @@ pub(super) fn register_xids(device: &Device<'_>, set: &EventSet<'_>) -> Result<(
     call!(device.nvmlDeviceRegisterEvents(u64::from(nvmlEventTypeXidCriticalError), set.handle()))
 }
 
-/// Identifies a GPU during one session. Only for comparison; the address is never dereferenced.
+/// A number that identifies a GPU during one session. It is only compared; the address is never dereferenced.
 pub(super) fn handle_address(device: &Device<'_>) -> usize {
     // SAFETY: the handle is only compared.
     unsafe { device.handle() }.addr()

@@ -20,13 +20,14 @@ use trtllm_model::gpu::{
     RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
 };
 
-/// More than any GPU has. Bounds the loops where the driver returns no count or a wrong one.
+/// Maximum numbers of links and fans that are read, which are more than any GPU has. They bound the loops where the driver
+/// returns no count or a wrong one.
 const MOST_LINKS: u32 = 36;
 const MOST_FANS: u32 = 16;
 const CURRENT_CLOCKS: [&str; 4] = ["clock_graphics", "clock_sm", "clock_memory", "clock_video"];
 const MAX_CLOCKS: [&str; 4] = ["max_clock_graphics", "max_clock_sm", "max_clock_memory", "max_clock_video"];
 
-/// The parts of a GPU with ECC counters of their own, and their label values.
+/// The parts of a GPU that have their own ECC counters, and their label values.
 const LOCATIONS: [(MemoryLocation, &str); 8] = [
     (MemoryLocation::Device, "dram"),
     (MemoryLocation::SRAM, "sram"),
@@ -38,7 +39,7 @@ const LOCATIONS: [(MemoryLocation, &str); 8] = [
     (MemoryLocation::Cbu, "cbu"),
 ];
 
-/// What is kept between two polls of one device handle.
+/// What is kept from one poll of a device handle to the next.
 #[derive(Debug)]
 pub(super) struct PollState<'nvml> {
     /// See [`fields::renumbers_clocks_events`].
@@ -69,7 +70,8 @@ impl<'nvml> PollState<'nvml> {
         self.slow_due = Instant::now();
     }
 
-    /// All but `energy_joules`: the driver counts from its own start and the tracker from ours.
+    /// Reads everything except `energy_joules`, which the tracker computes: the driver's counter starts with the driver, the
+    /// total with this exporter.
     pub(super) fn read(&mut self, device: &Device<'nvml>, probe: &mut Probe<'_>) -> GpuReadings {
         self.gpm.begin_poll();
         // A GPU without MIG returns "not supported", which differs from "disabled". If the call fails, the last mode holds.
@@ -98,7 +100,7 @@ impl<'nvml> PollState<'nvml> {
             power_limit_watts: probe.call("power_management_limit", || device.power_management_limit()).map(watts),
             clock_hertz: clocks(CURRENT_CLOCKS, |clock| device.clock_info(clock), probe),
             clocks_event_reasons: reasons.map(|reasons| reasons.bits()),
-            // 32 is NVML's "unknown".
+            // Numbers above 15 are no states; NVML's "unknown" is 32.
             performance_state: state.filter(|state| *state <= 15),
             engine_utilization: if mig { EngineUtilization::default() } else { engine_utilization(device, probe) },
             activity: self.gpm.read(device, None, probe),
@@ -110,7 +112,7 @@ impl<'nvml> PollState<'nvml> {
                     .map(|milliwatts| milliwatts as f64 / 1000.0),
                 temperature_celsius: Temperatures {
                     gpu: temperature,
-                    // Some boards without the sensor return 0, but memory in use is never that cold.
+                    // Some boards without the sensor return 0 degrees, but memory in use is never that cold.
                     memory: read(field("field_memory_temp", 82))
                         .filter(|celsius| *celsius > 0)
                         .map(|celsius| celsius as f64),
@@ -123,7 +125,7 @@ impl<'nvml> PollState<'nvml> {
         }
     }
 
-    /// What changes rarely or costs more: limits, PCIe link, ECC, page retirement, row remapping, NVLink by link, processes.
+    /// Reads what changes rarely or costs more: limits, PCIe link, ECC, page retirement, row remapping, each NVLink, processes.
     fn health(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> GpuHealth {
         if self.slow_due <= Instant::now() && !probe.gpu_failed() {
             self.slow_due = Instant::now() + self.slow_interval;
@@ -179,12 +181,12 @@ fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut P
     }
 }
 
-/// From milliwatts.
+/// Converts from milliwatts.
 fn watts(milliwatts: u32) -> f64 {
     f64::from(milliwatts) / 1000.0
 }
 
-/// From a percentage.
+/// Converts from a percentage.
 fn ratio(percent: u32) -> f64 {
     f64::from(percent) / 100.0
 }
@@ -238,9 +240,10 @@ fn temperature_limits(device: &Device<'_>, probe: &mut Probe<'_>) -> Temperature
     }
 }
 
-/// The parts for which this GPU has counters.
+/// The ECC counters of the parts for which this GPU has some.
 fn ecc_locations(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<EccLocation> {
-    // A GPU may count one kind of error in one part and not in another, so each combination has a number of its own.
+    // A GPU may count one kind of error in one part and not in another. So each combination of part and kind has an id of its
+    // own, by which it is skipped if it is unsupported.
     let mut combinations = 0_u32..;
     let locations = LOCATIONS.map(|(part, location)| {
         let mut count = |error, counter| {
@@ -268,7 +271,7 @@ fn fans(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<Option<f64>> {
 fn nvlinks(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<NvLink> {
     let mut links = Vec::new();
     for link in 0..MOST_LINKS {
-        // The number after the last link is an invalid argument.
+        // NVML calls the number after the last link an invalid argument.
         let state = probe.call("nvlink_state", || match device.link_wrapper_for(link).is_active() {
             Err(NvmlError::InvalidArg) => Ok(None),
             state => state.map(Some),

@@ -1,7 +1,7 @@
-//! The thread that initialises NVML, keeps one worker per GPU, checks their deadlines, starts over after the driver was
-//! unloaded, and publishes. Its only NVML call is a last shutdown.
-//! Invariants: a working NVML is initialised once, never per poll; a GPU has at most one worker, even if one hangs while
-//! the driver is reloaded; this thread never waits for a call that may hang.
+//! The thread that initialises NVML, keeps one worker per GPU, checks the workers' deadlines, starts over after the driver was
+//! unloaded, and publishes inventories. Its only NVML call is a last shutdown.
+//! Invariants: a working NVML is initialised once, never per poll; a GPU has at most one worker, even if one hangs while the
+//! driver is reloaded; this thread never waits for a call that may hang.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -22,7 +22,7 @@ use trtllm_model::gpu::{GpuInventory, GpuState};
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// Time between two checks whether a session has been closed.
 const CLOSE_CHECK: Duration = Duration::from_millis(5);
-/// For a wait that only an event ends.
+/// Timeout of a wait that only an event should end.
 const LONG_WAIT: Duration = Duration::from_secs(3600);
 
 /// An event that ends the current activity, whatever it is.
@@ -72,7 +72,7 @@ impl Supervisor {
 
     /// Runs until [`Event::Stop`]. `first` is a session that is open already.
     pub(super) fn run(mut self, mut first: Option<Arc<Session>>) {
-        // Stops when it is dropped at the end of this function.
+        // The poller stops when this handle is dropped at the end of the function.
         let _pod_poller = self.start_pod_poller();
         let deadline = loop {
             let ended = self.run_session(first.take()).or_else(|interrupt| match interrupt {
@@ -142,14 +142,14 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The threads that can be waited for: not a worker with an overdue call.
+    /// The threads that can be waited for. A worker with an overdue call is not among them.
     fn responsive_threads(&self) -> impl Iterator<Item = &ThreadHandle> {
         let deadline = self.config.timing.call_deadline;
         let workers = self.workers.iter().filter(move |worker| worker.overdue(deadline).is_none());
         workers.map(|worker| &worker.thread).chain(&self.session_threads)
     }
 
-    /// Initialises NVML, however long that takes. `None` if it failed; the tracker has the reason.
+    /// Initialises NVML and waits for the result, however long that takes. `None` if it failed; the tracker has the reason.
     fn open(&mut self) -> Result<Option<Arc<Session>>, Interrupt> {
         let events = self.events.clone();
         let done = move |result| drop(events.send(Event::Opened(result)));
@@ -180,7 +180,7 @@ impl Supervisor {
     fn monitor_and_close(&mut self, session: Arc<Session>) -> Result<(), Interrupt> {
         self.tracker.session_opened(&session);
         self.publisher.schedule();
-        // Waits for Xid errors of the GPUs whose indexes are sent to it.
+        // Starts the thread that waits for Xid errors. It registers the GPUs whose indexes are sent to it.
         let (registrations, indexes) = mpsc::channel();
         let (shared, events) = (Arc::clone(&session), self.events.clone());
         match threads::spawn("gpu-events", move |stop| xid_events::run(&shared, &indexes, stop, &events)) {
@@ -204,7 +204,7 @@ impl Supervisor {
         result
     }
 
-    /// Monitors the GPUs of one session until it is useless or an interrupt comes.
+    /// Monitors the GPUs of one session until the session is useless or an interrupt comes.
     fn monitor(&mut self, session: &Arc<Session>, registrations: &mpsc::Sender<u32>) -> Result<(), Interrupt> {
         let step = self.config.interval.min(self.config.timing.call_deadline);
         while self.tracker.session_is_useful() {
@@ -221,7 +221,7 @@ impl Supervisor {
                 Some(Event::Report(report)) if report.session == session.number => {
                     match report.outcome {
                         WorkerOutcome::Polled(GpuState::Ok, ..) => self.retry = self.config.timing.init_retry_min,
-                        // Fails if this driver has no events, so that no thread waits for Xid errors.
+                        // Fails if this driver has no events. Then no thread waits for Xid errors, which is fine.
                         WorkerOutcome::Identified(_) => drop(registrations.send(report.index)),
                         _ => {}
                     }

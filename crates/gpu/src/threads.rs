@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-/// Touched stack pages are resident memory, so this bounds the cost of eight workers.
+/// Stack of a thread. Touched stack pages are resident memory, so this bounds what eight workers cost.
 const STACK: usize = 256 << 10;
 
 /// A started thread. Dropping it asks the thread to stop and does not wait.
@@ -24,7 +24,7 @@ pub(super) fn spawn(name: &str, body: impl FnOnce(&StopSignal) + Send + 'static)
     spawn_with_stack(name, STACK, body)
 }
 
-/// `body` and all that it captured are dropped before the thread counts as ended.
+/// Starts a thread. `body` and all that it captured are dropped before the thread counts as ended.
 pub(super) fn spawn_with_stack(
     name: &str,
     stack: usize,
@@ -56,7 +56,7 @@ impl ThreadHandle {
 }
 
 impl StopSignal {
-    /// Waits for `timeout`, or until the thread is asked to stop. Returns whether it is.
+    /// Waits for `timeout`, or until the thread is asked to stop. Returns whether it was asked.
     pub(super) fn wait(&self, timeout: Duration) -> bool {
         self.0.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected)
     }

@@ -3,7 +3,7 @@
 use super::probe::CallFailure;
 use trtllm_model::gpu::{GpuIdentity, GpuPoll, GpuReadings, GpuSnapshot, GpuState, LastXid};
 
-/// Codes that are counted of one GPU. NVIDIA's catalog has about 170, and a GPU few of them.
+/// Maximum number of Xid codes that are counted for one GPU. NVIDIA's catalog has about 170, and a GPU shows few of them.
 const MOST_XIDS: usize = 64;
 
 #[derive(Debug)]
@@ -11,9 +11,9 @@ pub(super) struct TrackedGpu {
     pub(super) snapshot: GpuSnapshot,
     /// False until the first poll has ended or failed; the state is unknown until then.
     pub(super) is_listed: bool,
-    /// The last reading of a counter that restarts with the driver.
+    /// The last reading of the energy counter, which restarts with the driver.
     energy_mj: Option<u64>,
-    /// Millijoules since the first reading of that counter.
+    /// Millijoules used since the first reading of that counter.
     used_mj: u64,
     /// Failures of the last poll, to log only changes.
     failing: Vec<CallFailure>,
@@ -96,7 +96,7 @@ impl TrackedGpu {
         gpu.last_xid = Some(xid);
     }
 
-    /// `None` before the first reading. Exact to a millijoule up to 2^53 mJ: 280 years at 1 kW.
+    /// Energy used in joules. `None` before the first reading. Exact to a millijoule up to 2^53 mJ: 280 years at 1 kW.
     fn joules(&self) -> Option<f64> {
         self.energy_mj.map(|_| self.used_mj as f64 / 1000.0)
     }

@@ -18,11 +18,11 @@ use trtllm_model::gpu::{GpuIdentity, GpuInventory, GpuSnapshot, GpuState, NvmlSt
 #[derive(Debug, Default)]
 pub(super) struct GpuTracker {
     filter: Arc<GpuFilter>,
-    /// The selectors without a GPU that have been logged.
+    /// The selectors that match no GPU and have been logged.
     logged_unmatched: BTreeSet<String>,
-    /// Without the GPUs and pods.
+    /// Everything but the GPUs and pods.
     inventory: GpuInventory,
-    /// By UUID.
+    /// Every GPU by its UUID.
     gpus: BTreeMap<String, TrackedGpu>,
     /// UUID of the GPU that was last seen at an NVML index.
     by_index: BTreeMap<u32, String>,
@@ -49,7 +49,7 @@ impl GpuTracker {
         inventory.driver_version.clone_from(driver_version);
         inventory.nvml_version.clone_from(nvml_version);
         inventory.cuda_version.clone_from(cuda_version);
-        // With a filter, a GPU counts only after its identity was read.
+        // With a filter, it is unknown whether a GPU is expected until its identity was read.
         if self.filter.includes_all() {
             inventory.expected = inventory.expected.max(*gpus);
         }
@@ -71,7 +71,7 @@ impl GpuTracker {
         self.close(NvmlState::Released);
     }
 
-    /// NVML shall be closed, but a hung call prevents that.
+    /// NVML was asked to close, but a hung call prevents that.
     pub(super) fn release_blocked(&mut self) {
         tracing::warn!("cannot release the driver while an NVML call hangs; stop the exporter to release it");
         self.close(NvmlState::Failed);
@@ -95,8 +95,8 @@ impl GpuTracker {
         self.gpus.values_mut().for_each(TrackedGpu::nvml_lost);
     }
 
-    /// False once every GPU is lost or needs a reset. Then the driver must be closed, because only that allows a GPU to be
-    /// reset, and only a new initialisation finds it again.
+    /// False once every GPU is lost or needs a reset. Then NVML must be closed, because only that allows a GPU to be reset, and
+    /// only a new initialisation finds the GPU again.
     pub(super) fn session_is_useful(&self) -> bool {
         let complete = self.states.len() == self.enumerated as usize;
         let gone = |state: &GpuState| matches!(state, GpuState::Lost | GpuState::ResetRequired);
@@ -108,7 +108,7 @@ impl GpuTracker {
     pub(super) fn absorb(&mut self, report: WorkerReport) {
         let WorkerReport { index, outcome, failures, .. } = report;
         failures.iter().for_each(|failure| self.count(failure));
-        // The failure that decided the state is the last one, because every later call was skipped.
+        // The last failure decided the state, because every later call was skipped.
         let call = failures.last().map(|failure| failure.call);
         match outcome {
             WorkerOutcome::Excluded => {

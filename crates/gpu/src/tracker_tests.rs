@@ -14,7 +14,7 @@ fn tracker(gpus: u32) -> GpuTracker {
     tracker_selecting(gpus, &[])
 }
 
-/// In the state after a successful initialisation.
+/// A tracker in the state after a successful initialisation.
 fn tracker_selecting(gpus: u32, uuids: &[&str]) -> GpuTracker {
     let uuids: Vec<String> = uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
     let mut tracker = GpuTracker::new(Arc::new(GpuFilter::new(&uuids, |_| None)));

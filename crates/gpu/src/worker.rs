@@ -1,5 +1,5 @@
-//! One thread per GPU: gets the device handle, polls it, reports. Makes no decisions and does not log. It may hang in an
-//! NVML call at any time, so other threads use only its messages and its [`CurrentCall`].
+//! One thread per GPU, which gets the device handle, polls it and reports. It makes no decisions and does not log. It may hang
+//! in an NVML call at any time, so other threads use only its messages and its [`CurrentCall`].
 //! The handle is kept from one (re)probe to the next, which saves a call per poll. NVML keeps handles of whole GPUs
 //! valid until shutdown (unlike those of MIG devices). The handle is looked up by index: a look-up by UUID queries every
 //! GPU in turn, so one hung GPU would block the others.
@@ -83,8 +83,8 @@ impl Worker {
         self.report(WorkerOutcome::Identified(identity), probe.failures) && self.poll(&device, stop)
     }
 
-    /// Polls until the GPU fails; returns true if a new handle shall be tried later. If every call fails, but no error concerns the
-    /// whole GPU, polling continues.
+    /// Polls until the GPU fails. Returns true if a new handle shall be tried later. If every call fails, but no error concerns
+    /// the whole GPU, polling continues.
     fn poll<'nvml>(&'nvml self, device: &Device<'nvml>, stop: &StopSignal) -> bool {
         let GpuConfig { interval, timing, .. } = &*self.config;
         let max_poll_time = (*interval).max(Duration::from_secs(1)).min(timing.call_deadline);
@@ -99,8 +99,8 @@ impl Worker {
             let readings = kept.read(device, &mut probe);
             let (state, failed) = (probe.state(), probe.gpu_failed());
             let took = begun.elapsed();
-            // A call hung, so what was read before it is outdated: poll again at once. But only once, because a driver
-            // may always be this slow.
+            // A call hung, so what was read before it is outdated. Poll again at once, but only once, because a driver may
+            // always be this slow.
             let too_slow = took >= max_poll_time;
             if too_slow && !retried && state == Ok(GpuState::Ok) {
                 retried = true;
@@ -124,15 +124,15 @@ impl Worker {
         }
     }
 
-    /// Returns false if the supervisor has ended.
+    /// Sends a report. Returns false if the supervisor has ended.
     fn report(&self, outcome: WorkerOutcome, failures: Vec<CallFailure>) -> bool {
         let report = WorkerReport { session: self.session.number, index: self.index, outcome, failures };
         self.events.send(Event::Report(report)).is_ok()
     }
 }
 
-/// Sleeps until the next tick, one step after `next`. Ticks missed during a slow call are skipped. Returns false if asked
-/// to stop.
+/// Advances `next` by one step and sleeps until then. Ticks that were missed during a slow call are skipped. Returns false if
+/// asked to stop.
 fn sleep(next: &mut Instant, step: Duration, stop: &StopSignal) -> bool {
     let now = Instant::now();
     *next += step;
@@ -142,7 +142,7 @@ fn sleep(next: &mut Instant, step: Duration, stop: &StopSignal) -> bool {
     !stop.wait(next.duration_since(now))
 }
 
-/// `None` if the UUID cannot be read: without it no series can be labelled.
+/// The identity of a GPU. `None` if the UUID cannot be read, because without it no series can be labelled.
 fn read_identity(device: &Device<'_>, index: u32, probe: &mut Probe<'_>) -> Option<GpuIdentity> {
     Some(GpuIdentity {
         uuid: probe.call("uuid", || device.uuid())?,
@@ -152,13 +152,13 @@ fn read_identity(device: &Device<'_>, index: u32, probe: &mut Probe<'_>) -> Opti
         minor: probe.call("minor_number", || device.minor_number()),
         serial: probe.call("serial", || device.serial()),
         vbios: probe.call("vbios_version", || device.vbios_version()),
-        // Only a label of the info series, so a failure is not counted.
+        // The architecture is only a label of the info series, so a failure is not counted.
         architecture: probe.call("architecture", || Ok(architecture(device.architecture()))).flatten(),
     })
 }
 
-/// `None` where NVML itself does not know the architecture. nvml-wrapper returns a number that is newer than itself as an
-/// error.
+/// The name of an architecture. `None` where NVML itself does not know it. nvml-wrapper returns an error for a number that is
+/// newer than itself.
 fn architecture(result: Result<DeviceArchitecture, NvmlError>) -> Option<String> {
     match result {
         Ok(DeviceArchitecture::Unknown) => None,

@@ -17,7 +17,7 @@ use trtllm_model::gpu::LastXid;
 
 /// Length of one wait. Bounds how late a GPU is registered and how long the end of a session takes.
 const WAIT: Duration = Duration::from_millis(200);
-/// Errors that are taken in one [`PERIOD`]. Further ones wait in the driver.
+/// Maximum number of errors that are taken in one [`PERIOD`]. Further ones wait in the driver.
 const MOST_AT_ONCE: u32 = 64;
 const PERIOD: Duration = Duration::from_secs(1);
 /// NVML's own code for an Xid error that it could not read.
@@ -44,7 +44,7 @@ pub(super) fn run(session: &Session, indexes: &Receiver<u32>, stop: &StopSignal,
             (period, taken) = (Instant::now(), 0);
         }
         while let Ok(index) = indexes.try_recv() {
-            // A GPU without events (vGPU, WSL) is skipped. The GPU's worker reports every other error.
+            // A GPU without events (vGPU, WSL) is skipped. Its worker reports every other problem.
             if let Ok(device) = nvml.device_by_index(index)
                 && raw::register_xids(&device, &set).is_ok()
             {

@@ -1,7 +1,8 @@
-//! Adds up the energy and the time of each GPU for the engine that has the GPU alone. Pure: the time is an argument.
-//! A difference between two readings belongs to an engine only if the GPU was its own at both. So an engine starts at 0, and
-//! what a GPU used while its owner changed belongs to no engine. The GPU's total is cumulative, so a missed reading loses nothing. It
-//! already accounts for resets of NVML's counter, so an engine never has more joules than its GPUs show.
+//! Adds up the energy and the time of each GPU for the engine that uses the GPU alone. Pure: the time is an argument.
+//! A difference between two readings belongs to an engine only if it used the GPU alone at both readings. So an engine starts
+//! at 0, and what a GPU used while its owner changed belongs to no engine. The GPU's total is cumulative, so a missed reading
+//! loses nothing. The total already accounts for resets of NVML's counter, so an engine never has more joules than its GPUs
+//! show.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub(super) struct Used {
 
 #[derive(Debug, Default)]
 pub(super) struct GpuAccount {
-    /// By UUID.
+    /// Each GPU, by UUID.
     gpus: BTreeMap<String, Gpu>,
     engines: BTreeMap<EngineId, Used>,
 }
@@ -36,19 +37,19 @@ struct Gpu {
     energy: Option<EnergyReading>,
     /// `None` while the GPU cannot be read.
     polled_at: Option<Duration>,
-    /// The engine that had the GPU alone at the last poll.
+    /// The engine that used the GPU alone at the last poll.
     owner: Option<EngineId>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct EnergyReading {
     millijoules: u64,
-    /// The engine that had the GPU alone then.
+    /// The engine that used the GPU alone at this reading.
     owner: Option<EngineId>,
 }
 
 impl GpuAccount {
-    /// `owner` is the engine that has the GPU alone. A poll that was counted already changes nothing.
+    /// Counts a poll of a GPU. `owner` is the engine that uses the GPU alone. A poll that was already counted changes nothing.
     pub(super) fn polled(&mut self, uuid: &str, owner: Option<EngineId>, poll: Poll) {
         let gpu = self.gpus.entry(uuid.to_owned()).or_default();
         if gpu.polled_at.is_some_and(|last| poll.at <= last) {
@@ -75,7 +76,7 @@ impl GpuAccount {
         }
     }
 
-    /// The GPU cannot be read now. Its time stops; its energy is counted when it is back.
+    /// The GPU cannot be read now. Its time stops. Its energy is counted when it can be read again.
     pub(super) fn away(&mut self, uuid: &str) {
         if let Some(gpu) = self.gpus.get_mut(uuid) {
             gpu.polled_at = None;
@@ -168,10 +169,10 @@ mod tests {
         for (at, energy, owner) in [
             (0, 0, Some(A)),
             (1000, 10, Some(A)),
-            // Shared from here on.
+            // The GPU is shared from here on.
             (2000, 30, None),
             (3000, 70, None),
-            // Only B is left.
+            // Only B is left on the GPU.
             (4000, 150, Some(B)),
             (5000, 310, Some(B)),
             (6000, 630, Some(A)),

@@ -1,6 +1,7 @@
-//! Which GPUs serve which engine: those of the configuration, else those on which NVML lists a process of the engine, else those
-//! that the kubelet gave to this pod, if it has one engine. A GPU is assigned only if that is certain. A process that belongs to no
-//! known engine may be another rank of one, so while such a process exists, processes assign no GPU.
+//! Finds which GPUs serve which engine. The configuration comes first, then the GPUs on which NVML lists a process of the
+//! engine, then those that the kubelet gave to this pod, if the pod has one engine. A GPU is assigned only if that is certain.
+//! A process that belongs to no known engine may be another rank of one. So while such a process exists, no GPU is assigned by
+//! processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState, PodDevice, PodName}
 use super::processes::ProcessTable;
 use super::{EngineClaim, EngineId};
 
-/// Time until the same processes are looked up again, because one may have ended.
+/// The same processes are looked up again after this time, because one may have ended.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default)]
@@ -19,9 +20,9 @@ pub(super) struct Mapping {
     processes: Option<ProcessTable>,
     /// The pod of this process.
     pod: Option<PodName>,
-    /// The engines that have a process on a GPU, by UUID. Kept while the GPU cannot be read.
+    /// For each GPU, by UUID, the engines that have a process on it. Kept while the GPU cannot be read.
     engines: BTreeMap<String, BTreeSet<EngineId>>,
-    /// What `engines` was made from, and when.
+    /// The processes and claims from which `engines` was computed, and when.
     seen: Option<(Vec<Processes>, Vec<EngineClaim>, Duration)>,
 }
 
@@ -33,7 +34,7 @@ impl Mapping {
         Self { processes, pod, ..Self::default() }
     }
 
-    /// The UUIDs of each engine's GPUs, sorted; none if they are not known.
+    /// The UUIDs of each engine's GPUs, sorted. Empty if they are not known.
     pub(super) fn gpus_of(&mut self, inventory: &GpuInventory, engines: &[EngineClaim]) -> Vec<Vec<String>> {
         self.look_up_processes(inventory, engines);
         let gpus = engines.iter().map(|engine| {
@@ -48,7 +49,7 @@ impl Mapping {
         gpus.collect()
     }
 
-    /// The GPUs of this pod, if a single container has all of them alone.
+    /// The GPUs of this pod, if a single container has all of them to itself.
     fn gpus_of_pod(&self, inventory: &GpuInventory) -> Vec<String> {
         let Some(ours) = &self.pod else { return Vec::new() };
         let is_ours = |device: &&PodDevice| (&device.namespace, &device.pod) == (&ours.namespace, &ours.pod);
@@ -87,7 +88,8 @@ fn processes_on(gpu: &GpuSnapshot) -> Processes {
     (gpu.identity.uuid.clone(), gpu.state, gpu.readings.health.pids.clone())
 }
 
-/// The engines on each GPU. `None` if a process belongs to no engine or to several, or is not known.
+/// The engines on each GPU. `None` if one of the processes belongs to no engine or to several, or if the processes of a GPU are
+/// unknown.
 fn assign(
     on_gpus: &[Processes],
     engines: &[EngineClaim],
@@ -112,7 +114,7 @@ fn assign(
             (GpuState::Ok, None) => return None,
             _ => match before.get(uuid) {
                 Some(engines) => here.clone_from(engines),
-                // No process runs on it.
+                // No process runs on a GPU that is lost or needs a reset.
                 None if matches!(state, GpuState::Lost | GpuState::ResetRequired) => {}
                 None => return None,
             },
@@ -136,7 +138,7 @@ mod tests {
         (uuid.to_owned(), state, pids.map(<[u32]>::to_vec))
     }
 
-    /// The engines of each GPU, in the order of the UUIDs.
+    /// The engines of each GPU, ordered by UUID.
     fn assigned(on_gpus: &[Processes], engines: &[EngineClaim], before: &[(&str, EngineId)]) -> Option<Vec<Vec<u64>>> {
         let before = before.iter().map(|(uuid, engine)| ((*uuid).to_owned(), BTreeSet::from([*engine]))).collect();
         let found = assign(on_gpus, engines, &before, owners)?;
@@ -156,7 +158,7 @@ mod tests {
         let unknown = gpu("b", GpuState::Ok, None);
         assert_eq!(assigned(&[ours.clone(), theirs.clone()], &[], &[]), None);
         assert_eq!(assigned(&[ours.clone(), unknown.clone()], &[], &[]), None);
-        // Unless the configuration says whose GPU it is.
+        // The configuration can say whose GPU it is.
         let engines = [EngineClaim { id: 3, configured: vec!["b".to_owned()], ..EngineClaim::default() }];
         for other in [theirs, unknown] {
             assert_eq!(assigned(&[ours.clone(), other], &engines, &[]), Some(vec![vec![1], vec![]]));
@@ -193,7 +195,8 @@ mod tests {
         assert_eq!(gpus(&pods, &[], &one), ["a", "b"]);
         let configured = EngineClaim { id: 1, configured: vec!["c".to_owned()], ..EngineClaim::default() };
         assert_eq!(gpus(&pods, &[], &[configured]), ["c"]);
-        // Two engines, a shared GPU, two containers with GPUs, a GPU that is not visible here, and no GPU at all.
+        // No GPU is assigned with two engines, a shared GPU, two containers with GPUs, a GPU that is not visible here, or no
+        // GPU at all.
         let none: [String; 0] = [];
         assert_eq!(gpus(&pods, &[], &[engine(1), engine(2)]), none);
         assert_eq!(gpus(&[&pods[..], &[device("a", "theirs", "x")]].concat(), &[], &one), none);

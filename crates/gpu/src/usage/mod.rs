@@ -1,4 +1,4 @@
-//! What each engine uses of its GPUs. Knows no NVML, no metric and no source: `mapping` says which GPUs serve an engine, with
+//! What each engine uses of its GPUs. Knows no NVML, no metric and no source. `mapping` finds which GPUs serve an engine, with
 //! `processes`, which reads `/proc`. `account` adds up the GPUs' energy and time.
 
 mod account;
@@ -13,7 +13,7 @@ use account::{GpuAccount, Poll};
 use mapping::Mapping;
 use processes::ProcessTable;
 
-/// Identifies an engine as long as the exporter runs.
+/// Identifies an engine while the exporter runs.
 pub type EngineId = u64;
 
 /// What is known of an engine's GPUs.
@@ -28,27 +28,27 @@ pub struct EngineClaim {
     pub port: Option<u16>,
 }
 
-/// Follows the GPUs of all engines. Fed with each inventory.
+/// Follows which GPUs all engines use, and how much. It is fed with each inventory.
 #[derive(Debug, Default)]
 pub struct GpuUse {
     account: GpuAccount,
     mapping: Mapping,
 }
 
-/// Whether the processes that NVML lists can be found in `proc`, which is `/proc`.
+/// Whether the processes that NVML lists can be found in `proc`. Outside tests, `proc` is `/proc`.
 #[must_use]
 pub fn knows_processes(proc: &Path) -> bool {
     ProcessTable::of_host(proc).is_some()
 }
 
 impl GpuUse {
-    /// `proc` is `/proc`, where the processes of engines are looked up; `pod` is the pod of this process.
+    /// `proc` is where the processes of engines are looked up, `/proc` outside tests. `pod` is the pod of this process.
     #[must_use]
     pub fn new(proc: &Path, pod: Option<PodName>) -> Self {
         Self { mapping: Mapping::new(ProcessTable::of_host(proc), pod), account: GpuAccount::default() }
     }
 
-    /// Adds what was used since the last inventory. Returns the GPUs of each engine, in the order of `engines`; `None` where
+    /// Adds what was used since the last inventory. Returns the GPUs of each engine, in the order of `engines`, or `None` where
     /// they are not known.
     pub fn absorb(&mut self, inventory: &GpuInventory, engines: &[EngineClaim]) -> Vec<Option<EngineGpus>> {
         self.account.keep_engines(|id| engines.iter().any(|engine| engine.id == id));
@@ -62,7 +62,7 @@ impl GpuUse {
             let uuid = &gpu.identity.uuid;
             match current_poll(gpu) {
                 Some(poll) => {
-                    // Other programs may use the other instances.
+                    // Other programs may use the other MIG instances.
                     let alone = owner(uuid).filter(|_| gpu.readings.mig_enabled != Some(true));
                     self.account.polled(uuid, alone, poll);
                 }
@@ -89,7 +89,7 @@ impl GpuUse {
 /// The last poll, if the GPU can be read now.
 fn current_poll(gpu: &GpuSnapshot) -> Option<Poll> {
     let last = gpu.last_poll.filter(|_| gpu.state == GpuState::Ok)?;
-    // The total stays on the page after a poll that could not read the counter.
+    // `energy_joules` stays on the page after a poll that could not read the counter, so the counter is checked, too.
     let total = gpu.readings.energy_joules.filter(|_| gpu.readings.energy_counter_mj.is_some());
     Some(Poll { at: last.monotonic, energy_mj: total.map(|joules| (joules * 1000.0).round() as u64) })
 }

@@ -1,5 +1,6 @@
-//! Which engine a process belongs to, by `/proc`: a process of an engine is one that publishes for it, or listens on its
-//! server's port, or a descendant of these. NVML reports PIDs of the host, so this works only where they are ours.
+//! Which engine a process belongs to, by `/proc`. A process belongs to an engine if it or one of its ancestors publishes for
+//! the engine or listens on the port of its server. NVML reports the PIDs of the host, so this works only if this process sees
+//! the same PIDs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{EngineClaim, EngineId};
 
-/// The longest line of ancestors that is followed.
+/// Maximum number of a process's ancestors that are followed.
 const MOST_ANCESTORS: usize = 64;
 /// The inode of the PID namespace of the host, a constant of the kernel (`PROC_PID_INIT_INO`).
 const HOST_PIDS: &str = "pid:[4026531836]";
@@ -21,7 +22,7 @@ pub(super) struct ProcessTable {
 pub(super) type Listeners = Vec<(EngineId, BTreeSet<String>)>;
 
 impl ProcessTable {
-    /// `proc` is `/proc`. `None` in a container with PIDs of its own.
+    /// Reads processes from `proc`, which is `/proc` outside tests. `None` in a container that has its own PID namespace.
     pub(super) fn of_host(proc: &Path) -> Option<Self> {
         let namespace = fs::read_link(proc.join("self/ns/pid")).ok()?;
         (namespace == Path::new(HOST_PIDS)).then(|| Self { proc: proc.to_owned() })
@@ -37,7 +38,7 @@ impl ProcessTable {
         engines.iter().filter_map(of).collect()
     }
 
-    /// Every engine that this process may belong to. One that has ended or is hidden belongs to none.
+    /// Every engine that this process may belong to. None if the process has ended or is hidden.
     pub(super) fn engines_of(&self, pid: u32, engines: &[EngineClaim], listeners: &Listeners) -> Vec<EngineId> {
         let mut found = BTreeSet::new();
         for process in self.with_ancestors(pid) {
@@ -52,7 +53,7 @@ impl ProcessTable {
         found.into_iter().collect()
     }
 
-    /// The process, its parent, and so on. Without the host's first process.
+    /// The process, its parent, and so on, without the first process of the host.
     fn with_ancestors(&self, pid: u32) -> Vec<u32> {
         let mut chain = Vec::new();
         let mut next = Some(pid);
@@ -73,12 +74,12 @@ impl ProcessTable {
     }
 }
 
-/// From `/proc/PID/stat`. The name in parentheses may contain anything.
+/// The parent's PID from `/proc/PID/stat`. The name in parentheses may contain anything.
 fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// The inodes of sockets that listen on this port of every or the local address, from `/proc/net/tcp` and `tcp6`.
+/// The inodes of sockets that listen on `port` of any address or of the local address, from `/proc/net/tcp` and `tcp6`.
 fn listening(table: &str, port: u16) -> BTreeSet<String> {
     const LISTEN: &str = "0A";
     let inode = |line: &str| {
