@@ -8,7 +8,7 @@ pub const REVISION: &str = env!("TRTLLM_EXPORTER_REVISION");
 pub const COMMIT_DATE: &str = env!("TRTLLM_EXPORTER_COMMIT_DATE");
 /// The version of the Rust compiler.
 pub const COMPILER: &str = env!("TRTLLM_EXPORTER_RUSTC");
-/// All of them, for `--version`.
+/// All of these values, for `--version`.
 pub const LINE: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (revision ",

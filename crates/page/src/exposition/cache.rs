@@ -1,4 +1,5 @@
-//! Rendered pages. A form of a page is rendered once per generation of the data and shared by all readers, while it is kept.
+//! Keeps rendered pages. Each form of a page is rendered once per generation of the data, and all readers share it while it is
+//! kept.
 //!
 //! A cached body is returned without a lock. On a miss a reader waits at most for another reader that is rendering, never
 //! for a poller.
@@ -93,10 +94,10 @@ impl Earlier {
     }
 }
 
-/// Most bytes of bodies that are kept for further readers. Beyond it, the oldest bodies are dropped.
+/// Maximum size in bytes of the bodies that are kept for further readers. Above it, the oldest bodies are dropped.
 const KEPT: usize = 2 << 20;
 
-/// Oldest first.
+/// The kept bodies, oldest first.
 #[derive(Debug, Clone)]
 struct Bodies<S>(Vec<(Form<S>, Arc<Body>)>);
 
@@ -266,7 +267,7 @@ mod tests {
         }
         let kept = |selection| cache.bodies.load().get(Form { selection, ..TEXT }).is_some();
         assert_eq!((0..20).filter(|selection| kept(*selection)).collect::<Vec<_>>(), [17, 18, 19]);
-        // One that is longer than all of that is kept alone, so its readers share it.
+        // A body that is longer than the limit is kept alone, so that its readers share it.
         let text = "x".repeat(2 * KEPT);
         cache.get(TEXT, 1, || vec![section(None, &text)]);
         assert_eq!(cache.bodies.load().0.len(), 1);

@@ -1,14 +1,14 @@
 //! A rendered page as gzip or zstd.
 //!
-//! Level 1 for both: it already makes a page ten times smaller. Higher levels save another tenth for five times the time.
+//! Both use level 1, which already makes a page ten times smaller. Higher levels save another tenth for five times the time.
 
 use std::io::Write as _;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// One gzip stream for the whole page. A page of 212 KB (an engine and 8 GPUs) takes 0.3 ms, once per change of data.
-/// Reusing the deflated GPU section took 0.1 ms, which does not pay for splicing deflate blocks by hand.
+/// One gzip stream for the whole page. A page of 212 KB (an engine and 8 GPUs) takes 0.3 ms, once per change of data. With a
+/// reused, already compressed GPU section it took 0.1 ms, which does not justify splicing deflate blocks by hand.
 pub(super) fn gzip(page: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(page.len() / 8), Compression::fast());
     // Writing to a Vec cannot fail.
@@ -16,7 +16,7 @@ pub(super) fn gzip(page: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap_or_default()
 }
 
-/// One zstd frame: some readers stop after the first.
+/// One zstd frame, because some readers stop after the first frame.
 pub(super) fn zstd(page: &[u8]) -> Vec<u8> {
     // Fails only if the output exceeds the worst-case size that `compress` reserves.
     zstd::bulk::compress(page, 1).unwrap_or_default()

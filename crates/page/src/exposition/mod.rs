@@ -13,7 +13,7 @@ use crate::metrics::page::Page;
 use negotiate::Format;
 use text::Dialect;
 
-/// The label of an exemplar. With a number of at most 20 digits it stays below the 128 characters that OpenMetrics allows.
+/// The label of an exemplar. With an id of at most 20 digits it stays below the 128 characters that OpenMetrics allows.
 const EXEMPLAR_LABEL: &str = "request_id";
 
 /// Appends the families of the page to `out`. Parts of a page may be rendered one after the other; [`end`] comes last.

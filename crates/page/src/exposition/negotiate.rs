@@ -32,7 +32,7 @@ pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text";
 const PROTOBUF: &str = "application/vnd.google.protobuf";
 
-/// How a reader wants names to be escaped that need quotes. Our names never need quotes, so every scheme is supported, and the
+/// How a reader wants names that need quotes to be escaped. Our names never need quotes, so every scheme is supported, and the
 /// response repeats it.
 #[derive(Debug, Clone, Copy)]
 enum Escaping {
@@ -61,8 +61,8 @@ const INSTEAD_OF_TEXT: Offer = Offer {
     content_type: content_type!("application/openmetrics-text; version=1.0.0; charset=utf-8", Escaping::Unspecified),
 };
 
-/// The supported format with the highest `q`; of equal ones the first in the header. Text 0.0.4 without `Accept`, for `*/*`
-/// and for unsupported formats: the gateway's endpoint picker and AIPerf parse nothing else.
+/// The supported format with the highest `q`; of equal ones the first in the header. Without `Accept`, for `*/*` and for
+/// unsupported formats it is text 0.0.4, because the gateway's endpoint picker and AIPerf parse nothing else.
 #[must_use]
 pub fn format(accept: Option<&str>) -> Offer {
     let (mut best, mut text_refused) = ((DEFAULT, 0.0), false);

@@ -1,5 +1,5 @@
-//! Reads OpenMetrics text for tests, so that two writers can be compared by what they mean: the order of labels and
-//! families, the spelling of numbers and exemplars do not count.
+//! Reads OpenMetrics text for tests, so that two writers can be compared by what they mean. The order of labels and families,
+//! the spelling of numbers, and exemplars do not count.
 
 use std::collections::BTreeMap;
 

@@ -39,7 +39,7 @@ struct TextWriter<'a> {
     digits: itoa::Buffer,
 }
 
-/// One bucket of a histogram, whichever type holds it.
+/// One bucket of a histogram of either type.
 struct Bucket {
     upper_bound: f64,
     /// The bound as 0.0.4 spells it, where it is known: formatting a float costs more than copying it.
@@ -122,8 +122,8 @@ impl TextWriter<'_> {
         self.out.push(b'\n');
     }
 
-    /// OpenMetrics spells bounds as Go does. A server that reads protobuf from us spells them like that itself; another
-    /// spelling here would be another series for each bucket.
+    /// Writes a bound. OpenMetrics spells bounds as Go does. A server that reads our protobuf spells them like that itself, so
+    /// another spelling here would make another series of each bucket.
     fn bound(&mut self, value: f64, text: Option<&str>) {
         let plain = self.dialect == Dialect::Prometheus || value == 0.0 || (1e-4..1e6).contains(&value);
         match text {
@@ -137,7 +137,7 @@ impl TextWriter<'_> {
         }
     }
 
-    /// As Go's `%g`: a sign and at least two digits in the exponent.
+    /// Writes a number as Go's `%g` does, with a sign and at least two digits in the exponent.
     fn exponent(&mut self, value: f64) {
         let start = self.out.len();
         // A Vec does not fail to grow; the same holds below.
@@ -152,13 +152,13 @@ impl TextWriter<'_> {
         }
     }
 
-    /// The shortest decimal that parses to the same value. Never an exponent: Triton's readers match `\d+(\.\d+)?`.
+    /// Writes the shortest decimal that parses to the same value. Never an exponent: Triton's readers match `\d+(\.\d+)?`.
     fn float(&mut self, value: f64) {
         let _ = write!(self.out, "{value}");
         self.point_if_whole(value);
     }
 
-    /// OpenMetrics writes whole floats with `.0`.
+    /// In OpenMetrics, adds `.0` to a whole number.
     fn point_if_whole(&mut self, value: f64) {
         if self.dialect == Dialect::OpenMetrics && value.fract() == 0.0 {
             self.push([".0"]);

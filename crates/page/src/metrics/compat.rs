@@ -51,8 +51,8 @@ impl EngineSeries {
             EngineWriter { page, labels: &labels }.put_all(VALUES_OF_DYNAMO, engine);
         }
         if sets.vllm {
-            // vLLM numbers the engines of one server from 0. Numbers would move to another engine when one leaves, so all have 0 and the
-            // version tells them apart.
+            // vLLM numbers the engines of one server from 0. Such a number would move to another engine when one leaves, so all
+            // engines have 0 and the version tells them apart.
             let labels = self.compat_labels([("engine", "0"), ("model_name", model)], OF_VLLM);
             let mut writer = EngineWriter { page, labels: &labels };
             writer.put_all(VALUES_OF_VLLM, engine);
@@ -82,7 +82,7 @@ impl EngineSeries {
 }
 
 impl EngineWriter<'_> {
-    /// What is known only where the engine or a publisher reports how its requests ended.
+    /// Families that are known only where the engine or a publisher reports how its requests ended.
     fn trtllm_requests(&mut self, requests: &RequestTotals) {
         // trtllm-serve has the first four of our reasons.
         self.in_order(Id::TrtllmRequestSuccess, requests.finished.into_iter().flatten().map(increased));
@@ -117,7 +117,8 @@ impl EngineWriter<'_> {
         }
     }
 
-    /// Readers multiply the two sizes. With several pool groups the product would not be the capacity.
+    /// Readers multiply the block size by the number of blocks. With several pool groups the product would not be the capacity,
+    /// so the family is absent.
     fn vllm_cache_config(&mut self, latest: &Latest, requests: &RequestTotals) {
         let sizes = latest.kv.and_then(|kv| kv.tokens_per_block.zip(kv.max_num_blocks));
         let one_pool = latest.pools.groups.is_none_or(|groups| groups <= 1);

@@ -92,8 +92,8 @@ impl EngineSeries {
         labels(&self.name, theirs.into_iter().chain(version), families)
     }
 
-    /// Adds what the Kubernetes gateway's picker reads. An engine that refuses connections leaves at once: waiting until it is stale
-    /// would send it requests that fail.
+    /// Adds what the Kubernetes gateway's picker reads. An engine that refuses connections leaves the page at once. If it
+    /// stayed until it is stale, the picker would send it requests that fail.
     pub(super) fn write_gateway(&self, engine: &EngineSlot, page: &mut Page) {
         let snapshot = engine.snapshot();
         let refused = snapshot.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);

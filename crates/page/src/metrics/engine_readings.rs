@@ -1,4 +1,4 @@
-//! What the families of an engine are read from, and the values that are computed from several numbers of it.
+//! The data from which the families of an engine are read, and the values that are computed from several of its numbers.
 
 use trtllm_engine::batch::BatchSums;
 use trtllm_engine::histogram::{Histogram, NO_BOUNDS};
@@ -123,7 +123,8 @@ impl EngineReadings<'_> {
         self.requests.cached_tokens().max(by_tier.flatten().reduce(u64::saturating_add))
     }
 
-    /// The lengths of requests. trtllm-serve reports only the sum over its requests: then the histogram has a number and a sum.
+    /// The lengths of requests. trtllm-serve reports only the sum over its requests. Then the histogram has only the number of
+    /// requests and that sum.
     pub(super) fn lengths(&self, lengths: &Histogram, sum: Option<u64>) -> Option<Histogram> {
         let finished = self.requests.finished.map(|finished| finished.into_iter().fold(0, u64::saturating_add));
         match finished.zip(sum) {

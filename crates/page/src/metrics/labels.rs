@@ -13,9 +13,9 @@ pub struct Labels {
     base: Option<Arc<Labels>>,
     /// The pairs that these labels add to `base`, in the order given.
     own: Box<[Pair]>,
-    /// For formats that are not text.
+    /// All pairs, for formats that are not text.
     pairs: OnceLock<Box<[(String, String)]>>,
-    /// For histograms.
+    /// The text of [`Labels::bucket`], for histograms.
     bucket: OnceLock<Box<str>>,
 }
 
@@ -28,7 +28,7 @@ impl PartialEq for Labels {
 impl Eq for Labels {}
 
 impl Labels {
-    /// Names are valid and distinct; values may be any text.
+    /// Labels from pairs. Names must be valid and distinct; values may be any text.
     #[must_use]
     pub fn new<K: AsRef<str>, V: AsRef<str>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         let owned = |text: &str| Cow::Owned(text.to_owned());
@@ -106,7 +106,7 @@ impl Default for Labels {
 
 fn series_text(pairs: &[(&str, &str)]) -> Box<str> {
     let length = |(name, value): &(&str, &str)| name.len() + value.len() + r#",="""#.len();
-    // Exact unless a value is escaped.
+    // The capacity is exact unless a value is escaped.
     let mut text = String::with_capacity(pairs.iter().map(length).sum::<usize>() + 2);
     for (name, value) in pairs {
         text.push(if text.is_empty() { '{' } else { ',' });

@@ -105,8 +105,8 @@ impl EngineWriter<'_> {
         }
     }
 
-    /// The same five numbers under trtllm-serve's names. On the whole page these have trtllm-serve's meaning; here they have the
-    /// gateway's, so that a picker decides the same under both names.
+    /// The same five numbers under trtllm-serve's names. On the full page (`/metrics`) these names have trtllm-serve's meaning.
+    /// On the gateway's page they have the gateway's meaning, so that a picker decides the same under both names.
     pub(super) fn gateway_of_trtllm_serve(&mut self, latest: &Latest) {
         self.put(Id::TrtllmNumRequestsRunning, latest.scheduled());
         self.put(Id::TrtllmNumRequestsWaiting, latest.waiting_or_queued());

@@ -60,8 +60,8 @@ impl Page {
         self.samples.retain(|sample| kept(sample.metric.metric().group));
     }
 
-    /// Family by family. Neighbours in the catalog with the same name are one family, because a page must not have two headers for
-    /// one name.
+    /// The samples, family by family. Neighbours in the catalog with the same name are one family, because a page must not have
+    /// two headers for one name.
     pub fn families(&self) -> impl Iterator<Item = (&'static Metric, &[Sample])> {
         self.samples
             .chunk_by(|a, b| a.metric == b.metric || a.metric.metric().name == b.metric.metric().name)

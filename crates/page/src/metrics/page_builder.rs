@@ -36,7 +36,7 @@ struct AllSeries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Selection {
     All,
-    /// All, and trtllm-serve's names also where `--metrics.compat` does not have them.
+    /// All families. trtllm-serve's names are included even if `--metrics.compat` does not name them.
     TrtllmServe,
     /// One bit for each of [`Group::ALL`].
     Groups(u8),
@@ -58,7 +58,7 @@ impl Section {
 }
 
 impl Selection {
-    /// These groups; an empty list means all.
+    /// Selects these groups. An empty list means all.
     #[must_use]
     pub fn of(groups: &[Group]) -> Self {
         if groups.is_empty() {

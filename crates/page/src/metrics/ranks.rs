@@ -14,7 +14,7 @@ impl EngineWriter<'_> {
     /// `load`: absent for a stale engine.
     pub(super) fn ranks(&mut self, snapshot: &EngineSnapshot, load: Option<&Latest>) {
         let Some(totals) = &snapshot.totals.ranks else { return };
-        // A restarted engine can have one rank.
+        // After a restart, the engine can have a single rank and so no load by rank.
         let has_load = load.is_some_and(|latest| latest.attention_dp_ranks() > Some(1));
         let idle = snapshot.state == EngineState::Idle;
         for rank in totals.ranks() {

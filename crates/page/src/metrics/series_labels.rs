@@ -22,7 +22,7 @@ pub(super) struct SeriesLabels {
     page: u64,
 }
 
-/// Labels whose values are not in the catalog: links, processes.
+/// Labels whose values are not in the catalog, such as those of links and processes.
 #[derive(Debug)]
 struct Other {
     labels: Arc<Labels>,
@@ -59,7 +59,8 @@ impl SeriesLabels {
         &self.base
     }
 
-    /// One for each of the family's label values, in the catalog's order; the base for a family without a variant.
+    /// The labels of a family's series: one for each of its label values, in the catalog's order, or the base for a family
+    /// without a variant.
     pub(super) fn of(&self, family: Id) -> &[Arc<Labels>] {
         let found = family.index().checked_sub(self.first).and_then(|index| self.families.get(index));
         match found {
@@ -68,7 +69,7 @@ impl SeriesLabels {
         }
     }
 
-    /// The base and more. Kept as long as every page asks for them.
+    /// The base labels and more. They are kept as long as every page asks for them.
     pub(super) fn with(&mut self, more: &[(&'static str, &str)]) -> Arc<Labels> {
         let found = find_from(&self.others, self.next, |other| other.labels.adds(more));
         let at = found.unwrap_or_else(|| {
@@ -91,7 +92,7 @@ pub struct LabelCache {
     /// Where [`LabelCache::of`] looks first: a page asks for nearly the same labels in the same order as the page before.
     next: usize,
     page: u64,
-    /// Samples of the last page.
+    /// Number of samples of the last page.
     pub(super) samples: usize,
 }
 

@@ -28,21 +28,21 @@ pub(super) type EngineWriter<'p> = SampleWriter<'p, &'p SeriesLabels>;
 pub(super) type GpuWriter<'p> = SampleWriter<'p, &'p mut SeriesLabels>;
 
 impl<L: Deref<Target = SeriesLabels>> SampleWriter<'_, L> {
-    /// The only series of a family.
+    /// Adds the only series of a family.
     pub(super) fn put(&mut self, family: Id, value: impl OrAbsent) {
         if let Some(value) = value.or_absent() {
             self.page.push(family, &self.labels.of(family)[0], value);
         }
     }
 
-    /// The families whose value the catalog states.
+    /// Adds the families for which the catalog has a function that reads the value.
     pub(super) fn put_all<S>(&mut self, values: &[Valued<S>], source: &S) {
         for (family, value) in values {
             self.put(*family, value(source));
         }
     }
 
-    /// One sample for each number that is present.
+    /// Adds one sample for each number that is present.
     pub(super) fn each<N: NamedNumbers<Number: Into<Value>>>(&mut self, family: Id, numbers: N) {
         debug_assert_eq!(family.metric().variant.map(|variant| variant.values), Some(N::NAMES), "{family:?}");
         self.in_order(family, numbers.numbers());
@@ -60,7 +60,7 @@ impl<L: Deref<Target = SeriesLabels>> SampleWriter<'_, L> {
         }
     }
 
-    /// One sample for each value that is present; the values are in the order of the catalog's label values.
+    /// Adds one sample for each value that is present. The values are in the order of the catalog's label values.
     pub(super) fn in_order<V: Into<Value>>(&mut self, family: Id, values: impl IntoIterator<Item = Option<V>>) {
         for (labels, value) in self.labels.of(family).iter().zip(values) {
             if let Some(value) = value {
@@ -71,7 +71,7 @@ impl<L: Deref<Target = SeriesLabels>> SampleWriter<'_, L> {
 }
 
 impl EngineWriter<'_> {
-    /// A sample with more labels, whose values are not in the catalog.
+    /// Adds a sample with more labels, whose values are not in the catalog.
     pub(super) fn with<K, V>(&mut self, family: Id, more: impl IntoIterator<Item = (K, V)>, value: impl Into<Value>)
     where
         K: Into<Cow<'static, str>>,
@@ -80,7 +80,7 @@ impl EngineWriter<'_> {
         self.page.push(family, &Arc::new(Labels::extend(self.labels.base(), more)), value);
     }
 
-    /// One sample for each value of a label whose values are not in the catalog.
+    /// Adds one sample for each value of a label whose values are not in the catalog.
     pub(super) fn by_label(&mut self, family: Id, label: &'static str, counts: &ByLabel) {
         for (value, count) in counts {
             self.with(family, [(label, value.clone())], *count);
@@ -89,7 +89,7 @@ impl EngineWriter<'_> {
 }
 
 impl GpuWriter<'_> {
-    /// A sample with more labels, whose values are not in the catalog.
+    /// Adds a sample with more labels, whose values are not in the catalog.
     pub(super) fn with(&mut self, family: Id, more: &[(&'static str, &str)], value: impl OrAbsent) {
         if let Some(value) = value.or_absent() {
             let labels = self.labels.with(more);

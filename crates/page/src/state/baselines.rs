@@ -14,19 +14,19 @@ use trtllm_what_if::baselines::{Baselines, Snapshot};
 use trtllm_what_if::output::Best;
 
 const PREFIX: &str = "baselines-";
-/// Most files of all engines. The oldest is deleted to make room for another one.
+/// Maximum number of files, of all engines together. The oldest is deleted to make room for another one.
 const MOST_FILES: usize = 256;
 /// Longest name of a file in bytes. File systems allow 255, and the name of the temporary file is longer.
 const MAX_NAME: usize = 200;
-/// Bytes of a file's text, which has at most 32 states of about 10 KB.
+/// Maximum size of a file's text in bytes. A file has at most 32 states of about 10 KB.
 const MAX_TEXT: u64 = 4 << 20;
-/// Files that are read at the same time to answer requests.
+/// Maximum number of files that are read at the same time to answer requests.
 const READERS: usize = 2;
 
 /// The files of all engines.
 #[derive(Debug)]
 pub struct BaselineFiles {
-    /// That of the recorder, which holds its lock.
+    /// The directory of the recorder, which holds its lock.
     pub directory: PathBuf,
     counts: RecorderCounts,
     is_failing: AtomicBool,
@@ -40,7 +40,7 @@ pub struct BaselineFiles {
 pub struct Writing(Arc<BaselineFiles>);
 
 impl Writing {
-    /// Adds a state of an engine to its file, and returns its best hours so far.
+    /// Adds a state of an engine to its file, and returns the best hours of the engine so far.
     #[must_use]
     pub fn add(self, engine: &EngineName, snapshot: Option<Snapshot>, mut best: Best, now: f64) -> Best {
         let files = &self.0;

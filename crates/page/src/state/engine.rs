@@ -12,7 +12,7 @@ use trtllm_model::{EngineAbout, EngineSettings};
 
 use super::source::SourceStatus;
 
-/// Settings with trtllm-serve's own names for them.
+/// Labels of settings, each with the section and the name under which trtllm-serve reports the setting.
 const OF_SERVER: [(&str, ConfigSection, &str); 8] = [
     ("dtype", ConfigSection::Model, "dtype"),
     ("quantization", ConfigSection::Model, "quantization"),
@@ -28,7 +28,7 @@ const OF_SERVER: [(&str, ConfigSection, &str); 8] = [
 #[derive(Debug, Clone)]
 pub struct EngineSnapshot {
     pub state: EngineState,
-    /// Gives the state at a later time. Absent before the first poll.
+    /// Used to compute the state at a later time. Absent before the first poll.
     pub health: Option<Health>,
     pub latest: Option<Latest>,
     pub totals: EngineTotals,

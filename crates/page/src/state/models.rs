@@ -14,7 +14,7 @@ use super::{BaselineFiles, EngineSlot, State};
 /// How often the capacity of an engine is simulated. With many engines, simulations are a second apart, because each keeps a CPU busy.
 const EVERY: Duration = Duration::from_secs(60);
 const LEAST_BETWEEN: Duration = Duration::from_secs(1);
-/// An engine publishes its fold when a poll ends.
+/// Timeout for the copy of a fold. An engine publishes its fold when a poll ends.
 const FOLD_WITHIN: Duration = Duration::from_secs(5);
 /// Least number of seconds between two baselines of an engine, and between the start of a run and its first baseline.
 const KEPT_EVERY: f64 = 590.0;

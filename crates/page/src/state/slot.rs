@@ -16,12 +16,14 @@ use trtllm_model::gpu::{EngineGpus, GpuInventory};
 use trtllm_model::rows::PoolRows;
 use trtllm_model::{EngineName, IterationStats, RECENT_RECORDS};
 
-/// KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
+/// Maximum number of KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
 const KEPT_WINDOWS: usize = 4;
-/// Kept records of all engines: with more than 16 engines, each keeps fewer than [`RECENT_RECORDS`].
+/// Maximum number of records that are kept of all engines together. With more than 16 engines, each keeps fewer than
+/// [`RECENT_RECORDS`].
 const RECORDS_OF_ALL: usize = 16 * RECENT_RECORDS;
 
-/// Readers that wait for a copy of a fold at the same time. A copy is large: it has the timeline and the costs of the engine.
+/// Maximum number of readers that wait for a copy of a fold at the same time. A copy is large: it has the timeline and the
+/// costs of the engine.
 const MOST_FOLD_READERS: usize = 4;
 
 /// Counts changes, so that readers notice them.
@@ -61,9 +63,9 @@ impl SourcePlace {
 pub struct EngineOrigin {
     /// UUIDs of its GPUs, if they are configured.
     pub gpus: Vec<String>,
-    /// It runs in this process.
+    /// The engine runs in this process.
     pub is_own_process: bool,
-    /// Its server listens on this port of this host.
+    /// The engine's server listens on this port of this host.
     pub port: Option<u16>,
 }
 
@@ -145,7 +147,7 @@ impl EngineSlot {
     /// use that much of the stack of each thread.
     pub fn update(&self, write: impl FnOnce(&mut EngineSnapshot)) {
         let mut previous = self.previous.lock();
-        // It cannot be reused while a slow reader holds it.
+        // The previous snapshot cannot be reused while a slow reader holds it.
         let spare = previous.take().filter(|spare| Arc::strong_count(spare) == 1);
         let mut next = spare.unwrap_or_else(|| Arc::new(EngineSnapshot::starting()));
         if let Some(snapshot) = Arc::get_mut(&mut next) {
@@ -184,7 +186,7 @@ impl EngineSlot {
         }
     }
 
-    /// Only the first call has an effect.
+    /// Sets where the engine runs. Only the first call has an effect.
     pub fn set_origin(&self, origin: EngineOrigin) {
         let _ = self.origin.set(origin);
     }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use trtllm_engine::native;
 use trtllm_model::{BenchReport, ErrorKind, RejectReason};
 
-/// Upper bounds in seconds.
+/// Upper bounds of the buckets of poll durations, in seconds.
 const POLL_SECONDS: [f64; 11] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0];
 
 /// What the intake counts. A clone shares the counters, so an old snapshot shows the current counts.

@@ -36,7 +36,7 @@ pub enum Switch {
 }
 
 impl Switch {
-    /// As in the metrics reference, which has a table of what each needs.
+    /// The name in the metrics reference, which has a table of what each kind of statistics needs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Switch {
 pub enum Destination {
     /// The most important families that use the field.
     Families(&'static [Id]),
-    /// Deliberately not exported; the reason.
+    /// Deliberately not exported, for this reason.
     None(&'static str),
 }
 
@@ -130,7 +130,7 @@ pub fn statistics_of(metric: &Metric) -> Vec<Switch> {
     }
     found.sort();
     found.dedup();
-    // Every engine sends these.
+    // Every engine sends iteration records, so other statistics are not needed for this family.
     if found.contains(&Switch::Iterations) { vec![Switch::Iterations] } else { found }
 }
 

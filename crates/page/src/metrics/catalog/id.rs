@@ -51,7 +51,7 @@ macro_rules! families {
             $(pub const $id: Self = Self(FIRST as u16 + Position::$id as u16);)*
         }
 
-        /// The value of each family of this table that states it.
+        /// Each family of this table that has a closure, with the function that reads its value.
         #[allow(dead_code, reason = "no family of the exporter itself states its value")]
         pub(in crate::metrics) const VALUES:
             &[(crate::metrics::catalog::Id, fn(&$of) -> Option<crate::metrics::value::Value>)] = &[$($((

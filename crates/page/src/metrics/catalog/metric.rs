@@ -99,7 +99,7 @@ pub struct Metric {
     pub labels: &'static [&'static str],
     pub variant: Option<Variant>,
     pub help: &'static str,
-    /// On `/metrics/gateway`, if the numbers have another meaning there.
+    /// HELP on `/metrics/gateway`, if the numbers have another meaning there.
     pub gateway_help: Option<&'static str>,
     /// Where the value comes from, in the source's own names.
     pub origin: &'static str,
@@ -113,7 +113,7 @@ impl Metric {
         self.kind == MetricKind::Histogram && matches!(self.group, Group::Engine | Group::Exporter)
     }
 
-    /// In place of the area's labels.
+    /// Sets the labels, in place of those of the area.
     pub(super) const fn labels(mut self, labels: &'static [&'static str]) -> Self {
         self.labels = labels;
         self

@@ -1,4 +1,5 @@
-//! Names of TensorRT-LLM that the exporter does not read, each with the reason; and which names it does not know at all.
+//! Names of TensorRT-LLM that the exporter deliberately does not read, each with the reason, and a function that finds unknown
+//! names.
 
 use std::collections::HashSet;
 
@@ -6,8 +7,8 @@ use super::fields::FIELDS;
 use super::metric::Group;
 use super::table::CATALOG;
 
-/// The names of keys, families and paths that no table has. Keys may be in camelCase or snake_case. Families may lack the prefix, as in
-/// older releases.
+/// Those of `names` that no table has. They are names of keys, families and paths. Keys may be in camelCase or snake_case.
+/// Families may lack the prefix, as in older releases.
 pub fn unread(names: impl IntoIterator<Item = String>) -> Vec<String> {
     let plain = |name: &str| {
         let name = name.strip_prefix("trtllm_").unwrap_or(name);

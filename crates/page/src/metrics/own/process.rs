@@ -35,7 +35,7 @@ pub(super) fn encode(families: &mut Families<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The soft limit; absent if unlimited.
+/// The soft limit of open file descriptors. Absent if there is no limit.
 fn max_descriptors(process: &Process) -> Option<u64> {
     static MAX: OnceLock<Option<u64>> = OnceLock::new();
     *MAX.get_or_init(|| match process.limits().ok()?.max_open_files.soft_limit {

@@ -1,5 +1,6 @@
 //! Families that Dynamo's TensorRT-LLM worker adds to those of the engine, under the same prefix (`--metrics.compat trtllm`).
-//! Those that no statistics can tell are in the reference page with the reason (`src/tools/metrics.md`).
+//! The reference page (`src/tools/metrics.md`) lists the families that are missing here because no statistics have their
+//! values.
 
 use super::{Area, EngineReadings, Group, Stability, families, increased, seen};
 

@@ -1,5 +1,5 @@
-//! The orchestrator of disaggregated serving. It sends each request to the workers of one side after the other: context (prefill),
-//! generation (decode), and before them encoders if the model has some.
+//! The orchestrator of disaggregated serving. A request visits the workers of one side after the other: encoders if the model
+//! has some, context (prefill), generation (decode).
 
 use super::{ENGINE, EngineReadings, families};
 

@@ -1,5 +1,6 @@
-//! vLLM's families (`--metrics.compat vllm`), so that autoscalers, cost tools and dashboards written for vLLM work. Names that
-//! TensorRT-LLM's statistics cannot tell are in the reference page with the reason (`src/tools/metrics.md`).
+//! vLLM's families (`--metrics.compat vllm`), so that autoscalers, cost tools and dashboards written for vLLM work. The
+//! reference page (`src/tools/metrics.md`) lists the families that are missing here because TensorRT-LLM's statistics lack
+//! their values.
 
 use super::{Area, EngineReadings, Group, Stability, families, seen};
 
