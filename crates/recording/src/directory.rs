@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 const ENDING: &str = ".rec.zst";
-/// Held by the process that records.
+/// The lock file. The process that records holds its lock.
 const LOCK: &str = "recorder.lock";
-/// Characters of an engine's name in a file name.
+/// Maximum number of characters of an engine's name in a file name.
 const MAX_NAME: usize = 60;
 
-/// One file.
+/// The file of one segment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Segment {
-    /// Grows over all engines.
+    /// Number of the segment, counted over all engines.
     pub number: u64,
     pub path: PathBuf,
     pub bytes: u64,
@@ -62,7 +62,7 @@ pub fn create(directory: &Path, number: u64, engine: &str) -> io::Result<(PathBu
     Ok((path, file))
 }
 
-/// The name with letters, digits, points and hyphens only.
+/// The name, with `_` for each character that is not a letter, digit, point or hyphen.
 fn safe(engine: &str) -> String {
     let safe = |letter: char| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '_' };
     engine.chars().take(MAX_NAME).map(safe).collect()

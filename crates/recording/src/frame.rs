@@ -1,4 +1,5 @@
-//! Frames of zstd, each with a checksum and readable on its own. A frame that the end of a process has cut is detected.
+//! Frames of zstd, each of which has a checksum and can be read on its own. A frame that was cut because the process ended is
+//! detected.
 
 use std::io::{self, BufRead};
 
@@ -7,9 +8,9 @@ use zstd::bulk::Compressor;
 use zstd::stream::raw::CParameter;
 use zstd::stream::read::Decoder;
 
-/// Bytes of packed lines after which a frame is written.
+/// A frame is written after this many bytes of packed lines.
 pub const TARGET: usize = 256 << 10;
-/// What the decoder may allocate, as a power of two. The window of a frame is the whole frame.
+/// Maximum memory that the decoder may allocate, as a power of two. The window of a frame is the whole frame.
 const MAX_WINDOW: u32 = file_text::MAX.ilog2();
 /// The fastest regular level. Lines repeat their keys, so higher levels save little.
 const LEVEL: i32 = 1;
@@ -51,7 +52,7 @@ impl Encoder {
 pub enum Read {
     Frame,
     End,
-    /// Not a whole frame. What follows cannot be read.
+    /// Not a whole frame. Nothing after it can be read.
     Torn,
 }
 
@@ -106,7 +107,7 @@ mod tests {
             changed[at] ^= 0x10;
             let mut changed = changed.as_slice();
             assert_eq!(read(&mut changed, &mut lines).unwrap(), Read::Frame);
-            // One bit of a frame means nothing.
+            // A changed bit may mean nothing to the decoder.
             let right = read(&mut changed, &mut lines).unwrap() == Read::Frame;
             assert!(!right || lines == RECORD.repeat(20), "changed at {at}");
         }

@@ -1,11 +1,11 @@
-//! A reading of a GPU, as far as verdicts and people need it.
+//! A reading of a GPU, with the values that verdicts and people need.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use trtllm_model::gpu::{GpuHealth, GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastXid, ThrottleTimes};
 
-/// In base units. Absent values were not read.
+/// Values are in base units. Absent values were not read.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -1,6 +1,6 @@
-//! What a source delivers and a recording keeps, one item after the other. In a line of a recording, an item is one key and its
-//! value. The key says what the value is. Values of the engine have the keys that TensorRT-LLM sends, so the parsers of the
-//! sources can read them, too.
+//! The items that a source delivers and a recording keeps. In a line of a recording, an item is one key and its value. The key
+//! says what the value is. Messages of the engine have the keys that TensorRT-LLM sends, so the parsers of the sources can read
+//! them, too.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -24,10 +24,10 @@ use super::gpu::GpuReading;
 /// The version of the format.
 pub const FORMAT: u32 = 3;
 
-/// The most bytes of a text in a counter, such as an HTTP status.
+/// Maximum number of bytes of a text in a counter, such as an HTTP status.
 const MAX_TEXT: usize = 64;
 
-/// A message of an engine, or a change that a recording keeps so that its replay folds the messages in the same way.
+/// A message of an engine, or an event that a recording keeps so that its replay folds the messages in the same way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
@@ -40,13 +40,13 @@ pub enum Item {
     BenchReport(Arc<BenchReport>),
     /// The process that sends the following items, as a number that no other process has.
     Process(u64),
-    /// This item and the following ones are only in recordings. The first line of each segment.
+    /// The first line of each segment. This item and those below it occur only in recordings.
     Recording(Box<Header>),
-    /// The number of the engine's messages that are missing here. 0 if it is unknown: a replay was recorded, and another exporter
-    /// had continued the recording that was replayed.
+    /// The number of the engine's messages that are missing here. It is 0 if the number is unknown: a replay was recorded, and
+    /// another exporter had continued the replayed recording.
     Dropped(u64),
-    /// When the following items were received. They are folded at this moment, not at the present. Has no line of its own,
-    /// because each line has its moment.
+    /// When the following items were received. They are folded at this time, not at the present. The item has no line of its
+    /// own, because each line has a time.
     #[serde(skip)]
     Received(RecordedMoment),
     /// A record with absurd values. It was not counted.
@@ -132,13 +132,13 @@ fn origin() -> Instant {
     *ORIGIN.get_or_init(Instant::now)
 }
 
-/// The end of a poll.
+/// A poll has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
-    /// The moment of its line.
+    /// The time of the line.
     #[serde(skip)]
     pub at: RecordedMoment,
-    /// The records were what the engine's ring held.
+    /// The source's answer was the engine's whole ring of records.
     pub from_ring: bool,
 }
 
@@ -172,7 +172,7 @@ impl Stamp {
         stamp
     }
 
-    /// The next lines are of this moment.
+    /// Sets the time of the following lines.
     pub fn set(&mut self, at: RecordedMoment) {
         if at != self.at {
             self.at = at;
@@ -204,7 +204,7 @@ impl<'de> Deserialize<'de> for Line {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
                 let us: i64 = value(&mut map, "us")?;
                 let at = RecordedMoment { us: us.clamp(0, LATEST_US), clock_us: value(&mut map, "clock_us")? };
-                // The header of the segment also has these names.
+                // These values are ignored, because the header of the segment names the engine, too.
                 let _: (serde::de::IgnoredAny, serde::de::IgnoredAny) =
                     (value(&mut map, "model")?, value(&mut map, "version")?);
                 let mut item = Item::deserialize(MapAccessDeserializer::new(map))?;
@@ -218,7 +218,7 @@ impl<'de> Deserialize<'de> for Line {
     }
 }
 
-/// The next value of a line, whose key must be this one.
+/// The next value of a line. Its key must be `key`.
 fn value<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A, key: &'static str) -> Result<T, A::Error> {
     match map.next_key::<std::borrow::Cow<'de, str>>()? {
         Some(found) if found == key => map.next_value(),
@@ -246,7 +246,7 @@ impl Item {
         let of_item = out.len();
         match serde_json::to_writer(&mut *out, self) {
             Ok(()) => {
-                // The opening brace of the item: its key belongs to the object of the line.
+                // Removes the opening brace of the item, because its key belongs to the object of the line.
                 out.remove(of_item);
                 out.push(b'\n');
             }
@@ -255,7 +255,7 @@ impl Item {
         out.len() > length
     }
 
-    /// Whether the item describes the engine. Each segment begins with the last of these items.
+    /// Whether the item describes the engine. Each segment begins with the latest of these items.
     #[must_use]
     pub fn is_about(&self) -> bool {
         matches!(self, Self::Recording(_) | Self::About(_) | Self::BenchReport(_) | Self::Process(_) | Self::Failing(_))
@@ -276,7 +276,7 @@ impl Item {
         )
     }
 
-    /// Approximate memory. The parts whose number or length a peer chooses are counted.
+    /// Approximate memory. It counts the parts whose number or length a peer chooses.
     #[must_use]
     pub fn weight(&self) -> usize {
         size_of::<Self>()
@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    /// Each part that a peer chooses the size of weighs at least what it takes in memory.
+    /// Each part whose size a peer chooses weighs at least what it takes in memory.
     #[test]
     fn what_a_peer_makes_an_item_keep_is_weighed() {
         let weight = |text: &str| Item::Record(serde_json::from_str(text).unwrap()).weight();

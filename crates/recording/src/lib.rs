@@ -1,6 +1,6 @@
-//! Recordings: what the engines sent, kept on disk by the [`recorder`] and read by a replay. A recording is a directory of
-//! segments. A segment belongs to one engine and is a sequence of zstd frames. A frame contains whole lines of JSON, one for each
-//! [`Item`], packed ([`pack`]).
+//! Recordings of what the engines sent. The [`recorder`] keeps them on disk, and a replay reads them. A recording is a
+//! directory of segments. A segment belongs to one engine and is a sequence of zstd frames. A frame contains whole lines of
+//! JSON, one for each [`Item`], which are packed ([`pack`]).
 #![forbid(unsafe_code)]
 
 pub mod directory;

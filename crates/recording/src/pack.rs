@@ -1,5 +1,5 @@
-//! Keeps a line that differs from an earlier one only in numbers as the differences of these numbers. Records repeat all of their
-//! keys and most of their values. A packer and an unpacker see the same lines in the same order. Neither parses JSON.
+//! If a line differs from an earlier one only in its numbers, stores just the differences of these numbers. Records repeat all
+//! of their keys and most of their values. A packer and an unpacker see the same lines in the same order. Neither parses JSON.
 
 use std::io::{Error, ErrorKind, Result};
 
@@ -9,13 +9,14 @@ use rows::Rows;
 mod parts;
 mod rows;
 
-/// Earlier lines that are remembered. A new one replaces the one that was not used for longest.
+/// Number of earlier lines that are remembered. A new line replaces the one that was not used for longest.
 const TEMPLATES: usize = 24;
 /// A longer line is stored unchanged, and no later line refers to it. This bounds the memory.
 const LONGEST: usize = 16 << 10;
-/// Replaces the rows of requests, which are packed after the rest of their line. JSON has no such byte.
+/// Stands in a line for its rows of requests, which are packed after the rest of the line. JSON has no such byte.
 const ROWS: u8 = TEXT + 1;
-/// How a packed line begins: unchanged, unchanged except for its rows, or the number of its template plus [`FIRST`].
+/// A packed line begins with one of these numbers if the line is stored unchanged, or unchanged except for its rows. Otherwise
+/// it begins with the number of its template plus [`FIRST`].
 const UNCHANGED: u64 = 0;
 const WITH_ROWS: u64 = 1;
 const FIRST: u64 = 2;
@@ -23,7 +24,7 @@ const FIRST: u64 = 2;
 #[derive(Debug, Default)]
 struct Template {
     parts: Parts,
-    /// Numbers that have ever changed, in the order of their first change.
+    /// Indexes of the numbers that have ever changed, in the order of their first change.
     changing: Vec<usize>,
     is_changing: Vec<bool>,
     used: u64,
@@ -42,7 +43,7 @@ pub struct Packer {
     templates: Templates,
     rows: Rows,
     parts: Parts,
-    /// A line without its rows.
+    /// The line that is being packed, without its rows.
     rest: Vec<u8>,
 }
 
@@ -76,7 +77,7 @@ impl Templates {
 }
 
 impl Packer {
-    /// Appends a line without its line feed.
+    /// Packs a line, which has no line feed, and appends it to `out`.
     pub fn pack(&mut self, line: &[u8], out: &mut Vec<u8>) {
         let is_plain = !line.iter().any(|byte| *byte <= ROWS);
         match rows::find(line).filter(|_| is_plain) {
@@ -128,7 +129,7 @@ impl Packer {
 }
 
 impl Unpacker {
-    /// Replaces `line` by the next line of `packed`, and removes it there.
+    /// Replaces `line` by the next line of `packed`, and removes that line from `packed`.
     ///
     /// # Errors
     /// If no packer wrote `packed`.
@@ -173,7 +174,7 @@ impl Unpacker {
     }
 }
 
-/// Seven bits a byte, the low ones first.
+/// Appends a number with seven bits a byte, the low bits first.
 fn number(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -182,7 +183,7 @@ fn number(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Small numbers of both signs take few bytes.
+/// Appends a number so that small ones of both signs take few bytes.
 fn signed(value: i64, out: &mut Vec<u8>) {
     number(((value << 1) ^ (value >> 63)).cast_unsigned(), out);
 }
@@ -192,7 +193,7 @@ fn text(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// The texts of two lines with the same template. An empty text means that it has not changed.
+/// Appends the texts that differ between two lines with the same template. An empty text means that it has not changed.
 fn changed_texts(before: &[Vec<u8>], now: &[Vec<u8>], out: &mut Vec<u8>) {
     before.iter().zip(now).for_each(|(before, now)| text(if now == before { b"" } else { now }, out));
 }
@@ -225,7 +226,7 @@ fn take_signed(packed: &mut &[u8]) -> Result<i64> {
     Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
 }
 
-/// A number up to `most`.
+/// Takes a number that must not be above `most`.
 fn take_length(packed: &mut &[u8], most: usize) -> Result<usize> {
     usize::try_from(take(packed)?).ok().filter(|length| *length <= most).ok_or_else(invalid)
 }

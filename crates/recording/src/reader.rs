@@ -33,7 +33,7 @@ pub enum OpenRecordingError {
     Pauses(String, String),
 }
 
-/// A time as people write it, and as `--at` takes it.
+/// A time in the form in which people write it and `--at` takes it.
 #[must_use]
 pub fn utc(micros: i64) -> String {
     let time = serde_json::to_value(RecordTime { micros, zoned: true });
@@ -47,7 +47,7 @@ pub struct Reader {
     segment: Option<BufReader<File>>,
     unpacker: Unpacker,
     frame: Vec<u8>,
-    /// How many bytes of the frame were read.
+    /// How many bytes of the frame have been returned as lines.
     at: usize,
     line: Vec<u8>,
     torn: u64,
@@ -127,14 +127,14 @@ impl Reader {
         Ok(Some(&self.line))
     }
 
-    /// Segments so far that end in the middle of a frame, as after kill -9. That frame is left out.
+    /// Number of segments so far that end in the middle of a frame, as after kill -9. That frame is left out.
     #[must_use]
     pub fn torn(&self) -> u64 {
         self.torn
     }
 }
 
-/// The segments that can be read, oldest first, each with its begin in microseconds since 1970 UTC.
+/// The segments that can be read, oldest first, each with its start in microseconds since 1970 UTC.
 fn headers(directory: &Path) -> Result<Vec<(PathBuf, i64, Header)>, OpenRecordingError> {
     let (mut found, mut other_format) = (Vec::new(), None);
     for Segment { path, .. } in directory::segments(directory)? {

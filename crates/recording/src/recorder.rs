@@ -24,9 +24,10 @@ pub use tap::EngineRecorder;
 
 use files::SegmentFiles;
 
-/// Approximate memory of the messages that wait for the disk, over all engines.
+/// Maximum memory of the messages of all engines that wait for the disk. It is approximate.
 const WEIGHT: usize = 4 << 20;
-/// The recorder takes nothing of the memory that other kinds of input share: an engine that floods it would always use that up.
+/// The recorder does not use the memory that other kinds of input share. An engine that floods the recorder would always use
+/// that up.
 static NO_REST: Rest = Rest::new(0);
 
 /// Where to record, and how much to keep.
@@ -54,7 +55,7 @@ impl RecorderConfig {
     }
 }
 
-/// The recorder cannot start.
+/// Why the recorder cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum RecorderError {
     #[error("--record.dir {directory}: another exporter records into it; give each exporter its own directory")]
@@ -89,7 +90,7 @@ impl Recorder {
         let writer = writer::SegmentWriter::new(files, counts.clone());
         let thread = thread::Builder::new().name("recorder".to_owned());
         let run = move || {
-            // The directory is free once the thread counts as ended.
+            // `run` gives back the lock of the directory, so the directory is free once the thread counts as ended.
             writer.run(&received);
             drop(alive);
         };
@@ -106,7 +107,7 @@ impl Recorder {
         EngineRecorder::new(engine, self.queue.clone(), self.counts.clone())
     }
 
-    /// Writes what waits, and ends the thread. Does not wait longer than `timeout` for a disk that hangs.
+    /// Writes the waiting items and ends the thread. If the disk hangs, waits for at most `timeout`.
     pub fn stop(&self, timeout: Duration) {
         self.queue.send(Message::Stop);
         // The thread drops the sender when it has ended.
@@ -121,7 +122,7 @@ impl Recorder {
 #[derive(Debug, Clone)]
 struct Queue {
     messages: Sender<Message>,
-    /// The messages that wait.
+    /// Counts the memory of the messages that wait.
     budget: &'static Budget,
     engines: Arc<AtomicU64>,
 }
@@ -129,13 +130,14 @@ struct Queue {
 impl Queue {
     fn new() -> (Self, Receiver<Message>) {
         let (messages, received) = mpsc::channel();
-        // Never freed. A process starts one recorder.
+        // This memory is never freed. A process starts only one recorder.
         let budget = Box::leak(Box::new(Budget::new(WEIGHT, &NO_REST)));
         (Self { messages, budget, engines: Arc::default() }, received)
     }
 
-    /// The bytes of a message of this weight, if there is room. A single large one is accepted if nothing else waits. An engine may
-    /// hold as much as is left for all others, so an engine that floods the queue loses its own items only.
+    /// Reserves the memory of a message of this weight, if there is room. A single large message is accepted if nothing else
+    /// waits. An engine may hold as much as is left for all others, so an engine that floods the queue loses only its own
+    /// items.
     fn reserve(&self, engine: &Arc<Peer>, weight: usize) -> Option<Held> {
         let left = WEIGHT.saturating_sub(self.budget.held());
         let is_alone = left == WEIGHT;
@@ -158,7 +160,7 @@ enum Message {
         engine: u64,
         name: Box<EngineName>,
     },
-    /// The bytes are given back when the items are written.
+    /// The reserved memory is released when the items are written.
     Items {
         engine: u64,
         items: Vec<Item>,

@@ -7,7 +7,7 @@ use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats};
 use super::Item;
 
 impl Item {
-    /// Rounds the times in it to 1 µs.
+    /// Rounds the times in the item to 1 µs.
     pub fn round_times(&mut self) {
         match self {
             Self::Record(record) | Self::RefusedRecord(record) => of_record(record),
@@ -25,7 +25,7 @@ impl Item {
 }
 
 fn of_record(record: &mut IterationStats) {
-    // The PyTorch engine sends seconds under this name.
+    // The PyTorch engine sends seconds under the name of milliseconds.
     seconds(&mut record.new_active_requests_queue_latency_ms);
     let speculation = record.spec_decoding_stats.as_mut().map(|stats| &mut stats.iter_latency_ms);
     [
@@ -86,7 +86,7 @@ fn seconds(time: &mut Option<f64>) {
     *time = time.map(|time| rounded(time, 1e6));
 }
 
-/// Absurd times are left as they are. A short time does not become 0, because 0 means that the time was not measured.
+/// Leaves absurd times as they are. A short time does not become 0, because 0 means that the time was not measured.
 fn rounded(time: f64, per_unit: f64) -> f64 {
     let rounded = (time * per_unit).round() / per_unit;
     match rounded {

@@ -4,20 +4,20 @@ use std::io::{Result, Write as _};
 
 use super::invalid;
 
-/// Marks of numbers in a template. JSON has none of these bytes.
+/// Marks that stand for numbers in a template. JSON has none of these bytes.
 const WHOLE: u8 = 1;
 const DECIMAL: u8 = 2;
 pub(super) const TEXT: u8 = 3;
-/// Digits behind the point of a [`DECIMAL`], and the most digits of any number.
+/// Digits behind the point of a [`DECIMAL`], and the most digits of a number that is replaced by a mark.
 const MICROS: usize = 6;
 const DIGITS: usize = 15;
 
-/// What a line consists of: its text with a mark for each number, and the numbers.
+/// The parts of a line: its text, with a mark in place of each number, and the numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) marked: Vec<u8>,
     pub(super) numbers: Vec<i64>,
-    /// Numbers of other notations, such as exponents.
+    /// Numbers in other notations, such as with an exponent.
     pub(super) texts: Vec<Vec<u8>>,
 }
 
@@ -50,7 +50,7 @@ impl Parts {
         }
     }
 
-    /// A number of JSON. Returns its length.
+    /// Reads a number of JSON. Returns its length.
     fn read_number(&mut self, rest: &[u8]) -> usize {
         let is_part = |byte: &&u8| byte.is_ascii_digit() || b".+-eE".contains(*byte);
         let length = rest.iter().take_while(is_part).count();
@@ -65,7 +65,8 @@ impl Parts {
         length
     }
 
-    /// Digits within a string, such as those of a time. They can begin with zeros, so their number is part of the template.
+    /// Reads digits within a string, such as those of a time. They can begin with zeros, so the template contains how many
+    /// digits there are.
     fn read_in_string(&mut self, rest: &[u8]) -> usize {
         let length = rest.iter().take(DIGITS).take_while(|byte| byte.is_ascii_digit()).count();
         self.marked.extend([WHOLE, length as u8]);
@@ -74,7 +75,7 @@ impl Parts {
     }
 }
 
-/// Appends what was read as `marked`, with these numbers and texts.
+/// Appends the line that was read as `marked`, with these numbers and texts.
 pub(super) fn write(
     marked: &[u8],
     mut numbers: impl Iterator<Item = i64>,
@@ -114,7 +115,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// The mark and the value of a number, if [`write`] gives the same text again.
+/// The mark and the value of a number, if [`write`] would write it in the same way.
 fn value(text: &[u8]) -> Option<(u8, i64)> {
     let unsigned = text.strip_prefix(b"-").unwrap_or(text);
     let (whole, part) = match unsigned.iter().position(|byte| *byte == b'.') {

@@ -1,5 +1,6 @@
-//! The rows of requests in a line. Most rows change as they changed before, such as by one more token. So a row is kept as its
-//! difference from the expected row of the same request. A run of expected rows is one number.
+//! Packs the rows of requests in a line. Most rows change as they changed before, such as by one more token. So a row is stored
+//! as its difference from the row that is expected for the same request. A run of rows that are as expected is stored as one
+//! number.
 
 use std::io::Result;
 use std::sync::Arc;
@@ -7,12 +8,12 @@ use std::sync::Arc;
 use super::parts::{self, Parts};
 use super::{changed_texts, invalid, number, signed, take_changed_texts, take_length, take_signed, take_text, text};
 
-/// A line with more rows, or with a longer row, is packed like a line without rows. This bounds the memory.
+/// A line with more rows, or with a row of more bytes, is packed like a line without rows. This bounds the memory.
 const MOST: usize = 1024;
 const LONGEST: usize = 1 << 10;
-/// Kinds of rows, such as waiting and decoding ones.
+/// Number of kinds of rows that are remembered. Waiting and decoding requests have rows of different kinds.
 const KINDS: usize = 16;
-/// How the first row begins. So the first number of a row is the id of its request.
+/// How the first row begins. It follows that the first number of a row is the id of its request.
 const START: &[u8] = b"[{\"id\":";
 
 /// The remembered rows.
@@ -35,13 +36,14 @@ struct Row {
 #[derive(Debug, Clone, Copy, Default)]
 struct Number {
     value: i64,
-    /// By how much it is expected to change next.
+    /// By how much the number is expected to change next.
     change: i64,
-    /// By how much it changed last. Only a change that happens twice is expected again, so not that of a new block.
+    /// By how much the number changed last. A change is expected again only if it happened twice, so the change by a new block
+    /// is not.
     last: i64,
 }
 
-/// The rows of a line and the byte at which they begin. Commas are between them. `None` if the line has no rows.
+/// The rows of a line, which are separated by commas, and the byte at which they begin. `None` if the line has no rows.
 pub(super) fn find(line: &[u8]) -> Option<(usize, Vec<&[u8]>)> {
     let brackets = line.iter().enumerate().filter(|(_, byte)| **byte == b'[').map(|(at, _)| at);
     let begin = brackets.into_iter().find(|at| line[*at..].starts_with(START))? + 1;
@@ -84,7 +86,7 @@ impl Rows {
         });
         let lists = &self.lists;
         let list = ids.into_iter().find_map(|id| lists.iter().rposition(|rows| rows.iter().any(|row| row.has_id(id))));
-        // Counted from the end, the rows of a rank are always at the same place.
+        // If the lists are counted from the end, the rows of a rank are always at the same place.
         number(list.map_or(0, |at| self.lists.len() - at) as u64, out);
         number(rows.len() as u64, out);
         let mut before = list.map(|at| self.lists.remove(at)).unwrap_or_default();
@@ -112,7 +114,7 @@ impl Rows {
         self.keep(now);
     }
 
-    /// Packs the row that was read.
+    /// Packs the row that is in `parts`.
     fn pack_row(&mut self, of_request: Option<Row>, row: &[u8], out: &mut Vec<u8>) -> Row {
         let Some(kind) = self.kinds.iter().position(|kind| *kind.marked == *self.parts.marked) else {
             number(0, out);
@@ -187,7 +189,7 @@ impl Rows {
         Ok(row)
     }
 
-    /// Makes the row that was read the first one of a new kind.
+    /// Makes the row that is in `parts` the first one of a new kind.
     fn add_kind(&mut self) -> Row {
         let Parts { marked, numbers, texts } = &self.parts;
         let numbers = numbers.iter().map(|value| Number { value: *value, ..Number::default() }).collect();

@@ -14,7 +14,7 @@ use super::RecorderConfig;
 
 /// Bounds of the size of a segment.
 const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
-/// Segments of full size that fit below the limit.
+/// Number of segments of full size that fit below the size limit.
 const SEGMENTS: u64 = 32;
 /// A segment ends after this time, so that old items can be deleted, and a reader finds a time quickly.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -58,7 +58,7 @@ impl SegmentFiles {
         let next = closed.back().map_or(1, |last| last.number.saturating_add(1));
         let total = closed.iter().map(|segment| segment.bytes).sum();
         let mut files = Self { config: config.clone(), closed, total, next, counts, lock };
-        // The limit may be lower than before.
+        // The size limit may be lower than in the previous run.
         files.make_room(0)?;
         Ok(files)
     }
@@ -115,7 +115,7 @@ impl SegmentFiles {
         self.closed.insert(behind, open.segment);
     }
 
-    /// Deletes a segment that could not be begun.
+    /// Deletes a segment that was created but could not be begun.
     pub(super) fn discard(&mut self, open: Open) {
         let _ = fs::remove_file(&open.segment.path);
         self.set_total(self.total.saturating_sub(open.segment.bytes));

@@ -12,11 +12,11 @@ use crate::gpu::GpuReading;
 
 use super::{Message, Queue};
 
-/// Polls without items that are recorded after a poll with items, because they close its iteration.
+/// Number of polls without items that are recorded after a poll with items, because they close the iteration of these items.
 const EMPTY_POLLS: u32 = 2;
-/// Afterwards, one poll without items is recorded in this time: the fold waits up to 5 s for the exact times of requests.
+/// After these, one poll without items is recorded per this time: the fold waits up to 5 s for the exact times of requests.
 const EMPTY_INTERVAL: Duration = Duration::from_millis(500);
-/// The same after [`IDLE_AFTER`] without an item.
+/// The same time once no item has come for [`IDLE_AFTER`].
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 
@@ -25,7 +25,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(10);
 pub struct EngineRecorder {
     engine: u64,
     queue: Queue,
-    /// Counts the bytes of this engine's items in the queue.
+    /// Counts the memory that this engine's items take in the queue.
     peer: Arc<Peer>,
     counts: RecorderCounts,
     items: Vec<Item>,
@@ -65,7 +65,7 @@ impl EngineRecorder {
         (self.empty, self.last_item, self.last_pushed) = (0, Some(at), Some(at));
     }
 
-    /// An item was folded. If it was refused, it is recorded only if it is a record: other refused items do not change the fold.
+    /// An item was folded. A refused item is recorded only if it is a record: other refused items do not change the fold.
     pub fn item(&mut self, mut item: Item, refused: bool) {
         item.round_times();
         match item {
@@ -89,7 +89,7 @@ impl EngineRecorder {
         }
     }
 
-    /// The GPUs were read, whatever the engine sent.
+    /// These GPUs were read, independently of what the engine sent.
     pub fn gpus(&mut self, gpus: impl Iterator<Item = GpuReading>, at: RecordedMoment) {
         for gpu in gpus {
             self.add_skipped();
@@ -105,7 +105,7 @@ impl EngineRecorder {
             Duration::from_micros(u64::try_from(us).unwrap_or(0))
         };
         let interval = if since(self.last_item) >= IDLE_AFTER { IDLE_INTERVAL } else { EMPTY_INTERVAL };
-        // The first settled poll is the one with the items.
+        // The poll with the items ends first, and does not count as empty.
         if self.empty <= 1 + EMPTY_POLLS || since(self.last_pushed) >= interval {
             self.skipped = None;
             self.items.push(Item::Settled(settled));
@@ -115,7 +115,7 @@ impl EngineRecorder {
         }
     }
 
-    /// Items were folded: passes them on.
+    /// The items of a poll were folded. Passes them on to the writer.
     pub fn end(&mut self) {
         if self.items.is_empty() {
             return;
@@ -131,7 +131,7 @@ impl EngineRecorder {
             let messages = items.iter().filter(|item| item.is_message()).count() as u64;
             self.counts.dropped(messages);
             self.dropped += messages;
-            // Keep the last settings of the engine: it may not send them again.
+            // Keeps the last settings of the engine, because the engine may not send them again.
             self.items.extend(items.into_iter().rfind(|item| matches!(item, Item::About(_))));
         }
     }

@@ -1,4 +1,4 @@
-//! The thread of the recorder: turns messages into lines, lines into frames, and writes these.
+//! The thread of the recorder. It turns messages into lines and lines into frames, and writes the frames.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,9 +17,9 @@ use crate::{Header, Item, RecordedMoment, Settled, Stamp};
 use super::Message;
 use super::files::{Open, SegmentFiles};
 
-/// Lines wait at most this long for their frame to fill. Together with a poll's interval it is below a second.
+/// Lines wait at most this long for their frame to fill. This and the interval of a poll are together below a second.
 const FLUSH: Duration = Duration::from_millis(500);
-/// The buffer of an engine that is kept from one frame to the next.
+/// Capacity of an engine's buffer that is kept from one frame to the next.
 const KEPT: usize = 64 << 10;
 /// How long the recorder waits after an error.
 const RETRY: Duration = Duration::from_secs(1);
@@ -41,16 +41,16 @@ struct RecordedEngine {
     name: Box<EngineName>,
     stamp: Stamp,
     segment: Option<Open>,
-    /// The last items that say what the engine is. Each segment begins with them, because older ones are deleted.
+    /// The latest items that describe the engine. Each segment begins with them, because older segments are deleted.
     about: [Option<Item>; 4],
     packer: Packer,
     /// The line that is being written.
     line: Vec<u8>,
     /// Packed lines of the next frame.
     lines: Vec<u8>,
-    /// The engine's messages in these lines.
+    /// Number of the engine's messages in these lines.
     messages: u64,
-    /// Messages that were dropped since the last frame.
+    /// Number of messages that were dropped since the last frame.
     dropped: u64,
     since: Option<Instant>,
 }
@@ -150,7 +150,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Closes the segment of the engine and begins the next one, for these items.
+    /// Closes the segment of the engine and begins the next one, which will contain these items.
     fn begin_segment(&mut self, engine: u64, items: &[Item]) -> io::Result<()> {
         let Some(recorded) = self.engines.get_mut(&engine) else { return Ok(()) };
         recorded.close_segment(&mut self.files);
@@ -195,7 +195,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes the frames that have waited long enough, and allows new segments some time after an error.
+    /// Writes the frames whose lines have waited long enough, and allows new segments some time after an error.
     fn flush_due(&mut self, now: Instant) {
         let due =
             |engine: &RecordedEngine| engine.since.is_some_and(|since| now.saturating_duration_since(since) >= FLUSH);
@@ -219,7 +219,7 @@ impl SegmentWriter {
         match written {
             Ok(true) => self.counts.wrote(messages),
             Ok(false) => {
-                // All segments are open. This one is closed, so that it can be deleted.
+                // All segments are open. The segment of this engine is closed, so that it can be deleted.
                 recorded.drop_messages(messages, &self.counts);
                 recorded.close_segment(&mut self.files);
             }
@@ -281,7 +281,7 @@ impl RecordedEngine {
             Item::BenchReport(_) => Some(1),
             Item::Process(_) => Some(2),
             Item::Failing(_) => Some(3),
-            // Each line has its moment.
+            // Each line has its time, so this item needs no line.
             Item::Received(_) => return true,
             _ => None,
         };
