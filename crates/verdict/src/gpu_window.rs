@@ -12,7 +12,7 @@ pub struct GpuMark {
     pub watts: Option<f64>,
     /// Clock ÷ the highest clock of this GPU.
     pub clock_share: Option<f64>,
-    /// Counters: seconds in which power, heat or hardware limited the clocks.
+    /// Counters of the seconds in which power, heat or hardware limited the clocks.
     pub throttled_by_power: f64,
     pub throttled_by_heat: f64,
     pub throttled_by_hardware: f64,
@@ -39,7 +39,7 @@ pub struct GpuSpan {
     pub utilization: Option<f64>,
     pub watts: Option<f64>,
     pub clock_share: Option<f64>,
-    /// Shares of the time.
+    /// Shares of the span in which something limited the clocks.
     pub throttled_by_power: f64,
     pub throttled_by_heat: f64,
     pub throttled_by_hardware: f64,

@@ -48,7 +48,7 @@ const STEADY: u32 = 2;
 /// How many times in a row no cause must be found before the engine counts as recovered.
 const RECOVERED: u32 = 3;
 
-/// The verdict on one engine over time. It does not change while its cause comes and goes.
+/// The verdict on one engine over time. It does not change if another cause is found only for a moment.
 #[derive(Debug, Clone, Default)]
 pub struct Steady {
     verdict: Option<Verdict>,

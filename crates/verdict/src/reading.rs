@@ -9,7 +9,7 @@ use super::cause::Cause;
 use super::gpu_window::{GpuSpan, GpuWindow};
 use super::verdict::{Severity, percent, time};
 
-/// Seconds that are judged, and seconds that are kept.
+/// Length in seconds of the part of the window that is judged, and of the whole window.
 const JUDGED: f64 = 60.0;
 const KEPT: f64 = 300.0;
 /// Slots in which the engine must have worked before its work is judged.
@@ -18,7 +18,8 @@ const ENOUGH_SLOTS: usize = 3;
 const FAR_SLOWDOWN: f64 = 1.5;
 /// Requests count as waiting if their mean time in the queue is at least this, in seconds.
 const WAITS: f64 = 0.1;
-/// Without objectives, users are hurt if 5 % of the requests take at least this long, in seconds: to the first token, or for each token.
+/// Without objectives, users are hurt if 5 % of the requests take at least this many seconds to the first token, or for each
+/// token.
 pub const HURT_FIRST_TOKEN: f64 = 2.0;
 pub const HURT_PER_TOKEN: f64 = 0.1;
 /// With objectives, users are hurt if at least this share of the requests misses them.
@@ -81,7 +82,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// `gpus` are those of the engine, if they are known. Absent while the window is too short.
+    /// `gpus` are the windows of the engine's GPUs, if these are known. Absent while the engine's window is too short.
     #[must_use]
     pub fn of(given: Given, window: &Window, gpus: &[GpuWindow]) -> Option<Self> {
         let now = window.span(JUDGED)?;
@@ -154,8 +155,8 @@ impl Reading {
         Self::share(self.now.sums.spike_seconds, self.now.sums.seconds)
     }
 
-    /// Seconds of work per second that the requests of the last minute cost, without the fixed cost of each iteration: for their
-    /// context, and for their decoding. If both together reach 1, no batch is large enough for the requests.
+    /// Seconds of computing that the requests of the last minute need per second: for their context, and for their decoding.
+    /// The fixed time of each iteration is not included. If both together reach 1, no batch is large enough for the requests.
     #[must_use]
     pub fn demand(&self) -> Option<(f64, f64)> {
         let costs = self.costs?;

@@ -69,7 +69,7 @@ pub struct Verdict {
     pub cause: Cause,
     pub severity: Severity,
     pub confidence: Confidence,
-    /// In one sentence, with the numbers that matter.
+    /// The cause in one sentence, with the numbers that matter.
     pub says: String,
     pub evidence: Vec<Evidence>,
     /// What users notice.

@@ -69,17 +69,17 @@ finding_rules! {
          nv_trt_llm_bench_config). If the benchmark is of another model, GPU or load, make a new one.";
 }
 
-/// Output tokens per second ÷ those of the benchmark at equal concurrency. Below this share, there is a finding.
+/// There is a finding if output tokens per second are below this share of the benchmark's at equal concurrency.
 pub const BENCHMARK_SHARE: f64 = 0.8;
 /// Loads are compared if concurrency and lengths differ from the benchmark's by at most this share.
 pub const SAME_LOAD: f64 = 0.2;
-/// Share of failed polls from which there is a finding.
+/// There is a finding from this share of failed polls on.
 const FAILING_SHARE: f64 = 0.1;
-/// After so many completed requests, their times should be known.
+/// After this many completed requests, their times should be known.
 const SOME_REQUESTS: f64 = 20.0;
-/// The tokens of iterations without a record are not counted. Up to this share of such iterations, the rate is still compared.
+/// Tokens of iterations without a record are not counted. Up to this share of such iterations, the rate is still compared.
 const FEW_UNSEEN: f64 = 0.05;
-/// A mean is used only if it is of at least so many iterations or requests.
+/// A mean is used only if it covers at least this many iterations or requests.
 const ENOUGH: f64 = 10.0;
 
 /// An engine: the reading of its window, and other facts.
@@ -89,11 +89,11 @@ pub struct EngineCase<'a> {
     pub subject: &'a str,
     pub reading: &'a Reading,
     pub cause: Option<Cause>,
-    /// Requests that were completed since the exporter first saw the engine.
+    /// Number of requests that were completed since the exporter first saw the engine.
     pub completed: f64,
-    /// No source reports the times of its requests.
+    /// No source reports the times of the engine's requests.
     pub has_no_latencies: bool,
-    /// It has objectives, but the number of output tokens of its requests is not known.
+    /// The engine has objectives, but the number of output tokens of its requests is not known.
     pub has_no_goodput: bool,
     pub unread_keys: &'a [String],
     pub missing_endpoints: &'a [&'static str],
@@ -156,7 +156,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
     let (span, sums) = (&case.reading.now, &case.reading.now.sums);
     let performance = &bench.performance;
     let bench_rate = positive(performance.token_throughput_per_sec)?;
-    // A report without the number of concurrent requests: trtllm-bench computes it like this.
+    // If the report lacks the number of concurrent requests, compute it as trtllm-bench does.
     let by_latency =
         || Some(performance.request_throughput_per_sec? * bench.latency_stats.e2e_ms.avg.map(|ms| ms / 1000.0)?);
     let bench_requests = positive(bench.requests.concurrent).or_else(|| positive(by_latency()))?;
@@ -165,10 +165,10 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
     if sums.iterations < ENOUGH || !sees_all || !has_same_lengths(span, bench) {
         return None;
     }
-    // The means are of iterations. While none runs, there is no request in the engine.
+    // The means are taken over iterations. While no iteration runs, there is no request in the engine.
     let requests = span.busy() * Reading::share(sums.scheduled + sums.backlog, sums.iterations);
-    // Requests above the size of all batches only wait. With attention data parallelism, each GPU has its own batch. The report does not
-    // say whether the benchmark used it, so assume that it did.
+    // Requests beyond the size of all batches only wait. With attention data parallelism, each GPU has its own batch. The
+    // report does not say whether the benchmark used it, so assume that it did.
     let gpus = positive(bench.metadata.num_gpus).or(positive(bench.configuration.tp_size));
     let most =
         positive(bench.configuration.max_batch_size).zip(gpus).map_or(f64::INFINITY, |(batch, gpus)| batch * gpus);
@@ -187,7 +187,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
         .with("output tokens per second in the benchmark", bench_rate, Unit::Count, None)
         .with("mean requests in the engine", requests, Unit::Count, None)
         .with("mean requests in the benchmark", bench_requests, Unit::Count, None);
-    // The names of model, GPU and release let the reader notice a report of something else.
+    // The names of model, GPU and release let the reader notice that the report is of something else.
     let found = if known.is_empty() { found } else { found.detail(&format!("benchmark of {}", known.join(", "))) };
     (reached < BENCHMARK_SHARE).then_some(found)
 }

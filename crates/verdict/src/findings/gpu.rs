@@ -40,7 +40,7 @@ finding_rules! {
         "Check nvidia-smi on the host; in a container, NVIDIA_VISIBLE_DEVICES and NVIDIA_DRIVER_CAPABILITIES=utility; or set --gpu off.";
 }
 
-/// Shares of the last minute from which limited clocks are a finding.
+/// Limited clocks are a finding from this share of the last minute on. The second share is for limits by power.
 const THROTTLED_SHARE: f64 = 0.05;
 const CAPPED_SHARE: f64 = 0.5;
 /// Reasons for limited clocks that show a fault of the cooling or the power supply.

@@ -33,10 +33,10 @@ pub const ORCHESTRATOR_ERRORS: f64 = 0.05;
 /// With fewer requests, the share may be chance.
 const ENOUGH_REQUESTS: f64 = 20.0;
 
-/// The counters of an orchestrator at one moment, or how much they grew in a time. Counters that it does not report are absent.
+/// The counters of an orchestrator at one moment, or how much they grew in a span. Counters that it does not report are absent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrchestratorMark {
-    /// Seconds: the time of the moment, or the length of the time.
+    /// The time of the moment, or the length of the span, in seconds.
     pub at: f64,
     pub requests: Option<f64>,
     pub http_errors: f64,

@@ -44,7 +44,7 @@ impl Scene {
         after.sums.iterations = 6000.0;
         after.sums.scheduled = 6000.0 * 8.0;
         after.sums.generation_requests = 6000.0 * 8.0;
-        // Half of the time.
+        // Iterations ran half of the time.
         after.distributions.iteration.sum = 30.0;
         Self {
             before,
@@ -108,7 +108,7 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     for (rule, change) in cases {
         assert_eq!(names(&Scene::with(change)), [rule]);
     }
-    // Less than a tenth of the polls, and objectives of which some are known.
+    // No finding if less than a tenth of the polls fail, if no request met its objectives, or if some outcomes are known.
     assert_eq!(names(&Scene::with(|scene| scene.after.arrivals.polls_failed = 5.0)), [""; 0]);
     assert_eq!(names(&Scene::with(|scene| scene.has_no_goodput = true)), [""; 0], "no request has met them");
     let known = Scene::with(|scene| (scene.after.counts.unknown_all, scene.after.counts.met_all) = (5.0, 1.0));
@@ -128,13 +128,13 @@ fn why_records_are_missing_is_told_apart_and_said_once() {
     assert!(says(dropped).unwrap().contains("the engine drops them"));
     assert!(says(|scene| scene.notices.several_frontends = true).unwrap().contains("Several frontends"));
     assert!(says(|scene| scene.notices.records_missing = true).unwrap().contains("writes no records"));
-    // Gaps that are meant.
+    // Gaps that are normal for the engine are no finding.
     assert_eq!(names(&Scene::with(|scene| scene.after.counts.iterations_unreported = 300.0)), [""; 0]);
     let waits = |scene: &mut Scene| {
         (scene.after.counts.iterations_unreported, scene.after.distributions.transfer.count) = (3000.0, 9.0);
     };
     assert_eq!(names(&Scene::with(waits)), [""; 0]);
-    // The verdict says it.
+    // The verdict already says it, so there is no finding.
     let said =
         Scene::with(|scene| (scene.after.counts.iterations_lost, scene.cause) = (3000.0, Some(Cause::Statistics)));
     assert_eq!(names(&said), [""; 0]);

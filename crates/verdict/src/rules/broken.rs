@@ -1,4 +1,4 @@
-//! Causes in something that is broken: the engine, its requests, its memory, its statistics.
+//! Causes that mean that something is broken: the engine, its requests, its memory, its statistics.
 
 use trtllm_engine::EngineState;
 use trtllm_engine::window::Span;
@@ -10,22 +10,23 @@ use crate::verdict::{Found, Severity, Unit, percent, time};
 /// SILENT.
 const SILENT: f64 = 120.0;
 const LONG_LOAD: f64 = 3600.0;
-/// Share of failed requests that is a cause, and the one that is critical. Fewer failed requests than ENOUGH_FAILED may be chance.
+/// Failed requests are a cause from FAILED of all requests on, and critical from FAILED_CRITICAL on. Fewer failed requests than
+/// ENOUGH_FAILED may be chance.
 const FAILED: f64 = 0.02;
 const FAILED_CRITICAL: f64 = 0.5;
 const ENOUGH_FAILED: f64 = 5.0;
 /// Host memory leaks, and is not only a cache that fills, if it grew by at least GROWTH bytes, and in at least GROWS of the slots.
 const GROWTH: f64 = 1_073_741_824.0;
 const GROWS: f64 = 0.8;
-/// Seconds for which it must grow.
+/// Host memory must have grown for this many seconds.
 const GROWTH_SECONDS: f64 = 120.0;
-/// Share of the iterations without a record that is a cause.
+/// Iterations without a record are a cause from this share on.
 const LOST: f64 = 0.1;
 /// Fewer iterations without a record may be chance.
 const ENOUGH_LOST: f64 = 50.0;
-/// Records per poll at which a ring of the default size (1000) may overflow: half of it.
+/// With this many records per poll, half of the default size (1000), the engine's ring may overflow.
 const NEAR_OVERFLOW: f64 = 500.0;
-/// An engine that was busy or idle may give no answer for this many seconds.
+/// An engine that was busy or idle counts as silent only after this many seconds without an answer.
 const HICCUP: f64 = 10.0;
 
 pub(super) fn unavailable(reading: &Reading) -> Option<Found> {

@@ -1,5 +1,6 @@
-//! The rules. A cause explains those below it: what is broken, what makes each iteration slow, what is outside the iterations, why
-//! requests wait, and what the work is. The first rule that applies gives the cause; later ones that apply are its consequences.
+//! The rules, in order: what is broken, what makes each iteration slow, what is outside the iterations, why requests wait, and
+//! what the work is. A cause explains the causes of later rules. So the first rule that applies gives the cause, and later ones
+//! that apply are its consequences.
 
 mod around;
 mod broken;

@@ -66,7 +66,7 @@ pub(super) fn gpu(reading: &Reading) -> Option<Found> {
     let slower = reading.slowdown().filter(|ratio| *ratio >= SLOWER)?;
     let power = reading.gpus.iter().zip(&reading.gpu_peak_watts).filter_map(|(gpu, peak)| Some(gpu.watts? / peak));
     let power = power.filter(|share| share.is_finite()).reduce(f64::min)?;
-    // Some minutes later, the window no longer contains the time in which the GPU was fast.
+    // Some minutes later, the window no longer contains the time in which the GPU was fast, so the cause stays.
     let is_known = power <= LESS_POWER || reading.given.before == Some(Cause::Gpu);
     is_known.then(|| {
         Found::new(format!("Equal work takes {slower:.1} times as long, and the GPU takes less power for it."))

@@ -9,14 +9,14 @@ const MOST: f64 = 0.5;
 pub(super) const NO_ROOM: f64 = 0.8;
 /// The KV cache is too small if at least this share of it is used. Below it, blocks are reserved for tokens that never come.
 const CACHE_USED: f64 = 0.7;
-/// Pauses of requests per iteration from which the KV cache is too small.
+/// The KV cache is too small if there are at least this many pauses of requests per iteration.
 const PAUSES: f64 = 0.005;
 /// Static batches are the cause if less than this share of their slots is used.
 const SLOTS_USED: f64 = 0.8;
 /// The tuner is the cause if it has both raised and lowered the limit at least this many times in the window.
 const MOVES: f64 = 2.0;
 
-/// A cause that makes requests wait, with how many wait and how long.
+/// What was found about a cause that makes requests wait: how many wait, and how long.
 fn waiting(reading: &Reading, says: &str) -> Found {
     let queue = reading.queue_time();
     let long = queue.map(|time_| format!(", {} on average", time(time_))).unwrap_or_default();

@@ -7,16 +7,16 @@ use crate::cause::Cause;
 use crate::reading::{HURT_FIRST_TOKEN, HURT_MISSED, HURT_PER_TOKEN, Reading};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
-/// Share of the time that one phase must need to be the cause: the context phase, the same while the engine is overloaded, and the
-/// generation phase.
+/// A phase is the cause if it needs at least this share of the time. The limit of the context phase is lower while the engine
+/// is overloaded.
 const CONTEXT: f64 = 0.7;
 const CONTEXT_OVERLOADED: f64 = 0.4;
 const GENERATION: f64 = 0.5;
-/// Share of all work that this phase must be.
+/// The phase must also be at least this share of all work.
 const OF_WORK: f64 = 0.75;
 /// Speculation does not pay if tokens with it ÷ tokens without it are below this.
 const GAIN: f64 = 0.95;
-/// The KV cache is too small if these shares of the requests have no hits, and many hits.
+/// The KV cache is too small if at least WITHOUT_HITS of the requests have hardly any hits, and at least WITH_HITS have many.
 const WITHOUT_HITS: f64 = 0.3;
 const WITH_HITS: f64 = 0.1;
 /// It is also too small if the share of hits was at least HITS_BEFORE, and is now at most FEWER_HITS of what it was.
@@ -26,7 +26,7 @@ const FEWER_HITS: f64 = 0.4;
 const REUSE_MATTERS: f64 = 0.4;
 /// A prompt is the cause if computing it takes at least this share of the time to the first token.
 const MOST_OF_FIRST_TOKEN: f64 = 0.5;
-/// Share of the time in which long prompts stop the answers of other requests.
+/// Long prompts are the cause if they stop the answers of other requests for at least this share of the time.
 const BLOCKED: f64 = 0.08;
 
 pub(super) fn speculation(reading: &Reading) -> Option<Found> {
@@ -65,7 +65,7 @@ pub(super) fn kv_thrash(reading: &Reading) -> Option<Found> {
     let is_split = without >= WITHOUT_HITS && with >= WITH_HITS;
     let best = reading.best_hits.unwrap_or(0.0);
     let fell = best >= HITS_BEFORE && mean <= FEWER_HITS * best && reading.kept.counts.restarts <= 0.0;
-    // Some minutes later, the window no longer contains the time before the fall.
+    // Some minutes later, the window no longer contains the time before the fall, so the cause stays.
     let goes_on = reading.given.before == Some(Cause::KvThrash) && mean <= 0.5;
     if !(is_split || fell || goes_on) {
         return None;
@@ -162,7 +162,7 @@ pub(super) fn context_blocking(reading: &Reading) -> Option<Found> {
     })
 }
 
-/// Users are hurt although no rule applies: a single request takes that long.
+/// Users are hurt although no other rule applies: a single request takes too long even alone.
 pub(crate) fn alone(reading: &Reading) -> Option<(Cause, Found)> {
     if reading.severity() < Severity::Warning || !reading.has_work {
         return None;

@@ -1,4 +1,4 @@
-//! The school of incidents: each scenario, scraped in virtual time, as a unit test of the alerts. `promtool test rules` judges it.
+//! Writes each scenario, scraped in virtual time, as a unit test of the alerts. `promtool test rules` runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,8 +11,8 @@ use trtllm_verdict::verdict::Severity;
 
 use super::play::Play;
 
-/// Seconds between two scrapes. After the play, the engine goes on as it was, for as many scrapes: the alerts need minutes, and a
-/// simulation of ten minutes of overload takes long.
+/// Seconds between two scrapes, and number of scrapes after the play, in which the engine goes on as before. The alerts need
+/// minutes, and simulating ten minutes of overload takes long.
 const SCRAPE: f64 = 10.0;
 const HELD: usize = 72;
 
@@ -30,7 +30,7 @@ impl Scrapes {
         values.push(Some(value));
     }
 
-    /// Reads the engine as its page shows it: load gauges leave a page with the engine.
+    /// Adds the values that the engine's page shows now. The page of an engine that does not answer has no load gauges.
     fn scrape(&mut self, play: &Play) {
         let given = play.given();
         for state in EngineState::ALL {
@@ -66,7 +66,7 @@ impl Scrapes {
         self.count += 1;
     }
 
-    /// In promtool's notation. Series that are always 0 are left out, but for the state that a rule counts.
+    /// Writes the series in promtool's notation. Series that are always 0 are left out, except counters.
     fn write(&self, text: &mut String, labels: &str) {
         for (name, values) in &self.series {
             if values.iter().flatten().all(|value| *value == 0.0) && !name.contains("_total{") {
@@ -134,7 +134,7 @@ fn write_test(name: &str, play: &mut Play) -> String {
     text
 }
 
-/// Beside the first scenario of each cause.
+/// Scenarios that are tested in addition to the first one of each cause.
 const MORE: [&str; 8] = [
     "hang",
     "restarts",
@@ -146,7 +146,7 @@ const MORE: [&str; 8] = [
     "healthy-cancellations",
 ];
 
-/// What a scenario raises beside TrtllmEngineLimited, which follows the verdict's severity.
+/// The alerts that a scenario raises in addition to TrtllmEngineLimited, which follows the verdict's severity.
 fn alerts_of(name: &str) -> &'static [&'static str] {
     match name {
         "wedge" | "hang" => &["TrtllmEngineStalled", "TrtllmModelUnavailable"],

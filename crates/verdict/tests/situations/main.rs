@@ -17,7 +17,7 @@ use trtllm_verdict::cause::Cause;
 use trtllm_verdict::reading::Reading;
 use trtllm_verdict::verdict::Severity;
 
-/// Seconds of virtual time. Restarts and loads have not ended then.
+/// Seconds of virtual time in which a scenario is played. Restarts and model loads have not ended by then.
 const UNTIL: f64 = 130.0;
 
 /// Plays each scenario, on both cores, and collects what is wrong.
@@ -28,7 +28,7 @@ fn play_all(wrong: impl Fn(&Scenario, &Play) -> Option<String> + Sync) -> Vec<St
     })
 }
 
-/// Of the scenarios. `.ci/full situations` plays all of them with other seeds than the rules were made with.
+/// The seed of the scenarios. `.ci/full situations` plays all of them with other seeds than the rules were made with.
 fn seed() -> u64 {
     let given = std::env::var("TRTLLM_TEST_SEED").ok();
     given.map_or(1, |seed| seed.parse().expect("TRTLLM_TEST_SEED is a number"))
@@ -71,7 +71,7 @@ fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have
         if let ("none", Some((at, cause, _))) = (scenario.cause, alarm) {
             return Some(format!("a warning at {at} s: {}", cause.name()));
         }
-        // The first minute has the beginning of the trouble in it.
+        // The trouble begins in the first minute, so changes of the cause are expected there.
         let causes: Vec<_> = play.history.iter().filter(|(at, ..)| *at > 70.0).map(|(_, cause, _)| *cause).collect();
         let changes = causes.windows(2).filter(|two| two[0] != two[1]).count();
         (changes > 2).then(|| format!("{changes} changes: {causes:?}"))
@@ -131,7 +131,7 @@ fn what_a_request_alone_takes_is_said_where_an_objective_is_missed() {
         (verdict.cause, verdict.severity, verdict.says.clone())
     };
     let limit = |seconds: f64| Some(Duration::from_secs_f64(seconds));
-    // trtllm-serve does not tell the time for each token.
+    // trtllm-serve does not report the time for each token.
     let e2e = Objectives { e2e: limit(2.0), ..Objectives::default() };
     let (cause, severity, says) = slow(|config| config.costs.base = 0.05, e2e);
     assert_eq!((cause, severity), (Cause::GenerationWork, Severity::Warning), "{says}");

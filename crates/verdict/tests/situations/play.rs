@@ -72,7 +72,7 @@ impl Play {
         self.fold.requests.set_objectives(objectives);
     }
 
-    /// Goes on, slot by slot.
+    /// Plays until this time, slot by slot.
     pub(crate) fn until(&mut self, seconds: f64) {
         while self.now + SLOT_SECONDS <= seconds {
             let end = self.now + SLOT_SECONDS;

@@ -1,5 +1,5 @@
-//! What an operator changes who does what a verdict says, in the simulation. It knows the names of the settings and the words of the
-//! remedy, not the scenario or its cure.
+//! Changes the simulated engine as an operator would who follows a verdict. This knows the names of the settings and the words
+//! of the remedy, not the scenario or its cure.
 
 use trtllm_sim::config::{Fault, Policy};
 use trtllm_sim::scenario::{Measure, Scenario};
@@ -45,11 +45,11 @@ fn change(setting: &str, remedy: &str, config: &mut Config) {
         "kv_cache_config" | "kv_cache_host_memory_bytes" if remedy.contains("host") => {
             config.cache.host_blocks = 4 * config.cache.blocks.max(config.cache.host_blocks);
         }
-        // Twice the memory, or FP8.
+        // Twice the memory, or an FP8 cache.
         "kv_cache_config" | "kv_cache_free_gpu_mem_fraction" => config.cache.blocks *= 2,
         "speculative_config" => config.speculation = None,
         "disable_overlap_scheduler" => config.costs.overlap = true,
-        // A CUDA graph needs less of the host.
+        // With a CUDA graph, an iteration needs less time of the host.
         "cuda_graph_config" => config.costs.host /= 4.0,
         "attention_dp_config" | "pipeline_parallel_size" => config.ranks.imbalance = 0.0,
         "cache_transceiver_config" => {
