@@ -75,7 +75,7 @@ pub(super) fn sum<'de, D: Deserializer<'de>>(numbers: D) -> Result<Option<i64>, 
     numbers.deserialize_any(Sum)
 }
 
-/// A negative number becomes the highest number. The record is then rejected as implausible, not as malformed. Null
+/// A negative number becomes the highest number, so that the record is rejected as implausible and not as malformed. Null
 /// becomes `None`.
 pub(super) fn number<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>, D::Error> {
     struct Number;

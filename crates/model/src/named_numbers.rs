@@ -1,5 +1,5 @@
 //! Structs of optional numbers whose fields each have a name. The page shows these names as the values of one label.
-//! Field, name and number are declared together, so no code depends on their order.
+//! Each field is declared together with its name, so no code depends on the order of the fields.
 
 /// Implemented by `named_numbers!`. An absent number is one that the source did not send.
 pub trait NamedNumbers: Default {

@@ -38,7 +38,7 @@ pub struct OrchestratorCount {
     pub value: u64,
 }
 
-/// A kind of worker. A request visits one side after the other.
+/// A kind of worker. A request visits the workers of one side after those of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Side {
     Context,

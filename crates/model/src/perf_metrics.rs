@@ -13,15 +13,14 @@ use super::timestamp::parse_timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PerfMetricsEntry {
-    /// The number of the request in the process that answers it. The rows of the request have a different number. A
-    /// name that the host gave to the request is ignored.
+    /// The id of the request in the process that answers it. The rows of the request have a different id. If the host gave the
+    /// request a name, the name is ignored.
     #[serde(alias = "request_id", deserialize_with = "number")]
     pub request_id: Option<u64>,
-    /// The executor's number of the request, which the rows of the request have too. Only hosts of the Executor know
-    /// it.
+    /// The executor's id of the request, which the rows of the request have, too. Only hosts of the Executor know it.
     #[serde(alias = "executor_id", deserialize_with = "number")]
     pub executor_id: Option<u64>,
-    /// The orchestrator's number of the request. Both engines use it instead of a number of their own.
+    /// The orchestrator's id of the request. Both engines use it instead of an id of their own.
     #[serde(alias = "disagg_request_id", deserialize_with = "number")]
     pub disagg_request_id: Option<u64>,
     /// True on the generation side of a disaggregated pair.
@@ -58,12 +57,12 @@ pub struct PerfMetricsEntry {
     pub disagg_server_first_token_time: Option<f64>,
 }
 
-/// Orchestrators number requests from here on. Engines use smaller numbers (llmapi/disagg_utils.py).
+/// The first request id of an orchestrator. Engines use smaller ids (llmapi/disagg_utils.py).
 pub const FIRST_ORCHESTRATOR_ID: u64 = 1 << 40;
 
 impl PerfMetricsEntry {
-    /// The number that the rows of this request have. Absent if it is not certain: trtllm-serve and the LLM API number
-    /// the same requests from another start, so an equal number may belong to another request.
+    /// The id that the rows of this request have. Absent if it is not certain: trtllm-serve and the LLM API number the same
+    /// requests from another start, so an equal id may belong to another request.
     #[must_use]
     pub fn row_id(&self) -> Option<u64> {
         self.executor_id.or(self.disagg_request_id.filter(|id| *id >= FIRST_ORCHESTRATOR_ID))
@@ -235,7 +234,7 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D:
     deserializer.deserialize_any(Seconds)
 }
 
-/// Returns true if the value is not null. The id itself is not kept, because it is never a label.
+/// Returns true if the value is not null. The value is an id, which is not kept because it is never a label.
 fn presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
 }
@@ -250,8 +249,7 @@ fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMet
     }))
 }
 
-/// Reads an integer. Any other value becomes `None`. It is skipped while it is read; an untagged enum would store it
-/// first.
+/// Reads an integer. Any other value becomes `None`, and is skipped while it is read. An untagged enum would store it first.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     struct Number;
     impl<'de> Visitor<'de> for Number {

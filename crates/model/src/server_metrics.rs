@@ -25,12 +25,12 @@ pub struct ServerMetrics {
     pub several_frontends: bool,
 }
 
-/// The exporter's message about such a server.
+/// The exporter's message about a server with several frontends.
 pub const SEVERAL_FRONTENDS: &str = "several frontends answer on this port, each with counts of its own in /prometheus/metrics, so \
     the numbers of that page are absent, and records that another frontend has taken are lost: start the server with one frontend \
     (--num_serve_frontends 1), or set PROMETHEUS_MULTIPROC_DIR for it, or read its perf_metrics_dir";
 
-/// Names and values, as the server writes them.
+/// Names and values of the server's configuration, as the server writes them.
 pub type Configuration = BTreeMap<ConfigSection, Vec<(String, String)>>;
 
 /// One counter series. Its value decreases only if its process was replaced.

@@ -101,13 +101,13 @@ pub type RejectCounts = [u64; RejectReason::ALL.len()];
 /// Why a publisher was refused or dropped. The order is that of the label values in the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublisherRefusal {
-    /// It sent no line for a while, and another publisher needed its slot.
+    /// The publisher sent no line for a while, and another publisher needed its slot.
     Silent,
     /// All slots are in use.
     Full,
-    /// Its user is not allowed to publish.
+    /// The publisher's user is not allowed to publish.
     Uid,
-    /// Another publisher or a configured engine already has its name.
+    /// Another publisher or a configured engine already has the publisher's name.
     Name,
     /// There are too many engines.
     Engines,

@@ -30,7 +30,7 @@ pub fn parse_timestamp(text: &str) -> Option<RecordTime> {
     let mut fraction = 0;
     if let [b'.' | b',', tail @ ..] = rest {
         let len = tail.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        // Truncated to microseconds, not rounded.
+        // The fraction is truncated to microseconds, not rounded.
         for position in 0..6 {
             fraction = fraction * 10 + tail[..len].get(position).map_or(0, |byte| i64::from(byte - b'0'));
         }

@@ -26,7 +26,7 @@ pub struct GpuIdentity {
     pub architecture: Option<String>,
 }
 
-/// True if a GPU has current readings; if not, the reason.
+/// Whether a GPU has current readings and, if not, why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GpuState {
     /// The last poll succeeded.

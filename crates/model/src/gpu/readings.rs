@@ -40,7 +40,7 @@ pub struct GpuReadings {
     /// Whether MIG is enabled.
     pub mig_enabled: Option<bool>,
     pub mig: Vec<MigInstance>,
-    /// From the last slow poll.
+    /// Values of the last slow poll.
     pub health: GpuHealth,
 }
 
