@@ -118,7 +118,7 @@ if have systemd-analyze; then
 else
   skip "systemd unit" "systemd-analyze is not installed (apt-get install systemd)"
 fi
-# shellcheck reads the files that cpp-bridge/tests/hosts/run.sh sources together with it.
+# With `-x`, the linter reads the files that cpp-bridge/tests/hosts/run.sh sources together with it.
 shell_scripts() { git ls-files '*.sh' .ci tests/run deploy/package/{postinst,prerm,postrm} ':!cpp-bridge/tests/hosts/[!r]*' | xargs shellcheck -x -P SCRIPTDIR; }
 actionlint=$repo/target/tools/actionlint
 [ -x "$actionlint" ] || actionlint=actionlint
