@@ -7,7 +7,6 @@ mod publishers;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -125,38 +124,46 @@ enum Queued {
 #[derive(Debug)]
 struct Inbox {
     lines: mpsc::UnboundedSender<Queued>,
-    connections: AtomicU64,
+    publishers: Mutex<Publishers>,
+}
+
+/// Who publishes for an engine.
+#[derive(Debug, Default)]
+struct Publishers {
+    connections: u64,
     /// The processes that have connected since the engine last had no connection. `None` for a process that is not visible here.
-    processes: Mutex<Vec<Option<u32>>>,
+    processes: Vec<Option<u32>>,
 }
 
 impl Inbox {
     fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Queued>) {
         let (lines, queue) = mpsc::unbounded_channel();
-        (Arc::new(Self { lines, connections: AtomicU64::new(0), processes: Mutex::default() }), queue)
+        (Arc::new(Self { lines, publishers: Mutex::default() }), queue)
     }
 
     /// Open connections that publish for the engine.
     fn connections(&self) -> u64 {
-        self.connections.load(Relaxed)
+        self.publishers.lock().connections
     }
 
     fn connection_opened(&self) {
-        self.connections.fetch_add(1, Relaxed);
+        self.publishers.lock().connections += 1;
     }
 
     /// Returns true if this was the last connection.
     fn connection_closed(&self) -> bool {
-        let is_last = self.connections.fetch_sub(1, Relaxed) == 1;
+        let mut publishers = self.publishers.lock();
+        publishers.connections -= 1;
+        let is_last = publishers.connections == 0;
         if is_last {
-            self.processes.lock().clear();
+            publishers.processes.clear();
         }
         is_last
     }
 
     /// A connection of this process publishes for the engine.
     fn add_process(&self, process: Option<u32>) {
-        let mut processes = self.processes.lock();
+        let processes = &mut self.publishers.lock().processes;
         if !processes.contains(&process) && processes.len() < MAX_PROCESSES {
             processes.push(process);
         }
@@ -164,7 +171,7 @@ impl Inbox {
 
     /// The processes that publish for the engine; empty if one of them is not visible here.
     fn processes(&self) -> Vec<u32> {
-        self.processes.lock().iter().copied().collect::<Option<_>>().unwrap_or_default()
+        self.publishers.lock().processes.iter().copied().collect::<Option<_>>().unwrap_or_default()
     }
 
     /// Returns false if the engine is gone.
