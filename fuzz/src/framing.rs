@@ -80,7 +80,7 @@ fn stream(data: &mut Unstructured<'_>) -> Result<(Vec<u8>, Vec<usize>)> {
         match data.arbitrary::<u8>()? % 8 {
             0..=3 => text.extend_from_slice(data.choose(&LINES)?.as_bytes()),
             4 if long < MAX_LONG => {
-                // A line whose length is near a limit, counted from the start of the line or from this piece.
+                // A piece that is near a limit itself, or that brings its line near the limit.
                 long += 1;
                 let limit = *data.choose(&[SHORT_LINE, MAX_LINE])?;
                 let begun = text.iter().rev().take_while(|byte| **byte != b'\n').count() * data.int_in_range(0..=1)?;

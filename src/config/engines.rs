@@ -114,7 +114,7 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
         SourceSpec::Auto { .. } => Ok(()),
     };
     checked.map_err(|error| match error {
-        // The place in the message names the engine already.
+        // The message already begins with the place of the source, which names the engine.
         OpenError::Engine { cause, .. } => cause,
         error => error.to_string(),
     })

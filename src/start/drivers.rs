@@ -307,7 +307,8 @@ impl Drivers {
         self.engines_found = engines;
     }
 
-    /// Waits for the first polls, but not for an engine that hangs. A source that fails at once ends the start-up.
+    /// Waits for the first polls, but not for an engine that hangs. If a source fails meanwhile, the start-up is
+    /// aborted.
     pub(super) async fn first_polls(&mut self) -> Result<(), OpenError> {
         let deadline = tokio::time::Instant::now() + FIRST_POLLS;
         for _ in 0..self.sources.len() {

@@ -70,8 +70,8 @@ fn is_flush(record: &IterationStats) -> bool {
 }
 
 /// Sets the timestamp of a record. The engine runs as fast as it can, so its wall clock does not measure its requests.
-/// The test uses the sum of the previous latencies instead: the engine writes a record when the previous batch has
-/// ended and its own has started.
+/// The test uses the sum of the previous latencies instead: a record is written when the batch before it has ended and
+/// the batch that it describes has started.
 fn at(record: &IterationStats, micros: i64) -> IterationStats {
     IterationStats { timestamp: Some(RecordTime { micros, zoned: true }), ..record.clone() }
 }

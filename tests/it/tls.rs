@@ -53,7 +53,7 @@ fn scrape(pki: &Pki, daemon: &Daemon) -> Page {
     Page::parse(response.split_once("\r\n\r\n").unwrap().1)
 }
 
-/// Waits until at least `wanted` connections have been closed by their deadline.
+/// Waits until at least `wanted` connections have been closed because their deadline passed.
 fn until_timeouts(pki: &Pki, daemon: &Daemon, wanted: u64) {
     until(|| {
         let timeout = scrape(pki, daemon).refused("timeout");

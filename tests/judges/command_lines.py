@@ -97,8 +97,8 @@ def command_findings(path, text, binary):
 
 
 def figure_findings(path, text):
-    """A section inherits the benchmark named before the first section, and the one named in the section that
-    contains it."""
+    """Finds figures without a named benchmark. A section inherits the benchmarks named in its parent section and
+    before the first section."""
     named = [bool(BENCHMARK.search(re.split(r"(?m)^## ", text)[0]))]
     for hashes, title, body in re.findall(r"(?ms)^(##+) (.+?)$(.*?)(?=^##+ |\Z)", FENCE.sub("", text)):
         depth = len(hashes) - 1

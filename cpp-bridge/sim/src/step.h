@@ -1,7 +1,7 @@
 #pragma once
 
-// The step function of the simulated engine, which is written in Rust (crates/sim), as C functions. The structs are those
-// of ../border/lib.rs. Times are seconds of virtual time.
+// C functions that call the step function of the simulated engine, which is written in Rust (crates/sim). The structs
+// are those of ../border/lib.rs. Times are seconds of virtual time.
 
 #include <cstddef>
 #include <cstdint>

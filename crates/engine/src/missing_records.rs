@@ -1,4 +1,5 @@
-//! Notices requests that end while no records arrive. Then the engine's statistics are switched off, or another reader takes them.
+//! Notices requests that end while no records arrive. The cause is that the engine's statistics are off, or that
+//! another reader takes them.
 
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@ use trtllm_model::iteration::Backend;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
-    /// Milliseconds of this iteration's new requests.
+    /// Milliseconds that this iteration's new requests waited.
     Iteration,
     /// Seconds since the start of the engine.
     Sum,

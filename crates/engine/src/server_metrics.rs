@@ -267,8 +267,8 @@ mod tests {
         RequestHistogram::ALL.into_iter().filter(|histogram| *histogram != RequestHistogram::CachedTokens)
     }
 
-    /// A page of `process` after requests that took `low` times up to 0.1 s and `high` times up to 0.5 s, of a server without
-    /// entries.
+    /// The page of `process`, on a server without entries, after `low` requests of up to 0.1 s and `high` requests of
+    /// up to 0.5 s.
     fn times(process: &str, low: u64, high: u64) -> ServerMetrics {
         let mut page = format!("trtllm_request_success_total{{finished_reason=\"stop\"}} {}\n", low + high);
         for family in of_times().map(RequestHistogram::family) {

@@ -255,7 +255,7 @@ impl Item {
         out.len() > length
     }
 
-    /// Whether the item describes the engine. Each segment begins with the latest of these items.
+    /// Whether the item describes the engine. Each segment begins with the latest item of each such kind.
     #[must_use]
     pub fn is_about(&self) -> bool {
         matches!(self, Self::Recording(_) | Self::About(_) | Self::BenchReport(_) | Self::Process(_) | Self::Failing(_))

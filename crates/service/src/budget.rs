@@ -191,8 +191,8 @@ impl Budget {
         }
     }
 
-    /// As [`Self::take`], for bytes that the peer sends from now on. The peer may lose them: see [`Receiving::cut`]. They
-    /// may be fewer than `bytes`: see [`Receiving::bytes`].
+    /// As [`Self::take`], for bytes that the peer sends from now on. The peer may lose them: see [`Receiving::cut`].
+    /// The reservation may be smaller than `bytes`: see [`Receiving::bytes`].
     pub async fn receive(&'static self, peer: &Arc<Peer>, bytes: usize) -> Receiving {
         let held = self.take(peer, bytes).await;
         let began = Instant::now();

@@ -35,7 +35,7 @@ enum Mode {
     Status500,
     /// One byte per second until the mode changes.
     SlowBody,
-    /// The frontend with the records does not answer the others.
+    /// Of several frontends, the one that holds the records (the launcher's) no longer answers the others.
     LauncherGone,
 }
 

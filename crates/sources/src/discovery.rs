@@ -52,8 +52,8 @@ pub enum Identity {
 }
 
 /// Asks every address where a trtllm-serve may be: these ports of this host, the `known` servers, and those that a process names.
-/// The findings have this order. Only the servers that processes name are limited in number: anybody may start a process with this
-/// name. Ports without a listener are left out, unless a process of trtllm-serve names them.
+/// The findings have this order. Only servers from the process list are limited in number, because anybody may start a
+/// process called trtllm-serve. Ports without a listener are left out, unless a process of trtllm-serve names them.
 pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<FoundServer> {
     let named = tokio::task::spawn_blocking(|| processes(Path::new("/proc"))).await.unwrap_or_default();
     let mut asked = JoinSet::new();

@@ -40,7 +40,7 @@ fn busy(batch: u32) -> Present {
     let equal_work = sizes.iter().flat_map(|size| [0.0, 300.0, 900.0].map(|context| work(context, *size))).collect();
     let (mut random, mut at) = (0x9e37_79b9_7f4a_7c15_u64, 0.0);
     let mut requests = Vec::new();
-    // In each iteration, one request in a hundred of the batch begins with its prompt.
+    // In each iteration, one in a hundred requests of the batch is new and computes its prompt.
     let prompts = f64::from(batch) / 200.0 * 300.0 * prices.context_token;
     let each = work(0.0, f64::from(batch) / 2.0).seconds + prompts;
     let rate = f64::from(batch) / 2.0 / (100.0 * each);

@@ -28,7 +28,8 @@ pub(super) fn past(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -
     engines_at(directory, engine, at_us).map_err(failed)
 }
 
-/// What the exporter knew about one engine at that time. Fails as [`past`] does, and if none of several engines is named.
+/// What the exporter knew about one engine at that time. Fails as [`past`] does, and if the recording has several
+/// engines and `engine` is absent.
 pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Model, ConfigError> {
     let mut engines = past(directory, at_us, engine)?;
     let (Some(past), true) = (engines.pop(), engines.is_empty()) else {

@@ -153,7 +153,7 @@ fn the_page_of_trtllm_serve_has_its_names_without_a_flag() {
     assert!(page.families.iter().any(|(name, _)| name == "trtllm_num_requests_running"));
     assert!(page.families.iter().any(|(name, _)| name == "nv_trt_llm_iterations_total"));
     assert!(!daemon.page().families.iter().any(|(name, _)| name.starts_with("trtllm_num_")));
-    // The path may also be that of the metrics page.
+    // `/prometheus/metrics` may also be the `--web.telemetry-path`.
     let chosen = Daemon::start(&["--source", "sim:", "--web.telemetry-path", "/prometheus/metrics"]);
     chosen.text("/prometheus/metrics");
     chosen.text("/prometheus/metrics/gateway");

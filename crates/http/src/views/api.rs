@@ -60,8 +60,8 @@ pub fn discovery(state: &State) -> Value {
     state.discovery.load().iter().map(|(address, finding)| json!({"address": address, "finding": finding})).collect()
 }
 
-/// The sources that were never polled successfully, one line each; `None` if there is none. Later trouble of an engine does
-/// not count: it must not take the pod of its sidecar out of service.
+/// The sources that were never polled successfully, one line each; `None` if there is none. If the exporter is a
+/// sidecar, its readiness decides whether the engine's pod gets traffic, so later trouble must not change it.
 #[must_use]
 pub fn not_ready(state: &State) -> Option<String> {
     let missing = state.engines().filter(|(_, snapshot)| !snapshot.source.ready).map(|(engine, snapshot)| {
@@ -125,8 +125,8 @@ impl InvalidQuery {
     }
 }
 
-/// The last minutes in slots, of one engine or of all, and of all GPUs. `query` is the query of the request's URL. Fails if a
-/// parameter is invalid.
+/// The last minutes, divided into time slots, of all GPUs and of one engine or all. `query` is the query of the
+/// request's URL. Fails if a parameter is invalid.
 pub fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let seconds = seconds(query)?;
     let engines = match last_value(query, "engine") {

@@ -35,7 +35,7 @@ pub struct BaselineFiles {
     pub readers: Arc<Semaphore>,
 }
 
-/// Permission to write a file. Another file can be written once this is dropped.
+/// Permission to write a file. Another file can be written once the `Writing` is dropped.
 #[derive(Debug)]
 pub struct Writing(Arc<BaselineFiles>);
 

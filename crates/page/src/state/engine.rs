@@ -35,7 +35,7 @@ pub struct EngineSnapshot {
     pub requests: RequestTotals,
     /// Where the time of requests went, if their iterations are known.
     pub request_parts: Option<RequestParts>,
-    /// Why requests waited, and where the time went.
+    /// Why requests waited, and where the time of iterations went.
     pub iteration_sums: IterationSums,
     /// What an iteration costs, if it is known.
     pub costs: Option<Costs>,

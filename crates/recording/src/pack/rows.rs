@@ -207,7 +207,7 @@ impl Rows {
         match of_request {
             Some(row) if row.marked == kind.marked => row,
             Some(row) if row.numbers.len() == kind.numbers.len() => {
-                // A request that begins to decode keeps its numbers, which then change as in its new kind.
+                // When a request begins to decode, its values stay, but their expected changes come from the new kind.
                 let numbers = row.numbers.iter().zip(&kind.numbers);
                 let numbers = numbers.map(|(row, kind)| Number { value: row.value, ..*kind }).collect();
                 Row { numbers, ..kind.clone() }

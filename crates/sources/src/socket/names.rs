@@ -337,7 +337,7 @@ impl NameTable {
     }
 }
 
-/// Registers a connection at its engine until this is dropped.
+/// Registers a connection at its engine until the `Registration` is dropped.
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) inbox: Arc<Inbox>,

@@ -108,7 +108,8 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     for (rule, change) in cases {
         assert_eq!(names(&Scene::with(change)), [rule]);
     }
-    // No finding if less than a tenth of the polls fail, if no request met its objectives, or if some outcomes are known.
+    // No finding if less than a tenth of the polls fail, if no request met its objectives, or if it is known of some
+    // requests whether they met their objectives.
     assert_eq!(names(&Scene::with(|scene| scene.after.arrivals.polls_failed = 5.0)), [""; 0]);
     assert_eq!(names(&Scene::with(|scene| scene.has_no_goodput = true)), [""; 0], "no request has met them");
     let known = Scene::with(|scene| (scene.after.counts.unknown_all, scene.after.counts.met_all) = (5.0, 1.0));

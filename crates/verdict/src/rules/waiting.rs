@@ -79,7 +79,7 @@ pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
     )
 }
 
-/// True if a larger limit would help, because the engine has time left.
+/// True if a larger limit would help, because the engine has time for more than all that arrives.
 fn has_room(reading: &Reading) -> bool {
     reading.offered().is_none_or(|offered| offered < NO_ROOM)
 }

@@ -130,7 +130,7 @@ fn work_far_beyond_the_known_one_is_refused() {
 fn a_full_cache_is_refused_if_it_is_not_known_what_requests_reserve() {
     let mut present = present();
     present.cache = Some(Cache { blocks: 40, tokens_per_block: 32 });
-    // Two requests at once, of which each takes four blocks.
+    // Two requests at a time, each of which takes four blocks.
     for (number, request) in (0_u32..).zip(&mut present.requests) {
         (request.arrived, request.first_token) = (f64::from(number / 2), 0.014);
     }
