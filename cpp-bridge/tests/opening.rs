@@ -92,7 +92,9 @@ fn an_invalid_value_is_rejected_with_the_valid_range() {
 #[test]
 fn an_unreadable_trace_is_rejected_with_its_name() {
     let cause = cause("sim:?trace=/nowhere/arrivals", &KEEP_ALL);
-    assert_eq!(cause, "sim: cannot read trace=/nowhere/arrivals; name a readable file");
+    let wanted =
+        "sim: cannot read trace=/nowhere/arrivals: No such file or directory (os error 2); name a readable file";
+    assert_eq!(cause, wanted);
 }
 
 #[test]
