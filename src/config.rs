@@ -39,8 +39,8 @@ pub const ORCHESTRATOR_MODEL: &str = "disaggregated";
 pub struct EngineConfig {
     pub name: EngineName,
     pub source: SourceSpec,
-    /// The source gives each engine its name: an ingest socket without a configured model and version, or a search. Then model and
-    /// version in `name` are not used.
+    /// True if engines are named by the source: an ingest socket without a configured model and version, or `auto`.
+    /// Then model and version in `name` are not used.
     pub names_its_engines: bool,
     /// It is the default source, which nobody has configured.
     pub is_default: bool,

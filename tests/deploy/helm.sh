@@ -113,8 +113,8 @@ image_is_that_of_the_values() {
 }
 check "chart: the image by tag and by digest" image_is_that_of_the_values
 
-# The constraint refuses manifests that name a user. With OpenShift's API, the chart names none. Without it, the same values must be
-# refused; this shows that the judge does not accept everything.
+# The constraint refuses manifests that name a user. With OpenShift's API, the chart names none. Without that API, the chart's
+# manifests for the same values must be refused; this shows that the judge does not accept everything.
 openshift_admits_the_pods() {
   local name as
   for name in gpu-nodes standalone all all-tls all-web-config; do

@@ -225,7 +225,7 @@ fn reports_of_real_runs_are_read() {
     }
 }
 
-/// A line as the program writes it: the text of a Python dictionary.
+/// Replays trtllm-bench's iteration log, whose lines are printed Python dictionaries.
 #[test]
 fn an_iteration_log_is_replayed() {
     let folder = tempfile::tempdir().unwrap();

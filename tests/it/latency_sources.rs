@@ -18,7 +18,7 @@ use crate::support::server::serve;
 use crate::support::{ensure, until};
 
 const DOCUMENT: &str = include_str!("../../docs/sources.md");
-/// The columns that stand for families, and the families of each column.
+/// The columns of the table in docs/sources.md that stand for families, and the families of each column.
 const COLUMNS: [(&str, &[&str]); 9] = [
     ("iterations", &["iteration_latency_seconds"]),
     (

@@ -191,7 +191,8 @@ class Fold:
             self.counts[f"nv_trt_llm_{name}_total"] += more
 
     def know_sampling(self, r):
-        """Until its stride is known, a new life is assumed to be sampled if the previous one was."""
+        """After a restart, assumes that a PyTorch engine still skips iterations in its records if it did before, until the
+        spacing of the iteration numbers is known."""
         if self.active_records >= 3:
             self.sampled = self.stride > 1
         elif not is_pytorch(r):

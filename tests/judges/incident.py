@@ -26,8 +26,8 @@ LOST, HOT, BROKEN = 3, 5, 6  # indexes of GPUs
 
 class Fault:
     """A fault. `begin` and `end` are functions that start and stop it. It must cause the alerts `must`, and may
-    cause the alerts `may`; both are (name, engine or GPU). `pager` or `ticket` names the alert that a person must
-    receive. That alert may mute the others."""
+    cause the alerts `may`; both are sets of pairs: the alert's name, and the engine or GPU. `pager` or `ticket` names the
+    alert that a person must receive. That alert may mute the others."""
 
     def __init__(self, name, begin, end, must, may=(), pager=None, ticket=None):
         self.name, self.begin, self.end = name, begin, end

@@ -35,7 +35,7 @@ enum Condition {
     Denied,
 }
 
-/// One content of the control file.
+/// One version of the control file's content.
 #[derive(Debug, Clone)]
 struct Content {
     /// No value of it can be read before this moment, in microseconds since 1970 like the time of a poll.

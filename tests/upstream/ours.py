@@ -45,7 +45,8 @@ def families():
 
 
 def keys():
-    """Keys in the table of fields, and the fields of structs that have no entry for each field in it."""
+    """Keys in the tables of fields that are read and not read, the renamed fields of structs, and all fields of the structs
+    of KV cache events and step times, which do not all have an entry there."""
     for text in sources("crates/page/src/metrics/catalog/fields.rs"):
         table = text.split("\nfields! {\n")[-1]
         yield from re.findall(r'^ {8}(?:@\w+ )?(\w+) (?:\[|")', table.split("\n}\n")[0], re.MULTILINE)

@@ -67,7 +67,7 @@ impl HostedFold {
                 self.intake.absorb(item, Moment::now());
                 Ok(())
             }
-            // The options have the hello.
+            // The hello comes with the options, so a line must not be one.
             Ok(PublisherLine::Hello(_)) => Err(RejectReason::NotARecord),
             Err(reason) => Err(reason),
         };

@@ -31,7 +31,8 @@ pub(crate) struct ClockSpan {
     pub tokens_us: i64,
     /// When the complete requests ended.
     pub ended_us: i64,
-    /// Whether this is the idle flush, which has the number of the iteration that follows it.
+    /// Whether the record is the flush that the engine sends when it becomes idle. It has the number of the next
+    /// iteration.
     pub flush: bool,
     /// Whether the record of the previous iteration was read. Only then is a request that is first seen in this iteration
     /// new.

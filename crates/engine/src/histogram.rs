@@ -230,7 +230,7 @@ mod tests {
         histogram.observe(7.0);
         histogram.add_buckets([(10.0, 2), (100.0, 0), (700.0, 1), (f64::INFINITY, 1)], 5000.5);
         let counts: Vec<u64> = histogram.cumulative().map(|(_, count)| count).collect();
-        // This histogram has no bound at 700, so that observation is in the next higher bucket.
+        // This histogram has no bound at 700, so the observation of at most 700 is counted in the next higher bucket.
         assert_eq!((counts, histogram.count(), histogram.sum()), (vec![3, 3, 3, 3, 4], 5, 5007.5));
     }
 

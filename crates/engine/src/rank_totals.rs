@@ -102,8 +102,8 @@ impl RankTotals {
         }
     }
 
-    /// Adds a row. `newest`: it belongs to the newest iteration, so the rank now has its load. `sampled`: the engine reports only
-    /// some iterations, so the tokens are not part of a total.
+    /// Adds a row. `newest`: the row belongs to the newest iteration, so it sets the rank's load. `sampled`: the engine
+    /// reports only some iterations, so the tokens are not part of a total.
     pub(crate) fn add(&mut self, row: &RankRow, newest: bool, sampled: bool) {
         let place = u8::try_from(row.rank).map_or(NUMBERED, |rank| rank.min(NUMBERED));
         let at = self.ranks.binary_search_by_key(&place, |rank| rank.place).unwrap_or_else(|at| {
@@ -133,7 +133,8 @@ impl RankTotals {
         }
     }
 
-    /// The engine has restarted: the loads are those of the old one, and what is kept aside stays incomplete.
+    /// Forgets the loads of the ranks and the tokens kept aside, because the engine has restarted and it stays unknown
+    /// whether these are complete.
     pub(crate) fn restart(&mut self) {
         for rank in &mut self.ranks {
             (rank.load, rank.aside) = (None, (0, 0));

@@ -30,7 +30,7 @@ pub(crate) struct RankCounts {
     kv_at_start: KvCounts,
     pub cross_kv: KvCounts,
     pub queue_time: QueueTime,
-    /// Recent gaps in its numbers, each with its first iteration and the counts before it.
+    /// Recent gaps in the rank's iteration numbers: the first missing iteration of each, and the counts before the gap.
     gaps: VecDeque<(u64, KvCounts)>,
 }
 

@@ -11,7 +11,7 @@ pub(super) struct NvmlField {
     pub(super) scope: u32,
 }
 
-/// For a call that does not read fields: only its name is used.
+/// Lets a call that reads no field be named like one; only the name is used.
 impl From<&'static str> for NvmlField {
     fn from(name: &'static str) -> Self {
         field(name, 0)

@@ -361,7 +361,7 @@ impl Intake {
         self.has_items = false;
     }
 
-    /// Logs restarts and lost records, and notices missing ones.
+    /// Logs restarts and lost records, and sets the notice: the given one, or that requests end but no records arrive.
     fn note_changes_of_the_engine(&mut self, only_requests: bool, notice: Option<&'static str>, now: Instant) {
         self.log.losses(&self.slot.name, &self.engine.totals, now);
         self.source.records_missing = !only_requests && self.engine.records_are_missing(now);

@@ -108,7 +108,7 @@ mod tests {
     fn the_last_state_of_each_hour_and_of_each_configuration_is_kept() {
         let mut kept = Baselines::default();
         kept.push(snapshot(0.0, 0.0, "64"));
-        // Two days with a state each ten minutes, and a restart after the first day.
+        // Two days with a state every ten minutes, and a restart after the first day.
         for minute in (10..2880).step_by(10) {
             kept.push(snapshot(f64::from(minute) * 60.0, if minute < 1440 { 1.0 } else { 86_400.0 }, "32"));
         }

@@ -10,7 +10,7 @@ use trtllm_recording::utc;
 
 /// The columns of every table.
 const FIRST: [&str; 5] = ["item", "time", "us", "model", "version"];
-/// The keys of a line that are not its item.
+/// The keys of a line besides the item's own key.
 const STAMP: [&str; 4] = ["us", "clock_us", "model", "version"];
 
 /// Writes the table. Reads the recording twice: the first row names all columns.

@@ -48,7 +48,7 @@ pub(crate) fn ensure(condition: bool, message: impl FnOnce() -> String) -> Resul
     if condition { Ok(()) } else { Err(message()) }
 }
 
-/// True if tests run in their full size, which takes long (`TRTLLM_TEST_LONG=1`). Otherwise they are just large enough
+/// True if tests run at full size, which takes long (`TRTLLM_TEST_LONG=1`). Otherwise they are just large enough
 /// to find the bugs that they have found before.
 pub(crate) fn long() -> bool {
     std::env::var_os("TRTLLM_TEST_LONG").is_some()

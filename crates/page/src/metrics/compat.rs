@@ -84,7 +84,7 @@ impl EngineSeries {
 impl EngineWriter<'_> {
     /// Families that are known only where the engine or a publisher reports how its requests ended.
     fn trtllm_requests(&mut self, requests: &RequestTotals) {
-        // trtllm-serve has the first four of our reasons.
+        // trtllm-serve has only the first four of our finish reasons.
         self.in_order(Id::TrtllmRequestSuccess, requests.finished.into_iter().flatten().map(increased));
         let server = &requests.server;
         self.by_label(Id::TrtllmRequestError, "http_code", &server.errors);

@@ -9,7 +9,7 @@ use super::catalog::Id;
 use super::writer::EngineWriter;
 
 impl EngineWriter<'_> {
-    /// The pools after the last record that has them.
+    /// Writes the pools as the last record with pools reported them.
     pub(super) fn pools(&mut self, latest: &Latest) {
         self.each(Id::PrimaryPoolBlocks, latest.pools.primary);
         self.each(Id::SecondaryPoolBlocks, latest.pools.secondary);

@@ -1,5 +1,5 @@
-//! The exporter's own metrics. The part that increments a metric holds it as a type of prometheus-client; one [`Collector`]
-//! encodes all of them, and the encoded messages become samples of the page.
+//! The exporter's own metrics. Each is a prometheus-client type, owned by the code that increments it; one
+//! [`Collector`] encodes all of them, and the encoded messages become samples of the page.
 //!
 //! [`Collector`]: prometheus_client::collector::Collector
 

@@ -125,7 +125,8 @@ impl PageBuilder {
         }
     }
 
-    /// The series of all engines of `state`. Their labels are made again only for engines that have joined.
+    /// The series of all engines of `state`. Labels are built only for engines that are new, and when an engine becomes
+    /// or stops being the only one of its model; all others are kept.
     fn series(&self, state: &State) -> Arc<AllSeries> {
         let (engines, kept) = (state.slots(), self.series.load_full());
         if Arc::ptr_eq(&engines, &kept.engines) {

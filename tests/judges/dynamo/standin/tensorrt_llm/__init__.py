@@ -230,7 +230,7 @@ if os.environ.get("TENSORRT_LLM_SOURCE"):
 
 
 def _attribute(name):
-    """Submodules have the names that this file defines. Other names are empty classes, which only type hints use."""
+    """Each submodule exports the names that this file defines. Other names are empty classes, which only type hints use."""
     if name.startswith("__") or name in ("ConversationParams", "PreprocessedInputs"):
         raise AttributeError(name)
     return globals().get(name) or globals().setdefault(name, type(name, (Settings,), {}))
