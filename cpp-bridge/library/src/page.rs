@@ -26,8 +26,8 @@ use crate::engine::{EngineOptions, HostedEngine, HostedFold};
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long open requests may delay the host's shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long to wait while another thread opens or closes an engine. In the child of a fork, the lock may stay locked
-/// forever.
+/// How long to wait while another thread opens or closes an engine. The wait needs a limit: in the child of a fork, the
+/// thread that holds the lock may not exist.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The pages of this process. After the last engine of a page closed, the `Weak` of its entry is dead.

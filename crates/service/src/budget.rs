@@ -159,8 +159,8 @@ impl Budget {
         Some(Held { budget: self, peer: Arc::clone(peer), bytes })
     }
 
-    /// Takes the bytes even if there is no room, because they are in memory already. The caller must free other bytes
-    /// if the budget [is over](Self::is_over) its limits then.
+    /// Takes the bytes even if there is no room, because they are in memory already. Afterwards, the caller must free
+    /// other bytes if [`Self::is_over`].
     pub fn take_anyway(&'static self, bytes: usize) -> Held {
         let mut held = Held { budget: self, peer: Arc::default(), bytes: 0 };
         held.grow_anyway(bytes);
@@ -383,7 +383,7 @@ mod tests {
         }
         assert_eq!(all.len(), 3);
         all[0].shrink_to(10 * KIB);
-        // A reservation cannot grow by `shrink_to`.
+        // `shrink_to` does not let a reservation grow.
         all[0].shrink_to(20 * KIB);
         assert_eq!((budget.held(), all[0].bytes()), (70 * KIB, 10 * KIB));
         assert!(is_ready(budget.take(&peer, 30 * KIB)).await);

@@ -153,6 +153,16 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_too_long_is_not_read_in_part() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let longest = MAX_FILE as usize;
+        std::fs::write(file.path(), "#".repeat(longest)).unwrap();
+        assert_eq!(read(file.path()).unwrap().len(), longest);
+        std::fs::write(file.path(), "#".repeat(longest + 1)).unwrap();
+        assert_eq!(read(file.path()).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
     fn the_address_of_a_server_is_in_its_command_line() {
         let of = |arguments: &[&str]| target_of(arguments.join("\0").as_bytes());
         let at = |address: &str| Some(format!("http://{address}"));
