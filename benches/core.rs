@@ -1,5 +1,5 @@
 //! `cargo bench --bench core`: the cost of a record and of a page, as ratios to a baseline measured in the same run.
-//! Absolute times differ from machine to machine, so nothing here asserts one.
+//! Absolute times differ from machine to machine, so they are printed but not checked.
 // A benchmark prints to stdout. It may panic, because no service depends on it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -105,7 +105,7 @@ fn name() -> EngineName {
     }
 }
 
-/// CPU time of a thread of this process, whose name starts with this text.
+/// CPU time of the threads of this process whose names start with this text.
 fn thread_ns(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let found = tasks
@@ -416,14 +416,14 @@ fn judgements(engine: &EngineFold) {
         }
         state.judge(at, at);
     };
-    // Runs until the windows are full.
+    // Judge until the windows are full.
     (0..70).for_each(|_| judge());
     println!("\nverdicts on 64 engines");
     let each = time("a judgement of an engine", 64, judge);
     println!("  {:.2} ms of each second for 64 engines", each * 64.0 / 5.0 / 1e6);
 }
 
-/// The part of the page about the exporter itself, which is built again for every generation.
+/// The part of the page about the exporter itself, which is built again after every change of the data.
 fn own_metrics(engine: &EngineFold) {
     println!("\nthe exporter's own metrics");
     for engines in [1, 8] {

@@ -42,7 +42,7 @@ def record(number):
 
 
 def iterations(daemon):
-    """Number of counted and of lost records."""
+    """The numbers of counted and of lost records."""
     page = daemon.page()
     return int(page.value("nv_trt_llm_iterations_total")), int(page.value("nv_trt_llm_iterations_lost_total"))
 

@@ -57,7 +57,7 @@ until curl -s "$exporter_url" >"$work/plain" && grep -q '^nv_gpu_pcie_transmit_b
 done
 
 # --- the constant server ---
-# The constant server is restarted for each round, because the speed of one process differs from the next by up to a quarter.
+# The constant server is restarted for each round, because the speeds of two processes can differ by up to a quarter.
 # It serves the exporter's current page: a page grows while the exporter runs, and a few more bytes can mean one more TCP
 # segment.
 start_constant() {

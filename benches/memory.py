@@ -3,9 +3,9 @@
 
 benches/memory.py [--seconds 25] [--binary target/release/trtllm-exporter] [ROW...]
 
-Rows: start, load, 1, 8, 64; all of them by default. `load` is one engine that sends 1000 records of 1 KB a second. The numbers are engines that
-each send 20 records of KV cache manager V2 a second, 5.9 KB each. All engines answer over HTTP. With 8 engines there are also 8 simulated GPUs,
-if libnvml_standin.so is beside the binary. The page is scraped once a second.
+Rows: start, load, 1, 8, 64; all of them by default. `load` is one engine that sends 1000 records of 1 KB a second. A number is the number of
+engines that each send 20 records of KV cache manager V2 a second, 5.9 KB each. All engines answer over HTTP. With 8 engines there are also
+8 simulated GPUs, if libnvml_standin.so is beside the binary. The page is scraped once a second.
 `file` is memory with the program's own code and tables. `own` is everything else: heap, stacks, and tables that the loader has changed.
 Exit code 1 if a row is above its limit.
 """

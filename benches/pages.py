@@ -3,7 +3,7 @@
 
 benches/pages.py [--pages 20] [--rounds 6] [--binary target/release/trtllm-exporter]
 
-The exporter has a simulated engine of 100 records a second and, if libnvml_standin.so is beside the binary, 8 GPUs. In turns of five seconds,
+The exporter has a simulated engine with 100 requests a second and, if libnvml_standin.so is beside the binary, 8 GPUs. In turns of five seconds,
 either no page is open or N pages are. A page sends what its script sends: four requests every two seconds. Meanwhile a scraper sends 20 requests
 a second. Prints the median over the rounds of p50 and p95, and the CPU time of the exporter.
 """

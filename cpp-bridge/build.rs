@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = "TENSORRT_LLM_ROOT";
 const BRIDGE: &str = "cpp";
-/// The list of members is part of the library's headers.
+/// The headers of the C++ library, which contain the list of the members of TensorRT-LLM's structs.
 const MEMBERS: &str = "library/include";
 const PROBE: &str = "build/probe.cc";
 const SIMULATOR: &str = "sim/src";
@@ -68,9 +68,9 @@ fn compile_simulated() -> Result<(), String> {
 }
 
 /// Links libstdc++ and libgcc statically if the compiler has the archives. The shared libraries take a tenth of the
-/// exporter's memory and start-up time, and small images do not contain them. This applies to the simulated SDK only: a
-/// real one loads the shared libraries, and exceptions do not work across two copies in one process. Sanitizers need
-/// the shared libraries too.
+/// exporter's memory and start-up time, and small images do not contain them. Only for the simulated SDK: a real SDK
+/// loads the shared libraries, and exceptions do not work across two copies in one process. Sanitizers need the shared
+/// libraries, too.
 fn prefer_static_cxx_runtime(build: &cc::Build) {
     const ARCHIVES: [(&str, &str); 2] = [("libstdc++.a", "libstdc++.a"), ("libgcc_eh.a", "libgcc_s.a")];
     let (Ok(compiler), Some(out)) = (build.try_get_compiler(), env::var_os("OUT_DIR")) else { return };

@@ -66,7 +66,7 @@ link_and_run() {
 
 rust() {
     # RUSTC_BOOTSTRAP enables sanitizers in the stable compiler. GCC instruments the C++ code for the same sanitizer
-    # runtime. The tests cpp_programs and probing compile programs that already ran above.
+    # runtime. Leave out the tests cpp_programs and probing: they compile programs that already ran above.
     run "address: $1" env RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address" CXXFLAGS="-fsanitize=address -O1" \
         CARGO_TARGET_DIR="$base/sanitize/rust" CARGO_PROFILE_TEST_DEBUG=1 \
         cargo test --quiet --package trtllm-bridge --target "$(rustc -vV | sed -n 's/^host: //p')" "${@:2}"

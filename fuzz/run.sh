@@ -10,8 +10,8 @@ shift || true
 
 targets=("$@")
 [ $# -gt 0 ] || mapfile -t targets < <(basename -s .rs fuzz_targets/*.rs)
-# Instruments the coverage that libFuzzer needs. No sanitizer, because the exporter's own code has no unsafe code to
-# check here.
+# Instruments the coverage that libFuzzer needs. No sanitizer is enabled, because the targets run no unsafe code of the
+# exporter.
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
 coverage+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
 host=$(rustc -vV | sed -n 's/^host: //p')

@@ -269,7 +269,7 @@ pub struct InitArgs {
     pub ports: Vec<u16>,
 }
 
-/// One of `--metrics.compat`.
+/// A set of additional metric names, selected with `--metrics.compat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CompatSet {
     Trtllm,
@@ -302,7 +302,7 @@ impl Cli {
         config::read_bench_report(path).map(Some).map_err(invalid)
     }
 
-    /// The selected name sets.
+    /// The sets of additional metric names that --metrics.compat selects.
     #[must_use]
     pub fn compat_sets(&self) -> CompatSets {
         let selected = |set| self.compat.contains(&set);
@@ -315,7 +315,7 @@ impl Cli {
         }
     }
 
-    /// The addresses of --web.health-address, or the mistake of each invalid one.
+    /// The addresses of --web.health-address, or a mistake for each invalid address.
     pub fn health_addresses(&self) -> Result<Vec<Address>, Mistakes> {
         let mut mistakes = Mistakes::default();
         // Helm charts pass an empty value for a flag that is not set.
@@ -326,7 +326,7 @@ impl Cli {
         mistakes.unless_any(addresses)
     }
 
-    /// Where to record, if at all.
+    /// The settings of the flight recorder. `None` without --record.dir.
     #[must_use]
     pub fn recorder(&self) -> Option<RecorderConfig> {
         let directory = self.record_dir.clone()?;
@@ -334,7 +334,7 @@ impl Cli {
     }
 }
 
-/// A path, or an empty value, which counts as not given. clap refuses an empty path.
+/// Parses a path. Unlike clap's own parser, it accepts an empty value, which counts as not given.
 fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }

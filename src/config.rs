@@ -1,4 +1,4 @@
-//! The engines to watch, from flags or a file, parsed and checked. The only input is the file, and the files that it names.
+//! Parses and checks the configured engines, from flags or from a file. It reads only that file and the files that it names.
 
 mod engines;
 mod entry;
@@ -34,17 +34,17 @@ pub const DEFAULT_VERSION: &str = "1";
 /// The label `model` of an orchestrator, which has no model of its own.
 pub const ORCHESTRATOR_MODEL: &str = "disaggregated";
 
-/// A source and its engine, or its engines.
+/// A configured source, and what is configured for its engine or engines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineConfig {
     pub name: EngineName,
     pub source: SourceSpec,
-    /// True if engines are named by the source: an ingest socket without a configured model and version, or `auto`.
+    /// True if the source names its engines itself: an ingest socket without a configured model and version, or `auto`.
     /// Then model and version in `name` are not used.
     pub names_its_engines: bool,
-    /// It is the default source, which nobody has configured.
+    /// True for the default ingest socket, which is used if no source is configured.
     pub is_default: bool,
-    /// UUIDs of the GPUs that serve it. Empty if they are not configured.
+    /// UUIDs of the engine's GPUs. Empty if they are not configured.
     pub gpus: Vec<String>,
     /// The benchmark with which the engine is compared.
     pub bench_report: Option<Arc<BenchReport>>,
@@ -96,7 +96,7 @@ pub fn local_port(target: &str) -> Option<u16> {
     matches!(host, "localhost" | "127.0.0.1" | "[::1]").then(|| port.parse().ok())?
 }
 
-/// An invalid configuration; the text names the flag or key and the remedy. It repeats no user and password of a URL.
+/// An invalid configuration. The text names the flag or key and the remedy. It hides the user and password of a URL.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigError {
     #[error("{at}: {}", hide_user_info(why))]
@@ -105,7 +105,7 @@ pub enum ConfigError {
     File { path: PathBuf, cause: String },
     #[error("cannot read the recording {path}: {why}")]
     Recording { path: PathBuf, why: String },
-    /// What a command has to write. The only variant that is no mistake of the configuration.
+    /// A command cannot write its output. All other variants are mistakes in the configuration.
     #[error("{0}")]
     Output(String),
     #[error("{flag} {}: {}", hide_user_info(value), hide_user_info(why))]

@@ -15,12 +15,12 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             let code = error.exit_code();
-            // The error may quote a file or a source.
+            // Make the error printable: it may quote a file or a source.
             log::last_words(printable::lines(&format!("trtllm-exporter: {error}")).into_owned());
             code
         }
     };
-    // An engine that still loads its model cannot be stopped. Exit handlers would destroy the library that it runs in.
+    // An engine that still loads its model cannot be stopped, and exit handlers would destroy the library that it uses.
     #[cfg(feature = "executor")]
     if trtllm_sources::executor::is_any_running() {
         trtllm_sources::executor::exit_now(code);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the TensorRT-LLM worker of NVIDIA Dynamo from PyPI with the exporter, and compares the numbers. The first run needs the network.
 #   tests/dynamo.sh [ARGUMENT of dynamo_worker.py...]
-# There is no GPU: tests/judges/dynamo/standin replaces TensorRT-LLM and PyTorch. Everything else is Dynamo's own code: worker, frontend,
-# publisher of statistics and metrics endpoint. DYNAMO=VERSION selects another release. It is kept in target/tools/dynamo-VERSION.
+# No GPU is needed: tests/judges/dynamo/standin replaces TensorRT-LLM and PyTorch. Everything else is Dynamo's own code: worker, frontend,
+# publisher of statistics and metrics endpoint. DYNAMO=VERSION selects another release. The release is kept in target/tools/dynamo-VERSION.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=${DYNAMO:-1.6.1}
@@ -13,7 +13,7 @@ if ! [ -e "$venv/complete" ]; then
   mkdir -p target/tools
   python3 -m venv "$venv"
   pip=("$venv/bin/pip" install --quiet --disable-pip-version-check --retries 10 --timeout 60)
-  # Without its dependencies: one of them exists on NVIDIA's own index only, and the worker does not import it.
+  # Install Dynamo without its dependencies: one of them is only on NVIDIA's own package index, and the worker does not import it.
   "${pip[@]}" --no-deps "ai-dynamo==$version" "ai-dynamo-runtime==$version"
   "${pip[@]}" aiohttp blake3 'kubernetes<33' msgspec numpy pillow 'prometheus-client<1' pydantic pyyaml pyzmq redis tokenizers tqdm \
     'transformers>=4.56' typing-extensions uvloop zstandard

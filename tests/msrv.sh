@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Checks that the workspace compiles with the oldest Rust that Cargo.toml promises (rust-version).      usage: tests/msrv.sh
-# If rustup has that version, everything is checked with it: rustup toolchain install 1.89 --profile minimal
-# Otherwise, only what needs no second compiler is checked: the crates in Cargo.lock, and the functions of the standard library that
-# the code calls (clippy's lint incompatible_msrv). Only the compiler finds newer syntax.
+# If rustup has this version, compiles everything with it. To install it: rustup toolchain install 1.89 --profile minimal
+# Otherwise, checks only what needs no second compiler: the crates in Cargo.lock, and the functions of the standard library that the
+# code calls (clippy's lint incompatible_msrv). Only the old compiler itself finds newer syntax.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 [ -n "$version" ] || { echo "Cargo.toml has no rust-version" >&2; exit 1; }
 
 if command -v rustup >/dev/null && rustup run "$version" rustc --version 2>/dev/null; then
-  # Uses its own folder. In a common one, each compiler would rebuild everything after the other.
+  # Use a separate folder. In a shared folder, each of the two compilers would rebuild everything.
   CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/msrv cargo "+$version" check --workspace --all-targets --locked --quiet
   echo "the workspace compiles with Rust $version"
   exit 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the soak test of soak.py with a release build, and draws its measurements.
 #   tests/soak.sh [--seconds N] [--rate RECORDS_PER_SECOND] [--restart SECONDS]
-# Ten minutes by default, 2000 records per second and engine. Writes target/soak.csv and target/soak.svg.
+# By default, it takes ten minutes with 2000 records per second and engine. Writes target/soak.csv and target/soak.svg.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo build --quiet --release

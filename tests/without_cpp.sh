@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the exporter with --no-default-features on a machine that seems to have no C++ compiler. It must serve a recording and
-# a simulated engine, and refuse executor: with a message that names the remedy. Its tests must compile, too.      usage: tests/without_cpp.sh
+# Builds the exporter with --no-default-features while the variable CXX names no C++ compiler. The exporter must serve a recording and a
+# simulated engine, and refuse executor: with a message that names the feature. Its tests must compile, too.      usage: tests/without_cpp.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "$*" >&2; exit 1; }
-# Uses its own folder, because another build there may have compiled the C++ code before.
+# Use a separate folder: in the usual one, another build may have compiled the C++ code before.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/without-cpp
 CXX=/bin/false cargo build --quiet --locked --no-default-features --bin trtllm-exporter
 CXX=/bin/false cargo clippy --quiet --locked --no-default-features --all-targets -- -D warnings

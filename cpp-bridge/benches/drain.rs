@@ -1,6 +1,6 @@
 //! Measures the cost of draining and folding a record. Compares it with a copy of the records in C++, and with what
-//! Triton's backend does. The three take turns in one process. Read the ratios, because absolute times depend on the
-//! machine.
+//! Triton's backend does. The three run in turns in one process. Compare the ratios, because absolute times depend on
+//! the machine.
 //!
 //! This crate cannot use the exporter's own fold, so the benchmark has a similar one: 30 gauges, 8 histograms and 8
 //! counters in a struct.
@@ -122,7 +122,7 @@ mod measure {
 
     impl Histogram {
         fn observe(&mut self, value: f64, times: u64) {
-            // Linear, like the exporter's own histogram.
+            // A linear search, as in the exporter's own histogram.
             self.buckets[BOUNDS.iter().position(|bound| value <= *bound).unwrap_or(BOUNDS.len())] += times;
             self.sum += value * times as f64;
             self.count += times;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures what the exporter costs the server that hosts it. A simulated server runs at 2000 iterations per second in
-# five ways, in turns: alone, publishing, with the preload, with the embedded exporter, and embedded and publishing.
-# Prints the iteration rate and the CPU time of each. The page of an embedded exporter is scraped every 5 seconds, three
-# times as often as Prometheus usually does. SCRAPE_SECONDS sets another interval.
+# five variants, one after the other: alone, publishing, with the preload library, with the embedded exporter, and with
+# the embedded exporter while publishing. Prints the iteration rate and the CPU time of each. The page of an embedded
+# exporter is scraped every 5 seconds, three times as often as Prometheus usually does. SCRAPE_SECONDS changes that.
 #
 #   hosts.sh [ROUNDS [SECONDS]]      first run tests/hosts/run.sh with TRTLLM_EMBED_WORK set to the same folder
 set -euo pipefail

@@ -34,8 +34,8 @@ tle::ExecutorConfig configOf(RingSizes rings)
     return config;
 }
 
-/// Prefetches the next records. The engine's thread wrote them on another core, so reading a record costs 100 ns
-/// without this and 65 ns with it.
+/// Prefetches the next records. The engine's thread wrote them on another core, so reading a record takes 100 ns
+/// without prefetching and 65 ns with it.
 void prefetch(std::deque<tle::IterationStats> const& records, std::size_t next)
 {
     constexpr std::size_t kLine = 64;
@@ -47,7 +47,7 @@ void prefetch(std::deque<tle::IterationStats> const& records, std::size_t next)
         {
             __builtin_prefetch(record + offset);
         }
-        // The timestamp's text is in other memory. The record that points to it was prefetched before.
+        // The timestamp's text is in other memory. An earlier call has prefetched the record that points to it.
         __builtin_prefetch(records[next + kRecords / 2].timestamp.data());
     }
 }

@@ -20,7 +20,7 @@ using Milliseconds = std::chrono::milliseconds;
 /// How long the thread waits for responses. stop() may have to wait this long for the thread.
 constexpr Milliseconds kAwaitTimeout{20};
 constexpr Milliseconds kPauseAfterFailure{100};
-/// Limit of the stored requests: ten minutes at a hundred requests per second. Beyond it, the oldest are dropped.
+/// Most ended requests that are stored: ten minutes at a hundred requests per second. Then the oldest are dropped.
 constexpr std::size_t kMaxEnded = 65536;
 /// Prompts use token ids below this number, because every model's vocabulary has at least this many tokens.
 constexpr std::uint64_t kTokens = 1000;

@@ -29,7 +29,7 @@ public:
 
     /// Stops sending and collecting. May be called twice.
     void stop();
-    /// Writes up to `count` requests that ended, in the order in which they ended, and returns how many.
+    /// Writes up to `count` ended requests, in the order in which they ended, and returns how many.
     [[nodiscard]] std::size_t drain(FinishedRequest* requests, std::size_t count);
 
 private:

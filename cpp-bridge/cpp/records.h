@@ -1,8 +1,8 @@
 #pragma once
 
-// Fills the shared structs of src/ffi.rs from TensorRT-LLM's records, one member of detail/member_list.h after the
-// other. If the shared struct lacks a member of the list, this file does not compile. If the list lacks a member of the
-// struct, the comparison of the sizes fails.
+// Fills the shared structs of src/ffi.rs from TensorRT-LLM's records, member by member. detail/member_list.h lists the
+// members. If a shared struct lacks a member of the list, this file does not compile. If the list lacks a member of a
+// shared struct, the comparison of the sizes fails.
 
 #include "trtllm-bridge/src/ffi.rs.h"
 
@@ -92,7 +92,7 @@ inline void put(std::array<std::uint8_t, 32>& to, std::string_view text)
     std::memcpy(to.data(), text.data(), std::min(text.size(), to.size()));
 }
 
-/// Fills one member, which is a value, a nested struct or an optional one.
+/// Fills one member: a value, a nested struct, or an optional value or struct.
 template <class To, class Value>
 void fillMember(To& to, Value const& value)
 {

@@ -5,7 +5,7 @@
 # The headers of a real release include those of CUDA, from $CUDA_HOME, $CUDA_PATH or /usr/local/cuda.
 set -euo pipefail
 preload=$(cd "$(dirname "$0")" && pwd)
-publisher=$preload/../library/include # in a release: share/trtllm_exporter/preload of its folder
+publisher=$preload/../library/include # in the source tree; the next line is for PREFIX/share/trtllm_exporter/preload
 [ -d "$publisher" ] || publisher=$preload/../../../include
 usage='usage: build.sh INCLUDE_DIR OUT.so [LIBTENSORRT_LLM.so] [CXXFLAGS...]'
 include=${1:?$usage}
@@ -36,7 +36,7 @@ names() { nm -D --defined-only "$1" | awk '$3 ~ /^_ZN12tensorrt_llm8executor(8Ex
 exported=
 if [ -n "$library" ]; then
     exported=$(names "$library")
-    # std::filesystem::path has another name in each ABI.
+    # std::filesystem::path has a different mangled name in each ABI.
     abi=
     grep -q '^_ZN12tensorrt_llm8executor8ExecutorC1ERKNSt10filesystem7__cxx114pathENS0_' <<<"$exported" && abi=1
     grep -q '^_ZN12tensorrt_llm8executor8ExecutorC1ERKNSt10filesystem4pathENS0_' <<<"$exported" && abi=0
@@ -70,7 +70,7 @@ if [ -n "$library" ]; then
     has_version=$(grep -c '8executor7versionEv$' <<<"$exported" || true)
     [ "$((declares_version > 0))" = "$((has_version > 0))" ] ||
         fail "$include and $library belong to different releases: version() exists in only one of them; use the headers of the library's release"
-    # The library contains the text that version() returns. The linker may have merged it with the end of a longer one.
+    # The library contains the text that version() returns. The linker may have merged it with the end of a longer text.
     if [ "$has_version" != 0 ] && [ -n "$version" ] && ! LC_ALL=C grep -aqz -- "${version//./\\.}\$" "$library"; then
         fail "$include is TensorRT-LLM $version, but $library is not; use the headers of the library's release"
     fi

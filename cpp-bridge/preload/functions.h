@@ -44,7 +44,7 @@
 // clang-format off
 /// X(name, mangled, parameters, arguments, folder): the constructors of all releases. One of the parameters is `config`.
 /// `folder` is the parameter with the path of the engine's folder; for an encoder-decoder model, it is the decoder's
-/// folder. Engines in memory come from vectors up to 0.13, and from views (with optional managed weights) since 0.14.
+/// folder. Engines in memory are vectors up to release 0.13, and views (with optional managed weights) since 0.14.
 #define TRTLLM_CONSTRUCTORS(X)                                                                                         \
     X(Path, "E" TRTLLM_PATH TRTLLM_TYPE_CONFIG,                                                                        \
         (void* self, Word path, Word type, Word config), (self, path, type, config), path)                             \

@@ -50,8 +50,8 @@ struct Call
     std::shared_ptr<trtllm_preload::Engine> engine; ///< nullptr if the preload leaves this Executor alone
 };
 
-/// For methods of an Executor. A registered Executor keeps its own copy of TensorRT-LLM. An unknown Executor is
-/// registered if `adopt` is set.
+/// Prepares the call of an Executor's method. A registered Executor always uses the copy of TensorRT-LLM that it was
+/// registered with. An unknown Executor is registered if `adopt` is set.
 Call callOf(void const* executor, void const* caller, Function function, bool adopt) noexcept
 {
     auto* const tee = Tee::current();
@@ -75,7 +75,7 @@ void constructed(void const* executor, Sdk& sdk, Word config, Word folder) noexc
     }
 }
 
-/// For the methods that end an Executor. Drains and forgets it before the real function runs.
+/// Prepares a call of a method that ends an Executor: drains the Executor, and unregisters it if it will be destroyed.
 Sdk& ending(void const* executor, void const* caller, Function function, bool destroyed) noexcept
 {
     auto const call = callOf(executor, caller, function, false);
@@ -105,7 +105,7 @@ Drained drainForHost(void* executor, void const* caller, Function function, Back
         {
             return std::move(*engine->unreadable);
         }
-        // Exceptions of the real function go to the host.
+        // The host gets exceptions of the real function.
         auto fresh = real(executor);
         if (!sdk.canRead(fresh))
         {

@@ -30,10 +30,10 @@ bool contains(dl_phdr_info const& object, void const* address)
 }
 
 // dl_iterate_phdr() holds a lock of the dynamic linker. If another thread holds it during a fork, the child inherits the
-// locked lock and hangs when it uses it. So a fork waits until no thread of the preload holds the lock. Both sides stop
-// waiting after some time, because each may hold, or wait for, a lock that another library's fork handler takes.
+// locked lock and hangs when it uses it. So forks and the preload's own calls of it exclude each other with this mutex.
+// They wait for a limited time, because each may hold, or wait for, a lock that another library's fork handler takes.
 pthread_mutex_t gListing = PTHREAD_MUTEX_INITIALIZER;
-// Two threads may fork at the same time.
+// One flag per thread, because two threads may fork at the same time.
 thread_local bool tForkHolds = false;
 
 /// Returns false after about 100 ms. It counts attempts instead of reading a clock, because a clock may be set and a
@@ -177,7 +177,7 @@ std::vector<Object> allObjects()
 
 void* handleOf(Object const& object) noexcept
 {
-    // Accepts paths only. dlopen() would search for another name, such as linux-vdso.so.1, in the library folders.
+    // Accepts paths only. dlopen() would search for a plain name, such as linux-vdso.so.1, in the library folders.
     if (object.path.find('/') == std::string::npos)
     {
         return nullptr;
@@ -199,8 +199,8 @@ void* definitionFor(void const* caller, char const* symbol)
     {
         return found;
     }
-    // The caller may be a library that another library opened, or an object that the caller's own caller uses (after
-    // a tail call, the return address is that of the caller's caller).
+    // Then search all objects: the definition may belong to a library that has opened the caller's library. Or `caller`
+    // is not the real caller: after a tail call, the return address is that of the caller's caller.
     for (auto const& object : allObjects())
     {
         found = object.id == preload ? nullptr : find(object, symbol);

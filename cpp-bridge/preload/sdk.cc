@@ -51,8 +51,8 @@ namespace
 
 std::atomic<Sdk*> gSdks{nullptr};
 
-/// A resolved call, like a bound entry of a procedure linkage table. Valid until an object is unloaded, because another
-/// one could then be at the same address.
+/// A resolved call, like a bound entry of a procedure linkage table. Valid until an object is unloaded: later another
+/// object could be at the same address.
 struct CallSite
 {
     void const* caller;
@@ -83,7 +83,7 @@ std::string nameOf(std::string const& version, bool hasVersion)
 }
 
 /// How libstdc++ stores a std::deque<T>. It allocates nodes that hold as many T as fit into 512 bytes, even for an empty
-/// deque.
+/// deque. So the size of a node shows the size of T.
 struct DequeLayout
 {
     struct Iterator
@@ -114,7 +114,7 @@ std::ptrdiff_t nodeBytes(Iterations const& records)
 Sdk::Sdk(Object object)
     : mObject(std::move(object))
 {
-    // Never closed: the functions must stay loaded even if the host closes its own handle.
+    // This handle is never closed: the functions must stay loaded even if the host closes its own handle.
     auto* const handle = handleOf(mObject);
     for (std::size_t i = 0; i < kFunctions; ++i)
     {

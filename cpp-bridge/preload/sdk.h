@@ -1,7 +1,7 @@
 #pragma once
 
 // A copy of TensorRT-LLM in this process, and the check whether this preload can read its records. The preload contains
-// the struct layouts of one release and one C++ ABI; reading the records of another one would crash the server.
+// the struct layouts of one release and one C++ ABI; reading records with another layout would crash the server.
 
 #include "functions.h"
 #include "objects.h"
@@ -20,8 +20,8 @@ namespace tle = tensorrt_llm::executor;
 using Iterations = std::deque<tle::IterationStats>;
 using Requests = std::deque<tle::RequestStatsPerIteration>;
 
-/// Never destroyed: hooks in other threads may use it until the process ends. Uses no locks, so that it also works in
-/// the child of a fork.
+/// One copy of TensorRT-LLM. The object is never destroyed: hooks in other threads may use it until the process ends.
+/// It uses no locks, so that it also works in the child of a fork.
 class Sdk
 {
 public:

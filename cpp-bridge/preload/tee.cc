@@ -34,7 +34,7 @@ std::string variable(char const* name, char const* fallback)
     return value == nullptr ? fallback : value;
 }
 
-/// "a,b" → {a, b}; "" → {}
+/// Splits "a,b" into {a, b}, and "" into {}.
 std::vector<std::string> split(std::string const& list)
 {
     std::vector<std::string> items;
@@ -87,8 +87,8 @@ Tee* Tee::current() noexcept
             gDisabled.store(true, std::memory_order_relaxed);
             return nullptr;
         }
-        // Never freed, because other threads of the host may run a hook until the process ends. After a fork, the child
-        // does not free the parent's Tee either.
+        // A Tee is never freed, because other threads of the host may run a hook until the process ends. After a fork,
+        // the child does not free the parent's Tee either.
         auto fresh = std::make_unique<Tee>();
         if (gTee.compare_exchange_strong(tee, fresh.get()))
         {
@@ -160,7 +160,7 @@ std::shared_ptr<Engine> Tee::adopt(void const* executor, Sdk& sdk) noexcept
     }
     try
     {
-        // The constructor was not hooked, so the ring sizes are unknown. These are TensorRT-LLM's defaults.
+        // The constructor was not hooked, so the ring sizes are unknown. 1000 is the default for iteration statistics.
         return track(implementationOf(executor), sdk, 1000, 1000, {});
     }
     catch (...)

@@ -74,7 +74,7 @@ struct Engine
     /// Records that the preload drained and then found to be unreadable. Only TensorRT-LLM can destroy them.
     Iterations* const unreadable{new Iterations};
     bool hasUnreadable{false};
-    /// `unreadable` has records. The host gets them at its next call.
+    /// True if `unreadable` has records. The host gets them at its next call.
     bool owesRecords{false};
     Backlog<tle::IterationStats> iterations;
     Backlog<tle::RequestStatsPerIteration> requests;
@@ -82,7 +82,7 @@ struct Engine
     std::size_t number{0};
     std::unique_ptr<Destination> destination; ///< nullptr after destruction
     bool publishesRequests{true};
-    /// The host drained this Executor since the last poll. The polling thread then skips it.
+    /// True if the host drained this Executor since the last poll. Then the polling thread skips it.
     std::atomic<bool> hostDrains{false};
 
     void publish(Iterations const& fresh) noexcept;

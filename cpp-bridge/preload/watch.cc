@@ -94,9 +94,9 @@ Create* realCreate() noexcept
 
 __attribute__((constructor)) void atLoad()
 {
-    // Looked up at the start, because dlsym() waits for a dlopen() in another thread.
+    // Look the function up at the start, because later dlsym() may have to wait for a dlopen() in another thread.
     static_cast<void>(realCreate());
-    // For programs that link TensorRT-LLM.
+    // A program that links TensorRT-LLM has loaded it already.
     watchIfLoaded();
 }
 
@@ -112,8 +112,8 @@ void executorSeen() noexcept
 
 } // namespace trtllm_preload
 
-/// For programs that load TensorRT-LLM later, as Triton does: they all create threads afterwards. A hook of dlopen()
-/// would run earlier. But dlopen() depends on which object calls it, and with a hook that would be the preload.
+/// For programs that load TensorRT-LLM later, such as Triton: all of them create threads afterwards. A hook of dlopen()
+/// would run earlier, but dlopen() depends on the object that calls it, which would then be the preload.
 extern "C" __attribute__((visibility("default"))) int trtllmPreloadThreadCreate(
     pthread_t* thread, pthread_attr_t const* attributes, void* (*run)(void*), void* argument) __asm__("pthread_create");
 int trtllmPreloadThreadCreate(pthread_t* thread, pthread_attr_t const* attributes, void* (*run)(void*), void* argument)

@@ -5,7 +5,7 @@
 namespace trtllm_preload
 {
 
-/// Call it in every hook.
+/// Called when a hook runs: the preload has an effect.
 void executorSeen() noexcept;
 
 } // namespace trtllm_preload

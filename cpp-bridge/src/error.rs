@@ -48,7 +48,7 @@ fn message(what: &str) -> &str {
     }
 }
 
-/// `/src/executor.cpp:123)`
+/// True for a text such as `/src/executor.cpp:123)`.
 fn is_source_position(text: &str) -> bool {
     text.strip_suffix(')')
         .and_then(|text| text.rsplit_once(':'))

@@ -19,7 +19,7 @@ pub fn is_simulated() -> bool {
     ffi::is_simulated()
 }
 
-/// Synthetic requests of one size. Their number in flight is constant, and no two have the same prompt.
+/// Synthetic requests of equal size with different prompts. The number of requests in flight is constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyntheticLoad {
     /// Number of requests in flight.
@@ -107,8 +107,8 @@ impl Executor {
         self.handle.pin_mut().start_load(&config).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Writes the requests of the load that ended since the last call into `requests`, in the order in which they ended,
-    /// and returns how many. If it returns `requests.len()`, there may be more. Works after a shutdown. Never blocks.
+    /// Writes the load's requests that ended since the last call into `requests`, in the order in which they ended, and
+    /// returns how many. If it returns `requests.len()`, there may be more. Works after a shutdown. Never blocks.
     ///
     /// # Errors
     /// [`BridgeError::Failed`].
@@ -116,7 +116,7 @@ impl Executor {
         ffi::drain_finished(self.handle.pin_mut(), requests).map_err(|error| BridgeError::from_what(error.what()))
     }
 
-    /// Shuts the engine down. Undrained records are lost, except those that an unfinished drain still holds.
+    /// Shuts the engine down. Undrained records are lost, except the records that an unfinished drain has fetched.
     ///
     /// # Errors
     /// [`BridgeError::ShutDown`] if the engine was shut down before, otherwise [`BridgeError::Failed`].

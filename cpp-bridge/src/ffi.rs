@@ -121,7 +121,7 @@ mod bridge {
         dis_serving_stats: DisServingRequestStats,
     }
 
-    /// Seconds on the steady clock of this machine. A time that did not happen is absent.
+    /// Times in seconds on the steady clock of this machine. The time of an event that did not happen is absent.
     #[derive(Clone, Copy, Debug, Default)]
     struct TimingMetrics {
         present: bool,
@@ -295,8 +295,8 @@ pub(crate) use bridge::{
     next_requests, open_executor,
 };
 
-// SAFETY: it owns everything it points to. Any thread may call the Executor's methods: TensorRT-LLM guards its
-// rings with mutexes, and its execution thread shares nothing else with callers. Its buffers are only used
-// through `&mut`, and a mutex guards the data that the load's thread shares with callers. It is not Sync,
-// because a drain must not run at the same time as another call.
+// SAFETY: a HostedExecutor owns everything it points to. Any thread may call the Executor's methods: TensorRT-LLM guards
+// its rings with mutexes, and its execution thread shares nothing else with callers. The buffers of drained records are
+// only used through `&mut`, and a mutex guards the data that the load's thread shares with callers. HostedExecutor is not
+// Sync, because a drain must not run at the same time as another call.
 unsafe impl Send for HostedExecutor {}

@@ -1,8 +1,8 @@
 //! Drains the statistics of a TensorRT-LLM C++ Executor into structs that Rust and C++ share.
 //!
-//! The Executor is a real one (built with `TENSORRT_LLM_ROOT`) or that of the simulated SDK under `sim/`, which has the
-//! same class and headers. This crate returns records unchanged, including the engine's quirks. It does not correct,
-//! count or name them. It is the only crate with C++.
+//! The Executor is a real one (built with `TENSORRT_LLM_ROOT`) or comes from the simulated SDK under `sim/`, which has
+//! the same class and headers. This crate returns records unchanged, including the engine's quirks. It does not
+//! correct, count or name them. It is the only crate with C++.
 
 mod error;
 mod executor;
@@ -10,7 +10,7 @@ mod ffi;
 mod options;
 mod records;
 
-// Its C functions are called by the simulated SDK only.
+// Links the C functions that only the simulated SDK calls.
 #[cfg(simulated_sdk)]
 use trtllm_sim_c as _;
 

@@ -3,7 +3,7 @@
 use crate::error::BridgeError;
 use crate::ffi::RingSizes;
 
-/// How many iterations the engine's statistics rings hold between two drains. A full ring silently drops the oldest.
+/// How many iterations the engine's statistics rings hold between two drains. A full ring drops the oldest silently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutorOptions {
     /// 0 disables iteration statistics.

@@ -109,7 +109,7 @@ fn two_threads_drain_two_engines_in_parallel() {
             let mut rows = Vec::new();
             let mut done = false;
             while !done {
-                // Checked before the drain, so that the last drain happens after the engine finished.
+                // Check this before the drain, so that the last drain happens after the engine finished.
                 done = wait_until(&engine, |truth| truth.iterations > 0).iterations == 5000;
                 rows.extend(all_iterations(&mut engine).into_iter().filter(|row| row.num_active_requests > 0));
             }

@@ -95,7 +95,7 @@ fn cache_counts_are_totals_since_the_start_of_the_engine() {
     let last = rows.last().unwrap();
     let rate = last.kv_reused_blocks as f32 / (last.kv_reused_blocks + last.kv_missed_blocks) as f32;
     assert_eq!(last.kv_cache_hit_rate, f64::from(rate));
-    // The difference consists of allocations that displaced reusable content. Reused blocks do not count as allocated.
+    // The total includes allocations that displaced reusable content. Reused blocks do not count as allocated.
     assert!(last.kv_alloc_total_blocks > last.kv_alloc_new_blocks && last.kv_alloc_new_blocks > 0);
     assert!(last.kv_reused_blocks > 0);
 }

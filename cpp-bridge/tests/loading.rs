@@ -16,7 +16,7 @@ fn silent(more: &str) -> Executor {
     Executor::open(&format!("sim:?rate=0&speed=max&{more}"), &KEEP_ALL).unwrap()
 }
 
-/// The requests of the load that ended, when there are `count`.
+/// Waits until `count` requests of the load have ended, and returns them.
 fn rows(engine: &mut Executor, count: usize) -> Vec<PerfRow> {
     let start = std::time::Instant::now();
     let mut rows = Vec::new();

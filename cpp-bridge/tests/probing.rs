@@ -24,7 +24,7 @@ fn succeed(command: &mut Command) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The step function, whose symbols must not be those of the Rust test program.
+/// Linker arguments for the step function. They hide its symbols, because the Rust test program has the same symbols.
 fn hidden(step: &Path) -> [&std::ffi::OsStr; 2] {
     [step.as_ref(), "-Wl,--exclude-libs,ALL".as_ref()]
 }

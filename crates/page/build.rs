@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Set these to build from a folder without git. deploy/release/build.sh does.
+/// Environment variables for a build from a folder without git. deploy/release/build.sh sets them.
 const REVISION: &str = "TRTLLM_EXPORTER_REVISION";
 const COMMIT_DATE: &str = "TRTLLM_EXPORTER_COMMIT_DATE";
-/// `git archive` writes the commit into this file, so that a source tarball knows it.
+/// `git archive` writes the commit into this file, so that a source tarball contains it.
 const ARCHIVE: &str = "../../deploy/release/commit";
 
 fn main() {
@@ -39,10 +39,10 @@ fn commit() -> Option<(String, String)> {
     if set("PROFILE").as_deref() != Some("release") {
         return None;
     }
-    // With another prefix, the commit is that of a project around this one.
+    // With another prefix, git has found the repository of a project around this one.
     let git = |arguments: &[&str]| output("git", arguments);
     git(&["rev-parse", "--show-prefix"]).filter(|prefix| prefix == "crates/page/")?;
-    // Cargo runs this script again after the next commit. It would always run it again for a missing file.
+    // Cargo runs this script again after the next commit. For a file that does not exist, it would always run the script.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     if Path::new(&log).exists() {
         println!("cargo::rerun-if-changed={log}");

@@ -10,5 +10,5 @@ done
 umask 022
 install -D -m 0755 "$built/trtllm-exporter" "$context/rootfs/usr/bin/trtllm-exporter"
 install -D -m 0644 -t "$context/rootfs/usr/share/doc/trtllm-exporter" "$built/third-party-licenses.txt" "$license"
-# These belong to the exporter's user. Other containers reach the socket through a shared volume.
+# In the image, this folder belongs to the exporter's user. Other containers reach the socket through a shared volume.
 install -d -m 0770 "$context/run/trtllm-exporter"

@@ -63,7 +63,7 @@ deb() {
   install -D -m 0644 "$work/_$name" "$root/usr/share/zsh/vendor-completions/_$name"
   install -D -m 0644 deploy/package/copyright "$root/usr/share/doc/$name/copyright"
   gzip -9n <CHANGELOG.md >"$root/usr/share/doc/$name/changelog.gz"
-  # The changelog of the package itself. That of the program is in changelog.gz.
+  # The changelog of the package itself. The changelog of the program is changelog.gz.
   printf '%s (%s-1) unstable; urgency=medium\n\n  * Release %s of the exporter.\n\n -- %s  %s\n' "$name" "$version" "$version" \
     "The trtllm-exporter authors <trtllm-exporter@users.noreply.github.com>" "$(date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")" |
     gzip -9n >"$root/usr/share/doc/$name/changelog.Debian.gz"

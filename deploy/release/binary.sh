@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the exporter for one architecture, with its list of crates inside (cargo-auditable), its software bill of materials in
-# CycloneDX (cargo-cyclonedx), the licences of its crates, and the C++ library with its headers (FOLDER/library). Checks that all of them
-# list the same crates, and that glibc 2.34 has each symbol that the exporter and the library need.
+# CycloneDX (cargo-cyclonedx), the licences of its crates, and the C++ library with its headers (FOLDER/library). Checks that exporter
+# and bill list the same crates, and that glibc 2.34 has each symbol that the exporter and the library need.
 # usage: binary.sh FOLDER [amd64|arm64]      this machine's architecture by default
 # Installs the two tools if they are missing. If g++-11 is installed (for arm64: g++-11-aarch64-linux-gnu), it compiles the C++ code,
 # because the runtime library of later releases needs glibc 2.35.
@@ -32,13 +32,12 @@ if [ -z "${TRTLLM_EXPORTER_REVISION:-}" ] && git rev-parse --git-dir >/dev/null 
   TRTLLM_EXPORTER_COMMIT_DATE=$(git log -1 --format=%cs)
   export TRTLLM_EXPORTER_REVISION TRTLLM_EXPORTER_COMMIT_DATE
 fi
-# The same source gives the same files. They contain neither the time of the build nor paths of the build machine.
+# Builds of the same source give identical files, without the time of the build and without paths of the build machine.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 built=$(realpath -m "${CARGO_TARGET_DIR:-target}") home=${CARGO_HOME:-$HOME/.cargo}
 export RUSTFLAGS="--remap-path-prefix=$PWD=/source --remap-path-prefix=$built=/source/target --remap-path-prefix=$home=/cargo ${RUSTFLAGS:-}"
 maps="-ffile-prefix-map=$PWD=/source -ffile-prefix-map=$built=/source/target -ffile-prefix-map=$home=/cargo"
-# Every build sets the compilers of both architectures, so that both can share the crates that are compiled for this
-# machine.
+# Every build sets the compilers of both architectures, so that the builds share the crates that are compiled for this machine.
 for cpu in x86_64 aarch64; do
   compiler=$cpu-linux-gnu underscored=${cpu}_unknown_linux_gnu
   command -v "$compiler-g++-11" >/dev/null || continue
@@ -55,7 +54,7 @@ fi
 cargo auditable build --release --locked --target "$target" --bin trtllm-exporter
 cargo auditable build --release --locked --target "$target" --package trtllm-embed
 
-# Both lists include crates that run only during the build, such as procedural macros, because they influence the program too.
+# The list in the program and the bill include crates that run only during the build, because these influence the program too.
 # cargo-cyclonedx writes one file beside the Cargo.toml of each crate of the workspace.
 written() { find . -path '*/target' -prune -o -name release-sbom.json -print; }
 trap 'written | xargs -r rm' EXIT

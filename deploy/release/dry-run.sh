@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Tests a whole release on this machine, without an external service. Builds all files, pushes image and chart to a registry on this
-# machine, and installs each artefact on a bare root, scrapes it and removes it. Prints a line per step and the sizes of the files.
+# machine, and installs each artefact in a fresh system, scrapes it and removes it. Prints a line per step and the sizes of the files.
 # usage: dry-run.sh [--built FOLDER] [amd64|arm64]...
 #   --built FOLDER    uses the output of an earlier deploy/release/build.sh
-# DEBIAN=FOLDER keeps the Debian in which the packages are installed for the next run. BASE=IMAGE uses another base image than the
-# stand-in of tests/deploy/image_checks.sh.
+# DEBIAN=FOLDER keeps the Debian system for testing packages, so that the next run can use it. BASE=IMAGE selects a base image instead
+# of the substitute that tests/deploy/image_checks.sh builds.
 # Needs root, everything that build.sh needs, and: buildah skopeo umoci runc docker-registry curl openssl cmake prometheus debootstrap
-# systemd-container (apt), and target/tools/{helm,manifests} (tests/deploy/kubernetes.sh --build-tools). Packages for another
-# architecture than this machine's are not installed; the image for it runs in an emulator.
+# systemd-container (apt), and target/tools/{helm,manifests} (tests/deploy/kubernetes.sh --build-tools). Packages for an
+# architecture other than this machine's are not installed; the image for that architecture runs in an emulator.
 set -euo pipefail
 folder="" architectures=()
 while [ $# -gt 0 ]; do

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Prints the version of Cargo.toml. With a tag, the tag must have that version, and so must the chart, the wheel and
-# CHANGELOG.md.
+# Prints the version of Cargo.toml. The chart and the wheel must have the same version. If a tag is given, the tag and CHANGELOG.md, too.
 # usage: version.sh [vX.Y.Z]
 set -euo pipefail
 cd "$(dirname "$0")/../.."

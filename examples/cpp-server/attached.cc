@@ -19,6 +19,6 @@ int main(int count, char** arguments)
     auto const finished
         = example::serve(*executor, settings, [&](auto const& response) { exporter.observe(response); });
     example::report(*executor, finished);
-    // Fetches the last records. After this, the Executor is destroyed on this thread.
+    // stop() fetches the last records. Then the Executor is destroyed on this thread.
     exporter.stop();
 }

@@ -85,7 +85,7 @@ inline void enqueue(tle::Executor& executor, int outputTokens)
     static_cast<void>(executor.enqueueRequest(request));
 }
 
-/// In release 0.9, only the second parameter is the timeout.
+/// In release 0.9, the timeout is the second parameter, not the first.
 template <class Executor>
 auto awaitResponses(Executor& executor, std::chrono::milliseconds timeout, int /*preferred*/)
     -> decltype(executor.awaitResponses(timeout))

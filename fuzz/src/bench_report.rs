@@ -1,4 +1,4 @@
-//! Files of trtllm-bench: a report as JSON or text, and each line also as a line of an iteration log.
+//! Parses files of trtllm-bench: a report in JSON or text, and each line of the file also as a line of an iteration log.
 
 use trtllm_sources::bench_report::{is_of_bench, parse};
 use trtllm_sources::python_text::to_json;
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
         Err(error) => assert!(error.to_string().chars().count() < MAX_ERROR, "{error}"),
     }
     for line in text.lines() {
-        // A file that is JSON must keep its value.
+        // A line that is JSON already must keep its value.
         if let (Ok(value), Some(json)) = (serde_json::from_str::<serde_json::Value>(line), to_json(line)) {
             assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), value);
         }

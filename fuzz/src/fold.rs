@@ -1,5 +1,5 @@
-//! One engine, folded and published as in the daemon. The target sets the time. After each poll, no total may have
-//! decreased or disappeared.
+//! Folds and publishes the records of one engine as the daemon does. The target sets the time. After each poll, no total
+//! may have decreased or disappeared.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Fold {
             builder: PageBuilder::new(all),
             state,
             batch: Batch::default(),
-            // In the future, because readers of the state use the real clock and must not find outdated values.
+            // Begin in the future: readers of the state use the real clock, and must not find outdated values.
             now: Instant::now() + Duration::from_secs(3600),
             before: Page::default(),
             withdrawn: Vec::new(),
@@ -73,7 +73,7 @@ impl Fold {
         self.check_totals();
     }
 
-    /// The families of the engine, in all name sets.
+    /// The page with the families of the engine, including all sets of additional names.
     pub fn page(&self) -> Page {
         let groups = Selection::of(&[Group::Triton, Group::Engine, Group::Compat]);
         self.builder.page(&self.state, &HttpMetrics::new(), groups)

@@ -1,5 +1,5 @@
-//! The differential target. It renders a session as text, OpenMetrics and protobuf, and parses each of them. The
-//! results must agree with each other and with the page: names, types, help texts, labels, values and exemplars.
+//! Compares the formats: renders a session as text, OpenMetrics and protobuf, and parses each of them. The results must
+//! agree with each other and with the page: names, types, help texts, labels, values and exemplars.
 
 use arbitrary::{Result, Unstructured};
 use trtllm_model::EngineName;

@@ -1,5 +1,5 @@
-//! Lines of the ingest socket, sent through the socket itself in chunks of any length. The result must be the lines
-//! that a simple split of the same bytes gives.
+//! Sends lines through a real ingest socket, in chunks of any length. The socket must deliver the same lines as a
+//! simple split of the bytes.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use trtllm_sources::socket::{Admission, Ingest};
 use trtllm_sources::trtllm_json::{Hello, PublisherLine, parse_line};
 use trtllm_sources::{Batch, Source};
 
-/// The limits of the socket: the longest line, and the longest one that needs no permit.
+/// Lines are made near these lengths: the limit of the socket, and a length that needs the budget for long lines.
 const MAX_LINE: usize = 1 << 20;
 const SHORT_LINE: usize = 64 << 10;
 /// Limits of the pieces, long lines and writes of one stream. More would only take longer.
@@ -32,7 +32,7 @@ const LINES: [&str; 6] = [
     " \r",
 ];
 
-/// A bound socket that is reused, because binding one takes longer than the rest.
+/// A bound socket that all inputs use, because binding a socket takes longer than everything else.
 struct Socket {
     runtime: Runtime,
     source: Source,
@@ -94,7 +94,7 @@ fn stream(data: &mut Unstructured<'_>) -> Result<(Vec<u8>, Vec<usize>)> {
             _ => text.push(b'\n'),
         }
     }
-    // Bounded, because a million writes of one byte would take seconds.
+    // Limit the number of writes, because a million writes of one byte would take seconds.
     let least = text.len() / MAX_WRITES;
     chunks.iter_mut().for_each(|chunk| *chunk += least);
     Ok((text, chunks))
@@ -141,7 +141,7 @@ async fn send(source: &mut Source, path: &PathBuf, text: &[u8], chunks: &[usize]
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => panic!("{error}"),
             }
-            // Lets the socket read this chunk before the next one is written.
+            // Let the socket read this chunk before the next one is written.
             tokio::task::yield_now().await;
             tokio::task::yield_now().await;
             source.poll(&mut batch).await.unwrap();
@@ -158,7 +158,7 @@ async fn poll_until(source: &mut Source, batch: &mut Batch, publishers: u64) {
     loop {
         source.poll(batch).await.unwrap();
         if batch.connections == Some(publishers) {
-            // Takes lines that arrived before the last poll of the number of publishers.
+            // Poll once more for lines that arrived just before the number of publishers changed.
             source.poll(batch).await.unwrap();
             return;
         }

@@ -1,5 +1,5 @@
-//! `POST /kv_cache_events`: parsed and folded. Input that begins with `[` is used as the answer. Other input describes
-//! events, eight bytes each. They have few blocks, levels and ranks, so that they affect each other.
+//! Parses and folds answers of `POST /kv_cache_events`. Input that begins with `[` is used as the answer. Other input
+//! describes events, eight bytes each. There are few blocks, levels and ranks, so that the events affect each other.
 
 use serde_json::{Value, json};
 use trtllm_sources::trtllm_json::parse_kv_cache_events;
@@ -7,7 +7,7 @@ use trtllm_sources::trtllm_json::parse_kv_cache_events;
 use super::fold::{Fold, engine};
 use super::parsed_page;
 
-/// Events of one answer.
+/// Number of events in one answer.
 const PER_POLL: usize = 8;
 const MAX_EVENTS: usize = 256;
 

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets. `fuzz_targets/` feeds them with libFuzzer's bytes, and `tests/it/fuzz_targets.rs` of the
-//! exporter with the committed corpora and with mutations of them. A finding is a panic.
+//! The bodies of the fuzz targets. `fuzz_targets/` runs them with libFuzzer's bytes. `tests/it/fuzz_targets.rs` of the exporter
+//! runs them with the committed corpora and mutations of these. A finding is a panic.
 // A test includes this file. It does not use every item and exports none.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, dead_code)]
 

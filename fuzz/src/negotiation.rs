@@ -1,12 +1,12 @@
-//! `Accept` and `Accept-Encoding`. Any text must give an answer. A header of known ranges must give the one with the
-//! highest `q`, according to a second implementation of the rules.
+//! Negotiates with the headers `Accept` and `Accept-Encoding`. Any text must give an answer. If a header has only known
+//! ranges, the range with the highest `q` must be chosen; a second implementation of the rules finds this range.
 
 use arbitrary::{Result, Unstructured};
 use trtllm_page::exposition::negotiate::{Encoding, Format, encoding, format};
 
 const MAX_RANGES: usize = 6;
 
-/// Ranges, and the formats that they match.
+/// Media ranges of an `Accept` header, and the formats that they match.
 const RANGES: [(&str, Option<Format>); 12] = [
     ("application/openmetrics-text", Some(Format::OpenMetrics)),
     ("application/openmetrics-text;version=1.0.0", Some(Format::OpenMetrics)),
@@ -44,7 +44,7 @@ pub fn run(data: &[u8]) {
     let _ = known_codings(&mut data);
 }
 
-/// A weight in thousandths, as in HTTP.
+/// A parameter `q` of HTTP, and its weight in thousandths.
 fn weight(data: &mut Unstructured<'_>) -> Result<(String, u16)> {
     let thousandths = data.int_in_range(0..=1000)?;
     let q = f64::from(thousandths) / 1000.0;
@@ -62,7 +62,7 @@ fn known_ranges(data: &mut Unstructured<'_>) -> Result<()> {
         let (parameter, q) = weight(data)?;
         header.push_str(&format!("{range}{parameter},"));
         let Some(offer) = offer else { continue };
-        // Text 0.0.4 is also the answer for a reader that accepts no other format, unless it refuses it by name.
+        // Text 0.0.4 is also the answer for a reader that accepts no known format, unless its header refuses this text.
         let default = offer == Format::Text && !range.contains("1.0.0");
         refused |= default && q == 0 && range != "*/*";
         if q > best.2 {

@@ -1,5 +1,5 @@
-//! The answers of an orchestrator of disaggregated serving: pages and bodies of `/cluster_info`, separated by form
-//! feeds. They are read one after the other, as from one server.
+//! Reads answers of an orchestrator of disaggregated serving: pages and bodies of `/cluster_info`, separated by form
+//! feeds. They are read one after the other, as if one server had sent them.
 
 use trtllm_model::OrchestratorReading;
 use trtllm_recording::Item;

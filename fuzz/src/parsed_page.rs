@@ -90,7 +90,7 @@ impl ParsedPage {
         self.exemplars.insert(labels.series(name, "_bucket", Some(bound)), (request, value.to_bits()));
     }
 
-    /// Checks that buckets are cumulative and end with the infinite one.
+    /// Checks that buckets are cumulative, and that the last bucket is the infinite one.
     fn histogram(
         &mut self,
         name: &str,
@@ -184,7 +184,7 @@ fn protobuf(mut bytes: &[u8]) -> ParsedPage {
     parsed
 }
 
-/// Checks that a native histogram has as many observations as the classic one, in spans that Prometheus accepts.
+/// Checks that a native histogram has as many observations as the classic histogram, in spans that Prometheus accepts.
 fn check_native(name: &str, histogram: &proto::Histogram) {
     if histogram.zero_threshold == 0.0 && histogram.positive_span.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! The kubelet's answer to `PodResourcesLister/List`: parsed, resolved to GPUs and shown on the page.
+//! Parses the kubelet's answer to `PodResourcesLister/List`, finds the GPUs of its pods, and renders them on a page.
 
 use trtllm_gpu::pods_of_answer;
 use trtllm_model::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, MigInstance};

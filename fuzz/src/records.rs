@@ -1,5 +1,5 @@
-//! `GET /metrics` and `GET /perf_metrics` of trtllm-serve, and the lines of the socket: parsed and folded. Input that
-//! begins with `[` or `{` is used as an answer. Other input describes a session.
+//! Parses and folds answers of trtllm-serve to `GET /metrics` and `GET /perf_metrics`, and lines of the ingest socket.
+//! Input is used as an answer if it begins with `[`, as lines if it begins with `{`. Other input describes a session.
 
 use arbitrary::Unstructured;
 use serde::de::IgnoredAny;
@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
     parsed_page::parses(&fold.page());
 }
 
-/// A record from the socket must be the same as in an array.
+/// A line of the socket must give the same record as an array that contains it.
 fn check_line(line: &[u8]) {
     let Ok(PublisherLine::Item(record @ Item::Record(_))) = parse_line(line) else { return };
     let mut batch = Batch::default();
@@ -40,8 +40,8 @@ fn check_line(line: &[u8]) {
     assert_eq!((batch.items, batch.rejected), (vec![record], [0; 6]));
 }
 
-/// An array must give the same records as a whole and in parts. Each element of an array that serde_json accepts must
-/// give one item or one rejection.
+/// An array must give the same records if it is parsed as a whole or in parts. Each element of an array that serde_json
+/// accepts must give one item or one rejection.
 fn check_array(text: &[u8]) {
     let mut whole = Batch::default();
     let result = parse_records(text, &mut whole);
@@ -61,7 +61,7 @@ fn check_array(text: &[u8]) {
     if std::str::from_utf8(text).is_ok() {
         assert_eq!(arriving(text), (result.is_ok(), whole.items, whole.rejected));
     }
-    // serde_json does not check the encoding of elements that it ignores.
+    // Compare only valid UTF-8, because serde_json does not check the encoding of elements that it ignores.
     let text = std::str::from_utf8(text).unwrap_or_default();
     if let Ok(elements) = serde_json::from_str::<Vec<IgnoredAny>>(text) {
         assert_eq!(result, Ok(()));

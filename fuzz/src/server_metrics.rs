@@ -1,5 +1,5 @@
-//! `GET /prometheus/metrics` of trtllm-serve: pages that are separated by form feeds and read one after the other, as
-//! from one server.
+//! Reads answers of trtllm-serve to `GET /prometheus/metrics`: pages that are separated by form feeds. They are read
+//! one after the other, as if one server had sent them.
 
 use trtllm_recording::Item;
 use trtllm_sources::prometheus_text::parse_server_metrics;

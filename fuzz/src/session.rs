@@ -21,7 +21,7 @@ const MAX_ITEMS: usize = 6;
 pub struct Poll {
     /// Time since the previous poll.
     pub gap: Duration,
-    /// The wall clock, which is independent of the time because it can be set.
+    /// Time of the wall clock. It does not depend on `gap`, because a wall clock can be set.
     pub unix_us: i64,
     pub answer: Answer,
 }
@@ -38,7 +38,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Parses as the source does. Returns false if the poll fails.
+    /// Parses the answer as the source does. Returns false if the poll fails.
     pub fn parse(&self, batch: &mut Batch) -> bool {
         match self {
             Self::Records { body, from_ring } => {
@@ -66,7 +66,7 @@ impl Answer {
     }
 }
 
-/// Real items, one of each kind that differs.
+/// Real items: one of each kind, and records of each backend and release that has a different shape.
 struct Templates {
     records: Vec<Template>,
     requests: Vec<Template>,
@@ -121,7 +121,7 @@ fn templates() -> &'static Templates {
             last(include_str!("../../tests/fixtures/metrics_v2_cold_tiers_sampled.json")),
             last(include_str!("../../tests/fixtures/metrics_v2_shared_pools_host.json")),
             last(include_str!("../../tests/fixtures/metrics_v2_ssm.json")),
-            // Some rows have no record.
+            // Request statistics may come without the other statistics of their iteration.
             json!({"iter": 42, "requestStats": [{"id": 7, "stage": "GENERATION_IN_PROGRESS", "scheduled": true, "paused": false,
                 "contextPrefillPosition": 100, "numGeneratedTokens": 3, "avgNumDecodedTokensPerIter": 1.0,
                 "allocTotalBlocksPerRequest": 4, "allocNewBlocksPerRequest": 1, "reusedBlocksPerRequest": 0,
@@ -149,7 +149,7 @@ fn templates() -> &'static Templates {
     })
 }
 
-/// Counts that the engine raises from item to item.
+/// Numbers that the engine raises from item to item.
 #[derive(Debug)]
 struct Numbers {
     iteration: i64,
@@ -212,7 +212,7 @@ fn lines(data: &mut Unstructured<'_>, numbers: &mut Numbers) -> Result<Vec<u8>> 
     Ok(body)
 }
 
-/// One answer in eight ends early.
+/// Truncates one answer in eight.
 fn cut(data: &mut Unstructured<'_>, body: &mut Vec<u8>) -> Result<()> {
     if data.ratio(1, 8)? {
         body.truncate(data.int_in_range(0..=body.len())?);
@@ -247,7 +247,7 @@ fn item(data: &mut Unstructured<'_>, templates: &[Template], number: &str, numbe
     Ok(item)
 }
 
-/// A value at a limit of its type or of what the exporter accepts, or any small one.
+/// A small value, a value at a limit of its type, or a value at a limit of what the exporter accepts.
 fn value(data: &mut Unstructured<'_>) -> Result<Value> {
     const WHOLE: [i64; 16] = [
         0,

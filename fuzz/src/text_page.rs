@@ -23,7 +23,7 @@ pub fn parse(text: &str, format: Format) -> ParsedPage {
     assert!(body.is_empty() || body.ends_with('\n'));
     let mut parsed = ParsedPage::default();
     let mut current: Option<Family> = None;
-    // Does not use `lines`, which also ends a line at a carriage return.
+    // Do not use `lines`, which also removes a carriage return at the end of a line.
     for line in body.split_terminator('\n') {
         if let Some(header) = line.strip_prefix("# ") {
             let (keyword, rest) = header.split_once(' ').unwrap();
@@ -81,7 +81,7 @@ fn sample(line: &str, family: &Family, openmetrics: bool, parsed: &mut ParsedPag
         Some((number, exemplar)) if openmetrics && suffix == "_bucket" => (number, Some(exemplar)),
         _ => (rest, None),
     };
-    // The name in the catalog: in OpenMetrics, only the samples of a counter have its suffix.
+    // The name in the catalog already ends with `_total`. In OpenMetrics, samples have this suffix, but not the family.
     let suffix = if suffix == "_total" { "" } else { suffix };
     parsed.sample(family.metric.name, suffix, &labels, bound, number_of(number, line));
     if let Some((exemplar, bound)) = exemplar.zip(bound) {
@@ -99,7 +99,7 @@ fn number_of_bound(text: &str) -> f64 {
     if text == "+Inf" { f64::INFINITY } else { text.parse().unwrap() }
 }
 
-/// Triton's readers match digits with at most one point.
+/// Parses a number. It must be digits with at most one point, because readers of Triton's page match only these.
 fn number_of(text: &str, line: &str) -> f64 {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
@@ -133,7 +133,7 @@ fn labels<'a>(text: &'a str, line: &str) -> (Vec<Pair<'a>>, &'a str) {
     }
 }
 
-/// The text up to the closing quote, and the text after it.
+/// The text up to the closing quote, without escapes, and the text after the quote.
 fn unquoted<'a>(text: &'a str, line: &str) -> (Cow<'a, str>, &'a str) {
     let mut end = text.find(['"', '\\']).unwrap_or_else(|| panic!("{line}"));
     if text.as_bytes()[end] == b'"' {

@@ -1,4 +1,4 @@
-//! The web configuration, loaded from a file as at start-up: the schema, users, certificates and cipher suites.
+//! Loads the web configuration from a file, as at start-up: the schema, users, certificates and cipher suites.
 
 use exporter_web_config::WebConfig;
 

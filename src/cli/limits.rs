@@ -8,13 +8,13 @@ use trtllm_http::listen::Address;
 use super::Cli;
 use crate::config::{ConfigError, Mistakes};
 
-/// Each file of a recording begins with the totals of its engines. A smaller recording would consist of them only.
+/// Each file of a recording begins with the totals of its engines. A smaller recording has no room for anything else.
 const MIN_RECORDING: u64 = 4 << 20;
 
 impl Cli {
     /// Checks limits and combinations of flags.
     pub fn check(&self, mistakes: &mut Mistakes) {
-        // A flag that was left out because it is invalid has its default, and other flags may not fit it.
+        // An invalid flag was replaced by its default, which may not fit the other flags.
         let is_complete = mistakes.is_empty();
         let mut wrong = |flag, value: String, why: String| mistakes.add(ConfigError::flag(flag, value, why));
         let bounds = [

@@ -46,13 +46,13 @@ pub(super) fn print(command: Command) {
     shown.unwrap_or_else(|error| error.exit());
 }
 
-/// The command with this help.
+/// The command with the overview as its help.
 fn overview(mut command: Command) -> Command {
     let rest = rest(&command);
     let (order, names): (Vec<_>, Vec<_>) = FIRST.iter().map(|(name, text)| (*name, *text)).unzip();
     command = command.mut_args(|argument| {
         let at = order.iter().position(|name| argument.get_long() == Some(name));
-        // The texts above name the possible values. clap allows this only for flags that take a value.
+        // Hide clap's list of possible values: the texts above name them. clap can hide it only for flags with a value.
         let hides = argument.get_action().takes_values();
         let argument = if hides { argument.hide_possible_values(true) } else { argument };
         match at {
@@ -73,7 +73,7 @@ fn overview(mut command: Command) -> Command {
         ))
 }
 
-/// All other flags, one group on each line.
+/// The flags that are not in `FIRST`, grouped by the part of their name before the dot.
 fn rest(command: &Command) -> String {
     let mut groups: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let flags = command.get_arguments().filter_map(|argument| argument.get_long());
@@ -89,7 +89,7 @@ fn rest(command: &Command) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The words in lines of at most this width.
+/// Joins the words into lines of at most `width` bytes.
 fn textwrap(words: &[String], width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {

@@ -15,7 +15,8 @@ use crate::config::{Mistakes, hide_user_info};
 
 impl Cli {
     /// Reads the command line and the environment. Ends the process for `--help`. Invalid arguments are left out and listed in
-    /// [`Self::mistakes`], so that the others can be checked too. Fails if too much is wrong to go on.
+    /// [`Self::mistakes`], so that the others can be checked too. Fails if the rest cannot be parsed, and for any mistake in a
+    /// command other than `check-config`.
     pub fn read() -> Result<Self, Mistakes> {
         let (command, arguments) = (Self::command(), std::env::args_os().collect::<Vec<_>>());
         if overview::is_asked_for(&arguments, &command) {
@@ -36,7 +37,7 @@ impl Cli {
         for path in [&mut cli.bench_report, &mut cli.web_config_file, &mut cli.record_dir] {
             *path = path.take().filter(|path| !path.as_os_str().is_empty());
         }
-        // A variable can hold several values. URLs have no spaces; names may have some.
+        // A variable can hold several values. Spaces separate URLs. Names may contain spaces, so commas separate them.
         for (flag, values, separator) in [
             ("source", &mut cli.source, char::is_whitespace as fn(char) -> bool),
             ("model", &mut cli.model, between_names),
@@ -90,12 +91,12 @@ fn split(values: &mut Vec<String>, separator: fn(char) -> bool) {
 /// Bounds the number of times that the command line is parsed.
 const MAX_MISTAKES: usize = 100;
 
-/// The command line without its invalid arguments. `None` if it cannot be understood. Ends the process for `--help`.
+/// Parses the command line without its invalid arguments. `None` if the rest cannot be parsed. Ends the process for `--help`.
 fn matches(mut command: Command, mut arguments: Vec<OsString>, mistakes: &mut Mistakes) -> Option<ArgMatches> {
     for _ in 0..MAX_MISTAKES {
         match command.clone().try_get_matches_from(&arguments) {
             Ok(matches) => return Some(matches),
-            // The text of --help would hide the mistakes.
+            // After a mistake, do not print the text of --help: it would hide the mistake.
             Err(error) if !error.use_stderr() => match mistakes.is_empty() {
                 true => error.exit(),
                 false => return None,
@@ -126,7 +127,7 @@ impl Mistake {
         let context = |kind| error.get(kind).map(ToString::to_string);
         let name =
             context(ContextKind::InvalidArg).or_else(|| context(ContextKind::InvalidSubcommand)).unwrap_or_default();
-        // clap adds the form: `--flag <VALUE>`.
+        // clap appends a placeholder for the value: `--flag <VALUE>`.
         let name = match name.starts_with("--") {
             true => name.split(' ').next().unwrap_or_default().to_owned(),
             false => name,
@@ -150,7 +151,7 @@ impl Mistake {
         let value = hide_user_info(self.value.as_deref().unwrap_or_default());
         let list = |kind| error.get(kind).map(ToString::to_string);
         let name = hide_user_info(&self.name);
-        // clap suggests nothing for one dash and for capital letters.
+        // clap has no suggestion for a flag with a single dash or with capital letters.
         let near = || {
             let flags = command.get_arguments().filter_map(Arg::get_long);
             nearest(name.trim_start_matches('-'), flags).map(|flag| long(Some(flag)))
@@ -175,7 +176,7 @@ impl Mistake {
                 format!("{name}: this flag is the exporter's; write it before the command")
             }
             ErrorKind::UnknownArgument if self.name.starts_with('-') => {
-                // Names that other programs use. clap suggests --web.port-file for --port.
+                // Other programs have these flags for their listen address. clap would suggest --web.port-file for --port.
                 let address = ["--port", "-p", "--listen", "--address"]
                     .contains(&&*self.name)
                     .then(|| "--web.listen-address".to_owned());
@@ -207,7 +208,7 @@ impl Mistake {
         }
     }
 
-    /// Removes the argument from what is parsed next. False if that is not possible.
+    /// Removes the argument, so that the next attempt to parse gets further. False if it cannot be removed.
     fn leave_out(&self, kind: ErrorKind, arguments: &mut Vec<OsString>, command: &mut Command) -> bool {
         if let Some(variable) = &self.variable {
             let text = std::env::var(variable).unwrap_or_default();
@@ -234,7 +235,7 @@ impl Mistake {
                     return false;
                 };
                 if kind == ErrorKind::InvalidSubcommand {
-                    // All that follows belongs to the unknown command.
+                    // Remove the unknown command and all arguments after it, because they belong to it.
                     arguments.truncate(at + 1);
                     return true;
                 }
@@ -253,7 +254,7 @@ impl Mistake {
         }
     }
 
-    /// Removes the value. If it is a part of a list, the other parts stay.
+    /// Removes the value. If it is an item of a list, the other items stay.
     fn leave_out_value(&self, arguments: &mut Vec<OsString>) -> bool {
         let value = self.value.clone().unwrap_or_default();
         let without = |text: &str| {

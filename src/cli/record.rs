@@ -1,4 +1,4 @@
-//! The command line of the flight recorder: its sizes, and the command that reads a recording.
+//! The command line of the flight recorder: the parsers of sizes and times, and the command that reads a recording.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -60,7 +60,7 @@ pub(super) fn time_us(text: &str) -> Result<i64, String> {
     Ok(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// Bytes: a whole number and a unit.
+/// Parses a size, a whole number and a unit such as 256MiB, into bytes.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 8] = [
         ("KiB", 1 << 10),

@@ -1,4 +1,4 @@
-//! Finds misspelt variables: `TRTLLM_EXPORTER_SORCE` would be ignored without a message.
+//! Finds misspelt environment variables. Otherwise `TRTLLM_EXPORTER_SORCE` would be ignored without a message.
 
 use clap::Command;
 
@@ -7,7 +7,7 @@ use crate::config::mistakes::nearest;
 
 const PREFIX: &str = "TRTLLM_EXPORTER_";
 
-/// Variables of other parts: the preload library, the Python package, and a build by cargo.
+/// Variables with the prefix that set no flag: the preload library, the Python package and the build read them.
 const OF_OTHERS: [&str; 7] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "HELP", "REVISION", "COMMIT_DATE", "RUSTC"];
 
 /// Adds a mistake for each variable that looks like the variable of a flag but is not.

@@ -18,7 +18,7 @@ use super::entry::{Entry, Place};
 use super::mistakes::Mistakes;
 use super::{ConfigError, EngineConfig, SourceSpec, gpus};
 
-/// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` says how to give names.
+/// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` tells the user how to name engines.
 pub(super) fn check(entries: Vec<Entry>, remedy: &str, mistakes: &mut Mistakes) -> Vec<EngineConfig> {
     let (mut names, mut sockets, mut servers, mut auto) = (Taken::new(), Taken::new(), Taken::new(), Taken::new());
     let (mut engines, mut gpus) = (Vec::new(), gpus::Taken::new());
@@ -67,8 +67,7 @@ pub(super) fn check(entries: Vec<Entry>, remedy: &str, mistakes: &mut Mistakes) 
 /// For each value that only one entry may have, the line of the entry that has it.
 type Taken<T> = HashMap<T, usize>;
 
-/// The place of another entry with this key, in words. If there is none, the key belongs to the entry at `place` from
-/// now on.
+/// Describes where another entry with this key is. If there is none, the key is now taken by the entry at `place`.
 fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, place: &Place) -> Option<String> {
     match taken.get(&key) {
         Some(0) => Some(String::new()),
@@ -96,7 +95,7 @@ pub fn server_key(target: &str) -> String {
     format!("{host}:{port}/{path}")
 }
 
-/// Checks what opening the source would find out.
+/// Finds errors that would make opening the source fail.
 fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
     let checked = match source {
         #[cfg(feature = "executor")]

@@ -40,7 +40,7 @@ impl Place {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Entry {
     pub(super) place: Place,
-    /// `None` if it cannot be read. Then a mistake says why.
+    /// `None` if the source is missing or cannot be read. Then a mistake was added.
     pub(super) source: Option<Given>,
     pub(super) model: Option<Given>,
     pub(super) version: Option<Given>,
@@ -49,12 +49,12 @@ pub(super) struct Entry {
     pub(super) gpus: Option<(usize, Vec<Given>)>,
     pub(super) bench_report: Option<Given>,
     pub(super) gpu_hour_cost: Option<Given>,
-    /// A part of the entry is missing, because a mistake was found in it.
+    /// True if a part of the entry was left out because of a mistake in it.
     pub(super) is_incomplete: bool,
 }
 
 impl Entry {
-    /// This entry in an error, with the line of what is wrong.
+    /// Describes this entry in an error. `line` is the line of the mistake.
     pub(super) fn at(&self, line: usize) -> String {
         let source =
             self.source.as_ref().map(|source| format!(" {:?}", hide_user_info(&source.text))).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Entry {
         }
     }
 
-    /// The source if it is valid, and the engine if nothing is wrong with it.
+    /// The source if it is valid, and the engine if the whole entry is valid.
     pub(super) fn check(self, mistakes: &mut Mistakes) -> (Option<SourceSpec>, Option<EngineConfig>) {
         let before = mistakes.count();
         let mut wrong =
@@ -128,7 +128,7 @@ impl Entry {
     }
 }
 
-/// What is wrong with a text that a template engine should have replaced, such as `{{ .Values.model }}`.
+/// The error for a text that a template engine should have replaced, such as `{{ .Values.model }}`.
 pub(super) fn unrendered(text: &str) -> Option<&'static str> {
     let is_template = (text.contains("{{") && text.contains("}}")) || text.contains("${") || text.contains("$(");
     is_template.then_some("is a template that was not rendered; render it, or write the value itself")
@@ -147,7 +147,7 @@ fn check_label(name: &str) -> Result<(), String> {
             "label {name:?} is set by Prometheus, which would rename this one to exported_{name}; choose another name"
         ));
     }
-    // Labels of GPU series are free: an engine may have the labels pod and namespace.
+    // Labels that only GPU series have are not reserved, so an engine may have the labels pod and namespace.
     let of_gpus = |metric: &&Metric| metric.labels.contains(&"gpu_uuid") || metric.labels.contains(&"UUID");
     let ours = CATALOG
         .iter()

@@ -1,4 +1,5 @@
-//! The engines of `--config.file`, as texts: checks the keys, and the kind of each value. Continues after a mistake.
+//! Reads the entries of `--config.file`: checks the keys, and whether each value is a text, a list or a map. Continues
+//! after a mistake.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +11,7 @@ use super::yaml::{self, Node, SyntaxError, Value};
 
 const KEYS: [&str; 8] = ["source", "model", "version", "labels", "objectives", "gpus", "bench_report", "gpu_hour_cost"];
 
-/// The entries of the file at `path`, without those that cannot be understood.
+/// The entries of the file at `path`, without those that cannot be parsed.
 pub(super) fn entries(path: &Path, text: &str, mistakes: &mut Mistakes) -> Vec<Entry> {
     let mut file =
         Reader { path: path.display().to_string(), mistakes, explained: BTreeSet::new(), is_incomplete: false };
@@ -28,7 +29,7 @@ pub(super) fn entries(path: &Path, text: &str, mistakes: &mut Mistakes) -> Vec<E
 struct Reader<'a> {
     path: String,
     mistakes: &'a mut Mistakes,
-    /// Lines with a mistake that explains all others on them.
+    /// Lines with a reported mistake. It explains later errors on the same line, so these are not reported.
     explained: BTreeSet<usize>,
     /// A value of the current entry was left out, because its line is one of `explained`.
     is_incomplete: bool,
@@ -37,7 +38,7 @@ struct Reader<'a> {
 type Map = Vec<(Node, Node)>;
 
 impl Reader<'_> {
-    /// `key` is the path of the key, or empty for the file as a whole.
+    /// Adds a mistake. `key` is the path of the key, or empty if the mistake is not about a key.
     fn wrong(&mut self, line: usize, key: &str, why: impl Into<String>) {
         if self.explained.contains(&line) {
             return;
@@ -52,7 +53,7 @@ impl Reader<'_> {
         value.map_err(|why| self.wrong(line, key, why)).ok()
     }
 
-    /// The text as YAML. An entry with a syntax error is replaced by nothing, so that the others are checked too.
+    /// Parses the text as YAML. An entry with a syntax error is emptied, so that the other entries are checked too.
     fn document(&mut self, text: &str) -> Option<Node> {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         let mut tabs = BTreeSet::new();
@@ -68,7 +69,7 @@ impl Reader<'_> {
                     if indentation.contains('\t') && !content.is_empty() {
                         tabs.insert(index);
                         self.wrong(index + 1, "", why.clone());
-                        // A tab usually stands for one level.
+                        // A tab usually stands for one level of indentation.
                         *line = indentation.replace('\t', "  ") + content;
                     }
                 }
@@ -83,7 +84,7 @@ impl Reader<'_> {
             }
             let entry = entry_around(&lines, line);
             let around = entry.clone().unwrap_or(line.saturating_sub(1)..line);
-            // Otherwise the error only follows from a mistake that is already reported for this entry.
+            // If a mistake is already reported for this entry, the error only follows from it and is not reported.
             if !around.clone().any(|index| tabs.contains(&index) || self.explained.contains(&(index + 1))) {
                 self.wrong(line, "", why);
             }
@@ -97,7 +98,7 @@ impl Reader<'_> {
 
     fn engines(&mut self, document: Node) -> Vec<Entry> {
         const FORM: &str = "write the key engines: and below it one entry per engine, as in - source: auto";
-        // Mistakes that are known already explain why the rest is not as expected.
+        // If there are mistakes already, they explain a missing key or a wrong structure, which is then not reported.
         let before = self.mistakes.count();
         let first = document.line;
         let map = match document.value {
@@ -170,7 +171,7 @@ impl Reader<'_> {
         Some(read)
     }
 
-    /// The entries of a map with known keys, each once.
+    /// The entries of a map whose keys are `known`. An unknown or repeated key is a mistake.
     fn keys(&mut self, map: Map, place: &str, known: &[&str]) -> Vec<(String, usize, Node)> {
         let mut found: Vec<(String, usize, Node)> = Vec::new();
         for (key, value) in map {
@@ -196,7 +197,7 @@ impl Reader<'_> {
         found
     }
 
-    /// A text. Without a value, the key counts as not given, unless it is `required`.
+    /// Reads a text. A key without a value counts as not given, unless it is `required`.
     fn text(&mut self, key: &str, line: usize, node: Node, required: bool) -> Option<Given> {
         if self.explained.contains(&node.line) {
             self.is_incomplete = true;
@@ -214,7 +215,7 @@ impl Reader<'_> {
         None
     }
 
-    /// Names and texts. `example` shows one of each in errors.
+    /// Reads a map of names and texts. Errors show `example`, which is a name and a text.
     fn map(&mut self, key: &str, line: usize, node: Node, example: &str) -> Vec<(String, Given)> {
         let map = match node.value {
             Value::Map(map) => Ok(map),
@@ -243,7 +244,7 @@ impl Reader<'_> {
         found
     }
 
-    /// Texts.
+    /// Reads a list of texts.
     fn list(&mut self, key: &str, line: usize, node: Node) -> Option<Vec<Given>> {
         let list = match node.value {
             Value::List(list) => Ok(list),
@@ -259,12 +260,12 @@ impl Reader<'_> {
             let line = node.line;
             self.text(&format!("{key}[{index}]"), line, node, true)
         });
-        // Every text is read before the first mistake ends the list, so that all mistakes are found.
+        // Read all texts before the first mistake discards the list, so that all mistakes are found.
         texts.collect::<Vec<_>>().into_iter().collect()
     }
 }
 
-/// The lines of the entry of `engines:` that contains this line, from 0.
+/// The entry of `engines:` that contains `line`, as a range of line indexes from 0.
 fn entry_around(lines: &[String], line: usize) -> Option<std::ops::Range<usize>> {
     let dash = |text: &str| {
         let begins = text.trim_start().starts_with("- ") || text.trim() == "-" || text.trim_start().starts_with("-\t");
@@ -273,7 +274,7 @@ fn entry_around(lines: &[String], line: usize) -> Option<std::ops::Range<usize>>
     let column = lines.iter().filter_map(|text| dash(text)).min()?;
     let at = line.clamp(1, lines.len()) - 1;
     let is_entry = |text: &String| dash(text) == Some(column);
-    // The line may be the first that does not fit, at the wrong column.
+    // The parser reports the line of the error, which may be after the first line of its entry.
     let start = lines[..=at].iter().rposition(&is_entry)?;
     let ends = |text: &String| is_entry(text) || text.starts_with(|letter: char| letter.is_alphabetic());
     let length = lines[start + 1..].iter().position(ends).unwrap_or(lines.len() - start - 1);

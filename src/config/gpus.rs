@@ -6,7 +6,7 @@ use trtllm_model::EngineName;
 
 use super::entry::Given;
 
-/// Checks the UUIDs of one engine and writes them as NVML does. `wrong` gets the line and the text of each mistake.
+/// Checks the UUIDs of one engine and returns them in NVML's spelling. `wrong` gets the line and text of each mistake.
 pub(super) fn parse(
     line: usize,
     gpus: &[Given],
@@ -34,7 +34,7 @@ pub(super) fn parse(
     found
 }
 
-/// For each UUID of a GPU, model and version of the engine that has it.
+/// Model and version of the engine that has a GPU, by the UUID of the GPU.
 pub(super) type Taken = HashMap<String, (String, String)>;
 
 /// Fails if another engine has one of these GPUs already.

@@ -1,4 +1,4 @@
-//! `executor:DIR?…`. Keys and values have TensorRT-LLM's own names; a missing key keeps TensorRT-LLM's default.
+//! Parses `executor:DIR?…`. The keys about statistics have the names of TensorRT-LLM's ExecutorConfig.
 
 use trtllm_bridge::{ExecutorOptions, SyntheticLoad};
 

@@ -11,7 +11,7 @@ impl Mistakes {
         self.add_at(0, mistake);
     }
 
-    /// Adds a mistake on a line of a file, unless it is known: several checks may find the same one.
+    /// Adds a mistake on a line of a file, unless it was added before: several checks may find the same mistake.
     pub(super) fn add_at(&mut self, line: usize, mistake: impl fmt::Display) {
         let mistake = (line, mistake.to_string());
         if !self.0.contains(&mistake) {
@@ -29,7 +29,7 @@ impl Mistakes {
         result.map_err(|mistake| self.add(mistake)).ok()
     }
 
-    /// Adds all mistakes of a part, or returns its value.
+    /// Adds all mistakes of a part of the configuration, or returns the value of that part.
     pub fn take_all<T>(&mut self, result: Result<T, Self>) -> Option<T> {
         result.map_err(|mistakes| self.0.extend(mistakes.0)).ok()
     }

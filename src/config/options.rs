@@ -76,7 +76,7 @@ impl SourceOptions {
         self.read("ports", "numbers from 1 to 65535 with commas between them", ports)
     }
 
-    /// How many times as fast as recorded; `max` is infinite.
+    /// Speed of a replay as a multiple of the recorded speed; `max` is infinite.
     pub(super) fn speed(&mut self) -> Option<f64> {
         self.read("speed", "recorded, max or a number above 0", |text| match text {
             "recorded" => Some(1.0),
@@ -85,7 +85,7 @@ impl SourceOptions {
         })
     }
 
-    /// `value`, if nothing is wrong and each option was read.
+    /// `value`, if there are no mistakes and each option was read.
     pub(super) fn finish<T>(mut self, value: Option<T>) -> Result<T, Vec<String>> {
         for (name, _) in std::mem::take(&mut self.unread) {
             let known: Vec<&str> = self.known.iter().map(String::as_str).collect();

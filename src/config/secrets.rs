@@ -1,8 +1,8 @@
-//! Removes the user and password of a URL from an error. Pure.
+//! Removes the user and password of a URL from an error.
 
 use std::borrow::Cow;
 
-/// Texts that begin like this are a path, in which an `@` is no sign of a user.
+/// A text with one of these prefixes is a path. An `@` in it does not follow a user name.
 const PATHS: [&str; 5] = ["/", "socket:", "replay:", "executor:", "perf-metrics:"];
 
 /// `text` without the user and password of a URL in it: `http://u:hunter2@host` becomes `http://…@host`. A password may contain

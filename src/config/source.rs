@@ -17,7 +17,7 @@ use trtllm_sources::trtllm_serve::Extras;
 /// A parsed `--source`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SourceSpec {
-    /// `sim:…`, which the simulated SDK takes as an engine directory.
+    /// `sim:…`. The simulated SDK accepts this text in place of an engine directory.
     Simulated(String),
     /// An engine that runs in this process.
     #[cfg(feature = "executor")]
@@ -31,8 +31,7 @@ pub enum SourceSpec {
     Socket(PathBuf),
     /// The JSON lines of finished requests, without a server.
     PerfMetrics(LinesDir),
-    /// Every trtllm-serve of this host or pod: those on these ports, and those that the command lines of processes
-    /// name.
+    /// Every trtllm-serve of this host or pod: on these ports, or on a port in the command line of a running process.
     Auto {
         ports: Vec<u16>,
     },
@@ -124,7 +123,7 @@ impl SourceSpec {
             }
             _ => return Err(vec![format!("unknown scheme; {SOURCES}")]),
         };
-        // Other errors quote parts of the URL, which could be a part of a password: it may contain any character.
+        // Other errors quote parts of the URL. A quoted part could come from a password, which may contain any character.
         if spec.is_err() && ["trtllm-serve", "trtllm-disagg"].contains(&scheme) && rest.contains('@') {
             return Err(vec![USER_INFO.to_owned()]);
         }
@@ -141,7 +140,7 @@ impl FromStr for SourceSpec {
     }
 }
 
-/// `perf_metrics_dir` and what belongs to it.
+/// Reads the options `perf_metrics_dir` and `perf_metrics_from_start`.
 fn lines(options: &mut SourceOptions) -> Option<LinesDir> {
     let path = options.path("perf_metrics_dir");
     let from_start = options.boolean("perf_metrics_from_start");
@@ -151,7 +150,7 @@ fn lines(options: &mut SourceOptions) -> Option<LinesDir> {
     Some(LinesDir { path: path?, from_start: from_start.unwrap_or(false) })
 }
 
-/// The server at `url`.
+/// The server at `url`, with the options for access to it.
 fn access(scheme: &str, url: &str, options: &mut SourceOptions) -> Result<Access, String> {
     let ca_file = options.path("ca_file");
     let bearer_token_file = options.path("bearer_token_file");

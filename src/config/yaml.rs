@@ -1,5 +1,5 @@
 //! Parses YAML into a tree in which each value has its line, and describes syntax errors in plain words. serde is not
-//! used, because it stops at the first value of a wrong type. Pure.
+//! used, because it stops at the first value of a wrong type.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ const MAX_NODES: usize = 100_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Node {
-    /// The first line is 1.
+    /// Line number, from 1.
     pub(super) line: usize,
     pub(super) value: Value,
 }

@@ -15,7 +15,7 @@ use trtllm_service::shutdown::{Shutdown, Trigger};
 use trtllm_sources::discovery::{self, FoundServer, Identity};
 use trtllm_sources::socket::Names;
 
-/// Engines that are read at once. Beyond this number, only engines at configured ports are added.
+/// Once this number of engines is read, only engines at configured ports are added.
 const MAX_ENGINES: usize = 64;
 
 /// The addresses of the engines that are read. Each search asks them again.
@@ -55,14 +55,14 @@ impl FoundKind {
     }
 }
 
-/// All engines of `auto`, and what the last search found: each address, and what is there in words.
+/// All engines of `auto`, and the findings of the last search: each address with a description of the server there.
 #[derive(Default)]
 pub(super) struct Engines {
     running: Vec<Discovered>,
     findings: Vec<(String, String)>,
 }
 
-/// Searches until shutdown.
+/// Searches until shutdown and sends the findings.
 pub(super) async fn search(
     ports: Vec<u16>,
     known: Known,
@@ -84,7 +84,7 @@ pub(super) async fn search(
 }
 
 impl Engines {
-    /// Starts engines that are new, and ends those that were replaced or not seen for `forget_after`. `taken` are the
+    /// Adds new engines, and removes engines that were replaced or not seen for `forget_after`. `taken` are the
     /// [keys](server_key) of the servers that other sources read. `start` starts the driver of a new engine.
     pub(super) fn update(
         &mut self,
@@ -107,7 +107,7 @@ impl Engines {
                 Err(what) => what,
                 Ok(_) if taken.contains(&server_key(&target)) => "read by another source".to_owned(),
                 Ok(kind) => {
-                    // Another model at the same address is another engine.
+                    // A different model at the same address is a new engine, which replaces the previous one.
                     self.end(state, names, |engine| engine.target == target && engine.kind != kind);
                     let is_full = self.running.len() >= MAX_ENGINES && !configured;
                     match self.running.iter_mut().find(|engine| engine.target == target) {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_servers_that_processes_name_keep_no_configured_or_known_one_out() {
+    async fn many_servers_from_the_process_list_displace_no_configured_or_known_server() {
         let state = State::new(Vec::new());
         let names = Names::new(Duration::from_secs(3600), mpsc::unbounded_channel().0);
         let mut engines = Engines::default();

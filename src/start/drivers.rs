@@ -1,4 +1,4 @@
-//! Opens the sources and runs one poll driver per engine. Engines that publishers name join while the daemon runs.
+//! Opens the sources and runs one poll driver per engine. Publishers and searches can add engines while the daemon runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use trtllm_sources::{OpenError, Source};
 use super::discovered::{self, Discovered, FoundKind};
 use super::opening::{self, IngestSockets, Leaving};
 
-/// How long the first scrape waits for the initial polls. A scrape without the engines would look like idle engines.
+/// How long the first scrape waits for the initial polls. In a scrape without their data, the engines would look idle.
 const FIRST_POLLS: Duration = Duration::from_millis(200);
 
 /// The poll drivers of all engines.
@@ -61,7 +61,7 @@ struct RunningSource {
     socket: Option<u64>,
     trigger: Trigger,
     stop: Shutdown,
-    /// Begins when all tasks of the source have ended.
+    /// Signals that all tasks of the source have ended.
     ended: Shutdown,
 }
 
@@ -93,7 +93,7 @@ impl Drivers {
         let (joining, joined) = mpsc::unbounded_channel();
         let (searches, found) = mpsc::unbounded_channel();
         let names = Names::new(cli.forget_after, joining);
-        // No other engine has a name yet.
+        // This cannot fail, because no other engine has a name yet.
         let _ = names.configure(configured(&engines), &Ending::default());
         let mut drivers = Self {
             tasks: JoinSet::new(),
@@ -236,7 +236,7 @@ impl Drivers {
         });
     }
 
-    /// Runs the driver of an engine until it is stopped or the engine is gone.
+    /// Runs the driver of an engine until it is stopped or the engine is forgotten.
     fn drive(
         &mut self,
         slot: Arc<EngineSlot>,
@@ -278,7 +278,7 @@ impl Drivers {
 
     /// Starts the drivers of engines that a search has found.
     fn found(&mut self, findings: Vec<FoundServer>) {
-        // A reload may have removed the source since the search.
+        // A reload may have removed the source `auto` since the search.
         let Some(RunningSource { config, place, .. }) = self.sources.iter().find(|running| running.is_auto()) else {
             return;
         };
@@ -307,8 +307,7 @@ impl Drivers {
         self.engines_found = engines;
     }
 
-    /// Waits for the first polls, but not for an engine that hangs. If a source fails meanwhile, the start-up is
-    /// aborted.
+    /// Waits for the first poll of each source, at most `FIRST_POLLS`. Fails if a source fails meanwhile.
     pub(super) async fn first_polls(&mut self) -> Result<(), OpenError> {
         let deadline = tokio::time::Instant::now() + FIRST_POLLS;
         for _ in 0..self.sources.len() {
@@ -321,8 +320,7 @@ impl Drivers {
         Ok(())
     }
 
-    /// Starts drivers of engines that join. Returns when a source that the daemon started with cannot be opened after
-    /// all.
+    /// Starts the drivers of engines that are added. Returns when opening a source that the daemon started with has failed.
     pub(super) async fn failure(&mut self) -> OpenError {
         loop {
             tokio::select! {
@@ -368,7 +366,7 @@ fn configured(engines: &[EngineConfig]) -> HashSet<(String, String)> {
     named.map(|engine| (engine.name.model.clone(), engine.name.version.clone())).collect()
 }
 
-/// Creates the folder of the default ingest socket. A user who configures a socket has created its folder.
+/// Creates the folder of the default ingest socket. Users create the folder of a socket that they configure.
 fn create_folder(source: &SourceSpec) {
     if let SourceSpec::Socket(path) = source
         && let Some(folder) = path.parent()

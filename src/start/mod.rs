@@ -1,5 +1,5 @@
-//! Starts the daemon's parts, waits for a signal and stops them. Nothing here blocks the runtime: while a name is looked up
-//! or an engine loads its model, health is served and SIGTERM ends the process.
+//! Starts the daemon's parts, waits for a signal and stops them. Nothing here blocks the runtime: health checks are
+//! answered and SIGTERM works while a host name is looked up or an engine loads its model.
 
 mod discovered;
 mod drivers;
@@ -41,20 +41,20 @@ use opening::IngestSockets;
 
 pub use prepare::{Prepared, StartError, prepare};
 
-/// Publishers of one ingest socket, and of all sockets together: enough for 64 engines while their processes are replaced.
+/// Limits of the publishers of one ingest socket, and of all: enough for 64 engines while new processes replace theirs.
 const MAX_PUBLISHERS: usize = 128;
 const ALL_PUBLISHERS: usize = 256;
-/// Threads that a start needs: one for the log, two for the runtime, and one that looks up a name.
+/// Threads that a start needs: one for the log, two for the runtime, and one to look up host names.
 const THREADS: usize = 4;
-/// How often the heartbeats of the tasks and the memory are checked.
+/// Interval between checks of the memory and of the heartbeats of the tasks.
 const WATCH: Duration = Duration::from_secs(1);
-/// The same while the process grows.
+/// Interval between these checks while the memory of the process grows.
 const WATCH_GROWTH: Duration = Duration::from_millis(100);
 /// How long the drivers may take to stop. Kubernetes kills a process after 30 s.
 const DRIVERS_STOP: Duration = Duration::from_secs(10);
 /// How long the recorder may take to write its last lines.
 const RECORDER_STOP: Duration = Duration::from_secs(2);
-/// How long NVML may take to shut down. An update of the GPU driver waits for it.
+/// How long NVML may take to shut down. Until then, the GPU driver cannot be updated.
 const GPU_STOP: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until a signal stops it. Fails if it cannot start, or if a source that it starts with cannot be
@@ -67,7 +67,7 @@ pub fn run(cli: &Cli) -> Result<(), StartError> {
     // Two threads: one may parse a large answer of an engine while the other serves a scrape.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(cli, engines, web, pages));
-    // The lookup of a name or a file system may hang on a blocking thread.
+    // A blocking thread may hang in a name lookup or a file system. Do not wait for it longer.
     runtime.shutdown_timeout(Duration::from_millis(500));
     result
 }
@@ -130,7 +130,7 @@ struct Reload(Option<JoinHandle<Result<Vec<EngineConfig>, Mistakes>>>);
 impl Reload {
     fn start(&mut self, file: Option<&Path>) {
         let Some(file) = file.map(Path::to_owned) else {
-            // The web configuration needs no signal: its files are compared four times per second.
+            // The web configuration needs no signal: its files are checked for changes four times per second.
             return tracing::info!("SIGHUP: there is no --config.file to read again");
         };
         tracing::info!(file = %file.display(), "SIGHUP: reading the configuration again");
@@ -145,7 +145,7 @@ impl Reload {
                 Some(reading) => {
                     let read = reading.await;
                     self.0 = None;
-                    // The task has no result only if it was aborted, because the process ends.
+                    // The task has no result if it was aborted. This happens only when the process ends.
                     if let Ok(read) = read {
                         return read;
                     }
@@ -165,7 +165,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Applies a configuration that was read again. An invalid one changes nothing.
+    /// Applies a configuration that was read again. An invalid configuration changes nothing.
     fn reload(&mut self, engines: Result<Vec<EngineConfig>, Mistakes>) {
         let applied = match engines {
             Ok(engines) => self.drivers.reload(engines).map_err(|error| error.to_string()),
@@ -192,7 +192,7 @@ async fn start(
 ) -> Result<Daemon, StartError> {
     let mut passed = listen::from_systemd()?;
     let is_ingest = |path: &Path| engines.iter().any(|engine| engine.source == SourceSpec::Socket(path.to_owned()));
-    // Without --web.systemd-socket, every Unix socket is for ingest, even if no source uses its path yet: a reload may add one.
+    // Without --web.systemd-socket, every Unix socket from systemd is for ingest: a reload may add the source that uses it.
     let activated = passed.take_ingest(|path| !cli.systemd_socket || is_ingest(path));
     let listeners = if cli.systemd_socket {
         passed.into_listeners()?
@@ -209,7 +209,7 @@ async fn start(
     };
     let (addresses, health_addresses) = (addresses(&listeners), addresses(&health_listeners));
 
-    // The two servers, the ingest sockets and everything else share the file descriptors.
+    // The metrics server, the health server, the ingest sockets and everything else get a quarter of the descriptors each.
     let quarter = process::raise_descriptor_limit() / 4;
     let max_connections = quarter.clamp(4, MAX_CONNECTIONS);
     let max_publishers = (quarter.min(ALL_PUBLISHERS) / engines.len()).clamp(2, MAX_PUBLISHERS);
@@ -242,7 +242,7 @@ async fn start(
     servers.spawn(pages.run(stop));
     let gpus = start_gpus(cli, &state).await?;
 
-    // A script waits for this file: it must not appear before a start-up that fails.
+    // Scripts wait for this file, so write it only when the start-up has succeeded.
     if let Some(path) = &cli.port_file {
         let written = small_file::replace(path, (addresses.join("\n") + "\n").as_bytes(), 0o666);
         written.map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
@@ -320,8 +320,8 @@ fn counted_as(refusal: exporter_web_config::Refusal) -> HttpRefusal {
     }
 }
 
-/// Starts the recorder, if --record.dir is set. This comes before any engine is read: a directory that cannot be written is a mistake
-/// in the configuration.
+/// Starts the recorder if --record.dir is set. Called before any engine is read, so that a directory without write access
+/// ends the start-up.
 fn start_recorder(cli: &Cli, state: &State) -> Result<Option<Arc<Recorder>>, RecorderError> {
     let Some(config) = cli.recorder() else { return Ok(None) };
     let counts = RecorderCounts::default();

@@ -19,7 +19,7 @@ use trtllm_sources::socket::{Admission, Ingest, IngestListener, Naming};
 use trtllm_sources::trtllm_serve::TrtllmServe;
 use trtllm_sources::{OpenError, Source};
 
-/// Opens the source of one engine.
+/// A future that opens the source of one engine.
 pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Source, OpenError>> + Send>>;
 
 /// Sources that a reload has removed and that are still closing. A new source may need the path or the GPU of one of them.
@@ -32,7 +32,7 @@ pub(super) struct IngestSockets {
     pub(super) activated: Activated,
 }
 
-/// How long a new source waits for those that a reload has removed.
+/// How long a new source waits until removed sources have closed.
 const LEAVING: Duration = Duration::from_secs(10);
 
 /// Waits until removed sources have closed what they use.
@@ -55,7 +55,7 @@ pub(super) async fn listen(
     IngestListener::bind(&path, &sockets.activated, sockets.admission, naming).await
 }
 
-/// Opens the source of one engine, after those of `leaving` have closed.
+/// Opens the source of one engine, after the sources in `leaving` have closed.
 pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving) -> Opening {
     Box::pin(async move {
         left(leaving).await;
@@ -78,7 +78,7 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
                 Source::Executor(ExecutorThread::start(Hosting::plain(engine))?)
             }
             SourceSpec::Simulated(engine) => Source::Simulated(Box::new(Simulated::open(&engine)?)),
-            // A search finds its engines, and each is opened by its own address.
+            // `auto` itself is never opened: a search finds its engines, and each engine is opened by its address.
             SourceSpec::Auto { .. } => {
                 tracing::error!("a search was opened as the source of an engine; please report this as a bug");
                 std::future::pending().await

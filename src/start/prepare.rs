@@ -1,4 +1,4 @@
-//! Reads and checks the configuration before the daemon starts, and says why it cannot start.
+//! Reads and checks the configuration before the daemon starts, and defines the errors of the start.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl StartError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Config(ConfigError::Output(_)) => 1,
-            // The simulated engine fails only because of its options.
+            // An engine in this process does not start: its directory or its options are wrong.
             Self::Config(_) | Self::Source(OpenError::Engine { .. }) => 2,
             _ => 1,
         }
@@ -56,8 +56,8 @@ pub struct Prepared {
     pub(super) web: Option<WebConfig>,
 }
 
-/// Reads and checks the command line, the environment and the files, or returns every mistake in them. This is the first step of a
-/// start, and all that check-config and --dry-run do.
+/// Reads and checks the command line, the environment and the files, or returns every mistake in them. The daemon starts
+/// with this; check-config and --dry-run only print its result.
 pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
     let mut mistakes = cli.mistakes.clone();
     cli.check(&mut mistakes);

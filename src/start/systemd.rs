@@ -1,5 +1,4 @@
-//! Messages to systemd that never block. The crate sd-notify waits for a service manager that does not read, which would stop the
-//! exporter.
+//! Messages to systemd that never block. The crate sd-notify would block the exporter while systemd does not read its socket.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;

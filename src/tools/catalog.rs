@@ -14,7 +14,7 @@ use trtllm_verdict::cause::Cause;
 
 use super::{print, print_json};
 
-/// A test measures these numbers.
+/// A test counts these series and fails if a number is wrong.
 pub const SERIES: Series = Series { most: 825, serve: 586, executor: 444 };
 
 /// Numbers of series per engine, without those of --metrics.compat.
@@ -22,9 +22,9 @@ pub const SERIES: Series = Series { most: 825, serve: 586, executor: 444 };
 pub struct Series {
     /// An engine that sends every field.
     pub most: usize,
-    /// Today's trtllm-serve.
+    /// An engine of trtllm-serve.
     pub serve: usize,
-    /// Today's C++ Executor.
+    /// An engine of the C++ Executor.
     pub executor: usize,
 }
 
@@ -36,7 +36,7 @@ pub fn run(format: CatalogFormat) {
     }
 }
 
-/// The source that prints the scenarios.
+/// With this `--source`, the exporter prints the scenarios and exits.
 pub const LIST_SCENARIOS: &str = "sim:?scenario=list";
 
 /// Prints the scenarios of the simulated engine.
@@ -114,7 +114,7 @@ fn fields() -> impl Iterator<Item = Vec<String>> {
     read.chain(NOT_READ.iter().map(|(key, why)| vec![code(key), format!("not read: {why}")]))
 }
 
-/// The rows of a table.
+/// The rows of a markdown table.
 fn rows(rows: impl Iterator<Item = Vec<String>>) -> String {
     let row = |cells: Vec<String>| {
         let cells: Vec<String> = cells.iter().map(|text| text.replace('|', "\\|")).collect();

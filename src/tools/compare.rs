@@ -1,4 +1,4 @@
-//! `compare`: two engines, or one engine at two times. Prints how their work differs, and what equal work costs.
+//! `compare` compares two engines, or one engine at two times. It prints how their work differs, and what equal work costs.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -44,7 +44,7 @@ async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
     let given = &arguments.connection.urls;
     let (first, second) = match &given[..] {
         [first, second] => (first.as_str(), second.as_str()),
-        // The default URL is that of an exporter on this host.
+        // One URL, or by default that of the exporter on this host: both engines are there.
         [only] => (only.as_str(), only.as_str()),
         _ => return Err(invalid(&given.join(" "), "compare reads two engines; give two URLs")),
     };
@@ -58,7 +58,7 @@ async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
             let seconds = at.as_deref().map(str::parse::<i64>).transpose();
             let seconds = seconds.map_err(|_| invalid(side, "a recording has a time; write DIR@TIME"))?;
             let (directory, engine) = (PathBuf::from(url), engine.cloned());
-            // Reading files blocks the thread.
+            // Use another thread, because reading files blocks.
             let read = move || record::model(&directory, seconds.map(|at| at * 1_000_000), engine.as_deref());
             let read = tokio::task::spawn_blocking(read).await;
             return read.unwrap_or_else(|error| Err(invalid(side, &format!("a bug: {error}; please report it"))));
@@ -136,7 +136,7 @@ fn text(first: &Model, second: &Model, comparison: &Comparison) -> String {
     text + &comparison.says + "\n"
 }
 
-/// Name, the number of one engine, and the ratio of both engines.
+/// A row of the table: its name, the function that gets the number of one engine, and the ratio of both engines.
 type WorkloadRow = (&'static str, fn(&Workload) -> Option<f64>, Option<f64>);
 
 fn digits(value: f64) -> String {

@@ -1,5 +1,5 @@
-//! `--dry-run` and `check-config FILE`: what a start would use. The checks are those of a start. Nothing is opened for writing, and
-//! no server is asked.
+//! `--dry-run` and `check-config FILE` print what a start would use, after the same checks as a start. They open nothing for
+//! writing and ask no server.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -68,7 +68,7 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
     text
 }
 
-/// The labels of an engine, and what is special about it.
+/// The labels and objectives of an engine, and whether it is simulated.
 fn names(engine: &EngineConfig) -> String {
     let name = &engine.name;
     let mut text = match engine.names_its_engines {

@@ -1,4 +1,4 @@
-//! `init`: writes a configuration with the engines that `auto` finds now, and comments for the rest.
+//! `init` writes a configuration with the engines that `auto` finds now, and comments about the other settings.
 
 use std::collections::HashMap;
 use std::io::Write as _;

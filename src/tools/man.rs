@@ -1,5 +1,5 @@
-//! The subcommands `man` and `completions`: what is made of the command line's own definition. The options and commands of the
-//! manual page are those of `--help`; `man.roff` beside this file has the sections that follow them.
+//! The subcommands `man` and `completions`. Both are generated from the definition of the command line; `man.roff` beside
+//! this file has the last sections of the manual page.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use trtllm_page::build;
 
 use super::print;
 
-/// Columns of the commands' help on the page.
+/// Width of the commands' help on the manual page, in columns.
 const WIDTH: usize = 76;
 /// Shorter than the synopsis of clap_mangen, which lists all options.
 const SYNOPSIS: &[u8] =
@@ -51,7 +51,7 @@ fn page() -> String {
     page
 }
 
-/// The help of a command, as it is printed.
+/// The section of a command, with its help text.
 fn section(command: &mut Command) -> String {
     let help = command.clone().mut_args(|argument| argument.hide_env_values(true)).render_long_help().to_string();
     let mut section = String::new();

@@ -18,7 +18,7 @@ pub mod record;
 pub mod top;
 pub mod what_if;
 
-/// A runtime for a command that waits for answers. `command` is its name.
+/// A runtime for a command that waits for answers. `command` is the name of the command.
 fn runtime(command: &'static str) -> Result<Runtime, ConfigError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| ConfigError::flag(command, "", format!("cannot start: {error}")))
@@ -30,7 +30,7 @@ fn print(text: &str) {
     let _ = std::io::stdout().lock().write_all(printable::lines(text).as_bytes());
 }
 
-/// As [`print`], for JSON.
+/// Prints JSON to stdout, with the same rules as [`print`].
 fn print_json(text: &str) {
     let _ = std::io::stdout().lock().write_all(printable::json(text).as_bytes());
 }

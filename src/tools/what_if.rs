@@ -1,5 +1,5 @@
-//! `what-if`: what an engine would do with another limit or load. It reads the engine's costs and requests from an exporter, and
-//! simulates the engine here.
+//! `what-if` predicts what an engine would do with another limit or load. It reads the engine's costs and requests from an
+//! exporter or a recording, and simulates the engine in this process.
 
 use serde_json::json;
 
@@ -84,7 +84,7 @@ fn text(model: &Model, arguments: &WhatIfArgs, answer: &Answer) -> String {
     text
 }
 
-/// Name, factor of the unit, and the number.
+/// A row of the table: its name, the factor to its unit, and the function that gets its number.
 type Row = (&'static str, f64, fn(&Forecast) -> Option<Range>);
 
 const ROWS: &[Row] = &[

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Helm chart and the examples in a real Kubernetes API server without nodes. The server checks every field, the objects of
-# the operators against their definitions, and Pod Security. Needs Go, etcd (apt-get install etcd-server), kubectl, and target/tools/helm
+# Installs the Helm chart and the examples in a real Kubernetes API server without nodes. The server checks every field, custom resources of
+# operators against their definitions, and Pod Security. Needs Go, etcd (apt-get install etcd-server), kubectl, and target/tools/helm
 # (tests/deploy/kubernetes.sh --build-tools). Builds each kube-apiserver from its Go module: ten minutes the first time, then seconds.
-# usage: api_server.sh [VERSION...]      default: a version without native sidecars, a middle one and a new one
+# usage: api_server.sh [VERSION...]      default: 1.28.15, which has no native sidecars, 1.32.13 and 1.35.3
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
@@ -21,7 +21,7 @@ chart=deploy/helm/trtllm-exporter
 for tool in "$go" etcd kubectl "$helm"; do command -v "$tool" >/dev/null || { echo "$tool is missing" >&2; exit 77; }; done
 field() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
 module() { "$go" mod download -json "$1" | field "${2:-Dir}"; }
-# The Kubernetes module requires the other modules of its repository at v0.0.0. They have the same version as Kubernetes
+# The Kubernetes module requires the other modules of its repository at v0.0.0. Replace this version by that of Kubernetes
 # itself.
 if [ ! -x "$server" ]; then
   source=$(mktemp -d)
@@ -70,7 +70,7 @@ for definition in "${definitions[@]}"; do kubectl apply --server-side -f "$defin
 kubectl wait --for condition=established --timeout 30s crd --all >/dev/null
 say "${#definitions[@]} definitions of operators"
 
-# Follows docs/kubernetes.md: install, patch a server, upgrade with TLS.
+# Follow docs/kubernetes.md: install the chart, patch a server, upgrade with TLS.
 kubectl create namespace monitoring >/dev/null
 kubectl label namespace monitoring pod-security.kubernetes.io/enforce=restricted pod-security.kubernetes.io/warn=restricted >/dev/null
 "$helm" install trtllm-exporter $chart --namespace monitoring --set image.repository=example/trtllm-exporter >"$work/notes" 2>"$work/warnings"
@@ -96,8 +96,8 @@ say "kubectl patch: the sidecar of trtllm-serve"
   --set standalone.enabled=true --set 'standalone.engines[0].source=trtllm-serve:http://llama-0.llama:8000' --set networkPolicy.enabled=true >/dev/null 2>"$work/warnings"
 if grep -i 'would violate' "$work/warnings"; then fail "the chart violates Pod Security restricted"; fi
 kubectl --namespace monitoring get configmap trtllm-exporter-sidecar -o jsonpath='{.data.socket\.yaml}' >"$work/socket.yaml"
-# Runs the removal command of the docs while the server has an init container of its own. Then applies the other patch,
-# with another port.
+# Run the command of docs/kubernetes.md that removes the exporter, while the server also has an init container of its own. Then
+# apply the patch for the socket.
 removal=$(sed -n "s/^kubectl patch deployment llama --patch '\(.*delete.*\)'$/\1/p" docs/kubernetes.md)
 [ -n "$removal" ] || fail "docs/kubernetes.md has no command that removes the exporter"
 removal=${removal/initContainers/$kind}
@@ -110,7 +110,7 @@ mounts=$(kubectl get deployment llama -o jsonpath='{.spec.template.spec.containe
 [ "$mounts" = /run/trtllm-exporter ] || fail "the server's container has the mounts: $mounts"
 say "helm upgrade: TLS, standalone, NetworkPolicy; kubectl patch: the socket"
 
-# Creates the pods of the templates, as a controller would: the namespace enforces "restricted".
+# Create the pods of the templates, as a controller would do, because the namespace enforces Pod Security "restricted" for pods.
 pod_of() { # KIND NAME NAMESPACE
   kubectl --namespace "$3" get "$1" "$2" -o json | python3 -c '
 import json, sys

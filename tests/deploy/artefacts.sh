@@ -25,8 +25,8 @@ scraped() { # MODEL COMMAND...
 }
 files_of() { find "$1" -xdev ! -path '*/proc/*' ! -path '*/dev/*' ! -path '*/sys/*' | LC_ALL=C sort; }
 
-# Unpacks the base image as a root file system. It has glibc and no build tools, and its package manager does not know the
-# exporter.
+# Unpacks the base image as the root file system $work/bare. It has glibc and no build tools, and its package manager does not know
+# the exporter.
 bare_root() {
   [ -d "$work/bare" ] || { # skopeo takes a tag or a digest, not both
     skopeo copy -q --override-arch "$architecture" "docker://$(sed -E 's/:[^:/@]+@/@/' <<<"$BASE")" "oci:$work/base:bare" && umoci unpack --image "$work/base:bare" "$work/bare" >/dev/null 2>&1
@@ -42,12 +42,12 @@ tarball() {
   rm -f "$root"/run/trtllm-exporter/*
   files_of "$root" | diff "$work/before" - && echo "removed without a trace"
 }
-package() { # installs, upgrades and removes it in a booted systemd
+package() { # PACKAGE: installs, upgrades and removes it in a booted systemd
   LIMIT=600 PAGE=$work/page "$repo/tests/deploy/run_systemd.sh" "$1" "${DEBIAN:-$work/debian}" >"$work/systemd" || { cat "$work/systemd"; return 1; }
   grep -E '^(after-install|exposure|remove|left)' "$work/systemd"
   echo "scraped $(grep -vc '^#' "$work/page") series"
 }
-library() { # builds the example servers with it, and scrapes the page of one of them
+library() { # ARCHIVE: builds the example servers with this library, and scrapes the page of each
   local prefix=$work/library/${1##*/}
   mkdir "$work/library" && tar -xzf "$1" -C "$work/library" || return 1
   prefix=${prefix%.tar.gz}
@@ -64,7 +64,7 @@ library() { # builds the example servers with it, and scrapes the page of one of
   done
   rm -r "$work/library" "$work/examples"
 }
-wheel() { # installs it; its demo publishes to the exporter of the release
+wheel() { # WHEEL: installs it; its demo publishes to the exporter of the release; then removes it
   local socket=$work/wheel.sock publisher code=0
   python3 -m venv --without-pip "$work/venv" && files_of "$work/venv" >"$work/before" || return 1
   python3 -m pip --python "$work/venv" install --quiet --disable-pip-version-check --no-index --no-compile "$1" || return 1
@@ -75,7 +75,7 @@ wheel() { # installs it; its demo publishes to the exporter of the release
   python3 -m pip --python "$work/venv" uninstall --quiet --yes trtllm-exporter-publisher || return 1
   files_of "$work/venv" | diff "$work/before" - && echo "removed without a trace"
 }
-image() { # pushes it, pulls it, and runs it without root and without write access
+image() { # pushes the image, pulls it, and runs it without root and without write access
   local reference="docker://$registry/trtllm-exporter:$version" each
   "$repo/deploy/release/image.sh" "$folder" "$registry/trtllm-exporter" "${architectures[@]}" || return 1
   for each in "${architectures[@]}"; do
@@ -83,7 +83,7 @@ image() { # pushes it, pulls it, and runs it without root and without write acce
     [ "$checked" = "$each" ] || { echo "the index has the image for $checked as that for $each"; return 1; }
   done
 }
-chart() { # pushes it, pulls it by its name, and renders it with the digest of the image
+chart() { # pushes the chart, pulls it by its name, and renders it with the digest of the image
   local digest
   digest=$(cat "$folder/image-digest")
   "$repo/deploy/release/push-chart.sh" "$folder" "$registry/charts" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }

@@ -3,7 +3,7 @@
 #   check.sh                     needs python3; uses promtool and systemd-analyze if they are installed
 #   check.sh --all               also runs the validators from PyPI, in a temporary folder; with --binary and root, also checks the image
 #   check.sh --binary PATH       also checks: check-config, the flags in deploy/, the metrics of rules and dashboards, the tables of migration.md
-#   check.sh --fleet FOLDER      also plays a one-minute incident in a simulated fleet; FOLDER has trtllm-exporter and libnvml_standin.so
+#   check.sh --fleet FOLDER      also causes a one-minute incident in a simulated fleet; FOLDER has trtllm-exporter and libnvml_standin.so
 # PROMTOOL=PATH selects another promtool. Exit code 1 if a check fails. A check that cannot run prints the reason and is skipped;
 # with CI=true, it fails. The printed seconds count from the start.
 set -uo pipefail
@@ -29,7 +29,7 @@ check() { # NAME COMMAND...: passes if the command succeeds; prints its output i
   "$@" >"$work/out" 2>&1
   report "$name" $? "$work/out"
 }
-start() { # NAME COMMAND...: a check that mostly waits; it runs in parallel with the others, and `finish` prints its result
+start() { # NAME COMMAND...: starts a check that mostly waits; it runs in parallel with the others, and `finish` prints its result
   local name=$1; shift
   "$@" >"$work/out.${#started[@]}" 2>&1 &
   started+=($!) names+=("$name")
@@ -59,7 +59,7 @@ quiet() { # COMMAND...: succeeds if the command succeeds and prints nothing
   if "$@" >"$work/quiet" 2>&1 && [ ! -s "$work/quiet" ]; then return 0; fi
   cat "$work/quiet"; return 1
 }
-unit_is_silent() { # systemd-analyze verify succeeds although it prints unknown keys; the binary need not be installed here
+unit_is_silent() { # systemd-analyze verify must print nothing: for unknown keys, it only prints a warning; needs no installed binary
   sed 's#^ExecStart=.*#ExecStart=/bin/true#' deploy/systemd/trtllm-exporter.service >"$work/trtllm-exporter.service"
   cp deploy/systemd/*.socket "$work/"
   quiet systemd-analyze verify --man=no "$work"/trtllm-exporter{.service,.socket,-ingest.socket}
@@ -81,7 +81,7 @@ if [ -n "$binary" ]; then
   start "names: metrics in use are on the page" names_are_on_the_page
   start "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/judges/migration.py "$binary"
 fi
-# The script prints a line per check; here all of them count as one check.
+# kubernetes.sh prints a line for each of its checks. Here, all of them count as one check.
 start "kubernetes: examples, kustomize bases, Helm chart" tests/deploy/kubernetes.sh ${binary:+--binary "$binary"}
 check "no machine paths, no registry names" no_private_names
 promql=(); ! have "$promtool" || promql=(--promtool "$promtool")

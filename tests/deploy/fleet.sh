@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plays incidents to a simulated fleet: three engines, eight GPUs of the stand-in NVML, a real Prometheus and Alertmanager. See incident.py.
+# Causes incidents in a simulated fleet: three engines, eight simulated GPUs, a real Prometheus and Alertmanager. See tests/judges/incident.py.
 #   fleet.sh            all incidents with Prometheus 2, Prometheus 3, and Prometheus 3 with native histograms only; 16 minutes
 #   fleet.sh draw       three faults with Prometheus 3, for 3 and for 200 engines, and the pictures of the dashboards in docs/images; 8 minutes
 #   fleet.sh short      one short incident with the installed Prometheus

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154  # the variables of kubernetes.sh
-# The checks of the Helm chart: lint, the templates of each mode for three versions of Kubernetes, the schema of the values, the
-# sidecar's patches, OpenShift's constraint and the values for GKE. Sourced by kubernetes.sh.
+# Checks of the Helm chart: lint, the templates of each mode for three versions of Kubernetes, the schema of the values, the
+# patches for the sidecar, OpenShift's constraint and the values for GKE. Sourced by kubernetes.sh.
 versions=(1.28.0 1.32.0 1.35.0)
 image=(--set image.repository=example/trtllm-exporter)
 operator=(--api-versions monitoring.coreos.com/v1)
@@ -15,7 +15,7 @@ for mode in gpuNodes sidecar standalone; do
     --set "$mode.extraVolumes[0].name=ca" --set "$mode.extraVolumes[0].configMap.name=ca"
     --set "$mode.extraVolumeMounts[0].name=ca" --set "$mode.extraVolumeMounts[0].mountPath=/etc/ca")
 done
-mode() { # NAME: sets values
+mode() { # NAME: sets the variable `values` to the chart's values for this mode
   case $1 in
     gpu-nodes) values=(--set sidecar.enabled=false) ;;
     gpu-nodes-pods) values=(--set sidecar.enabled=false --set gpuNodes.podResources=true --set gpuNodes.privileged=true) ;;
@@ -63,7 +63,7 @@ render_mode() { # MODE: checks for unknown fields with and without the operator,
 }
 for name in "${modes[@]}"; do check "chart: mode $name" render_mode "$name"; done
 
-values_are_checked() { # each invalid value is refused with a message that names it
+values_are_checked() { # the chart must refuse each invalid value with a message that names it
   local wrong=0
   no() { refused "$1" "$helm" template t "$chart" --kube-version 1.32.0 "${image[@]}" --set "$2" || wrong=1; }
   no "additional properties 'gpuNode' not allowed" gpuNode.enabled=true
@@ -94,7 +94,7 @@ values_are_checked() { # each invalid value is refused with a message that names
 }
 check "chart: wrong values are refused with a message" values_are_checked
 
-# Prometheus sends the password only to the namespaces of the model servers. If the sidecar is disabled, there is no pod to send it to.
+# Prometheus must send the password only to pods in the namespaces of the model servers. Without the sidecar, no such pod needs it.
 password_stays_in_its_namespaces() {
   local auth=(--set monitoring.basicAuth.username.name=scrape)
   template 1.32.0 "$work/auth.yaml" "${operator[@]}" "${auth[@]}" --set 'monitoring.sidecarNamespaces={llama}' || return 1
@@ -113,8 +113,8 @@ image_is_that_of_the_values() {
 }
 check "chart: the image by tag and by digest" image_is_that_of_the_values
 
-# The constraint refuses manifests that name a user. With OpenShift's API, the chart names none. Without that API, the chart's
-# manifests for the same values must be refused; this shows that the judge does not accept everything.
+# OpenShift's constraint refuses manifests that set a user id. If OpenShift's API is available, the chart sets no user id. Otherwise it
+# sets one, and the constraint must refuse the manifests, which shows that the check can fail.
 openshift_admits_the_pods() {
   local name as
   for name in gpu-nodes standalone all all-tls all-web-config; do
@@ -128,7 +128,7 @@ openshift_admits_the_pods() {
   done
   refused "privileged is not allowed" "$manifests" openshift "$work/gpu-nodes-pods-1.32.0.yaml" || return 1
   refused "volume pod-resources: this kind is not allowed" "$manifests" openshift "$work/gpu-nodes-pods-1.32.0.yaml" || return 1
-  # A patched server, which does not name a user itself.
+  # Patch a server whose own manifest sets no user id.
   sed '/runAsUser\|runAsGroup\|fsGroup/d' "$bases/example/server.yaml" >"$work/server.yaml"
   template 1.32.0 "$work/openshift.yaml" --set openshift=always --set sidecar.patches.socket.container=trtllm-serve || return 1
   for name in trtllm-serve socket; do
@@ -186,7 +186,7 @@ bases_are_generated() {
 }
 check "kustomize: the bases are those of the chart" bases_are_generated
 
-# Does what "kubectl patch deployment llama --patch-file" does.
+# Applies the patches of the chart to a Deployment, like "kubectl patch deployment llama --patch-file".
 patches_fit() {
   local version
   for version in "${versions[@]}"; do
@@ -206,8 +206,8 @@ patches_fit() {
 }
 check "chart: the sidecar's patches fit a Deployment" patches_fit
 
-# Tests the removal command of docs/kubernetes.md. The container "own" precedes the exporter, so a removal by position
-# would remove it.
+# Tests the command of docs/kubernetes.md that removes the exporter. The container "own" precedes the exporter, so a command that
+# removes by position would remove "own".
 removal_keeps_other_containers() {
   sed -n "s/^kubectl patch deployment llama --patch '\(.*delete.*\)'$/\1/p" docs/kubernetes.md >"$work/removal.yaml"
   [ -s "$work/removal.yaml" ] || { echo "docs/kubernetes.md has no command that removes the exporter"; return 1; }
@@ -220,7 +220,7 @@ removal_keeps_other_containers() {
 }
 check "chart: the documented removal takes only the exporter" removal_keeps_other_containers
 
-# A user's chart that depends on this one and includes the sidecar.
+# Renders the chart of a user, which depends on our chart and includes the sidecar.
 users_chart() {
   mkdir -p "$work/user/templates" "$work/user/charts" && cp -rL "$chart" "$work/user/charts/" || return 1
   printf 'apiVersion: v2\nname: user\nversion: 1.0.0\n' >"$work/user/Chart.yaml"
@@ -249,7 +249,7 @@ YAML
 }
 check "chart: a user's chart includes the sidecar" users_chart
 
-packaged() { # a package contains no links, so it must work without the repository
+packaged() { # the packaged chart must contain the rule files themselves, which are links in the repository
   local name
   "$helm" package "$chart" --destination "$work" || return 1
   for name in recording alerts alerts-gpu; do
@@ -258,7 +258,7 @@ packaged() { # a package contains no links, so it must work without the reposito
 }
 check "chart: helm package" packaged
 
-# The Go module of the endpoint picker contains its chart.
+# Renders the endpoint picker's own chart, which is in its Go module, with our values.
 pickers_chart() {
   local module
   module=$(cd "$here/../go/manifests" && env -u GOFLAGS GOTOOLCHAIN=auto "$go" list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api-inference-extension) || return 1

@@ -1,9 +1,9 @@
-# shellcheck shell=bash disable=SC2034  # checked is read by the scripts
-# Functions for the scripts that build and run images, which source this file. It sets two variables: repo, the checkout, and work,
+# shellcheck shell=bash disable=SC2034  # the scripts read the variable `checked`
+# Functions for the scripts that build and run images. They source this file. It sets two variables: repo, the checkout, and work,
 # a temporary folder that is removed at the end.
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-need() { # TOOL...: skips the script if one is missing
+need() { # TOOL...: skips the script if a tool is missing
   local tool
   for tool in "$@"; do
     command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
@@ -21,7 +21,7 @@ clean_up() {
   rm -rf "$work"
 }
 
-# buildah and skopeo keep everything in $work, and build without a container engine.
+# Lets buildah and skopeo keep everything in $work, and build without a container engine.
 use_own_storage() {
   export XDG_RUNTIME_DIR=$work/xdg BUILDAH_ISOLATION=chroot
   export CONTAINERS_STORAGE_CONF=$work/storage.conf
@@ -48,16 +48,16 @@ CONFIGURATION
   cat "$work/registry.log"; return 1
 }
 
-# Builds a stand-in for distroless's cc-debian12:nonroot, which may be unreachable, pushes it to the registry, and sets BASE. It has
-# the same Debian packages, from this machine's mirror, and the same user. If BASE=IMAGE is set in the environment, that image is
-# used instead.
+# Builds a stand-in for distroless's cc-debian12:nonroot, which may be unreachable, pushes it to the registry, and sets BASE. The stand-in
+# has the same Debian packages, from this machine's mirror, and the same user. If BASE=IMAGE is set in the environment, uses this image
+# instead.
 provide_base() { # ARCHITECTURE...
   [ -z "${BASE:-}" ] || return 0
   local architecture mirror root options=() package
   local packages=(base-files ca-certificates gcc-12-base libc6 libgcc-s1 libgomp1 libssl3 libstdc++6 media-types netbase tzdata)
   # shellcheck disable=SC2016 # a placeholder of apt, not of the shell
   mirror=$(apt-get indextargets --format '$(SITE)' | head -n 1)
-  export BASE=$registry/stand-in/cc-debian12:nonroot # and the digest, like release.yml
+  export BASE=$registry/stand-in/cc-debian12:nonroot # the digest is appended below, as in release.yml
   buildah manifest create base >/dev/null
   for architecture in "$@"; do
     root=$work/base-$architecture
@@ -70,7 +70,7 @@ provide_base() { # ARCHITECTURE...
       cat "$work/log"; return 1
     fi
     for package in "$root"/debs/*.deb; do dpkg-deb --extract "$package" "$root/root"; done
-    # What the installation of ca-certificates does. The rest is removed because distroless does not have it.
+    # Write the file of CA certificates, as the installation of ca-certificates does. Remove what distroless does not have.
     find "$root/root/usr/share/ca-certificates" -name '*.crt' -print0 | LC_ALL=C sort -z | xargs -0 cat >"$root/root/etc/ssl/certs/ca-certificates.crt"
     rm -rf "$root/root"/usr/{sbin,bin} "$root/root"/usr/share/{ca-certificates,lintian,perl5,man} "$root/root"/usr/lib/*-linux-gnu/{gconv,engines-3,ossl-modules} "$root/root/usr/share/doc"/*/changelog*
     ln -sfn /run "$root/root/var/run"
@@ -149,7 +149,7 @@ PYTHON
   runc --root "$work/runc" run --bundle "$bundle" "$container" </dev/null >"$work/log" 2>&1 & runner=$!
   for _ in $(seq 150); do
     if curl -fsS -o "$work/page" "http://127.0.0.1:$port/metrics" 2>/dev/null; then
-      # A simulated engine must work too, because it is the C++ code.
+      # With --source=sim:, wait until the simulated engine has iterations.
       case " $* " in *" --source=sim: "*) ;; *) break ;; esac
       ! grep -q '^nv_trt_llm_iterations_total{.*} [1-9]' "$work/page" || break
     fi

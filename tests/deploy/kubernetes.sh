@@ -40,7 +40,7 @@ refused() { # TEXT COMMAND...: succeeds if the command fails and its output has 
   if output=$("$@" 2>&1); then echo "accepted, but expected: $text"; return 1; fi
   grep -qF -- "$text" <<<"$output" || { echo "expected: $text"; echo "$output"; return 1; }
 }
-has_args() { # FILE LINE: a container has exactly these arguments, with tabs between them
+has_args() { # FILE LINE: succeeds if a container has exactly the arguments in LINE, which are separated by tabs
   local lines
   lines=$("$manifests" args "$1") || return 1
   grep -qxF -- "$2" <<<"$lines" || { echo "no container with $2:"; echo "$lines"; return 1; }
@@ -77,8 +77,8 @@ versions_agree() { # compares the version of the chart, of the images in manifes
 }
 check "versions are that of Cargo.toml" versions_agree
 
-# The same files with an error must be refused. This shows that the checks above can fail.
-planted() { # FILE EXPRESSION TEXT: sed makes the error; the message must have the text
+# With a planted error, the same files must be refused. This shows that the checks above can fail.
+planted() { # FILE EXPRESSION TEXT: the sed EXPRESSION plants an error in FILE; the message about it must contain TEXT
   sed -e "$2" "$1" >"$work/planted.yaml"
   if cmp -s "$1" "$work/planted.yaml"; then echo "$1: $2 changes nothing"; return 1; fi
   refused "$3" "$manifests" decode "$work/planted.yaml"

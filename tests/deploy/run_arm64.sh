@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the exporter for arm64 in an emulator on an x86-64 machine: it serves a simulated engine and stops at SIGTERM.
+# Runs the exporter for arm64 in an emulator on an x86-64 machine: it must serve a simulated engine and stop at SIGTERM.
 # Needs qemu-user-static and libc6-arm64-cross (apt).    usage: run_arm64.sh BINARY
 set -euo pipefail
 binary=$1

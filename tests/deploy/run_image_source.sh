@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds deploy/image/Containerfile, which compiles the exporter, and runs the image (check_image in image_checks.sh).
-# Does not pull its base image, rust:VERSION-bookworm. Builds a stand-in with this name: a small Debian with the compiler, the
-# tools that the build uses, and Rust by rustup in the same folders. It has fewer packages than the original.
+# Does not pull the base image, rust:VERSION-bookworm, but builds a stand-in with this name: a small Debian with the compiler, the
+# tools that the build uses, and Rust from rustup in the same folders. The stand-in has fewer packages than the original.
 # Needs root, and buildah, skopeo, umoci, runc, curl, openssl, docker-registry, debootstrap (apt) and rustup, but no container engine. Takes 12 minutes on 2 cores,
 # and 6 GiB in the folder of temporary files.      usage: run_image_source.sh [ARGUMENT...]      the arguments are those of the exporter
 set -euo pipefail
@@ -15,7 +15,7 @@ cd "$repo"
 containerfile=deploy/image/Containerfile
 RUST_VERSION=$(sed -n 's/^ARG RUST_VERSION=//p' $containerfile)
 base=rust:$RUST_VERSION-bookworm
-# shellcheck disable=SC2016 # as it is written in the file
+# shellcheck disable=SC2016 # the text of the file contains the placeholder
 grep -qx 'FROM rust:${RUST_VERSION}-bookworm AS build' $containerfile || { echo "$containerfile has another base image; change $0"; exit 1; }
 
 root=$work/base

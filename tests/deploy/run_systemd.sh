@@ -4,7 +4,7 @@
 # Needs root, and systemd-container and debootstrap (apt); for an .rpm also rpm and cpio.
 # usage: run_systemd.sh PACKAGE.deb|PACKAGE.rpm ROOT
 # Creates the root file system ROOT if it is missing, which takes about a minute. ROOT is a Debian even for the .rpm. Its rpm database
-# does not contain glibc, so rpm does not check dependencies; this script compares the required glibc version.
+# does not contain glibc, so rpm cannot check dependencies. Instead, this script compares the glibc version that the package requires.
 set -euo pipefail
 [ $# -eq 2 ] || { sed -n '5p' "$0" >&2; exit 2; }
 package=$1 root=$2 kind=${1##*.}
@@ -27,7 +27,7 @@ fi
 [ "$kind" = deb ] || [ -x "$root/usr/bin/rpm" ] || { echo "$0: $root has no rpm; remove $root, and this script creates it again" >&2; exit 1; }
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 
-# A newer package with another file in /etc/default. The upgrade must keep the file that was changed on the machine.
+# Builds a newer package with another file in /etc/default. The upgrade must keep the file that was changed on the machine.
 newer_line="# A line of the newer package"
 newer_deb() {
   dpkg-deb --raw-extract "$package" "$work/second"
@@ -35,7 +35,7 @@ newer_deb() {
   echo "$newer_line" >>"$work/second/etc/default/trtllm-exporter"
   dpkg-deb --root-owner-group -Znone --build "$work/second" "$root/root/second.deb" >/dev/null
 }
-newer_rpm() { # does not search for the dependencies of the program
+newer_rpm() { # --nodeps: rpmbuild does not search for the program's dependencies
   mkdir "$work/staged"
   rpm2cpio "$package" | (cd "$work/staged" && cpio --quiet --extract --make-directories)
   echo "$newer_line" >>"$work/staged/etc/default/trtllm-exporter"
@@ -73,7 +73,7 @@ expected_of_deb() {
 ^purge=0
 EXPECTED
 }
-expected_of_rpm() { # rpm saves the new configuration beside the changed one, and keeps the changed one at the removal
+expected_of_rpm() { # at an upgrade, rpm saves the new configuration as .rpmnew; at the removal, it keeps the changed file as .rpmsave
   cat <<'EXPECTED'
 ^after-install: active=inactive enabled=enabled
 ^verified=0

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154  # the variables of kubernetes.sh
-# Starts the exporter with the arguments of each manifest, but with folders of the test. Sourced by kubernetes.sh.
+# Starts the exporter with the arguments of each manifest, but with the test's own folders. Sourced by kubernetes.sh.
 starts() { # ARGUMENT...: the health page must answer, and SIGTERM must end the exporter with code 0
   local arguments=() argument daemon address code
   rm -f "$work/port"

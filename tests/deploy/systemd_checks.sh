@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs inside the container of run_systemd.sh, as a unit. Prints one KEY=VALUE for each result.
 # usage: systemd_checks.sh deb|rpm
-# /root has the package (first.deb or first.rpm) and a newer one with another /etc/default file (second.deb or second.rpm).
+# /root has the package (first.deb or first.rpm) and a newer package with another /etc/default file (second.deb or second.rpm).
 exec >/root/results.txt 2>&1
 kind=$1
 unit=trtllm-exporter
@@ -11,7 +11,7 @@ page() { curl -fsS --max-time 5 -o /root/page http://127.0.0.1:8002/metrics 2>/d
 has() { page && grep -q "$1" /root/page; }
 is() { [ "$(show "$1")" = "$2" ]; }
 restarted() { is ActiveState active && [ "$(show NRestarts)" -gt "$1" ]; }
-publish() { # USER: publishes one record as this user, a member of the group
+publish() { # USER: connects to the ingest socket as this user; prints "connected" or "refused"
   setpriv --reuid="$1" --regid="$1" --init-groups curl -s --max-time 1 --unix-socket /run/trtllm-exporter/ingest.sock http://x/
   [ $? = 7 ] && echo refused || echo connected
 }
@@ -31,10 +31,10 @@ remove_deb() {
   dpkg -r trtllm-exporter; echo "remove=$? active=$(show ActiveState) configuration=$(stat -c %n $configuration)"
   dpkg -P trtllm-exporter; echo "purge=$?"
 }
-# --nodeps, because rpm does not know Debian's packages.
+# Uses --nodeps, because rpm does not know Debian's packages.
 install_rpm() {
   rpm --install --nodeps /root/first.rpm; echo "install=$?"
-  # An .rpm does not start its service. The preset decides whether it is enabled.
+  # An .rpm does not start its service. A preset of systemd decides whether the service is enabled.
   echo "after-install: $(state)"
   rpm --verify --nodeps trtllm-exporter; echo "verified=$?"
   systemctl start $unit
@@ -52,8 +52,8 @@ remove_rpm() {
   userdel trtllm-exporter; groupdel trtllm-exporter
 }
 if [ "$kind" = rpm ]; then
-  # Imitates RHEL, where a unit is enabled only if a preset names it. This preset names only the service. RHEL also has the
-  # second folder.
+  # Imitate RHEL, where a unit is enabled only if a preset names it. This preset names only the service. RHEL also has the
+  # folder /usr/share/licenses.
   mkdir -p /etc/systemd/system-preset /usr/share/licenses
   printf 'enable %s.service\ndisable *\n' $unit >/etc/systemd/system-preset/00-check.preset
 fi

@@ -66,7 +66,7 @@ fn a_reload_closes_and_opens_a_socket_of_systemd() {
     std::fs::write(&file, entry("after")).unwrap();
     daemon.signal("HUP");
     daemon.until_logged(&["configuration reloaded"]);
-    // The previous source may still accept a connection.
+    // For a moment after the reload, the previous source may still accept a connection. Therefore, publish repeatedly.
     daemon.until(|page| {
         publish(&path, 1);
         let counted = |(series, _): &(String, f64)| series.starts_with("nv_trt_llm_iterations_total{model=\"after\"");
@@ -80,7 +80,7 @@ fn the_page_and_the_ingest_socket_are_told_apart_by_the_path() {
     let (ingest, web) = (folder.path().join("ingest.sock"), folder.path().join("web.sock"));
     let source = format!("socket:{}", ingest.display());
     let arguments = ["--source", &source, "--model", "m", "--web.systemd-socket"];
-    // The order of the sockets does not matter.
+    // The exporter recognizes each socket by its path, so systemd may pass them in any order.
     let daemon = activated(&[&ingest, &web], &arguments);
     assert_eq!(daemon.address, format!("unix:{}", web.display()));
     publish(&ingest, 1);

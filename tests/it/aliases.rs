@@ -32,12 +32,11 @@ enum Original {
     Ratio(Ours, Ours),
     /// One of our histograms. Its bounds and its sum are multiplied by this factor.
     Histogram(f64, &'static str),
-    /// One of our histograms, with other buckets. The sum and the count are the same; the buckets are those of these
-    /// observations.
+    /// One of our histograms, with the same sum and count but with other buckets. The buckets count these observations.
     Observations(&'static str, &'static [f64]),
-    /// A histogram of these observations, which no family of ours has.
+    /// A histogram of these observations. No family of ours contains it.
     Values(&'static [f64]),
-    /// A number that the engine or the server sent, and that no family of ours has in this form.
+    /// A number that the engine or the server sent. No family of ours contains it in this form.
     Sent(f64),
 }
 
@@ -47,7 +46,7 @@ type Ours = (&'static str, &'static [&'static str]);
 /// The other exporter's series: its name, and the labels that distinguish it from the others of its family.
 type Alias = (&'static str, &'static [&'static str], Original);
 
-/// A record of an engine whose statistics are not sampled. Each value differs from the others.
+/// A record of an engine that reports every iteration. Each value differs from the others.
 fn record(iter: u64, base: u64) -> Value {
     let views = json!({"iterReusedBlocks": 31, "iterFullReusedBlocks": 21, "iterPartialReusedBlocks": 10, "iterMissedBlocks": 9,
         "iterGenAllocBlocks": 5, "iterOnboardBytes": 4096, "iterOffloadBytes": 8192, "iterIntraDeviceCopyBytes": 12288,
@@ -83,7 +82,7 @@ fn entry(number: u32, reason: &str, prompt: u32, output: u32) -> Value {
     })
 }
 
-/// trtllm-serve's own page after its start, and after `more` requests.
+/// trtllm-serve's own page. Its values are 0 after the start (`more` is 0) and rise with `more`.
 fn server_page(more: u32) -> String {
     let labels = r#"engine_type="pytorch",model_name="m""#;
     let mut page = String::new();
@@ -112,7 +111,7 @@ fn server_page(more: u32) -> String {
     page
 }
 
-/// The page of an engine that has sent all of the above, with all name sets.
+/// The page with all name sets, of an engine that has sent the records, finished requests and server pages above.
 fn page() -> Page {
     let name = EngineName {
         model: "m".to_owned(),
@@ -176,7 +175,7 @@ fn buckets(page: &Page, name: &str) -> Vec<(f64, f64)> {
     series(page, &format!("{name}_bucket"), &[]).iter().map(|(series, count)| (bound(series), *count)).collect()
 }
 
-/// All series of a histogram.
+/// The names, with labels, of all series of a histogram.
 fn of_family(page: &Page, name: &str) -> Vec<String> {
     let all = ["_sum", "_count", "_bucket"].map(|end| format!("{name}{end}"));
     page.series.iter().map(|(s, _)| s.clone()).filter(|s| all.iter().any(|n| name_of(s) == n)).collect()

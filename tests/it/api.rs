@@ -76,7 +76,7 @@ fn the_gpus_are_those_of_the_page() {
         assert_eq!(gpu[key].as_f64(), Some(of_gpu(name)), "{key}");
     }
     assert_eq!(gpu["clocksLimitedBy"], json!(["sw_power_cap", "hw_thermal_slowdown"]));
-    // Without GPUs, the answer says why.
+    // If GPU metrics are off, the answer gives the reason for the empty list.
     let off = Daemon::start(&["--gpu", "off"]);
     let answer = get(&off, "/api/v1/gpus", 200);
     assert_eq!((&answer["gpus"], &answer["why"]), (&json!([]), &json!("GPU metrics are switched off (--gpu off).")));
@@ -114,7 +114,7 @@ fn an_engine_has_the_values_of_the_page() {
     let poll = &engine["lastPoll"];
     assert_eq!(poll["succeeded"], true);
     assert!(poll["timestampSeconds"].as_f64() >= poll["lastSuccessTimestampSeconds"].as_f64());
-    // Unknown values are absent.
+    // A value that the exporter does not know is absent instead of null.
     assert!(!engine.to_string().contains("null"), "{engine}");
 }
 
@@ -239,7 +239,7 @@ fn a_source_that_never_answered_is_told_from_one_without_a_record_and_from_an_id
 
 #[test]
 fn readiness_names_no_address_and_the_page_for_people_allows_only_its_own_script() {
-    // Nothing listens there.
+    // Nothing listens on this port.
     let daemon = Daemon::start(&["--source", "trtllm-serve:http://127.0.0.1:1", "--model", "m"]);
     daemon.until(|page| {
         ensure(page.count("trtllm_exporter_poll_errors_total", &["kind=connect"]) > 0, || "no error".to_owned())

@@ -110,7 +110,7 @@ fn rules_and_queries(binary: &Path) {
     recorded("queue_duration:average", queue / success);
     recorded("request_duration:average", request / success);
 
-    // The dashboard's panels. On a busy machine a late scrape leaves a gap until the next one.
+    // Wait for the values of the dashboard's panels: on a busy machine, a late scrape leaves a gap until the next one.
     let value =
         |query: &str| until(|| prometheus.value(query, None).ok_or_else(|| format!("{query} returns no value")));
     assert!((value("max by(job)(triton:queue_compute:ratio)") / (queue / infer) - 1.0).abs() < 1e-6);
@@ -123,7 +123,7 @@ fn rules_and_queries(binary: &Path) {
         );
         prometheus.until_value(&query, 0.0);
     }
-    // Panels that sum whole families show the sums of Triton's own label values.
+    // Some panels sum a whole family. Its only label values are those of Triton, so the sum is correct.
     let family = |name: &str| page.series.iter().filter(|(series, _)| series.starts_with(name)).map(|(_, v)| v).sum();
     let inflight: f64 = family("nv_trt_llm_inflight_batcher_metrics{");
     prometheus.until_value("sum by(job)(nv_trt_llm_inflight_batcher_metrics)", inflight);
@@ -131,7 +131,7 @@ fn rules_and_queries(binary: &Path) {
     prometheus.until_value("count(nv_trt_llm_request_metrics)", 5.0);
     assert!(value("avg by(job)(rate(nv_trt_llm_general_metrics[1m]))") > 0.0);
     assert!(value("sum by(job)(rate(nv_trt_llm_request_metrics[1m]))") >= 0.0);
-    // The panels of the GPU.
+    // The dashboard's panels about GPUs.
     let by = "by (Hostname, modelName, gpu)";
     prometheus.until_value(&format!("avg {by} (DCGM_FI_DEV_GPU_UTIL)"), 37.0);
     prometheus.until_value(&format!("avg {by} (DCGM_FI_DEV_GPU_TEMP)"), 61.0);

@@ -21,7 +21,7 @@ fn refused(code: i32, arguments: &[&str], words: &[&str]) {
     assert_eq!(messages, 1, "expected one message: {message}");
 }
 
-/// As [`refused`], with a configuration file. The message names the file too.
+/// Like [`refused`], but the invalid value is in a configuration file. The message also names the file.
 fn refused_file(text: &str, words: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.yaml");

@@ -31,7 +31,7 @@ fn rejected(page: &Page, reason: &str) -> u64 {
 
 /// Two busy engines behind one daemon.
 fn two_engines(more: &[&str]) -> (Lookalike, Lookalike, Daemon) {
-    // Fast, so that each poll has records.
+    // Engine a is fast, so that each poll returns records.
     let a = Lookalike::start_stopped(&steady(100), &["--ring", "50000"]);
     let b = Lookalike::start(&steady(20), &[]);
     let (source_a, source_b) = (a.source(), b.source());
@@ -74,7 +74,7 @@ fn broken_answer(mode: &str, kind: &str, more: &[&str]) {
     a.stop();
     until(|| ensure(a.truth().count("in_ring") == 0, || "records are left".to_owned()));
     let page = daemon.poll(A, 2);
-    // Read the truth last, because the look-alike counts an answer after it has sent it.
+    // Read the look-alike's counts last, because it counts an answer only after it has sent the answer.
     let truth = a.truth();
 
     let both = |count: &str| truth.count(&format!("handed_out/{count}")) + truth.count(&format!("salvageable/{count}"));
@@ -101,7 +101,7 @@ fn broken_answer(mode: &str, kind: &str, more: &[&str]) {
     assert!(peak < MOST_MEMORY, "{peak} bytes");
 }
 
-/// Long enough that only a hang exceeds it.
+/// A poll timeout that only a hanging engine exceeds.
 const PATIENT: &[&str] = &["--poll.timeout", "60s"];
 
 #[test]
@@ -203,7 +203,6 @@ fn ingest() -> (Daemon, std::path::PathBuf, Lookalike, tempfile::TempDir) {
     (daemon, path, b, folder)
 }
 
-/// A connected publisher.
 struct Publisher(UnixStream);
 
 impl Publisher {
@@ -382,7 +381,7 @@ fn many_connections_are_all_served_in_bounded_memory() {
         })
         .collect();
     let connections = |page: &Page| page.get("trtllm_exporter_ingest_connections", A);
-    // As many publishers as are allowed. Further ones wait.
+    // Only 128 publishers are allowed. The others wait.
     let page = daemon.until(|page| {
         let met = connections(page) == 128.0 && iterations(page, A) == 128;
         ensure(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
@@ -418,7 +417,7 @@ fn a_scraper_that_never_finishes_its_request_delays_no_other() {
 fn sigterm_ends_with_0_while_a_poll_hangs() {
     let (a, _b, mut daemon) = two_engines(&["--poll.timeout", "10m"]);
     a.mode("hang");
-    // The poll of engine a hangs. Engine b shows that time passes.
+    // The poll of engine a hangs. Five polls of engine b show that enough time has passed for it to start.
     let page = daemon.page();
     daemon.until(|later| {
         let polls = |page: &Page, engine| page.count("trtllm_exporter_polls_total", engine);
@@ -447,7 +446,7 @@ fn a_publisher_says_hello_once_with_short_names_and_cannot_fill_the_log() {
         let rejected = page.count("trtllm_exporter_records_rejected_total", &["reason=not_a_record"]);
         ensure(rejected == 101, || format!("{rejected} rejected"))
     });
-    // A thread writes the log.
+    // A separate thread writes the log, so the lines may appear later.
     let logged = || daemon.logged(&["publisher connected"]);
     until(|| ensure((1..=10).contains(&logged()), || format!("{} lines: {}", logged(), daemon.stderr())));
     assert_eq!(daemon.page().count("nv_trt_llm_engine_restarts_total", &[]), 0);
@@ -481,7 +480,7 @@ fn sigint_ends_with_0_and_an_open_request_is_answered() {
     let mut stream = TcpStream::connect(&daemon.address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n").unwrap();
-    // The server has accepted the connection once a later one has been answered.
+    // When the daemon has answered a later connection, it has also accepted this one.
     daemon.text("/healthz");
     daemon.signal("INT");
     daemon.until_logged(&["stopping", "SIGINT"]);

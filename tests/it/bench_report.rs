@@ -1,5 +1,5 @@
-//! Reports of trtllm-bench, given by `--bench-report` and `replay:`. The page has the numbers of the benchmark in base
-//! units, beside those of a live engine.
+//! Reports of trtllm-bench, given by `--bench-report` and `replay:`. The page shows the numbers of the benchmark in
+//! base units, beside the numbers of a live engine.
 
 use crate::support::daemon::{self, Daemon};
 use crate::support::ensure;
@@ -25,7 +25,7 @@ fn the_numbers_of_a_report_are_on_the_page_beside_a_live_engine() {
     assert_eq!((bench("config", "setting=tp_size"), bench("config", "setting=kv_memory_ratio")), (2.0, 0.9));
     let info = ["bench_model=llama-2-70b", "gpu_name=NVIDIA H100", "scheduler_policy=GUARANTEED_NO_EVICT"];
     assert_eq!(page.get("nv_trt_llm_bench_info", &info), 1.0);
-    // A value that the report lacks is absent.
+    // A value that is missing in the report is also missing on the page.
     assert_eq!(page.find("nv_trt_llm_bench_e2e_request_latency_seconds", &["statistic=p99"]), None);
     assert_eq!(page.find("nv_trt_llm_bench_duration_seconds", &["model=live"]), None);
 }
@@ -89,7 +89,7 @@ fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
         ("e2e_request_latency_seconds", "statistic=min", 0.25),
         ("input_tokens", "statistic=max", 520.0),
         ("output_tokens", "statistic=p95", 132.0),
-        // The number of generated tokens, not the number that the data set asks for.
+        // This is the number of generated tokens, not the number that the data set requests.
         ("output_tokens", "statistic=avg", 128.5),
         ("sequence_tokens", "statistic=max", 670.0),
         ("user_generation_tokens_per_second", "statistic=p90", 140.0),
@@ -188,7 +188,7 @@ fn each_engine_of_a_file_has_a_report_of_its_own_and_a_reload_changes_it() {
     write(OF_1_3);
     daemon.signal("HUP");
     until(221.75);
-    // The same path with another content.
+    // The path stays the same, but the content of the report changes.
     let report = folder.path().join("report.json");
     std::fs::copy(REPORT, &report).unwrap();
     write(report.to_str().unwrap());
@@ -238,7 +238,7 @@ fn an_iteration_log_is_replayed() {
              0, 'numGenRequests': 3, 'numCtxTokens': 0, 'avgNumDecodedTokensPerIter': 1.0}}}}\n"
         )
     };
-    // The last line of a program that was killed.
+    // The last line is incomplete, because trtllm-bench was killed while it wrote the line.
     let text: String = (1..=5).map(line).chain([line(6)[..40].to_owned()]).collect();
     std::fs::write(&file, text).unwrap();
     let source = format!("replay:{}?speed=max", file.display());

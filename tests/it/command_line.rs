@@ -39,7 +39,7 @@ fn the_version_names_the_revision_its_day_and_the_compiler() {
     assert!(compiler.starts_with("1."), "{line}");
 }
 
-/// Regression: this command installed packages.
+/// Regression: `tests/run --help` installed packages.
 #[test]
 fn the_help_of_the_test_script_starts_and_installs_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn a_dry_run_prints_what_a_start_would_use_and_starts_nothing() {
     assert_eq!(Launch::new().run(&["--dry-run", "--source", "nothing"]).status.code(), Some(2));
 }
 
-/// Regression: nothing said that an engine directory was not loaded.
+/// Regression: no message stated that an engine directory was not loaded.
 #[cfg(feature = "executor")]
 #[test]
 fn a_build_without_tensorrt_llm_says_that_executor_is_simulated() {
@@ -178,7 +178,7 @@ fn init_writes_a_configuration_with_the_engines_that_run() {
     let entry = format!("- source: \"trtllm-serve:http://127.0.0.1:{port}\"\n    model: \"init-test\"\n");
     assert!(text.contains(&entry) && text.lines().filter(|line| line.contains('#')).count() > 5, "{text}");
     assert!(printed(&["check-config", file]).contains("\"init-test\""));
-    // A file that somebody has edited is kept.
+    // `init` does not overwrite an existing file, which somebody may have edited.
     let again = Launch::new().run(&["init", file]);
     assert_eq!(again.status.code(), Some(2));
     assert!(String::from_utf8(again.stderr).unwrap().contains("where no file is"));
@@ -220,7 +220,8 @@ fn the_command_lines_of_the_documentation_work() {
     }
 }
 
-/// Flags such as `--poll.interval`. Other programs' flags in these documents have no dot.
+/// The exporter's flags with a dot, such as `--poll.interval`. Flags of other programs in these documents have no dot,
+/// except for those in [`OF_OTHERS`].
 fn dotted_flags(text: &str) -> Vec<&str> {
     let flags = text.match_indices("--").map(|(at, _)| {
         let rest = &text[at..];
@@ -231,7 +232,7 @@ fn dotted_flags(text: &str) -> Vec<&str> {
     flags.filter(|flag| flag.contains('.')).collect()
 }
 
-/// Flags of other programs in our documentation, here of Alertmanager.
+/// Flags with a dot in our documentation that belong to another program: Alertmanager.
 const OF_OTHERS: [&str; 1] = ["--cluster.listen-address"];
 
 #[test]

@@ -21,7 +21,7 @@ fn model(daemon: &Daemon) -> Value {
     serde_json::from_str(&daemon.text("/api/v1/model")).unwrap()
 }
 
-/// Waits until the exporter knows the engine's costs and has judged it for a minute of the engine's time.
+/// Waits until the exporter knows the engine's costs and has judged the engine for a minute of simulated time.
 fn settled(daemon: &Daemon) -> Value {
     until(|| {
         let model = model(daemon);
@@ -52,7 +52,7 @@ fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
     let mut before = Daemon::start(&["--source", BEFORE, "--gpu", "off", "--record.dir", past]);
     let known = settled(&before);
 
-    // The exporter writes this file every ten minutes. The test does not wait for that.
+    // The exporter writes this file every ten minutes. To avoid the wait, the test writes it.
     let files = BaselineFiles::new(folder.path().to_owned(), RecorderCounts::default());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     let present = serde_json::from_value(known["present"].clone()).unwrap();
@@ -75,7 +75,7 @@ fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
     let text = String::from_utf8(run(&["compare", &before.address, &after.address]).stdout).unwrap();
     assert!(text.contains("time of equal work") && text.contains("longer in the second"), "{text}");
 
-    // A comparison that is not possible says why.
+    // If a comparison is not possible, the error states the reason.
     let address = &after.address;
     for (sides, why) in [
         ([address.clone(), address.clone()], "URL@-2h"),
@@ -88,7 +88,7 @@ fn two_exporters_are_compared_and_a_restarted_one_with_its_past() {
         assert!(output.status.code() == Some(2) && said.contains(why), "{sides:?}: {said}");
     }
 
-    // Their recordings give the same answer without a running exporter.
+    // When both exporters have stopped, `compare` gives the same answer from their recordings.
     assert!(before.terminate().success() && after.terminate().success());
     is_slower(&compare(&[past, directory]));
     let error = run(&["compare", &format!("{past}@2001-01-01T00:00:00Z"), directory]);

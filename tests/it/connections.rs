@@ -100,7 +100,7 @@ fn a_request_above_the_limit_gets_503_and_health_is_still_served() {
     let (ended, refusals) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let _ended = SetOnDrop(&ended);
-        // So many clients that some requests arrive while another one is being handled.
+        // With 200 clients, some requests arrive while the server still handles another one.
         for _ in 0..200 {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
@@ -267,7 +267,7 @@ fn get_unix(path: &std::path::Path, target: &str) -> std::io::Result<String> {
 fn a_unix_socket_is_a_valid_listen_address() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("web.sock");
-    // A stale socket of a process that has ended.
+    // Leave a stale socket at the path, like a process that did not remove its socket.
     drop(UnixListener::bind(&path).unwrap());
     let address = format!("unix:{}", path.display());
     let mut daemon = session(&["--web.listen-address", &address]);
@@ -317,7 +317,7 @@ fn the_first_scrape_waits_for_the_initial_poll_of_a_fast_engine_only() {
     };
     let has_load = |page: &String| page.contains("\nnv_trt_llm_request_metrics{");
     let fast: Vec<String> = (0..5).map(|start| first_page(start, Duration::from_millis(4))).collect();
-    // On a busy machine some starts may take too long.
+    // On a busy machine, the initial poll may be too late in some of the five starts.
     assert!(fast.iter().filter(|page| has_load(page)).count() >= 3, "{}", fast[0]);
     // An engine that hangs does not delay the first scrape for long.
     let hung = first_page(5, TIMEOUT * 2);
@@ -342,7 +342,7 @@ fn sockets_passed_by_systemd_are_served() {
     // A connection that is queued before the daemon accepts must be served, so a restart loses no request.
     let mut early = TcpStream::connect(&address).unwrap();
     early.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    // The socket is passed as systemd does it: descriptor 3, LISTEN_FDS=1 and LISTEN_PID.
+    // Pass the socket like systemd: as descriptor 3, with LISTEN_FDS=1 and LISTEN_PID.
     let systemd = ["sh", "-c", "exec 3<&0; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\""];
     let launch = Launch::behind(&systemd).stdin(OwnedFd::from(listener));
     let mut daemon = launch.start(&["--source", SESSION, "--web.systemd-socket"]);

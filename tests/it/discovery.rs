@@ -11,14 +11,14 @@ use crate::support::process::Process;
 use crate::support::server::serve;
 use crate::support::{ensure, until};
 
-/// A server that is not trtllm-serve. It records the paths of its requests.
+/// A server that is not trtllm-serve. It records the paths of the requests that it receives.
 struct Other {
     port: u16,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Other {
-    /// Answers every request with `body`, or closes the connection if there is none.
+    /// Answers every request with `body`, or closes the connection if `body` is `None`.
     fn start(body: Option<&'static str>) -> Self {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let paths = Arc::clone(&asked);
@@ -74,7 +74,7 @@ fn servers_on_the_given_ports_are_found_and_others_are_left_alone() {
     let address = format!("http://127.0.0.1:{}", engines[0].port());
     let expected = format!("{{\"address\":\"{address}\",\"finding\":\"trtllm-serve with model ports-a\"}}");
     assert!(found.contains(&expected), "{found}");
-    // A second search sends no further requests, and logs nothing again.
+    // A second search also requests only `/v1/models`, and does not repeat log lines.
     until(|| ensure(vllm.asked.lock().unwrap().len() >= 2, || "not searched again".to_owned()));
     for other in [&vllm, &web, &silent] {
         assert!(other.asked.lock().unwrap().iter().all(|path| path == "/v1/models"), "{:?}", other.asked);
@@ -104,7 +104,7 @@ fn an_entry_for_a_server_that_was_found_takes_it_over_with_its_name() {
     let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--gpu", "off"]);
     until_counted(&daemon, &["model=found-a"]);
     until_counted(&daemon, &["model=found-b"]);
-    // The name of a configured engine is not free.
+    // A configured engine cannot have the name of an engine that was found.
     std::fs::write(&config, auto.clone() + &entry(second)).unwrap();
     daemon.signal("HUP");
     let refused = ["configuration not reloaded", "found-a", "an engine that trtllm-exporter has found"];
@@ -131,7 +131,7 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
     let (_unused, unused) = reserved_port();
     let daemon =
         Daemon::start(&["--source", &format!("auto:?ports={unused}"), "--gpu", "off", "--engine.forget-after", "12s"]);
-    // Other tests on this machine may run such a process too; they are distinguished by their models.
+    // Other tests on this machine may also run a process called trtllm-serve. The name of its model distinguishes it.
     until(|| ensure(daemon.get("/readyz").status == 200, || "waits for something".to_owned()));
     let [a, b] = ["a", "b"].map(|name| format!("process-{name}-{}", std::process::id()));
     let [of_a, of_b] = [&a, &b].map(|model| format!("model={model}"));
@@ -143,7 +143,7 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
         let down = page.find("trtllm_exporter_source_up", &[&of_a]);
         ensure(down == Some(0.0), || format!("{down:?}"))
     });
-    // The same model comes back, so its totals continue.
+    // The same model runs on the same port again, so its totals continue.
     let second = trtllm_serve(folder.path(), port, &a);
     daemon.until(|page| {
         let counted = page.count("nv_trt_llm_iterations_total", &[&of_a]);
@@ -160,17 +160,17 @@ fn a_process_is_found_by_its_name_followed_when_it_comes_back_and_forgotten_when
     });
 }
 
-/// Any user may start a process with this name.
+/// Any user may start a process called trtllm-serve, so its arguments are not trusted.
 #[test]
 fn the_arguments_of_a_process_never_become_a_path_that_is_asked_for() {
     let other = Other::start(Some("{}"));
     let host = format!("127.0.0.1:{}/admin/shutdown?x=", other.port);
-    // A shell that waits for its input. The name is its fourth argument, as behind an interpreter.
+    // The process is a shell that waits for input. `trtllm-serve` is one of its arguments, as if Python ran it.
     let mut process = Command::new("sh");
     process.args(["-c", "read x", "trtllm-serve", "--host", &host]).stdin(Stdio::piped());
     let process = Process::spawn(&mut process);
     let engine = Lookalike::start(&steady(50), &["--model", "beside-a-fake"]);
-    // The port receives requests because it is also configured.
+    // The other server receives requests because its port is also configured.
     let auto = format!("auto:?ports={},{}", engine.port(), other.port);
     let daemon = Daemon::start(&["--source", &auto, "--gpu", "off"]);
     until_counted(&daemon, &["model=beside-a-fake"]);
@@ -180,7 +180,7 @@ fn the_arguments_of_a_process_never_become_a_path_that_is_asked_for() {
     drop(process);
 }
 
-/// The models of a worker, and the paths of an orchestrator that must not be requested.
+/// Checks that the orchestrator received only harmless requests.
 fn only_reads(asked: &[String]) {
     let allowed = [
         "GET /cluster_info",
@@ -200,7 +200,8 @@ fn an_orchestrator_is_never_read_as_an_engine_and_its_worker_is_read_once() {
     let auto = format!("auto:?ports={},{}", orchestrator.port, worker.port());
     let daemon = Daemon::start(&["--source", &auto, "--gpu", "off"]);
     until_counted(&daemon, &["model=disagg-worker", "version=1"]);
-    // Configured ports come first. Another test may run a process that is called an orchestrator.
+    // Version 1 is the orchestrator on the configured port, because configured ports are searched first. Another test
+    // may run a process that looks like an orchestrator.
     let found = ["model=disaggregated", "version=1"];
     let page = daemon.until(|page| {
         let ready = page.find("nv_trt_llm_disagg_ready", &found);
@@ -222,7 +223,7 @@ fn an_orchestrator_is_never_read_as_an_engine_and_its_worker_is_read_once() {
     assert_eq!(engines.iter().filter(|series| series.contains("disagg-worker")).count(), 1, "{engines:?}");
     let address = format!("http://127.0.0.1:{}", orchestrator.port);
     daemon.until_logged(&["auto: found", &address, "trtllm-serve disaggregated, an orchestrator"]);
-    // Without workers it has no models. It is still detected as an orchestrator.
+    // Without workers, an orchestrator lists no models. It is still detected as an orchestrator.
     orchestrator.change(|counted| (counted.models, counted.health) = (503, 503));
     daemon.until(|page| ensure(page.find("nv_trt_llm_disagg_ready", &found) == Some(0.0), || "ready".to_owned()));
     only_reads(&orchestrator.asked());

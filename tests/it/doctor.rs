@@ -1,6 +1,6 @@
-//! `doctor` names the problem of each scenario: simulated engines, publishers, a look-alike of trtllm-serve, a stand-in
-//! for NVML. It reports nothing about engines that are healthy or idle. These tests run the whole exporter;
-//! crates/verdict/tests/situations tests in virtual time whether each verdict is right.
+//! `doctor` names the problem of each scenario, and reports nothing about engines that are healthy or idle. The
+//! scenarios use simulated engines, publishers, a look-alike of trtllm-serve and a stand-in for NVML. These tests run
+//! the whole exporter; crates/verdict/tests/situations tests in virtual time whether each verdict is right.
 
 mod publishers;
 
@@ -22,7 +22,7 @@ use crate::support::served::Served;
 use crate::support::standin::Standin;
 use publishers::Publishers;
 
-/// Engines whose limit is known.
+/// Simulated engines: the name, what limits the engine, and its source.
 #[cfg(feature = "executor")]
 const LIMITS: [(&str, &str, &str); 10] = [
     ("healthy", "none", "sim:?rate=4&prompt_mean=128&output_mean=96&prefix_share=1&prefix_tokens=100"),
@@ -59,12 +59,12 @@ impl Report {
         Self { json, code: output.status.code().unwrap() }
     }
 
-    /// The first report for which `is_complete` holds. The exporter judges every five seconds.
+    /// The first report for which `is_complete` returns no error. The exporter judges its engines every five seconds.
     #[track_caller]
     fn until(daemon: &Daemon, is_complete: impl Fn(&Self) -> Result<(), String>) -> Self {
         support::until(|| {
             let report = Self::of(daemon, &[]);
-            // Each report starts a process.
+            // Each report starts a process, so limit their rate.
             std::thread::sleep(Duration::from_millis(300));
             is_complete(&report).map(|()| report)
         })
@@ -108,7 +108,7 @@ impl Report {
         self.verdict(model)["cause"].as_str()
     }
 
-    /// Fails also if the subject was never monitored.
+    /// Fails if there is a finding about the subject, and also if the subject was never monitored.
     #[track_caller]
     fn is_silent_about(&self, subject: &str) {
         let exporters = self.json["exporters"].as_array().unwrap();
@@ -150,7 +150,7 @@ fn path(file: &Path) -> &str {
 fn the_limit_of_each_simulated_engine_is_named() {
     let file = config(&LIMITS.map(|(model, _, source)| (model, source.to_owned())));
     let daemon = Daemon::start(&["--config.file", path(file.path())]);
-    // A slow engine runs few iterations, and its costs are known only after some dozens.
+    // The exporter knows the costs of an engine after some dozens of iterations. A slow engine needs longer for them.
     let report = Report::until(&daemon, |report| {
         let wrong = LIMITS.iter().filter(|(model, cause, _)| report.cause(model) != Some(cause));
         let wrong: Vec<_> = wrong.map(|(model, ..)| format!("{model}: {}", report.verdict(model))).collect();
@@ -187,7 +187,7 @@ fn engines_have_no_finding_while_the_exporter_starts() {
     }
 }
 
-/// All engines have 32 requests at the same time. Only the benchmark differs.
+/// All engines run 32 requests at the same time. They differ only in the benchmark.
 #[cfg(feature = "executor")]
 #[test]
 fn an_engine_below_its_benchmark_is_named_only_at_equal_load() {
@@ -250,7 +250,7 @@ fn what_a_publishers_statistics_lack_is_named() {
     }
     publishers.restart_soon("engine-restarted", Duration::ZERO);
     Report::until_named(&publishers.daemon, "engine-restarted", "engine-restarted");
-    // An engine whose publisher has active requests and sends nothing more.
+    // The engines have active requests, but their publishers send no more records.
     publishers.stop();
     let report = Report::until_cause(&publishers.daemon, "healthy", "unavailable");
     let verdict = report.verdict("healthy");
@@ -296,7 +296,7 @@ fn a_second_reader_is_told_from_a_ring_that_overflows() {
     assert!(says(&report, "shared").contains("another program takes them"), "{}", says(&report, "shared"));
     assert!(says(&report, "small").contains("the engine drops them"), "{}", says(&report, "small"));
     report.is_silent_about("healthy");
-    // First every second poll fails, then every poll.
+    // At first every second poll fails. Later every poll fails.
     let mut small = small;
     let address = small.address();
     let control = |mode: &str| {
@@ -325,7 +325,7 @@ fn gpus_that_are_lost_throttled_or_absent_are_named() {
         page.series.iter().filter(|(series, value)| series.starts_with("nv_gpu_up") && *value == 1.0).count()
     };
     daemon.until(|page| ensure(up(page) == 4, || format!("{} GPUs", up(page))));
-    // Errors from before the exporter started are not reported as new.
+    // Wait, because errors from before the exporter's start are not reported as new.
     std::thread::sleep(Duration::from_secs(6));
     gpus.set(states[1]);
     let wanted = [("0", "gpu-errors"), ("1", "gpu-throttled"), ("2", "gpu-lost")];
@@ -335,7 +335,7 @@ fn gpus_that_are_lost_throttled_or_absent_are_named() {
     });
     report.is_silent_about("GPU-00000000-0000-4000-8000-000000000003");
     assert_eq!(report.code, 4);
-    // The driver finds one GPU less when it is opened again. While monitoring is paused, no problem is reported.
+    // While monitoring is paused, no problem is reported. When it resumes, the driver finds one GPU less.
     daemon.signal("USR1");
     daemon.until(|page| ensure(up(page) == 0, || "monitoring continues".to_owned()));
     Report::until(&daemon, |report| ensure(report.code == 0, || format!("{:#}", report.json["findings"])));
@@ -347,7 +347,7 @@ fn gpus_that_are_lost_throttled_or_absent_are_named() {
 }
 
 #[test]
-fn a_source_is_asked_which_option_is_off_and_never_for_what_drains() {
+fn a_source_is_asked_which_option_is_off_and_none_of_its_records_are_consumed() {
     let off = Served::start(&[
         ("/version", 200, r#"{"version":"1.3.0"}"#),
         ("/health", 503, "LLM is unavailable"),
@@ -531,7 +531,7 @@ fn a_bundle_has_no_secret_no_name_and_no_address() {
     let _: Value = serde_json::from_str(&text).unwrap();
 }
 
-/// The name is shown, but its control characters have no effect on the terminal, and it cannot start a new line.
+/// `doctor` shows the name. Its control characters have no effect on the terminal, and it cannot start a new line.
 #[test]
 fn control_characters_in_the_name_of_an_engine_reach_no_terminal() {
     let name = "m\u{1b}[2J\u{7}\r\nNo problem found.\u{9b}31m\u{7f}\u{202e}";

@@ -1,5 +1,5 @@
-//! `tests/upstream/drift` lists names in a checkout of TensorRT-LLM that the exporter does not know. The checkout of
-//! this test is invented. Like the real one, it has each kind of name in every form that Python allows for it.
+//! `tests/upstream/drift` lists names in a checkout of TensorRT-LLM that the exporter does not know. This test invents
+//! a checkout that contains each kind of name in every form in which TensorRT-LLM may write it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,8 @@ use trtllm_page::metrics::catalog::not_read::NOT_READ;
 
 use crate::support;
 
-/// Files with names that the exporter knows or leaves out for a reason, and with at least one new name of each kind.
+/// The files of the invented checkout. They contain names that the exporter reads, names that it ignores for a reason,
+/// and at least one new name of each kind.
 const FILES: &[(&str, &str)] = &[
     (
         "serve/openai_server.py",
@@ -37,7 +38,7 @@ for path, method in (("/set", "POST"), ("/by_loop", "GET")):
 "#,
     ),
     ("serve/coordinator_server.py", "def of(app):\n    app.add_api_route('/select', select, methods=['POST'])\n"),
-    // The tool does not expect routes in this file.
+    // The tool's list of files with routes does not contain this file.
     (
         "serve/added_later.py",
         "from fastapi import FastAPI\n@app.post('/kv_cache_events')\n@app.post('/moved')\ndef f(): ...\n",
@@ -105,7 +106,7 @@ def report(frame, snapshot):
         "executor/result.py",
         "class Output:\n    finish_reason: Optional[Literal['stop', 'drift']] = None\ndef f(out):\n    out.finish_reason = 'evicted'\n",
     ),
-    // In other files, the tool looks only for keys in the style of records.
+    // The tool's list does not contain this file. Therefore, the tool looks only for keys in the style of records.
     ("executor/observer.py", "FIELD = 'kvDriftEvents'\ndef f():\n    return {FIELD: 1, 'python_style': 2}\n"),
     (
         "_torch/pyexecutor/kv_cache_stats.py",
@@ -214,12 +215,12 @@ fn each_new_name_is_listed_once_with_its_place() {
 }
 
 #[test]
-fn a_file_that_has_moved_is_told() {
+fn a_file_that_has_moved_is_reported() {
     let to = "serve/http/server.py";
     let (code, found, _) = drift(checkout(Some(("serve/openai_server.py", Some(to)))).path());
     let expected = FOUND.replace("serve/openai_server.py", to)
         + "tensorrt_llm/serve/openai_server.py: the file is missing; find its names, and correct PLACES in tests/upstream/drift\n";
-    // Routes are found in any file, but only a file that defines routes is searched.
+    // The tool finds the routes in the moved file, too, because it searches every file that defines routes.
     assert_eq!(sorted(&found), sorted(&expected));
     assert_eq!(code, Some(1));
     let (code, found, _) = drift(checkout(Some(("executor/iteration_stats.py", None))).path());
@@ -228,7 +229,7 @@ fn a_file_that_has_moved_is_told() {
 }
 
 #[test]
-fn a_place_without_names_is_told() {
+fn a_file_without_names_is_reported() {
     let directory = checkout(None);
     std::fs::write(directory.path().join("tensorrt_llm/_utils.py"), "class Renamed: ...\n").unwrap();
     let (code, found, _) = drift(directory.path());

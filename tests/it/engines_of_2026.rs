@@ -1,5 +1,6 @@
-//! The numbers of engines that are in use today, interpreted as TensorRT-LLM's code defines them: the PyTorch engine,
-//! attention data parallelism, sampled statistics, late and absurd records.
+//! The exporter interprets the numbers of current engines as TensorRT-LLM's code defines them: the PyTorch engine,
+//! attention data parallelism, sampled statistics (only every n-th iteration is reported), late and absurd records. A
+//! row is the record of one rank for one iteration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use trtllm_sources::{Batch, Presence};
 use crate::support::fold_page;
 use crate::support::page::Page;
 
-/// One engine behind a server that is polled.
+/// An engine, and an exporter that polls it.
 struct Bench {
     state: Arc<State>,
     intake: Intake,
@@ -46,7 +47,7 @@ impl Bench {
         self.now.unix_us += i64::try_from(time.as_micros()).unwrap();
     }
 
-    /// One answer of the server.
+    /// Gives the exporter one answer of `/metrics`.
     fn answer(&mut self, records: &[Value]) -> &mut Self {
         let mut batch = Batch::default();
         batch.from_ring = true;
@@ -54,14 +55,14 @@ impl Bench {
         self.end_poll(batch)
     }
 
-    /// One answer of `/perf_metrics`.
+    /// Gives the exporter one answer of `/perf_metrics`.
     fn finished(&mut self, entries: &[Value]) -> &mut Self {
         let mut batch = Batch::default();
         parse_perf_metrics(serde_json::to_string(entries).unwrap().as_bytes(), &mut batch).unwrap();
         self.end_poll(batch)
     }
 
-    /// One answer of `/prometheus/metrics`.
+    /// Gives the exporter one answer of `/prometheus/metrics`.
     fn server_page(&mut self, page: &str) -> &mut Self {
         let mut batch = Batch::default();
         batch.items.push(Item::ServerMetrics(Box::new(parse_server_metrics(page.as_bytes()).unwrap())));
@@ -91,7 +92,7 @@ impl Bench {
         self.page_of(Selection::All).state(&[])
     }
 
-    /// The value of one of our families without labels.
+    /// The value of a family `nv_trt_llm_*` without labels.
     fn ours(&self, name: &str) -> Option<f64> {
         self.value(&format!("nv_trt_llm_{name}"), &[])
     }
@@ -108,7 +109,7 @@ fn with(mut record: Value, fields: Value) -> Value {
     record
 }
 
-/// A record of the PyTorch engine without frame numbers: 1 active request, 10 ms.
+/// A record of the PyTorch engine without frame numbers. The iteration has 1 active request and takes 10 ms.
 fn pytorch(iter: u64, fields: Value) -> Value {
     let record = json!({
         "timestamp": "", "iter": iter, "iterLatencyMS": 10.0, "newActiveRequestsQueueLatencyMS": 0.0,
@@ -136,7 +137,7 @@ fn kv(total: i64, reused: i64) -> Value {
 }
 
 #[test]
-fn row_1_the_queue_time_of_a_pytorch_engine_is_the_increase_of_its_sum_of_seconds() {
+fn the_queue_time_of_a_pytorch_engine_is_the_increase_of_its_sum_of_seconds() {
     let mut bench = Bench::new();
     for request in 1..=5_u32 {
         let waited = 0.2 * f64::from(request);
@@ -148,14 +149,14 @@ fn row_1_the_queue_time_of_a_pytorch_engine_is_the_increase_of_its_sum_of_second
     let name = "new_request_queue_time_seconds";
     assert_eq!(bench.ours(&format!("{name}_count")), Some(5.0));
     assert!((bench.ours(&format!("{name}_sum")).unwrap() - 1.0).abs() < 1e-9);
-    // The C++ executor sends the milliseconds of one iteration.
+    // The C++ executor sends the queue time of one iteration in milliseconds.
     let mut bench = Bench::new();
     bench.answer(&[executor(9, json!({"numNewActiveRequests": 2, "newActiveRequestsQueueLatencyMS": 300.0}))]);
     assert_eq!(bench.ours(&format!("{name}_sum")), Some(0.3));
 }
 
 #[test]
-fn row_2_sampled_statistics_are_not_lost_and_their_batch_counts_are_absent() {
+fn sampled_statistics_are_not_lost_and_their_batch_counts_are_absent() {
     for sequence in [false, true] {
         let mut bench = Bench::new();
         let records: Vec<Value> = (10..20_u64)
@@ -207,7 +208,7 @@ fn partial_sums_of_a_sampled_epoch_do_not_come_back_after_a_restart() {
         bench.answer(&rows(iter));
     }
     assert_eq!((sums(&bench), ranks(&bench)), ([6.0, 12.0, 18.0].map(Some), [Some(6.0); 2]));
-    // An engine restarts with sampled statistics. Its first two records do not show the sampling yet.
+    // The engine restarts with sampled statistics. The first two records do not show yet that iterations are skipped.
     for iter in [2, 4, 6, 8] {
         bench.answer(&rows(iter));
     }
@@ -215,27 +216,27 @@ fn partial_sums_of_a_sampled_epoch_do_not_come_back_after_a_restart() {
     assert_eq!((sums(&bench), ranks(&bench)), ([None; 3], [None; 2]));
     let reported = bench.value("trtllm_spec_decode_num_draft_tokens_total", &[]);
     assert_eq!(reported, Some(42.0), "trtllm-serve's name sums all records");
-    // After the next restart, the statistics are not sampled. Only the third record shows that.
+    // After the next restart, every iteration is reported again. The exporter knows that only after the third record.
     for iter in [1, 2] {
         bench.answer(&rows(iter));
         assert_eq!((sums(&bench), ranks(&bench)), ([None; 3], [None; 2]), "not known yet: iteration {iter}");
     }
     bench.answer(&rows(3));
     assert_eq!(bench.ours("engine_restarts_total"), Some(2.0));
-    // The sums contain three iterations before the sampled statistics, the first two sampled ones, and three after the
-    // next restart.
+    // The sums contain eight iterations: three before the sampled statistics, the first two of them, and three after
+    // the next restart.
     assert_eq!((sums(&bench), ranks(&bench)), ([16.0, 32.0, 48.0].map(Some), [Some(16.0); 2]));
     let reported = bench.value("trtllm_spec_decode_num_draft_tokens_total", &[]);
     assert_eq!(reported, Some(60.0));
 }
 
 #[test]
-fn row_2_a_gap_is_lost_only_where_that_is_certain() {
-    // The C++ executor writes one record per number.
+fn a_gap_is_lost_only_where_that_is_certain() {
+    // The C++ executor writes one record per iteration number, so a gap means lost records.
     let mut bench = Bench::new();
     bench.answer(&[executor(1, json!({})), executor(5, json!({}))]);
     assert_eq!(bench.ours("iterations_lost_total"), Some(3.0));
-    // The PyTorch engine also numbers passes without a batch.
+    // The PyTorch engine also numbers passes without a batch, so a gap may be harmless.
     let mut bench = Bench::new();
     bench.answer(&[pytorch(101, json!({})), pytorch(103, json!({}))]).answer(&[pytorch(104, json!({}))]);
     bench.answer(&[pytorch(107, json!({}))]);
@@ -250,7 +251,7 @@ fn row_2_a_gap_is_lost_only_where_that_is_certain() {
     bench.answer(&[pytorch(1210, json!({}))]).answer(&[pytorch(1212, json!({}))]);
     assert_eq!(bench.ours("iterations_lost_total"), Some(102.0), "the answer before was full");
     assert_eq!(bench.ours("iterations_unreported_total"), Some(4.0));
-    // A frame that is missing in the sequence is lost, whatever the iteration numbers are.
+    // If a frame is missing in the sequence of frames, it is lost. The iteration numbers do not matter.
     let mut bench = Bench::new();
     let frame = |iter, sequence| pytorch(iter, json!({"statsSequence": sequence}));
     bench.answer(&[frame(10, 5), frame(20, 6), frame(40, 8)]);
@@ -258,7 +259,7 @@ fn row_2_a_gap_is_lost_only_where_that_is_certain() {
 }
 
 #[test]
-fn row_3_rows_with_a_rank_are_counted_per_rank_and_summed() {
+fn rows_with_a_rank_are_counted_per_rank_and_summed() {
     for attention_dp_rank in [None, Some(0)] {
         let row = |iter: u64, rank: u64| {
             let mut row = pytorch(
@@ -300,7 +301,7 @@ fn row_3_rows_with_a_rank_are_counted_per_rank_and_summed() {
 }
 
 #[test]
-fn row_4_with_attention_data_parallelism_each_number_has_one_scope() {
+fn with_attention_data_parallelism_each_number_has_one_scope() {
     let row = |iter: u64, rank: u64| {
         pytorch(
             iter,
@@ -331,7 +332,7 @@ fn row_4_with_attention_data_parallelism_each_number_has_one_scope() {
     assert_eq!(bench.ours("iteration_scheduled_requests_sum"), Some(90.0));
 }
 
-/// A row of a rank. With `own`, the row has the form that `TLLM_METRICS_ALL_RANKS=1` gives.
+/// The row of a rank. With `own`, it has the form that TensorRT-LLM writes with `TLLM_METRICS_ALL_RANKS=1`.
 fn rank_row(iter: i64, rank: i64, own: bool, [context, generation]: [i64; 2]) -> Value {
     let batch = json!({"numScheduledRequests": generation, "numGenRequests": generation, "numCtxTokens": context});
     let row =
@@ -348,7 +349,7 @@ fn label_of_rank(rank: i64) -> String {
 }
 
 #[test]
-fn row_4_the_counts_of_each_rank_are_the_planted_ones_over_restarts_and_late_rows() {
+fn the_counts_of_each_rank_are_the_planted_ones_over_restarts_and_late_rows() {
     const RANKS: i64 = 70;
     let planted = |life: i64, iter: i64, rank: i64| [(iter * 31 + rank * 17 + life) % 50, (iter + rank * rank) % 7];
     for own in [true, false] {
@@ -389,7 +390,7 @@ fn row_4_the_counts_of_each_rank_are_the_planted_ones_over_restarts_and_late_row
         assert_eq!(page.get("nv_trt_llm_rank_imbalance_ratio_count", &[]), ratios.len() as f64);
         let sum = page.get("nv_trt_llm_rank_imbalance_ratio_sum", &[]);
         assert!((sum - ratios.iter().sum::<f64>()).abs() < 1e-9, "{sum}");
-        // The gauges are those of the last iteration.
+        // The gauges show the last iteration.
         let scheduled = |rank| planted(2, 18, rank)[1] as f64;
         assert_eq!(of_rank("scheduled_requests", "63", &page), Some(scheduled(63)));
         assert_eq!(of_rank("scheduled_requests", "other", &page), Some((64..RANKS).map(scheduled).sum()));
@@ -403,12 +404,12 @@ fn row_4_the_counts_of_each_rank_are_the_planted_ones_over_restarts_and_late_row
 }
 
 #[test]
-fn row_4_one_rank_has_no_series_an_idle_one_no_load_and_a_sampled_one_no_totals() {
+fn one_rank_has_no_series_an_idle_one_no_load_and_a_sampled_one_no_totals() {
     let any = |bench: &Bench| bench.page_of(Selection::All).series.iter().any(|(name, _)| name.contains("_llm_rank_"));
     let mut bench = Bench::new();
     bench.answer(&[1, 2, 3].map(|iter| rank_row(iter, 0, false, [10, 1])));
     assert!(!any(&bench));
-    // The last record before idle still has scheduled requests.
+    // The last record before the engine is idle still contains scheduled requests.
     let mut bench = Bench::new();
     let done = |iter, rank| with(rank_row(iter, rank, true, [10, 3]), json!({"numActiveRequests": 0}));
     bench.answer(&[rank_row(1, 0, true, [10, 3]), rank_row(1, 1, true, [10, 3]), done(2, 0), done(2, 1)]);
@@ -428,7 +429,7 @@ fn row_4_one_rank_has_no_series_an_idle_one_no_load_and_a_sampled_one_no_totals(
 }
 
 #[test]
-fn row_5_a_time_of_0_in_perf_metrics_is_absent() {
+fn a_time_of_0_in_perf_metrics_is_absent() {
     let entry = json!({"request_id": 1, "perf_metrics": {"timing_metrics": {
         "arrival_time": 100_000.0, "first_scheduled_time": 0.0, "first_token_time": 100_000.5, "last_token_time": 100_001.0,
         "kv_cache_transfer_start": 0.0, "kv_cache_transfer_end": 0.0, "kv_cache_size": 0}}});
@@ -443,7 +444,7 @@ fn row_5_a_time_of_0_in_perf_metrics_is_absent() {
 }
 
 #[test]
-fn row_6_no_step_contains_the_wait_for_work() {
+fn no_step_contains_the_wait_for_work() {
     for (mode, first, second) in [("overlap", 60_010.0, 10.0), ("non_overlap", 10.0, 60_010.0)] {
         let record = |iter: u64, active: i64, new: i64, done: i64, latency: f64, step: f64| {
             pytorch(
@@ -469,7 +470,7 @@ fn row_6_no_step_contains_the_wait_for_work() {
 }
 
 #[test]
-fn row_7_the_views_of_kv_cache_manager_v2_are_read() {
+fn the_views_of_kv_cache_manager_v2_are_read() {
     let records = |name: &str| -> Vec<Value> {
         let file = std::fs::read_to_string(format!("tests/fixtures/metrics_v2_{name}.json")).unwrap();
         let json: Value = serde_json::from_str(&file).unwrap();
@@ -488,14 +489,14 @@ fn row_7_the_views_of_kv_cache_manager_v2_are_read() {
     assert_eq!(blocks(&bench, "primary"), Some(of("kvCacheIterationStatsByPoolGroup", "primaryMaxNumBlocks")));
     assert_eq!(blocks(&bench, "secondary"), Some(of("kvCacheIterationStatsByColdPoolGroup", "secondaryMaxNumBlocks")));
     assert!(bench.value("trtllm_kv_cache_host_utilization", &[]).is_some());
-    // State space models have no windows.
+    // Records of state space models contain no attention windows.
     let mut bench = Bench::new();
     bench.answer(&records("ssm"));
     assert!(blocks(&bench, "primary").unwrap() > 0.0);
 }
 
 #[test]
-fn row_8_accepted_draft_tokens_are_generated_tokens() {
+fn accepted_draft_tokens_are_generated_tokens() {
     let mut bench = Bench::new();
     let spec = json!({"numDraftTokens": 30, "numAcceptedTokens": 20, "numRequestsWithDraftTokens": 10, "acceptanceLength": 3.0});
     let fields = json!({"inflightBatchingStats": {"numGenRequests": 10}, "specDecodingStats": spec});
@@ -504,7 +505,7 @@ fn row_8_accepted_draft_tokens_are_generated_tokens() {
 }
 
 #[test]
-fn row_9_an_engine_is_idle_once_another_account_covers_every_started_request() {
+fn an_engine_is_idle_once_finished_requests_or_the_server_page_cover_every_started_request() {
     let started = [pytorch(30, json!({"numActiveRequests": 1, "numNewActiveRequests": 1}))];
     let entry =
         json!({"request_id": 5, "perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}});
@@ -526,7 +527,7 @@ fn row_9_an_engine_is_idle_once_another_account_covers_every_started_request() {
         }
         assert_eq!(bench.state(), "idle", "{page}");
     }
-    // Without the server's page, this looks like a hang.
+    // With the records alone, the exporter cannot tell this end of a request from a hang.
     let mut bench = Bench::new();
     bench.answer(&started);
     for _ in 0..200 {
@@ -536,7 +537,7 @@ fn row_9_an_engine_is_idle_once_another_account_covers_every_started_request() {
 }
 
 #[test]
-fn row_10_a_success_is_counted_when_its_reason_is_known() {
+fn a_success_is_counted_when_its_reason_is_known() {
     let entry = |reason: &str| json!({"request_id": 1, "finish_reason": reason, "perf_metrics": {}});
     let mut bench = Bench::new();
     let mut last = 0.0;
@@ -560,7 +561,7 @@ fn row_10_a_success_is_counted_when_its_reason_is_known() {
 }
 
 #[test]
-fn row_11_what_nobody_tells_is_absent_and_the_server_tells_what_the_json_lacks() {
+fn values_that_the_json_lacks_are_absent_until_the_server_page_reports_them() {
     let entry =
         json!({"request_id": 1, "perf_metrics": {"timing_metrics": {"first_token_time": 1.0, "last_token_time": 2.0}}});
     let paused = json!({"inflightBatchingStats": {"numPausedRequests": 3}});
@@ -585,13 +586,13 @@ fn row_11_what_nobody_tells_is_absent_and_the_server_tells_what_the_json_lacks()
              trtllm_time_per_output_token_seconds_sum 1.0\n"
         )
     };
-    // First the increases since the exporter connected to the server; then the server restarts.
+    // The first page is the baseline, and the second adds 30. Then the server restarts, and its third page adds 7.
     bench.server_page(&page(100)).server_page(&page(130)).server_page(&page(7));
     assert_eq!(told(&bench), [Some(37.0), Some(37.0), Some(37.0), None]);
 }
 
 #[test]
-fn row_12_a_record_without_a_zone_is_never_from_the_future() {
+fn a_record_without_a_zone_is_never_from_the_future() {
     for (age, offset_hours) in [(480, 0), (1, 0), (0, 2), (480, 2), (600, -7), (890, 5)] {
         let mut bench = Bench::new();
         let now = bench.now.unix_us / 1_000_000;
@@ -604,7 +605,7 @@ fn row_12_a_record_without_a_zone_is_never_from_the_future() {
 }
 
 #[test]
-fn row_13_an_entry_of_two_parts_is_one_request() {
+fn an_entry_of_two_parts_is_one_request() {
     let part = |arrival: f64, token: f64, end: f64| {
         json!({"request_id": 1, "perf_metrics": {"timing_metrics": {"arrival_time": arrival,
             "first_scheduled_time": arrival + 0.1, "first_token_time": token, "last_token_time": end}}})
@@ -631,7 +632,7 @@ fn row_13_an_entry_of_two_parts_is_one_request() {
 }
 
 #[test]
-fn row_14_a_late_record_is_late_and_a_restart_is_a_restart() {
+fn a_late_record_is_late_and_a_restart_is_a_restart() {
     for record in [pytorch, executor] {
         let mut bench = Bench::new();
         let numbered =
@@ -642,7 +643,7 @@ fn row_14_a_late_record_is_late_and_a_restart_is_a_restart() {
         assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(4.0));
         assert_eq!(bench.ours("iterations_total"), Some(5.0));
         assert_eq!(bench.ours("requests_completed_total"), Some(5.0));
-        // Iterations that were counted as lost stay counted.
+        // Iteration 102 was already counted as missing when its record arrived late. The count is not corrected.
         let lost = bench.ours("iterations_lost_total").unwrap() + bench.ours("iterations_unreported_total").unwrap();
         assert_eq!(lost, 1.0);
         // The first record of the new engine has a higher number, but smaller cumulative counts.
@@ -653,14 +654,14 @@ fn row_14_a_late_record_is_late_and_a_restart_is_a_restart() {
             lost
         );
         assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(13.0));
-        // A number that was read before appears again.
+        // An iteration number appears again with a smaller cumulative count, so the engine has restarted.
         bench.answer(&[numbered(154, 3)]);
         assert_eq!(bench.ours("engine_restarts_total"), Some(2.0));
     }
 }
 
 #[test]
-fn row_14_the_counts_of_an_engine_met_at_its_first_record_begin_at_0() {
+fn the_counts_of_an_engine_met_at_its_first_record_begin_at_0() {
     let mut bench = Bench::new();
     bench.answer(&[with(executor(1, json!({})), kv(12, 5)), with(executor(2, json!({})), kv(13, 6))]);
     assert_eq!(bench.ours("kv_cache_blocks_reused_total"), Some(6.0));
@@ -670,7 +671,7 @@ fn row_14_the_counts_of_an_engine_met_at_its_first_record_begin_at_0() {
 }
 
 #[test]
-fn row_15_queued_requests_wait_for_the_gateway_and_not_for_triton() {
+fn queued_requests_wait_for_the_gateway_and_not_for_triton() {
     let mut bench = Bench::new();
     bench.answer(&[executor(9, json!({"numQueuedRequests": 500, "numActiveRequests": 3}))]);
     assert_eq!((bench.request("waiting"), bench.ours("queued_requests")), (Some(2.0), Some(500.0)));
@@ -679,7 +680,7 @@ fn row_15_queued_requests_wait_for_the_gateway_and_not_for_triton() {
 }
 
 #[test]
-fn row_16_a_record_with_absurd_values_is_rejected_and_disturbs_no_other_count() {
+fn a_record_with_absurd_values_is_rejected_and_disturbs_no_other_count() {
     let absurd = [
         json!({"iter": u64::MAX}),
         json!({"iter": 2_000_000_000_000_u64}),
@@ -741,8 +742,8 @@ fn an_implausible_record_counts_as_lost_like_an_unreadable_one() {
 
 #[test]
 fn the_name_set_trtllm_observes_the_prefill_of_each_row_like_upstreams_collector() {
-    // Rows with `rank` have each rank's own numbers. Rows with `attentionDpRank` have their own batch; all other values
-    // are copies of rank 0.
+    // Rows with `rank` contain the rank's own numbers. In rows with `attentionDpRank`, only the numbers of the batch
+    // are the rank's own; all other values are copied from rank 0.
     for key in ["rank", "attentionDpRank"] {
         let row = |iter: u64, rank: u64, tokens: u64| {
             let batch = json!({"numScheduledRequests": 1, "numGenRequests": 0, "numCtxTokens": tokens});
@@ -754,7 +755,7 @@ fn the_name_set_trtllm_observes_the_prefill_of_each_row_like_upstreams_collector
             let rows: Vec<Value> = (0..).zip(tokens).map(|(rank, tokens)| row(iter, rank, tokens)).collect();
             bench.answer(&rows);
         }
-        // Upstream observes every row that has tokens, no matter from which rank.
+        // TensorRT-LLM observes every row that has tokens, no matter from which rank.
         let rows: Vec<u64> = iterations.into_iter().flatten().filter(|tokens| *tokens > 0).collect();
         for bound in [64, 128, 1024] {
             let upstream = rows.iter().filter(|tokens| **tokens <= bound).count() as f64;
@@ -773,7 +774,7 @@ fn the_name_set_trtllm_observes_the_prefill_of_each_row_like_upstreams_collector
 fn the_reused_and_missed_blocks_of_the_name_set_trtllm_do_not_wait_for_their_first_increase() {
     let names = ["trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_missed_blocks_total"];
     let counts = |bench: &Bench| names.map(|name| bench.value(name, &[]));
-    // An engine that has run for a long time, so its first counts are only a baseline.
+    // The engine has run for a long time before the first poll, so its first counts are only a baseline.
     let record = |iter, reused, missed| {
         executor(iter, json!({"kvCacheStats": {"reusedBlocks": reused, "missedBlocks": missed}}))
     };
@@ -783,7 +784,7 @@ fn the_reused_and_missed_blocks_of_the_name_set_trtllm_do_not_wait_for_their_fir
     assert_eq!(counts(&bench), [Some(0.0); 2]);
     bench.answer(&[record(501, 73, 20)]);
     assert_eq!(counts(&bench), [Some(3.0), Some(0.0)]);
-    // A release that does not report misses.
+    // This record is from a release that does not report misses.
     let mut bench = Bench::new();
     let mut old = record(500, 70, 20);
     old["kvCacheStats"].as_object_mut().unwrap().remove("missedBlocks");

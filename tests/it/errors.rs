@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Causes: the error that contains them has the remedy. Between these words stand values.
+/// Causes, which are parts of another error. That error states the remedy. `{0}` is a value.
 const CAUSES: [&str; 6] = [
     "cannot read the file: {0}",
     "this is {0}, not a report of trtllm-bench",
@@ -13,7 +13,7 @@ const CAUSES: [&str; 6] = [
     "no line is a Prometheus series",
 ];
 
-/// Messages without a remedy after a semicolon, and the reason.
+/// Messages without a remedy after a semicolon, and why they need none.
 const WITHOUT: [(&str, &str); 9] = [
     ("--config.file {}: {}", "the reason contains it"),
     ("cannot read the recording {path}: {why}", "the reason contains it"),
@@ -72,7 +72,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// Only values, which have the text: `{key}: {why}`.
+/// True if the message consists only of values, such as `{key}: {why}`. The values contain the text.
 fn passes_on(message: &str) -> bool {
     let fixed = message.split('{').flat_map(|part| part.rsplit('}').next());
     fixed.collect::<String>().trim_matches([' ', ':']).is_empty()

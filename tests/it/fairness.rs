@@ -1,5 +1,5 @@
-//! Tests each resource that peers share, with many slow or hostile peers and an honest one. The limits are those in
-//! docs/ARCHITECTURE.md, "What peers can cost". They are counts, not times, because this machine may be busy.
+//! Tests each resource that peers share, with many slow or hostile peers and an honest peer. docs/ARCHITECTURE.md
+//! states the limits, in "What peers can cost". The tests compare counts, not times, because this machine may be busy.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ use crate::support::{ensure, until};
 
 const A: &[&str] = &["model=a"];
 const B: &[&str] = &["model=b"];
-/// Even on a busy machine, this timeout must not end an honest or a dripping answer before the budget does.
+/// A long timeout: even on a busy machine, only the memory budget may end an answer, be it honest or dripping.
 const PATIENT: &str = "--poll.timeout=60s";
 
 fn iterations(page: &Page, engine: &[&str]) -> u64 {
@@ -34,7 +34,7 @@ fn connect(path: &Path) -> UnixStream {
     stream
 }
 
-/// Threads that connect again and again. They stop when this value is dropped.
+/// Hostile clients: threads that connect again and again. They stop when this value is dropped.
 struct Crowd(Arc<AtomicBool>, Vec<thread::JoinHandle<()>>);
 
 impl Crowd {
@@ -45,12 +45,12 @@ impl Crowd {
             let (stop, start, path) = (Arc::clone(&stop), Arc::clone(&start), path.to_owned());
             thread::spawn(move || {
                 while !stop.load(Relaxed) {
-                    // The daemon may have reached its limits, or has ended.
+                    // The connection fails if the daemon has reached its limits or has ended.
                     let Ok(mut stream) = UnixStream::connect(&path) else { break };
                     let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
                     let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
                     let _ = stream.write_all(&start);
-                    // Until the daemon closes the connection.
+                    // Keep the connection open until the daemon closes it.
                     while !stop.load(Relaxed)
                         && stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
                     {
@@ -71,7 +71,7 @@ impl Drop for Crowd {
     }
 }
 
-/// A daemon with two sockets.
+/// A daemon with the ingest sockets `a` and `b`.
 fn two_sockets() -> (Daemon, PathBuf, PathBuf, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (folder.path().join("a"), folder.path().join("b"));
@@ -86,7 +86,7 @@ fn half_lines_on_one_socket_cost_a_long_line_on_another_at_most_one_cut() {
     const LINES: u64 = 20;
     let (daemon, a, b, _folder) = two_sockets();
     let crowd = Crowd::new(60, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b"");
-    // All buffers are in use, and other connections wait for one.
+    // With 40 connections, all buffers are in use, and the other connections wait for a buffer.
     daemon.until(|page| {
         let connected = page.count("trtllm_exporter_ingest_connections", A);
         ensure(connected >= 40, || format!("{connected} connections"))
@@ -102,12 +102,12 @@ fn half_lines_on_one_socket_cost_a_long_line_on_another_at_most_one_cut() {
     }
     let page = daemon.page();
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", B), 0);
-    // Half lines that wait in the queue also displace each other. Otherwise none would end before 30 s.
+    // For information only. Half lines that wait for a buffer also displace each other, so some end before their 30 s.
     println!("{} half lines were cut", cut(&page));
     drop(crowd);
 }
 
-/// The shared resource: slots of publishers, and the turn to be admitted.
+/// The shared resource: the limited number of connected publishers.
 #[test]
 fn publishers_that_say_nothing_do_not_keep_a_newcomer_out() {
     let (daemon, a, _b, _folder) = two_sockets();
@@ -117,7 +117,7 @@ fn publishers_that_say_nothing_do_not_keep_a_newcomer_out() {
         ensure(connected >= 100, || format!("{connected} connections"))
     });
     for newcomer in 1..=3 {
-        // A publisher is refused only if no slot becomes free. It would then retry.
+        // A refused publisher connects again. It is refused only while no connection becomes free.
         let mut stream = connect(&a);
         let sent = AtomicU64::new(0);
         daemon.until(|page| {
@@ -132,7 +132,7 @@ fn publishers_that_say_nothing_do_not_keep_a_newcomer_out() {
     drop(crowd);
 }
 
-/// A server that answers each request with `start` and then sends a byte now and then.
+/// A server that answers each request with `start`, and then sends single bytes with pauses between them.
 fn dripping_server(start: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let source = format!("trtllm-serve:http://{}?perf_metrics=false", listener.local_addr().unwrap());
@@ -160,11 +160,11 @@ fn dripping_server(start: Vec<u8>) -> String {
     source
 }
 
-/// The shared resource: the budget of long answers.
+/// The shared resource: the memory budget for long answers.
 #[test]
 fn servers_that_drip_take_no_turn_from_an_honest_one() {
     const ANSWERS: u64 = 10;
-    // Many records, followed by one that never ends.
+    // Answers that never end: one after 200 complete records, the other in its first record.
     let starts = [
         format!("[{}", (record(1, 1000).trim().to_owned() + ",").repeat(200)),
         format!("[{}", &record(1, 900_000)[..700_000]),
@@ -186,8 +186,8 @@ fn servers_that_drip_take_no_turn_from_an_honest_one() {
     assert_nothing_failed(&daemon, &page, "b");
 }
 
-/// A server whose answers each have one new record. They are so long that the exporter must reserve memory to read
-/// them.
+/// A server whose answers each contain one new record. The answers are so long that the exporter must reserve memory to
+/// read them.
 fn server_of_long_answers() -> String {
     let answered = AtomicU64::new(0);
     let port = crate::support::server::serve(move |request| {
@@ -224,7 +224,7 @@ fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
         arguments.extend(["--source", source, "--model", model]);
     }
     let daemon = Daemon::start(&arguments);
-    // The first crowd sends half lines, which keep their buffers. The second sends whole lines, which wait for one.
+    // The first clients send half lines, which keep their buffers. The others send whole lines that wait for a buffer.
     let crowds = [
         Crowd::new(40, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b""),
         Crowd::new(20, &a, record(1, 900_000).into_bytes(), b""),
@@ -262,7 +262,7 @@ fn endless_xids_fill_neither_the_log_nor_the_page() {
     let daemon = Daemon::start(&["--source", &source, "--gpu", "required", "--gpu.library", &library]);
     daemon.until(|page| ensure(page.find("nv_gpu_utilization", &[]).is_some(), || "no GPU".to_owned()));
     standin.set(&format!("gpus=1\ngpu.0.xids={}\n", codes(400)));
-    // The limit is 64 codes. If one more were counted, it would appear last.
+    // The page shows at most 64 codes. The check after the log lines ensures that no further code appears.
     let seen =
         |page: &Page| page.series.iter().filter(|(series, _)| series.starts_with("nv_gpu_xid_errors_total{")).count();
     daemon.until(|page| ensure(seen(page) >= 64, || format!("{} codes", seen(page))));

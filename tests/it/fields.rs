@@ -1,5 +1,6 @@
-//! Every field of the engine's statistics changes the families that the catalog names for it, or the catalog gives a reason.
-//! The fields are read from the source of the model, so a new field fails this test until the catalog has it.
+//! Every field of the engine's statistics changes the families that the catalog names for it, or the catalog states why
+//! no family uses it. The test reads the fields from the source of the model, so it fails until the catalog lists a new
+//! field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use trtllm_page::metrics::page_builder::Selection;
 
 use crate::support::fold_page;
 
-/// Struct and TensorRT-LLM key of every field in the source of the model.
+/// For every field in the source of the model: the name of its struct, and its key in TensorRT-LLM.
 fn model_fields() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for file in ["iteration", "request", "perf_metrics", "step_times", "kv_event"] {
@@ -23,7 +24,7 @@ fn model_fields() -> BTreeSet<(String, String)> {
         for line in source.lines().map(str::trim) {
             if let Some(rest) = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("struct ") {
                 let name = rest.split([' ', '{', ';', '(']).next().unwrap();
-                // This struct stores an array of steps; it has no fields of the engine.
+                // `Steps` is an array of steps. Its fields are not keys of the engine.
                 of = (name != "Steps").then(|| name.to_owned());
             } else if line == "}" {
                 of = None;
@@ -171,7 +172,7 @@ fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
     families
 }
 
-/// A different value of the same kind.
+/// Another value of the same JSON type.
 fn another(value: &Value) -> Value {
     match value {
         Value::Number(number) => match number.as_i64() {
@@ -191,7 +192,7 @@ fn another(value: &Value) -> Value {
     }
 }
 
-/// Applies `change` to a message with the field. Every family that the catalog names for the field must change.
+/// Applies `change`, which changes the field. Every family that the catalog names for the field must change.
 fn must_change(field: &Field, messages: &Messages, change: impl FnOnce(&mut Messages)) {
     let Destination::Families(ids) = field.destination else { return };
     let mut changed = messages.clone();
@@ -233,7 +234,7 @@ fn two_records() -> Messages {
     first["kvCacheIterationStats"] = Value::Null;
     first["newActiveRequestsQueueLatencyMS"] = json!(5.0);
     let mut records = vec![first, full_record()];
-    // Ranks do not report their own queue time.
+    // A record with `rank` contains no queue time, so remove `rank`.
     records.iter_mut().for_each(|record| record["rank"] = Value::Null);
     Messages { records, entries: Vec::new(), events: Vec::new() }
 }
@@ -243,7 +244,7 @@ fn every_field_of_a_record_changes_the_families_named_for_it() {
     let messages = two_records();
     for field in fields_of("IterationStats") {
         match field.name {
-            // These fields are tested below.
+            // Other tests check these fields.
             "iter" | "staticBatchingStats" | "requestStats" | "iterLatencyMS" | "attentionDpRank" | "rank" => {}
             name if name.starts_with("kvCacheIterationStatsBy") => {}
             name => must_change(field, &messages, |messages| swap(&mut messages.records[1], &format!("/{name}"))),
@@ -271,7 +272,7 @@ fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() 
     };
     must_change(&one("iter", 0), &messages, |messages| messages.records[1]["iter"] = json!(9));
     must_change(&one("iter", 1), &messages, |messages| messages.records[1]["iter"] = json!(6));
-    // Without frames, a gap is a loss only for the C++ executor.
+    // Without frame numbers, a gap in the iteration numbers counts as a loss only for the C++ executor.
     let mut executor = messages.clone();
     for record in &mut executor.records {
         for key in ["statsSequence", "schedulerMode", "attentionDpRank"] {
@@ -281,7 +282,7 @@ fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() 
     must_change(&one("iter", 2), &executor, |messages| messages.records[1]["iter"] = json!(9));
     must_change(&one("iter", 3), &messages, |messages| messages.records[1]["iter"] = json!(2));
     must_change(&one("iter", 4), &messages, |messages| messages.records[1]["iter"] = json!(9));
-    // With the overlap scheduler, the host step is the latency, so iterLatencyMS is not used.
+    // With the overlap scheduler, the exporter uses the host step as the latency instead of iterLatencyMS.
     let mut apart = messages.clone();
     apart.records[1]["schedulerMode"] = json!("non_overlap");
     must_change(field("iterLatencyMS"), &apart, |messages| swap(&mut messages.records[1], "/iterLatencyMS"));
@@ -362,7 +363,7 @@ fn every_field_of_the_views_of_kv_cache_manager_v2_changes_the_families_named_fo
     }
 }
 
-/// The rows of a request that arrives, runs and ends.
+/// Records with `requestStats` of one request that arrives, runs and ends.
 fn complete_request() -> Messages {
     let record = |iter: u64, row: Option<Value>| {
         let mut record = full_record();
@@ -436,7 +437,7 @@ fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
         for field in fields_of(of) {
             let mut messages = messages.clone();
             match field.name {
-                // These fields are tested below.
+                // Another test checks these fields.
                 "ctxPerfMetrics" | "genPerfMetrics" | "disaggServerArrivalTime" | "disaggServerFirstTokenTime" => {
                     continue;
                 }
@@ -446,7 +447,7 @@ fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
                     must_change(field, &messages, |messages| messages.entries[0]["ctxRequestId"] = Value::Null);
                     continue;
                 }
-                // A step gives one token, or several with speculation.
+                // A step returns one token, or several with speculative decoding. Test both.
                 "timeBreakdownMetrics" => {
                     let step = |time| json!({"token_time": time, "gpu_forward_time": 8.0, "gpu_sample_time": 0.5});
                     let steps = json!({"ctx_chunk_metrics": [step(1.0)], "step_metrics": [step(1.5)]});
@@ -475,7 +476,7 @@ fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
 fn every_field_of_a_step_changes_the_families_named_for_it() {
     let step = |time: f64, gpu: f64| json!({"tokenTime": time, "gpuForwardTime": gpu, "gpuSampleTime": gpu / 16.0});
     let snake = |step: &Value| json!({"token_time": step["tokenTime"], "gpu_forward_time": step["gpuForwardTime"], "gpu_sample_time": step["gpuSampleTime"]});
-    // One request without speculation, and one with it.
+    // Two requests: with and without speculative decoding.
     let messages = |chunk: Option<&Value>, step: Option<&Value>| {
         let steps = json!({"ctx_chunk_metrics": chunk.map(|chunk| [snake(chunk)]), "step_metrics": step.map(|last| [snake(&json!(
             {"tokenTime": 1.5, "gpuForwardTime": 8.0, "gpuSampleTime": 0.5})), snake(last)])});

@@ -1,5 +1,5 @@
-//! Everything that the daemon writes, on a disk that fails, and with files that somebody deletes or replaces. A failure
-//! is counted and logged. Unaffected functions continue, and the failed one starts again when it can.
+//! Every file that the daemon writes, on a disk that fails, and when somebody deletes or replaces the file. The daemon
+//! counts and logs each failure. Everything else continues, and writing starts again when the disk works.
 
 use std::fs;
 use std::io::Write as _;
@@ -35,7 +35,6 @@ fn preload() -> &'static Path {
     library
 }
 
-/// A change to a file.
 type Change = fn(&Path);
 
 /// A daemon that records, and a publisher.
@@ -82,7 +81,7 @@ impl Recording {
         self.daemon.page().count("trtllm_exporter_recorder_errors_total", &[])
     }
 
-    /// Sends records until `done` returns Ok. All of them must be counted, whatever the disk does.
+    /// Sends records until `done` returns Ok. The daemon must count all of them, even if the disk fails.
     fn send_until(&mut self, mut done: impl FnMut(&Self) -> Result<(), String>) {
         crate::support::until(|| {
             self.send();
@@ -112,7 +111,7 @@ impl Recording {
     fn until_failed(&mut self) {
         let before = self.errors();
         self.send_until(|recording| ensure(recording.errors() > before, || "no error is counted".to_owned()));
-        // The failure is not logged each time, because repeated lines are limited.
+        // Wait for only one line in total: the daemon limits repeated lines.
         let logged = || self.daemon.logged(&["recording failed; trying again every second"]);
         crate::support::until(|| ensure(logged() > 0, || "not logged".to_owned()));
     }
@@ -223,7 +222,7 @@ fn a_tool_that_cannot_write_says_which_file_and_leaves_no_empty_one() {
             (&["init", "--ports", "1"][..], "the-configuration"),
         ] {
             let output = path(output);
-            // First a file that cannot be created, then one that is created but cannot be written.
+            // First the file cannot be created. Then it can be created, but not written.
             for part in [output.clone(), format!("{output} b")] {
                 let ended = failing(folder.path(), error, &part).run(&[arguments, &[output.as_str()][..]].concat());
                 let message = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -240,8 +239,8 @@ fn a_tool_that_cannot_write_says_which_file_and_leaves_no_empty_one() {
     assert!(recording.daemon.terminate().success());
 }
 
-/// Requests reload the changed web configuration. While reading it fails, all requests are refused, and engines are
-/// still read.
+/// A request reloads a web configuration that has changed. While reading it fails, the daemon refuses all requests, but
+/// still reads the engines.
 #[test]
 fn a_web_configuration_that_cannot_be_read_lets_nobody_in_until_it_can() {
     let folder = tempfile::tempdir().unwrap();
@@ -251,7 +250,7 @@ fn a_web_configuration_that_cannot_be_read_lets_nobody_in_until_it_can() {
     let daemon = launch.start(&["--source", "sim:", "--web.config.file", configuration.to_str().unwrap()]);
     for (number, error) in ERRORS.into_iter().enumerate() {
         fs::write(folder.path().join("fail"), format!("{error} the-web.yml r\n")).unwrap();
-        // A file is read again only when it changes.
+        // The daemon reads the file again only when it changes.
         fs::write(&configuration, "\n".repeat(number + 1)).unwrap();
         let until_status = |wanted: u16| {
             crate::support::until(|| {
@@ -292,7 +291,7 @@ fn a_baseline_survives_each_error_of_the_disk() {
     };
     let (mut written, mut failed) = (add(0.0), 0);
     assert_eq!((written, counts.errors()), (1, 0));
-    // A baseline is first written to a file with another name, which is then renamed. Each of these calls fails once.
+    // A baseline is first written to a temporary file, which is then renamed. Each of these calls fails once.
     for error in ERRORS {
         for part in ["kept", ".part b", ".part m"] {
             fs::write(folder.join("draft"), format!("{error} {part}\n")).unwrap();
@@ -307,8 +306,8 @@ fn a_baseline_survives_each_error_of_the_disk() {
     }
 }
 
-/// Limits the threads that wait for a disk: one per engine that reads its token, and two that answer questions about
-/// the past.
+/// At most these threads wait for a disk: one per engine that reads its token, and two that read baselines for
+/// `/api/v1/model`.
 #[test]
 fn a_disk_that_hangs_keeps_few_threads_whatever_is_asked() {
     let folder = tempfile::tempdir().unwrap();
@@ -326,7 +325,7 @@ fn a_disk_that_hangs_keeps_few_threads_whatever_is_asked() {
         ]
         .concat(),
     );
-    // Only the name of the file matters, not its contents.
+    // The daemon only needs to find and read a baseline of this engine. Its contents do not matter.
     let name = EngineName::new("a", "1", "sim");
     let files = BaselineFiles::new(kept, RecorderCounts::default());
     let snapshot = Snapshot::of(Present::default(), Run::default(), 1.0);

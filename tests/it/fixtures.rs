@@ -1,5 +1,5 @@
 //! The parsers read every payload in `tests/fixtures`: complete, truncated at every byte, and with keys in snake_case.
-//! Each file names its source and says whether it is real, partial or only a shape.
+//! Each file names its source and says whether it is real, partial or only a shape (right keys, invented values).
 
 use serde_json::Value;
 use trtllm_model::iteration::{KvCacheIterationStats, SchedulerMode};
@@ -45,7 +45,7 @@ fn one(name: &str) -> IterationStats {
     found.remove(0)
 }
 
-/// Fixtures of the releases that this exporter was written for.
+/// These fixtures are from releases whose keys the exporter knows completely.
 #[test]
 fn no_key_of_the_fixtures_is_unknown() {
     for file in [

@@ -1,5 +1,5 @@
-//! A trtllm-serve with several frontends behind one port. Unknown values must be absent with a reason, and nothing may
-//! be counted twice.
+//! A trtllm-serve with several frontends (processes) behind one port, each of which may count only its own requests.
+//! Values that the exporter cannot know must be absent with a reason, and nothing may be counted twice.
 
 use serde_json::Value;
 
@@ -8,11 +8,11 @@ use crate::support::lookalike::{Lookalike, steady};
 use crate::support::page::Page;
 use crate::support::{ensure, http, until};
 
-/// A stopped server with four frontends, which have finished different numbers of requests, as after running for a
-/// while. Also returns its temporary folder, which is deleted when it is dropped.
+/// A stopped server with four frontends, which have finished different numbers of requests. Also returns its temporary
+/// folder, which is deleted when the value is dropped.
 fn frontends(mode: &str) -> (Lookalike, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
-    // Without /perf_metrics, only the pages report requests.
+    // With this directory, /perf_metrics is off, and only the frontends' pages report requests.
     let directory = folder.path().to_str().expect("UTF-8");
     let flags = ["--frontends", "4", "--frontend-mode", mode, "--prometheus", "--perf-metrics-dir", directory];
     let server = Lookalike::start(&steady(100), &[&flags[..], &["--ring", "20000"]].concat());
@@ -40,7 +40,7 @@ fn until_noticed(daemon: &Daemon) {
     });
 }
 
-/// Values that would come from the page of one frontend or another must be absent.
+/// Values that only a single frontend reports must be absent.
 fn has_no_numbers_of_the_server(page: &Page) {
     for family in ["nv_trt_llm_requests_finished_total", "trtllm_prompt_tokens_total", "trtllm_request_success_total"] {
         assert_eq!(page.find(family, &[]), None, "{family}");
@@ -51,8 +51,8 @@ fn has_no_numbers_of_the_server(page: &Page) {
 
 #[test]
 fn frontends_that_have_counted_nothing_at_first_are_noticed_when_they_count() {
-    // Between two readings, each frontend finishes more requests than the difference between the frontends. So the
-    // counts never decrease.
+    // Between two polls, each frontend finishes more requests than the counts of two frontends differ. So the exporter
+    // never reads a count that decreases.
     let folder = tempfile::tempdir().expect("a folder");
     let directory = folder.path().to_str().expect("UTF-8");
     let flags = ["--frontends", "4", "--frontend-mode", "own", "--prometheus", "--perf-metrics-dir", directory];
@@ -81,7 +81,7 @@ fn frontends_with_a_page_each_are_noticed_and_named_by_doctor() {
         std::thread::sleep(std::time::Duration::from_millis(300));
         ensure(doctor.contains("Several frontends answer for this engine"), || doctor.clone())
     });
-    // Records that another frontend took are lost or arrive late. None is counted twice.
+    // The records that another frontend took from the engine are lost or arrive late. None is counted twice.
     let made = server.stop().count("iterations");
     let page = daemon.poll(&[], 10);
     let read = page.count("nv_trt_llm_iterations_total", &[]);

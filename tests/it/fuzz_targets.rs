@@ -1,6 +1,5 @@
 //! Runs every fuzz target, without libFuzzer, over its corpus and over mutations of it. The mutations are the same in
-//! each run. `.ci/full fuzz` fuzzes for longer.
-// A finding is a panic.
+//! each run. A target panics if it finds an error. `.ci/full fuzz` fuzzes for longer.
 
 #[path = "../../fuzz/src/lib.rs"]
 mod fuzz;
@@ -9,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::support;
 
-/// xorshift64: numbers that are the same on every machine.
+/// Pseudo-random numbers (xorshift64) that are the same on every machine.
 struct Numbers(u64);
 
 impl Numbers {

@@ -40,7 +40,7 @@ fn the_group_triton_has_exactly_tritons_families() {
 
 #[test]
 fn every_series_of_tritons_documentation_is_on_the_page() {
-    // The example has the default model and version. Its v1 metrics need static batching, which the session does not have.
+    // The example has the default model and version. Its v1 metrics need static batching, so the session lacks them.
     let page = session(&[]).text("/metrics?collect[]=triton");
     let example = std::fs::read_to_string("tests/fixtures/triton_metrics_readme_v0.19.0.txt").unwrap();
     for line in example.lines().filter(|line| line.contains("nv_trt_llm") && !line.contains("v1_metrics")) {

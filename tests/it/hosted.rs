@@ -1,4 +1,4 @@
-//! `executor:DIR`: an engine in the process of the daemon, with a synthetic load.
+//! The source `executor:DIR`: an engine in the process of the daemon, with a synthetic load.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use crate::support::daemon::{Daemon, run};
 use crate::support::ensure;
 use crate::support::page::Page;
 
-/// An engine directory of the simulated TensorRT-LLM, without requests of its own.
+/// An engine directory for the simulated TensorRT-LLM. The simulated engine creates no requests by itself.
 fn engine(folder: &Path, limits: &str) -> PathBuf {
     let engine = folder.join("engine");
     std::fs::create_dir_all(&engine).unwrap();
@@ -94,7 +94,7 @@ fn the_settings_in_the_directory_of_an_engine_are_on_the_page() {
         let daemon = hosted(&engine, "load=synthetic&requests=2");
         until_completed(&daemon, 2).find("nv_trt_llm_engine_config_info", labels)
     };
-    // The limits of the running engine may be lower than those of its directory.
+    // The running engine may have lower limits than its directory states.
     let known = [
         "dtype=bfloat16",
         "tensor_parallel_size=4",

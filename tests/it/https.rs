@@ -9,7 +9,7 @@ use crate::support::ensure;
 use crate::support::pki::{Authority, Pki, local};
 use crate::support::process::Process;
 
-/// A Python server.
+/// A Python server that imitates trtllm-serve behind https (tests/judges/https_server.py).
 struct Server {
     _process: Process,
     port: String,
@@ -26,7 +26,7 @@ impl Server {
         Self { _process: process, port: port.trim().to_owned() }
     }
 
-    /// The source, to which options can be appended.
+    /// The value of `--source`, to which a test can append options.
     fn source(&self) -> String {
         format!("trtllm-serve:https://127.0.0.1:{}?perf_metrics=false", self.port)
     }
@@ -50,8 +50,8 @@ fn a_server_with_a_certificate_of_the_ca_file_is_read_with_a_token_that_may_chan
     let daemon = Daemon::start(&["--source", &source, "--gpu", "off"]);
     let before = until_counted(&daemon, 3);
     assert!(daemon.text("/metrics").contains("engine_version=\"1.2.0\""));
-    // The server expects a new token before the file contains it. Once the file has it, the exporter must use it
-    // immediately, not a minute later.
+    // First the server expects a new token, and later the token file contains it. Then the exporter must use the new
+    // token immediately, not a minute later.
     pki.write("expected", "second-secret\n");
     daemon.until(|page| {
         let failed = page.count("trtllm_exporter_poll_errors_total", &["kind=http_status"]);

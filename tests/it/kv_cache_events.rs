@@ -1,11 +1,11 @@
-//! KV cache events of a simulated trtllm-serve. If they are enabled, blocks stored, removed and updated are counted by
-//! tier. If a server lacks the endpoint, all other statistics still work.
+//! KV cache events of a simulated trtllm-serve. If they are enabled, the exporter counts stored, removed and updated
+//! blocks by tier. If a server lacks the endpoint, all other statistics still work.
 
 use crate::support::daemon::Daemon;
 use crate::support::lookalike::{Lookalike, steady};
 use crate::support::{ensure, until};
 
-/// The GPU removes blocks. If the host has room, they are moved there and removed later.
+/// The engine removes blocks from the GPU. If there is room in host memory, they are moved there and removed later.
 #[test]
 fn blocks_are_counted_by_tier() {
     blocks_are_counted(0, "removed_gpu");

@@ -1,5 +1,5 @@
 //! Records of KV cache manager V2, written by TensorRT-LLM's own serializers. With the name set `trtllm`, the page must
-//! equal that of TensorRT-LLM's own collector. Our own families must have the numbers that its rules give.
+//! equal that of TensorRT-LLM's own collector. Our own families must have the sums of the records.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ fn page(records: &[Value]) -> Page {
     fold_page::parsed(&fold_page::page(&fold_page::state(Objectives::default(), snapshot), sets, Selection::All))
 }
 
-/// The series of trtllm-serve's families. Buckets are left out: Python writes their bounds in another way.
+/// The series of trtllm-serve's families, without buckets, because Python writes their bounds in another form.
 fn trtllm_series(page: &Page) -> BTreeMap<String, f64> {
     let theirs = |series: &str| {
         series.starts_with("trtllm_")
@@ -55,7 +55,7 @@ fn the_name_set_trtllm_has_the_series_of_upstreams_collector() {
         let records = payload(name);
         let ours = trtllm_series(&page(&records));
         let mut upstream = trtllm_series(&Page::parse(&read(&format!("metrics_v2_{name}.trtllm.txt"))));
-        // Our page leaves out a limit that the engine sends as 0. Only the server knows the cached tokens of a request.
+        // Our page leaves out a limit that the engine reports as 0. The records contain no cached tokens of requests.
         upstream.retain(|series, value| *value != 0.0 || !series.starts_with("trtllm_max_"));
         upstream.retain(|series, _| name_of(series) != "trtllm_prompt_cached_tokens_total");
         assert!(ours.keys().eq(upstream.keys()), "{name}: {:?} and {:?}", ours.keys(), upstream.keys());

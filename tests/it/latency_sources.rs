@@ -1,5 +1,5 @@
-//! Tests the table of docs/sources.md that says where latencies come from in which release. For each row, a look-alike
-//! answers like that release with those options, and the page must show what the row says.
+//! Tests the table of docs/sources.md that states the source of each latency in each release. For each row of the
+//! table, a look-alike answers like the release with the options in the row. The page must show what the row states.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -18,7 +18,7 @@ use crate::support::server::serve;
 use crate::support::{ensure, until};
 
 const DOCUMENT: &str = include_str!("../../docs/sources.md");
-/// The columns of the table in docs/sources.md that stand for families, and the families of each column.
+/// For each column of the table in docs/sources.md that states a source: its heading, and the families that it covers.
 const COLUMNS: [(&str, &[&str]); 9] = [
     ("iterations", &["iteration_latency_seconds"]),
     (
@@ -47,7 +47,8 @@ const COLUMNS: [(&str, &[&str]); 9] = [
         ],
     ),
 ];
-/// Every time on the server's page, in seconds. It differs from all times in entries and rows.
+/// The value in seconds of every time on the server's page. It differs from all times in entries of `/perf_metrics` and
+/// in request rows.
 const OF_PAGE: f64 = 0.375;
 
 struct Row {
@@ -57,7 +58,7 @@ struct Row {
     source: String,
 }
 
-/// The rows of the table.
+/// Parses the rows of the table.
 fn rows() -> Vec<Row> {
     let lines = DOCUMENT.lines().skip_while(|line| !line.starts_with("| release |"));
     let mut rows = lines.take_while(|line| line.starts_with('|')).map(|line| {
@@ -79,15 +80,15 @@ fn rows() -> Vec<Row> {
     rows.collect()
 }
 
-/// The server of one row. While `ended` is false it has served nothing; then one request has ended.
+/// The server of one row of the table. It has served no request while `ended` is false, and one request afterwards.
 struct Server {
     has_endpoint: bool,
     options: BTreeSet<String>,
     ended: bool,
-    /// Entries that were not read yet.
+    /// Entries of `/perf_metrics` that the exporter has not read yet.
     entries: Vec<Value>,
     iter: u64,
-    /// Number of rows of the request that were sent.
+    /// Number of the request's rows that were sent.
     rows: u64,
     page_reads: u64,
 }
@@ -122,8 +123,8 @@ impl Server {
             "iterLatencyMS": 1000.0, "numActiveRequests": 1, "schedulerMode": scheduler, "requestStats": rows}])
     }
 
-    /// The rows of a request that is queued for a second, is in its context phase for another second, and then gets
-    /// three tokens in three seconds.
+    /// The next row (`requestStats`) of a request that is queued for a second, is in its context phase for another
+    /// second, and then gets three tokens in three seconds.
     fn rows(&mut self) -> Vec<Value> {
         self.rows += u64::from(self.ended);
         let (stage, scheduled, tokens) = match self.rows {
@@ -131,7 +132,7 @@ impl Server {
             2 => ("CONTEXT_IN_PROGRESS", true, 0),
             3 => ("GENERATION_IN_PROGRESS", true, 1),
             4 => ("GENERATION_IN_PROGRESS", true, 2),
-            // The C++ executor reports the end with the next batch.
+            // The C++ executor reports the end of a request with the next batch, in which the request is not scheduled.
             5 => ("GENERATION_COMPLETE", !self.has("backend: tensorrt"), 3),
             _ => return Vec::new(),
         };
@@ -163,7 +164,7 @@ impl Server {
     }
 }
 
-/// The entry of one request, in the form of `/perf_metrics` and of files.
+/// The entry of one finished request, as `/perf_metrics` and the files contain it.
 fn entry(with_steps: bool, with_drafts: bool) -> Value {
     let mut entry = json!({"request_id": 7, "perf_metrics": {"timing_metrics": {"server_arrival_time": 9.9375,
         "arrival_time": 10.0, "first_scheduled_time": 10.125, "first_token_time": 10.25, "last_token_time": 12.0,
@@ -186,8 +187,8 @@ fn write_line(directory: &Path, kind: &str, line: &Value) {
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// The line that an orchestrator writes for one request. In its first releases, it lacks times that the servers did not
-/// send.
+/// The line that an orchestrator writes for one request. In the first releases, it lacks the times of the server and of
+/// the KV cache transfer.
 fn whole_line(first_releases: bool) -> Value {
     let mut part = entry(false, false);
     if first_releases {
@@ -198,7 +199,7 @@ fn whole_line(first_releases: bool) -> Value {
         "disagg_server_first_token_time": 10.5, "disagg_request_id": 5, "ctx_perf_metrics": part, "gen_perf_metrics": part})
 }
 
-/// Finds where the families of a column come from. Either all of them are observed, or none.
+/// The source of the families of a column. All of them must have the same source.
 fn source_of(page: &Page, families: &[&str], of_entry: &str) -> String {
     let sum = |name: String| -> f64 {
         page.series.iter().filter(|(series, _)| name_of(series) == name).map(|(_, value)| value).sum()
@@ -253,7 +254,7 @@ fn check(row: Row) {
         writeln!(publisher, "{}", record()).unwrap();
         publisher
     });
-    // Waits until the first list of files and the first page have been read. An orchestrator is read every two seconds.
+    // Wait until the exporter has listed the files and read the first page. It reads an orchestrator every two seconds.
     let polls = if is("trtllm-disagg:") { 2 } else { 30 };
     daemon.poll(&[], polls);
     let is_read = is("trtllm-serve:") && !source.contains("prometheus_metrics=false") && has("return_perf_metrics");
@@ -287,7 +288,7 @@ fn check(row: Row) {
     if let Some(publisher) = &mut publisher {
         let mut ended = entry(false, false);
         ended["output_tokens"] = json!(8);
-        // The LLM API does not give the server's own times.
+        // The LLM API does not report the times of a server, because it has none.
         let times = ended["perf_metrics"]["timing_metrics"].as_object_mut().unwrap();
         times.retain(|name, _| !name.starts_with("server_"));
         writeln!(publisher, "{}\n{ended}\n{}", record(), record()).unwrap();
@@ -307,7 +308,7 @@ fn check(row: Row) {
     let expected = &cells[3..];
     let name = cells[..3].join(" | ");
     daemon.until(|page| ensure(seen(page)[..] == *expected, || format!("{name}: {:?}, not {expected:?}", seen(page))));
-    // Later readings must not change the result.
+    // Further reads of the server's page must not change the result.
     read_again();
     read_again();
     assert_eq!(seen(&daemon.poll(&[], polls))[..], *expected, "{name}");

@@ -1,5 +1,5 @@
-//! Compares latencies that are derived from request rows with the exact times of the simulated engine. They may be too long by
-//! at most one iteration, and never too short.
+//! Compares latencies that are derived from request rows (`requestStats`) with the exact times of the simulated engine.
+//! The derived latencies may be too long by at most one iteration, and never too short.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,7 @@ struct Served {
     ended_ms: f64,
 }
 
-/// Like [`served_once`], but repeated until the engine was never idle in between. So no record has the duration of a
-/// pass before an idle time.
+/// Repeats [`served_once`] until the engine was idle only at the end. So no latency contains a wait for work.
 fn served(engine: &str, load: &SyntheticLoad) -> Served {
     for _ in 0..50 {
         let served = served_once(engine, load);
@@ -53,7 +52,7 @@ fn served_once(engine: &str, load: &SyntheticLoad) -> Served {
     let mut drained =
         vec![trtllm_bridge::IterationStats::default(); executor.truth().unwrap().records_pushed as usize + 1];
     let count = executor.drain_iterations(&mut drained).unwrap();
-    // The engine counts iterations from 0. Add 1, so that number 0 is free for a record before the first one.
+    // The engine counts iterations from 0. Add 1, so that `fold` can insert a record with number 0 before the first.
     let later = |iter: Option<u64>| iter.map(|iter| iter + 1);
     let records = drained[..count].iter().map(records::iteration);
     served.iterations = records.map(|record| IterationStats { iter: later(record.iter), ..record }).collect();
@@ -69,9 +68,9 @@ fn is_flush(record: &IterationStats) -> bool {
     record.num_active_requests == Some(0) && record.iter_latency_ms == Some(0.0)
 }
 
-/// Sets the timestamp of a record. The engine runs as fast as it can, so its wall clock does not measure its requests.
-/// The test uses the sum of the previous latencies instead: a record is written when the batch before it has ended and
-/// the batch that it describes has started.
+/// Sets the timestamp of a record. The engine runs as fast as it can, so the wall clock does not measure its requests.
+/// The test uses the sum of the previous latencies instead: the engine writes a record when the previous batch has
+/// ended and the batch of the record has started.
 fn at(record: &IterationStats, micros: i64) -> IterationStats {
     IterationStats { timestamp: Some(RecordTime { micros, zoned: true }), ..record.clone() }
 }
@@ -80,13 +79,13 @@ fn fold(Served { iterations, requests, ended_ms, .. }: &Served) -> (EngineFold, 
     let now = Instant::now();
     let mut engine = EngineFold::new(Duration::from_secs(3600));
     let (mut end_ms, mut longest_ms, mut requests) = (0.0, 0.0_f64, requests.iter().peekable());
-    // The record before the first one shows that the exporter started before the first request.
+    // A record before the engine's first one shows that the exporter started before the first request.
     let before = IterationStats { iter: Some(0), ..IterationStats::default() };
     let no_requests = |iter| RequestStatsPerIteration { iter, request_stats: Some(Vec::new()) };
     engine.absorb(&at(&before, 0), now, 0).unwrap();
     engine.absorb_requests(&no_requests(before.iter), now).unwrap();
     for record in iterations {
-        // The latency of the previous batch. The flush record follows right after the last batch and has latency 0.
+        // The latency of the previous batch. The last record (flush record) follows the last batch and has latency 0.
         let before_ms = if is_flush(record) { ended_ms - end_ms } else { record.iter_latency_ms.unwrap_or(0.0) };
         end_ms += before_ms;
         longest_ms = longest_ms.max(before_ms);
@@ -101,8 +100,8 @@ fn fold(Served { iterations, requests, ended_ms, .. }: &Served) -> (EngineFold, 
     (engine, longest_ms / 1000.0)
 }
 
-/// Checks that each bucket count is possible if every time is at most one iteration longer than the exact one, or
-/// shorter by at most `shorter`.
+/// Checks that each bucket count is possible if every time is at most one iteration longer than the exact time, or at
+/// most `shorter` seconds shorter.
 fn at_most_one_iteration_longer(name: &str, shown: &Histogram, truth: &[f64], iteration: f64, shorter: f64) {
     assert_eq!(shown.count() as usize, truth.len(), "{name}");
     let at_most = |limit: f64| truth.iter().filter(|seconds| **seconds <= limit).count() as u64;

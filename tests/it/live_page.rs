@@ -1,5 +1,5 @@
-//! The page for people in a real Chromium: its numbers, its updates, and the findings of axe-core. The checks are in
-//! `judges/live_page.py`.
+//! The live page (`/`) in a real Chromium: its numbers, its updates, and its accessibility as axe-core judges it. The
+//! checks are in `judges/live_page.py`.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -39,7 +39,7 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
     let orchestrator = DisaggServer::start();
     orchestrator.change(|counted| counted.cluster_info = cluster_info(2, 0));
     let serving = orchestrator.clone();
-    // This thread ends with the process.
+    // A thread generates requests until the process ends.
     thread::spawn(move || {
         loop {
             serving.change(|counted| {
@@ -69,7 +69,7 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
         folder.path().join("ingest.sock").display()
     );
     std::fs::write(&config, engines).unwrap();
-    // The address must be known before the start, because the exporter is restarted.
+    // Choose the address before the start, because the exporter is restarted and must keep it.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let output = Command::new(support::python())
         .arg(support::root().join("tests/judges/live_page.py"))

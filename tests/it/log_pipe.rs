@@ -20,7 +20,7 @@ fn a_full_log_pipe_blocks_neither_scrapes_nor_health_nor_the_end() {
     let begun = Instant::now();
     assert!(daemon.terminate().success());
     assert!(begun.elapsed() < Duration::from_secs(5), "the end waits for the pipe");
-    // Nothing must have been written after the pipe was full.
+    // The daemon must not have written anything, because the pipe was full from the start.
     let mut written = Vec::new();
     reader.read_to_end(&mut written).unwrap();
     assert!(written.iter().all(|byte| *byte == b'x'));

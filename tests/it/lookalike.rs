@@ -1,5 +1,5 @@
-//! The most important test with a live engine: every iteration of a trtllm-serve look-alike is counted once, the load
-//! of an idle engine is 0, and the load of a stale engine disappears. The look-alike reports the expected numbers.
+//! The most important tests with a live engine, a look-alike of trtllm-serve that also reports the expected numbers:
+//! every iteration is counted once, the load of an idle engine is 0, and the load of a stale engine disappears.
 
 use crate::support;
 use crate::support::daemon::Daemon;
@@ -7,7 +7,7 @@ use crate::support::lookalike::{Lookalike, Truth, often_idle, reserved_port, ste
 use crate::support::page::{Page, name_of};
 use crate::support::{ensure, until};
 
-/// Load gauges of an engine, for routers and alerts.
+/// Families that show the load of an engine, for routers and alerts.
 const LOADS: &[&str] = &[
     "nv_trt_llm_request_metrics",
     "nv_trt_llm_runtime_memory_metrics",
@@ -38,7 +38,7 @@ fn read_to_the_end(engine: &Lookalike, daemon: &Daemon) -> (Page, Truth) {
         ensure(waiting == 0, || format!("{waiting} records wait to be read"))
     });
     let page = daemon.poll(&[], 2);
-    // Read the truth last, because the look-alike counts an answer after it has sent it.
+    // Read the look-alike's counts last, because it counts an answer only after it has sent the answer.
     (page, engine.truth())
 }
 
@@ -60,7 +60,7 @@ fn counts_equal_the_truth(page: &Page, truth: &Truth) {
         [("iteration_latency_seconds_sum", "latency_ms"), ("new_request_queue_time_seconds_sum", "queue_time_ms")]
     {
         let (shown, meant) = (page.get(&format!("nv_trt_llm_{sum}"), &[]), truth.number(milliseconds) / 1000.0);
-        // Records give milliseconds with six decimal digits.
+        // Times in records are milliseconds with six decimal digits.
         assert!((shown - meant).abs() <= 1e-6 * meant, "{sum}: {shown} is not {meant}");
     }
     // The engine ran before the exporter started, so the first values of its cumulative counts are not an increase.
@@ -71,7 +71,7 @@ fn counts_equal_the_truth(page: &Page, truth: &Truth) {
     }
 }
 
-/// The engine runs a thousand iterations per second with pauses, and is scraped as Prometheus does.
+/// The engine runs a thousand iterations per second with pauses. Meanwhile, the exporter is scraped.
 fn every_iteration_is_counted(backend: &str) -> Truth {
     let scrapes = if support::long() { 50 } else { 6 };
     // The ring holds twenty times the records of one poll, so that a busy machine does not fail this test.
@@ -112,7 +112,7 @@ fn a_thousand_iterations_a_second_of_the_pytorch_backend_are_counted_exactly() {
     every_iteration_is_counted("pytorch");
 }
 
-/// The counted and the lost iterations add up to the emitted ones.
+/// The counted and the lost iterations add up to the iterations of the engine.
 fn iterations_dropped_by_a_small_ring_are_lost(backend: &str) {
     let engine = Lookalike::start_stopped(&often_idle(1000), &["--ring", "20", "--backend", backend]);
     let before = engine.truth();
@@ -159,7 +159,7 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
 
     engine.kill();
     let mut last = working;
-    // Each page is read between two readings of the other one, so that any difference is noticed.
+    // Read the main page between two reads of the gateway's page, so that the test notices any difference.
     loop {
         let gateway_before = Page::parse(&daemon.text("/metrics/gateway")).series.len();
         let page = daemon.page();
@@ -167,12 +167,13 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
         page.never_below(&last);
         let unreachable = page.state(&[]) == "unreachable";
         let shown = loads(&page).len();
-        // The last answers before the end may have been empty. The engine is then stalled in the time between the last
-        // record and the last answer.
+        // The last answers before the end may have been empty. Then the exporter may call the engine stalled before it
+        // notices that the engine is unreachable.
         let stale = unreachable || page.state(&[]) == "stalled";
         assert_eq!(shown == 0, stale, "{shown} load gauges, {}", page.state(&[]));
         assert!([0, GATEWAY].contains(&gateway_before) && [0, GATEWAY].contains(&gateway_after));
-        // An error is counted a moment before the page without the load is published. So the previous page is compared.
+        // The exporter counts an error a moment before it publishes the page without the load. So compare with the
+        // previous page.
         let refused = |page: &Page| page.find("trtllm_exporter_poll_errors_total", &["kind=connect"]) > Some(0.0);
         let (withdrawn, refused) = (refused(&last), refused(&page));
         assert!(
@@ -187,7 +188,7 @@ fn the_load_of_a_killed_engine_is_withdrawn_and_totals_continue_with_a_new_one()
     }
     assert_eq!(last.get("trtllm_exporter_source_up", &[]), 0.0);
     assert!(last.find("nv_trt_llm_request_metrics", &["request_type=max"]).is_some(), "a limit stays");
-    // Reading the page checks the age itself. The log line comes from the driver, which checks it ten times per second.
+    // A scrape checks the age of the load itself. The poll driver, which logs the line, checks it ten times per second.
     daemon.until_logged(&["engine is stale"]);
     let counted = last.count("nv_trt_llm_iterations_total", &[]);
     let completed = last.count("nv_trt_llm_requests_completed_total", &[]);
@@ -229,7 +230,7 @@ const NO_LOAD: [(&str, &str); 9] = [
 
 fn idle_load_is_0_and_stays(backend: &str) {
     let engine = Lookalike::start(&steady(200), &["--ring", "20000", "--backend", backend]);
-    // Longer than any pause of a busy build machine.
+    // The 5 s are longer than any pause of a busy build machine.
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "5s"]);
     daemon.until_state(&[], "busy");
     engine.control(r#"{"drain":true}"#);
@@ -238,7 +239,7 @@ fn idle_load_is_0_and_stays(backend: &str) {
         ensure(idle, || format!("{}, {:?}", page.state(&[]), engine.truth()))
     });
     let answered = |page: &Page| page.get("trtllm_exporter_last_success_timestamp_seconds", &[]);
-    // Longer than --stale-after.
+    // Poll the idle engine for six seconds, which is longer than --stale-after.
     daemon.until(|page| {
         assert_eq!(page.state(&[]), "idle");
         assert_eq!(page.get("trtllm_exporter_source_up", &[]), 1.0);
@@ -270,7 +271,7 @@ fn outstanding_work_without_records_is_stalled() {
     let engine = Lookalike::start(&steady(200), &[]);
     let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "1s"]);
     daemon.until_state(&[], "busy");
-    // In rare cases the engine has no requests left after an iteration. It is then idle, and the test tries again.
+    // In rare cases, the engine has no requests when it stops. Then it is idle, so resume it and try again.
     until(|| {
         let truth = engine.stop();
         let outstanding = truth.count("active_requests") + truth.count("queued_requests");

@@ -1,5 +1,5 @@
 //! All integration tests in one binary, one module per subject. `cargo test --test it golden::` runs one module.
-// A failed test panics.
+// Tests may panic and print: a failed test panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 #![cfg_attr(not(feature = "executor"), allow(dead_code, unused_imports))]
 

@@ -1,4 +1,5 @@
-//! Memory is bounded whatever a peer sends. Tiny elements of JSON take hundreds of times their size in memory.
+//! Memory is bounded, no matter what a peer sends. The inputs have many tiny elements, because a parsed tiny element of
+//! JSON can take hundreds of times its size.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -9,7 +10,7 @@ use crate::support::daemon::Daemon;
 use crate::support::ensure;
 use crate::support::server::serve;
 
-/// Limit of the resident memory of the process in bytes, at any time.
+/// The resident memory of the daemon, in bytes, must never exceed this limit.
 const LIMIT: u64 = 64_000_000;
 
 /// Serves `body` as the first answer of `path`, and `[]` to everything else. Returns the source.
@@ -29,12 +30,13 @@ fn array(element: &str, bytes: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// After its start, the daemon releases the code and constants that only the start needed: a third of the program.
+/// After its start, the daemon gives back the memory of code and constants that only the start needed: a third of the
+/// program.
 #[test]
 fn what_only_the_start_has_read_of_the_program_is_not_resident() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&["--source", &format!("socket:{}", folder.path().join("socket").display())]);
-    // The port file is written shortly before the start ends.
+    // The start ends shortly after the daemon has written the port file, so wait.
     daemon
         .until(|_| ensure(daemon.given_back() > 1_500_000, || format!("{} bytes are given back", daemon.given_back())));
 }
@@ -76,11 +78,11 @@ fn many_engines_with_records_of_kv_cache_manager_v2_take_less_than_half_a_megaby
 
 #[test]
 fn answers_of_tiny_elements_are_read_in_bounded_memory() {
-    // Longer answers and elements are refused.
+    // The daemon would refuse much longer answers and elements.
     const SIZE: usize = 7 << 20;
     const ELEMENT: usize = 3 << 20;
-    // In a debug build, millions of rejected elements take long. A quarter would still exceed the limit if each were
-    // kept.
+    // In a debug build, millions of rejected elements take long. A quarter of them would still exceed the limit if the
+    // daemon kept them.
     let rejected = if support::long() { SIZE } else { SIZE / 4 };
     let rows = String::from_utf8(array("{}", ELEMENT)).unwrap();
     let levels = String::from_utf8(array("1", ELEMENT)).unwrap();
@@ -88,7 +90,7 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
     let tree = String::from_utf8(array("{\"a\":0}", SIZE)).unwrap();
     let numbers = String::from_utf8(array("0", ELEMENT)).unwrap();
     let nested = (0..100).fold("{}".to_owned(), |entry, _| format!("{{\"gen_perf_metrics\":{entry}}}"));
-    // The parser's error message quotes each of these bytes with six bytes.
+    // The parser's error message needs six bytes to quote each byte of this text.
     let text = "\x7f".repeat(ELEMENT);
     for (path, body, reason) in [
         ("/metrics", array("{}", rejected), Some("not_a_record")),
@@ -113,7 +115,7 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
         daemon.until(|page| {
             let read = match reason {
                 Some(reason) => page.find("trtllm_exporter_records_rejected_total", &[&format!("reason={reason}")]),
-                // The first poll reads the answer.
+                // Wait for three polls. The first of them reads the answer.
                 None => page.find("trtllm_exporter_polls_total", &[]).map(|polls| polls - 2.0),
             };
             ensure(read.unwrap_or(0.0) > 0.0, || format!("{path} {start} is not read"))
@@ -128,7 +130,7 @@ fn lines_of_tiny_elements_from_many_publishers_are_read_in_bounded_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
-    // First one long line per publisher, then short ones. Both have as many elements as their limits allow.
+    // First, each publisher sends one long line. Later, each sends several short lines.
     let (publishers, short) = if support::long() { (64, 40) } else { (32, 4) };
     for (length, lines) in [(1_000_000, 1), (60_000, short)] {
         let rows = String::from_utf8(array("{}", length)).unwrap();
@@ -138,14 +140,14 @@ fn lines_of_tiny_elements_from_many_publishers_are_read_in_bounded_memory() {
                 let (path, line) = (path.clone(), line.clone());
                 std::thread::spawn(move || {
                     let mut stream = UnixStream::connect(path).unwrap();
-                    // On a busy machine, the daemon may close a connection that is too slow.
+                    // Ignore errors: on a busy machine, the daemon may close a connection that is too slow.
                     let _ = (0..lines).try_for_each(|_| stream.write_all(line.as_bytes()));
                 })
             })
             .collect();
         publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
     }
-    // A connection is closed when all of its data has been read.
+    // The daemon closes a connection when it has read all of its data.
     daemon.until(|page| {
         let seen = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
         let connections = page.find("trtllm_exporter_ingest_connections", &[]);

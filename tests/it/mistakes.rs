@@ -7,7 +7,7 @@ mod table;
 use crate::support::daemon::Launch;
 use table::{COMMAND_LINES, ENVIRONMENT, FILES};
 
-/// Words of YAML's grammar and of the libraries, which the user of an exporter need not know.
+/// Words of YAML's grammar and of libraries. No message may contain them, because users need not know them.
 const FOREIGN: [&str; 16] = [
     "sequence",
     "mapping",
@@ -34,7 +34,7 @@ fn said(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String)
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Checks that the output is one message that contains all these words. Prints a row of the table.
+/// Checks that the message states one mistake and contains all these words. Prints a row of the table of mistakes.
 fn judge(given: &str, (code, message): (Option<i32>, String), words: &[&str]) -> Vec<String> {
     let shown = given.replace('\n', "⏎").replace('\t', "⇥");
     println!("| `{shown}` | {} |", message.trim().trim_start_matches("trtllm-exporter: "));

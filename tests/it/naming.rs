@@ -90,7 +90,7 @@ fn two_publishers_at_once_are_two_engines_and_nothing_is_lost() {
                     send(&mut stream, start..=start + 99);
                     std::thread::sleep(std::time::Duration::from_millis(5));
                 }
-                // The connection stays open until the numbers are checked.
+                // Keep the connection open until the test has checked the numbers.
                 until(|| ensure(socket.path.with_extension("checked").exists(), || "not yet".to_owned()));
             });
         }
@@ -124,7 +124,7 @@ fn a_taken_name_is_refused_once_and_free_when_its_connection_ends() {
     for (count, model) in [(1, "llama"), (2, "configured")] {
         let mut third = socket.publisher(&format!("{{\"model\":\"{model}\",\"version\":\"1\",\"pid\":1}}"));
         let _ = third.write_all(b"{\"iter\":77}\n");
-        // The exporter closes the connection.
+        // The read fails or returns 0 bytes, because the exporter closes the connection.
         assert!(matches!(third.read(&mut [0]), Ok(0) | Err(_)));
         daemon.until(|page| {
             let refused = page.count("trtllm_exporter_publishers_refused_total", &["reason=name"]);
@@ -173,7 +173,7 @@ fn derived_names_take_the_lowest_free_version_and_keep_the_order_of_versions() {
     for version in 1..=11 {
         until_counts(&daemon, ["llama", &version.to_string()], [version, 0, 0]);
         let version = format!("version={version}");
-        // Otherwise, series with this name have no version label.
+        // Series with this name have a version label only if several engines have the same model.
         daemon.until(|page| {
             let found = page.find("trtllm_num_requests_running", &["model_name=llama", &version]);
             ensure(found.is_some(), || format!("{version}: {found:?}"))
@@ -212,11 +212,11 @@ fn a_publisher_sends_the_settings_of_its_engine() {
         "tokens_per_block=\"64\"",
     ]);
     assert_eq!(page.find("nv_trt_llm_engine_config_info", &["gpus=8"]), None);
-    // Settings in records take precedence over those in the hello.
+    // Settings in records take precedence over settings in the hello line.
     send(&mut stream, 1..=2);
     until_settings(&["tokens_per_block=\"32\"", "quantization=\"FP8\""]);
     drop(stream);
-    // After a hello with missing or invalid settings, the old ones stay valid and the connection stays open.
+    // After a hello line with missing or invalid settings, the old settings and the connection remain.
     for config in ["", ",\"config\":null", ",\"config\":[\"dtype\"]", ",\"config\":{\"dtype\":{}}"] {
         let mut stream = socket.publisher(&format!("{{\"model\":\"llama\",\"pid\":1{config}}}"));
         let next = daemon.page().count("nv_trt_llm_iterations_total", &[]) + 1;
@@ -233,7 +233,7 @@ fn a_publisher_sends_the_settings_of_its_engine() {
 fn publishers_without_a_hello_share_one_engine() {
     let socket = Socket::new();
     let daemon = socket.serve(&[]);
-    // Each line has its own connection, as in scripts.
+    // Each line has its own connection, as when a shell script sends each line separately.
     for iter in 1..=15 {
         send(&mut UnixStream::connect(&socket.path).unwrap(), iter..=iter);
         until_counts(&daemon, ["tensorrt_llm", "1"], [iter, 0, 0]);
@@ -247,9 +247,9 @@ fn engines_that_come_and_go_are_forgotten_and_their_series_end() {
     let daemon = socket.serve(&["--engine.forget-after", "2s"]);
     let mut keeper = socket.publisher("{\"model\":\"keeper\",\"pid\":1}");
     send(&mut keeper, 1..=1);
-    // The name appears before the record, and some series need the record.
+    // The engine's name is on the page before its first record. Some series need a record, so wait for it.
     until_counts(&daemon, ["keeper", "1"], [1, 0, 0]);
-    // The verdict of an engine appears some seconds after its records.
+    // Do not count the series of the verdict, which appear some seconds after the records.
     let series_of =
         |page: &Page| page.series.iter().filter(|(name, _)| !name.starts_with("nv_trt_llm_limited_by")).count();
     let series = series_of(&daemon.page());

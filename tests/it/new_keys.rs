@@ -1,5 +1,5 @@
-//! A key in a record that this version does not know is reported for every kind of source: its name in the API, the
-//! number of such keys on the page, and a finding of doctor. tests/it/server_page.rs tests the same with trtllm-serve.
+//! For every kind of source, the exporter reports keys that it does not know: their names in the API, their number on
+//! the page, and a finding of `doctor`. tests/it/server_page.rs tests the same with trtllm-serve.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -58,7 +58,7 @@ fn keys_that_are_new_are_named_for_every_source_of_lines() {
         assert_eq!(number, keys.as_array().unwrap().len() as f64, "{model}");
     }
     daemon.until_logged(&["model=socket", "hoped_time numDreams wishes", "update the exporter"]);
-    // Doctor reports nothing about an engine that has been idle for a while, so the engine must work.
+    // `doctor` reports nothing about an engine that has been idle for a while, so send records of a busy engine.
     let mut iter = 1;
     until(|| {
         iter += 1;
@@ -69,7 +69,7 @@ fn keys_that_are_new_are_named_for_every_source_of_lines() {
         ensure(is_named, || text.to_string())
     });
 
-    // The next process has more unknown keys than the exporter keeps.
+    // The next process of the engine sends 100 unknown keys. The exporter keeps only 64.
     let more: BTreeSet<String> = (0..100).map(|number| format!("\"key{number}\":1")).collect();
     let more = more.into_iter().collect::<Vec<_>>().join(",");
     let mut next = UnixStream::connect(path("socket")).unwrap();

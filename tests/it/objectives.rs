@@ -1,4 +1,4 @@
-//! Objectives of requests on the page of the real daemon, against requests whose outcome is known.
+//! Latency objectives: the page of the real daemon must count requests with known latencies as met, missed or unknown.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::support::daemon::Daemon;
 use crate::support::ensure;
 use crate::support::page::Page;
 
-/// One finished request: times in seconds after its arrival.
+/// A finished request. The times are seconds after its arrival.
 fn entry(first_token: Value, last_token: Value, tokens: Option<u64>, reason: &str) -> String {
     let at = |seconds: &Value| seconds.as_f64().map(|seconds| 1000.0 + seconds);
     let timing =
@@ -23,17 +23,17 @@ fn requests() -> Vec<String> {
     vec![
         // All objectives are met, each exactly at its limit: 0.5 s, 30 × 0.05 s, 2 s.
         entry(json!(0.5), json!(2.0), Some(31), "stop"),
-        // The first token and the end are in time, the time per token is not: 0.9 s for 10 tokens.
+        // Only the time per token misses its objective: 0.9 s for 10 tokens.
         entry(json!(0.5), json!(1.4), Some(11), "length"),
         // Only the time per token is met.
         entry(json!(1.0), json!(5.0), Some(101), "stop"),
-        // A single token has no time per token, so that objective cannot be missed.
+        // A request with a single token has no time per token, so it cannot miss the objective `tpot`.
         entry(json!(0.25), json!(0.25), Some(1), "stop"),
         // The number of tokens is unknown.
         entry(json!(0.25), json!(0.5), None, "stop"),
-        // The time of the first token is unknown; the end is too late.
+        // The time of the first token is unknown, and the request ends too late.
         entry(Value::Null, json!(3.0), Some(10), "stop"),
-        // A first token before the arrival counts as unknown. 1.5 s for 3 further tokens are too long.
+        // A time of the first token before the arrival counts as unknown. 1.5 s for 3 further tokens are too long.
         entry(json!(-1.0), json!(0.5), Some(4), "stop"),
         // The client cancelled the request, long after each limit.
         entry(json!(10.0), json!(20.0), Some(3), "cancelled"),
@@ -49,7 +49,7 @@ fn config(file: &Path, engines: &[(&str, &Path, &str)]) {
     std::fs::write(file, text).unwrap();
 }
 
-/// Requests by objective and outcome.
+/// Number of requests by objective and outcome.
 fn judged(page: &Page, model: &str) -> BTreeMap<String, [f64; 3]> {
     let mut judged = BTreeMap::new();
     for objective in ["ttft", "tpot", "e2e", "all"] {
@@ -71,7 +71,7 @@ fn expected(of: &[(&str, [f64; 3])]) -> BTreeMap<String, [f64; 3]> {
     of.iter().map(|(objective, counts)| ((*objective).to_owned(), *counts)).collect()
 }
 
-/// All requests of a replay that has ended.
+/// The page after the replay has counted all requests.
 fn replayed(daemon: &Daemon, model: &str, requests: f64) -> Page {
     daemon.until(|page| {
         let all: f64 = judged(page, model).get("all").map_or(0.0, |counts| counts.iter().sum());
@@ -116,7 +116,7 @@ fn each_request_is_judged_whole_and_counts_of_other_objectives_begin_at_zero() {
         assert_eq!(page.find(name, &["model=none"]), None, "{name} without objectives");
     }
 
-    // Only the counts of the engine whose objectives change restart at 0. Its file now has other requests.
+    // After a reload, only the counts of the engine with new objectives restart at 0. Its file now has other requests.
     std::fs::write(&requests_file, entry(json!(0.5), json!(2.0), Some(31), "stop") + "\n").unwrap();
     config(
         &file,
@@ -151,7 +151,7 @@ fn a_flag_holds_for_all_sources_and_each_completed_request_is_judged_once() {
         let page = replayed(&daemon, model, 60.0);
         let met_and_missed = |objective: &str| {
             let [met, missed, unknown] = judged(&page, model)[objective];
-            // The engine may have had requests before the exporter saw it.
+            // Requests that arrived before the exporter's first poll have unknown times.
             assert!(unknown <= 5.0, "{unknown} are unknown: {objective}");
             assert_eq!(met + missed + unknown, 60.0, "{objective}");
             (met > 0.0, missed > 0.0)

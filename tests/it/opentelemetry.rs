@@ -14,7 +14,8 @@ struct Collector {
     service: Service,
 }
 
-/// Exactly these processors, in the order in which they must run: a copy needs its name before its unit.
+/// The example must have exactly these processors. They are in the order in which they must run: `transform` sets the
+/// unit of copies by the name that `metricstransform` gives them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Processors {
@@ -89,7 +90,7 @@ fn the_collectors_example_copies_three_histograms_to_the_names_of_opentelemetry(
         ("nv_trt_llm_e2e_request_latency_seconds", "gen_ai.server.request.duration"),
     ];
     assert_eq!(renamed, wanted);
-    // All three families get the unit, and nothing else does.
+    // Only the three copied families get a unit.
     let statement = r#"set(unit, "s") where IsMatch(name, "^gen_ai\\.server\\.")"#;
     assert_eq!(collector.processors.transform["metric_statements"][0]["statements"][0], statement);
     assert_eq!(collector.processors.batch, serde_json::json!({}));

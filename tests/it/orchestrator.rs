@@ -1,5 +1,5 @@
-//! The orchestrator of disaggregated serving, read by `trtllm-disagg:URL` of the real daemon from a server that
-//! imitates one.
+//! The source `trtllm-disagg:URL` of the real daemon, which reads a server that imitates the orchestrator of
+//! disaggregated serving.
 
 use serde_json::json;
 
@@ -69,7 +69,7 @@ fn its_requests_count_from_the_first_reading_by_side_and_with_its_own_buckets() 
     assert_eq!(page.count("nv_trt_llm_disagg_queue_time_seconds_bucket", &["le=0.005"]), 7);
     let sum = page.get("nv_trt_llm_disagg_worker_request_time_seconds_sum", &["side=generation"]);
     assert!((sum - 3.0 * 0.4).abs() < 1e-6, "{sum}");
-    // It has no encoders, and none of its numbers may appear in a family of engines.
+    // The orchestrator has no encoders. None of its numbers may appear in a family of engines.
     let others = |series: &str| series.starts_with("nv_") && !series.starts_with("nv_trt_llm_disagg_");
     let foreign: Vec<&String> = page.series.iter().map(|(series, _)| series).filter(|series| others(series)).collect();
     assert!(foreign.is_empty(), "{foreign:?}");
@@ -99,8 +99,8 @@ fn a_restarted_orchestrator_counts_nothing_twice_and_nothing_falls() {
     let daemon = start(&server);
     server.change(|counted| counted.streamed += 5);
     let before = until_requests(&daemon, "stream", 5);
-    // The orchestrator restarts, so its counters restart at 0. Some are already higher than before at the next reading;
-    // the exporter must detect their restart too.
+    // The orchestrator restarts, so its counters restart at 0. At the next poll, some are already higher than before
+    // the restart. The exporter must detect their restart too.
     server.change(|counted| {
         (counted.streamed, counted.whole) = (30, 0);
         counted.context = CountedSide { sent: 30, ..CountedSide::default() };
@@ -111,7 +111,7 @@ fn a_restarted_orchestrator_counts_nothing_twice_and_nothing_falls() {
     assert_eq!(page.count("nv_trt_llm_disagg_requests_total", &["mode=nonstream"]), 0);
     assert_eq!(page.count("nv_trt_llm_disagg_worker_errors_total", &["side=generation"]), 4);
     assert_eq!(page.count("nv_trt_llm_disagg_worker_request_time_seconds_count", &["side=generation"]), 26);
-    // Two more readings of the same page add nothing.
+    // Two more polls of the same page add nothing.
     let polls = page.count("trtllm_exporter_polls_total", &[]);
     let later = daemon.until(|page| {
         ensure(page.count("trtllm_exporter_polls_total", &[]) >= polls + 2, || "too few polls".to_owned())
@@ -120,15 +120,15 @@ fn a_restarted_orchestrator_counts_nothing_twice_and_nothing_falls() {
 }
 
 #[test]
-fn what_it_does_not_tell_is_absent() {
+fn values_that_it_does_not_report_are_absent() {
     let server = DisaggServer::start();
     let daemon = start(&server);
     let workers = |page: &Page| page.find("nv_trt_llm_disagg_ready_workers", &["side=generation"]);
-    // The orchestrator says which side has no workers.
+    // The orchestrator reports that the generation side has no workers.
     server.change(|counted| (counted.cluster_info, counted.health) = (cluster_info(2, 0), 503));
     let page = daemon.until(|page| ensure(workers(page) == Some(0.0), || format!("{:?}", workers(page))));
     assert_eq!(page.get("nv_trt_llm_disagg_ready", &[]), 0.0);
-    // A body in MessagePack, which the coordinator of several processes sends.
+    // This body is in MessagePack, as a coordinator of several processes sends it.
     let packed = b"\x82\xafcurrent_workers\x81\xafcontext_servers\x91\xa1a".to_vec();
     for answer in [Some(packed), None] {
         server.change(|counted| (counted.cluster_info, counted.health) = (answer, 500));
@@ -216,7 +216,7 @@ fn doctor_finds_a_side_without_workers_and_requests_that_fail_and_nothing_else()
         let findings = report["findings"].as_array().unwrap().clone();
         findings.iter().map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    // Requests arrive until the test ends.
+    // A thread lets requests arrive until the test ends.
     let serving = server.clone();
     std::thread::spawn(move || {
         loop {
@@ -234,7 +234,7 @@ fn doctor_finds_a_side_without_workers_and_requests_that_fail_and_nothing_else()
     // Findings about GPUs are ignored, because they depend on this machine.
     let of_orchestrators =
         |found: Vec<String>| found.into_iter().filter(|rule| !rule.starts_with("gpu")).collect::<Vec<_>>();
-    // The exporter judges every five seconds.
+    // The exporter judges its engines every five seconds, so no finding may appear for seven seconds.
     for _ in 0..7 {
         assert_eq!(of_orchestrators(doctor()), [""; 0]);
         std::thread::sleep(std::time::Duration::from_secs(1));
@@ -296,7 +296,7 @@ fn counts_of_several_processes_that_answer_in_turn_are_absent_until_one_answers(
     assert_eq!(page.get("nv_trt_llm_disagg_ready", &[]), 1.0);
     let notice = || daemon.get("/api/v1/engines").json()[0]["notice"].as_str().unwrap_or_default().to_owned();
     until(|| ensure(notice().contains("num_workers"), notice));
-    // Another orchestrator takes over, after a poll that failed.
+    // After a failed poll, an orchestrator with a single process answers.
     server.change(|counted| (counted.second_process, counted.page_status) = (None, 500));
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "still up".to_owned()));
     server.change(|counted| counted.page_status = 200);

@@ -1,5 +1,5 @@
-//! The exact bytes of the page that scripts may match, and the options of a request: groups, the gateway's page,
-//! formats, compression. `formats` tests the page with the parsers of other programs.
+//! The exact bytes of the page, which scripts may match, and the options of a request: groups, the gateway's page,
+//! formats, compression. The module `formats` tests the page with the parsers of other programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ const OPENMETRICS: &[(&str, &str)] = &[("Accept", "application/openmetrics-text;
 const PROTOBUF: &[(&str, &str)] =
     &[("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")];
 
-/// The label names of a raw series, in order.
+/// The label names of a series as it is written on the page, in the same order.
 fn label_names(series: &str) -> Vec<&str> {
     let Some((_, mut rest)) = series.split_once('{') else { return Vec::new() };
     let mut names = Vec::new();
@@ -62,7 +62,7 @@ fn labels_are_sorted_with_le_last_and_numbers_have_no_exponent() {
         let families: BTreeSet<&String> = page.families.iter().map(|(name, _)| name).collect();
         assert_eq!(families.len(), page.families.len(), "a family is duplicate");
     }
-    // Readers of Triton's page match digits with at most one decimal point, without exponent or sign.
+    // Scripts that read Triton's page match digits with at most one decimal point, without exponent or sign.
     for line in daemon.text("/metrics").lines().filter(|line| !line.starts_with('#')) {
         let value = line.rsplit(' ').next().unwrap();
         assert!(value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{line}");
@@ -169,7 +169,7 @@ fn head_returns_the_headers_of_get_without_a_body() {
     }
 }
 
-/// The families of the catalog on a page.
+/// The families on a page that are in the catalog.
 fn families(page: &Page) -> BTreeSet<&'static str> {
     let catalog = |(name, _): &(String, String)| {
         let metric = CATALOG.iter().find(|metric| metric.name == name);
@@ -178,7 +178,7 @@ fn families(page: &Page) -> BTreeSet<&'static str> {
     page.families.iter().map(catalog).collect()
 }
 
-/// The sections of a page come from different caches.
+/// The exporter caches the sections of a page separately, so the order must be tested.
 #[test]
 fn families_are_in_catalog_order_in_every_format_and_scrape() {
     let (daemon, _gpus) = two_engines_and_two_gpus(&["--metrics.compat", "trtllm,vllm,triton-core,dcgm,spec"]);
@@ -198,8 +198,8 @@ fn families_are_in_catalog_order_in_every_format_and_scrape() {
 fn collect_returns_only_the_requested_groups() {
     let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
     let whole = families(&daemon.page());
-    // A compatibility set may use the name of an existing family with other labels. Only the existing family is then on
-    // the page.
+    // A compatibility set may use the name of an existing family with other labels. Without the set, the page has only
+    // the existing family.
     let group_of = |name: &str| CATALOG.iter().find(|metric| metric.name == name).map(|metric| metric.group);
     let of = |groups: &[Group]| {
         let wanted = |name: &&&str| group_of(name).is_some_and(|group| groups.contains(&group));
@@ -306,7 +306,7 @@ fn two_daemons_that_replay_one_file_and_two_scrapes_of_one_serve_the_same_bytes(
             let once = body(&first);
             assert!(once.len() > 100);
             assert!(once == body(&second), "{path} {headers:?}: two daemons differ");
-            // The scrape is not from a cache, because the engine has been published again in between.
+            // After three polls, the next scrape does not come from a cache.
             first.poll(&[], 3);
             assert!(once == body(&first), "{path} {headers:?}: two scrapes differ");
         }

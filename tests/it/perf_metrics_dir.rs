@@ -1,4 +1,4 @@
-//! Lines of finished requests that are read without a server: `perf-metrics:DIR` of the real daemon.
+//! The source `perf-metrics:DIR` of the real daemon: lines of finished requests, read from files without a server.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn a_request_of_a_deployment_counts_once_and_the_engine_is_busy_meanwhile() {
     write(lines.path(), "disagg", &[orchestrator]);
     let page = daemon.until_state(&[], "busy");
     assert_eq!(observed(&page), 1.0);
-    // The time from the arrival at the context server to the last token of the generation server.
+    // The latency is the time from the arrival at the context server to the last token of the generation server.
     let seconds = page.get("nv_trt_llm_e2e_request_latency_seconds_sum", &[]);
     assert!((seconds - (1000.27 - 1000.001)).abs() < 1e-3, "{seconds}");
     assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=e2e", "outcome=met"]), 1);
@@ -87,8 +87,8 @@ fn a_directory_that_cannot_be_read_is_named_with_the_remedy() {
 fn the_steps_of_requests_are_on_the_page() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lines.jsonl");
-    // The generation server of the pair uses speculative decoding. This server does not, and it also processes the
-    // prompt.
+    // The generation server of the pair uses speculative decoding. The server of this line does not, and it also
+    // processes the prompt.
     let alone = r#"{"request_id":3,"perf_metrics":{"timing_metrics":{"arrival_time":5.0,"last_token_time":6.0}},"time_breakdown_metrics":
         {"ctx_chunk_metrics":[{"token_time":70.5,"gpu_forward_time":0,"gpu_sample_time":0}],"step_metrics":[{"token_time":70.625},
         {"token_time":70.6875}]},"status":"complete"}"#;

@@ -23,14 +23,14 @@ fn config(daemon: &Daemon) -> String {
     )
 }
 
-/// An engine that does not iterate yet, and a daemon that has polled it and a GPU of the stand-in.
+/// An engine that does not iterate yet, and a daemon that has polled the engine and a GPU of the stand-in for NVML.
 fn engine_and_daemon() -> (Lookalike, Daemon, Standin) {
     let gpu = Standin::new("gpu.0.energy_mj=1000000");
     let engine = Lookalike::start_stopped(&steady(100), &["--ring", "50000"]);
     let library = gpu.library();
     let daemon = Daemon::start(&["--source", &engine.source(), "--gpu.library", library.to_str().unwrap()]);
     daemon.until(|page| {
-        // The GPU's activity needs two polls; after them the GPU is complete.
+        // The activity of the GPU is known after two polls. Then all of its values are on the page.
         let gpu = page.find("nv_gpu_up", &[]) == Some(1.0) && page.find("nv_gpu_sm_active_ratio", &[]).is_some();
         let polled = gpu && page.get("trtllm_exporter_source_up", &[]) == 1.0;
         ensure(polled, || "the engine or the GPU has not been polled".to_owned())
@@ -38,13 +38,13 @@ fn engine_and_daemon() -> (Lookalike, Daemon, Standin) {
     (engine, daemon, gpu)
 }
 
-/// A server must store the names of the page, in particular those of the legacy counters.
+/// A Prometheus server must store the names of the page, in particular the names of legacy counters (without `_total`).
 fn names_are_kept(binary: &Path) {
     const ENERGY: &str = "nv_energy_consumption";
     let (engine, daemon, gpu) = engine_and_daemon();
     engine.resume();
     // Some families appear late. The hit ratio needs a request that looked up blocks, others need a completed request,
-    // and the verdict needs some slots of five seconds.
+    // and the verdict needs several intervals of five seconds.
     daemon.until(|page| {
         let late = [
             "nv_trt_llm_kv_cache_hit_ratio",
@@ -56,7 +56,7 @@ fn names_are_kept(binary: &Path) {
     });
     let prometheus = Prometheus::start(binary, &config(&daemon));
     prometheus.until_up();
-    // Some families come and go with the work, so the names of several pages are collected.
+    // Some families are on the page only at times, so collect the names of several pages.
     let mut shown = BTreeSet::new();
     until(|| {
         shown.extend(daemon.page().series.iter().map(|(series, _)| name_of(series).to_owned()));
@@ -69,9 +69,9 @@ fn names_are_kept(binary: &Path) {
     for name in ["nv_trt_llm_disaggregated_serving_metrics", ENERGY] {
         assert!(shown.contains(name) && !shown.contains(format!("{name}_total").as_str()), "{name}");
     }
-    // On a busy machine a late scrape leaves a gap until the next one.
+    // On a busy machine a late scrape leaves a gap until the next scrape, so wait for the value.
     prometheus.until_value("count(nv_trt_llm_disaggregated_serving_metrics)", 2.0);
-    // PromQL treats a legacy counter as a counter, whatever its type is.
+    // PromQL's `increase` works for a legacy counter, because it ignores the type of a metric.
     prometheus.until_value(ENERGY, 0.0);
     gpu.set("gpu.0.energy_mj=1005000");
     prometheus.until_value(ENERGY, 5.0);
@@ -89,7 +89,7 @@ fn prometheus_3_stores_every_series_under_the_name_on_the_page() {
     names_are_kept(&prometheus_3());
 }
 
-/// A server computes the engine's true rates from the counters.
+/// A Prometheus server computes the true rates of the engine from the counters.
 fn rates_are_the_engines(binary: &Path) {
     const ITERATIONS: &str = "nv_trt_llm_iterations_total";
     const COMPLETED: &str = "nv_trt_llm_requests_completed_total";
@@ -97,7 +97,7 @@ fn rates_are_the_engines(binary: &Path) {
     let prometheus = Prometheus::start(binary, &config(&daemon));
     prometheus.until_up();
     prometheus.until_value("up", 1.0);
-    // While the engine is paused, the stored values equal the emitted ones.
+    // While the engine is paused, the stored values equal the engine's own counts.
     let before = engine.truth();
     prometheus.until_value(ITERATIONS, before.count("iterations") as f64);
     prometheus.until_value(COMPLETED, before.count("completed_requests") as f64);
@@ -114,7 +114,7 @@ fn rates_are_the_engines(binary: &Path) {
         let iterations = engine.truth().count("iterations") - first;
         ensure(iterations >= 1000, || format!("{iterations} iterations"))
     });
-    // While the engine works, the rate over these seconds is the engine's.
+    // While the engine works, Prometheus computes the engine's rate over these seconds.
     let (second, ended) = (engine.truth().count("iterations"), now());
     let true_rate = (second - first) as f64 / (ended - began);
     let seconds = (ended - began).floor();
@@ -153,7 +153,7 @@ fn rates_in_prometheus_3_are_what_the_engine_emitted() {
     rates_are_the_engines(&prometheus_3());
 }
 
-/// Runs the configuration in deploy/prometheus with another address and shorter intervals.
+/// Runs Prometheus with the configuration in deploy/prometheus, but with another address and shorter intervals.
 fn deployed_configuration_works(binary: &Path) {
     let (engine, daemon, _gpu) = engine_and_daemon();
     engine.resume();
@@ -173,8 +173,8 @@ fn deployed_configuration_works(binary: &Path) {
     let prometheus = Prometheus::start(binary, &config);
     prometheus.until_up();
     prometheus.until_value("up{job=\"trtllm-exporter\"}", 1.0);
-    // Every alert is evaluated over real series, and a healthy engine raises none. The wait covers an engine that did not
-    // iterate between two scrapes.
+    // Every alert is evaluated over real series, and a healthy engine raises none. Wait, because the engine may have
+    // run no iteration between two scrapes.
     until(|| {
         let groups = prometheus.api("rules", &[])["groups"].clone();
         let rules: Vec<Value> =
@@ -286,7 +286,7 @@ fn the_queries_of_nvidias_gpu_dashboards_return_values() {
     ] {
         prometheus.until_value(&busy(query), answer);
     }
-    // The query of the dashboards' variables.
+    // The dashboards use this query for their variables.
     let models = prometheus.api("label/modelName/values", &[]);
     assert_eq!(models, serde_json::json!(["NVIDIA H100 80GB HBM3", "NVIDIA H200"]));
 }

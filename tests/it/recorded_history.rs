@@ -1,5 +1,5 @@
-//! `/api/v1/history?at=` shows what the exporter showed at that time, from its recording. If there is no record of that
-//! time, it says so. Readers of the past delay no other reader.
+//! `/api/v1/history?at=TIME` shows from the recording what the exporter showed at TIME. If the recording does not cover
+//! TIME, the answer says so. Requests for the past do not delay other requests.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use crate::support::standin::Standin;
 use crate::support::{ensure, until};
 
 const ROWS: u64 = 120;
-/// More readers than requests that are handled at the same time.
+/// Number of threads that request the past: more than the requests that the exporter handles at the same time.
 const READERS: usize = 60;
 
 fn now() -> f64 {
@@ -22,13 +22,13 @@ fn iterations(daemon: &Daemon) -> u64 {
     daemon.get("/api/v1/engines").json()[0]["totals"]["iterations"].as_u64().unwrap_or(0)
 }
 
-/// The sum over all slots of a number that is given per second.
+/// The sum over all slots (intervals) of the history, for a number that the slots state per second.
 fn sum(answer: &Value, number: &str) -> f64 {
     let slots = answer["engines"][0]["slots"].as_array().unwrap();
     slots.iter().map(|slot| slot[number].as_f64().unwrap() * slot["seconds"].as_f64().unwrap()).sum()
 }
 
-/// Reads the past, and retries while other readers occupy the limit.
+/// Requests the past. Retries while the exporter refuses with 503 because of other such requests.
 fn at(daemon: &Daemon, time: &str) -> (u16, Value) {
     until(|| {
         let answer = daemon.get(&format!("/api/v1/history?at={time}"));
@@ -66,16 +66,16 @@ fn the_past_is_what_the_exporter_showed_then() {
         "100ms",
     ]);
 
-    // In the middle of the session: at least the iterations that were shown before that time, and at most those that
-    // were shown after the next polls.
+    // Take a time in the middle of the session. Its count of iterations lies between the count shown before that time
+    // and the count shown after the next polls.
     until(|| ensure(iterations(&daemon) > ROWS / 3, || "too few iterations".to_owned()));
     let (before, middle) = (iterations(&daemon), now());
     let next = iterations(&daemon);
     until(|| ensure(iterations(&daemon) > next, || "no further poll".to_owned()));
     let after = iterations(&daemon);
 
-    // At the end, when the last slot has no iteration. The recording assigns all rows to slots; the exporter may have
-    // read some rows before its first slot began.
+    // Wait for the end, when the last slot has no iteration. The recording assigns all rows to slots. In the exporter,
+    // some rows may be missing, because it read them before its first slot began.
     let live = until(|| {
         let live = daemon.get("/api/v1/history").json();
         let last =
@@ -115,7 +115,7 @@ fn the_past_is_what_the_exporter_showed_then() {
     assert_eq!((past["at"].as_f64().unwrap() * 1e3).round(), (end * 1e3).round());
     assert_eq!(past["left"], serde_json::json!([]));
 
-    // At the end of a replay, the load is 0. No record says that, so the earlier load must not be lost.
+    // The load became 0 when the replay ended, but no record states that. The earlier load must still be shown.
     let (status, past) = at(&daemon, &middle.to_string());
     let then = &past["engines"][0]["then"];
     let load = ["active", "scheduled", "waiting"].map(|number| then["load"][number].as_u64());
@@ -123,7 +123,7 @@ fn the_past_is_what_the_exporter_showed_then() {
     let then = then["totals"]["iterations"].as_u64().unwrap();
     assert!(status == 200 && (before..=after).contains(&then), "{then} is not from {before} to {after}");
 
-    // A request that cannot be answered gets the reason.
+    // If the exporter cannot answer a request, the error states the reason.
     for (query, status, why) in [
         ("at=noon".to_owned(), 400, "is not a time; write a Unix time, or one such as"),
         ("at=".to_owned(), 400, "is not a time"),
@@ -165,7 +165,7 @@ fn readers_of_the_past_take_turns_and_delay_no_scrape() {
             (0..4).map(|_| daemon.get(&path).status).collect::<Vec<_>>()
         };
         let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(ask)).collect();
-        // Readers that waited for their turn would occupy all request slots.
+        // If the exporter let these requests wait, they would use up its limit of requests, and a scrape would fail.
         while !readers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             assert_eq!(daemon.get("/metrics").status, 200);
         }

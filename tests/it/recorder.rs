@@ -1,6 +1,6 @@
 //! The flight recorder: a replay counts exactly the contents of the recording. If the recording is complete, the replay
 //! has the counters and histograms of the exporter that wrote it. After kill -9, a restart, a full disk or the deletion
-//! of old segments, it has those of the remaining items, and missing items are not counted as lost.
+//! of old segments, the replay counts the remaining items, and does not count missing items as lost by the engine.
 
 use std::fs;
 use std::io::Write as _;
@@ -27,7 +27,7 @@ use crate::support::lookalike::{Lookalike, often_idle, steady};
 use crate::support::page::{Page, name_of};
 use crate::support::{ensure, payload, until};
 
-/// Names of all compatibility sets, whose totals a replay must reproduce.
+/// The compatibility sets. A replay must also reproduce their totals.
 const COMPAT: &str = "trtllm,vllm,triton-core,spec";
 
 /// Items of every kind, as the parsers read them from the fixtures.
@@ -86,7 +86,7 @@ impl Random {
     }
 }
 
-/// An engine whose polls are recorded. The test sets its clock.
+/// An engine whose polls are recorded. The test sets the clock.
 struct Recorded {
     recorder: Recorder,
     counts: RecorderCounts,
@@ -126,15 +126,15 @@ impl Recorded {
         self.intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), self.at);
     }
 
-    /// Polls that return items of all kinds in random order, with gaps and restarts. Some pauses are long enough for
-    /// requests to settle.
+    /// Polls that return items of all kinds in random order, with gaps and restarts. After some longer pauses, the
+    /// exporter no longer waits for exact times of requests.
     fn polls(&mut self, count: usize) {
         for _ in 0..count {
             let some = self.random.below(6);
             let items = (0..some).map(|_| self.item()).collect();
             let after = [20, 100, 100, 100, 700, 6000][self.random.below(6) as usize];
             self.poll(items, Duration::from_millis(after));
-            // This loop is faster than any engine, so it must wait for the disk.
+            // This loop polls faster than any engine, so wait until the recorder has written most items.
             support::until(|| {
                 let written = self.counts.items_written();
                 if self.sent < written + 500 { Ok(()) } else { Err(format!("{written} of {} are written", self.sent)) }
@@ -228,7 +228,7 @@ fn lines(directory: &Path) -> Vec<String> {
     lines
 }
 
-/// True if the item of a line has this key.
+/// True if a recorded line contains an item of this kind.
 fn is_kind(line: &str, kind: &str) -> bool {
     line.contains(&format!("\"version\":\"1\",\"{kind}\":"))
 }
@@ -291,7 +291,7 @@ fn every_item_is_read_as_it_was_written() {
         assert!(item.write(&stamp, &mut written));
         assert_eq!(written.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
         assert!(Item::is_recorded(&written));
-        // Lines of publishers must not look like these. The loop below checks that.
+        // Lines of publishers must not look like recorded lines. The loop below checks that.
         let line = Item::parse(written.trim_ascii_end()).unwrap();
         assert_eq!((line.at, format!("{:?}", line.item)), (at, text.clone()));
         kinds.insert(text.split('(').next().unwrap().to_owned());
@@ -302,7 +302,7 @@ fn every_item_is_read_as_it_was_written() {
     }
 }
 
-/// Events whose hashes do not compress.
+/// A KV cache event with random hashes, which cannot be compressed.
 fn large_event(random: &mut Random) -> Item {
     let mut event = KvCacheEvent::default();
     event.data.kind = KvCacheEventKind::Stored;
@@ -323,7 +323,7 @@ fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
         let mut events: Vec<Item> = (0..4).map(|_| large_event(&mut engine.random)).collect();
         events.push(engine.item());
         engine.poll(events, Duration::from_millis(100));
-        // Waits, so that the queue does not overflow.
+        // Wait, so that the recorder's queue does not overflow.
         let sent = engine.sent;
         until(|| {
             let written = engine.counts.items_written();
@@ -390,7 +390,7 @@ fn a_segment_that_is_cut_at_any_byte_is_read_up_to_the_last_whole_frame() {
     let folder = tempfile::tempdir().unwrap();
     let mut engine = Recorded::start(folder.path(), 64 << 20, 7);
     engine.polls(4);
-    // Waits, so that the next polls are written to another frame.
+    // Wait, so that the items of the next polls are in another frame.
     until(|| ensure(engine.counts.items_written() == engine.sent, || "not written".to_owned()));
     engine.polls(4);
     engine.stop();
@@ -458,18 +458,17 @@ fn totals(page: &Page) -> Vec<(String, f64)> {
         !name.starts_with("trtllm_exporter_") && !name.starts_with("process_")
     });
     let mut totals: Vec<(String, f64)> = of_engines.map(|(series, value)| (series.to_owned(), value)).collect();
-    // By type, the nv_trt_llm_*_metrics families are gauges, but some of them count.
     totals.sort_by(|a, b| a.0.cmp(&b.0));
     totals
 }
 
-/// Compares the totals. Times may differ a little, because they are recorded in whole microseconds.
+/// Compares the totals. Times may differ a little, because a recording stores them in whole microseconds.
 fn assert_totals(replayed: &[(String, f64)], recorded: &[(String, f64)]) {
     assert_eq!(replayed.len(), recorded.len());
     let mut wrong = Vec::new();
     for ((series, value), (expected, truth)) in replayed.iter().zip(recorded) {
         let is_time = ["seconds", "duration", "_us", "time", "_sum"].iter().any(|part| name_of(series).contains(part));
-        // A time at the bound of a bucket may fall into the neighbouring bucket.
+        // Therefore, a time close to the bound of a bucket may be in the next bucket.
         let off = match series.contains("_bucket{") && !series.contains("+Inf") {
             true => 3.0,
             false if is_time => 1e-4 * truth.abs().max(1.0),
@@ -482,7 +481,7 @@ fn assert_totals(replayed: &[(String, f64)], recorded: &[(String, f64)]) {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The table must have one row per line, and its sums must equal the counters.
+/// The exported table must have one row per recorded line, and its sums must equal the counters on the page.
 fn assert_table(table: &[u8], lines: &[u8], page: &Page) {
     let table = String::from_utf8(table.to_vec()).unwrap();
     let mut rows = table.lines().map(|row| row.split(',').collect::<Vec<_>>());
@@ -503,7 +502,7 @@ fn assert_table(table: &[u8], lines: &[u8], page: &Page) {
     assert!(of("record").iter().all(|row| row[column("us")].parse::<u64>().unwrap() > 1_700_000_000_000_000));
 }
 
-/// The trace must follow Chrome's description of the format, with a track for each phase and each request.
+/// The exported trace must follow Chrome's trace format, with a track for each phase and each request.
 fn assert_trace(trace: &[u8], lines: &[u8]) {
     let trace: serde_json::Value = serde_json::from_slice(trace).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
@@ -550,7 +549,7 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     until(|| ensure(engine.truth().is("idle"), || "requests are left".to_owned()));
     let answered = |page: &Page| page.get("trtllm_exporter_last_success_timestamp_seconds", &[]);
     let since = answered(&daemon.page());
-    // Requests without exact times settle after 5 s.
+    // The exporter waits 5 s for exact times of a request before it uses the times of rows.
     let page = daemon.until(|page| {
         let later = answered(page) - since;
         ensure(later > 6.0, || format!("{later} s later"))
@@ -573,7 +572,7 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     fs::write(&file, &exported.stdout).unwrap();
     let from_file = replayed_page(&format!("replay:{}?speed=max", file.to_str().unwrap()), iterations);
     assert_eq!(totals(&from_file), totals(&from_directory));
-    // An export of a time span contains only its lines, and the facts about the engine.
+    // An export of a time span contains only the lines of this time, and the facts about the engine.
     let later = export(&["--from", "1h", "--engine", "m:1"]);
     assert_eq!(later.stdout, exported.stdout);
     let nothing = String::from_utf8(export(&["--until", "1h"]).stdout).unwrap();
@@ -634,7 +633,7 @@ fn kill_9_loses_at_most_a_second(after: Duration) {
     std::thread::sleep(after);
     let page = daemon.page();
     let scraped = Instant::now();
-    // The recorder has one second to write what the page shows. A busy machine may wake it up late.
+    // The recorder must write what the page shows within one second. Wait longer, because a busy machine may delay it.
     std::thread::sleep(Duration::from_millis(3000));
     daemon.signal("KILL");
     daemon.wait();
@@ -696,7 +695,7 @@ fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
         if failed > last {
             (last, since) = (failed, Instant::now());
         }
-        // The last items may not have reached the disk yet.
+        // Wait, because the recorder may not have written the last items yet.
         let settled = since.elapsed() > Duration::from_secs(3);
         ensure(failed == continued && failed > 0 && settled, || format!("{failed} failures, {continued} continued"))
     });

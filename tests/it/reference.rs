@@ -1,7 +1,7 @@
-//! A second implementation of the fold in Python (tests/judges) is compared with the page of the real daemon, value by
-//! value: lost, late and absurd records, restarts, idle times, rows of several ranks, sampled statistics, both KV cache
-//! managers, request rows and RequestPerfMetrics.
-//! `TRTLLM_TEST_LONG=1 cargo test --test it reference::` compares a million records.
+//! Compares the page of the real daemon, value by value, with a second implementation of the counting, in Python
+//! (tests/judges): lost, late and absurd records, restarts, idle times, rows of several ranks, sampled statistics, both
+//! KV cache managers, request rows and RequestPerfMetrics. `TRTLLM_TEST_LONG=1 cargo test --test it reference::`
+//! compares a million records.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn shown(page: &Page) -> BTreeMap<String, f64> {
     page.series.iter().map(|(series, value)| (spelled(series), *value)).collect()
 }
 
-/// The order of addition changes the last digits of a sum of floats.
+/// Equal except for the last digits, because the order of addition changes a sum of floats.
 fn same(a: f64, b: f64) -> bool {
     a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
 }
@@ -67,7 +67,7 @@ fn compare(seed: u64, arguments: &[&str]) -> Page {
     let more = ["--stale-after", "24h", "--poll.interval", "1ms", "--objectives", OBJECTIVES];
     let daemon = Daemon::start(&[&["--source", &source], &more[..]].concat());
     let expected = expected(&file);
-    // Requests without exact times are observed after a few seconds. A large file takes longer.
+    // The page shows requests without exact times after a few seconds. A large file takes longer.
     let whole = |page: &Page| {
         let counted = ["nv_trt_llm_iterations_total", "nv_trt_llm_request_kv_cache_blocks_count"].map(|name| {
             let (now, then) = (page.find(name, &[]).unwrap_or(0.0), expected[name]);
@@ -92,8 +92,8 @@ fn compare(seed: u64, arguments: &[&str]) -> Page {
         .map(|(series, value)| format!("{series}: {:?}, the reference says {value}", shown.get(series)))
         .collect();
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), expected.len(), wrong.join("\n"));
-    // The page has no series that the reference lacks, except the parts of request times. crates/sim/tests compares
-    // those with the simulation.
+    // The page has no series that the reference lacks, except the parts of request times, which crates/sim/tests
+    // compares with the simulation.
     const PARTS: [&str; 3] = ["request_time_seconds", "missed_request_time_seconds", "requests_unattributed"];
     let is_part = |series: &str| {
         let name = name_of(series).trim_start_matches("nv_trt_llm_").trim_end_matches("_total");
@@ -174,7 +174,7 @@ fn sampled_statistics_equal_the_reference_and_have_no_token_counters() {
 #[derive(serde::Deserialize)]
 struct Pages {
     pages: Vec<String>,
-    /// Name, labels and value.
+    /// Name, labels and value of each expected series.
     expected: Vec<(String, Vec<String>, f64)>,
 }
 
@@ -219,12 +219,12 @@ fn pages_of_an_orchestrator_equal_the_reference() {
     let daemon = orchestrator::start(&server);
     for page in &pages.pages[1..] {
         server.change(|counted| counted.page = Some(page.clone()));
-        // The next poll may have begun before the change; the one after it has not.
+        // The next poll may have begun before the change, but the second one has not.
         daemon.poll(&[], 2);
     }
     let page = pages.until_counted(&daemon);
-    // The five other series are not on the orchestrator's page: its readiness, and the present and required workers of
-    // two sides.
+    // Our page has five series that do not come from the orchestrator's page: its readiness, and the present and
+    // required workers of two sides.
     let families = page.series.iter().filter(|(series, _)| series.starts_with("nv_trt_llm_disagg_"));
     assert_eq!(families.count(), pages.expected.len() + 5, "series that the reference lacks");
 }
@@ -238,7 +238,7 @@ fn the_reference_detects_a_missing_record() {
     let text = String::from_utf8(output.stdout).unwrap();
     std::fs::write(&whole, &text).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let at = lines.len() - 100; // this is a record of the C++ engine; a row of a rank could be empty
+    let at = lines.len() - 100; // this line is a record of the C++ engine; a row of a rank could be empty
     std::fs::write(&less, [&lines[..at], &lines[at + 1..]].concat().join("\n")).unwrap();
     let (whole, less) = (expected(&whole), expected(&less));
     let differ = whole.iter().filter(|(series, value)| less.get(*series) != Some(value)).count();

@@ -143,7 +143,7 @@ fn series(engine: &EngineFold, now: Instant) -> BTreeSet<String> {
     let snapshot = fold_page::snapshot(engine, now);
     let state = fold_page::state(Objectives::default(), snapshot.clone());
     state.judge(0.0, 0.0);
-    // Adds some slots with iterations that can be compared with earlier ones.
+    // Adds intervals whose iterations can be compared with earlier iterations.
     for slot in 1..5 {
         let (iterations, seconds) = (60.0 * f64::from(slot), f64::from(slot));
         let (compared_seconds, expected_seconds) = (seconds, seconds);
@@ -227,7 +227,7 @@ fn many_requests_create_no_series() {
     }
     assert_eq!(engine.requests.totals.times.e2e_latency.count(), requests + 2);
     let differ: Vec<String> = series(&engine, now).symmetric_difference(&before).cloned().collect();
-    // The interval of the statistics is known from the third record on.
+    // Only the interval of the statistics is new: it is known from the third record on.
     assert_eq!(differ, ["nv_trt_llm_statistics_interval_iterations{model=\"m\",version=\"1\"}"]);
 }
 

@@ -1,4 +1,5 @@
-//! SIGHUP reads `--config.file` again. Engines are added and removed, and unchanged ones keep their totals.
+//! On SIGHUP, the exporter reads `--config.file` again. It adds and removes engines, and unchanged engines keep their
+//! totals.
 
 use std::io::Write as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -141,7 +142,7 @@ fn a_socket_whose_engine_is_renamed_is_opened_again() {
     config.write(&[config.socket_entry("a", "")]);
     daemon.signal("HUP");
     until_engines(&daemon, &[]);
-    // Without a configured name, the publishers of the socket name their engines.
+    // Without a model in the configuration, each publisher of the socket names its engine.
     let mut stream = until(|| UnixStream::connect(config.socket("a")).map_err(|error| error.to_string()));
     writeln!(stream, "{{\"hello\":{{\"model\":\"named\"}}}}").unwrap();
     send(&mut stream, 1..=3);

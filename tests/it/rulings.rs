@@ -1,5 +1,5 @@
-//! The meaning of TensorRT-LLM's counts and rows, as found in its source. Each test checks one statement with its own
-//! numbers. docs/semantics.md has the same statements in words. Times are milliseconds since the first record.
+//! The meaning of TensorRT-LLM's counts and request rows (`requestStats`), as found in its source. Each test checks one
+//! statement of docs/semantics.md with its own numbers. Times are milliseconds since the first record.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::support::page::Page;
 
 mod counts;
 
-/// Latency of each iteration, except the first one after idle.
+/// Latency of each iteration in milliseconds, except the first one after an idle time.
 const LATENCY: u64 = 50;
 
 struct Engine {
@@ -42,7 +42,7 @@ impl Engine {
         engine
     }
 
-    /// The page at a time when no more entries of ended requests are expected.
+    /// The page ten minutes later, when the exporter no longer waits for exact times of ended requests.
     fn page(&mut self) -> Page {
         let later = self.start + Duration::from_secs(600);
         self.fold.settle(false, later);
@@ -52,7 +52,7 @@ impl Engine {
     }
 }
 
-/// Count and sum of a histogram. The sum is in milliseconds.
+/// Count and sum of a histogram, with the sum in milliseconds.
 fn observed(page: &Page, family: &str) -> (u64, u64) {
     let value = |end: &str| page.find(&format!("nv_trt_llm_{family}_seconds_{end}"), &[]).unwrap_or(0.0);
     (value("count") as u64, (value("sum") * 1000.0).round() as u64)
@@ -76,7 +76,7 @@ fn times(page: &Page) -> [u64; 6] {
     })
 }
 
-/// A record of the C++ executor, stamped at `at`.
+/// A record of the C++ executor with the timestamp `at`.
 fn cpp(iter: u64, at: u64, rows: Value) -> Value {
     json!({"at": at, "timestamp": format!("11-24-2026 10:00:{:02}.{:03}000", at / 1000, at % 1000), "iter": iter,
         "iterLatencyMS": LATENCY, "numActiveRequests": 1, "numQueuedRequests": 0, "numNewActiveRequests": 0, "numCompletedRequests": 0,
@@ -100,7 +100,7 @@ const CONTEXT: &str = "CONTEXT_IN_PROGRESS";
 const GENERATION: &str = "GENERATION_IN_PROGRESS";
 const COMPLETE: &str = "GENERATION_COMPLETE";
 
-/// A request of three tokens in the C++ executor, without the record of its end.
+/// The records of a request of three tokens in the C++ executor, without the record of its end.
 fn begun_in_cpp() -> Vec<Value> {
     vec![
         cpp(10, 1000, json!([])),
@@ -142,7 +142,7 @@ fn ruling_the_rows_of_the_idle_flush_ended_at_its_timestamp_too() {
 
 #[test]
 fn ruling_with_several_micro_batches_the_record_with_the_complete_row_is_the_end_too() {
-    // Pipeline parallelism: every other batch belongs to another micro batch.
+    // With pipeline parallelism, every second batch belongs to another micro batch.
     let mut records = vec![cpp(10, 1000, json!([]))];
     let rows = [(CONTEXT, 0), (GENERATION, 1), (GENERATION, 2)];
     let rows = rows.into_iter().flat_map(|(stage, tokens)| [true, false].map(|own| row(stage, own, tokens)));
@@ -182,7 +182,8 @@ fn ruling_a_static_batch_ended_at_the_previous_timestamp() {
         let batch = json!({"numScheduledRequests": 1, "numContextRequests": 0, "numCtxTokens": 0, "numGenTokens": 1, "emptyGenSlots": 0});
         (record["staticBatchingStats"], record["inflightBatchingStats"]) = (batch, Value::Null);
     }
-    // A static batch runs before its record gets a timestamp: scheduled at 1000, first token at 1100, ended at 1150.
+    // A static batch has run before its record gets a timestamp. Therefore, the request was scheduled at 1000, had its
+    // first token at 1100, and ended at 1150.
     assert_eq!(times(&Engine::records(&records).page()), [100, 150, 0, 100, 50, 25]);
 }
 
@@ -195,8 +196,8 @@ fn ruling_a_batch_of_the_pytorch_engine_ended_at_its_timestamp_plus_its_latency(
 
 #[test]
 fn ruling_a_record_of_the_pytorch_engine_that_is_sent_later_has_the_same_times() {
-    // With the overlap scheduler or pipeline parallelism, a record is sent one loop or more later. Older releases
-    // assign its number only then.
+    // With the overlap scheduler or pipeline parallelism, the engine sends a record one or more loops later. Older
+    // releases assign the iteration number only then.
     for (mode, loops) in [("non_overlap", 0), ("overlap", 1), ("overlap", 3), ("pipeline", 3)] {
         let mut records = whole_in_pytorch();
         for record in &mut records {
@@ -217,7 +218,7 @@ fn ruling_the_first_latency_after_idle_of_the_pytorch_engine_contains_the_wait()
     ended[3]["numCompletedRequests"] = json!(1);
     ended.iter().for_each(|record| engine.record(record));
     let before = engine.page();
-    // The batch starts at 9000. Its latency counts from the end of the previous batch, at 1200.
+    // The batch starts at 9000. The latency that the engine reports starts at the end of the previous batch, at 1200.
     let mut woken = pytorch(14, 9000, row(GENERATION, true, 1));
     (woken["requestStats"][0]["id"], woken["numNewActiveRequests"], woken["iterLatencyMS"]) =
         (json!(8), json!(1), json!(7900));
@@ -245,7 +246,7 @@ fn ruling_rows_of_an_overlapped_batch_show_requests_that_were_fetched_later() {
     let records = [
         pytorch(10, 1000, json!([])),
         pytorch(11, 1050, row(CONTEXT, false, 0)),
-        // During the prefill of the next batch, the stage is already "generation" and there is no token yet.
+        // While the next batch runs the prefill of the request, its stage is already "generation", but it has no token.
         pytorch(12, 1100, row(GENERATION, true, 0)),
         pytorch(13, 1150, row(GENERATION, true, 1)),
         pytorch(14, 1200, row(COMPLETE, true, 3)),
@@ -258,7 +259,7 @@ fn ruling_rows_of_an_overlapped_batch_show_requests_that_were_fetched_later() {
 fn ruling_a_dropped_iteration_loses_the_rows_of_rank_0() {
     let mut engine = Engine::new();
     for (iter, record) in whole_in_pytorch().into_iter().enumerate() {
-        // The iteration with the first token is missing.
+        // Leave out the iteration with the first token.
         if iter == 1 {
             continue;
         }
@@ -332,7 +333,7 @@ fn ruling_a_cancelled_request_of_the_pytorch_engine_keeps_its_tokens() {
 
 #[test]
 fn ruling_a_complete_row_that_is_scheduled_is_one_of_the_pytorch_engine() {
-    // Apart from the complete row, nothing in these records shows which engine wrote them.
+    // Only the complete row shows which kind of engine wrote these records.
     let [scheduled, not] = [true, false].map(|scheduled| {
         let mut records = begun_in_cpp();
         records.push(cpp(14, 1200, row(COMPLETE, scheduled, 3)));
@@ -345,7 +346,7 @@ fn ruling_a_complete_row_that_is_scheduled_is_one_of_the_pytorch_engine() {
 #[test]
 fn ruling_of_several_complete_rows_of_a_request_the_first_counts() {
     let mut records = begun_in_cpp();
-    // The rows are repeated while the request still transfers its KV cache.
+    // The engine repeats the complete row while the request still transfers its KV cache.
     records.extend([14, 15, 16].map(|iter| cpp(iter, iter * 50 + 500, row(COMPLETE, false, 3))));
     let page = Engine::records(&records).page();
     assert_eq!(times(&page), [100, 200, 50, 50, 100, 50]);

@@ -1,5 +1,5 @@
-//! The Prometheus page of trtllm-serve, served by a stand-in. The exporter counts the increases of its counters, and an
-//! invalid page does not delay the records of the engine.
+//! The Prometheus page of trtllm-serve, served by a stand-in. The exporter counts the increases of the counters on the
+//! page, and an invalid or slow page does not delay the records of the engine.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -34,7 +34,7 @@ struct Answers {
     entries: Option<Vec<serde_json::Value>>,
     /// Sends the entries in an object, as a later release might do.
     entries_in_object: bool,
-    /// Number of readings of the page that began, and that ended.
+    /// Number of requests for the page that have begun, and of those that have ended.
     begun: u64,
     ended: u64,
     info_reads: u64,
@@ -116,7 +116,7 @@ impl Server {
         self.change(|answers| answers.begun)
     }
 
-    /// Waits until the page is not read for a moment. The daemon reads the first page, and a page with lower counts,
+    /// Waits until nobody has read the page for 200 ms. The daemon reads the first page, and a page with lower counts,
     /// several times.
     fn settle(&self) {
         until(|| {
@@ -133,7 +133,7 @@ impl Server {
             answers.page = page;
             answers.begun
         });
-        // A reading that ended may have begun before the change. The reading after the next one has begun after it.
+        // Requests that began before the change may end after it. If more have ended, one began after the change.
         until(|| ensure(self.change(|answers| answers.ended) > before, || "the page was not read".to_owned()));
         self.settle();
         daemon.poll(&[], 3)
@@ -220,7 +220,7 @@ fn the_increases_of_its_counters_are_on_our_page() {
         assert_eq!(second.count(family, &[]), value, "{family}");
     }
 
-    // The server was replaced, and its successor has a second process.
+    // Another server has replaced the first one. It has a second process.
     let replaced = "trtllm_request_success_total{finished_reason=\"stop\",pid=\"9\"} 5\n";
     let third = server.show(
         &daemon,
@@ -238,7 +238,7 @@ fn the_increases_of_its_counters_are_on_our_page() {
     assert_eq!(third.count("nv_trt_llm_iterations_lost_total", &[]), 0);
 }
 
-/// The page after `requests` requests. Each part of each request took 0.4 s.
+/// The page after `requests` requests. Each time of each request is 0.4 s.
 fn times(requests: u64) -> String {
     let names = ["time_to_first_token_seconds", "time_per_output_token_seconds", "e2e_request_latency_seconds"];
     let parts = ["queue", "prefill", "decode", "inference"].map(|part| format!("request_{part}_time_seconds"));
@@ -295,12 +295,12 @@ fn request_times_of_a_server_without_perf_metrics_come_from_its_page() {
     }
     assert_eq!(source_of_latencies(&second, "server_metrics"), 1.0);
     assert_eq!(second.count("nv_inference_queue_duration_us", &[]), 1_200_000);
-    // The requests are in a bucket that ends at the limit of the objective, so they met it.
+    // The requests are in a bucket whose bound is the limit of the objective, so they met the objective.
     for objective in ["objective=ttft", "objective=all"] {
         assert_eq!(second.count("nv_trt_llm_objective_requests_total", &[objective, "outcome=met"]), 3);
     }
     assert_eq!(second.find("nv_trt_llm_goodput_tokens_total", &[]), None);
-    // The server was replaced, so its page counts from 0.
+    // Another server has replaced the first one, so the page counts from 0.
     let third = server.show(&daemon, times(4));
     assert_eq!(third.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 7);
 }
@@ -324,7 +324,7 @@ fn a_request_with_an_entry_is_not_observed_again_from_the_page() {
     let server = Server::start(&times(10));
     server.change(|answers| answers.entries = Some(Vec::new()));
     let daemon = start(&server);
-    // Upstream writes the entry and the count on the page at the same time.
+    // TensorRT-LLM writes the entry in `/perf_metrics` and the count on the page at the same time.
     server.change(|answers| (answers.page, answers.entries) = (times(11), Some(vec![entry()])));
     let finished = |page: &Page| page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]).unwrap_or(0.0);
     let page = daemon.until(|page| ensure(finished(page) == 1.0, || "the page was not taken".to_owned()));
@@ -362,7 +362,7 @@ fn a_request_with_a_line_is_not_observed_again_from_the_page() {
     assert_eq!(page.get("trtllm_e2e_request_latency_seconds_sum", &[]), 4.0);
     assert_eq!(source_of_latencies(&page, "perf_metrics"), 1.0);
     assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=met"]), 2);
-    // Only the page has the time per output token. It was above 0.1 s.
+    // The lines lack the time per output token. On the page, it is above 0.1 s.
     assert_eq!(page.count("nv_trt_llm_time_per_output_token_seconds_count", &[]), 2);
     for objective in ["objective=tpot", "objective=all"] {
         let outcome = |outcome| page.count("nv_trt_llm_objective_requests_total", &[objective, outcome]);
@@ -377,7 +377,7 @@ fn request_times_of_a_server_that_writes_no_lines_come_from_its_page() {
     let source = format!("{}?perf_metrics_dir={}", server.source, lines.path().display());
     let daemon = Daemon::start(&["--source", &source]);
     let notice = || daemon.get("/api/v1/engines").json()[0]["notice"].clone();
-    // Waits until the first page was used.
+    // Wait until the exporter has used the first page.
     daemon.until(|page| {
         let finished = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
         ensure(finished.is_some(), || "the page was not taken".to_owned())
@@ -416,7 +416,7 @@ fn an_engine_that_is_newer_than_the_exporter_is_noticed() {
         std::thread::sleep(Duration::from_millis(300));
         ensure(text.contains("engine-newer") && text.contains("numDreams, wishes"), || text.to_string())
     });
-    // An older server replaces it.
+    // An older server replaces the new one.
     server.change(|answers| answers.records_status = 503);
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "still up".to_owned()));
     server.change(|answers| (answers.records_status, answers.more_keys) = (200, ""));
@@ -491,7 +491,7 @@ fn a_newer_engine_takes_bounded_memory_whatever_it_sends() {
 #[test]
 fn a_slow_page_delays_no_records() {
     let server = Server::start(FIXTURE);
-    // The delay exceeds the timeout, so that the first reading fails and the page is requested again.
+    // The delay exceeds the timeout, so that the first request fails and the exporter requests the page again.
     server.change(|answers| answers.page_after = Duration::from_secs(6));
     let daemon = Daemon::start(&["--source", &server.source]);
     let read_during = |reading: u64| {
@@ -520,7 +520,7 @@ fn a_missing_page_is_requested_again_only_after_the_server_was_replaced() {
     server.change(|answers| answers.page_status = 404);
     let daemon = start(&server);
     let since = Instant::now();
-    // The delay exceeds the time between two readings.
+    // Six seconds are longer than the time between two requests for the page.
     daemon.until(|_| ensure(since.elapsed() > Duration::from_secs(6), || "waiting".to_owned()));
     assert_eq!(server.reads(), 1);
     server.change(|answers| (answers.records_status, answers.page_status) = (503, 200));

@@ -1,11 +1,11 @@
-//! The simulated Executor through the real bridge and the real binary, as in a first run.
+//! The simulated Executor through the real bridge and the real binary, as a new user starts it (`--source sim:`).
 
 use crate::support::daemon::{Daemon, Launch};
 use crate::support::ensure;
 use crate::support::page::Page;
 
-/// The engine runs at twenty times real speed. Its load ends in fewer iterations than the engine's ring holds, so that
-/// a late poll loses none.
+/// The engine runs twenty times as fast as real time. Its load needs fewer iterations than the engine's ring holds, so
+/// that a late poll loses none.
 const FINITE: &str = "sim:?speed=20&seed=3&requests=100&rate=40";
 const KEPT: u64 = 1000;
 
@@ -31,17 +31,17 @@ fn every_request_of_a_finite_load_is_started_and_completed_once() {
     let iterations = count("nv_trt_llm_iterations_total");
     assert!(iterations < KEPT, "{iterations} iterations are more than are kept");
     assert_eq!((count("nv_trt_llm_iterations_lost_total"), count("nv_trt_llm_engine_restarts_total")), (0, 0));
-    // The first token of a request comes from its context phase. The others are decoded.
+    // The context phase of a request produces its first token. Only the other tokens are generation tokens.
     assert_eq!(count("nv_trt_llm_generation_tokens_total") + 100, page.get("nv_llm_output_token_len_sum", &[]) as u64);
     assert_eq!(page.get("nv_trt_llm_request_metrics", &["request_type=active"]), 0.0);
-    // Requests are observed after a few seconds, because the engine could still send exact times. Requests of the first
-    // iteration have no times, because they may have started long before. That iteration has one request, or more on a
-    // busy machine.
+    // The exporter waits some seconds before it observes requests, because the engine could still send exact times.
+    // Requests of the first iteration have no times, because they may have started long before. There is one such
+    // request, or more on a busy machine.
     let page = daemon.until(|page| {
         let timed = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
         ensure(timed >= 95, || format!("{timed} requests timed"))
     });
-    // No request takes ten seconds on the engine's clock. Idle time between requests must not count.
+    // On the engine's clock, no request takes ten seconds. A longer time would contain idle time between requests.
     let slow = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[])
         - page.count("nv_trt_llm_e2e_request_latency_seconds_bucket", &["le=10"]);
     assert_eq!(slow, 0);
@@ -97,7 +97,7 @@ fn a_scenario_runs_for_each_backend() {
         let labels = [format!("backend={backend}"), "simulated=true".to_owned(), "source=sim".to_owned()];
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
         assert_eq!(page.get("nv_trt_llm_engine_info", &labels), 1.0, "{name}");
-        // The scenario has long prompts and short answers.
+        // The requests of this scenario have long prompts and short answers.
         let context = page.count("nv_trt_llm_context_tokens_total", &[]);
         assert!(context > 20 * page.count("nv_trt_llm_generation_tokens_total", &[]), "{name}: {context}");
         assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0, "{name}");

@@ -1,5 +1,5 @@
-//! Times of steps, from end to end. A simulated engine measures each step of its requests, and the page must show the
-//! sums that the engine computed itself, without writing or parsing a line.
+//! Times of steps, from end to end. A simulated engine measures each step of its requests and computes the sums itself,
+//! without writing or parsing a line. The page must show the same sums.
 
 use crate::support::daemon::Daemon;
 use crate::support::lookalike::{Lookalike, often_idle};
@@ -10,7 +10,8 @@ fn engine(more: &str) -> String {
     often_idle(100) + "&max_num_tokens=256" + more
 }
 
-/// `gaps` names the latency family that must have the gaps between steps.
+/// Compares the page with the engine's own sums. The family `nv_trt_llm_{gaps}_latency_seconds` must have the gaps
+/// between steps.
 fn shows_the_times_of_steps(engine: &Lookalike, source: &str, gaps: &str) {
     let daemon = Daemon::start(&["--source", source]);
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));

@@ -1,5 +1,5 @@
-//! TLS with real Prometheus servers and with peers that stall: authorized servers scrape without a gap, others are refused
-//! and counted, and stalled peers are closed by their deadlines.
+//! TLS with real Prometheus servers and with peers that stall. Authorized servers scrape without a gap. The daemon
+//! refuses and counts other servers, and closes stalled connections when their deadline passes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ const SERVERS: [fn() -> PathBuf; 2] = [prometheus_2, prometheus_3];
 
 type TlsPeer = StreamOwned<ClientConnection, TcpStream>;
 
-/// A TLS connection after its handshake. The client offers only `protocol` by ALPN.
+/// A TLS connection after its handshake. The client offers only `protocol` in the handshake (ALPN).
 fn connect_tls(pki: &Pki, daemon: &Daemon, protocol: &str) -> std::io::Result<TlsPeer> {
     let mut roots = RootCertStore::empty();
     let pem = fs::read(pki.path("ca.pem")).unwrap();
@@ -116,7 +116,7 @@ fn prometheus_with_certificate_and_password_is_accepted_and_others_are_refused_a
                 ensure(actual == health && reason.contains(error), || format!("{name}: {actual} {reason}"))
             });
         }
-        // Each of the other servers was refused at least once. The authorized job has stored the counts.
+        // The daemon has refused each of the other servers at least once. The authorized job has stored these counts.
         let count =
             |reason: &str| format!("trtllm_exporter_http_refused_total{{job=\"authorized\",reason=\"{reason}\"}}");
         until(|| {
@@ -174,7 +174,7 @@ fn a_certificate_is_rotated_without_a_lost_scrape() {
         let scrapes = |job: &str| prometheus.value(&format!("sum_over_time(up{{job=\"{job}\"}}[5m])"), None);
         for job in ["kept", "new"] {
             until(|| ensure(scrapes(job) >= Some(10.0), || format!("{:?} scrapes", scrapes(job))));
-            // A refusal takes milliseconds. A scrape that failed after 250 ms timed out on a busy machine.
+            // A refusal takes milliseconds. If a scrape took longer to fail, it timed out because the machine is busy.
             let refused = format!("up{{job=\"{job}\"}} == 0 and scrape_duration_seconds{{job=\"{job}\"}} < 0.2");
             let refusals = prometheus.value(&format!("count_over_time(({refused})[5m:50ms])"), None);
             assert_eq!(refusals, None, "{job} lost a scrape");
@@ -193,8 +193,8 @@ fn a_thousand_stalled_handshakes_are_closed_by_their_deadline_and_other_scrapes_
     let mut slow: Vec<TcpStream> = (0..1000)
         .map(|_| {
             let mut stream = TcpStream::connect(&daemon.address).unwrap();
-            // The start of a ClientHello of 16 KiB. The write fails if the daemon has already closed this connection to make
-            // room for another.
+            // Sends the start of a ClientHello of 16 KiB. The write fails if the daemon has already closed this
+            // connection to make room for another.
             let _ = stream.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3]);
             stream
         })
@@ -284,7 +284,7 @@ fn idle_and_stalled_tls_connections_do_not_delay_shutdown() {
     let mut daemon = pki.serve(TLS);
     let silent = TcpStream::connect(&daemon.address).unwrap();
     let mut hello = TcpStream::connect(&daemon.address).unwrap();
-    // Only the first bytes of a handshake.
+    // This peer sends only the first bytes of a handshake.
     hello.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
     let mut incomplete = connect_tls(&pki, &daemon, "http/1.1").unwrap();
     incomplete.write_all(b"GET /met").unwrap();

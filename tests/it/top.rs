@@ -1,5 +1,5 @@
-//! `top` in a real terminal (tmux) and in a pipe: its numbers against the metrics page, its keys, exporters that die and
-//! return, hostile names, and the terminal after it. promtool judges the quantiles.
+//! `top` in a real terminal (tmux) and in a pipe: its numbers, compared with the metrics page, its keys, exporters that
+//! die and return, hostile names, and the state of the terminal after `top`. promtool checks the quantiles.
 
 mod terminal;
 
@@ -33,7 +33,7 @@ fn url(daemon: &Daemon) -> String {
     format!("http://{}", daemon.address)
 }
 
-/// Engines whose numbers stay the same, and one that serves requests.
+/// A configuration with three engines: `live` serves requests, and the numbers of the others do not change.
 fn engines(live: &str) -> tempfile::NamedTempFile {
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     let text = format!(
@@ -82,7 +82,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
 
     // The numbers of a finished replay do not change, so they must be equal.
     let pane = terminal.until_pane(|pane| {
-        // The window of an engine begins with its second judgement.
+        // `top` shows the rates of an engine only when the exporter has judged the engine twice.
         let has_rates = row(pane, "live")?.get(5).is_some_and(|rate| rate != "-");
         ensure(has_rates && pane.contains("hw thermal slowdown"), || "not complete".to_owned())
     });
@@ -100,7 +100,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     );
     assert_eq!(replayed[3], DisplayUnit::Count.text(request("waiting")), "{pane}");
     assert!(fraction > 0.0 && replayed.contains(&DisplayUnit::Share.text(fraction)), "{fraction}: {pane}");
-    // GPU 1 has a different number for each reading.
+    // GPU 1 has a different number for each value.
     let gpu = pane.lines().find(|line| line.starts_with("1 NVIDIA")).unwrap_or_else(|| panic!("no GPU 1:\n{pane}"));
     let of_gpu = |name: &str| page.get(name, &["gpu_uuid=GPU-b"]);
     let gib = |name: &str| format!("{:.1}", of_gpu(name) / f64::from(1_u32 << 30));
@@ -146,7 +146,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     terminal.press(&["Right", "l"]);
     assert_eq!(order(&terminal.until(&["▼ACTIVE"])), ["live", "replayed", "nowhere"], "unknown values are last");
 
-    // Shows the cause of the selected engine, and its details.
+    // Selects an engine, which shows its cause, and then shows its details.
     terminal.press(&["j", "Down"]);
     terminal.until(&["nowhere 1: starting: unavailable: Nothing answers for "]);
     terminal.press(&["k", "Enter"]);
@@ -156,7 +156,7 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
     terminal.until(&["replayed 1  replay", &totals[0], &totals[1], "Requests in the batch", "TPOT p50"]);
     terminal.press(&["Up"]);
     terminal.until(&["[sim] live 1  sim"]);
-    // A key pressed right after Escape would be read as a key with Alt.
+    // Wait after Escape: the terminal would read a key pressed right after it as a key with Alt.
     terminal.press(&["Escape"]);
     terminal.until(&["▼ACTIVE"]);
     terminal.press(&["?"]);
@@ -225,12 +225,12 @@ fn the_terminal_is_restored_after_signals_and_panics() {
     let test = std::env::current_exe().unwrap();
     let line = format!("env TRTLLM_TEST_PANICS=1 {} --exact --nocapture top::a_panic_with_the_screen", test.display());
     let terminal = Terminal::run((100, 60), &line);
-    // The exit code that libtest returns for a failed test.
+    // 101 is the exit code of a failed Rust test.
     terminal.is_restored(101);
     assert!(terminal.pane().contains("a planted panic"), "the message is on the restored screen:\n{}", terminal.pane());
 }
 
-/// Runs in the terminal of the test above. Otherwise it does nothing.
+/// Panics only if the test above runs it in a terminal. Otherwise it does nothing.
 #[test]
 fn a_panic_with_the_screen() {
     if std::env::var_os("TRTLLM_TEST_PANICS").is_some() {
@@ -257,7 +257,7 @@ fn a_suspended_top_gives_the_terminal_to_the_shell_and_returns() {
     assert!(terminal.folder().exists());
 }
 
-/// A title for the terminal, a command that clears the screen, and red text.
+/// Engines with escape sequences in their names and texts: a title for the terminal, clearing the screen, and red text.
 const HOSTILE: &str = r#"[{"model": "\u001b]0;owned\u0007\u001b[2J\u001b[31m\u009b5mevil", "version": "1\r\n", "state": "idle",
     "source": "socket", "labels": {"pool": "\u001bP0;0|owned\u001b\\"}, "why": "\u001b[?1049l\u001b[8mhidden",
     "lastPoll": {"succeeded": true}}]"#;
@@ -353,7 +353,8 @@ fn a_bearer_token_is_sent_and_nothing_is_asked_for_that_drains() {
     assert!(asked.iter().all(|request| paths.contains(&request.as_str())), "{asked:?}");
 }
 
-/// Compares the quantiles of a window with promtool's for the same buckets. A quantile in the first bucket is unknown.
+/// Compares `top`'s quantiles of the observations between two scrapes with promtool's quantiles of the same buckets. A
+/// quantile in the first bucket is unknown.
 #[test]
 fn quantiles_equal_those_of_promql() {
     let (mut series, mut queries) = (String::new(), String::new());
@@ -367,7 +368,7 @@ fn quantiles_equal_those_of_promql() {
     let exact: Vec<f64> = FIRST_TOKEN_SECONDS.iter().map(|bound| bound.value).collect();
     for at in 0..40 {
         let mut histogram = Histogram::new(FIRST_TOKEN_SECONDS);
-        // Counts from none to many, in some buckets only, and above the last bucket.
+        // The histograms have few or many observations, only in some buckets, and also above the last bound.
         let mut observe = |histogram: &mut Histogram, count: u64| {
             for _ in 0..count {
                 let bucket = next() as usize % (exact.len() + 1);

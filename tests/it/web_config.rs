@@ -1,5 +1,5 @@
-//! `--web.config.file` with the real binary, real certificates, curl and a real Prometheus. promtool,
-//! which contains the code of exporter-toolkit, decides which files are valid.
+//! `--web.config.file` with the real binary, real certificates, curl and a real Prometheus. promtool, which contains
+//! the code of exporter-toolkit, decides which files are valid.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::support::{ensure, program, until};
 
 const FIXTURES: &str = "tests/fixtures/web-config";
 
-/// Files that promtool accepts and the exporter rejects. The README of exporter-web-config has the reasons.
+/// Files that promtool accepts and the exporter rejects. The README of exporter-web-config gives the reasons.
 const STRICTER: [&str; 9] = [
     "ca_file_without_certificate.bad.yml",
     "curve_not_served.bad.yml",
@@ -28,7 +28,7 @@ const STRICTER: [&str; 9] = [
     "sans_without_policy.bad.yml",
     "verify_without_ca.bad.yml",
     "weak_ciphers_only.bad.yml",
-    // With this file, the first scrapes would wait for minutes.
+    // The password hash of this file is so expensive that the first scrapes would take minutes.
     "user_hash_cost.bad.yml",
 ];
 /// Files with keys that promtool 2.42 does not know yet.
@@ -208,7 +208,6 @@ fn plain_http_on_the_tls_port_gets_an_explanation_and_is_counted() {
 
 /// Tests whether the daemon accepts each kind of client certificate: none, from another CA, expired, valid, and valid
 /// with another name.
-/// name.
 fn accepted(pki: &Pki, policy: &str) -> [bool; 5] {
     let daemon = pki.serve(&format!("{TLS}{policy}"));
     ["", "stranger", "expired", "client", "other"].map(|client| {
@@ -318,7 +317,7 @@ fn a_new_certificate_is_loaded_without_a_failed_request() {
             until(|| ensure(scraped.load(Ordering::Relaxed) > before + 10, || "no scrapes".to_owned()));
         };
         more();
-        // The certificate is replaced long before its key, so for a while they do not match.
+        // The test replaces the certificate long before its key, so for a while they do not match.
         let key = fs::read(pki.path("server.key")).unwrap();
         new.sign(pki.folder.path(), "server", local(), 2099);
         let new_key = fs::read(pki.path("server.key")).unwrap();

@@ -1,4 +1,4 @@
-"""Reads a running exporter with AIPerf's DCGM collector over HTTP and checks every field in AIPerf's unit."""
+"""Reads a running exporter over HTTP with AIPerf's DCGM collector, and checks the value of every field in AIPerf's unit."""
 
 import asyncio
 import sys

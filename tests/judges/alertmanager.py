@@ -2,7 +2,7 @@
 
 usage: alertmanager.py [--alertmanager PATH]     (run in the repository root)
 Each alert must go to the receiver of its severity. Each name in an inhibition rule must be an alert. In each case below, exactly the
-expected alerts must be muted. Prints one line per finding. Exit code 1 if there is one, 77 if the Alertmanager is not installed.
+expected alerts must be muted. Prints one line per finding. Exit code 1 if there is a finding, 77 if the Alertmanager is not installed.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ENGINE = HERE | {"model": "llama", "version": "1"}
 MODEL = {"job": "trtllm-exporter", "namespace": "prod", "model": "llama"}
 OTHER = ENGINE | {"instance": "b:8002", "node": "n2"}
 BARE = {"job": "trtllm-exporter"}
-# Name of the case: alerts that fire, and those of them that must be muted.
+# By the name of the case: the alerts that fire, and the alerts among them that must be muted.
 CASES = {
     "a node is down": (
         [("KubeNodeNotReady", {"node": "n1"}), ("TrtllmExporterDown", HERE), ("TrtllmExporterDown", HERE | {"node": "n2", "instance": "b:8002"})],
@@ -84,7 +84,7 @@ def route_findings(severities):
 
 
 def name_findings(names):
-    """Each expression on alertname must match an alert, and so must each of its alternatives."""
+    """Finds expressions on alertname that match no alert. Also checks each alternative (`A|B`) of an expression."""
     for expression in re.findall(r'alertname(?:=~|!=|=)"(Trtllm[^"]+)"', read(CONFIG)):
         grouped = re.match(r"(.*)\((.+?)\)(.*)", expression)
         parts = [grouped[1] + part for part in grouped[2].split("|")] + grouped[3].strip("|").split("|") if grouped else expression.split("|")

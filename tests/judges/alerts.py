@@ -1,12 +1,12 @@
-"""Checks the alerts and their runbooks against each other, against their tests and against the catalog.
+"""Checks that the alerts agree with their runbooks, with their tests and with the catalog.
 
 usage: alerts.py [--promtool PATH]     (run in the repository root)
-Each alert must have a severity, a class that fits it, a summary, a description, a test in which it fires, one in which it stays silent,
-and a runbook section. A critical alert may only use failed requests, objectives, and engines that a running exporter reports as unable to serve.
-Each section must belong to an alert, have the three parts, state each limit of the alert's expression, and have only queries that parse
-and use metrics of the catalog. A share in a summary or description must be in the expression. tests/it/doctor.rs compares the limits
-with those of doctor's rules.
-Prints one line per finding. Exit code 1 if there is one.
+Each alert must have a severity, a class that fits it, a summary, a description, a test in which it fires, a test in which it does not
+fire, and a runbook section. A critical alert may only use failed requests, objectives, and engines that a running exporter reports as
+unable to serve. Each runbook section must belong to an alert, have the three parts, state each limit of the alert's expression, and have
+only queries that parse and use metrics of the catalog. If a summary or description states a share, the expression must contain it.
+tests/it/doctor.rs compares the limits with those of doctor's rules.
+Prints one line per finding. Exit code 1 if there is a finding.
 """
 
 import glob
@@ -17,7 +17,7 @@ import sys
 from expressions import OURS, RECORDED, queries_of, rule_expressions, syntax_findings
 
 PARTS = ("What it means.", "What to look at.", "What to do.")
-# The classes of docs/runbooks/README.md. Critical: users are hurt now, and a person can do something.
+# The classes of docs/runbooks/README.md, and their severities. An alert is critical if users are affected now and a person can help.
 SEVERITIES = {
     "requests fail": "critical",
     "objective missed": "critical",
@@ -25,14 +25,14 @@ SEVERITIES = {
     "state unknown": "warning",
     "improvement": "info",
 }
-# Metrics that a critical alert may use. Full, long, hot or slow is not enough, and neither is a limit that no user
-# chose.
+# Metrics that a critical alert may use, by class. A full cache, a long queue, a hot GPU or a slow engine alone is not critical, and
+# neither is a limit that no user has chosen.
 HURTS = {
     "requests fail": r"up|(nv_trt_llm_(engine_state|requests_(finished|completed)_total|request_errors_total|disagg_ready)"
     r"|trtllm_exporter_source_up|engine:nv_trt_llm_absence:ratio|model:nv_trt_llm_engines_ready:count)",
     "objective missed": r"(model_version:nv_trt_llm_objective_\w+:\w+|trtllm_slo:objective_budget:ratio)",
 }
-# An engine that disappeared counts only if it had requests.
+# An alert about an engine that disappeared must contain this: the engine counts only if it had requests.
 HAD_REQUESTS = "last_over_time(nv_trt_llm_request_metrics"
 WORDS = {"0.5": "half", "2": "twice", "3": "three"}
 
@@ -47,7 +47,7 @@ def rule_files():
 
 
 def severity_findings(severity, stated, alert):
-    """Finds alerts whose severity does not fit their class, and critical alerts that use something that users do not
+    """Finds alerts whose severity does not fit their class, and critical alerts with metrics whose changes users do not
     notice."""
     if SEVERITIES.get(stated) != severity:
         yield f"class {stated!r} does not fit severity {severity!r}"
@@ -59,8 +59,8 @@ def severity_findings(severity, stated, alert):
 
 
 def alerts_of(text):
-    """(name, severity, runbook_url, has summary and description, whole text) of each alert. Parses only the YAML
-    that our files use."""
+    """For each alert: (name, severity, runbook_url, has summary and description, whole text). Parses only the subset
+    of YAML that our files use."""
     for block in re.split(r"\n {6}- alert: ", text)[1:]:
         block = re.split(r"\n {6}- |\n {2}- name:", block)[0]
         value = lambda key: (re.search(rf"\n\s+{key}: (.+)", block) or [None, ""])[1]
@@ -70,7 +70,7 @@ def alerts_of(text):
 
 
 def limits_of(alert):
-    """The numbers that the alert compares with, as written, and the codes of Xid errors. Leaves out 0 and 1."""
+    """The numbers with which the alert compares, as they are written, and its codes of Xid errors, but not 0 and 1."""
     expression = re.split(r"\n\s+(?:for|labels):", alert.split("expr:")[1])[0]
     codes = re.findall(r'xid=~"([\d|]+)"', expression)
     rest = re.sub(r"\{[^}]*\}|\[[^\]]*\]|[a-zA-Z_:][\w:]*|\b\d+[smhd]\b", " ", expression)
@@ -83,20 +83,20 @@ def shares_of(number):
 
 
 def wrong_shares(limits, alert):
-    """Shares in the summary and the description that are not in the expression."""
+    """Finds shares in the summary and the description that are not in the expression."""
     allowed = set().union(*map(shares_of, limits))
     return sorted(set(re.findall(r"\d+(?:\.\d+)? %", alert.split("annotations:")[1])) - allowed)
 
 
 def missing_limits(limits, text):
-    """Limits that a text does not state outside its queries."""
+    """Finds limits that a text does not state outside its queries."""
     text = re.sub(r"(?s)```.*?```", "", text)
     stated = lambda form: re.search(rf"(?<![\d.]){re.escape(form)}(?!\w)", text)
     return sorted(number for number in limits if not any(map(stated, {number, WORDS.get(number, number)} | shares_of(number))))
 
 
 def tested(text):
-    """The alerts that fire in a test, and those that stay silent in one."""
+    """The alerts that fire in some test, and the alerts that do not fire in some test."""
     fires, silent = set(), set()
     for block in re.split(r"\n {6}- (?=alertname: |expr: )", text)[1:]:
         name = re.match(r'alertname: (\w+)|expr: \W?ALERTS\{alertname="(\w+)"', block)

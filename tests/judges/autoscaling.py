@@ -1,8 +1,9 @@
 """Runs the queries of deploy/kubernetes/autoscaling in a real Prometheus that scrapes two exporters with simulated engines.
 
 usage: autoscaling.py EXPORTER      (run tests/deploy/kubernetes.sh first: it builds target/tools/manifests)
-One engine gets more requests than it can serve, the other one is idle. The HPA's metrics, KEDA's triggers and the queries of llm-d's
-autoscaler must tell them apart, and a lost exporter must give no result instead of 0. Exit code 1 if not, 77 if a tool is missing.
+One engine gets more requests than it can serve, and the other is idle. The HPA's metrics, KEDA's triggers and the queries of llm-d's
+autoscaler must distinguish the two engines, and for a lost exporter they must return no result instead of 0. Exit code 1 if a check
+fails, 77 if a tool is missing.
 """
 import contextlib
 import json
@@ -69,7 +70,7 @@ def main():
 
         until("both scrapes", lambda: len(query("up == 1")) == 2, 20)
         until("a backlog", lambda: sum(query("nv_trt_llm_queued_requests").values()) > 10, 30)
-        time.sleep(10)  # long enough for rates
+        time.sleep(10)  # rates need several scrapes
         for name, series, expression in adapter_queries():
             check(f"HPA: prometheus-adapter finds {name}", query(series), f"{len(query(series))} series")
             found = by_pod(expression)

@@ -1,4 +1,4 @@
-"""Writes the page of an exporter with a busy simulated engine, once it has all families about requests.
+"""Starts an exporter with a busy simulated engine, and writes its page when the page has all families about requests.
 
 usage: busy_page.py EXPORTER FILE
 """
@@ -9,7 +9,7 @@ import tempfile
 
 from exporter import Exporter, fetch, until
 
-# Histograms of requests appear when the first request has ended, and the verdict after some slots of five seconds.
+# Histograms of requests appear when the first request has ended, and the verdict after several intervals of five seconds.
 WANTED = [b'state="busy",version="1"} 1', b"nv_trt_llm_time_per_output_token_seconds_bucket", b"nv_trt_llm_request_kv_cache_blocks_bucket",
           b"nv_trt_llm_limited_by_since_timestamp_seconds"]
 

@@ -1,8 +1,8 @@
 """Tries the command lines of a document as far as possible without changing anything. docs.py calls this.
 
-The exporter itself runs with --dry-run and its commands run with --help, so that each flag and value is parsed. For other programs,
-bash checks the syntax; programs, steps and files of this repository must exist. A section with measured figures must name the program
-that measures them.
+The exporter itself runs with --dry-run and its commands run with --help, so that each flag and value is parsed. For command lines of
+other programs, bash checks the syntax. If they name programs, steps (of .ci/full) or files of this repository, these must exist. A
+section with measured figures must name the program that measures them.
 """
 import glob
 import os
@@ -13,7 +13,7 @@ import tempfile
 
 FENCE = re.compile(r"(?ms)^( *)```(\w*)\n(.*?)^ *```$")
 INLINE = re.compile(r"`((?:trtllm-exporter|\.ci/full|cargo bench|cargo test --package [\w-]+ \w+|benches/\S+\.(?:py|sh)|tests/\S+\.(?:py|sh)) [^`]+)`")
-# Errors about files that exist only where a reader follows the document.
+# Errors about files that exist only on the machine of a reader who follows the document.
 MISSING = re.compile(r"No such file|cannot read the (file|certificates)|Permission denied")
 MEASURED = re.compile(r"(?i)\bmeasured\b")
 FIGURE = re.compile(r"\d ?(ms|µs|ns|KB|MB|MiB|GB|GiB|×|%|bytes per)(?!\w)")
@@ -97,8 +97,8 @@ def command_findings(path, text, binary):
 
 
 def figure_findings(path, text):
-    """Finds figures without a named benchmark. A section inherits the benchmarks named in its parent section and
-    before the first section."""
+    """Finds sections with measured figures but without a named benchmark. A benchmark that is named in the parent
+    section, or before the first section, is enough."""
     named = [bool(BENCHMARK.search(re.split(r"(?m)^## ", text)[0]))]
     for hashes, title, body in re.findall(r"(?ms)^(##+) (.+?)$(.*?)(?=^##+ |\Z)", FENCE.sub("", text)):
         depth = len(hashes) - 1

@@ -1,7 +1,7 @@
 """Draws dashboards as pictures from the answers of a Prometheus, so that the documentation can show them without a
-Grafana server. Positions, titles, units, thresholds, mappings, overrides, order and links are those of the
-dashboard; the look is only similar to Grafana's. Text that overlaps other text or leaves its panel is an error of
-the dashboard, and is reported."""
+Grafana server. Positions, titles, units, thresholds, mappings, overrides, order and links come from the dashboard.
+The pictures only look similar to Grafana. Text that overlaps other text or leaves its panel is reported as an error
+of the dashboard."""
 
 import bisect
 import datetime
@@ -61,7 +61,7 @@ class Drawing:
         return self.fleet.query(query, self.end) if target.get("instant") else self.fleet.prometheus.query_range(query, self.start, self.end)
 
     def series(self, panel):
-        """(legend, times, values) of each series of a panel, in the order of its targets. An instant query has one value."""
+        """For each series of a panel, in the order of the queries: (legend, times, values). An instant query has one value."""
         for target in panel["targets"]:
             for one in self.answers(target):
                 points = [(float(t), float(v)) for t, v in one.get("values", [one.get("value", (0, "NaN"))]) if v not in ("NaN", "+Inf", "-Inf")]
@@ -104,7 +104,7 @@ class Drawing:
         return legends
 
     def legend(self, card, legends):
-        """A table below the lines, with the last and the largest value of each."""
+        """Draws a table below the chart with the last and the largest value of each series."""
         width = int((card.wide - 1.55) * 19)
         for row, (legend, shade, last, most) in enumerate([("", None, "Last", "Max"), *legends[:LEGENDS]]):
             y = card.bottom + (0.74 - 0.115 * row) * card.inch
@@ -116,7 +116,7 @@ class Drawing:
             card.figure.text(card.left + 0.24 * card.across, card.bottom + 0.74 * card.inch, f"{len(legends)} series", fontsize=SMALL, color=DIM, va="center")
 
     def heatmap(self, axes, panel, card):
-        """Classic buckets: their counts are cumulative."""
+        """Draws a heatmap from classic buckets, whose counts are cumulative."""
         rows = sorted((float(one["metric"]["le"]), dict((float(t), float(v)) for t, v in one["values"])) for target in panel["targets"] for one in self.answers(target) if "le" in one["metric"])
         edges = [le for le, _ in rows if le != float("inf")]
         times = sorted({time for _, values in rows for time in values})
@@ -169,7 +169,7 @@ class Drawing:
                 self.text(axes, card, left + width / 2, 0.18, shortened(legend, int(inches * 15)), ha="center", fontsize=6.5, color=front)
 
     def table(self, axes, panel, card):
-        """Merges the rows of all queries that have the same labels, like Grafana's transformation `merge`."""
+        """Draws a table. Rows of different queries with the same labels become one row, as in Grafana's transformation `merge`."""
         axes.axis("off")
         organize = panel["transformations"][-1]["options"]
         shared = None
@@ -228,7 +228,7 @@ class Drawing:
                 axes.axvline(at(moment), color=COLORS.get(annotation["iconColor"], DIM), linewidth=0.7, linestyle=":", alpha=0.9)
 
     def find_markers(self):
-        """The start of each alert, restart and deploy."""
+        """Draws the annotations: the start of each alert, restart and deploy."""
         for annotation in self.dashboard["annotations"]["list"]:
             moments = set()
             for one in self.fleet.prometheus.query_range(panels.concrete(annotation["expr"], self.values), self.start, self.end):
@@ -280,7 +280,7 @@ class Drawing:
 
 
 class Card:
-    """The rectangle of a panel, as shares of the figure and in inches."""
+    """The rectangle of a panel: its position and size as shares of the figure, and its size in inches."""
 
     def __init__(self, figure, place, top, height, size):
         self.figure, self.left, self.width, self.high = figure, place["x"] / 24, place["w"] / 24, place["h"] / height
@@ -300,7 +300,7 @@ def color_of(value, thresholds):
 
 
 def overlaps(figure, texts):
-    """Texts that cannot be read, because they overlap another text or leave their panel."""
+    """Finds texts that overlap another text or leave their panel."""
     renderer = figure.canvas.get_renderer()
     cards = {}
     for card, text in texts:
@@ -320,7 +320,7 @@ def save(figure, path):
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=100, facecolor=BACKGROUND)
     plt.close(figure)
-    # A palette makes the file a third as large. Pictures with many lines need fewer colours.
+    # A palette reduces the file to a third of its size. Pictures with many lines need fewer colours to be small enough.
     for colors in (96, 64, 48, 32):
         Image.open(buffer).convert("RGB").quantize(colors, method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
         if os.path.getsize(path) < LARGEST:
@@ -328,7 +328,7 @@ def save(figure, path):
 
 
 def all_dashboards(fleet, folder, start, end, chosen, suffix=""):
-    """Draws each dashboard. `chosen` has values of variables by dashboard. Returns the texts that cannot be read."""
+    """Draws each dashboard. `chosen` has the values of variables by dashboard. Returns the texts that overlap or leave their panel."""
     os.makedirs(folder, exist_ok=True)
     findings = []
     for name, dashboard in panels.dashboards():

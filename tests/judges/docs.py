@@ -3,7 +3,7 @@ figures, and the syntax of the examples of PromQL and prometheus.yml.
 
 usage: docs.py [--promtool PATH] [--binary PATH]     (run in the repository root)
 --binary is the exporter, which parses its own command lines.
-Prints one line per finding. Exit code 1 if there is one.
+Prints one line per finding. Exit code 1 if there is a finding.
 """
 import glob
 import os
@@ -44,7 +44,7 @@ def findings_of(path, text, families):
 
 
 def rule_findings(path, text):
-    """Each name of an alert, a recorded series or a group of rules in a document must exist."""
+    """Finds names of alerts, recorded series or rule groups in a document that do not exist."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     rules = "".join(read(os.path.join(root, file)) for file in rule_files())
     known = set(re.findall(r"- (?:alert|record|name): (\S+)", rules))
@@ -56,8 +56,8 @@ NAMED = re.compile(r"`(\w+)`(?: in|)\s*\(?\[`([\w.]+)`\]\(([^)#]+)\)")
 
 
 def names_of_code(path, text):
-    """For `name` in [`file`](path), or `name` ([`file`](path)), the file must define a function or a type with that
-    name."""
+    """If a document contains `name` in [`file`](path), or `name` ([`file`](path)), the file must define a function or a
+    type with this name."""
     for name, file, target in NAMED.findall(re.sub(r"\s+", " ", text)):
         source = os.path.join(os.path.dirname(path), target)
         if os.path.basename(target) != file:

@@ -1,7 +1,7 @@
-"""Runs fire drills and prints docs/drills.md: what doctor says about each scenario, and the alerts that fire.
+"""Runs fire drills (simulated incidents) and prints docs/drills.md: the report of doctor about each scenario, and the alerts that fire.
 
 usage: drills.py EXPORTER [--seconds S] [--pictures FOLDER]     All engines at once, in real time, with a real Prometheus.
-The windows of the rules are a fifth as long. --pictures draws the page and two dashboards; it needs matplotlib, Chromium and pngquant.
+The windows of the rules are shortened to a fifth. --pictures draws the page and two dashboards; it needs matplotlib, Chromium and pngquant.
 """
 
 import argparse
@@ -69,7 +69,7 @@ class Drills:
 
     def doctor(self):
         """The report of doctor about each scenario, by name."""
-        # Doctor's exit code is that of the worst verdict.
+        # Ignore doctor's exit code, which depends on the worst verdict.
         command = [self.program, "doctor", self.exporter.address, "--no-sources"]
         parts = subprocess.run(command, capture_output=True, text=True).stdout.split("\n\n")
         titles = {name: f": engine {name} 1" for name in DRILLS}

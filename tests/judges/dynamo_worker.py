@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the exporter's numbers with those of an engine in Dynamo's TensorRT-LLM worker. tests/dynamo.sh starts it.
+"""Compares the exporter's numbers with those of an engine in Dynamo's TensorRT-LLM worker. tests/dynamo.sh starts this script.
 
   dynamo_worker.py [--binary PATH] [--case NAME]...
 
-Each case starts worker and frontend, sends requests over HTTP, and compares what the engine recorded with the exporter's page and
+Each case starts a worker and a frontend, sends requests over HTTP, and compares the engine's records with the exporter's page and
 with the page of the worker. Exit code 1 if a number or a text differs from what docs/kubernetes.md promises.
 """
 import argparse
@@ -21,7 +21,7 @@ from free_port import free_port
 HERE = Path(__file__).resolve().parent / "dynamo"
 # Dynamo parses DYN_SYSTEM_PORT as a signed 16-bit number, so higher ports do not work.
 PORTS = range(20000, 32768)
-LENGTHS = [9, 3, 30, 80, 80, 80]  # tokens of the answers
+LENGTHS = [9, 3, 30, 80, 80, 80]  # number of tokens of each answer
 LAUNCHER = ["-m", "trtllm_exporter_publisher"]
 SECOND_READER = [str(HERE / "second_reader.py")]
 
@@ -31,7 +31,7 @@ def get(url, body=None):
 
 
 def model(folder):
-    """A model that a frontend can serve: a tokenizer of 64 words, and no weights."""
+    """Writes a model that a frontend can serve: a tokenizer of 64 words, and no weights."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     folder.mkdir()
     words = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, **{f"w{n}": n for n in range(2, 64)}}, unk_token="<unk>"))
@@ -185,7 +185,7 @@ def _at(record, path):
 
 
 def copies(case):
-    """Follows docs/kubernetes.md: --publish-metrics, and the worker is started through the package."""
+    """Follows docs/kubernetes.md: --publish-metrics is set, and the Python package starts the worker."""
     case.served()
     case.exporter_has_all()
     case.exporter_has_requests(times=True)
@@ -194,7 +194,7 @@ def copies(case):
 
 
 def old_flag(case):
-    """The flag's deprecated name in 1.6, which is the only name in older releases."""
+    """Uses the name of the flag that is deprecated in Dynamo 1.6 and is the only name in older releases."""
     copies(case)
 
 
@@ -209,7 +209,7 @@ def planner(case):
 
 
 def unread(case):
-    """Only --publish-kv-events: the engine records nothing and nobody reads it, so only requests can be copied."""
+    """With only --publish-kv-events, the engine records nothing and nobody reads it, so the exporter gets only requests."""
     case.served()
     case.equal("records of the engine", (len(case.iterations), case.taken()), (0, []))
     case.equal("iterations", sum_of(case.ours, "nv_trt_llm_iterations_total"), 0.0)
@@ -233,7 +233,7 @@ def stolen(case):
 
 
 def pages(case):
-    """The exporter reads the ports of Dynamo. It must find nothing to read, say so, and remove no records."""
+    """The exporter polls the ports of Dynamo. It must find nothing to read, report that, and remove no records."""
     deployment, log = case.deployment, lambda exporter: exporter.log().replace("\\", "")
     case.served()
     system, frontend = (f"http://127.0.0.1:{port}" for port in (deployment.system, deployment.frontend))

@@ -16,7 +16,7 @@ PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFam
 
 
 def until(what, attempt, seconds=60):
-    """Repeats `attempt` until it returns something true, and returns that. A failed connection is retried."""
+    """Repeats `attempt` until it returns a true value, and returns the value. After a failed connection, tries again."""
     end = time.monotonic() + seconds
     while True:
         with contextlib.suppress(OSError):
@@ -34,7 +34,7 @@ def fetch(url, data=None, seconds=30, headers=None):
 
 
 class Page:
-    """The samples of a page in the text format, in page order: name, labels, value."""
+    """A page in the text format. `samples` has the name, labels and value of each sample, in page order."""
 
     SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
     LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -47,7 +47,7 @@ class Page:
         return [value for found, has, value in self.samples if found == name and labels.items() <= has.items()]
 
     def value(self, name, **labels):
-        """The value of the only series with this name and these labels. It may have further labels."""
+        """The value of the only series with this name and these labels. The series may have further labels."""
         values = self.values(name, **labels)
         assert len(values) == 1, f"{name} {labels}: {len(values)} series"
         return values[0]
@@ -90,8 +90,8 @@ class Exporter:
         return Page(fetch(self.url + path).decode())
 
     def cpu_seconds(self):
-        """CPU time of all threads in nanosecond precision, because the ticks of /proc/PID/stat are too coarse. The
-        exporter ends no threads, so none is missed."""
+        """CPU time of all threads in seconds. It is read in nanoseconds, because the ticks of /proc/PID/stat are too
+        coarse. The exporter ends no threads, so the sum includes all of them."""
         tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -112,7 +112,7 @@ class Exporter:
 
 
 def simulated_gpus(standin, folder, state):
-    """A copy of the simulated NVML with this state. Returns its path, for --gpu.library."""
+    """Copies the stand-in for NVML and writes its control file. Returns the path of the copy, for --gpu.library."""
     library = shutil.copy(standin, os.path.join(folder, "libnvidia-ml.so.1"))
     pathlib.Path(f"{library}.state").write_text(state)
     return library

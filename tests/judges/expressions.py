@@ -3,7 +3,7 @@
 usage: expressions.py dashboard FILE... [--promtool PATH]  checks the structure, and the syntax of each expression with promtool
        expressions.py names PAGE FILE...                   checks that each metric and fixed label value is on the text page PAGE
                                                            or in allowed_absent.txt
-Prints one line per finding. Exit code 1 if there is one.
+Prints one line per finding. Exit code 1 if there is a finding.
 """
 import json
 import pathlib
@@ -18,7 +18,7 @@ OURS = re.compile(r"\b(?:nv_|trtllm_exporter_|process_)[a-z0-9_]+")
 RECORDED = re.compile(r"\b(?:engine|gpu|model|model_version|job|trtllm_slo):[\w:]+")
 # Labels that Prometheus adds (job), or that it writes in another form than the page (le).
 NOT_ON_A_PAGE = ("job", "le")
-# Selectors of exporter series and of recorded series. Series of GPUs and of exporters have no label model.
+# Selectors of the exporter's series and of recorded series. NO_MODEL: series of GPUs and of exporters have no label model.
 SELECTOR = re.compile(r"(?<![\w:])((?:nv_|trtllm_exporter_|model_version:|job:|ALERTS|up(?=\{))[\w:]*)(?:\{([^}]*)\})?")
 NO_MODEL = re.compile(r"nv_gpu_|nv_energy|up$")
 LOOKS_LIKE_RATE = re.compile(r"\b(?:rate|increase|irate|deriv)\(")
@@ -38,8 +38,8 @@ def table_queries_of(markdown):
 
 
 def queries_of(markdown):
-    """The queries in the ```promql blocks of a document, without their comments, and those in its tables. In a
-    block, an empty line ends a query."""
+    """The queries in the ```promql blocks and in the tables of a document, without comments. In a block, an empty
+    line ends a query."""
     yield from table_queries_of(markdown)
     for block in re.findall(r"```promql\n(.*?)```", markdown, re.S):
         for query in block.strip().split("\n\n"):
@@ -53,7 +53,7 @@ def panels_of(dashboard):
 
 
 def structure_findings(dashboard):
-    """Mistakes that Grafana accepts without a message."""
+    """Finds mistakes in a dashboard that Grafana accepts without a message."""
     variables = {variable["name"] for variable in dashboard["templating"]["list"]}
     if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", dashboard.get("uid") or ""):
         yield "uid is missing or invalid: links to the dashboard would change with each import"
@@ -107,7 +107,7 @@ def structure_findings(dashboard):
             for metric, selector in SELECTOR.findall(expression):
                 wanted = variables - {"datasource"} - ({"model", "version"} if NO_MODEL.match(metric) else set())
                 missing = [one for one in sorted(wanted) if f'=~"${one}"' not in selector]
-                # A join with the GPUs of an engine also filters.
+                # For GPU metrics, a join with the GPUs of an engine is a filter, too.
                 if missing and not (NO_MODEL.match(metric) and "nv_trt_llm_engine_gpu_info{" in expression):
                     yield f"{name}: {metric}{{{selector}}} is not filtered by {missing}"
             legend = target.get("legendFormat") or ""
@@ -117,7 +117,7 @@ def structure_findings(dashboard):
                 yield f"{name}: a line for each engine or GPU; 200 of them cannot be read"
             if panel["type"] == "state-timeline" and not single:
                 yield f"{name}: a bar for each engine or GPU; 200 of them cannot be read"
-            # Prometheus keeps classic or native histograms. A quantile must work with both.
+            # A Prometheus may store classic or native histograms, and a quantile must work with both.
             quantiles = re.findall(r"histogram_quantile\(([^,]+), sum by \(([^)]*)\) \(rate\((\w+?)(_bucket)?\{", expression)
             if len(quantiles) != expression.count("histogram_quantile"):
                 yield f"{name}: a quantile is not of the form histogram_quantile(Q, sum by (...) (rate(NAME{{...}}[...])))"
@@ -130,8 +130,8 @@ def structure_findings(dashboard):
 
 
 def link_findings(dashboards):
-    """Each data link must lead to one of our dashboards, and pass on the data source, the time range and variables
-    that exist there."""
+    """Finds data links that do not lead to one of our dashboards, or do not pass on the data source, the time range and
+    variables that exist there."""
     known = {dashboard["uid"]: {variable["name"] for variable in dashboard["templating"]["list"]} for dashboard in dashboards}
     for dashboard in dashboards:
         urls = re.findall(r'"url": "(/d/[^"]+)"', json.dumps(dashboard).replace('\\"', "'"))
@@ -171,8 +171,8 @@ def syntax_findings(expressions, promtool):
 
 
 def rule_expressions(text):
-    """The `expr:` values of a rule file, with folded lines joined. Parses only the YAML that our files use; needs no
-    library."""
+    """The `expr:` values of a rule file, with folded lines joined. Parses only the subset of YAML that our files use,
+    so it needs no library."""
     lines = iter(text.splitlines() + [""])
     line = next(lines)
     while line is not None:

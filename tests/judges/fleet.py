@@ -1,8 +1,8 @@
 """Starts a simulated fleet and a real Prometheus. The fleet has two engines of one model in one exporter (the
-exporter simulates one, the other publishes to a socket), a second model with another exporter, a third model with
-two ranks, objectives and two of the eight GPUs of the stand-in NVML, and an orchestrator of disaggregated serving.
-The rules and the Alertmanager are those of deploy/prometheus, with shorter times. A crowd consists of more healthy
-engines, each scraped under many names."""
+exporter simulates one engine, and the other publishes to a socket), a second model with another exporter, a third
+model with two ranks, objectives and two of the eight GPUs of the stand-in for NVML, and an orchestrator of
+disaggregated serving. The rules and the Alertmanager are those of deploy/prometheus, with shorter times. An optional
+crowd adds healthy engines, each of which is scraped under many names."""
 
 import json
 import os
@@ -28,7 +28,7 @@ HEALTHY = 14  # engines in the exporter of the crowd, each with a different load
 
 
 def shortened(text, factor):
-    """The rules with all windows, offsets and `for:` divided by the factor, but at least 5 s. Names do not change."""
+    """The rules with all windows, offsets and `for:` divided by the factor, but at least 5 s. The names of rules do not change."""
 
     def short(found):
         seconds = max(5, round(int(found[2]) * UNITS[found[3]] / factor))
@@ -38,7 +38,7 @@ def shortened(text, factor):
 
 
 class Gpus(threading.Thread):
-    """Rewrites the stand-in's control file every second. `faults` has extra lines by GPU."""
+    """Rewrites the control file of the stand-in for NVML every second. `faults` has extra lines for each GPU."""
 
     def __init__(self, standin, work):
         super().__init__(daemon=True)
@@ -182,7 +182,7 @@ class Fleet:
     def stop(self):
         self.gpus.ended = True
         if self.gpus.is_alive():
-            self.gpus.join()  # it writes into the folder
+            self.gpus.join()  # the thread writes into the folder, which is deleted next
         for started in (*self.engines, self.orchestrator, self.prometheus, *self.exporters.values(), self.notified):
             if started:
                 started.stop()

@@ -1,9 +1,9 @@
 """Runs the configurations of docs/fleet.md for federation, remote write and an agent with real programs.
 
 usage: fleet_paths.py EXPORTER [PROMETHEUS3]
-Two Prometheus servers each scrape an exporter and evaluate the shipped recording rules. A third server federates from them, and they write
+Two Prometheus servers each scrape an exporter and evaluate the shipped recording rules. A third server federates from them, and both write
 to VictoriaMetrics. An agent also scrapes, and writes to PROMETHEUS3, which evaluates the rules. Each recorded series must arrive with the
-value that the first server has at the same moment. Exit code 1 if one is missing or differs.
+value that the server which recorded it has at the same moment. Exit code 1 if a series is missing or differs.
 """
 import contextlib
 import json
@@ -40,7 +40,7 @@ def query(address, expression, at):
     """The values of the expression, by labels."""
     result = Api(address).query(expression, at)
     for series in result:
-        # A federated series that has no job gets the job of the federation scrape.
+        # If a federated series has no job, it gets the job of the federation scrape.
         if series["metric"].get("job") == "fleet":
             del series["metric"]["job"]
     return {json.dumps(series["metric"], sort_keys=True): float(series["value"][1]) for series in result}
@@ -96,7 +96,7 @@ def main():
         time.sleep(SECONDS)
         failed = False
         for part, address in enumerate(lower):
-            # Both sides are compared at the same moment, some seconds ago, because the recorded values arrive late.
+            # Compare both sides at one moment some seconds ago, because the recorded values arrive late.
             at = time.time() - 8
             label = {"part": str(part)}
             expected = with_label(query(address, RECORDED, at), **label)

@@ -28,13 +28,13 @@ from free_port import free_port
 
 RULES = [f"{ROOT}/deploy/prometheus/{name}.yml" for name in ("recording", "alerts", "alerts-gpu")]
 INTERVAL = 15  # seconds between scrapes
-RECORDED = 20  # pages
+RECORDED = 20  # number of recorded pages
 MODELS = 10
 MOVING = {"utilization_percent": 20, "power_mw": 60000, "temperature_celsius": 5, "memory_used_bytes": 1 << 30, "clock_sm_mhz": 60}
 
 
 def recorded_pages(program, engines, gpus):
-    """Pages of one node, a second apart. The readings of the GPUs change from one to the next."""
+    """Records pages of one node, one per second. The readings of the GPUs change between two pages."""
     pages, chance = [], random.Random(1)
     with tempfile.TemporaryDirectory() as work:
         with page_size.running(program, work, [page_size.SIMULATED] * engines, gpus) as exporter:
@@ -56,15 +56,15 @@ def recorded_pages(program, engines, gpus):
 
 
 class Replay:
-    """The page of a node at step 0, 1, 2, … The recorded pages repeat, and counters continue from one round to the
-    next."""
+    """The page of a node at step 0, 1, 2, … After the last recorded page, the first follows again, but counters continue
+    to grow."""
 
     def __init__(self, pages):
         self.pages, self.built, self.lock = pages, {}, threading.Lock()
         kinds = dict(re.findall(r"(?m)^# TYPE (\S+) (\S+)$", pages[0]))
         first, last = self.values(pages[0]), self.values(pages[-1])
         grow = lambda name: kinds.get(name) == "counter" or kinds.get(re.sub(r"_(bucket|sum|count)$", "", name)) == "histogram" or name.endswith("timestamp_seconds")
-        # From the last page of a round to the first page of the next one, a counter grows as much as between two pages.
+        # The growth of each counter per round. It includes the step from the last page of a round to the first of the next.
         self.growth = {
             series: (last[series] - value) * RECORDED / (RECORDED - 1)
             for series, value in first.items()
@@ -125,7 +125,7 @@ class Prometheus(prometheus.Prometheus):
         self.data = os.path.join(folder, "prometheus")
 
     def own(self):
-        """The server's own metrics: name and labels -> value."""
+        """The server's own metrics: a map from name and labels to the value."""
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in self.read("/metrics").splitlines() if line and line[0] != "#"}
 
     def value(self, expression):
@@ -137,7 +137,7 @@ class Prometheus(prometheus.Prometheus):
         return sorted(((rule["evaluationTime"], rule["name"]) for group in groups for rule in group["rules"]), reverse=True)
 
     def bytes_on_disk(self):
-        """Bytes of chunks and index of all samples so far, measured on a snapshot."""
+        """Size in bytes of the chunks and the index of all samples so far, measured in a snapshot of the database."""
         name = json.loads(self.read("/api/v1/admin/tsdb/snapshot", data=b""))["data"]["name"]
         top, chunks, index = os.path.join(self.data, "snapshots", name), 0, 0
         for folder, _, files in os.walk(top):
@@ -149,7 +149,7 @@ class Prometheus(prometheus.Prometheus):
 
 
 def report(server, half, targets):
-    """Prints the table. Returns findings."""
+    """Prints the table of results. Returns the findings."""
     (then, before), now, after = half, time.monotonic(), server.own()
     grown = lambda name: (after[name] - before[name]) / (now - then)
     appended = [name for name in after if name.startswith("prometheus_tsdb_head_samples_appended_total")]

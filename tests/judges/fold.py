@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Computes the page that a file of records must produce: a second implementation of the fold, in another language.
+"""Computes the page that a file of records must produce: a second implementation of the exporter's counting.
 
 fold.py FILE        prints a JSON object: series without model and version -> value
 
 It follows the rules of the metric reference and TensorRT-LLM's own code, not the code of the exporter. It is simple and
 slow. It computes all counters and histograms, and the gauges of an idle engine. Uses only Python's standard library.
+A flush record is the record that a C++ engine sends when it becomes idle.
 """
 import json
 import math
@@ -36,7 +37,7 @@ BOUNDS = {
     "nv_trt_llm_kv_cache_transfer_bytes": " ".join(str(1 << n) for n in range(16, 35, 2)),
     "nv_trt_llm_request_kv_cache_hit_ratio": TENTHS,
 }
-# Series that appear with their first observation.
+# Histograms that are not on the page before their first observation.
 LATER = {
     "nv_trt_llm_host_step_seconds": ITERATION,
     "nv_trt_llm_device_step_seconds": ITERATION,
@@ -57,7 +58,7 @@ COUNTERS = """iterations iterations_lost iterations_unreported engine_restarts r
  kv_cache_blocks_allocated kv_cache_blocks_newly_allocated kv_cache_blocks_reused kv_cache_blocks_missed
  spec_decode_draft_tokens spec_decode_accepted_tokens spec_decode_drafted_requests spec_decode_draft_seconds
  request_pauses""".split()
-# Sums over batches. They are incomplete if the engine reports only some of its iterations.
+# Counters that add up numbers of batches. They are incomplete if the engine reports only some of its iterations.
 OF_BATCHES = ["context_tokens", "generation_tokens", *(name for name in COUNTERS if name.startswith("spec_decode"))]
 CUMULATIVE = {"allocTotalBlocks": "allocated", "allocNewBlocks": "newly_allocated", "reusedBlocks": "reused",
               "missedBlocks": "missed"}
@@ -105,7 +106,7 @@ def is_pytorch(r):
 
 
 def sums(rows, names):
-    """For each key, its sum over the rows that have it."""
+    """For each key, the sum over the rows that have the key."""
     told = {key: [row[key] for row in rows if row.get(key) is not None] for key in names}
     return {key: sum(values) for key, values in told.items() if values}
 
@@ -115,15 +116,14 @@ def rows_of(view):
 
 
 def reuse_rows(r):
-    """Rows with reuse. Records report it per life cycle; a record without attention life cycles reports it per
-    window."""
+    """The rows of a record that report reused blocks: one per life cycle of kind attention, or else one per window."""
     rows = [row for row in rows_of(r.get("kvCacheIterationStatsByLifecycle")) if row.get("kind", "attention") == "attention"]
     return rows or rows_of(r.get("kvCacheIterationStats"))
 
 
 def storage_rows(r):
-    """Rows with storage. Windows can share the blocks of a pool, so rows of pool groups are preferred: they count
-    shared blocks once."""
+    """The rows of a record that report allocated and moved blocks. Windows can share the blocks of a pool, so rows of
+    pool groups are preferred: they count shared blocks once."""
     return rows_of(r.get("kvCacheIterationStatsByPoolGroup")) or rows_of(r.get("kvCacheIterationStats"))
 
 
@@ -152,7 +152,7 @@ class Fold:
         self.transfers, self.transfer_ms = 0, 0.0
         self.events = {}
         self.exact = self.rows_seen = False
-        self.undecided = []  # lengths and transfers of entries; unused until it is known whether rows have them
+        self.undecided = []  # lengths and transfers of finished requests; used only if request rows do not report them
         self.process = None
         self.by_rank = {}  # label -> [context tokens, generated tokens]; empty until a second rank appears
         self.last = self.last_end = None  # the last record, and its time
@@ -160,11 +160,12 @@ class Fold:
         self.begin(met_running=True)
 
     def begin(self, met_running):
-        """Starts a new life of the engine. If the engine was already running, its first counts are a baseline."""
+        """Prepares for the first record of an engine, also after a restart. If the engine was already running (`met_running`),
+        its first counts are only a baseline."""
         self.seen = None  # every iteration up to this one has been counted as received, lost or unreported
         self.open = None  # the iteration whose rows are arriving
         self.ranks = set()
-        self.gaps = []  # gaps without a record: (first number, last number, cumulative counts before them)
+        self.gaps = []  # gaps in the iteration numbers: (first number, last number, cumulative counts before the gap)
         self.skipped = 0  # absurd records since the last valid one
         self.completed_of = (None, 0)
         self.waited_through = None  # C++ only: iterations up to this one may contain the wait for work
@@ -175,10 +176,10 @@ class Fold:
         self.queue_value, self.queue_carried, self.queue_kind = None, 0.0, None
         self.carried_wait = 0.0
         self.stride, self.active_records = 0, 0
-        self.aside, self.by_rank_aside = {}, {}  # sums of this life, kept apart while its statistics are assumed to be sampled
+        self.aside, self.by_rank_aside = {}, {}  # sums since the restart; not counted while the statistics are assumed to be sampled
         self.idle, self.account = False, None
-        self.pools, self.cold_pools = {}, {}  # the last records that had views of pools
-        self.waits = []  # number ranges of passes that may have waited for work
+        self.pools, self.cold_pools = {}, {}  # the last records with rows of pools
+        self.waits = []  # ranges of iteration numbers that may contain the wait for work
         self.end = None  # end of the last iteration, microseconds
         self.last_was_flush = False
         self.typical = 0
@@ -235,7 +236,7 @@ class Fold:
         self.begin(met_running=False)
 
     def record(self, r):
-        """Folds one record. A flush record is not an iteration; it has the number of the next one."""
+        """Counts one record. A flush record is not an iteration. It has the number of the next iteration."""
         if absurd(r):
             self.skipped += 1
             return
@@ -265,11 +266,11 @@ class Fold:
             self.rows(r["requestStats"], times)
         self.last = r
 
-    # Numbers
+    # Iteration numbers
 
     def is_late(self, r, flush):
-        """True if the record fills a gap in the numbers. Its KV cache counts distinguish it from the first record of
-        a new engine."""
+        """True if the record fills a gap in the iteration numbers. The KV cache counts distinguish such a record from the
+        first record of a restarted engine."""
         n = r["iter"]
         if flush or self.seen is None or not self.seen - LATE_WITHIN < n < self.seen:
             return False
@@ -292,12 +293,12 @@ class Fold:
         return n - self.seen > 1 and self.falls(r, self.cumulative)
 
     def losses(self, r, flush):
-        """Counts the iterations without a record before this one. Returns two values: whether records may be
-        missing, and whether numbers are missing."""
+        """Counts the iterations without a record before this record. Returns two values: whether records may be missing,
+        and whether iteration numbers are missing."""
         before = max(self.gap, self.dropped)
         n, sequence = r["iter"], r.get("statsSequence")
         through = n - 1 if flush else n
-        numbers = missing = 0  # numbers without a record; records that may be missing
+        numbers = missing = 0  # iteration numbers without a record; records that may be missing
         if self.seen is not None:
             numbers = max(0, n - self.seen - 1)
             if numbers:
@@ -318,7 +319,7 @@ class Fold:
         return missing + skipped > 0, numbers > 0 or lost > before
 
     def increase(self, rank, name, value):
-        """The increase of a cumulative count of the engine. If the count is lower than before, it restarted from 0."""
+        """The increase of a cumulative count of the engine. If the count is lower than before, it has restarted from 0."""
         if value is None:
             return 0
         of_rank = self.cumulative.setdefault(rank, {})
@@ -335,21 +336,21 @@ class Fold:
     def flush(self, r):
         n = r["iter"]
         self.completed(r)
-        if is_pytorch(r):  # PyTorch writes such a record at start-up
+        if is_pytorch(r):  # a PyTorch engine sends a record without work at its start
             self.idle, self.account = True, 0
         else:
             self.waited_through = n + 1
 
     def completed(self, r):
-        """A C++ engine reports the completed requests of its flush again in the next record, which has the same
-        number."""
+        """Counts completed requests. A C++ engine repeats those of its flush record in the next record, which has the
+        same iteration number."""
         n, now = r["iter"], r["numCompletedRequests"]
         already = self.completed_of[1] if self.completed_of[0] == n else 0
         self.count("requests_completed", max(0, now - already))
         self.completed_of = (n, max(already, now))
 
     def iteration(self, r, it, rank):
-        """Folds the first row of an iteration. Returns the latency if a C++ engine reports it."""
+        """Counts the first row (record of a rank) of an iteration. Returns the latency if a C++ engine reports it."""
         self.open = it
         it.ranks.add(rank)
         self.ranks.add(rank)
@@ -380,8 +381,8 @@ class Fold:
         return latency
 
     def other_row(self, r, rank):
-        """Folds the row of another rank for the same iteration. A row with `rank` has that rank's own numbers. A row
-        that only has attentionDpRank has its own batch; all other values are copies of rank 0, or 0."""
+        """Counts the row of another rank for the same iteration. A row with `rank` has the rank's own numbers. In a row
+        with only attentionDpRank, the batch is the rank's own; all other values are copies from rank 0, or 0."""
         self.open.ranks.add(rank)
         self.ranks.add(rank)
         self.skipped = 0
@@ -398,7 +399,7 @@ class Fold:
         self.views(r)
 
     def close(self):
-        """Ends an iteration, all of whose rows have arrived."""
+        """Ends the open iteration. No more rows of it are expected."""
         it, self.open = self.open, None
         if it is None:
             return
@@ -435,7 +436,7 @@ class Fold:
         self.open.completed += r["numCompletedRequests"]
 
     def latency(self, r, n):
-        """The latency in seconds that a C++ engine reports. None for the 0 after idle, and for a latency that
+        """The latency in seconds that a C++ engine reports. None for the 0 after an idle time, and for a latency that
         contains the wait for work."""
         ms = r["iterLatencyMS"]
         if ms <= 0:
@@ -446,9 +447,10 @@ class Fold:
         return ms / 1000
 
     def steps(self, r, late):
-        """The times that a PyTorch engine reports. The first pass after idle waits for work. Its number is that of
-        the first record after idle or, with sampled statistics, one of the numbers since the last sample. The host
-        step is that of this pass or of the previous one, and the device step is one pass older."""
+        """Observes the times that a PyTorch engine reports, except those that contain the wait for work. The first pass
+        after an idle time contains the wait. Its number is that of the first record after the idle time or, if the engine
+        reports only some iterations, one of the numbers since the previous record. The host step in a record is that of
+        this pass or of the previous pass, and the device step is one pass older."""
         n, overlap = r["iter"], r.get("schedulerMode") == "overlap"
         if self.idle and not late:
             self.waits = [*self.waits[-1:], range(n - max(self.stride, 1) + 1, n + 1)]
@@ -461,8 +463,9 @@ class Fold:
                 self.observe(f"{name}_seconds", value / 1000)
 
     def queue_time(self, r, late):
-        """A C++ engine reports how many milliseconds the new requests of this iteration waited. A PyTorch engine
-        reports how many seconds all requests have waited since its start."""
+        """The mean queue time in seconds and the number of new requests. A C++ engine reports how many milliseconds the
+        new requests of this iteration waited. A PyTorch engine reports how many seconds all requests have waited since
+        its start."""
         value, new, last = r["newActiveRequestsQueueLatencyMS"], r["numNewActiveRequests"], self.queue_value
         if not late:
             if last is not None and value < last:
@@ -472,7 +475,7 @@ class Fold:
             self.queue_value = value
         if (self.queue_kind or ("sum" if is_pytorch(r) else "each")) == "each":
             return (value / 1000 / new, new) if new else None
-        if late:  # the increase belongs to a record that was already observed
+        if late:  # an earlier record has already contained the increase
             return None
         if last is None:
             last = 0.0 if self.from_start else value
@@ -483,8 +486,8 @@ class Fold:
         return None
 
     def wait_of_ranks(self, r):
-        """Rank 0 reports how many seconds the requests of all ranks have waited since the start. The other ranks
-        report 0."""
+        """The seconds that requests of all ranks have waited since the previous record. Rank 0 reports the sum since the
+        start, and the other ranks report 0."""
         value, last = r["newActiveRequestsQueueLatencyMS"], self.queue_value
         self.queue_value = value
         if last is None:
@@ -492,8 +495,8 @@ class Fold:
         return value - last if value > last else None
 
     def batch(self, r, own):
-        """Tokens and sums of one row. If `own` is false, the mean and the accepted tokens are copies of rank 0 and
-        not used."""
+        """Counts the batch of one row. If `own` is false, the mean and the accepted tokens are copies from rank 0 and
+        are not used."""
         batch = r.get("inflightBatchingStats")
         if batch is None:
             batch = r["staticBatchingStats"]
@@ -514,8 +517,8 @@ class Fold:
         self.open.context_tokens += batch["numCtxTokens"]
 
     def rank(self, rank, tokens):
-        """Counts the tokens of one rank. Counting starts in the iteration in which a second rank appears, with all
-        of its rows."""
+        """Counts the tokens of one rank. Counting starts when a second rank appears, and then includes all rows of this
+        iteration."""
         self.open.tokens[rank] = tokens
         rows = {rank: tokens}
         if not self.by_rank:
@@ -533,7 +536,8 @@ class Fold:
             self.count("spec_decode_draft_seconds", spec["iterLatencyMS"] / 1000)
 
     def views(self, r):
-        """Events of the KV cache since the previous record. Several views report the same events."""
+        """Counts events of the KV cache since the previous record. Several parts of a record report the same events, and
+        each event is counted from one of them."""
         self.add_event("nv_trt_llm_request_suspensions_total", r.get("iterSuspendedRequests"))
         self.add_event("nv_trt_llm_request_resumptions_total", r.get("iterResumedRequests"))
         self.add_event("nv_trt_llm_kv_cache_disk_prefetched_blocks_total", r.get("iterDiskPrefetchBlocks"))
@@ -562,10 +566,10 @@ class Fold:
     # Requests
 
     def time(self, r, latency, flush, gap):
-        """Start and end of the iteration. It starts at the end of the previous iteration. After idle or a loss, it
-        starts at its own end minus its latency."""
+        """Times of events in this iteration. It starts at the end of the previous iteration. After an idle time or a loss,
+        it starts at its own end minus the last latency."""
         if not r.get("timestamp"):
-            self.last_end = None  # the time of receipt is used
+            self.last_end = None  # without a timestamp, the exporter uses the time of receipt
             return None
         if latency is not None:
             self.typical = int(latency * 1e6)
@@ -582,16 +586,16 @@ class Fold:
         woken = self.last_was_flush and self.end is not None
         self.end, self.last_end, self.last_was_flush = end, end, flush
         static = r.get("staticBatchingStats") is not None
-        # A pass ends the previous batch, starts its own, and then sets the timestamp of the record. A static batch runs
-        # before the timestamp.
+        # A pass ends the previous batch, starts its own batch, and then sets the timestamp of the record. A static batch
+        # has already run before the timestamp.
         return {"arrived": end if woken else start, "scheduled": start if static else end, "first": end,
                 "ended": start if static else end, "continuous": continuous}
 
     def rows(self, rows, times):
-        """A request arrives with its first row, is scheduled with the first row that says so, has its first token
-        with the first row that has tokens, and ends with the pass that reports it complete. Times in lost iterations
-        are unknown, and so are times of requests that started before the first record. A request without a token was
-        cancelled, so it is unknown whether it met an objective."""
+        """Reads the request rows of a record. A request arrives with its first row, is scheduled with the first row that
+        says so, has its first token with the first row with tokens, and ends with the pass that reports it complete. Times
+        in lost iterations are unknown, and so are times of requests that started before the first record. A request
+        without a token was cancelled, so it is unknown whether it met an objective."""
         self.rounds += 1
         known = times["continuous"] and self.rounds > 1
         for row in rows:
@@ -613,7 +617,7 @@ class Fold:
             if row["paused"] and not life["paused"]:
                 self.count("request_pauses", 1)
             life["paused"] = row["paused"]
-        if self.rounds % 64 == 0:  # the row with the end of the request was missed
+        if self.rounds % 64 == 0:  # forget requests without recent rows: their last row was lost
             self.lives = {number: life for number, life in self.lives.items() if life["round"] >= self.rounds - 64}
 
     def complete(self, row, life, ended, known):
@@ -639,7 +643,7 @@ class Fold:
             seconds = [None if us is None else us / 1e6 for us in (life["arrived"], scheduled, first, ended)]
             self.times(*seconds, max(tokens, life["tokens"]))
             judged = (seconds[0], seconds[2], seconds[3])
-        if not self.sampled:  # otherwise not all requests have rows
+        if not self.sampled:  # if the engine skips iterations, some requests have no rows
             self.judge(*(judged if tokens else (None, None, None)), tokens or None, failed=False)
         self.blocks(row["allocTotalBlocksPerRequest"], row["allocNewBlocksPerRequest"], row["reusedBlocksPerRequest"],
                     row["missedBlocksPerRequest"])
@@ -653,7 +657,7 @@ class Fold:
             self.observe("nv_llm_output_token_len", output)
 
     def times(self, arrived, scheduled, first, ended, tokens, decoding=None):
-        """`decoding` is the first token time at the server that ends the request, if that is a different server."""
+        """Observes the times of a request. If another server generates the tokens, `decoding` is the time of its first token."""
         between = lambda a, b: None if a is None or b is None else b - a
         decoding = first if decoding is None else decoding
         pairs = {"time_to_first_token": (arrived, first), "e2e_request_latency": (arrived, ended),
@@ -669,7 +673,8 @@ class Fold:
             self.observe("time_per_output_token_seconds", decode / (tokens - 1))
 
     def judge(self, arrived, first, ended, tokens, failed, decoding=None):
-        """Missed if any objective is missed, else unknown if any is unknown, else met. A time at its limit is met."""
+        """Counts a request for each objective. For `all`, it is missed if any objective is missed, otherwise unknown if
+        any is unknown, otherwise met. A time equal to the limit meets the objective."""
         def micros(a, b):
             return None if a is None or b is None or b < a else round((b - a) * 1e6)
         took = {"ttft": micros(arrived, first), "e2e": micros(arrived, ended), "tpot": None}
@@ -701,7 +706,7 @@ class Fold:
             self.observe("kv_cache_transfer_bytes", size)
 
     def entry(self, line):
-        """The times of a finished request are exact. After the first entry, latencies come from entries only."""
+        """Counts a finished request with exact times. After the first one, latencies come only from such entries."""
         if not self.exact:
             assert not self.rows_seen, "the test's entries begin before its rows"
         self.exact = True
@@ -718,7 +723,7 @@ class Fold:
         times = [begun.get("arrival_time"), begun.get("first_token_time"), t.get("last_token_time"), tokens]
         decoding = t.get("first_token_time")
         self.times(times[0], begun.get("first_scheduled_time"), *times[1:], decoding)
-        if reason == "cancelled":  # the client cancelled it, so it says nothing about the engine
+        if reason == "cancelled":  # the client ended the request, so its times do not describe the engine
             times, decoding = [None] * 4, None
         self.judge(*times, failed=reason in ("timeout", "other"), decoding=decoding)
         self.at_server(line, begun)
@@ -750,8 +755,8 @@ class Fold:
                 return
 
     def token_steps(self, part):
-        """Times between tokens. With speculation, a step gives several tokens. The first token comes with the last
-        chunk of the prompt. 0 means not measured."""
+        """Observes times between tokens and on the GPU. With speculative decoding, a step produces several tokens. The last
+        chunk of the prompt produces the first token. 0 means not measured."""
         steps = part.get("time_breakdown_metrics") or {}
         chunks, decoding = steps.get("ctx_chunk_metrics", []), steps.get("step_metrics", [])
         at = lambda of: [step["token_time"] for step in of if step["token_time"]]
@@ -774,7 +779,7 @@ class Fold:
                 self.transfer_ms += moved * 1000
         self.close()
         series = {**self.counts, **self.events}
-        if self.exact or not self.sampled:  # otherwise rows cover only some of the iterations
+        if self.exact or not self.sampled:  # otherwise the request rows cover only some of the iterations
             for (objective, outcome), requests in self.judged.items():
                 series[f'nv_trt_llm_objective_requests_total{{objective="{objective}",outcome="{outcome}"}}'] = requests
             if self.goodput is not None:
@@ -797,7 +802,7 @@ class Fold:
         return {**series, **self.gauges()}
 
     def gauges(self):
-        """At the end of the file the engine is idle: its loads are 0, and other values keep their last value."""
+        """Gauges at the end of the file. The engine is idle, so load gauges are 0, and other gauges keep their last value."""
         r, kv = self.last, self.last["kvCacheStats"]
         blocks = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s"}'
         requests = 'nv_trt_llm_request_metrics{request_type="%s"}'

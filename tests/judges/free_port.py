@@ -1,5 +1,5 @@
-"""Finds a free TCP port of this machine, for a program that cannot report which port it chose. Run as a script, it
-prints one."""
+"""Finds a free TCP port of this machine, for a program that cannot choose a port itself and report it. If it runs as a
+script, it prints a free port."""
 
 import contextlib
 import random

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the records of an invented engine as NDJSON, with everything that makes them hard to count.
+"""Writes the records of an invented engine as NDJSON, with everything that is difficult to count.
 
 generate.py --records N [--entries] [--last KIND] [--seed S] > FILE
 
 Simulates several runs of an engine: the C++ Executor with request rows and with static batching, and the PyTorch engine with all
-kinds of statistics (see KINDS). There are idle times with their wait for work, lost, late and absurd records, lost rows of a rank,
-restarts with and without a new process, and cumulative counts that restart. With --entries, finished requests also have exact
+kinds of statistics (see KINDS). There are idle times, in which the engine waits for work, lost, late and absurd records, lost rows of
+a rank, restarts with and without a new process, and cumulative counts that restart. With --entries, finished requests also have exact
 times. Uses only Python's standard library.
 """
 import argparse
@@ -45,7 +45,7 @@ class Clock:
 
 
 class Life:
-    """One engine from its start to its end. If the engine ran before the file begins, its counts do not start at 0."""
+    """One run of an engine, from its start to its end. If it started before the file begins, its counts do not start at 0."""
 
     def __init__(self, rand, clock, kind, first_iter, ids, entries, ran_before=False):
         self.rand, self.clock, self.kind, self.ids, self.entries = rand, clock, kind, ids, entries
@@ -69,7 +69,7 @@ class Life:
                 "reason": rand.choice(("stop", "stop", "length", "timeout", "cancelled"))})
 
     def wait(self):
-        """Microseconds until the next request."""
+        """Waits for the next request. Returns the time in microseconds."""
         us = self.rand.randrange(1_000_000, 90_000_000)
         self.clock.us += us
         while not self.queue:
@@ -160,7 +160,7 @@ class Executor(Life):
         super().__init__(*args, **options)
         self.ended = []
         self.stale_new = 0
-        self.repeat = None  # completed requests that the next record reports again
+        self.repeat = None  # number of completed requests that the next record reports again
         self.since_idle, self.idle_us = 0, 0
         self.last_ms = 0.0
 
@@ -198,8 +198,8 @@ class Executor(Life):
         return self.last_ms + (self.idle_us / 1000 if self.since_idle == 1 else 0.0)
 
     def flush(self):
-        """The flush record at the start of an idle time: it has the number of the next iteration, the old new
-        requests, and no latency."""
+        """The flush record at the start of an idle time. It has the number of the next iteration, repeats the number of new
+        requests of the previous iteration, and has no latency."""
         completed = len(self.ended)
         record = self.record(0.0, 0, completed, self.stale_new, 0.0, {}, 1.0)
         record["requestStats"] = [self.row(request, complete=True) for request in self.ended]
@@ -221,8 +221,8 @@ class Executor(Life):
             "reusedBlocksPerRequest": request["reused"], "missedBlocksPerRequest": request["missed"]}
 
     def entry(self, request):
-        """An entry of /perf_metrics, or a line of a file. It is from one server, or from an orchestrator with a part
-        from each side."""
+        """A finished request, as /perf_metrics or a line of a file reports it: from one server, or from an orchestrator,
+        with a part for the context server and a part for the generation server."""
         rand = random.Random(request["id"])
         seconds = lambda us: us / 1e6
         arrived, first, last = (seconds(request[name]) for name in ("arrived", "first_us", "last_us"))
@@ -245,7 +245,7 @@ class Executor(Life):
             timing = context | {"last_token_time": last} | server | transfer
             whole = {"request_id": request["id"], "prompt_tokens": request["prompt"], **ended,
                      "perf_metrics": iterations | {"timing_metrics": timing} | usage | drafts}
-            if request["id"] % 4:  # servers with num_postprocess_workers leave them out
+            if request["id"] % 4:  # servers with num_postprocess_workers leave out the times of steps
                 whole["time_breakdown_metrics"] = {"ctx_chunk_metrics": chunks, "step_metrics": steps}
             return whole
         # The generation server receives the request with its first token, and generates the next tokens later.
@@ -263,14 +263,14 @@ class Executor(Life):
                     "time_breakdown_metrics": {"ctx_chunk_metrics": [], "step_metrics": steps}}}
 
     def steps(self, rand, batches):
-        """The steps of a request, on the clock of the engine's process. 0 means not measured."""
+        """The steps of a request. Their times are from the clock of the engine's process. 0 means not measured."""
         return [{"forward_start_time": 1.0, "token_time": rand.choice((None, *[377_680 + us / 1e6] * 20)), "iter": at,
                  "gpu_forward_time": rand.choice((0, ms * 0.75)), "gpu_sample_time": rand.choice((0, ms / 16))}
                 for at, (us, ms) in enumerate(batches)]
 
 
 class PyTorch(Life):
-    """The PyTorch engine. With the overlap scheduler, a batch is prepared before the results of the previous one are known."""
+    """The PyTorch engine. With the overlap scheduler, it prepares a batch before the results of the previous batch are known."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -279,7 +279,7 @@ class PyTorch(Life):
         self.every = self.features.get("every", 1)
         self.passes = [0.0, 0.0]  # milliseconds of each pass, including its wait for work
         self.overrun = 0  # finished requests that are still part of the next batch
-        self.new = self.completed = 0  # counts of iterations without a record
+        self.new = self.completed = 0  # requests of iterations without a record; the next record reports them
         self.others = [{"active": 0, "kv": [0, 0, 0, 0]} for _ in range(1, RANKS)]
         self.batches = 0
 
@@ -291,7 +291,7 @@ class PyTorch(Life):
         if self.active or self.overrun or self.queue:
             self.arrive()
         else:
-            if self.overlap and self.batches:  # a pass that only ends the last batch
+            if self.overlap and self.batches:  # one more pass, which only ends the last batch
                 self.iter += 1
                 self.passes.append(0.5)
             idle_us = self.wait()
@@ -344,8 +344,8 @@ class PyTorch(Life):
         return record
 
     def views(self, record):
-        """Events of the KV cache. The numbers of the views differ, so that the exporter's choice of a view can be
-        checked."""
+        """Adds events of the KV cache. Several parts of a record report the same events. Their numbers differ here, so that a
+        test notices from which part the exporter reads."""
         rand, features = self.rand, self.features
         few = lambda names: {name: rand.randrange(5) for name in names}
         pool = lambda which: {f"{which}{state}NumBlocks": rand.randrange(1, 100)
@@ -376,7 +376,7 @@ class PyTorch(Life):
                 "0": {"coldPoolGroupId": 0, "slotSize": [65536], "windowSizes": list(windows), **pool("secondary")}}
         lifecycles = {}
         for at, size in enumerate(windows):
-            if rand.random() < 0.5:  # only life cycles with changes
+            if rand.random() < 0.5:  # the engine reports only life cycles with changes
                 row = lifecycles[str(at)] = {"lifeCycleId": at, "poolGroupId": 0, "windowSize": size, **few(reuse)}
                 if rand.random() < 0.7:
                     row["kind"] = "attention"
@@ -420,8 +420,8 @@ class PyTorch(Life):
 
 
 class Delivery:
-    """Delivers the frames to the exporter. Frames and rows become lost, late or absurd, but never the first ones of
-    a life."""
+    """Writes the frames (all rows of one iteration). Some frames and rows become lost, late or absurd, but never the
+    first three frames after a start of the engine."""
 
     def __init__(self, rand, life, write):
         self.rand, self.life, self.write = rand, life, write
@@ -508,7 +508,7 @@ def main():
     kinds = kinds[first:] + kinds[:first]
     pid, records, first_iter = 4711, 0, rand.choice((0, 60))
     write({"hello": {"model": "any", "version": "1", "pid": pid}})
-    if args.entries:  # starts with an entry, so that exact times are used from the beginning
+    if args.entries:  # start with a finished request, so that the exporter uses exact times from the beginning
         write({"perf_metrics": {"timing_metrics": {}}})
     epoch = max(200, min(EPOCH, args.records // 16))
     last = False
@@ -516,7 +516,7 @@ def main():
         last = records >= args.records
         kind = args.last if last else kinds[lives % len(kinds)]
         engine = Executor if kind in ("executor", "static") else PyTorch
-        if first_iter is None:  # the new engine's numbers begin a little below the old one's
+        if first_iter is None:  # the iteration numbers begin a little below the last number of the old engine
             sampled = "every" in KINDS[kind]
             first_iter = 5 if sampled else max(2, delivery.told - rand.randrange(1, 60))
         life = engine(rand, clock, kind, first_iter, ids, args.entries, ran_before=lives == 0 and first_iter > 1)
@@ -528,12 +528,12 @@ def main():
         records += delivery.records
         clock.us += rand.randrange(2_000_000, 60_000_000)  # the engine restarts
         choice = rand.random()
-        if choice < 0.3:  # a new process whose numbers happen to continue those of the old one
+        if choice < 0.3:  # a new process, whose iteration numbers are above those of the old process
             if not last:
                 pid += 1
                 write({"hello": {"pid": pid}})
             first_iter = life.iter + 1000
-        elif choice < 0.45:  # the same, but nothing announces the new process
+        elif choice < 0.45:  # the same, but no hello line announces the new process
             first_iter = life.iter + 1000
         else:
             first_iter = rand.choice((None, 0, rand.randrange(1, 20)))

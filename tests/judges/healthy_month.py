@@ -1,11 +1,12 @@
-"""Plays a month of healthy days to the alerts in virtual time, with promtool: no alert may page, and none may fire but information.
+"""Evaluates the alerts over a month of healthy days in virtual time, with promtool: only alerts of severity info may fire.
 
 usage: healthy_month.py [--promtool PATH] [--native] [--days 30]      (run in the repository root; 8 minutes of CPU time)
-Two replicas of a model with objectives, a batch model that sleeps at night, and a node with two GPUs: days and nights, a deploy a week by a
-rolling restart, node reboots, upgrades of the exporter and of TensorRT-LLM, MIG, a model that is removed, a label that is added, and at the
-end dcgm-exporter takes over the GPUs. A last day is not healthy: an engine hangs, and must page, so that the month can fail.
-The histograms are classic ones or, with --native (promtool 3), native ones; the common limits of recording.yml judge them.
-The month is played in parts of five days at the same time. Prints what fired. Exit code 1 if a check fails, 77 if promtool is not installed.
+There are two replicas of a model with objectives, a batch model that is stopped at night, and a node with two GPUs. The month has days and
+nights, a deploy per week by a rolling restart, node reboots, upgrades of the exporter and of TensorRT-LLM, MIG, a model that is removed, a
+label that is added, and at the end dcgm-exporter takes over the GPUs. One more day is not healthy: an engine hangs, and the critical alert
+must fire, which shows that the test can fail. The histograms are classic or, with --native (promtool 3), native. They are judged by the
+common limits of recording.yml. Parts of five days are evaluated at the same time. Prints the alerts that fired. Exit code 1 if a check
+fails, 77 if promtool is not installed.
 """
 
 import argparse
@@ -18,14 +19,14 @@ import sys
 import tempfile
 
 STEP = 120  # seconds between two scrapes, and between two evaluations
-DAY = 86400 // STEP  # scrapes
-PART = 5  # days
-LOADING, STARTUP = 13, 420  # a load that takes longer than the recorded one
+DAY = 86400 // STEP  # number of scrapes per day
+PART = 5  # number of days that one process evaluates
+LOADING, STARTUP = 13, 420  # an engine is away for 13 minutes per load, and reports a start of 420 seconds
 EXPORTER = {"job": "trtllm-exporter", "namespace": "prod"}
 
 
 class Series:
-    """The values that Prometheus stores for a series: a value or a gap for each scrape."""
+    """The values that Prometheus stores for each series: a value or a gap for each scrape."""
 
     def __init__(self, first, last):
         self.first, self.last, self.found = first, last, {}
@@ -35,7 +36,8 @@ class Series:
         self.found.setdefault(key, {})[at] = value
 
     def written(self):
-        """The series in promtool's notation. A series that ends gets a stale marker, as after a scrape without it."""
+        """The series in promtool's notation. A series that ends gets a stale marker, as Prometheus adds one when a series is
+        missing in a scrape."""
         for name, values in self.found.items():
             words, times = [], 0
             for at in range(self.first, self.last):
@@ -53,13 +55,13 @@ class Series:
 
 
 def yield_word(words, times):
-    """`5x2` means three times 5, and `_x2` means two gaps."""
+    """Shortens repeated values. In promtool's notation, `5x2` means three times 5, and `_x2` means two gaps."""
     if times:
         words[-1] = f"_x{times + 1}" if words[-1] == "_" else f"{words[-1]}x{times}" if words[-1] != "stale" else words[-1]
 
 
 class Engine:
-    """An engine and its counters. They restart when its exporter restarts."""
+    """An engine and its counters. The counters restart at 0 when the engine's exporter restarts."""
 
     def __init__(self, model, version, node, replica=0, objectives=True):
         self.model, self.version, self.node, self.replica, self.objectives = model, version, node, replica, objectives
@@ -78,8 +80,8 @@ def daily(at):
 
 
 def state_of(engine, at, days):
-    """The state of the engine (starting, idle, busy, unreachable, or gone with its pod or its configuration), and of
-    its exporter (up, down or gone)."""
+    """The state of the engine (starting, idle, busy, unreachable, or gone with its pod or its configuration), and the state
+    of its exporter (up or down)."""
     day, minute = at // DAY, at % DAY * STEP // 60
     exporter = "up"
     if day in (4, 17) and engine.node == f"n{day % 2 + 1}" and 600 <= minute < 604:
@@ -97,9 +99,9 @@ def state_of(engine, at, days):
     if engine.model == "batch" and 6 * 60 <= minute < 6 * 60 + LOADING:
         return "starting", exporter
     if engine.model == "old" and day >= 19:
-        return "gone", exporter  # removed
+        return "gone", exporter  # the model is removed
     if engine.model == "chat" and engine.version == "2" and day < 13:
-        return "gone", exporter  # a new release of TensorRT-LLM starts beside the old one
+        return "gone", exporter  # from day 13 on, a new release of TensorRT-LLM runs beside the old one
     return "idle" if daily(at) == 0 or engine.model == "old" else "busy", exporter
 
 
@@ -149,7 +151,7 @@ def scrape_engine(series, engine, at, args, target):
     fast, count = engine.count("fast", {}, round(requests * 0.98)), engine.count("all", {}, requests)
     for family, limit, offset in (("time_to_first_token", "0.25", -3), ("e2e_request_latency", "30", 4)):
         name = f"nv_trt_llm_{family}_seconds"
-        if args.native:  # buckets of schema 0 end at powers of two; the second is above the limit
+        if args.native:  # buckets of schema 0 end at powers of two; the last one is above the limit
             series.put(at, name, labels, f"{{{{schema:0 sum:{count} count:{count} offset:{offset} buckets:[{fast} 0 {count - fast}]}}}}")
             continue
         for le, value in ((limit, fast), ("+Inf", count)):
@@ -158,8 +160,8 @@ def scrape_engine(series, engine, at, args, target):
 
 
 def scrape_gpus(series, node, at, args, target):
-    """Two GPUs. On day 11, MIG is enabled on one of them, for which the driver resets it. On day 27, dcgm-exporter
-    takes over, so the exporter runs with --gpu off."""
+    """Adds the series of two GPUs. On day 11, MIG is enabled on one of them, so the driver resets this GPU. From day 27 on,
+    dcgm-exporter monitors the GPUs, and the exporter runs with --gpu off."""
     day, minute = at // DAY, at % DAY * STEP // 60
     for state in ("up", "off"):
         series.put(at, "trtllm_exporter_nvml_state", target | {"state": state}, int((state == "off") == (day >= 27)))
@@ -185,8 +187,8 @@ def scrape_gpus(series, node, at, args, target):
 
 
 def play(args, first, last):
-    """Plays the days from first to last, from noon to noon. A Prometheus that started while a model is scaled to
-    zero could not know about it."""
+    """Returns the series of the days from first to last. They begin and end at noon, because a Prometheus that starts while
+    a model is scaled to zero at night cannot know the model."""
     series = Series(first * DAY + DAY // 2, last * DAY + DAY // 2)
     engines = {
         "n1": [Engine("chat", "1", "n1"), Engine("batch", "1", "n1", objectives=False), Engine("old", "1", "n1")],
@@ -212,8 +214,8 @@ def play(args, first, last):
 
 
 def test(series, is_healthy):
-    """Checks that on healthy days only alerts of severity info fire, and on the last day the alert about the engine
-    that hangs."""
+    """Writes a test for promtool: on healthy days, only alerts of severity info may fire. On the last day, the alert about
+    the engine that hangs must fire."""
     rules = os.path.abspath("deploy/prometheus")
     files = ", ".join(f"{rules}/{name}.yml" for name in ("recording", "alerts", "alerts-gpu"))
     severity = '!="info"' if is_healthy else '="critical"'

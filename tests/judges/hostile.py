@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs hostile and broken peers against the daemon, and prints the cost of each: python3 tests/judges/hostile.py [TRIAL...]
 
-Each trial starts one daemon. A trial fails if its number is above the limit; the exit code is then 1. The limits are those of
-docs/ARCHITECTURE.md, "What peers can cost". Time limits are generous, because other processes may use the machine.
+Each trial starts one daemon and measures one number, such as memory or seconds. If the number is above the limit, the trial fails,
+and the exit code is 1. docs/ARCHITECTURE.md, "What peers can cost", states the limits. Time limits are generous, because other
+processes may use the machine.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def resident(exporter):
 
 
 def engine_memory(engines):
-    """The memory limit: 32 MB, and half a megabyte for each engine."""
+    """The memory limit in MB: 32 MB, and half a megabyte for each engine."""
     return 32 + 0.5 * engines
 
 
@@ -54,7 +55,7 @@ def engine_memory(engines):
 
 @trial(64, "MB at most")
 def answer_of_tiny_elements(binary, folder):
-    """/server_info answers with 15 MiB of {"a":0}."""
+    """A server answers /server_info with 15 MiB of {"a":0}."""
     body = b'{"startup_metrics":' + array(b'{"a":0}', 15 << 20) + b"}"
     with one_answer("/server_info", body) as source, Exporter(binary, "--source", source) as exporter:
         until("polls", lambda: exporter.page().value("trtllm_exporter_polls_total") > 20)
@@ -63,7 +64,7 @@ def answer_of_tiny_elements(binary, folder):
 
 @trial(engine_memory(1), "MB at most")
 def long_window_ids(binary, folder):
-    """130 lines with a window id of a megabyte, and six requests that read the kept records."""
+    """A publisher sends 130 lines, each with a window id of one megabyte. Six requests read the records that the daemon keeps."""
     path = f"{folder}/socket"
     with Exporter(binary, "--source", f"socket:{path}") as exporter, Publisher(path) as publisher:
         for number in range(130):
@@ -86,7 +87,7 @@ def long_versions(binary, folder):
 
 
 def slow_reader(address, path="/metrics"):
-    """A connection that requests a page and reads nothing."""
+    """Opens a connection that requests a page and reads nothing."""
     stream = socket.socket()
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     stream.connect(tuple([address.rsplit(":", 1)[0], int(address.rsplit(":", 1)[1])]))
@@ -204,7 +205,8 @@ def slow_readers(binary, folder):
 
 @trial(engine_memory(50), "MB at most")
 def everything_at_once(binary, folder):
-    """Readers, slow readers, half lines, floods, a server that drips 15 MiB, and a recorder, for --seconds; then a quiet minute."""
+    """Readers, slow readers, half lines, floods, a server that sends 15 MiB and then single bytes, and a recorder, for --seconds.
+    Then a quiet minute follows."""
     a, b = f"{folder}/a", f"{folder}/b"
     with contextlib.ExitStack() as stack:
         drip = stack.enter_context(DrippingServer(15 << 20))
@@ -246,16 +248,16 @@ def everything_at_once(binary, folder):
             publisher.close()
         time.sleep(60)
         print(f"     everything_at_once: {resident(exporter):.1f} MB a minute later", flush=True)
-        # The last minute also counts, because the dripping server is still running.
+        # The peak includes the quiet minute, because the dripping server is still running.
         return peak(exporter)
 
 
-# Resources that peers take in turns.
+# Resources that peers share.
 
 
 @trial(3, "seconds at most from a long line to its record")
 def half_lines(binary, folder):
-    """Sixteen publishers send half lines of 70 kB on one socket. An honest one sends a long line on another socket."""
+    """Sixteen publishers send half lines of 70 kB on one socket. An honest publisher sends a long line on another socket."""
     a, b = f"{folder}/a", f"{folder}/b"
     with Exporter(binary, "--source", f"socket:{a}", "--model", "a", "--source", f"socket:{b}", "--model", "b") as exporter:
         hostile = [Publisher(a) for _ in range(16)]
@@ -300,8 +302,8 @@ def rotating_half_lines(binary, folder):
 
 @trial(0, "records of an honest engine lost")
 def dripping_servers(binary, folder):
-    """Six servers that send 200 KiB and then a byte every half second, together with an honest one that has a ring
-    of 1000 records."""
+    """Six servers that send 200 KiB and then a byte every half second, and an honest server whose ring keeps 1000
+    records."""
     with contextlib.ExitStack() as stack:
         drips = [stack.enter_context(DrippingServer(200 << 10)) for _ in range(6)]
         honest = stack.enter_context(RingServer(rate=300, ring=1000, filling=12_000))
@@ -387,8 +389,8 @@ STANDIN = ROOT / "target/debug/libnvml_standin.so"
 
 
 def gpus(binary, folder, state, seconds, *more, later=""):
-    """Threads, peak memory and log lines about Xid errors of a daemon with this state of the driver. `cargo build -p
-    nvml-standin` builds the library."""
+    """Number of threads, peak memory, and number of log lines about Xid errors of a daemon with simulated GPUs in this state.
+    `cargo build -p nvml-standin` builds the library."""
     library = simulated_gpus(STANDIN, folder, state)
     with Exporter(binary, "--source", f"socket:{folder}/socket", "--gpu.library", library, "--gpu=required", *more) as exporter:
         until("the GPUs", lambda: exporter.page().values("nv_gpu_utilization"))
@@ -477,7 +479,7 @@ def main():
             try:
                 number = function(options.binary, folder)
                 ok, shown = number <= limit, f"{number:10.1f}"
-            except Exception as error:  # noqa: BLE001 a trial that fails must not hide the others
+            except Exception as error:  # noqa: BLE001 after a trial that fails, the other trials must still run
                 ok, shown = False, f"{type(error).__name__}: {str(error)[:200]}"
         failed += [] if ok else [name]
         print(f"{'ok  ' if ok else 'FAIL'} {name:28} {shown} {unit}, limit {limit:g}", flush=True)

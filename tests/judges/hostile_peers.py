@@ -1,4 +1,5 @@
-"""Peers for hostile.py: servers that drip or answer once, an honest engine with a ring, and publishers."""
+"""Peers for hostile.py: servers that send single bytes or answer only once, an honest engine with a ring of records, and
+publishers."""
 
 import http.server
 import socket
@@ -90,7 +91,7 @@ class one_answer(Server):
 
 
 class DrippingServer(Server):
-    """Announces no length, sends `size` bytes of records, and then one byte now and then."""
+    """A server that announces no length, sends `size` bytes of records, and then single bytes with pauses between them."""
 
     def __init__(self, size):
         self.start = b"[" + b",".join([record(7).strip()] * (size // 100))
@@ -110,7 +111,7 @@ class DrippingServer(Server):
 
 
 class RingServer(Server):
-    """An engine that writes `rate` records a second and keeps the last `ring` of them until they are read."""
+    """An engine that writes `rate` records a second and keeps the last `ring` records until they are read."""
 
     def __init__(self, rate, ring, filling):
         self.rate, self.ring, self.filling = rate, ring, filling

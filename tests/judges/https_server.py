@@ -1,5 +1,5 @@
-"""Imitates trtllm-serve behind https and a token, with OpenSSL. Arguments: CERTIFICATE KEY TOKEN_FILE. Prints its
-port."""
+"""Imitates a trtllm-serve that requires https (with OpenSSL) and a bearer token. Arguments: CERTIFICATE KEY TOKEN_FILE.
+Prints its port."""
 import http.server
 import json
 import ssl

@@ -1,10 +1,10 @@
-"""Plays incidents to a simulated fleet and checks alerts, messages and dashboards with a real Prometheus and Alertmanager.
+"""Causes incidents in a simulated fleet, and checks alerts, notifications and dashboards with a real Prometheus and Alertmanager.
 
 usage: incident.py EXPORTER NVML_STANDIN [--prometheus PATH] [--short] [--native] [--draw FOLDER [--crowd N]]
 Each query of each dashboard must have data before, during and after the incidents. The expected alerts must fire and no others. Critical
-alerts must reach the pager, and other alerts must not. --short plays three faults at the same time in less than a minute; without it, six
-faults take five minutes. --draw writes a picture of each dashboard during three faults, and only checks that the pictures can be read; it
-needs matplotlib. With --crowd, there are also N times 14 healthy engines.
+alerts must reach the pager, and other alerts must not. --short causes three faults at the same time, in less than a minute. Without it,
+six faults take five minutes. --draw writes a picture of each dashboard during three faults, and only checks that texts in the pictures do
+not overlap; it needs matplotlib. With --crowd, there are also N times 14 healthy engines.
 Exit code 1 if a check fails, 77 if Prometheus or the Alertmanager is not installed.
 """
 
@@ -25,9 +25,9 @@ LOST, HOT, BROKEN = 3, 5, 6  # indexes of GPUs
 
 
 class Fault:
-    """A fault. `begin` and `end` are functions that start and stop it. It must cause the alerts `must`, and may
-    cause the alerts `may`; both are sets of pairs: the alert's name, and the engine or GPU. `pager` or `ticket` names the
-    alert that a person must receive. That alert may mute the others."""
+    """A fault. The functions `begin` and `end` start and stop it. It must cause the alerts `must`, and may cause the alerts
+    `may`. Both are sets of pairs: the name of the alert, and the engine or GPU. `pager` or `ticket` names the alert that a
+    person must receive. This alert may mute the other alerts."""
 
     def __init__(self, name, begin, end, must, may=(), pager=None, ticket=None):
         self.name, self.begin, self.end = name, begin, end
@@ -62,8 +62,8 @@ def crash(fleet):
 
 
 def hurt(engine):
-    """Alerts that may also fire. The run has little history, so even the slow windows of the objectives contain
-    mainly the incident."""
+    """Alerts that may also fire for an engine. The test is short, so even the long windows of the objectives contain mainly
+    the incident."""
     return on(engine, "EngineLimited", "EngineTuning", "ObjectiveBudgetBurn", "ObjectiveBudgetBurnSlow")
 
 
@@ -139,7 +139,7 @@ class Watch:
         now = set()
         for alert in self.fleet.alerts():
             labels = alert["labels"]
-            # Alerts of severity info reach nobody, and there may always be an advice to tune an engine.
+            # Alerts of severity info notify nobody, and an advice to tune an engine may fire at any time.
             if labels["severity"] == "info":
                 continue
             on = int(labels["gpu_uuid"][-4:], 16) if "gpu_uuid" in labels else labels.get("model", labels.get("instance"))
@@ -159,10 +159,10 @@ class Watch:
         return now
 
 
-# These panels are empty while no engine has a problem. The stand-in NVML has no MIG and no pods.
+# MAY_BE_EMPTY: these panels are empty while no engine has a problem. ABSENT: the stand-in for NVML has no MIG and no pods.
 MAY_BE_EMPTY = {"Causes", "Causes over time", "Limited by", "Verdict over time"}
 ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info", "nv_trt_llm_missed_request_time_seconds_total", "nv_trt_llm_capacity_requests_per_second", "nv_trt_llm_throughput_of_reference_ratio", "nv_trt_llm_tokens_per_joule_of_reference_ratio")
-# The series of a code appears with the first error of a GPU.
+# The series of an Xid code appears with the first such error of a GPU.
 ABSENT_BEFORE = ("nv_gpu_xid_errors_total",)
 
 
@@ -172,7 +172,7 @@ def native(query):
 
 
 def empty_queries(fleet, at, phase, more_absent):
-    """Finds panels without data at that time. A busy machine may have missed a scrape, so earlier times are tried
+    """Finds panels without data at the time `at`. A busy machine may have missed a scrape, so two earlier times are tried
     too."""
     absent = ABSENT + more_absent
     for name, dashboard in panels.dashboards():
@@ -184,7 +184,8 @@ def empty_queries(fleet, at, phase, more_absent):
 
 
 def engines_look_healthy(fleet, at):
-    """The dashboard must not add up two healthy engines of one model in one exporter to another state."""
+    """Checks the panel State over time, which encodes states as numbers. It must not add up the numbers of two healthy engines of
+    one model in one exporter, because the sum would look like another state."""
     dashboard = dict(panels.dashboards())["trtllm-engine"]
     query = next(query for panel, _, query in panels.queries(dashboard) if panel["title"] == "State over time")
     states = {
@@ -221,7 +222,7 @@ def play(fleet, phases):
         watch.findings.append(f"{key} did not fire")
     for key in sorted(set(watch.fired) - allowed, key=str):
         watch.findings.append(f"{key} fired {watch.fired[key] - start:.0f} s after the start, without a reason")
-    # Alerts with long windows continue to fire, and a lost GPU is retried only from time to time.
+    # After the faults, alerts with long windows continue to fire, and the exporter retries a lost GPU only from time to time.
     slow = re.compile(r"Trtllm(\w+BudgetBurn(Slow)?|GpuEccUncorrected|GpuLost|EngineRestartLoop|EngineLimited)")
     watch.findings += [f"after: {key} still fires" for key in sorted(now, key=str) if not slow.fullmatch(key[0])]
     for at, phase, has_xids in moments:

@@ -1,7 +1,8 @@
-"""Judges the page for people in a real Chromium, and with axe-core.
+"""Checks the live page (`/`) in a real Chromium, also for accessibility with axe-core.
 
 usage: live_page.py AXE ADDRESS COMMAND...   starts the exporter with the command, which must listen on the address
-The exporter must have the engines that tests/live_page.rs configures; the last argument must be its NVML library. Prints one line per check; stops at the first failure.
+The exporter must have the engines that tests/it/live_page.rs configures. The last argument must be its NVML library. Prints one line per
+check, and stops at the first failure.
 """
 
 import json
@@ -92,7 +93,7 @@ def reasons_are_shown(browser):
     error = "the source has never answered: cannot connect to http://127.0.0.1:1: Connection refused"
     nowhere = browser.run(why, "nowhere")
     assert nowhere.startswith("unavailable: ") and error in nowhere and "(no answer for " in nowhere, nowhere
-    # The stand-in for NVML reads its state from a file beside it, which must be replaced as a whole.
+    # The stand-in for NVML reads its state from a file beside it. The file must be replaced, so that nobody reads half of it.
     state = Path(COMMAND[-1] + ".state")
     draft = state.with_suffix(".draft")
     draft.write_text(state.read_text() + "gpu.2.lost=1\n")
@@ -104,8 +105,8 @@ def reasons_are_shown(browser):
 def ranks_are_listed(browser):
     table = CARD + "return [...card.querySelectorAll('table:not([hidden]) tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent))"
     listed = f"const rows = (() => {{ {table} }}).apply(null, arguments); return rows?.length === 2 && rows"
-    # In rows without `rank`, the active requests and the KV cache are copies of rank 0. With `rank`, one rank may send
-    # the rows of all.
+    # In rows without `rank`, the active requests and the KV cache are copies from rank 0. With `rank`, one rank may send
+    # the rows of all ranks.
     for model, copied in [("copied", True), ("each-its-own", False)]:
         rows = browser.until(listed, model)
         iteration = int(rows[0][3])
@@ -118,14 +119,14 @@ def ranks_are_listed(browser):
 
 def sides_are_listed(browser):
     table = CARD + "return [...card.querySelectorAll('tr')].map((row) => [...row.children].map((cell) => cell.textContent))"
-    # Rates need two readings.
+    # The page shows rates only after two reads of the API.
     counted = f"const rows = (() => {{ {table} }}).apply(null, arguments); return rows && rows[3][2].endsWith('%') && rows[3][2] !== '0 %' && rows"
     head, *rows = browser.until(counted, "disagg")
     assert head == ["", "context", "generation"], head
     context, generation = [{name: values[side] for name, *values in rows} for side in (0, 1)]
     assert (context["workers"], generation["workers"]) == ("2", "0 of 1"), rows
     assert context["requests"].endswith("/s") and (context["errors"], context["retries"]) == ("0 %", "0/s"), context
-    # A tenth of the requests fails, the others take 0.4 s. The first bytes come after 0.2 s.
+    # A tenth of the requests fails. The others take 0.4 s, and their first bytes arrive after 0.2 s.
     assert abs(number(generation["errors"]) - 10) < 0.1, generation
     for name, low, high in [("request p50", 300, 500), ("request p95", 300, 500), ("first byte p95", 100, 250)]:
         assert generation[name].endswith(" ms") and low < number(generation[name]) <= high, (name, generation)
@@ -138,7 +139,7 @@ def sides_are_listed(browser):
 
 
 def findings_are_shown(browser):
-    # The check reasons_are_shown has made the GPU lost.
+    # An earlier check, reasons_are_shown, has made the GPU lost.
     shown = """
       const card = [...document.querySelectorAll('#findings article')].find((card) => card.textContent.includes(arguments[0]));
       return card && [...card.querySelectorAll('h3, .state, p')].map((part) => part.textContent);
@@ -181,7 +182,7 @@ def the_past_is_shown(browser):
     browser.until("return document.getElementById('updated').textContent.startsWith('as recorded until ')")
     browser.until("return document.querySelectorAll('#engine-rows tr').length >= 3")
     browser.run(SHOW_ALL)
-    # One of the first engines in alphabetical order. On a busy machine, the answer may leave out the last ones.
+    # Use one of the first engines in alphabetical order. On a busy machine, the answer may leave out the last engines.
     shown = browser.until(NUMBERS, "ended")
     assert number(shown["Completed requests"]) == metric("nv_trt_llm_requests_completed_total", model="ended"), shown
     axes = CARD + "return [...card.querySelectorAll('figure:not([hidden]) .axis')].map((axis) => axis.textContent)"
@@ -224,9 +225,9 @@ def a_keyboard_reaches_the_links(browser):
 
 
 def a_hidden_page_asks_nothing(browser):
-    # Every tab of a headless browser counts as visible, so this replaces the property that the script reads.
+    # Every tab of a headless browser counts as visible, so replace the property that the page's script reads.
     browser.run("Object.defineProperty(document, 'visibilityState', {get: () => 'hidden', configurable: true})")
-    # A request may be under way. On a busy machine it may take long.
+    # The page may still be waiting for a request, which may take long on a busy machine.
     asked = "return performance.getEntriesByType('resource').length"
     for _ in range(6):
         before = browser.run(asked)
@@ -283,7 +284,7 @@ try:
         try:
             browser.open(URL)
             browser.until("return document.querySelectorAll('#engine-rows tr').length === 7 && document.querySelectorAll('#gpu-rows tr').length === 3")
-            # Verdicts and charts need some slots of five seconds.
+            # Verdicts and charts need several intervals of five seconds.
             browser.until("return [...document.querySelectorAll('#engine-rows .state')].some((state) => state.textContent === 'unavailable')")
             browser.run(SHOW_ALL)
             if dark:

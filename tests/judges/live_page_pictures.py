@@ -1,4 +1,4 @@
-"""Draws the page for people for the documentation: light, dark and narrow.
+"""Takes pictures of the live page (`/`) for the documentation: light, dark and narrow.
 
 usage: live_page_pictures.py URL FOLDER [SECONDS]   waits SECONDS for the charts, 90 by default; needs pngquant
 """

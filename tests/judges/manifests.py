@@ -1,4 +1,4 @@
-"""Checks the references between the documents of a manifest in deploy/kubernetes. tests/go/manifests checks fields and Pod Security.
+"""Checks that references between the documents of a manifest in deploy/kubernetes exist. tests/go/manifests checks fields and Pod Security.
 
 usage: manifests.py FILE      (needs PyYAML)
 """

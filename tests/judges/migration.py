@@ -1,10 +1,10 @@
-"""Checks the tables of docs/migration.md, whose columns are an old name and a query that has the same value here. Also checks that each query
-in the table of formulas in docs/semantics.md has a value.
+"""Checks the tables of docs/migration.md. Their columns are a metric of another exporter and a query with the same value. Also checks that
+each query in the table of formulas in docs/semantics.md has a value.
 
 usage: migration.py EXPORTER
 Each old name must be one of the exporter's compatible names, and the tables must contain all names of Triton's core and of dcgm-exporter.
-Then both sides are evaluated in a real Prometheus that scrapes an exporter with two engines and simulated GPUs: libnvml_standin.so must be
-beside EXPORTER. Exit code 1 if a value differs or is missing, 77 if Prometheus is not installed.
+Then the old metric and the query are evaluated in a real Prometheus that scrapes an exporter with two engines and simulated GPUs
+(libnvml_standin.so must be beside EXPORTER). Exit code 1 if a value differs or is missing, 77 if Prometheus is not installed.
 """
 import contextlib
 import json
@@ -26,12 +26,12 @@ DOCUMENT = ROOT / "docs/migration.md"
 GPU_STATE = ROOT / "tests/fixtures/busy_gpu.state"
 ROW = re.compile(r"^\| `((?:trtllm_|nv_inference_|DCGM_FI_)\w+)` \| (.+) \|$", re.M)
 SETS = "trtllm,triton-core,dcgm"
-# Two kinds of engines: one uses speculative decoding, and one publishes finish reasons to a socket.
+# One of two engines. It uses speculative decoding. The other engine publishes finish reasons to a socket.
 SIMULATED = "sim:?rate=15&spec_draft_len=3&spec_acceptance=0.9"
-# Names that only a real trtllm-serve has, and the reason. tests/judges/upstream.py compares them.
+# Names that have a value only with a real trtllm-serve, and the reason. tests/judges/upstream.py compares them.
 WITHOUT_VALUE = {"trtllm_request_error_total": "HTTP errors of the server"}
 
-# Formulas that use families of no simulated engine, given by a word of their query, and the reason.
+# Formulas without a value here, because no simulated engine has their families: a word of the query, and what it needs.
 FORMULAS_WITHOUT_VALUE = {
     "static_batch_efficiency_ratio": "static batches",
     "bench_": "a report of trtllm-bench",
@@ -39,7 +39,7 @@ FORMULAS_WITHOUT_VALUE = {
 
 
 def rows():
-    """Old name, and the query or None."""
+    """The rows of the tables: the old name, and the query or None."""
     found = ROW.findall(DOCUMENT.read_text())
     return [(old, re.match(r"`(.+?)`", new).group(1) if new.startswith("`") else None) for old, new in found]
 
@@ -70,7 +70,7 @@ def compare(prometheus, table, types, at):
     for old, new in table:
         if new is None:
             continue
-        # Triton counts whole microseconds.
+        # Triton counts whole microseconds, so such values may differ by 1.
         abs_tol = 1 if old.endswith("_us") else 1e-9
         suffixes = ["_sum", "_count"] if types[old] == "histogram" else [""]
         for suffix in suffixes:

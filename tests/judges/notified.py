@@ -1,4 +1,4 @@
-"""Runs a real Alertmanager with deploy/prometheus/alertmanager.yml, and collects what its receivers get."""
+"""Runs a real Alertmanager with deploy/prometheus/alertmanager.yml, and collects the alerts that its receivers get."""
 
 import http.server
 import json
@@ -50,7 +50,7 @@ class Notified:
         self.alerting = {"alerting": {"alertmanagers": [{"static_configs": [{"targets": [address]}]}]}}
 
     def findings(self, expected):
-        """`expected`: receiver -> alerts that it must receive."""
+        """Finds receivers that did not get the expected alerts. `expected` has the set of alerts for each receiver."""
         for receiver, names in expected.items():
             for name in sorted(names - set(self.told[receiver])):
                 yield f"the {receiver} was not told of {name}; it was told of {sorted(self.told[receiver])}"

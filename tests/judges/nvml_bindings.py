@@ -1,4 +1,5 @@
-"""Reads the stand-in with nvidia-ml-py and compares the values with the control file, which it writes to the given path."""
+"""Reads the stand-in for NVML with nvidia-ml-py, and compares the values with the control file, which this script writes to
+the given path."""
 
 import os
 import sys
@@ -123,7 +124,7 @@ equal("ecc of sram", nvml.nvmlDeviceGetMemoryErrorCounter(gpu, *uncorrected, nvm
 fails("unsupported ecc of a part", nvml.NVML_ERROR_NOT_SUPPORTED,
       lambda: nvml.nvmlDeviceGetMemoryErrorCounter(gpu, *uncorrected, nvml.NVML_MEMORY_LOCATION_L1_CACHE))
 status = nvml.c_nvmlEccSramErrorStatus_v1_t()
-# The binding passes its argument on unchanged, so the caller makes the pointer.
+# This function of nvidia-ml-py passes its argument on unchanged, so the caller must create the pointer.
 nvml.nvmlDeviceGetSramEccErrorStatus(gpu, nvml.byref(status))
 equal("sram threshold", status.bThresholdExceeded, 1)
 fields = nvml.nvmlDeviceGetFieldValues(gpu, [82, 5, (138, 0xFFFFFFFF), (161, 2), 94])

@@ -1,8 +1,8 @@
 """Prints the cost of a page of the exporter (series, bytes and CPU time) for kinds of engines and numbers of GPUs.
 
 usage: page_size.py EXPORTER      EXPORTER must be a release build, with libnvml_standin.so beside it (or NVML_STANDIN=PATH)
-The simulated engines are busy, with drafts, reuse and transfers of the KV cache. The GPUs are stand-ins with all readings of an H100.
-docs/fleet.md has the table.
+The simulated engines are busy and use speculative decoding, reuse and transfers of the KV cache. The GPUs are simulated, with all readings
+of an H100. docs/fleet.md contains the resulting table.
 """
 
 import contextlib
@@ -28,21 +28,22 @@ BUSY = {
     **{f"gpm.{metric}": 50 for metric in (1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 20, 21, 60, 61)},
 }
 SIMULATED = "sim:?rate=10&prefix_share=1&prefix_tokens=500&spec_draft_len=3&spec_acceptance=0.9&disagg=1"
-# Seconds until all families are on the page, including histograms of requests.
+# Time in seconds until all families are on the page, including histograms of requests.
 WARM_UP = 12
 SCRAPES = 60
-# Longer than the poll interval, so that each scrape builds and compresses a new page, as with Prometheus.
+# Pause between two scrapes in seconds. It is longer than the poll interval, so that each scrape builds and compresses a new page, as
+# in practice.
 PAUSE = 0.15
 
 
 def many_gpus(count):
-    """The state of the stand-in: healthy, busy H100s with default readings and 18 NVLinks each."""
+    """The control file of the stand-in for NVML: `count` healthy, busy H100s with default readings and 18 NVLinks each."""
     return f"gpus={count}\n" + "".join(f"gpu.{index}.{key}={value}\n" for index in range(count) for key, value in BUSY.items())
 
 
 @contextlib.contextmanager
 def running(program, work, sources, gpus=0, published=0):
-    """An exporter with these sources, GPUs and engines that publish."""
+    """Runs an exporter with these sources, simulated GPUs, and engines that publish to its socket."""
     arguments = ["--log.level=warn"]
     if gpus:
         standin = os.environ.get("NVML_STANDIN", os.path.join(os.path.dirname(program), "libnvml_standin.so"))

@@ -17,13 +17,13 @@ def dashboards():
 
 
 def concrete(expression, values=None):
-    """The query that Grafana sends. Without values, each variable is `All`, even if Grafana's default is one value."""
+    """The query that Grafana sends. Variables without a value are `All`, even if the dashboard's default is one value."""
     expression = expression.replace("$__rate_interval", WINDOW)
     return re.sub(r"\$(\w+)", lambda found: (values or {}).get(found[1], ".*"), expression)
 
 
 def queries(dashboard):
-    """(panel, target, query) of each target."""
+    """For each query of each panel: (panel, target, query). A target is Grafana's object that contains the query."""
     for row in dashboard["panels"]:
         for panel in (row, *row.get("panels", [])):
             for target in panel.get("targets", []):

@@ -1,4 +1,4 @@
-"""Runs a real Prometheus as a process, and queries it or another server with the same API."""
+"""Runs a real Prometheus as a process, and queries it or any server with the same API."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from free_port import free_port
 
 
 def target(address, **labels):
-    """An exporter to scrape, as an entry of static_configs."""
+    """The entry of static_configs for an exporter that is to be scraped."""
     return {"targets": [address], "labels": labels}
 
 
@@ -32,7 +32,7 @@ class Api:
         return json.loads(self.read("/api/v1/query_range", query=expression, start=start, end=end, step=step))["data"]["result"]
 
     def values(self, expression, at=None):
-        """The values of an instant query by labels, which are sorted pairs."""
+        """The values of an instant query. The keys are the labels, as sorted pairs."""
         return {tuple(sorted(series["metric"].items())): float(series["value"][1]) for series in self.query(expression, at)}
 
 

@@ -16,9 +16,9 @@ from exporter import ROOT, Exporter, simulated_gpus
 from free_port import free_port
 from prometheus import Prometheus, scraping, target
 
-# Before and after the deploy: requests per second, and the factor for the time that equal work takes.
+# Before and after the deploy: requests per second, and the factor by which the engine's costs change.
 DEPLOYS = [(20, 1.0), (25, 1.2)]
-# The costs of the simulated engine: ms per iteration, and µs per prompt token and per decoding request.
+# The costs of the simulated engine: ms per iteration, µs per prompt token, and µs per decoding request.
 COSTS = {"iter_base_ms": 8, "ctx_token_us": 12, "gen_request_us": 60}
 SHOWN = ["All finished requests", "Requests that missed ttft", "Time per output token, percentiles", "How far from the limit"]
 HEADROOM = {
@@ -35,7 +35,7 @@ COST = {
     ],
 }
 GPU = "GPU-00000000-0000-4000-8000-000000000000"
-# A report of a benchmark. Its throughput and GPUs are replaced.
+# A report of a benchmark, in which this script replaces the throughput and the GPUs.
 REPORT = ROOT / "tests/fixtures/trtllm_bench_report.json"
 CONFIG = """
 engines:
@@ -49,14 +49,14 @@ engines:
 
 
 class Fleet:
-    """Answers the queries of a drawing."""
+    """Passes the queries of a dashboard's picture to the Prometheus."""
 
     def __init__(self, prometheus):
         self.prometheus, self.query = prometheus, prometheus.query
 
 
 def shown():
-    """A dashboard of these panels, three in a row."""
+    """A dashboard with the panels of SHOWN, HEADROOM and COST, three in a row."""
     dashboard = next(dashboard for name, dashboard in panels.dashboards() if name == "trtllm-engine")
     found = {panel["title"]: panel for row in dashboard["panels"] for panel in (row, *row.get("panels", []))}
     plain = found["Queue time of new requests"]

@@ -1,9 +1,9 @@
-"""Compares two moments while a simulated engine gets more and more requests: when the autoscalers' queries ask for a replica, and when
-users notice.
+"""Compares two moments while a simulated engine gets more and more requests: when the autoscaler's queries ask for another replica, and
+when users notice the load.
 
 usage: ramp.py EXPORTER [SECONDS]     (600 seconds by default; needs prometheus, and target/tools/manifests of tests/deploy/kubernetes.sh)
 The engine is simulated in the exporter's process. Each request has exact times and is judged by objectives. A real Prometheus
-answers the queries of deploy/kubernetes/autoscaling/keda.yaml over the whole ramp. Exit code 1 if the queries report saturation only
+answers the queries of deploy/kubernetes/autoscaling/keda.yaml while the load rises. Exit code 1 if the queries report saturation only
 after one in a hundred requests has missed an objective, 77 if a tool is missing.
 """
 import contextlib
@@ -26,7 +26,7 @@ STEP = 5
 
 
 def trace(path, seconds):
-    """Arrivals of a Poisson process whose rate grows linearly."""
+    """Writes arrivals of requests to a file: a Poisson process whose rate grows linearly."""
     rand, now = random.Random(7), 0.0
     with open(path, "w") as file:
         while now < seconds:

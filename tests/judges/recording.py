@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A recording opens in pandas and DuckDB, with the same rows and sums in each format, and its trace is what Chrome's description of
-the format demands. Needs both packages.
+"""Checks that pandas and DuckDB can read an exported recording, with the same rows and sums in each format, and that its trace follows
+Chrome's trace format. Needs the packages pandas and duckdb.
 
     usage: recording.py BINARY [SECONDS]
 """

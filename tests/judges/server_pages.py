@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Pages of a server one after the other, and what the exporter's page must show after them: the second implementation of what fold.py
-does for records.
+"""Generates a sequence of pages of a server, and the values that the exporter's page must have after them. fold.py does the same for
+records.
 
   server_pages.py SEED [--orchestrator]     prints {"pages": [text, ...], "expected": [[name, [label=value, ...], value], ...]}
 
-The server is a trtllm-serve, or the orchestrator of disaggregated serving. The requests of the first page came before the exporter.
-Between two of the pages the server is replaced. Names and buckets are those of TensorRT-LLM's tensorrt_llm/metrics/collector.py and
-tensorrt_llm/serve/perf_metrics.py. Uses only Python's standard library.
+The server is a trtllm-serve, or the orchestrator of disaggregated serving. The requests on the first page came before the exporter's start,
+so they do not count. Between two of the pages, another server replaces the first one. Names and buckets are from TensorRT-LLM's
+tensorrt_llm/metrics/collector.py and tensorrt_llm/serve/perf_metrics.py. Uses only Python's standard library.
 """
 import collections
 import json
@@ -22,7 +22,7 @@ TIMES = {"time_to_first_token": FIRST, "time_per_output_token": PER_TOKEN, "e2e_
 REASONS = {"stop": "stop", "length": "length", "cancelled": "cancelled", "timeout": "timeout", "content_filter": "other"}
 COMPLETE = "0.1 " + LONG.removesuffix(" 7680")
 SIDES = {"ctx": "context", "gen": "generation", "mme": "encoder"}
-# The orchestrator's families -> our family and its label. If the label is None, it is the side.
+# The orchestrator's families -> our family and its label. None means that the label is the side.
 OF_ORCHESTRATOR = {
     "stream_requests_total": ("requests_total", "mode=stream"),
     "nonstream_requests_total": ("requests_total", "mode=nonstream"),
@@ -47,14 +47,14 @@ class Process:
     def __init__(self, prefix="", labels=()):
         self.prefix, self.labels = prefix, dict(labels)
         self.counters = collections.Counter()
-        # For each histogram: its bounds, and its values.
+        # For each histogram: its bounds, and the observed values.
         self.observed = {}
 
     def histogram(self, name, bounds):
         return self.observed.setdefault(name, (bounds, []))[1]
 
     def series(self):
-        """(name, label and value) -> value"""
+        """The values of all series. The key is the name and a label with its value."""
         found = dict(self.counters)
         for name, (bounds, values) in self.observed.items():
             for bound in (*bounds.split(), "+Inf"):
@@ -74,7 +74,7 @@ class Process:
 
 
 def some_time(rand, bounds):
-    """A random time. Some are exactly at a bound, and some are above all of them."""
+    """A random time. Some times are equal to a bound, and some are above all bounds."""
     return rand.choice((rand.random() / 4, 9 * rand.random(), float(rand.choice(bounds.split())), 9999.5))
 
 
@@ -131,14 +131,14 @@ class Orchestrator(Process):
             self.count("total_requests_total")
             self.count(f"{'stream' if streams else 'nonstream'}_requests_total")
             self.histogram("queue_latency_seconds", FIRST).append(some_time(rand, FIRST))
-            # Only some requests have images, and only the last side sends a stream.
+            # Only some requests have images, which need the encoder, and only the generation side sends a stream.
             if all(self.send(rand, side, streams and side == "gen") for side in SIDES if side != "mme" or rand.random() < 0.3):
                 self.count("total_responses_total")
             else:
                 self.count(rand.choice(("http_exceptions_total", "internal_errors_total")))
 
     def send(self, rand, side, streams):
-        """Returns true if a worker served the request."""
+        """Sends a request to a worker. Returns true if the worker served it."""
         first, reads, whole = (self.histogram(f"{side}_{name}_latency_seconds", bounds) for name, bounds in (
             ("first_token", FIRST), ("per_token", FIRST), ("complete", COMPLETE)))
         failed = rand.random() < 0.1
@@ -153,7 +153,7 @@ class Orchestrator(Process):
 
     @staticmethod
     def name_here(name, label):
-        """Name and labels on the exporter's page. `None` if two of the exporter's families together have the number."""
+        """Name and labels on the exporter's page. `None` for the total, which the exporter shows only as two separate counts."""
         side, _, rest = name.partition("_")
         of_side = side in SIDES
         family = rest if of_side else name
@@ -173,8 +173,8 @@ def main():
     for replaced in (False, True, False):
         before = server.series()
         while True:
-            # All counts of the new server must be lower than those of the old one. Otherwise its restart could not be
-            # detected.
+            # All counts of the new server must be lower than those of the old server. Otherwise the exporter could not detect
+            # the restart.
             now = kind() if replaced else server
             now.serve(rand, 5 if replaced else 60)
             if not replaced or all(value < before.get(series, 0) or not value for series, value in now.series().items()):

@@ -1,4 +1,4 @@
-"""A simulated trtllm-serve (crates/sim-serve) as a process."""
+"""Runs a simulated trtllm-serve (crates/sim-serve) as a process."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from exporter import ROOT, fetch
 
 
 def built():
-    """The path of the program. It is built unless SIM_SERVE names it."""
+    """The path of the program. Builds the program unless SIM_SERVE names it."""
     if path := os.environ.get("SIM_SERVE"):
         return path
     subprocess.run(["cargo", "build", "--quiet", "--package", "trtllm-sim-serve"], cwd=ROOT, check=True)
@@ -17,14 +17,14 @@ def built():
 
 
 def usual(**changes):
-    """The options of an engine with drafts, a host cache and prompts that have much in common."""
+    """The options of an engine with speculative decoding, a host cache and prompts with long common prefixes."""
     options = {"rate": 7, "wave": 0, "prompt_mean": 1000, "output_mean": 250, "prefix_share": 0.85, "prefix_tokens": 850, "in_flight": 128}
     options |= {"kv_blocks": 1600, "host_blocks": 800, "max_num_tokens": 4096, "spec_draft_len": 3, "spec_acceptance": 0.75}
     return "sim:?" + "&".join(f"{key}={value}" for key, value in (options | changes).items())
 
 
 class SimServe:
-    """A server, on a free port unless one is given. `engine` is the value of `--source` for a simulated engine."""
+    """A running simulated server, on a free port unless `port` is given. `engine` is the `--source` of a simulated engine."""
 
     def __init__(self, engine, *arguments, port=0):
         command = [built(), engine, f"--port={port}", *map(str, arguments)]
@@ -33,14 +33,14 @@ class SimServe:
 
     @classmethod
     def publishing(cls, path, model, version="1", **changes):
-        """An engine that publishes to the socket of an exporter. It has the usual load with these changes."""
+        """An engine that publishes to the socket of an exporter. `changes` are changes to the usual options."""
         return cls(usual(**changes), f"--socket={path}", f"--model={model}", f"--model-version={version}")
 
     def truth(self):
         return json.loads(fetch(f"{self.url}/truth"))
 
     def control(self, **command):
-        """Returns the truth after the command."""
+        """Sends a command. Returns the engine's own counts after it (`/truth`)."""
         return json.loads(fetch(f"{self.url}/control", json.dumps(command).encode()))
 
     def stop(self):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the daemon under load and checks that it stays flat: python3 tests/judges/soak.py [options]
+"""Runs the daemon under load and checks that its resources do not grow: python3 tests/judges/soak.py [options]
 
 Two publishers of the ingest socket and two simulated trtllm-serve send records and finished requests, as entries and
 as rows, and restart now and then. Twenty scrapers read the page in all formats. Once a second, memory, threads,
-descriptors and the size of the page go into a CSV, which soak_plot.py draws. At the end every record and every request must
-be counted, and the second half of the CSV must be flat.
+descriptors and the size of the page are written to a CSV, which soak_plot.py draws. At the end, every record and every request
+must be counted, and no column may have grown in the last quarter of the CSV.
 """
 
 import argparse
@@ -23,15 +23,15 @@ COLUMNS = ["seconds", "resident_kb", "threads", "descriptors", "page_bytes", "re
 
 
 def sample(exporter):
-    """One row of the CSV, without the counts of this program."""
+    """The columns of a row of the CSV that describe the exporter."""
     descriptors = len(list(pathlib.Path(f"/proc/{exporter.process.pid}/fd").iterdir()))
     page = len(scrape(exporter.address, FORMATS[0])[1])
     return exporter.status("VmRSS"), exporter.status("Threads"), descriptors, page, exporter.cpu_seconds()
 
 
 def flat(rows):
-    """Values that have grown from the third quarter to the last one. Memory may grow by 2 MB, a page by a few
-    digits."""
+    """Finds columns that have grown from the third quarter to the last quarter. Memory may grow by 2 MB, and the page by a
+    few digits."""
     quarter = len(rows) // 4
     third, last = rows[2 * quarter : 3 * quarter], rows[3 * quarter :]
     limits = {"resident_kb": 2048, "threads": 2, "descriptors": 8, "page_bytes": 1024}
@@ -98,7 +98,7 @@ def run(exporter, engines, options):
 
 
 def check(exporter, engines):
-    """Every record that was sent is counted once, nothing is lost, and every restart is seen."""
+    """Checks that the exporter has counted every record once, has lost nothing, and has noticed every restart."""
     deadline = time.monotonic() + 30
     while True:
         page = exporter.page()

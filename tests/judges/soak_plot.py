@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the CSV of soak.py as an SVG, one curve below the other: python3 tests/judges/soak_plot.py CSV SVG"""
+"""Draws the CSV of soak.py as an SVG with one chart for each column: python3 tests/judges/soak_plot.py CSV SVG"""
 
 import csv
 import sys

@@ -7,7 +7,7 @@ import threading
 from exporter import PROTOBUF
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
-# Accept and Accept-Encoding of each scraper. The checks at the end use the first one too.
+# Accept and Accept-Encoding of each scraper. The checks at the end also use the first pair.
 FORMATS = [
     ("text/plain", "identity"),
     ("text/plain", "gzip"),
@@ -32,7 +32,7 @@ def scrape(address, form, connection=None):
 
 
 class Scraper(threading.Thread):
-    """Half of the scrapers keep their connection. The others open a new one for each scrape."""
+    """Half of the scrapers keep their connection. The others open a new connection for each scrape."""
 
     kept = 0
 

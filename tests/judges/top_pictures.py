@@ -1,4 +1,4 @@
-"""Draws the terminal view `top` for the docs: starts simulated exporters, runs `top` in tmux, and writes what the pane shows as
+"""Draws the terminal view `top` for the docs: starts simulated exporters, runs `top` in tmux, and writes the content of the pane as
 text and as a picture.
 
 usage: top_pictures.py BINARY LIBRARY FOLDER [SECONDS] [--light]   LIBRARY is the stand-in for NVML that `cargo build -p nvml-standin` builds;
@@ -118,7 +118,7 @@ def main():
             gpu = f"--gpu.library={library}" if at == 0 else "--gpu=off"
             exporters.append(Exporter(BINARY, f"--config.file={config}", f"--web.listen-address={address}", gpu))
             urls.append(f"http://{address}")
-        urls.append("http://127.0.0.4:8002")  # Nobody listens there.
+        urls.append("http://127.0.0.4:8002")  # Nothing listens at this address.
         environment = {**os.environ, "LC_ALL": "C.UTF-8"}
         environment.pop("NO_COLOR", None)
         shell = f"env TERM=screen-256color {BINARY} top {' '.join(urls)}"

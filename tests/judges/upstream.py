@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares `--metrics.compat trtllm` with TensorRT-LLM's own collector, value for value.
+"""Compares `--metrics.compat trtllm` with TensorRT-LLM's own collector (upstream), value for value.
 
   TENSORRT_LLM_SOURCE=DIR upstream.py [--binary PATH] [--kind KIND] [--records N] [--every N] [--seed S]
 
 DIR is a checkout of TensorRT-LLM, or a directory with collector.py, enums.py and perf_utils.py of its tensorrt_llm/metrics.
-Both read the same records. Needs the package prometheus_client, which tests/run installs in target/tools/venv. Exit code 1 if
-a value differs without a reason in ARGUED.
+The exporter and the collector read the same records. Needs the package prometheus_client, which tests/run installs in
+target/tools/venv. Exit code 1 if a value differs without a reason in ARGUED.
 """
 import argparse
 import collections
@@ -29,7 +29,7 @@ LABELS = {"model_name": "invented", "engine_type": "pytorch"}
 
 
 def load_upstream(source):
-    """Upstream's unchanged modules, without the rest of their package, which needs a GPU."""
+    """Loads upstream's unchanged modules without the rest of their package, which needs a GPU."""
     metrics = source / "tensorrt_llm/metrics"
     sys.modules["upstream"] = types.ModuleType("upstream")
     sys.modules["upstream"].__path__ = [str(metrics if metrics.exists() else source)]
@@ -37,7 +37,7 @@ def load_upstream(source):
 
 
 class Upstream:
-    """Upstream's collector, with its own registry."""
+    """Upstream's collector, with a separate registry, so that two collectors can run in this process."""
 
     def __init__(self, modules):
         collector, self.perf_utils = modules
@@ -64,7 +64,7 @@ class Upstream:
 
 
 class Exporter(exporter.Exporter):
-    """The exporter, which reads a socket."""
+    """The exporter, which reads the records from a socket."""
 
     def __init__(self, binary, directory):
         path = f"{directory}/socket"
@@ -77,8 +77,8 @@ class Exporter(exporter.Exporter):
         self.socket.sendall("".join(json.dumps(item) + "\n" for item in items).encode())
 
     def samples(self):
-        """The page after everything that was sent. An invalid line marks the end. The exporter counts that line
-        before it publishes the previous lines, so a second invalid line follows."""
+        """The page when everything that was sent is counted. To detect this, sends an invalid line and waits until it is counted.
+        The exporter counts the line before it publishes the previous lines, so a second invalid line is needed."""
         for _ in range(2):
             self.socket.sendall(b"end\n")
             self.ends += 1
@@ -89,7 +89,7 @@ class Exporter(exporter.Exporter):
 
 
 def samples(page):
-    """(family, series) -> value. Leaves out labels that all series have, and histograms without an observation."""
+    """The values by (family, series). Leaves out the labels that all series have, and histograms without an observation."""
     found = {}
     for family in text_string_to_metric_families(page):
         name = family.name + "_total" * (family.type == "counter")
@@ -99,7 +99,7 @@ def samples(page):
         for sample in family.samples:
             labels = {key: value for key, value in sorted(sample.labels.items()) if key not in LABELS}
             if "le" in labels:
-                labels["le"] = float(labels["le"])  # Prometheus 3 treats 64 and 64.0 as the same
+                labels["le"] = float(labels["le"])  # 64 and 64.0 are the same bound, as in Prometheus 3
             if not sample.name.endswith("_created"):
                 found[name, f"{family.type} {sample.name}{labels or ''}"] = sample.value
     return found
@@ -109,9 +109,9 @@ def same(a, b):
     return a is not None and b is not None and abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
-# Cases in which upstream is wrong or reports less: families, test of a point, reason. A point is a series that differs. It has
-# the values of the exporter, of upstream's collector, and of upstream's collector for the corrected records; the kind; the last
-# records; and whether the engine is idle.
+# Cases in which upstream is wrong or reports less: families, test of a point, reason. A point is a series that differs at one time.
+# It has the values of the exporter (ours), of upstream's collector (theirs), and of upstream's collector for corrected records
+# (corrected). It also has the kind of engine, the last records, and whether the engine is idle.
 ARGUED = [
     (r"(request_success|prompt_tokens|generation_tokens|prompt_cached_tokens)_total", lambda p: p.ours is None,
      "only the server knows it: neither /metrics nor /perf_metrics contains it"),
@@ -146,7 +146,7 @@ def compare(kind, options, modules, directory, differences, reasons):
         if number % options.every:
             continue
         last = step.records[-1]
-        # PyTorch counts active requests before the batch completes some of them.
+        # A PyTorch engine counts active requests before the batch completes some of them, so subtract the completed ones.
         idle = last.get("numActiveRequests", 0) <= last.get("numCompletedRequests", 0) and not last.get("numQueuedRequests")
         shown = [upstream.samples(), ours.samples(), judge.samples()]
         for family, series in sorted(shown[0].keys() | shown[1].keys()):

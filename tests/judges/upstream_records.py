@@ -1,7 +1,7 @@
-"""Invented records with the keys of the fixtures and the quirks of TensorRT-LLM.
+"""Invents records with the keys of the fixtures and the quirks of TensorRT-LLM.
 
-A step is what one poll of trtllm-serve returns. `corrected` are its records without the quirks: one record per iteration, and
-each event counted once.
+A step contains the `records` that one poll of trtllm-serve returns. `corrected` are the same records without the quirks: one record
+per iteration, and each event counted once.
 """
 import json
 from collections import namedtuple
@@ -11,7 +11,7 @@ from pathlib import Path
 CPP, PYTORCH = "metrics_trt_v1.0.0rc4.json", "metrics_record_SHAPE_2026H2.json"
 VIEWS = ("kvCacheIterationStats", "requestStats")
 CUMULATIVE = ("reusedBlocks", "missedBlocks")
-# `requests` has entries of /perf_metrics.
+# `requests` are entries of /perf_metrics.
 Step = namedtuple("Step", ["records", "corrected", "requests"], defaults=[[]])
 
 
@@ -22,7 +22,7 @@ def fixture(name):
 
 
 def vary(rand, value, key=""):
-    """A copy with other numbers. A 0 stays 0, except in counts of one iteration."""
+    """A copy of a value with other numbers. A 0 stays 0, except in keys that start with `iter`."""
     if isinstance(value, dict):
         return {key: vary(rand, inner, key) for key, inner in value.items()}
     if isinstance(value, list):
@@ -53,8 +53,8 @@ class Engine:
         record |= {
             "iter": self.iter, "numNewActiveRequests": new, "numActiveRequests": self.active,
             "numQueuedRequests": rand.choice((0, 0, 3)), "maxNumActiveRequests": 64,
-            # PyTorch reports the requests that this batch completed. The C++ executor reports those of the previous
-            # pass.
+            # A PyTorch engine reports the requests that this batch completed. The C++ executor reports those that the previous
+            # pass completed.
             "numCompletedRequests": self.ended if cpp else ended,
             "iterLatencyMS": 0.0 if self.flushed else 4 + 20 * rand.random(), "gpuMemUsage": record["gpuMemUsage"] * self.scale}
         record["inflightBatchingStats"] |= {
@@ -69,7 +69,7 @@ class Engine:
             self.sequence += 1
             record |= {"statsSequence": self.sequence, "statsDroppedFrames": 0}
         self.active, self.ended, self.flushed = self.active - ended, ended, False
-        self.iter += not self.active and not cpp  # PyTorch also numbers a pass without a batch, but writes no record for it
+        self.iter += not self.active and not cpp  # PyTorch also numbers a pass without a batch, but writes no record of it
         return record
 
     def flush(self, last):
@@ -81,12 +81,12 @@ class Engine:
 
 
 class Correction:
-    """Removes values that an engine's records report twice. If the engine ran before the exporter, its counts are
-    shifted to start at 0."""
+    """Removes values that an engine's records report twice. If the engine ran before the exporter started, shifts its counts
+    so that they start at 0."""
 
     def __init__(self, before=None):
         self.iter, self.counted = None, 0
-        self.offset = before or {}  # counts of earlier engines, or the negative first count of this one
+        self.offset = before or {}  # what to add to each count: the counts of earlier engines, or minus the first count
 
     def apply(self, record):
         completed = record.get("numCompletedRequests", 0)
@@ -98,14 +98,14 @@ class Correction:
 
 
 def added(rows):
-    """Adds up all numbers. For other values, the first one is used."""
+    """Adds up all numbers of several rows. Other values are copied from the first row."""
     return {key: added([row[key] for row in rows]) if isinstance(value, dict)
             else sum(row[key] for row in rows) if isinstance(value, (int, float)) else value
             for key, value in rows[0].items()}
 
 
 def plain(rand, count, decorate=lambda rand, record, number: None, **traits):
-    """Records of one engine. `decorate` adds the values that are special to the kind."""
+    """Records of one engine. `decorate` adds the values that only this kind of engine has."""
     engine, correction = Engine(rand, **traits), Correction()
     for number in range(count):
         record = engine.record()
@@ -123,14 +123,15 @@ def speculation(rand, record, number):
 
 
 def sampled(rand, record, number):
-    """iter_perf_stats_interval is 10, and every second record has the views of the KV cache."""
+    """Only every tenth iteration has a record (iter_perf_stats_interval is 10), and only every second record has
+    kvCacheIterationStats."""
     record["iter"] = number * 10
     for name in [name for name in record if name.startswith("kvCacheIterationStats") and number % 2]:
         del record[name]
 
 
 def sparse(rand, record, number):
-    """Some values are absent or 0, some sections null or empty."""
+    """Removes some values or sets them to 0, and makes some sections null or empty."""
     for section in (record["kvCacheStats"], record["inflightBatchingStats"], record):
         for key in rand.sample(sorted(section.keys() - {"iter"}), 3):
             if isinstance(section[key], dict):
@@ -146,7 +147,7 @@ def fixed_batches(rand, count):
         for record in step.records:
             batch = record["inflightBatchingStats"] | {"emptyGenSlots": 2}
             record |= {"staticBatchingStats": batch, "inflightBatchingStats": None}
-        yield step  # in the corrected record, the batch is where upstream reads it
+        yield step  # the corrected record keeps the batch in inflightBatchingStats, where upstream reads it
 
 
 def disaggregated(rand, record, number):
@@ -166,7 +167,7 @@ def restarts(rand, count):
 
 
 def attention_dp(rand, count):
-    """Rows of 4 ranks. The batch is the rank's own. All other values are copies of rank 0, or 0."""
+    """Rows (records) of 4 ranks. Only the batch is the rank's own. All other values are copies from rank 0, or 0."""
     engine, correction = Engine(rand), Correction()
     none = dict.fromkeys(("numQueuedRequests", "numCompletedRequests", "numNewActiveRequests"), 0)
     for _ in range(count // 4):
@@ -179,7 +180,7 @@ def attention_dp(rand, count):
 
 
 def all_ranks(rand, count):
-    """Rows of 4 ranks with each rank's own values (TLLM_METRICS_ALL_RANKS)."""
+    """Rows (records) of 4 ranks with each rank's own values, as with TLLM_METRICS_ALL_RANKS."""
     engines = [Engine(rand, without=VIEWS + ("attentionDpRank",)) for _ in range(4)]
     corrections = [Correction() for _ in range(4)]
     for number in range(count // 4):
@@ -193,8 +194,8 @@ def all_ranks(rand, count):
 
 
 def perf_metrics(rand, count):
-    """Finished requests. A time of 0 means unknown. Times may be equal, or decrease from one host's clock to the
-    other's."""
+    """Finished requests. A time of 0 means unknown. Two times may be equal. A time may be before the previous one, because
+    they may come from the clocks of two hosts."""
     for number, step in enumerate(plain(rand, count)):
         times = [1000.0 + number]
         for _ in range(3):

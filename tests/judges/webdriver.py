@@ -1,4 +1,4 @@
-"""A small WebDriver client: a headless Chromium of its own, driven by ChromeDriver over HTTP."""
+"""A small WebDriver client: starts a headless Chromium and controls it with ChromeDriver over HTTP."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ import urllib.request
 
 class Browser:
     def __init__(self, width=1280, height=900, dark=False):
-        # ChromeDriver chooses a port that is free for IPv4. If the port is in use for IPv6, it ends.
+        # ChromeDriver chooses a port that is free for IPv4. If the port is in use for IPv6, it exits, so try again.
         for _ in range(10):
             self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
             started = next((line for line in self.driver.stdout if "started successfully on port" in line), None)
@@ -19,13 +19,13 @@ class Browser:
         self.url = f"http://127.0.0.1:{started.rstrip().rstrip('.').split()[-1]}"
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},{height}"]
         options = {"args": arguments + (["--force-dark-mode"] if dark else [])}
-        # A check of the whole page takes longer than the usual half minute if the machine is busy.
+        # On a busy machine, a check of the whole page takes longer than ChromeDriver's default of half a minute.
         capabilities = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"},
                         "timeouts": {"script": 110_000}}
         session = self._call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
         self.session = f"/session/{session['sessionId']}"
         self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        # A headless window is at least 500 pixels wide.
+        # A headless window is at least 500 pixels wide, so set the size of a narrow page in this way.
         self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def _call(self, method, path, body=None):
@@ -65,7 +65,7 @@ class Browser:
             file.write(base64.b64decode(image["data"]))
 
     def until(self, script, *arguments, seconds=120):
-        """Waits until the script returns something true, and returns it."""
+        """Waits until the script returns a true value, and returns the value."""
         deadline = time.monotonic() + seconds
         while not (value := self.run(script, *arguments)):
             if time.monotonic() > deadline:

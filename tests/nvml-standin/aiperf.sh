@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that AIPerf's GPU collector (aiperf 0.13.0) reads every field that it knows, in its own unit, from the `dcgm` metrics
-# of the daemon with the stand-in NVML.
+# of the daemon with the stand-in for NVML.
 # Usage: tests/nvml-standin/aiperf.sh   (needs cargo, and python3 with PyPI or PYTHON with aiperf and its imports)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -34,5 +34,5 @@ target/debug/trtllm-exporter --source "socket:$work/ingest.sock" --gpu.library "
     2>"$work/log" &
 daemon=$!
 for _ in $(seq 300); do [ -s "$work/port" ] && break; sleep 0.1; done
-sleep 3 # two polls, because some values are computed between polls
+sleep 3 # wait for two polls, because some values are differences between two polls
 "$python" tests/judges/aiperf_fields.py "http://$(head -n 1 "$work/port")/metrics"

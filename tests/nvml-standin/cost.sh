@@ -59,7 +59,7 @@ up=$(curl -s "$url" | grep -c '^nv_gpu_up{.*} 1$')
 phase 'one hung, one lost'
 limit 'resident memory in KiB' "$rss" 12288
 limit 'CPU in % of a core' "$cpu" 0.5
-# A failing GPU must not slow scrapes down. Twice the time plus one millisecond allows for noise.
+# A failing GPU must not slow scrapes down. The limit is twice the time of the healthy phase plus one millisecond, because of noise.
 limit 'scrape p50 in ms' "$p50" "$(awk -v healthy="$healthy" 'BEGIN { print 2 * healthy + 1 }')"
 set_state ''
 for _ in $(seq 450); do [ "$(curl -s "$url" | grep -c '^nv_gpu_up{.*} 1$')" = 8 ] && break; sleep 0.1; done

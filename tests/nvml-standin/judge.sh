@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the stand-in with an independent client: NVIDIA's Python bindings (nvidia-ml-py) read it through the C ABI and must
-# return the values of the control file. This finds errors that the stand-in and our own client have in common.
+# Checks the stand-in with an independent client: NVIDIA's Python bindings (nvidia-ml-py) call it through the C ABI and must
+# return the values of the control file. This finds errors that the stand-in and our own NVML client have in common.
 # Usage: tests/nvml-standin/judge.sh   (needs cargo, and python3 with PyPI or PYTHON with pynvml)
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the soak test tests/own_process/gpu_soak.rs for longer: eight stand-in GPUs change their condition every few hundred
+# Runs the soak test tests/own_process/gpu_soak.rs for longer: eight simulated GPUs change their condition every few hundred
 # milliseconds, every sample is compared with the control file, and memory, threads and file descriptors must not grow.
 # Usage: tests/nvml-standin/soak.sh [SECONDS [SEED]]     (default 600 and 1)
 set -euo pipefail

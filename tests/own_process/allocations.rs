@@ -1,5 +1,5 @@
-//! Memory allocations of a scrape. Text is written without an allocation per sample, and building the page takes few
-//! allocations.
+//! Memory allocations of a scrape. Writing the page as text allocates nothing per sample, and building the page takes
+//! few allocations.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
     (state, builder, http)
 }
 
-/// Allocations for folding further iterations of an engine with this many ranks.
+/// Number of allocations for absorbing further iterations of an engine with this many ranks.
 fn fold_cost(ranks: i64) -> u64 {
     let now = Instant::now();
     let mut engine = EngineFold::new(Duration::from_secs(15));
@@ -62,7 +62,7 @@ fn fold_cost(ranks: i64) -> u64 {
             }
         }
     };
-    // The ring with the times of the last iterations grows until it is full.
+    // Fill the ring with the times of the last iterations first, because it grows until it is full.
     absorb(1..5000);
     measure(|| absorb(5000..6000)).count_total
 }
@@ -92,7 +92,7 @@ fn text_and_openmetrics_are_written_without_an_allocation() {
     let page = whole_page(8);
     let mut text = Vec::new();
     render(&page, Format::Text, &mut text);
-    // OpenMetrics is a little longer than text.
+    // Reserve twice the length of the text, because OpenMetrics is a little longer.
     let capacity = text.len() * 2;
     let (mut text, mut openmetrics) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
     assert_eq!(measure(|| render(&page, Format::Text, &mut text)).count_total, 0);
@@ -108,11 +108,11 @@ fn an_engine_adds_five_samples_per_allocation() {
     let ((one, few), (ten, many)) = (cost(1, engines), cost(10, engines));
     println!("pages of {few} and {many} samples take {one} and {ten} allocations");
     assert!(many - few > 3000, "{few}, {many}");
-    // Labels are created once, not for each page. A histogram is copied as a whole.
+    // Few allocations are enough, because labels are not created for each page, and a histogram is copied as a whole.
     assert!((ten - one) * 5 < many - few, "{one} allocations for {few} samples, {ten} for {many}");
 }
 
-/// prometheus-client copies each label of each of the exporter's own series twice. A source has 15 to 17 such series.
+/// prometheus-client copies each label of the exporter's own series twice. Each source has 15 to 17 such series.
 #[test]
 fn own_metrics_take_at_most_25_allocations_per_series() {
     let own = Selection::of(&[Group::Exporter]);
@@ -127,7 +127,7 @@ fn own_metrics_take_at_most_25_allocations_per_series() {
     assert!(nine - one < (many - few) * 25, "{one} allocations for {few} series, {nine} for {many}");
 }
 
-/// prometheus-client's messages own each label, so the allocations are bounded per sample.
+/// prometheus-client's messages contain a copy of each label, so the limit is per sample.
 #[test]
 fn protobuf_takes_at_most_40_allocations_per_sample() {
     let page = whole_page(1);

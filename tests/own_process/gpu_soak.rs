@@ -1,6 +1,6 @@
-//! A soak test: GPUs are lost, hang, switch MIG on, deny access and are reloaded at random. Every published inventory is
-//! compared with the control file of the stand-in NVML, and no resource may grow. `nvml-standin/soak.sh` makes longer runs
-//! with `TRTLLM_SOAK_SECONDS` and `TRTLLM_SOAK_SEED`.
+//! A soak test: at random, GPUs are lost, hang, switch MIG on or deny access, and the driver is reloaded. Every
+//! published inventory (snapshot of all GPUs) is compared with the control file of the stand-in for NVML, and no
+//! resource may grow. `nvml-standin/soak.sh` makes longer runs with `TRTLLM_SOAK_SECONDS` and `TRTLLM_SOAK_SEED`.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -16,15 +16,15 @@ use crate::standin::Standin;
 const GPUS: u32 = 8;
 const INTERVAL: Duration = Duration::from_millis(50);
 const CALL_DEADLINE: Duration = Duration::from_millis(500);
-/// Largest age of a value at the end of its poll. A poll takes time, more on a busy machine.
+/// Largest age of a value when its poll ends, because a poll may take long on a busy machine.
 const MAX_VALUE_AGE: Duration = Duration::from_secs(2);
-/// Longest time from a change of a GPU or the driver until its state follows. Includes pauses of an overloaded machine
-/// that exceed the call deadline.
+/// Longest time from a change of a GPU or the driver until the published state shows the change. It includes pauses of
+/// an overloaded machine that exceed the call deadline.
 const MAX_REACTION: Duration = Duration::from_secs(8);
-/// Control files older than this are dropped; no inventory is received so late.
+/// How long the test keeps old contents of the control file. No inventory arrives later than this.
 const HISTORY: Duration = Duration::from_secs(30);
 
-/// The condition that the control file gives one GPU.
+/// The condition of one GPU in the control file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Healthy,
@@ -38,15 +38,15 @@ enum Condition {
 /// One version of the control file's content.
 #[derive(Debug, Clone)]
 struct Content {
-    /// No value of it can be read before this moment, in microseconds since 1970 like the time of a poll.
+    /// No poll can read this content before this moment, in microseconds since 1970 like the time of a poll.
     since_us: i64,
-    /// No value of an earlier content can be read after this moment; `i64::MAX` until the file is written.
+    /// No poll can read an earlier content after this moment; `i64::MAX` until the file is written.
     written_us: i64,
-    /// Determines every number in the file, like a seed.
+    /// Every number in the file is computed from this step.
     step: u64,
     driver: bool,
     conditions: [Condition; GPUS as usize],
-    /// When the condition of each GPU, or the driver, last changed.
+    /// For each GPU, the last change of its condition or of the driver.
     changed: [Instant; GPUS as usize],
 }
 
@@ -97,7 +97,7 @@ impl Content {
     }
 }
 
-/// xorshift64: the same seed gives the same run.
+/// Pseudo-random numbers (xorshift64), so that the same seed repeats the same run.
 struct Dice(u64);
 
 impl Dice {
@@ -117,7 +117,7 @@ fn now_us() -> i64 {
 #[derive(Default)]
 struct Checker {
     contents: VecDeque<Content>,
-    /// When the state of each GPU last agreed with its condition.
+    /// For each GPU, the last time when its published state agreed with its condition.
     agreed: [Option<Instant>; GPUS as usize],
     energy: [f64; GPUS as usize],
     inventories: u64,
@@ -155,7 +155,7 @@ impl Checker {
         }
     }
 
-    /// Every content from which a value of this poll may have been read.
+    /// Every content of the control file from which this poll may have read a value.
     fn recent(&self, polled_us: i64) -> Vec<Content> {
         let oldest = polled_us - MAX_VALUE_AGE.as_micros() as i64;
         let at = self.contents.partition_point(|content| content.written_us < oldest).saturating_sub(1);
@@ -215,7 +215,7 @@ impl Checker {
     }
 }
 
-/// Resident KiB, threads and file descriptors, which must not grow.
+/// Resident memory in KiB, number of threads, and number of file descriptors, which must not grow.
 fn size() -> (u64, usize, usize) {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -262,7 +262,7 @@ fn no_inventory_is_wrong_and_no_resource_grows_while_gpus_fail_at_random() {
     let sink = Arc::clone(&checker);
     let handle = gpu::start(config, move |inventory| sink.lock().unwrap().check(&inventory)).unwrap();
 
-    // Started only now, because building the library may have waited for another run of Cargo.
+    // Measure the time only from here, because building the stand-in may have waited for another run of Cargo.
     let began = Instant::now();
     let (mut dice, mut sizes, mut events) = (Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), Vec::new(), 0_u64);
     while began.elapsed() < Duration::from_secs(seconds) {
@@ -288,7 +288,7 @@ fn no_inventory_is_wrong_and_no_resource_grows_while_gpus_fail_at_random() {
             }
             _ => {}
         }
-        // Recorded before the file is written, because a reader may be faster than this thread.
+        // Record the content before writing the file, because the monitoring may read the file immediately.
         checker.lock().unwrap().record(&content);
         standin.set(&content.text());
         checker.lock().unwrap().written();
@@ -318,10 +318,10 @@ fn no_inventory_is_wrong_and_no_resource_grows_while_gpus_fail_at_random() {
     );
     assert!(checker.wrong.is_empty(), "{:#?}", checker.wrong);
     assert!(checker.samples > 1000, "{} samples", checker.samples);
-    // The allocator's arenas of short-lived threads settle late, so there is a margin. A leak in every poll still
-    // exceeds it. A leak in one of a hundred polls exceeds it in a run of some minutes.
+    // The limit has a margin, because short-lived threads leave memory in the allocator. A leak in every poll exceeds
+    // the margin. A leak in one of a hundred polls exceeds it in a run of some minutes.
     assert!(late.0 <= early.0 + 4096, "resident memory grew from {} to {} KiB", early.0, late.0);
-    // There is one worker per GPU, and the threads of the supervisor and of this test.
+    // There are one worker thread per GPU, the threads of the supervisor and the threads of this test.
     assert!(late.1 <= early.1.max(GPUS as usize + 8), "threads grew from {} to {}", early.1, late.1);
     assert!(late.2 <= early.2 + 4, "descriptors grew from {} to {}", early.2, late.2);
 }

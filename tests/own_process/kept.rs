@@ -1,5 +1,5 @@
-//! Bounds the memory of data that is read from files, kept for the API, and written into its answers. Allocations are
-//! counted, as in `peers`.
+//! Checks limits for the memory of data that is read from files, kept for the API, or written into the API's answers.
+//! Allocations are counted, as in `peers`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn what_is_kept_of_a_servers_page_has_a_limit() {
     }
 }
 
-/// Reads a file to its end at full speed, as a driver does. Returns the allocations and the number of items.
+/// Reads a file to its end at full speed, like the poll driver. Returns the allocations and the number of items.
 fn replay(path: &Path) -> (AllocationInfo, usize) {
     // A replay needs a multi-threaded runtime, which can move other tasks to another thread.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -68,7 +68,7 @@ fn replay(path: &Path) -> (AllocationInfo, usize) {
 #[test]
 fn a_replay_takes_the_memory_of_its_longest_line_and_not_that_of_its_file() {
     let _alone = super::alone();
-    // The longest line, and one item with the maximum number of request rows, while its vector grows.
+    // The longest line, plus one item with the maximum number of request rows while its vector grows.
     const LIMIT: usize = file_text::MAX + (16 << 20);
     let folder = tempfile::tempdir().unwrap();
     let (lines, recorded) = (folder.path().join("lines"), folder.path().join("recorded"));
@@ -117,7 +117,7 @@ fn a_record_that_is_kept_for_the_api_takes_a_few_kilobytes_whatever_is_in_it() {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let slot = &state.slots()[0];
         let kept = measure(|| {
-            // Records are kept one after the other, as they arrive.
+            // The exporter also keeps records one at a time, as they arrive.
             for _ in 0..2 * RECENT_RECORDS {
                 slot.keep_records(vec![Box::new(record.clone())]);
             }
@@ -154,7 +154,8 @@ fn an_answer_takes_little_more_than_its_text() {
     }
 }
 
-/// A small allocation at the end of an arena prevents the release of all freed memory before it.
+/// A small allocation at the end of the allocator's memory prevents the release of all freed memory before it, unless
+/// the process trims its memory.
 #[test]
 fn memory_that_was_freed_before_an_allocation_that_stays_is_given_back_as_the_process_grows() {
     let _alone = super::alone();

@@ -1,6 +1,6 @@
 //! Tests that measure their own process: allocations, threads, file descriptors and memory. Other tests would change
 //! these numbers, so these tests have their own binary.
-// A failed test panics.
+// Tests may panic and print: a failed test panics.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod allocations;

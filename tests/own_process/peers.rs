@@ -1,5 +1,5 @@
-//! Data that a peer makes the process keep never takes more memory than the peer is charged for. Allocations are
-//! counted, not estimated.
+//! The process limits the memory that each peer can use by the weights of the peer's items. Data never takes more
+//! memory than its weight. The tests count allocations and do not estimate them.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -16,14 +16,15 @@ use trtllm_sources::trtllm_json::{ArrayPosition, PublisherLine, StatisticsArray,
 use trtllm_sources::trtllm_serve::{Extras, TrtllmServe};
 use trtllm_sources::{Batch, Source};
 
-/// The allocator rounds sizes up. Unused capacity of vectors is part of the weight, but the rounding is not.
+/// The allocator rounds sizes up by at most this many bytes in total. The weight of an item includes the unused
+/// capacity of its vectors, but not this rounding.
 const ROUNDING: usize = 4096;
 
 pub(super) fn many(element: &str, count: usize) -> String {
     vec![element; count].join(",")
 }
 
-/// Hostile texts of each kind of statistic.
+/// Hostile texts for each kind of statistics: texts that take much memory when they are parsed.
 pub(super) fn statistics() -> Vec<(StatisticsArray, String)> {
     let (records, requests, events) =
         (StatisticsArray::Records, StatisticsArray::PerfMetrics, StatisticsArray::KvCacheEvents);
@@ -59,7 +60,7 @@ fn an_item_weighs_at_least_what_it_takes() {
             let mut position = ArrayPosition::default();
             while !position.is_complete() {
                 kind.parse_part(text.as_bytes(), &mut position, &mut batch).unwrap();
-                // As in the driver, a full batch takes no more items.
+                // Like the poll driver, add no more items to a full batch.
                 if !batch.has_room() {
                     break;
                 }
@@ -94,14 +95,14 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Publishers send as much as they can to a socket, and nobody takes the lines.
+/// Publishers send as much as they can to a socket, but the driver does not read the lines.
 #[test]
 fn lines_that_wait_are_bounded_whatever_their_length() {
     let _alone = super::alone();
     const CONNECTIONS: usize = 24;
     const MOST: usize = 2 << 20;
-    // The sum of: the shared budget of all sockets; for each connection, the unreserved memory and the buffer of its
-    // reader; and one buffer that grows while its old copy still exists.
+    // The sum of: the shared budget of all sockets; for each connection, the memory outside the budget and the read
+    // buffer; and one buffer that grows while its old copy still exists.
     const LIMIT: usize = (4 << 20) + CONNECTIONS * (80 << 10) + (1 << 20);
     for length in [2, 200, 20_000, 40_000, 900_000] {
         let runtime = runtime();
@@ -121,7 +122,7 @@ fn lines_that_wait_are_bounded_whatever_their_length() {
                             let mut stream = UnixStream::connect(path).unwrap();
                             stream.set_write_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
                             let mut sent = 0;
-                            // The loop ends when the socket is full; the budget is then used up.
+                            // The loop ends when the socket is full, because the budget is then used up.
                             while sent < MOST && stream.write_all(line.as_bytes()).is_ok() {
                                 sent += line.len();
                             }
@@ -175,13 +176,13 @@ fn serve(body: Vec<u8>, missing: usize) -> u16 {
 #[test]
 fn a_long_answer_takes_the_memory_of_a_part_of_it_and_frees_that_when_it_is_parsed() {
     let _alone = super::alone();
-    // A part of the answer, a batch of items, and the buffers of the connection.
+    // Enough for a part of the answer, a batch of items, and the buffers of the connection.
     const LIMIT: usize = 2 << 20;
     let text = |length| format!("{{\"iter\":7,\"unknown\":\"{}\"}}", "x".repeat(length));
     let (text, long_text) = (text(2000), text(1_000_000));
     let elements = ["{}", "{\"iter\":7}", &text, &long_text];
     for (element, missing) in elements.into_iter().flat_map(|element| [(element, 0), (element, 9)]) {
-        // A long element needs as much memory as the longest element may have.
+        // For a long element, allow the maximum size of an element in addition.
         let limit = LIMIT + if element.len() > 100_000 { 4 << 20 } else { 0 };
         let sent = (7 << 20) / (element.len() + 1);
         let port = serve(format!("[{}]", many(element, sent)).into_bytes(), missing);
@@ -196,7 +197,7 @@ fn a_long_answer_takes_the_memory_of_a_part_of_it_and_frees_that_when_it_is_pars
                 let (mut batch, mut items) = (Batch::default(), 0);
                 loop {
                     let polled = opened.poll(&mut batch).await;
-                    // The driver does the same.
+                    // Like the poll driver, take the complete items of a truncated answer.
                     while polled.is_err() && opened.take_partial(&mut batch) {
                         items += batch.drain().count();
                     }
@@ -214,7 +215,7 @@ fn a_long_answer_takes_the_memory_of_a_part_of_it_and_frees_that_when_it_is_pars
         let peak = usize::try_from(allocated.bytes_max).unwrap();
         println!("an answer of {}…: {peak} bytes at most, {} kept", &element[..2], allocated.bytes_current);
         assert!(peak <= limit, "{peak} bytes for {element:.20}");
-        // What may remain: the buffer for the next answer, the connection, and the capacity for items.
+        // Only the buffer for the next answer, the connection, and the capacity for items may remain.
         assert!(allocated.bytes_current < 1 << 20, "{} bytes are kept", allocated.bytes_current);
         drop((source, runtime));
     }

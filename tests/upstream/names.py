@@ -1,5 +1,5 @@
-"""Finds names in a file of TensorRT-LLM: routes, metric families, keys of JSON, options and values. A reader yields
-(name, line)."""
+"""Finds names in a file of TensorRT-LLM: routes, metric families, keys of JSON, options and values. Each public function
+yields pairs of a name and its line."""
 import ast
 import re
 
@@ -7,15 +7,15 @@ from syntax import FUNCTIONS, argument, called
 
 METHODS = ("get", "post", "put", "delete", "patch", "head", "options")
 FAMILIES = ("Counter", "Gauge", "Histogram", "Summary", "Info")
-# Words that mark an option as being about statistics. OF_CLASSES marks classes in which all options are about
-# statistics.
+# Words in names that are about statistics. If the name of a class has a word of OF_CLASSES, all its options are about statistics. Any
+# other option must have a word of OF_OPTIONS in its own name.
 OF_CLASSES = {"stats", "statistics", "metrics", "events", "prometheus", "energy", "telemetry"}
 OF_OPTIONS = OF_CLASSES | {"perf", "iter", "event"}
 JSON_KEY = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 
 
 def routes(module):
-    """Routes such as `GET /metrics`. The method is `*` if it cannot be read from the syntax."""
+    """Routes such as `GET /metrics`. The method is `*` if the syntax does not show it."""
     prefixes = {target.id: _only(module, argument(assign.value, None, "prefix"), "") for assign in module.nodes(ast.Assign)
                 for target in assign.targets if isinstance(target, ast.Name)
                 and isinstance(assign.value, ast.Call) and called(assign.value) == "APIRouter"}
@@ -49,7 +49,7 @@ def _only(module, node, otherwise):
 
 
 def _texts(module, node):
-    """The texts of an expression, or its source in braces if they cannot be read from the syntax."""
+    """The texts that an expression can have. If the syntax does not show them, its source code in braces."""
     if node is None:
         return []
     texts = module.texts(node)
@@ -67,7 +67,7 @@ def families(module):
 
 
 def keys(module, scopes=None, classes=None):
-    """Keys that are set in dictionaries, and the fields of the classes whose name matches `classes`."""
+    """Keys that are set in dictionaries, and the fields of classes whose names match `classes`."""
     for node in module.nodes(ast.Dict, ast.DictComp, ast.Subscript, ast.Call, ast.ClassDef, scopes=scopes):
         found = []
         if isinstance(node, ast.Dict):
@@ -85,8 +85,8 @@ def keys(module, scopes=None, classes=None):
 
 
 def camel_case_keys(module):
-    """Keys in the style of records (camelCase). Python's own names have another style, so any file can be searched
-    for these."""
+    """Keys in the style of records (camelCase). Names in Python code have another style, so this function can search any
+    file."""
     return ((name, line) for name, line in keys(module) if re.search("[a-z][A-Z]", name))
 
 
@@ -99,7 +99,7 @@ def _has(words, name):
 
 
 def options(module):
-    """Fields of configurations and command line options whose name says that they are about statistics."""
+    """Fields of configurations and command line options that are about statistics, judged by their names."""
     for node in module.nodes(ast.ClassDef, ast.Call):
         if isinstance(node, ast.ClassDef):
             whole = _has(OF_CLASSES, node.name)
@@ -123,7 +123,7 @@ def variables(module):
 
 
 def enum_values(module, classes):
-    """The texts of the enumerations whose name matches."""
+    """The values of enumerations whose names match `classes`."""
     for node in module.nodes(ast.ClassDef):
         if re.fullmatch(classes, node.name):
             for assign in node.body:
@@ -133,7 +133,7 @@ def enum_values(module, classes):
 
 
 def field_values(module, field, scopes=None):
-    """The texts that are assigned to a field or compared with it, or that its annotation allows."""
+    """The texts that are assigned to the field, that are compared with it, or that its type annotation allows."""
     is_field = lambda node: field in (getattr(node, "id", None), getattr(node, "attr", None)) or (
         isinstance(node, ast.Subscript) and module.texts(node.slice) == {field})
     for node in module.nodes(ast.Assign, ast.AnnAssign, ast.Compare, ast.Dict, ast.keyword, scopes=scopes):

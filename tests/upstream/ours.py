@@ -1,5 +1,6 @@
-"""The names of TensorRT-LLM that the exporter knows, from its own source and documents. known.toml has only names
-that it does not read, each with a reason. tests/it/drift.rs compares the keys with the compiled table of fields."""
+"""Finds the names of TensorRT-LLM that the exporter knows, in the exporter's source and documents. known.toml has only
+names that the exporter does not read, each with a reason. tests/it/drift.rs compares the keys with the compiled table of
+fields."""
 import fnmatch
 import re
 import tomllib
@@ -7,20 +8,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("route", "family", "key", "value", "option", "policy")
-# Least number of names of each kind. Fewer mean that the source has changed in a way that this file does not read.
+# Minimum number of names of each kind. If there are fewer, the source has changed, and this file no longer finds the names.
 AT_LEAST = {"route": 6, "family": 60, "key": 150, "value": 20, "option": 500, "policy": 500}
 # The files that read other programs' Prometheus pages.
 PAGES = ("crates/sources/src/*prometheus*.rs", "crates/sources/src/*page*.rs", "crates/model/src/server_metrics.rs")
-# Files of records, rows, entries, events and steps.
+# The files of crates/model/src that define records, request rows, finished requests, events and steps.
 MODEL = ("iteration", "request", "perf_metrics", "kv_event", "step_times")
 
 
 class Unreadable(Exception):
-    """A file cannot be read, so the tool cannot give a result."""
+    """A file cannot be read, so the tool has no result."""
 
 
 def sources(*patterns):
-    """The text of each file that matches, without its tests."""
+    """The text of each file that matches a pattern, without its tests."""
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):
             yield path.read_text().split("#[cfg(test)]")[0]
@@ -35,8 +36,8 @@ def routes():
 
 
 def families():
-    """Families in the catalog, in its table of unread families and in the reference, and all texts in the readers of
-    pages that could be a name."""
+    """Families in the catalog, in its table of unread families and in src/tools/metrics.md, and all string literals in the
+    readers of pages that could be a name."""
     for text in sources("crates/page/src/metrics/catalog/**/*.rs", "src/tools/metrics.md"):
         yield from re.findall(r'["`](trtllm_\w+)["`]', text)
     for text in sources(*PAGES):
@@ -45,8 +46,8 @@ def families():
 
 
 def keys():
-    """Keys in the tables of fields that are read and not read, the renamed fields of structs, and all fields of the structs
-    of KV cache events and step times, which do not all have an entry there."""
+    """Keys in the tables of read and unread fields, renamed fields of structs, and all fields of the structs of KV cache
+    events and step times, because some of these are not in the tables."""
     for text in sources("crates/page/src/metrics/catalog/fields.rs"):
         table = text.split("\nfields! {\n")[-1]
         yield from re.findall(r'^ {8}(?:@\w+ )?(\w+) (?:\[|")', table.split("\n}\n")[0], re.MULTILINE)
@@ -62,8 +63,7 @@ def keys():
 
 
 def values():
-    """Values of the enumerations of records, entries and events. A variant that stands for all other values is left
-    out."""
+    """Values of the enumerations of records, finished requests and events, without the variant for all other values."""
     for text in sources(*(f"crates/model/src/{name}.rs" for name in MODEL)):
         for attributes, body in re.findall(r"((?:^#\[[^\n]*\n)+)pub enum \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
             yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)
@@ -73,7 +73,7 @@ def values():
 
 
 def documented():
-    """All names of more than one word in the documents. An option or a policy is known if the documents mention it."""
+    """All names with an underscore in the documents. An option or a policy is known if a document mentions it."""
     for text in sources("docs/**/*.md"):
         yield from re.findall(r"\w+_\w+", text)
 
@@ -105,7 +105,7 @@ class Ours:
 
 
 def plain(kind, name):
-    """The name in one style: TensorRT-LLM has keys in two styles, and the Python client appends `_total`."""
+    """The name in a common form: TensorRT-LLM writes keys in two styles, and the Python client appends `_total` to families."""
     if kind == "key":
         return name.replace("_", "").lower()
     return name.removesuffix("_total") if kind == "family" else name

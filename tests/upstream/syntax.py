@@ -1,19 +1,19 @@
-"""A Python file as a syntax tree, and the texts that its expressions can have. The file is not executed."""
+"""Parses a Python file, and finds the texts that its expressions can have. The file is not executed."""
 import ast
 import itertools
 
 LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-# An expression with more texts than this is not a list of names.
+# An expression that can have more texts than this is not a list of names.
 MAX_TEXTS = 256
 
 
 class Module:
-    """`path` is relative to the checkout. Raises SyntaxError."""
+    """The syntax tree of one file. `path` is relative to the checkout. Raises SyntaxError."""
 
     def __init__(self, path, text):
         self.path, self.tree, self.parents, self.known = path, ast.parse(text), {}, {}
-        # Values by attribute name of a class, values by scope and name, and calls by the called name.
+        # Assigned values by the name of a class's attribute, assigned values by scope and name, and calls by the called name.
         self.attributes, self.assigned, self.calls = {}, {}, {}
         for node in ast.walk(self.tree):
             for child in ast.iter_child_nodes(node):
@@ -38,9 +38,9 @@ class Module:
         return [node for top in tops for node in ast.walk(top) if isinstance(node, kinds)]
 
     def texts(self, node):
-        """The texts that an expression can have, or None if they cannot be read from the syntax."""
+        """The texts that an expression can have, or None if the syntax does not show them."""
         if node not in self.known:
-            # Stops the recursion, because a name can be assigned from itself.
+            # Prevents an endless recursion if a name is assigned from itself.
             self.known[node] = None
             texts = self._texts(node)
             self.known[node] = texts if texts is None or len(texts) <= MAX_TEXTS else None
@@ -106,7 +106,7 @@ class Module:
         return [row[position] if position < len(row) else None for row in rows]
 
     def _elements(self, node):
-        """The elements of a literal, or of a constant that is a literal."""
+        """The elements of a literal such as a list, or of a constant that is such a literal."""
         if isinstance(node, ast.Name):
             values = self.assigned.get((self.tree, node.id), [])
             node = values[0] if len(values) == 1 else None

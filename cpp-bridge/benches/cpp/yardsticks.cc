@@ -1,7 +1,7 @@
 // The two ways of draining that the benchmark compares the bridge with. The first copies the deque in C++. The second
 // does what Triton's reporter does: it converts each record to JSON text, parses the text, and sets gauges by name
-// under a lock. Both use records of their own engine. The benchmark loads this file as a library, so that everything is
-// measured in one process.
+// under a lock. Each of them drains an engine of its own. The benchmark loads this file as a library, so that all runs
+// are measured in one process.
 
 #include "tensorrt_llm/executor/executor.h"
 #include "tensorrt_llm/sim/truth.h"

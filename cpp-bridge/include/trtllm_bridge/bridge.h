@@ -61,7 +61,7 @@ public:
 
     [[nodiscard]] bool canEnqueueRequests() const;
     /// Writes up to `count` records, oldest first, and returns how many. Fewer than `count` means that the drain has
-    /// ended: the next call begins another one. A drain returns only records that existed when it began.
+    /// ended, and the next call begins another drain. A drain returns only records that existed when it began.
     [[nodiscard]] std::size_t drainIterations(IterationStats* records, std::size_t count);
     /// Calls use() with the requests of the next iteration. Returns false at the end of the drain.
     template <class Use>
@@ -81,7 +81,7 @@ public:
     }
     /// Starts sending synthetic requests. Throws if there is a load already, or if the Executor accepts no requests.
     void startLoad(LoadConfig const& config);
-    /// Writes up to `count` requests of the load that ended, in the order in which they ended, and returns how many.
+    /// Writes up to `count` ended requests of the load, in the order in which they ended, and returns how many.
     [[nodiscard]] std::size_t drainFinished(FinishedRequest* requests, std::size_t count);
     /// Stops the load, then shuts the Executor down.
     void shutdown();
@@ -99,7 +99,7 @@ private:
     std::unique_ptr<Load> mLoad; ///< the last member, so that its thread ends before mExecutor is destroyed
 };
 
-// Functions for Rust, which does not know the types of the methods above.
+// Functions for Rust. Their parameters have types of cxx, unlike those of the methods above.
 [[nodiscard]] std::unique_ptr<HostedExecutor> openExecutor(rust::Str engine, RingSizes rings);
 [[nodiscard]] std::size_t drainIterations(HostedExecutor& executor, rust::Slice<IterationStats> records);
 [[nodiscard]] bool nextRequests(HostedExecutor& executor, RequestStatsPerIteration& record);

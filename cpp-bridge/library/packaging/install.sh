@@ -29,8 +29,8 @@ install_text() {
         s/\(VERSION_MAJOR\) 0$/\1 $major/; s/\(VERSION_MINOR\) 0$/\1 $minor/; s/\(VERSION_PATCH\) 0$/\1 $patch/" "$1" >"$work/text"
     install -m 644 "$work/text" "$2"
 }
-# part FILE: prints a header in which each include of a part is replaced with the text of that part. Each part appears
-# once, after the parts that it needs.
+# part FILE: prints a header in which each include of a file in detail/ is replaced with the text of that file. Each file
+# appears once, after the files that it includes.
 part() {
     local line file
     while IFS= read -r line; do
@@ -46,7 +46,7 @@ part() {
     done <"$library/include/$1"
 }
 parts=' '
-for header in publisher exporter; do # exporter.h needs all parts of publisher.h, so it includes that file
+for header in publisher exporter; do # exporter.h needs all that publisher.h contains, so it includes publisher.h
     {
         printf '#pragma once\n'
         [ $header = publisher ] || printf '\n#include "trtllm_exporter/publisher.h"\n'
@@ -79,7 +79,7 @@ rm -f "$work/libtrtllm_exporter.a"
 "${AR:-ar}" rcs "$work/libtrtllm_exporter.a" "$work/trtllm_exporter.o"
 install -m 644 "$work/libtrtllm_exporter.a" "$prefix/lib/"
 
-# The functions have a version, so that a program never calls those of a library with another major number.
+# The symbols get a version, so that a program never calls the functions of a library with another major number.
 echo "TRTLLM_EXPORTER_0 { global: ${functions//$'\n'/; }; local: *; };" >"$work/exports.map"
 "${CC:-cc}" -shared -Wl,-soname,libtrtllm_exporter.so.0 -Wl,--version-script="$work/exports.map" -Wl,-z,defs \
     "$work/trtllm_exporter.o" -o "$work/libtrtllm_exporter.so.0" -lgcc_s -ldl -lm -pthread

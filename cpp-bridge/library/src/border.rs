@@ -1,6 +1,6 @@
 //! The C functions that `trtllm_exporter/exporter.h` calls. They accept null pointers, and they catch every panic,
-//! because a panic that unwinds into C++ would end the host's process. No struct crosses the border: options and records are
-//! JSON. `detail/abi.h` says what stays the same for all versions with the same major number.
+//! because a panic that unwinds into C++ would end the host's process. No function passes a struct: options and records
+//! are JSON. `detail/abi.h` says what stays the same for all versions with the same major number.
 
 // A C interface needs raw pointers. This is the only module of the crate with unsafe code.
 #![allow(unsafe_code)]
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::engine::HostedEngine;
 
-/// Adds an engine to the page of its options. Returns null on failure and writes the reason to `error`, as a C string of at
-/// most `error_size` bytes.
+/// Adds an engine to the page at the address in its options. Returns null on failure and writes the reason to `error`, as a
+/// C string of at most `error_size` bytes.
 ///
 /// # Safety
 /// `options` points to `length` readable bytes, or is null. `error` is null or points to `error_size` writable bytes.

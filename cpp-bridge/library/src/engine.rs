@@ -18,8 +18,8 @@ use crate::page::HostedPage;
 /// Longest line in bytes. The ingest socket has the same limit.
 const MAX_LINE: usize = 1 << 20;
 
-/// The options of the host. They are one JSON text, so that every header works with every library. Unknown keys are
-/// ignored, and missing keys have defaults.
+/// The options of the host. They are one JSON text, so that headers and libraries of different versions work together.
+/// Unknown keys are ignored, and missing keys have defaults.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct EngineOptions {
@@ -67,7 +67,7 @@ impl HostedFold {
                 self.intake.absorb(item, Moment::now());
                 Ok(())
             }
-            // The hello comes with the options, so a line must not be one.
+            // The hello comes with the options, so a line must not be a hello.
             Ok(PublisherLine::Hello(_)) => Err(RejectReason::NotARecord),
             Err(reason) => Err(reason),
         };

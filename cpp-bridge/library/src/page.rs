@@ -30,7 +30,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// thread that holds the lock may not exist.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pages of this process. After the last engine of a page closed, the `Weak` of its entry is dead.
+/// The pages of this process. A page is freed when its last engine closes; then its `Weak` cannot be upgraded.
 static PAGES: Mutex<Vec<(PageKey, Weak<HostedPage>)>> = Mutex::new(Vec::new());
 
 /// The process is part of the key: a fork copies no threads, so a child cannot use the pages of its parent.
@@ -70,7 +70,7 @@ impl HostedPage {
             return page.add(options);
         }
         let page = Arc::new(Self::start(&options)?);
-        // Also stored under its real address, because port 0 stands for any port.
+        // Also store the page under its real address, because port 0 stands for any port.
         pages.push((key(&page.address), Arc::downgrade(&page)));
         if !options.listen.ends_with(":0") && options.listen != page.address {
             pages.push((wanted, Arc::downgrade(&page)));
@@ -157,7 +157,7 @@ impl HostedPage {
         Ok(HostedEngine { fold, slot, page: self })
     }
 
-    /// A chosen name is unique. A derived one gets the lowest free version.
+    /// Fails if a chosen name is not unique. Gives a derived name the lowest free version.
     fn name(&self, hello: &Hello) -> Result<(String, String), String> {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let engines = self.state.slots();

@@ -1,6 +1,5 @@
 //! The simulated engine behind C functions. The structs are those of `../src/step.h`, which says what they mean.
-// C passes raw pointers, so these functions need unsafe code. Each block names the promise of the caller that it relies
-// on.
+// C passes raw pointers, so these functions need unsafe code. `# Safety` says what their callers guarantee.
 #![allow(unsafe_code)]
 
 mod structs;
@@ -15,7 +14,7 @@ use trtllm_sim::options::{self, Options};
 use trtllm_sim::random::{Random, mix};
 use trtllm_sim::{End, Engine, Progress};
 
-/// An engine, and what is needed to make simulated requests from those of the host.
+/// An engine, and what is needed to make simulated requests from the host's requests.
 #[derive(Debug)]
 pub struct Handle {
     engine: Engine,
@@ -24,7 +23,7 @@ pub struct Handle {
     tokens_per_block: usize,
 }
 
-/// The functions that a step calls.
+/// The callbacks of a step.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Sink {
@@ -47,11 +46,11 @@ pub unsafe extern "C" fn trtllm_sim_open(
     error: *mut c_char,
     error_size: usize,
 ) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees valid pointers.
     let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
     match open(&String::from_utf8_lossy(text), release, rows) {
         Ok(made) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees valid pointers.
             unsafe { *opened = made };
             true
         }
@@ -72,7 +71,7 @@ fn open(text: &str, release: u32, rows: bool) -> Result<Opened, String> {
     let options = Options::parse(text)?;
     let config = options.config(&options::Host {
         release: Release::Cpp { major: release / 100, minor: release % 100 },
-        // The defaults of the release.
+        // TensorRT-LLM's defaults in this release.
         chunked_context: release >= 101,
         reuse: release >= 100,
         rows,
@@ -87,7 +86,7 @@ fn open(text: &str, release: u32, rows: bool) -> Result<Opened, String> {
         random: Random::new(mix(options.seed) ^ 4),
         output_mean: f64::from(options.output_mean),
         tokens_per_block: config.cache.tokens_per_block as usize,
-        // The host numbers its requests from 1, so the simulated load begins far above.
+        // The host numbers its requests from 1, so the ids of the simulated load begin far above.
         engine: Engine::new(trtllm_sim::Config { first_id: Some(1 << 32), ..config }, options.seed),
     };
     Ok(Opened {
@@ -109,15 +108,15 @@ fn open(text: &str, release: u32, rows: bool) -> Result<Opened, String> {
 }
 
 /// # Safety
-/// `engine` is one that was opened and not closed.
+/// `engine` was opened and is not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trtllm_sim_close(engine: *mut Handle) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees valid pointers.
     drop(unsafe { Box::from_raw(engine) });
 }
 
 /// # Safety
-/// `engine` is one that was opened and not closed, and `tokens` has `count` numbers.
+/// `engine` was opened and is not closed, and `tokens` has `count` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trtllm_sim_submit(
     engine: *mut Handle,
@@ -128,7 +127,7 @@ pub unsafe extern "C" fn trtllm_sim_submit(
     max_tokens: u32,
     may_end: bool,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees valid pointers.
     let (engine, tokens) = unsafe { (&mut *engine, std::slice::from_raw_parts(tokens, count)) };
     let drawn = engine.output_mean * (0.6 * engine.random.normal() - 0.18).exp();
     let ends_early = may_end && drawn < f64::from(max_tokens);
@@ -152,10 +151,10 @@ pub unsafe extern "C" fn trtllm_sim_submit(
 }
 
 /// # Safety
-/// `engine` is one that was opened and not closed, and the other pointers are valid.
+/// `engine` was opened and is not closed, and the other pointers are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *const Sink, state: *mut State) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees valid pointers.
     let (engine, sink) = unsafe { (&mut (*engine).engine, &*sink) };
     let step = engine.step(now);
     let is_static = engine.config().limits.policy == Policy::Static;
@@ -169,7 +168,7 @@ pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *c
     for entry in &step.entries {
         (sink.entry)(sink.context, &Entry::of(entry));
     }
-    // A request's last tokens and its end are reported together.
+    // Report the last tokens of a request together with its end.
     let mut merged: Vec<Progress> = Vec::new();
     for progress in step.progress {
         match merged.iter_mut().rfind(|before| before.id == progress.id) {
@@ -186,6 +185,6 @@ pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *c
         };
         (sink.progress)(sink.context, progress.id, progress.tokens, end);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees valid pointers.
     unsafe { *state = State::of(engine, step.next) };
 }

@@ -55,7 +55,7 @@ private:
 };
 
 /// glibc does not release its time zone lock in the child of a fork. If an engine formatted a timestamp during a fork,
-/// the child would wait for the lock forever. So forks and timestamps exclude each other.
+/// the child would wait for the lock forever. So this mutex prevents forks while a timestamp is formatted.
 inline std::mutex gZone;
 [[maybe_unused]] inline int const gZoneOverForks
     = ::pthread_atfork([] { gZone.lock(); }, [] { gZone.unlock(); }, [] { gZone.unlock(); });

@@ -1,7 +1,7 @@
 #pragma once
 
-// The thread, rings and responses of the simulated engine. The step function (step.h) decides what the engine does. Knows
-// nothing of ranks, roles and shutdown rules, which belong to the Executor.
+// The thread, rings and responses of the simulated engine. The step function (step.h) decides what the engine does. The
+// rules about ranks, roles and shutdown are in the Executor (executor.cc).
 
 #include "clock.h"
 #include "mailbox.h"
@@ -75,7 +75,7 @@ private:
     WallTimestamp mTimestamp;
     double mNow{0.0};
     std::map<executor::IdType, Hosted> mHosted;
-    std::map<executor::IdType, trtllm_sim_entry> mEntries; ///< entries of this step
+    std::map<executor::IdType, trtllm_sim_entry> mEntries; ///< metrics of the requests that ended in this step
 
     // The members below are shared with the host's threads.
     mutable std::mutex mMutex;

@@ -29,7 +29,7 @@ public:
     Impl(std::string const& enginePath, ExecutorConfig const& config)
         : mOpened(sim::openEngine(enginePath, config))
     {
-        // A real engine reads its weights here too: in the constructor, after its options are checked.
+        // A real engine also reads its weights in the constructor, after its options are checked.
         std::this_thread::sleep_for(std::chrono::duration<double>(mOpened.load_seconds));
         mEngine = std::make_unique<sim::Engine>(mOpened, config);
     }

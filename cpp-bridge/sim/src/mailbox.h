@@ -1,6 +1,6 @@
 #pragma once
 
-// Passes responses from the engine's thread to the host's threads, which block until there are some.
+// Passes responses from the engine's thread to the host's threads, which wait for them.
 
 #include "tensorrt_llm/executor/executor.h"
 
@@ -42,7 +42,7 @@ public:
         mArrived.notify_all();
     }
 
-    /// Waits for at least one response, then returns all. With an `id`, only those of this request.
+    /// Waits for at least one response, then returns all. With an `id`, only the responses to this request count.
     [[nodiscard]] Responses take(std::optional<executor::IdType> id, Timeout const& timeout)
     {
         std::unique_lock lock(mMutex);

@@ -68,7 +68,7 @@ struct trtllm_sim_sink
     void (*record)(void*, trtllm_sim_record const*);
     void (*rows)(void*, std::uint64_t iter, trtllm_sim_row const*, std::size_t);
     void (*entry)(void*, trtllm_sim_entry const*);
-    /// New tokens of a submitted request, or its end: -1 none, 0 end token, 1 length, 2 another reason.
+    /// New tokens of a submitted request, and why it ended: -1 not ended, 0 end token, 1 length, 2 another reason.
     void (*progress)(void*, std::uint64_t id, std::uint32_t tokens, std::int32_t end);
 };
 
@@ -82,8 +82,8 @@ struct trtllm_sim_state
         accepted, pauses;
 };
 
-/// Parses the options and makes an engine of this release (100 × major + minor), with rows of requests if the host wants
-/// them. False, and a message, if an option is wrong.
+/// Parses the options and makes an engine of this release (100 × major + minor). `rows` enables statistics of requests.
+/// Returns false and writes a message to `error` if an option is invalid.
 bool trtllm_sim_open(char const* options, std::size_t length, std::uint32_t release, bool rows,
     trtllm_sim_opened* opened, char* error, std::size_t error_size);
 void trtllm_sim_close(trtllm_sim_engine* engine);

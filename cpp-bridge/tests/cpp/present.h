@@ -1,6 +1,6 @@
 #pragma once
 
-// Whether a member of a shared struct is present.
+// Tells whether a member of a shared struct is present.
 
 #include "records.h"
 

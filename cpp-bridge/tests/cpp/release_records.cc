@@ -1,5 +1,5 @@
-// Tests which members the records of each release have. The releases are written by hand, independent of the list of
-// members.
+// Tests which members the records of each release have. The expected releases are written by hand here, independent of
+// detail/member_list.h.
 
 #include "check.h"
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The SDK, and the step function that it calls. Cargo builds the archive of the step function beside this program and
-/// adds a hash to its name.
+/// The archive of the SDK, and the archive of the step function that the SDK calls. Cargo puts the latter beside this
+/// program and adds a hash to its name.
 pub(crate) fn simulated_sdk() -> [PathBuf; 2] {
     let program = std::env::current_exe().unwrap();
     let beside = std::fs::read_dir(program.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());

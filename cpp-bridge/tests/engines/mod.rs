@@ -64,7 +64,7 @@ pub(crate) fn next_requests(engine: &mut Executor) -> Option<Vec<RequestRow>> {
 /// How many records a call of [`drain_some`] returns at most.
 pub(crate) const PART: usize = 64;
 
-/// The number of records that one call returns.
+/// Drains once, and returns the number of records.
 pub(crate) fn drain_some(engine: &mut Executor) -> Result<usize, BridgeError> {
     engine.drain_iterations(&mut [IterationStats::default(); PART])
 }

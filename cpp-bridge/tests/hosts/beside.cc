@@ -1,4 +1,4 @@
-// A host that has another Rust archive and the system's libzstd beside the static libtrtllm_exporter.
+// A host that links another Rust archive and the system's libzstd, in addition to the static libtrtllm_exporter.
 
 #include "check.h"
 
@@ -22,7 +22,7 @@ int main()
     auto exporter = trtllm_exporter::Exporter::attach(executor, options);
     CHECK(!exporter.address().empty());
     CHECK(beside_answer(7) == 42);
-    // The host's zstd is the system's, not the one that the exporter contains.
+    // The host uses the system's zstd, not the copy of zstd that the exporter contains.
     Dl_info object{};
     CHECK(::dladdr(reinterpret_cast<void*>(&ZSTD_versionNumber), &object) != 0
         && contains(object.dli_fname, "libzstd.so"));

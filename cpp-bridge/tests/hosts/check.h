@@ -35,7 +35,7 @@ bool until(Condition const& condition, std::chrono::milliseconds timeout = std::
     return true;
 }
 
-/// For attempts with a time limit. A stall of the machine makes some attempts fail; a defect makes all of them fail.
+/// For attempts with a time limit: a stall of the machine makes some attempts fail, a defect makes all of them fail.
 template <class Attempt>
 bool onceInFive(Attempt const& attempt)
 {

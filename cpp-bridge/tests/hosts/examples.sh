@@ -33,7 +33,7 @@ engine_lines() { page "$1" | grep -E '^nv_(trt_)?llm_' | grep -vE 'nv_trt_llm_(e
 on_page() { grep -q "$2" <<<"$(page "$1")"; }
 idle() { on_page "$1" '^nv_trt_llm_engine_state{.*state="idle".*} 1'; }
 
-python_package() { # installs it with pip, and checks that the exporter accepts what it publishes
+python_package() { # installs the package with pip, and checks that the exporter accepts what the package publishes
     rm -rf "$work/python"
     mkdir "$work/python"
     cp -r "$root"/examples/python/{pyproject.toml,README.md,trtllm_exporter_publisher} "$work/python/" &&
@@ -70,7 +70,7 @@ same_page() { # the embedded exporter's page must equal the sidecar's page
     eventually address_printed
     until_metric nv_trt_llm_iterations_total "$iterations" && until_metric nv_trt_llm_e2e_request_latency_seconds_count 5 &&
         eventually idle "$address" && eventually idle "" &&
-        # No record tells in which iterations these requests ran. Each page stops waiting for that after a few seconds.
+        # No record tells in which iterations these requests ran. Each page waits a few seconds for such a record.
         eventually over 4 nv_trt_llm_requests_unattributed_total "$address" && eventually over 4 nv_trt_llm_requests_unattributed_total "" &&
         engine_lines "$address" >"$work/inside" && engine_lines "" >"$work/beside" &&
         [ "$(wc -l <"$work/inside")" -gt 300 ] && diff "$work/inside" "$work/beside"

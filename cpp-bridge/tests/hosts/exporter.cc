@@ -291,7 +291,7 @@ static_assert(!CanAttach<std::unique_ptr<tle::Executor>&>::value);
         CHECK(::write(running[1], "x", 1) == 1);
         ::pause();
     }
-    // The child closes the port when it starts to run. On a busy machine that may be after fork() returns here.
+    // The child closes the port when it starts to run. On a busy machine, fork() may return in the parent before this.
     char begun = 0;
     CHECK(::read(running[0], &begun, 1) == 1);
     CHECK(contains(get(address, "/metrics"), " 200 "));
@@ -303,7 +303,7 @@ static_assert(!CanAttach<std::unique_ptr<tle::Executor>&>::value);
     ::waitpid(child, nullptr, 0);
 }
 
-/// Serves and publishes the same records until it is killed: every kind of record, with all members.
+/// Serves the page and publishes the same records until it is killed: every kind of record, with all members.
 [[noreturn]] void serveBoth(std::string const& socket)
 {
     tle::ExecutorConfig config;

@@ -1,4 +1,4 @@
-// A server without any exporter code. Each mode uses an Executor in another way. The output must be the same with and
+// A server without any exporter code. Each mode uses an Executor differently. The output must be the same with and
 // without the preload; run.sh compares it. If $HOST_CONTROL is set, the server also prints its progress, polls until
 // the file $HOST_CONTROL.rest exists, and ends when $HOST_CONTROL.end exists.
 
@@ -86,7 +86,7 @@ void polling(std::uint64_t iterations, double perSecond)
         = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(kEach / perSecond));
     for (std::uint64_t done = 0; done < iterations && !requested(".rest"); done += kEach)
     {
-        // The pause starts with this request, not with the first one. Otherwise, a burst would follow each stall of the
+        // Pause relative to this request, not to the first one. Otherwise, a burst would follow each stall of the
         // machine, and the sender could not keep up.
         auto const begun = std::chrono::steady_clock::now();
         work(executor, kEach);
@@ -314,7 +314,7 @@ void folders(std::vector<std::string> const& engines)
     std::printf("done\n");
 }
 
-/// Forks while it serves. The children end in every way, and one replaces itself with another program. No child may
+/// Forks while it serves. The children call _exit() or exit(), or replace themselves with another program. No child may
 /// send, lose or repeat records of this process.
 void children(std::uint64_t iterations)
 {

@@ -2,7 +2,7 @@
 
 library() {
     (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-embed -p trtllm-sim-c) || return 1
-    # Built separately: the library has no C++ Executor, and a common build would give both the same features.
+    # Build the exporter separately: the library has no C++ Executor, and one build would give both the same features.
     [ -n "${TRTLLM_EMBED_EXPORTER:-}" ] || (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-exporter) || return 1
     PROFILE=${artifacts##*/} "$bridge/library/packaging/install.sh" "$work/prefix" "$target"
 }
@@ -72,7 +72,7 @@ other_headers() { # an older header lacks the newest options and members; a newe
         other_header newer 's/{\\"listen\\"/{\\"newer_option\\":[1],\\"listen\\"/; s/{\\"iter\\":/{\\"newer_member\\":[{}],\\"iter\\":/'
 }
 
-one_version() { # the packages have the version of Cargo.toml, and so has every name of the headers
+one_version() { # the packages have the version of Cargo.toml, and every name of the headers contains this version
     local version unversioned
     version=$(sed -n 's/^version = "\([^"]*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)
     export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
@@ -96,7 +96,7 @@ installed_sdk() { # CMake finds an installed TensorRT-LLM and CUDA, and the exam
         -DCMAKE_BUILD_TYPE=Debug -DTENSORRT_LLM_ROOT="$root_of" && cmake --build "$root_of/build" -j2
 }
 
-no_foreign_symbols() { # a host may have its own Rust and its own libstdc++, so the library must not export theirs
+no_foreign_symbols() { # a host may have its own Rust and libstdc++, so the libraries must not export symbols of theirs
     [ -f "$work/prefix/lib/libtrtllm_exporter.so" ] && [ -f "$work/plain/preload.so" ] &&
         ! nm -D --defined-only "$work/prefix/lib/libtrtllm_exporter.so" | awk '{ print $3 }' | grep -v -e '^trtllm_exporter_' -e '^TRTLLM_EXPORTER_0$' &&
         ! nm -D --defined-only "$work/plain/preload.so" | awk '{ print $3 }' | grep -v -e '^_ZN12tensorrt_llm8executor8Executor' -e '^pthread_create$'

@@ -138,8 +138,6 @@ void helloHasTheNameAndTheSettings()
             + ",\"config\":{\"dtype\":\"a \\\"type\\\"\",\"quantization\":\"FP8\"}}}");
 }
 
-/// A worker rank has no records. Its connection would look like one more engine.
-
 } // namespace
 
 void testLines()

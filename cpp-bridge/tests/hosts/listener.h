@@ -48,7 +48,7 @@ public:
     }
 
     std::atomic<bool> reading{true};
-    std::atomic<bool> refusing{false}; ///< closes each connection after its first bytes and `patience`
+    std::atomic<bool> refusing{false}; ///< closes each connection after its first bytes and a wait of `patience`
     std::chrono::milliseconds patience{0};
     std::atomic<int> connections{0};
     std::atomic<int> ended{0};

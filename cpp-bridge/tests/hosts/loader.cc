@@ -1,5 +1,5 @@
 // Opens plugins that contain or link TensorRT-LLM with RTLD_LOCAL, as Triton does, and runs each in its own thread.
-// $HOST_PLUGIN lists them, separated by colons. If $HOST_DEEPBIND is set, they find their own symbols first.
+// $HOST_PLUGIN lists the plugins, separated by colons. If $HOST_DEEPBIND is set, a plugin finds its own symbols first.
 
 #include <atomic>
 #include <cstdio>

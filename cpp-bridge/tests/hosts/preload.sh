@@ -95,7 +95,7 @@ exactly_once() {
 
 plugin() { HOST_PLUGIN=$work/plain/plugin.so exactly_once 5000 0 silent "$work/plain/loader"; }
 
-flushed_at_exit() { # the preload flushes for a quarter of a second, so a stall of this machine may cost records
+flushed_at_exit() { # the preload flushes for at most a quarter of a second, so a stall of this machine may lose records
     start_sidecar "$socket" || return 1
     preloaded plain "$work/plain/host" silent 1000 >"$work/host"
     local result=$?
@@ -215,7 +215,7 @@ killed() { # kill -9 of the sidecar under load, then a new one: the host continu
     cat "$work/log"
     [ $result = 0 ] && nothing_missed && [ "$(lines "Connection refused")" = 1 ] && [ "$(wc -l <"$work/log")" = \
         $(($(lines "Connection refused") + $(lines "publishing to") + $(lines "fast enough; dropping"))) ] &&
-        [ "$(lines "publishing to")" -le $((2 + $(lines "fast enough; dropping"))) ] # a stall may add one of each
+        [ "$(lines "publishing to")" -le $((2 + $(lines "fast enough; dropping"))) ] # a stall may add a line of each kind
 }
 
 lines() { grep -c "$1" "$work/log"; } # lines TEXT: prints how many log lines have this text
@@ -238,6 +238,6 @@ full_socket() { # a stopped process does not read its socket
     [ $result = 0 ] && nothing_missed && [ "$(lines "fast enough; dropping")" = 1 ]
 }
 
-completed() { # completed REQUESTS: returns 2 if the record of the last request is missing; the server may have ended before it
+completed() { # completed REQUESTS: returns 2 if the last request has no record; the server may have ended before writing it
     patience=10 eventually over $(($1 - 1)) nv_trt_llm_requests_completed_total || return 2
 }

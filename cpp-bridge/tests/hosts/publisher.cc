@@ -44,13 +44,13 @@ void recordsOfManyThreadsArriveOnce()
     }
 }
 
-/// The numbers of the records in a text.
+/// Adds the iteration numbers of the records in a text.
 void addIterations(std::set<std::uint64_t>& found, std::string const& text)
 {
     std::string const key = "\"iter\":";
     for (auto at = text.find(key); at != std::string::npos; at = text.find(key, at + 1))
     {
-        // The last line may have arrived in part.
+        // The last line may be incomplete.
         if (text.find('\n', at) != std::string::npos)
         {
             found.insert(std::stoull(text.substr(at + key.size())));
@@ -89,7 +89,7 @@ void exporterThatRestartsUnderLoadMissesNoRecord()
     for (int restart = 0; restart < 3; ++restart)
     {
         CHECK(until([&] { return count(listener->text(), "\n") > 100; }));
-        // The records are in the socket when the publisher is destroyed.
+        // Now records stay in the socket, unread, until the listener is destroyed.
         listener->reading = false;
         std::this_thread::sleep_for(20ms);
         addIterations(arrived, listener->text());
@@ -221,6 +221,7 @@ void invalidPathIsLoggedOnce()
     }
 }
 
+/// A worker rank has no records. Its connection would look like one more engine.
 void publisherWithoutRecordsHasNoThreadAndNoConnection()
 {
     Listener listener(kPath);
@@ -352,7 +353,7 @@ int main()
     refusedPublisherLogsOnceAndKeepsItsRecords(std::chrono::milliseconds(0));
     // The exporter waits one second for the name to become free before it refuses the publisher.
     refusedPublisherLogsOnceAndKeepsItsRecords(std::chrono::milliseconds(1000));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // as in host.cc
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // for the reason in churn() of host.cc
     forkedChildNeedsItsOwnPublisher();
 #endif
     destructionIsFastWhateverTheExporterDoes();

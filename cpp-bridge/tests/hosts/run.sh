@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [fit]: tests the publisher, the preload and the embedded exporter with the simulated SDK and the real exporter
-# binary. With "fit", only tests the preload of every release and C++ ABI with the SDK of every other one.
+# binary. With "fit", only tests the preload of every release and C++ ABI with the SDK of every release and C++ ABI.
 # Prints a line per check with the seconds since the start, then "N passed, N failed". Variables, with their defaults:
 #   TRTLLM_EMBED_ITERATIONS (1000000)  iterations of the exactly-once test
 #   TRTLLM_EMBED_RATE (30000)          their rate per second; a sidecar that shares a core cannot read many more

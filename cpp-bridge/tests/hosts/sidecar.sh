@@ -1,4 +1,4 @@
-# Starts and reads the real exporter as a sidecar. Sourced by run.sh and bench.sh, which set $work and $exporter.
+# Starts and reads the real exporter as a sidecar. run.sh and benches/hosts.sh source it and set $work and $exporter.
 
 # eventually COMMAND…: repeats the command until it succeeds. The timeout is $patience seconds (60), because a shared
 # machine may stall a process for seconds.

@@ -1,7 +1,7 @@
-//! Splits the time of each finished request into its parts. The times of the request say when it waited, computed its prompt
-//! and decoded. The timeline of the engine says what delayed it meanwhile. The times of an entry are on another clock than
-//! those of the records. The end of the request's last iteration, which both show, gives the difference. Requests that cannot
-//! be split are counted.
+//! Splits the time of each finished request into its parts. The times of the request say when it waited, computed its
+//! prompt and decoded. The timeline of the engine says what delayed it meanwhile. The times of an entry
+//! (RequestPerfMetrics) are on another clock than those of the records. The end of the request's last iteration is
+//! known on both clocks, which gives the difference. Requests that cannot be split are counted.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ struct Waiting {
 /// The times of a request, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spans {
-    /// Absent if the rows of the request are unknown.
+    /// The request's id in its rows. Absent if it is unknown.
     row_id: Option<u64>,
     /// Times of the arrival, the first batch, the first token and the last token.
     times: [i64; 4],
@@ -72,7 +72,7 @@ pub(super) struct Spans {
 
 #[derive(Debug, Clone, Default)]
 pub struct Attribution {
-    /// Kept from the first request whose time can be split.
+    /// Absent until a request can be split for the first time.
     pub(super) timeline: Option<Timeline>,
     waiting: VecDeque<Waiting>,
     pauses: VecDeque<Pause>,
@@ -133,7 +133,6 @@ impl Attribution {
         self.split(&Spans::of(Some(row_id), times, transfer)?, tokens)
     }
 
-    /// Adds a request to the totals.
     pub(super) fn count(&mut self, split: Option<&Split>, missed: [bool; 3]) {
         let Some(totals) = &mut self.totals else { return };
         let Some(split) = split else {
@@ -197,7 +196,7 @@ impl Attribution {
         }
     }
 
-    /// Iterations before a restart say nothing about requests after it.
+    /// Forgets all iterations and pauses: those before a restart say nothing about requests after it.
     pub(super) fn restart(&mut self) {
         if let Some(timeline) = &mut self.timeline {
             timeline.clear();

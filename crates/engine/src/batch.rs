@@ -22,9 +22,9 @@ pub(crate) fn context_tokens(record: &IterationStats) -> u64 {
     tokens.map_or(0, unsigned)
 }
 
-/// Tokens of the batch's generation phases: requests times the mean number of tokens. The rounding removes the error of the
-/// float. The PyTorch engine leaves the mean at 0 (upstream issue 6364). A generation request then decodes one token, and
-/// with speculative decoding the accepted draft tokens, too.
+/// Tokens of the batch's generation phases: requests times the mean number of tokens. The result is rounded, because
+/// the mean is an inexact float. The PyTorch engine leaves the mean at 0 (upstream issue 6364). A generation request
+/// then decodes one token, and with speculative decoding the accepted draft tokens, too.
 pub(crate) fn generation_tokens(record: &IterationStats) -> u64 {
     let Some(inflight) = &record.inflight_batching_stats else {
         return record.static_batching_stats.and_then(|fixed| fixed.num_gen_tokens).map_or(0, unsigned);

@@ -1,5 +1,5 @@
-//! Where blocks and cached tokens are. The engine numbers its cache levels from 0, GPU first. Newer releases name the tier of
-//! each level, and several levels may have the same tier.
+//! Counts blocks and cached tokens by tier (GPU, host, disk). The engine numbers its cache levels from 0, GPU first.
+//! Newer releases name the tier of each level, and several levels may have the same tier.
 
 use trtllm_model::IterationStats;
 use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
@@ -20,7 +20,7 @@ pub(crate) enum Tier {
     Gpu,
     Host,
     Disk,
-    /// The engine names no tier, or one that this exporter does not know.
+    /// The engine names no tier, or a tier that this exporter does not know.
     Other,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Tier {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CachedTokens {
     pub by_tier: TierNumbers,
-    /// The last element has the sum of all levels from [`MAX_LEVELS`] on.
+    /// The element after the first [`MAX_LEVELS`], if there is one, has the sum of all further levels.
     pub by_level: Vec<LevelTokens>,
 }
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_tokens_are_counted_in_the_tier_that_names_their_level() {
+    fn cached_tokens_are_counted_in_the_tier_of_their_level() {
         let mut totals = CachedTokens::default();
         absorb(&mut totals, &[12, 8, 1, 1], None);
         let tokens = |gpu, host, disk, other| TierNumbers { gpu, host, disk, other };
@@ -143,7 +143,7 @@ mod tests {
         assert!(totals.by_level.iter().all(|level| level.unnamed.is_none()));
     }
 
-    /// The tokens must not move to the new tier: its counter would jump, and that of the old tier would vanish.
+    /// The tokens must not move to the new tier: its counter would jump, and the counter of the old tier would vanish.
     #[test]
     fn a_level_that_changes_its_tier_keeps_the_tokens_of_the_old_tier() {
         let mut totals = CachedTokens::default();

@@ -1,5 +1,5 @@
-//! Derives when the events happened that the request rows of an iteration show. The times of requests are computed from that.
-//! The timestamp of a record means something different in each engine:
+//! Derives when the events happened that the rows of requests in an iteration show. The times of requests are computed
+//! from this. The timestamp of a record means something different in each engine:
 //!
 //! - The C++ executor ends the previous batch, starts the next one and then writes the record, with the time of writing.
 //! - The PyTorch engine notes the time when it starts a batch, and writes the record when the batch has ended.
@@ -10,7 +10,7 @@ use trtllm_model::IterationStats;
 use trtllm_model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
 use trtllm_model::request::{RequestStage, RequestStats};
 
-/// Number of iterations kept for request rows that arrive later: about as many as the engine's ring of statistics holds by
+/// Number of iterations kept for rows of requests that arrive later: about as many as the engine's ring buffer holds by
 /// default.
 const KEPT: usize = 1024;
 /// The same for the PyTorch backend, which sends the rows of requests inside its records.
@@ -34,8 +34,8 @@ pub(crate) struct ClockSpan {
     /// Whether the record is the flush that the engine sends when it becomes idle. It has the number of the next
     /// iteration.
     pub flush: bool,
-    /// Whether the record of the previous iteration was read. Only then is a request that is first seen in this iteration
-    /// new.
+    /// Whether the record of the previous iteration was read. Only if it was, a request that is first seen in this
+    /// iteration is new.
     pub continuous: bool,
 }
 
@@ -126,7 +126,7 @@ impl IterationClock {
     /// Start and end of the batch that a record shows, if the record was written at `time_us`.
     fn written_at(&self, record: &IterationStats, time_us: i64, continuous: bool) -> (i64, i64) {
         let end_us = match (record.timestamp, self.last) {
-            // Records are received in batches. Within a batch, the engine's own latencies are the better clock.
+            // Several records are received at once. Among these, the engine's own latencies are the better clock.
             (None, Some(last)) => {
                 let stepped = last.end_us.saturating_add(self.typical_us);
                 if (time_us - 1_000_000..=time_us).contains(&stepped) { stepped } else { time_us.max(last.end_us) }
@@ -142,7 +142,6 @@ impl IterationClock {
         (start_us, end_us)
     }
 
-    /// The span of the last record.
     pub(crate) fn newest(&self) -> Option<ClockSpan> {
         self.spans.back().copied()
     }
@@ -156,7 +155,7 @@ impl IterationClock {
     }
 }
 
-/// The C++ executor never says that a complete request is scheduled, because it already reports the next batch.
+/// The C++ executor never reports a complete request as scheduled, because its rows already show the next batch.
 fn is_pytorch(row: &RequestStats) -> bool {
     row.stage == Some(RequestStage::Complete) && row.scheduled == Some(true)
 }

@@ -2,7 +2,7 @@
 //! seconds that each token adds, and the mean times of iterations with about the same work.
 //!
 //! The costs of engines are not linear: batches are padded to the size of a CUDA graph, attention grows with the square of the
-//! prompt, experts are loaded once. So the fit is only used for small differences of work, and its error is known.
+//! prompt, experts are loaded once. So the fit is only used for small differences of work, and its error is measured.
 
 use std::collections::VecDeque;
 
@@ -63,7 +63,7 @@ impl Work {
 }
 
 const FEATURES: usize = 4;
-/// Iterations that the model remembers.
+/// Number of iterations that the fit remembers.
 const MEMORY: f64 = 20_000.0;
 /// Number of iterations that are needed before the fit is used.
 const ENOUGH: f64 = 60.0;
@@ -82,8 +82,8 @@ const SLOWED_ESTIMATE: f64 = 1.4;
 /// Number of iterations that are needed before an estimate by the fit may show a slowdown. The first batches of an engine are
 /// small, and a larger one may lie beyond a step of the costs.
 const SETTLED: f64 = 1000.0;
-/// Number of last iterations that are not learned yet, because a slowdown is noticed only after some iterations. The first
-/// iterations of an engine are learned at once: there is no earlier past that they could spoil.
+/// Number of last iterations that are not learned yet, because a slowdown is noticed only after some iterations. The
+/// first iterations of an engine are learned at once: there is nothing learned before that they could spoil.
 const RECENT: usize = 256;
 /// After this many slow iterations (about an hour), the slow speed counts as normal and the model starts again.
 const NEW_NORMAL: u32 = 200_000;
@@ -140,7 +140,7 @@ struct Cell {
 /// Iterations with about the same work: their number and their means.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EqualWork {
-    /// At most 500: older ones are forgotten.
+    /// At most 500: older iterations are forgotten.
     pub iterations: f64,
     pub seconds: f64,
     pub context_tokens: f64,
@@ -282,7 +282,7 @@ impl CostModel {
         }
     }
 
-    /// Learns only iterations that were not followed by a slowdown, so that the model still describes the engine before it.
+    /// Learns only iterations that no slowdown followed, so that the model describes the engine before a slowdown.
     fn learn_later(&mut self, work: &Work, seconds: f64) {
         if self.slow_for > 0 {
             self.recent.clear();
@@ -390,7 +390,7 @@ impl CostModel {
         error
     }
 
-    /// Least squares with the features of `subset`, by elimination. The row of any other feature sets its cost to 0.
+    /// Least squares with the features of `subset`, by elimination. The matrix row of another feature makes its cost 0.
     fn solve(&self, subset: u32) -> Option<[f64; FEATURES]> {
         let is_used = |at: usize| subset >> at & 1 == 1;
         let mut rows = [[0.0; FEATURES + 1]; FEATURES];
@@ -428,8 +428,8 @@ impl CostModel {
 }
 
 impl Cell {
-    /// Adds an iteration to the mean. A value much lower than the mean shows that the mean was one of spikes, so the mean
-    /// starts again. A much higher value is limited.
+    /// Adds an iteration to the mean. A value much lower than the mean shows that the mean came from spikes, so the
+    /// mean starts again. A much higher value is limited.
     fn learn(&mut self, features: &[f64; FEATURES], seconds: f32) {
         let seconds = if self.weight >= 3.0 { seconds.min(2.0 * self.seconds) } else { seconds };
         if seconds < 0.5 * self.seconds {

@@ -76,7 +76,6 @@ impl KvCounts {
             || self.missed.falls(stats.missed_blocks)
     }
 
-    /// The increases to `stats`.
     pub(crate) fn increase(&mut self, stats: &KvCacheStats) -> KvIncrease {
         KvIncrease {
             allocated: self.allocated.increase(stats.alloc_total_blocks),

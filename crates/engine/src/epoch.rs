@@ -10,16 +10,16 @@ use super::numbering::{Gap, Numbering};
 use super::ranks::{OpenIteration, Ranks};
 use super::saturating::unsigned;
 
-/// A record in relation to the ones before it.
+/// How a record relates to the earlier records of its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     /// An iteration not seen before.
     New,
     /// The same iteration again.
     Repeated,
-    /// The C++ executor writes it when it becomes idle. It is not an iteration.
+    /// The record that the C++ executor writes when it becomes idle. It is not an iteration.
     Flush,
-    /// An iteration that fills a gap which a later record has left.
+    /// An iteration whose record comes after that of a later iteration, and fills a gap.
     Late,
     /// The row of another attention-DP rank for an iteration that is already counted (upstream PR 13649).
     SiblingRank,
@@ -34,7 +34,7 @@ pub(crate) struct Counted {
     pub iteration: bool,
     /// The batch was not counted yet.
     pub batch: bool,
-    /// The row has its own statistics of the KV cache and of speculative decoding. Other rows copy them.
+    /// The row has its own statistics of the KV cache and of speculative decoding. Other rows copy these from rank 0.
     pub own: bool,
     pub started: u64,
     pub completed: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Epoch {
     late: Option<(u64, Option<i64>)>,
     /// Rows of other ranks copy their numbers from rank 0.
     copied_rows: bool,
-    /// Absent for the C++ executor, whose records are exact.
+    /// The unfinished requests. Absent for the C++ executor, whose records are exact.
     pub in_flight: Option<InFlight>,
     /// Requests were queued at the last record.
     queued: bool,
@@ -90,8 +90,8 @@ struct Waits {
 }
 
 impl Waits {
-    /// The record of iteration `iter` is the first after idle. With an interval of the statistics above 1, the pass that waited
-    /// may have no record.
+    /// Notes that the record of iteration `iter` is the first after an idle time. If the interval of the statistics is
+    /// above 1, the pass that waited may have no record.
     fn add(&mut self, iter: u64, interval: u64) {
         self.passes = [Some((iter.saturating_sub(interval.saturating_sub(1)), iter)), self.passes[0]];
     }
@@ -143,12 +143,12 @@ impl Epoch {
         let (Some(iter), Some(through)) = (record.iter, self.numbering.through) else {
             return if record.iter.is_some() { first } else { RecordKind::New };
         };
-        // Almost every record is the next one of an engine without rows of ranks.
+        // A shortcut: almost every record is the next record of an engine without ranks.
         if iter == through.saturating_add(1) && record.rank.is_none() && self.by_rank != Some(true) {
             return first;
         }
         let counts = self.ranks.find(record);
-        // The rows of ranks may come rank by rank, so a row is compared with the row before it of the same rank.
+        // The rows of ranks may come rank by rank, so a row is compared with the previous row of the same rank.
         let last = if record.rank.is_some() { counts.and_then(|counts| counts.last_iter) } else { Some(through) };
         if self.by_rank.is_some_and(|by_rank| by_rank != record.rank.is_some()) {
             return RecordKind::Restart;
@@ -209,9 +209,9 @@ impl Epoch {
         };
         let latency_seconds = self.latency_seconds(record, kind);
         let counts = self.ranks.of(record);
-        // The host step time in a record is that of the previous pass. Under the overlap scheduler it is that of the same pass,
-        // because its records are one pass late (upstream: `profile_step`). The device step time is that of the pass before
-        // that one.
+        // A record has the host step time of the previous pass. Under the overlap scheduler, this is the pass of the
+        // record, because the records are one pass late (upstream: `profile_step`). The device step time in a record is
+        // one pass older.
         let lag = u64::from(record.scheduler_mode != Some(SchedulerMode::Overlap));
         let mut counted = Counted {
             iteration,
@@ -312,9 +312,10 @@ impl Epoch {
         unsigned(completed.saturating_sub(counted))
     }
 
-    /// Whether a PyTorch engine was idle before this record. A pass of its loop starts by waiting for work, so its times
-    /// contain the wait. Under the overlap scheduler the previous pass ends after that wait, so its latency contains the
-    /// wait, too (upstream: `_executor_loop`, `_executor_loop_overlap`). The first iteration waited for the first request.
+    /// Whether a PyTorch engine was idle before this record. A pass of its loop starts by waiting for work, so its
+    /// times contain the wait. Under the overlap scheduler the previous pass ends after that wait, so the latency of
+    /// the previous pass contains the wait, too (upstream: `_executor_loop`, `_executor_loop_overlap`). The first
+    /// iteration waited for the first request.
     fn was_idle_before(&self, record: &IterationStats) -> bool {
         record.backend() == Backend::PyTorch
             && match self.in_flight {
@@ -331,7 +332,7 @@ impl Epoch {
         let host_step = record.host_step_time_ms.filter(|_| overlap);
         let reported = host_step.or(record.iter_latency_ms).filter(|_| !self.waits.contain(record.iter, 0));
         match kind {
-            // After the record of its start, a PyTorch engine has waited like after any other idle time.
+            // A PyTorch engine writes this record when it has started. The wait after it is handled like any other.
             RecordKind::Flush if record.backend() == Backend::PyTorch => return None,
             RecordKind::Flush => {
                 self.waited_through = record.iter.map(|iter| iter.saturating_add(1));

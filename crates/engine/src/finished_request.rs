@@ -24,9 +24,9 @@ pub(crate) struct FinishedRequest {
     pub disaggregated: bool,
     pub transfer_seconds: Option<f64>,
     pub transfer_bytes: Option<u64>,
-    /// Iterations from the first to the last.
+    /// Number of iterations from the request's first to its last.
     pub iterations: Option<u64>,
-    /// Absent for a request that two engines served.
+    /// Number of the last iteration. Absent for a request that two engines served.
     pub(crate) last_iter: Option<u64>,
     /// Start and end of the KV cache transfer, in seconds on the clock of `times`.
     pub(crate) transfer: Option<(f64, f64)>,
@@ -64,7 +64,7 @@ impl FinishedRequest {
         self.cached_tokens.or_else(|| reused_tokens(self.kv_cache?.num_reused_blocks, tokens_per_block))
     }
 
-    /// Tokens of the prompt that were computed, or else about those of its missed blocks.
+    /// Tokens of the prompt that were computed. If its length is unknown, about the tokens in its missed blocks.
     pub(crate) fn computed_tokens(&self, tokens_per_block: Option<i64>) -> Option<f64> {
         let missed = self.kv_cache.and_then(|kv| kv.num_missed_blocks).filter(|blocks| *blocks > 0);
         // The last block is half full, on average.

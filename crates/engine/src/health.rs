@@ -48,10 +48,10 @@ pub enum Outstanding {
     Yes,
 }
 
-/// Longer than any healthy iteration, shorter than a usual scrape interval.
+/// The two seconds above: longer than any healthy iteration, shorter than a usual scrape interval.
 pub(crate) const DOUBT: Duration = Duration::from_secs(2);
 
-/// When the source last answered, and the last record.
+/// When the source last answered, and when the last record arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct Health {
     stale_after: Duration,
@@ -123,7 +123,7 @@ impl Health {
         self.last_record.map_or(Duration::ZERO, |last| now.saturating_duration_since(last))
     }
 
-    /// Corrects what the last record left, from what was read after it.
+    /// Corrects whether the last record left work, by what was read after it.
     pub fn set_outstanding(&mut self, outstanding: Outstanding) {
         self.outstanding = outstanding;
     }

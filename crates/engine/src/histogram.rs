@@ -6,7 +6,6 @@ use super::saturating::add;
 
 /// The largest number of bounds of any histogram. One more bucket holds the values above them.
 const MAX_BOUNDS: usize = 23;
-/// The largest number of buckets.
 pub const BUCKETS: usize = MAX_BOUNDS + 1;
 
 /// Upper bound of a bucket, and its text on the page: integers without a point, never an exponent.
@@ -34,7 +33,7 @@ pub static LONG_SECONDS: &[Bound] =
 pub static FIRST_TOKEN_SECONDS: &[Bound] = bounds![
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560
 ];
-/// The same in milliseconds.
+/// The bounds of [`FIRST_TOKEN_SECONDS`] in milliseconds.
 pub static FIRST_TOKEN_MILLISECONDS: &[Bound] = bounds![
     1, 5, 10, 20, 40, 60, 80, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000, 20000, 40000, 80000, 160000, 640000,
     2560000
@@ -78,7 +77,7 @@ pub static RATIO: &[Bound] = bounds![0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 
 pub static TRANSFER_BYTES: &[Bound] = bounds![whole:
     65536, 262144, 1048576, 4194304, 16777216, 67108864, 268435456, 1073741824, 4294967296, 17179869184
 ];
-/// Seconds of a KV cache transfer, with the bounds of Dynamo's TensorRT-LLM worker, like the next two.
+/// Seconds of a KV cache transfer, with the bounds of Dynamo's TensorRT-LLM worker. So are the next two lists.
 pub static DYNAMO_TRANSFER_SECONDS: &[Bound] = bounds![0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 /// Bytes of a KV cache transfer.
 pub static DYNAMO_TRANSFER_BYTES: &[Bound] = bounds![whole:
@@ -95,7 +94,7 @@ pub struct Exemplar {
     pub value: f64,
 }
 
-/// Counts per bucket (not cumulative), their sum and number.
+/// Counts per bucket (not cumulative), and the sum and number of all observations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
     bounds: &'static [Bound],
@@ -138,8 +137,8 @@ impl Histogram {
         }
     }
 
-    /// Observes the same value `times` times. Returns the index of its bucket. Ignores a negative value and one that would make
-    /// the sum infinite or NaN, because the sum must never fall or become useless.
+    /// Observes the same value `times` times. Returns the index of its bucket. Ignores a negative value and a value
+    /// that would make the sum infinite or NaN, because the sum must never fall or become useless.
     pub(crate) fn observe_times(&mut self, value: f64, times: u64) -> Option<usize> {
         let sum = self.sum + value * times as f64;
         if times == 0 || value < 0.0 || !sum.is_finite() {
@@ -181,7 +180,7 @@ impl Histogram {
         self.bounds
     }
 
-    /// The count of each bucket, not cumulative. The bucket above all bounds follows that of the last bound.
+    /// The count of each bucket, not cumulative. The bucket above all bounds follows the bucket of the last bound.
     #[must_use]
     pub const fn counts(&self) -> &[u64; BUCKETS] {
         &self.counts

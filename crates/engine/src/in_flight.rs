@@ -2,9 +2,9 @@
 //! before the iteration and never reports their end. So its last record before idle may show one active request and none
 //! completed: with the overlap scheduler, after an error, or after a request that only had a context phase.
 //!
-//! So requests are also counted, in three accounts. An account begins with the requests of a record, adds those that start and
-//! subtracts those that end. The accounts differ in where they learn that a request has ended. An empty account makes the
-//! record doubtful. It is no proof, because a server that hangs looks the same for a moment.
+//! So requests are also counted, in three accounts. An account begins with the requests of a record, adds those that
+//! start and subtracts those that end. The accounts differ in the source that reports the ends of requests. An empty
+//! account makes the record doubtful. It proves nothing, because a server that hangs looks the same for a moment.
 
 use super::health::Outstanding;
 
@@ -43,7 +43,7 @@ impl OpenRequests {
 }
 
 impl InFlight {
-    /// Starts the accounts with the first known record of an engine, which may have earlier ones.
+    /// Starts the accounts with the first known record of an engine, which may have written earlier records.
     pub(crate) fn begin(active: i64, completed: i64) -> Self {
         let open = active.saturating_sub(completed).max(0);
         let account = OpenRequests { open, used: false };
@@ -78,7 +78,7 @@ impl InFlight {
         }
     }
 
-    /// Whether the next record may contain a wait for work. The accounts of entries and of the server are too late to decide it.
+    /// Whether the next record may contain a wait for work. The accounts of entries and of the server are too late for this.
     pub(crate) fn may_be_idle(&self) -> bool {
         self.by_record == 0 || self.by_count == 0
     }

@@ -1,4 +1,4 @@
-//! Sums over iterations that verdicts need and the page does not show: why requests waited, and where the time went.
+//! Sums over iterations that the page does not show but verdicts need: why requests waited, and what took the time.
 
 use trtllm_model::iteration::Backend;
 
@@ -15,8 +15,8 @@ numbers! {
         scheduled,
         /// Requests that have arrived and are not in the batch.
         backlog,
-        /// Iterations with a backlog, and those of them in which the batch, the tokens or the KV cache were at their limit. An
-        /// iteration can be at several limits.
+        /// Iterations with a backlog, and how many of these were at the limit of the batch, of the tokens and of the KV
+        /// cache. An iteration can be at several limits.
         waits,
         waits_at_batch_limit,
         waits_at_token_limit,
@@ -45,8 +45,9 @@ numbers! {
         /// Sum of the share of an iteration that drafting took, and number of iterations that report it.
         draft_overhead,
         draft_iterations,
-        /// Seconds of iterations whose duration and work are known: of all, of those that only decode, and of those that also
-        /// compute prompts. Then, for the iterations that the model could compare, the expected and the actual seconds.
+        /// Seconds of iterations whose duration and work are known: of all, of iterations that only decode, and of
+        /// iterations that decode and compute prompts, the last two with their number. Then the expected and the actual
+        /// seconds of the iterations that the model could compare with equal work.
         seconds,
         generation_seconds,
         generation_iterations,
@@ -54,18 +55,18 @@ numbers! {
         mixed_timed,
         expected_seconds,
         compared_seconds,
-        /// The last two sums for iterations whose work is new, so that only the linear fit could be used.
+        /// The same two sums for iterations whose work is new, so that only the linear fit could be used.
         estimated_seconds,
         estimate_compared_seconds,
         /// Seconds of iterations in which decoding requests waited for long prompts.
         blocked_seconds,
-        /// Number of iterations that took far longer than the model expected, and their seconds above the expectation.
+        /// Number of iterations that took far longer than the model expected, and their seconds above what it expected.
         spikes,
         spike_seconds,
     }
 }
 
-/// Limits from the engine's settings, each for one rank. The records of the PyTorch engine have none.
+/// Limits from the engine's settings, each for one rank. The records of the PyTorch engine contain no limits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ConfiguredLimits {
     pub batch: Option<i64>,
@@ -78,7 +79,7 @@ pub struct IterationFold {
     pub sums: IterationSums,
     pub model: CostModel,
     pub configured: ConfiguredLimits,
-    /// The previous iteration. The C++ executor reports its duration in the next record.
+    /// The previous iteration. The C++ executor reports the duration of an iteration in the next record.
     before: Option<Before>,
     batch_limit: Option<i64>,
     /// Mean of latency ÷ time since the previous record, for PyTorch engines that do not report their scheduler. With the
@@ -125,7 +126,7 @@ impl IterationFold {
         self.observe_batch(latest, iteration, &work);
     }
 
-    /// The engine has restarted. The cost model is kept, so that it is noticed if the engine has become slower.
+    /// Notes a restart of the engine. The cost model is kept, so that a slower engine is noticed.
     pub(crate) fn restart(&mut self) {
         self.before = None;
         self.batch_limit = None;

@@ -38,7 +38,7 @@ pub struct KvEventTotals {
     pub removed: TierNumbers,
     /// Blocks by their current tier. `other` if it is unknown.
     pub updated: TierNumbers,
-    /// Number of blocks by tier, from the last `created` event. Absent before the first.
+    /// Number of blocks by tier, from the last `created` event. Absent before the first such event.
     pub capacity: TierNumbers,
 }
 
@@ -69,7 +69,6 @@ impl KvEventCounts {
     }
 }
 
-/// The fold of one engine's events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KvEvents {
     /// The tier of each block, by rank and block.
@@ -79,15 +78,14 @@ pub(crate) struct KvEvents {
 }
 
 impl KvEvents {
-    /// Events follow after a time in which nobody read them. The gap in their numbers is no loss, and blocks may have moved.
+    /// Nobody read the events for a time. So the gap in their numbers is no loss, and blocks may have moved.
     pub(crate) fn resume(&mut self) {
         self.tiers.clear();
         self.last.clear();
     }
 
-    /// Adds one event to the totals.
     pub(crate) fn absorb(&mut self, event: &KvCacheEvent, totals: &mut KvEventTotals) {
-        // Ranks above the limit share an entry: their events are counted, but gaps and tiers may be wrong.
+        // Ranks above the limit share the state of lower ranks: events are counted, but gaps and tiers may be wrong.
         let rank = event.attention_dp_rank.and_then(|rank| u8::try_from(rank).ok()).unwrap_or(0) % MAX_RANKS as u8;
         let data = &event.data;
         totals.events.add(data.kind);

@@ -1,4 +1,4 @@
-//! The values of the last record, for gauges. Quirks are corrected; nothing is derived.
+//! The values of the last record, for gauges. The engine's quirks are corrected.
 
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::{
@@ -35,11 +35,11 @@ pub struct Latest {
     pub batch_tokens: Option<u64>,
     pub pools: Pools,
     pub scheduler_mode: Option<SchedulerMode>,
-    /// Attention-DP ranks whose rows of this iteration have been read.
+    /// Number of attention-DP ranks whose rows (records) of this iteration have been read.
     pub ranks_seen: Option<u64>,
-    /// The highest `ranks_seen` of earlier iterations of this engine. Rows of an iteration may be lost.
+    /// The highest `ranks_seen` of earlier iterations of this engine, because rows of a single iteration may be lost.
     pub ranks_before: Option<u64>,
-    /// Each row has its rank's own numbers. Otherwise the rows copy everything except the batch from rank 0.
+    /// True if each row has its rank's own numbers. Otherwise the rows copy everything except the batch from rank 0.
     pub own_ranks: bool,
 }
 
@@ -130,7 +130,7 @@ impl Latest {
         self.pools.add(record);
     }
 
-    /// Number of attention-DP ranks. While the rows of an iteration are incomplete, this is the number of earlier iterations.
+    /// Number of attention-DP ranks. While rows of an iteration are missing, this is the number in earlier iterations.
     #[must_use]
     pub fn attention_dp_ranks(&self) -> Option<u64> {
         self.ranks_seen.max(self.ranks_before.filter(|_| self.ranks_seen.is_some()))
@@ -141,7 +141,7 @@ impl Latest {
         !self.own_ranks && self.attention_dp_ranks() > Some(1)
     }
 
-    /// The limit of all ranks together, from the limit of one.
+    /// The limit of all ranks together, from the limit of one rank.
     pub(crate) fn times_ranks(&self, limit: Option<i64>) -> Option<i64> {
         let ranks = i64::try_from(self.attention_dp_ranks().unwrap_or(1)).unwrap_or(i64::MAX);
         limit.map(|limit| limit.saturating_mul(ranks))
@@ -185,7 +185,7 @@ impl Latest {
         self.active_of_all().zip(self.scheduled()).map(|(active, scheduled)| active.saturating_sub(scheduled).max(0))
     }
 
-    /// All waiting requests: active ones that are not scheduled, and those in the executor's own queue.
+    /// All waiting requests: active requests that are not scheduled, and requests in the executor's own queue.
     #[must_use]
     pub fn waiting_or_queued(&self) -> Option<i64> {
         let (waiting, queued) = (self.waiting(), self.queued);
@@ -199,16 +199,17 @@ impl Latest {
             .or_else(|| self.static_batching.and_then(|stats| stats.num_context_requests))
     }
 
-    /// Whether requests are active or queued. If the record has no active requests, the scheduled ones are used. Records of the
-    /// PyTorch backend alone cannot tell: see `in_flight`.
+    /// Whether requests are active or queued. Scheduled requests are used if the record has no number of active
+    /// requests. Records of the PyTorch backend alone do not show it: see `in_flight`.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.active_of_all().or_else(|| self.scheduled()).unwrap_or(0) > 0 || self.queued.unwrap_or(0) > 0
     }
 
-    /// Whether the engine cannot take another request: active requests are at their limit, some of them are not scheduled, and the
-    /// KV cache is nearly full. A context worker is in this state when it keeps the blocks of cancelled transfers. It then
-    /// reports no further iteration. The last record of a server that becomes idle can look the same, but that is rare.
+    /// Whether the engine cannot take another request: active requests are at their limit, some of them are not
+    /// scheduled, and the KV cache is nearly full. A worker for context phases is in this state when it keeps the
+    /// blocks of cancelled transfers. It then reports no further iteration. The last record of a server that becomes
+    /// idle can look the same, but that is rare.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         let at_limit =

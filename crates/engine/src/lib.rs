@@ -1,5 +1,5 @@
-//! Folds the records of one engine into totals that never fall and a state. Pure: no I/O, no async, no locks, and time is
-//! an argument. It knows neither where records come from nor how they are shown.
+//! Folds the records of one engine into a state and into totals that never fall. Pure: no I/O, no async, no locks, and
+//! time is an argument. It knows neither where records come from nor how they are shown.
 #![forbid(unsafe_code)]
 
 pub mod attribution;
@@ -78,7 +78,7 @@ pub struct EngineFold {
     pub iterations: IterationFold,
     latest: Option<Latest>,
     epoch: Epoch,
-    /// The last iteration, while rows of other ranks may follow.
+    /// The last iteration, while records of other attention-DP ranks ("rows") may follow.
     open: Option<OpenIteration>,
     /// The last row of the only rank seen so far.
     only_rank: Option<RankRow>,
@@ -87,7 +87,7 @@ pub struct EngineFold {
     kv_events: KvEvents,
     process: Option<u64>,
     missing_records: MissingRecords,
-    /// Boxed, because only few sources are an orchestrator.
+    /// Boxed, because few sources are orchestrators.
     orchestrator: Option<Box<OrchestratorFold>>,
 }
 
@@ -119,14 +119,13 @@ impl EngineFold {
         self
     }
 
-    /// The values of the last record.
     #[must_use]
     pub fn latest(&self) -> Option<&Latest> {
         self.latest.as_ref()
     }
 
-    /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing timestamp. If
-    /// the timestamp is a local time, its time zone is found by `wall_us`.
+    /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing
+    /// timestamp. If the timestamp is a local time, `wall_us` shows its time zone.
     ///
     /// # Errors
     /// If the record has an absurd value. Nothing of it is counted, and its iteration counts as missing.
@@ -171,7 +170,7 @@ impl EngineFold {
         Ok(())
     }
 
-    /// Adds the row to the totals of its rank. These start when a second rank appears. An engine with one rank has none.
+    /// Adds the row to the totals of its rank, which exist only after a second rank has appeared.
     fn absorb_rank(&mut self, record: &IterationStats, kind: RecordKind) {
         let Some(row) = RankRow::of(record) else { return };
         let is_newest = || self.latest.as_ref().is_some_and(|latest| latest.iter == row.iter);
@@ -218,7 +217,7 @@ impl EngineFold {
         }
     }
 
-    /// Notes when the newest iteration started. The times of requests are split by that.
+    /// Notes when the newest iteration started, which is needed to split the times of requests into parts.
     fn note_start(&mut self, work: Started) {
         let Some(timeline) = &mut self.requests.attribution.timeline else { return };
         let (Some(span), false) = (self.clock.newest(), self.totals.is_sampled()) else { return };
@@ -243,9 +242,9 @@ impl EngineFold {
         }
     }
 
-    /// Adds a row to the open iteration. Closes it with its last row.
+    /// Adds a row to the open iteration, and closes the iteration after its last row.
     fn add_row(&mut self, record: &IterationStats, counted: &Counted) {
-        // Ranks may send their rows one after the other, so this row can belong to an earlier iteration.
+        // The rows may come rank by rank, so this row can belong to an earlier iteration.
         let Some(mut open) = self.open.take_if(|open| open.iter == record.iter) else { return };
         open.add(record, counted);
         self.open_iteration(open);
@@ -283,7 +282,7 @@ impl EngineFold {
         match self.epoch.numbering.interval() {
             Some(interval) => self.totals.set_sampled(interval > 1),
             None if record.backend() != Backend::PyTorch => self.totals.set_sampled(false),
-            // Until the interval of the new engine is known, that of the engine before the restart is assumed.
+            // After a restart, assume what was known before it, until the new interval is known.
             None => {}
         }
     }
@@ -308,10 +307,10 @@ impl EngineFold {
         }
     }
 
-    /// Folds request rows that came without a record. The record of their iteration came before.
+    /// Folds rows of requests that came without a record. The record of their iteration came before them.
     ///
     /// # Errors
-    /// If a row has an absurd value. None of them is counted.
+    /// If a row has an absurd value. Then none of the rows is counted.
     pub fn absorb_requests(&mut self, rows: &RequestStatsPerIteration, now: Instant) -> Result<(), Implausible> {
         let Some(requests) = &rows.request_stats else { return Ok(()) };
         plausible::check_rows(requests)?;
@@ -324,7 +323,7 @@ impl EngineFold {
     /// Folds the times that the engine measured for a finished request.
     ///
     /// # Errors
-    /// If the entry has an absurd value. It is not counted.
+    /// If the entry has an absurd value. The entry is not counted.
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) -> Result<(), Implausible> {
         plausible::check_entry(entry)?;
         self.requests.recent.tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
@@ -345,7 +344,7 @@ impl EngineFold {
         if ended > 0 {
             self.missing_records.requests_ended(now);
         }
-        // The batch is empty long after the last record, so all requests of that record have ended, whatever the accounts say.
+        // The batch is empty long after the last record, so all requests of that record have ended, counted or not.
         let all_ended = page.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT;
         if let Some(in_flight) = &mut self.epoch.in_flight {
             in_flight.by_server.end(if all_ended { i64::MAX } else { i64::try_from(ended).unwrap_or(i64::MAX) });
@@ -368,7 +367,7 @@ impl EngineFold {
     /// Folds one event of the KV cache.
     ///
     /// # Errors
-    /// If the event has an absurd value. It is not counted.
+    /// If the event has an absurd value. The event is not counted.
     pub fn absorb_kv_event(&mut self, event: &KvCacheEvent) -> Result<(), Implausible> {
         plausible::check_event(event)?;
         self.kv_events.absorb(event, self.totals.kv_events.get_or_insert_default());
@@ -387,8 +386,9 @@ impl EngineFold {
         self.lifecycles.stages
     }
 
-    /// Ends a poll: counts requests that have waited long enough for more exact times, closes an iteration whose rows are
-    /// complete, and decides whether a gap before the answer is a loss. `from_ring`: the answer was the engine's ring of records.
+    /// Ends a poll: counts requests that have waited long enough for more exact times, closes an iteration that has
+    /// been open since the last poll, and decides whether a gap before the answer is a loss. `from_ring`: the answer
+    /// was the engine's ring buffer.
     pub fn settle(&mut self, from_ring: bool, now: Instant) {
         self.requests.settle(self.totals.requests_completed, now);
         self.epoch.numbering.end_answer(from_ring);
@@ -404,12 +404,12 @@ impl EngineFold {
         }
     }
 
-    /// The source has ended. Counts the requests that still wait for more exact times.
+    /// Counts the requests that still wait for more exact times, because the source has ended.
     pub fn settle_all(&mut self, now: Instant) {
         self.requests.settle(self.totals.requests_completed, now + requests::SERVER_TIMES_WITHIN);
     }
 
-    /// Rows of an unknown iteration are counted, but have no times.
+    /// Folds rows of requests. Rows of an unknown iteration are counted, but have no times.
     fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<ClockSpan>, now: Instant) {
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
         if !rows.is_empty() {
@@ -428,21 +428,22 @@ impl EngineFold {
         }
     }
 
-    /// The process that sends the records, as a number that differs between processes. A new process is a restart of the
-    /// engine, even if `iter` keeps growing.
+    /// Sets the number of the process that sends the records. A new process means that the engine has restarted, even
+    /// if `iter` keeps growing.
     pub fn set_process(&mut self, process: u64) {
         if self.process.replace(process).is_some_and(|before| before != process) && self.epoch.has_records() {
             self.restart();
         }
     }
 
-    /// The source has ended, as a replay does. Requests that are active in the last record do not make the engine stalled.
+    /// Notes that the source (e.g. a replay) has ended. Active requests in its last record do not mean that the engine
+    /// is stalled.
     pub fn finish(&mut self) {
         self.health.set_outstanding(Outstanding::No);
     }
 
-    /// Records follow again after a time in which nobody read the engine. What was not read counts neither as lost nor as a
-    /// restart. The next values of cumulative counts are only baselines, as after the start of the exporter.
+    /// Prepares for records after a time in which nobody read the engine. What was not read counts neither as lost nor
+    /// as a restart. The next values of cumulative counts are only baselines, as after the start of the exporter.
     pub fn resume(&mut self) {
         self.begin_epoch(self.epoch.unseen());
         self.requests.resume();
@@ -453,7 +454,7 @@ impl EngineFold {
         self.process = None;
     }
 
-    /// A replayed record was already refused when it was recorded. See [`EngineFold::absorb`].
+    /// Notes that a replayed record was refused when it was recorded. See [`EngineFold::absorb`].
     pub fn refuse_record(&mut self) {
         self.epoch.numbering.reject();
     }

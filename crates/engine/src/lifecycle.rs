@@ -1,6 +1,6 @@
-//! Derives the times of a request from its rows at each iteration: queued, context, generation, complete. They are too long by
-//! up to one iteration and never too short. Only RequestPerfMetrics has exact times. A request has no times if its start or some
-//! of its rows were missed. Memory is bounded.
+//! Derives the times of a request from its stages in the rows of each iteration: queued, context, generation, complete.
+//! The derived times are too long by up to one iteration and never too short. Only RequestPerfMetrics has exact times.
+//! A request has no times if its start or some of its rows were missed. Memory is bounded.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -47,8 +47,8 @@ pub(crate) struct Lifecycles {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Followed {
-    /// The end of the request was read. More complete rows can follow: a request that still transfers its KV cache is
-    /// "complete", too.
+    /// The end of the request was read. More rows with the stage "complete" can follow, while the request still
+    /// transfers its KV cache.
     complete: bool,
     /// `None` if the request had started before its first row was read.
     arrived_us: Option<i64>,
@@ -58,13 +58,14 @@ struct Followed {
     /// When the request lost its KV cache. It computes its tokens again before its next token.
     stopped_us: Option<i64>,
     tokens: i64,
-    /// Value of `Lifecycles::iterations` at its last row.
+    /// Value of `Lifecycles::iterations` at the request's last row.
     last_seen: u64,
 }
 
 impl Followed {
-    /// Whether a row with this many tokens is one of this request. A row with fewer tokens belongs to a new request with the same
-    /// id, and the end of this one was missed. Exception: the C++ executor clears the tokens of a request that it cancels.
+    /// Whether a row with this many tokens belongs to this request. A row with fewer tokens belongs to a new request
+    /// with the same id: the end of this one was missed. Exception: the C++ executor clears the tokens of a request
+    /// that it cancels.
     fn is_of(&self, tokens: i64, complete: bool) -> bool {
         match self.complete {
             true => complete,
@@ -72,7 +73,7 @@ impl Followed {
         }
     }
 
-    /// The times of the request at its first complete row. Absent if some are unknown.
+    /// The times of the request, at the first row that reports it complete. Absent if some are unknown.
     fn end(&self, id: u64, tokens: i64, span: ClockSpan, fresh: bool) -> Option<Lifecycle> {
         if self.complete {
             return None;
@@ -96,7 +97,7 @@ impl Followed {
 pub(crate) struct StageChanges {
     /// Requests that have become complete, in the order of the rows.
     pub completed: Vec<Lifecycle>,
-    /// Requests that were complete before.
+    /// Ids of requests that were already reported complete.
     pub repeated: Vec<u64>,
     pub pauses: u64,
     /// Pauses that have ended, of requests that already had tokens.
@@ -137,8 +138,8 @@ impl Lifecycles {
         let scheduled = row.scheduled == Some(true);
         let arrived_us = if complete || scheduled { span.arrived_us } else { span.arrived_waiting_us };
         let new = Followed {
-            // Only the PyTorch engine can complete a request in its first iteration. The row then says that the request is
-            // scheduled.
+            // Only the PyTorch engine can complete a request in the request's first iteration. Then the row says that
+            // the request is scheduled.
             arrived_us: (fresh && (scheduled || !complete)).then_some(arrived_us),
             ..Followed::default()
         };
@@ -335,7 +336,7 @@ mod tests {
         lifecycles.absorb(&[], span(0));
         let rows = [
             RequestStats { scheduled: Some(true), ..row(7, RequestStage::Complete, 1) },
-            // A row of the C++ executor: those before it were missed.
+            // A row of the C++ executor: the earlier rows of the request were missed.
             RequestStats { scheduled: Some(false), ..row(8, RequestStage::Complete, 1) },
         ];
         let pytorch = ClockSpan { arrived_us: 5 * MS, scheduled_us: 10 * MS, ..span(1) };

@@ -3,13 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-/// An ended request counts as covered by records if one arrived at most this long before the end was seen. Some ends are seen
-/// only every 5 s.
+/// If a request ends at most this long after the last record, records are not missing. Some ends are seen 5 s late.
 const COVERED: Duration = Duration::from_secs(15);
 /// The ends of old requests can all be read at once, which proves nothing. So the first and the last end must be seen at least
 /// this far apart.
 const APART: Duration = Duration::from_secs(10);
-/// Records are missing if none has arrived this long after the first of these ends.
+/// Records are missing if no record has arrived this long after the first of these ends.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,7 @@ use super::saturating::add;
 pub const SLOTS: usize = 160;
 /// The finest resolution: 2³ buckets for each power of two. Each is 9 % wide.
 const FINEST: i32 = 3;
-/// A value up to this one is counted as zero. Prometheus's own default.
+/// A value up to this one is counted as zero. This is Prometheus's own default.
 pub const ZERO_THRESHOLD: f64 = f64::from_bits((1023 - 128) << 52);
 
 /// Counts by bucket. All values are finite and not negative.
@@ -228,7 +228,7 @@ mod tests {
                 );
             }
         }
-        // From 1e-35 to f64::MAX are 1140 powers of two: 160 buckets of 8 each.
+        // There are 1140 powers of two from 1e-35 to f64::MAX, so each of the 160 buckets has to cover 8 of them.
         assert_eq!(buckets.schema(), -3);
     }
 

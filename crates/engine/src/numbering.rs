@@ -1,7 +1,7 @@
 //! The numbers of an engine's records: which iterations were read, which are lost, and which the engine never reported.
 //!
-//! A gap in the numbers is a loss only where that is certain. The C++ executor writes one record per number. The PyTorch engine
-//! also counts passes without a batch, and writes only every Nth record if `iter_perf_stats_interval` is N.
+//! A gap in the numbers counts as a loss only where that is certain. The C++ executor writes one record per number. The PyTorch
+//! engine also counts passes without a batch, and writes only every Nth record if `iter_perf_stats_interval` is N.
 
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::Backend;
@@ -9,18 +9,18 @@ use trtllm_model::iteration::Backend;
 use super::cumulative::Cumulative;
 use super::saturating::add;
 
-/// Default size of the engine's ring of records. An answer of this length may have followed an overflow.
+/// Default size of the engine's ring buffer of records. It may have overflowed before an answer of this length.
 const RING: u64 = 1000;
 /// Number of records with requests that are needed to know the interval of the statistics.
 const ENOUGH_RECORDS: u32 = 3;
 
-/// The numbers of one epoch.
+/// The iteration numbers of one epoch (the time between two restarts).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Numbering {
     /// The highest number so far. Every iteration up to it is read, lost or unreported.
     pub(crate) through: Option<u64>,
-    /// Bit n is 0 if iteration `through` − n is missing. The first record sets all bits, because no iteration before it is
-    /// missing.
+    /// Bit n is 0 if iteration `through` − n is missing. The first record sets all bits, because earlier iterations do
+    /// not count as missing.
     read: u64,
     sequence: Option<u64>,
     lost_by_gap: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Numbering {
     /// Iterations whose records the engine has dropped itself.
     pub(crate) lost_by_engine: u64,
     unreported: u64,
-    /// A record was rejected since the last valid one. Its number is missing.
+    /// A record was rejected since the last valid record, so its number is missing.
     rejected: bool,
     /// Iterations in the answer that is being read, and the gap before the first of them.
     answer: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Numbering {
 pub(crate) struct Gap {
     /// Records are lost or were rejected.
     pub broken: bool,
-    /// Numbers are missing that the interval of the statistics does not explain. Records may be lost.
+    /// Numbers are missing, and the interval of the statistics does not explain that. Records may be lost.
     pub unexplained: bool,
 }
 
@@ -54,8 +54,8 @@ impl Numbering {
         Self { dropped: Cumulative::new(true), ..Self::default() }
     }
 
-    /// Iterations lost. A gap in the numbers and the engine's own count of dropped frames describe the same records, so this
-    /// is the larger of the two, not their sum.
+    /// Iterations lost. A gap in the numbers and the engine's own count of dropped records describe the same records,
+    /// so this is the larger of the two, not their sum.
     pub(crate) fn lost(&self) -> u64 {
         self.lost_by_gap.max(self.lost_by_engine)
     }
@@ -70,7 +70,7 @@ impl Numbering {
         (self.records_with_work >= ENOUGH_RECORDS && self.divisor > 0).then_some(self.divisor)
     }
 
-    /// Like [`Numbering::interval`], from the first record on: a multiple of the interval, or 1.
+    /// Like [`Numbering::interval`], but known from the first record on: a multiple of the interval, or 1.
     pub(crate) fn interval_so_far(&self) -> u64 {
         self.divisor.max(1)
     }
@@ -81,7 +81,7 @@ impl Numbering {
         behind.is_some_and(|behind| (1..64).contains(&behind) && self.read >> behind & 1 == 0)
     }
 
-    /// Whether the engine's frame numbers have restarted.
+    /// Whether the record's sequence number is smaller than before, so the engine has restarted.
     pub(crate) fn sequence_fell(&self, record: &IterationStats) -> bool {
         self.sequence.zip(record.stats_sequence).is_some_and(|(last, next)| next < last)
     }
@@ -100,8 +100,8 @@ impl Numbering {
         }
     }
 
-    /// Adds a record with the number `iter`. The idle flush has the number of the *next* iteration: it accounts for all
-    /// iterations before that one.
+    /// Adds a record with the number `iter`. The idle flush (see `epoch`) has the number of the *next* iteration, so it
+    /// accounts for all iterations before that number.
     pub(crate) fn advance(&mut self, record: &IterationStats, iter: u64, flush: bool) -> Gap {
         let rejected = std::mem::take(&mut self.rejected);
         let frames = match (self.sequence, record.stats_sequence) {
@@ -140,8 +140,8 @@ impl Numbering {
         Gap { broken, unexplained: broken || gap > 0 && frames.is_none() && self.interval() != Some(step) }
     }
 
-    /// The source has delivered an answer. If the answer or the one before it filled the engine's ring, the gap between them
-    /// is a loss.
+    /// Ends an answer of the source. If this answer or the previous one filled the engine's ring buffer, the gap
+    /// between them is a loss.
     pub(crate) fn end_answer(&mut self, from_ring: bool) {
         let full = from_ring && self.answer >= RING;
         let gap = std::mem::take(&mut self.gap_before_answer);

@@ -8,7 +8,7 @@ macro_rules! numbers {
         $visibility struct $name { $($(#[$each])* $visibility $field: f64,)* }
 
         impl $name {
-            /// What was added after `before`.
+            /// The increase since `before`.
             #[must_use]
             $visibility fn since(&self, before: &Self) -> Self {
                 self.combine(before, |now, before| now - before)

@@ -1,5 +1,6 @@
-//! Whether requests met the objectives of their engine. Each request is judged as a whole. Where only histograms are known, only
-//! what is certain is counted: a histogram does not show which first token and which last token belong to one request.
+//! Judges whether requests met the objectives of their engine, each request as a whole. Where only histograms are
+//! known, only what is certain is counted: a histogram does not show which first token and which last token belong to
+//! one request.
 
 use std::time::Duration;
 
@@ -67,9 +68,9 @@ impl Served {
         Self::of_pair(Some(times), Some(times), output_tokens)
     }
 
-    /// The times of a request whose prompt one engine processed (`context`) and whose tokens another one generated
-    /// (`generation`). A time is absent without the part that measures it. The end-to-end time is absent if it is negative,
-    /// because the clocks differ.
+    /// The times of a request whose prompt one engine processed (`context`) and whose tokens another engine generated
+    /// (`generation`). A time is absent without the part that measures it. The end-to-end time is absent if it is
+    /// negative, which shows that the clocks differ.
     pub(crate) fn of_pair(context: Option<&Times>, generation: Option<&Times>, output_tokens: Option<u64>) -> Self {
         let context = context.copied().unwrap_or_default();
         let generation = generation.copied().unwrap_or_default();
@@ -185,7 +186,7 @@ impl ObjectiveTotals {
         }
     }
 
-    /// Whether a request missed the objectives of TTFT, TPOT and E2E. One that is not configured is not missed.
+    /// Whether a request missed the objectives of TTFT, TPOT and E2E. False for an objective that is not configured.
     pub(crate) fn missed(&self, served: &Served) -> [bool; 3] {
         served.outcomes(&self.limits).map(|outcome| outcome == Some(Outcome::Missed))
     }
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn all_objectives_together_count_only_what_any_pairing_of_the_times_gives() {
-        // 10 requests: 9 have met ttft, 8 e2e. Those that missed one of them may be different ones.
+        // 10 requests: 9 have met ttft, 8 e2e. The request that missed ttft may or may not have missed e2e.
         let more = increase([&[(0.5, 9), (1.0, 1)], &[], &[(2.0, 8), (4.0, 2)]], &[]);
         let mut totals = ObjectiveTotals::new(limits(500, 0, 2000));
         totals.count_histograms(&more, Scope::All);
@@ -319,7 +320,7 @@ mod tests {
     #[test]
     fn a_time_at_its_limit_is_met() {
         for start in [1.0, 1_789_000_000.123_457] {
-            // 0.5 s, 10 × 0.05 s and 1 s.
+            // All times are exactly at their limits: 0.5 s, 10 × 0.05 s and 1 s.
             let at_limit = Served::of(&times(start, start + 0.5, start + 1.0), Some(11));
             let later = Served::of(&times(start, start + 0.500_01, start + 1.000_02), Some(11));
             let totals = counted(limits(500, 50, 1000), &[at_limit, later]);
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_told_or_runs_backwards_is_unknown() {
+    fn a_time_that_is_missing_or_runs_backwards_is_unknown() {
         let without_first_token = Served::of(&times(10.0, 0.0, 11.0), Some(5));
         let without_length = Served::of(&times(10.0, 10.1, 10.2), None);
         let backwards = Served::of(&times(10.0, 9.0, 9.5), Some(5));

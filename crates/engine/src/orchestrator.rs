@@ -10,7 +10,7 @@ use super::histogram::{COMPLETE_SECONDS, FIRST_TOKEN_SECONDS, Histogram};
 use super::saturating::add;
 use super::server_metrics::{HistogramIncrease, apart};
 
-/// Series that are remembered.
+/// Maximum number of series that are remembered.
 const MAX_SERIES: usize = 4096;
 
 /// What is known of an orchestrator. Counts that it does not report are absent.
@@ -30,7 +30,7 @@ pub struct OrchestratorTotals {
     pub minimal_workers: WorkerCounts,
 }
 
-/// The requests of an orchestrator to the workers of one side.
+/// The requests of an orchestrator to the workers of one side (kind of worker).
 #[derive(Debug, Clone, PartialEq)]
 pub struct SideTotals {
     pub sent: u64,
@@ -104,7 +104,6 @@ impl OrchestratorTotals {
     }
 }
 
-/// The fold of one orchestrator.
 #[derive(Debug, Clone, Default)]
 pub struct OrchestratorFold {
     pub totals: OrchestratorTotals,
@@ -113,7 +112,7 @@ pub struct OrchestratorFold {
 }
 
 impl OrchestratorFold {
-    /// The counts of the next page are only a baseline.
+    /// Makes the counts of the next page only a baseline.
     pub fn resume(&mut self) {
         self.last = None;
     }
@@ -180,7 +179,7 @@ mod tests {
         OrchestratorReading { counts: parse_orchestrator_page(text.as_bytes()).unwrap(), ..Default::default() }
     }
 
-    /// Requests, HTTP errors, requests to generation workers, failed ones, and the number and sum of their times.
+    /// Requests, HTTP errors, requests to generation workers, failed requests, and the number and sum of request times.
     fn totals(fold: &OrchestratorFold) -> (u64, u64, u64, u64, u64, f64) {
         let totals = &fold.totals;
         let side = totals.sides[Side::Generation as usize].as_ref().unwrap();
@@ -196,7 +195,7 @@ mod tests {
         assert!(fold.absorb(&page(110, 6)));
         assert!(!fold.absorb(&page(110, 6)));
         assert_eq!(totals(&fold), (10, 1, 10, 1, 9, 3.6));
-        // The side that it does not have is absent.
+        // The context side, which this orchestrator does not have, is absent.
         assert!(fold.totals.sides[Side::Context as usize].is_none());
         assert_eq!(fold.totals.invalid, None);
     }
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pages_of_several_processes_gave_is_absent() {
+    fn counts_from_pages_of_several_processes_are_absent() {
         let mut fold = OrchestratorFold::default();
         for reading in [page(100, 5), page(110, 6)] {
             fold.absorb(&reading);

@@ -1,5 +1,5 @@
-//! Finds values that no engine can have, e.g. from a publisher with a bug. Such a record is rejected as a whole: a sum cannot be
-//! corrected later, and one absurd number would spoil a counter for ever.
+//! Finds values that no engine can have, e.g. from a publisher with a bug. A record with such a value is rejected as a
+//! whole: a sum cannot be corrected later, and one absurd number would spoil a counter for ever.
 
 use trtllm_model::iteration::{
     InflightBatchingStats, KvCacheIterationStats, KvCacheLifecycleStats, KvCacheStats, SpecDecodingStats,
@@ -13,13 +13,13 @@ use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats, StepTimes};
 
 use super::pools::{primary, secondary};
 
-/// Bits of a number of requests, tokens, blocks or iterations. This many iterations take 30 years at 1000 per second.
+/// Most bits of a number of requests, tokens, blocks or iterations. 2^40 iterations take 30 years at 1000 per second.
 const COUNT: u32 = 40;
 /// Limits of cumulative counts. The C++ executor narrows them to 32 bits, so they can be negative.
 const CUMULATIVE: std::ops::RangeInclusive<i64> = -(1 << 31)..=1 << 53;
-/// Bits of a number of bytes: 1 EiB.
+/// Most bits of a number of bytes: 1 EiB.
 const BYTES: u32 = 60;
-/// Limit of times, which are milliseconds or seconds. This many seconds are 30,000 years.
+/// Limit of times, which are milliseconds or seconds. 1e12 seconds are 30,000 years.
 const TIME: f64 = 1e12;
 
 /// A record, row, entry or event has a value beyond the limits.
@@ -186,7 +186,7 @@ fn kv_cache(stats: &KvCacheStats) -> bool {
 }
 
 fn pools(row: &KvCacheIterationStats) -> bool {
-    // A block of a large model has some MiB. Products with numbers of blocks saturate.
+    // `slot_size` is in bytes, but even large blocks have only some MiB. Products with numbers of blocks saturate.
     within(COUNT, [row.slot_size])
         && within(COUNT, primary(row).numbers())
         && within(COUNT, secondary(row).numbers())
@@ -239,7 +239,7 @@ fn lifecycle(row: &KvCacheLifecycleStats) -> bool {
 
 /// This has no branches, because a record has dozens of numbers and almost all of them are valid.
 fn within(bits: u32, numbers: impl IntoIterator<Item = Option<i64>>) -> bool {
-    // A negative number has the highest bit.
+    // A negative number has the highest bit set, so it is out of range.
     numbers.into_iter().fold(0, |bits, number| bits | number.unwrap_or(0)).cast_unsigned() >> bits == 0
 }
 
@@ -251,7 +251,7 @@ fn numbers<const N: usize>(numbers: [Option<u64>; N]) -> bool {
     numbers.iter().fold(0, |bits, number| bits | number.unwrap_or(0)) >> COUNT == 0
 }
 
-/// A clock that was set back may give a negative time. It is not observed, and spoils nothing.
+/// A clock that was set back may give a negative time. It is accepted here and not observed later.
 fn times<const N: usize>(times: [Option<f64>; N]) -> bool {
     times.iter().fold(true, |all, time| all & (time.unwrap_or(0.0).abs() <= TIME))
 }

@@ -1,6 +1,6 @@
-//! What iterations did to the KV cache's pools (`kvCacheIterationStats` and related fields), summed over windows, pool groups
-//! and life cycles, so that none of them becomes a label. KV cache manager V2 sends several views of one cache; which view has
-//! which numbers follows upstream's collector (tensorrt_llm/metrics/collector.py).
+//! What iterations did to the KV cache's pools (`kvCacheIterationStats` and related fields), summed over windows, pool
+//! groups and life cycles, so that none of them becomes a label. KV cache manager V2 sends several views of one cache;
+//! which number is read from which view follows upstream's collector (tensorrt_llm/metrics/collector.py).
 
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, LifecycleKind, SsmSnapshotStats};
@@ -59,7 +59,7 @@ named_numbers! {
     }
 }
 
-/// The pools in the last record that has them. An engine may send them with every n-th record only.
+/// The pools in the last record that has them. An engine may send pools with every n-th record only.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pools {
     /// Blocks on the GPU.
@@ -107,7 +107,7 @@ pub struct SnapshotTotals {
 }
 
 named_numbers! {
-    /// Hits by whether the snapshot ends with a block.
+    /// Hits by whether the snapshot is at the end of a block.
     #[derive(Copy, Eq)]
     pub struct SnapshotHits: u64 { aligned = "aligned", unaligned = "unaligned" }
 }
@@ -123,9 +123,9 @@ fn rows(view: Option<&PoolRows<KvCacheIterationStats>>) -> Option<&PoolRows<KvCa
     view.filter(|rows| !rows.is_empty())
 }
 
-/// The view that shows the pools on the GPU, and the blocks that were allocated and moved. Pool groups come first, because the
-/// windows of KV cache manager V2 are incomplete: they show a pool that several windows share as 0 blocks, and lack the pools
-/// of state space models.
+/// The view that shows the pools on the GPU, and the blocks that were allocated and moved. Pool groups are preferred,
+/// because the windows of KV cache manager V2 are incomplete: they show a pool that several windows share as 0 blocks,
+/// and lack the pools of state space models.
 fn pool_groups(record: &IterationStats) -> Option<&PoolRows<KvCacheIterationStats>> {
     rows(record.kv_cache_iteration_stats_by_pool_group.as_ref())
         .or_else(|| rows(record.kv_cache_iteration_stats.as_ref()))
@@ -140,7 +140,7 @@ fn lifecycles(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycle
     record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(PoolRows::values)
 }
 
-/// The life cycles of attention layers. Those of a state space model have no blocks to reuse.
+/// The life cycles of attention layers. The life cycles of a state space model have no blocks to reuse.
 fn attention(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycleStats> {
     lifecycles(record).filter(|row| row.kind.is_none_or(|kind| kind == LifecycleKind::Attention))
 }

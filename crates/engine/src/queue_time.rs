@@ -1,8 +1,9 @@
 //! The time that new requests have waited in the engine's queue: `newActiveRequestsQueueLatencyMS`, which has two meanings.
 //!
-//! The C++ executor sends the milliseconds of the requests that became active in the iteration. The PyTorch engine sends the
-//! *seconds* of all requests since its start (upstream: `_update_new_active_requests_queue_latency`). If the values show the
-//! other meaning, that is used: a sum never falls, and the milliseconds of an iteration without new requests are 0.
+//! The C++ executor sends the milliseconds of the requests that became active in the iteration. The PyTorch engine
+//! sends the *seconds* of all requests since its start (upstream: `_update_new_active_requests_queue_latency`). If the
+//! values show the other meaning, they are read that way: a sum never falls, and the milliseconds of an iteration
+//! without new requests are 0.
 
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::Backend;
@@ -11,7 +12,7 @@ use trtllm_model::iteration::Backend;
 enum Meaning {
     /// Milliseconds that this iteration's new requests waited.
     Iteration,
-    /// Seconds since the start of the engine.
+    /// Seconds that all requests have waited since the start of the engine.
     Sum,
 }
 
@@ -31,8 +32,8 @@ impl QueueTime {
         Self { last: from_start.then_some(0.0), ..Self::default() }
     }
 
-    /// Like [`QueueTime::waited`], for a record that came after a later one. If the value is a sum, the later record has
-    /// already counted this one's time.
+    /// Like [`QueueTime::waited`], for a record that came after that of a later iteration. If the value is a sum, the
+    /// time was already counted with the later record.
     pub(crate) fn waited_late(&self, record: &IterationStats, started: u64) -> Option<f64> {
         let value = record.new_active_requests_queue_latency_ms.filter(|value| *value >= 0.0 && started > 0)?;
         (self.meaning(record) == Meaning::Iteration).then_some(value / 1000.0)

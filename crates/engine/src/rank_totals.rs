@@ -1,5 +1,5 @@
 //! The load and the tokens of each rank of an engine with attention data parallelism. Ranks beyond the first 64 are summed.
-//! An engine with one rank has none of this. Does not know the order of the rows.
+//! An engine with one rank has no such totals. The caller knows which row (record of one rank and iteration) is the newest.
 
 use trtllm_model::IterationStats;
 
@@ -7,10 +7,10 @@ use super::batch;
 use super::histogram::{Histogram, IMBALANCE};
 use super::saturating::{add, add_known};
 
-/// Ranks with numbers of their own: 0 to 63.
+/// Number of ranks that are counted separately: 0 to 63.
 const NUMBERED: u8 = 64;
 
-/// What one row says about its rank's batch.
+/// The batch of a rank, from one row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RankRow {
     pub iter: Option<u64>,
@@ -25,7 +25,7 @@ pub(crate) struct RankRow {
 impl RankRow {
     /// `None` for a row without a rank.
     pub(crate) fn of(record: &IterationStats) -> Option<Self> {
-        // If a row has `rank`, its `attentionDpRank` can be that of the rank which sends the rows.
+        // If a row has `rank`, its `attentionDpRank` can be that of the rank which sends the rows of all ranks.
         let rank = record.rank.or(record.attention_dp_rank)?;
         Some(Self {
             iter: record.iter,
@@ -43,7 +43,7 @@ impl RankRow {
 pub struct RankLoad {
     pub scheduled: Option<u64>,
     pub active: Option<i64>,
-    /// The row belongs to the newest iteration; otherwise to the one before.
+    /// The row belongs to the newest iteration; otherwise to the previous iteration.
     newest: bool,
 }
 
@@ -54,9 +54,9 @@ pub struct Rank {
     place: u8,
     pub context_tokens: u64,
     pub generation_tokens: u64,
-    /// Context and generation tokens of this epoch, since it is known that the engine reports only some iterations.
+    /// Context and generation tokens of this epoch, from rows that were added with `sampled` set.
     aside: (u64, u64),
-    /// Absent if neither the newest iteration nor the one before has a row of this rank.
+    /// Absent if neither the newest nor the previous iteration has a row of this rank.
     pub load: Option<RankLoad>,
 }
 
@@ -73,7 +73,7 @@ impl Rank {
     }
 }
 
-/// All ranks since a second one was first seen, over restarts.
+/// All ranks since a second rank was first seen, over restarts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankTotals {
     /// Ordered by number. All ranks beyond the first 64 are one entry, which is last.
@@ -95,7 +95,7 @@ impl RankTotals {
         &self.ranks
     }
 
-    /// A new iteration follows. Until a rank's row comes, its load is that of the iteration before.
+    /// Begins a new iteration. Until a rank's row comes, the load of the rank is that of the previous iteration.
     pub(crate) fn begin_iteration(&mut self) {
         for rank in &mut self.ranks {
             rank.load = rank.load.filter(|load| load.newest).map(|load| RankLoad { newest: false, ..load });
@@ -125,7 +125,7 @@ impl RankTotals {
         }
     }
 
-    /// The engine turns out to report every iteration, so the tokens that were kept aside are complete.
+    /// Adds the tokens that were kept aside: the engine turns out to report every iteration, so they are complete.
     pub(crate) fn keep_aside(&mut self) {
         for rank in &mut self.ranks {
             let (context, generation) = std::mem::take(&mut rank.aside);
@@ -204,7 +204,7 @@ mod tests {
     fn counts_begin_with_all_rows_of_the_iteration_in_which_a_second_rank_is_seen() {
         let engine = fold(&[record(1, 0, 7, 1), record(2, 0, 10, 2), record(2, 1, 30, 4), record(2, 2, 0, 0)]);
         assert_eq!(tokens(&engine), [(Some(0), 10, 2), (Some(1), 30, 4), (Some(2), 0, 0)]);
-        // The row of the first rank is lost in iteration 2, so only the second rank has numbers of it.
+        // The row of the first rank is lost in iteration 2, so only the second rank has numbers of that iteration.
         let engine = fold(&[record(1, 0, 7, 1), record(2, 1, 30, 4), record(3, 0, 1, 1)]);
         assert_eq!(tokens(&engine), [(Some(0), 1, 1), (Some(1), 30, 4)]);
     }
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(loads(&engine), [Some((Some(3), None)), Some((Some(2), None))]);
         absorb(&mut engine, &[record(3, 0, 0, 4)]);
         assert_eq!(loads(&engine), [Some((Some(4), None)), None]);
-        // A late row counts but is not the load.
+        // The tokens of a late row are counted, but its load is not shown.
         absorb(&mut engine, &[record(5, 0, 0, 5), record(5, 1, 0, 6), record(4, 0, 0, 70), record(4, 1, 0, 80)]);
         assert_eq!(loads(&engine), [Some((Some(5), None)), Some((Some(6), None))]);
         assert_eq!(tokens(&engine), [(Some(0), 0, 83), (Some(1), 0, 88)]);

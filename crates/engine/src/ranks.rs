@@ -1,4 +1,4 @@
-//! The ranks of an engine with attention data parallelism. One iteration has a row of each rank.
+//! The ranks of an engine with attention data parallelism. Each rank sends a record ("row") in each iteration.
 //!
 //! Rows with `rank` (`TLLM_METRICS_ALL_RANKS=1`) have their rank's own numbers. Other rows (`attentionDpRank`) have their rank's
 //! own batch and copy the rest from rank 0.
@@ -14,12 +14,12 @@ use super::epoch::Counted;
 use super::queue_time::QueueTime;
 use super::saturating::{add, add_known};
 
-/// The most gaps that 64 numbers can have. A late record fits only into one of the last 64 numbers.
+/// The most gaps that 64 numbers can have. A late record is accepted only for one of the last 64 numbers.
 const MAX_GAPS: usize = 32;
 /// Number of ranks that are counted separately. The rows of further ranks add only their batch.
 const MAX_RANKS: usize = 64;
 
-/// What accumulates in one rank over an epoch.
+/// What accumulates in one rank between two restarts of the engine.
 #[derive(Debug, Clone)]
 pub(crate) struct RankCounts {
     /// `None` for rows without `rank`.
@@ -60,7 +60,7 @@ impl RankCounts {
         !record.kv_cache_stats.is_some_and(|stats| before.fall(&stats))
     }
 
-    /// Notes that the next record of the rank is that of iteration `iter`.
+    /// Notes that the rank's records are read up to iteration `iter`, and the gap before it, if there is one.
     pub(crate) fn advance(&mut self, iter: Option<u64>) {
         let first_missing = self.last_iter.map(|last| last.saturating_add(1));
         if let (Some(iter), Some(first)) = (iter, first_missing)
@@ -122,14 +122,14 @@ pub(crate) struct OpenIteration {
     pub rows: u64,
     pub scheduled: Option<u64>,
     pub context_tokens: u64,
-    /// All tokens, and those of the fullest rank. 0 for rows without a rank.
+    /// Tokens of all ranks, and of the rank with the most tokens. 0 for rows without a rank.
     tokens: u64,
     most_tokens: u64,
     /// Active requests of all ranks, or of rank 0 if the rows copy them.
     pub active: Option<i64>,
     /// The rows copy everything except the batch from rank 0.
     pub copied: bool,
-    /// The iteration came after a later one.
+    /// The record of the iteration came after that of a later iteration.
     pub late: bool,
     /// Seconds that the started requests have waited in total.
     pub waited: Option<f64>,
@@ -137,14 +137,13 @@ pub(crate) struct OpenIteration {
     pub completed: u64,
     /// No record before it is missing.
     pub known: bool,
-    /// As in [`Counted`]. A record of the C++ executor has the latency of the iteration before.
+    /// As in [`Counted`], in seconds. A record of the C++ executor has the latency of the previous iteration.
     pub latency_seconds: Option<f64>,
     /// A poll has ended since its first row.
     pub settled: bool,
 }
 
 impl OpenIteration {
-    /// An iteration with its first row.
     pub(crate) fn new(record: &IterationStats, counted: &Counted, late: bool) -> Self {
         let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
         let tokens = if has_ranks { tokens(record) } else { 0 };
@@ -174,14 +173,13 @@ impl OpenIteration {
         !self.has_ranks || ranks.is_some_and(|ranks| self.rows >= ranks)
     }
 
-    /// Tokens of the fullest rank ÷ mean of all ranks. `None` if there is one rank, no token, or a row is missing.
-    /// `ranks`: the most ranks in an iteration of this engine.
+    /// Tokens of the rank with the most tokens ÷ mean of all ranks. `None` if there is one rank, no token, or a row is
+    /// missing. `ranks`: the highest number of ranks in any iteration of this engine.
     pub(crate) fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
         let complete = self.rows > 1 && ranks.is_some_and(|ranks| self.rows >= ranks);
         (complete && self.tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / self.tokens as f64)
     }
 
-    /// Adds the row of another rank.
     pub(crate) fn add(&mut self, record: &IterationStats, counted: &Counted) {
         self.rows += 1;
         add_known(&mut self.scheduled, scheduled(record));

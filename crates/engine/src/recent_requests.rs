@@ -1,5 +1,5 @@
-//! The last finished requests, each with its lengths and times. They come from entries of RequestPerfMetrics, from the last row of
-//! each request, or from both in either order if an entry names its row. Memory is bounded, and allocated once.
+//! The last finished requests, each with its lengths and times. They come from entries of RequestPerfMetrics, from the last row
+//! of each request, or from both in either order if an entry has the id of its row. Memory is bounded, and allocated once.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::request_times::Times;
 const MOST: usize = 2048;
 /// The row and the entry of a request are at most this many requests apart.
 const NEAR: usize = 256;
-/// Arrivals that are further apart are on two clocks.
+/// Arrivals that are more seconds apart are assumed to be on two clocks.
 const LONGEST: f64 = 86_400.0;
 
 /// A finished request. Times are in seconds.
@@ -21,12 +21,12 @@ pub struct RecentRequest {
     row_id: Option<u64>,
     /// Arrival in seconds after the first request. Absent until the times of the request are known.
     arrived: Option<f64>,
-    /// 0 until they are known.
+    /// 0 until the length is known.
     pub prompt_tokens: u32,
     pub output_tokens: u32,
     /// Tokens of the prompt that were found in the KV cache.
     pub cached_tokens: u32,
-    /// Seconds from the arrival to the first token and to the last one.
+    /// Seconds from the arrival to the first token, and to the last token (`ended`).
     pub first_token: f32,
     pub ended: f32,
 }
@@ -60,10 +60,10 @@ enum Source {
 #[derive(Debug, Clone, Default)]
 pub struct RecentRequests {
     requests: VecDeque<RecentRequest>,
-    /// Arrival of the first request, from which arrivals count, because the engine's clock has an unknown beginning.
+    /// Arrival of the first request. Arrivals are relative to it, because the origin of the engine's clock is unknown.
     origin: Option<f64>,
     source: Source,
-    /// Converts reused blocks to tokens.
+    /// Needed to convert reused blocks to tokens.
     pub tokens_per_block: Option<i64>,
 }
 

@@ -9,7 +9,6 @@ use super::histogram::{
     SHORT_SECONDS, TRANSFER_BYTES,
 };
 
-/// The histograms of requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestTimes {
     /// Seconds.
@@ -96,7 +95,7 @@ impl Latencies {
         }
     }
 
-    /// The latencies of a request whose prompt one engine processed (`context`) and whose tokens another one generated
+    /// The latencies of a request whose prompt one engine processed (`context`) and whose tokens another engine generated
     /// (`generation`). Latencies from the first engine to the second need a common clock. They are absent if they are negative.
     pub(crate) fn of_pair(context: &Times, generation: &Times, tokens: Option<i64>) -> Self {
         let across = Self::of(&Times { first_token: None, ended: generation.ended, ..*context }, None);

@@ -48,7 +48,7 @@ pub struct TokenTotals {
 }
 
 named_numbers! {
-    /// Draft tokens of finished requests. The proposed ones include the accepted ones.
+    /// Draft tokens of finished requests. The proposed tokens include the accepted tokens.
     #[derive(Copy, Eq)]
     pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
 }
@@ -84,7 +84,7 @@ impl Default for RequestTotals {
 }
 
 impl RequestTotals {
-    /// Absent while no number of tokens is known: nothing can be observed then.
+    /// The time per output token. Absent while no number of tokens is known, because it cannot be observed then.
     #[must_use]
     pub fn time_per_output_token(&self) -> Option<&Histogram> {
         let histogram = &self.times.time_per_output_token;

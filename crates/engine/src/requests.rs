@@ -1,5 +1,5 @@
-//! Folds finished requests into totals. Times come from RequestPerfMetrics, or else from the rows of each request. Lengths and KV
-//! cache transfers come from the row that reports a request complete.
+//! Folds finished requests into totals. Times come from RequestPerfMetrics (one "entry" for each request), or else from the
+//! rows of each request in the records. Lengths and KV cache transfers come from the row that reports a request complete.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,12 +21,11 @@ use super::saturating::{add, add_known};
 use super::server_metrics::{Increase, ServerFold, ServerTotals};
 use super::successes::Successes;
 
-/// The fold of finished requests.
 #[derive(Debug, Clone, Default)]
 pub struct RequestFold {
     pub totals: RequestTotals,
     pub recent: RecentRequests,
-    /// Requests that were reported complete by rows, while exact times may still arrive.
+    /// Requests that rows reported complete, kept while exact times may still arrive.
     complete: VecDeque<(Instant, CompleteRow)>,
     /// Whether rows report lengths and transfers. If not, they are taken from RequestPerfMetrics.
     rows: RequestRows,
@@ -57,7 +56,7 @@ enum RequestRows {
 /// Times and blocks of one complete request, from its rows.
 #[derive(Debug, Clone, Copy)]
 struct CompleteRow {
-    /// Unknown if its start or some of its rows were missed.
+    /// Unknown if the start or some rows of the request were missed.
     latencies: Latencies,
     /// The values by which objectives judge the request. Absent if it must not be judged.
     served: Option<Served>,
@@ -210,7 +209,6 @@ impl RequestFold {
         }
     }
 
-    /// Folds one reading of trtllm-serve's own metrics.
     pub(crate) fn absorb_server_metrics(&mut self, page: &ServerMetrics) {
         if page.several_frontends {
             self.forget_server_metrics(page);
@@ -270,7 +268,7 @@ impl RequestFold {
         }
     }
 
-    /// trtllm-serve was replaced. Its next page shows where the times of requests come from.
+    /// Notes that trtllm-serve was replaced. The new server's first page shows where the times of requests come from.
     pub(crate) fn restart(&mut self) {
         self.recent.clear();
         self.attribution.restart();
@@ -345,7 +343,7 @@ impl RequestFold {
         }
     }
 
-    /// Observes the requests that have been queued long enough. `completed` is the total of all records.
+    /// Observes the requests that have been queued long enough. `completed` is the total of completed requests.
     pub(crate) fn settle(&mut self, completed: u64, now: Instant) {
         self.attribution.settle(&self.recent, self.totals.objectives.as_ref(), now);
         self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
@@ -360,7 +358,7 @@ impl RequestFold {
         if self.unjudged.front().is_some_and(|(since, _)| is_over(since)) {
             self.judge_all();
         }
-        // The page of a server is read every few seconds.
+        // A server's page is read only every few seconds.
         let patience = if self.server.known { SERVER_TIMES_WITHIN } else { EXACT_TIMES_WITHIN };
         while let Some((since, complete)) = self.complete.front().copied() {
             if now.saturating_duration_since(since) < patience {
@@ -546,7 +544,7 @@ mod tests {
         assert_eq!((times.kv_cache_transfer.count(), times.kv_cache_transfer_bytes.count()), (1, 1));
     }
 
-    /// The outcomes of an objective of 400 ms for the time to the first token.
+    /// Requests that met and missed a TTFT objective of 400 ms, and requests whose outcome is unknown.
     fn judged(fold: &RequestFold) -> (u64, u64, u64) {
         let Outcomes { met, missed, unknown } = fold.totals.objectives.unwrap().all;
         (met, missed, unknown)
@@ -566,7 +564,7 @@ mod tests {
     #[test]
     fn a_request_is_judged_once_by_its_entry_if_entries_have_times() {
         let (mut fold, now) = (with_objective(), Instant::now());
-        // The entry of a request that was cancelled before its first token comes first, then rows and entries of two others.
+        // First the entry of a request that was cancelled before its first token, then rows and entries of two others.
         fold.absorb_perf_metrics(&from_json(r#"{"perf_metrics": {}, "finish_reason": "cancelled"}"#), now);
         assert_eq!(judged(&fold), (0, 0, 0));
         fold.absorb_perf_metrics(&timed(10.25), now);

@@ -14,7 +14,7 @@ use super::successes::Finished;
 const MAX_SERIES: usize = 16_384;
 /// Number of values of one label that are counted separately.
 const MAX_VALUES: usize = 64;
-/// The label value under which all further ones are counted.
+/// The label value under which all further values are counted.
 const OTHER: &str = "other";
 
 /// Totals by the value of a label.
@@ -73,7 +73,7 @@ pub(crate) struct ServerFold {
 }
 
 impl ServerFold {
-    /// The counts of the next page are only a baseline.
+    /// Makes the counts of the next page only a baseline.
     pub(crate) fn resume(&mut self) {
         self.series = None;
     }
@@ -301,7 +301,7 @@ mod tests {
         folded.absorb_server_metrics(&times("1", 12, 21));
         assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
         assert_eq!(folded.totals.source, LatencySource::ServerMetrics);
-        // A server with entries has the same times in its histograms: only those that entries lack count.
+        // If the server has entries, its histograms have the same times. Only times that entries lack count.
         let page = ServerMetrics { without_entries: false, ..times("1", 13, 21) };
         folded.absorb_server_metrics(&page);
         let expected = of_times().map(|time| if time == RequestHistogram::PerOutputToken { 4 } else { 3 });
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_histogram_of_a_replaced_server_counts_from_0_in_all_its_buckets() {
         let mut folded = RequestFold::default();
-        // Only some buckets of the new server are lower: it has already had more short requests than the old one.
+        // Only some buckets of the new server are lower: it has already had more short requests than the old server.
         for page in [times("1", 0, 0), times("1", 2, 40), times("1", 5, 4)] {
             folded.absorb_server_metrics(&page);
         }
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pages_of_several_frontends_gave_is_absent() {
+    fn counts_from_pages_of_several_frontends_are_absent() {
         let mut folded = RequestFold::default();
         let mut page = times("1", 2, 40);
         page.counts.push(ServerCount { counter: ServerCounter::PromptTokens, series: 0, value: 7 });
@@ -414,7 +414,7 @@ mod tests {
             (folded.totals.finished, folded.totals.prompt_tokens(), folded.server.finished()),
             (None, None, None)
         );
-        // Entries are observed, because no page has them.
+        // Entries are observed, because no page shows their times.
         let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}}"#;
         folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), Instant::now());
         assert_eq!((folded.totals.times.e2e_latency.count(), folded.totals.source), (1, LatencySource::PerfMetrics));

@@ -1,5 +1,5 @@
-//! Counts the requests that ended well. If finish reasons are known, only requests with a good reason count. If they never
-//! come, every completed request counts. The count never falls, even if the first reasons come late.
+//! Counts the requests that ended well. If finish reasons are known, only requests with a good reason (stop or length)
+//! count. If no reasons come, every completed request counts. The count never falls, even if the first reasons come late.
 
 use std::time::{Duration, Instant};
 

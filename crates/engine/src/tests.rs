@@ -148,7 +148,7 @@ fn under_the_overlap_scheduler_the_host_step_is_the_latency() {
         scheduler_mode: Some(SchedulerMode::Overlap),
         host_step_time_ms: Some(6.0),
         iter_latency_ms: Some(12.0),
-        // The step of the first iteration contains the wait for the first request.
+        // Not iteration 1, because its step contains the wait for the first request.
         ..working(7)
     };
     assert!((bench.absorb(&overlap).iteration_latency.sum() - 0.006).abs() < 1e-12);
@@ -400,15 +400,15 @@ fn the_active_requests_of_a_pytorch_engine_come_from_its_record_at_first_and_aft
     assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle);
 }
 
-/// An objective of 150 ms for each request that the engine serves in four batches of 50 ms, of either backend.
+/// An engine of either backend serves the request in four batches of 50 ms.
 #[test]
 fn a_request_that_took_200_ms_misses_an_objective_of_150_ms() {
     use RequestStage::{Complete, Context, Generation};
     let limit = Some(Duration::from_millis(150));
     let objectives = Objectives { e2e: limit, ..Objectives::default() };
-    // The request arrives at 0, is scheduled at once and has its last token at 200 ms. Both engines stamp a record when they
-    // start its batch. The rows of the C++ executor show the requests before that batch, those of the PyTorch engine show them
-    // after it.
+    // The request arrives at 0, is scheduled at once and has its last token at 200 ms. Both engines stamp a record when
+    // they start its batch. The rows of the C++ executor show the requests before that batch, the rows of the PyTorch
+    // engine after it.
     let rows = [(Context, 0), (Generation, 1), (Generation, 2), (Generation, 3), (Complete, 4)];
     for pytorch in [false, true] {
         let mut bench = Bench { engine: EngineFold::new(STALE).with_objectives(objectives), now: Instant::now() };
@@ -501,7 +501,7 @@ fn answer_all(bench: &mut Bench) {
 }
 
 #[test]
-fn a_wedge_after_answered_requests_is_stalled_and_a_worker_that_goes_idle_is_not() {
+fn a_worker_that_is_blocked_after_its_answers_is_stalled_and_one_that_becomes_idle_is_not() {
     for (used, expected) in [(96, EngineState::Stalled), (40, EngineState::Idle)] {
         let mut bench = Bench::new();
         bench.absorb(&context_worker(1, 1, used));

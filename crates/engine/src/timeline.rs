@@ -7,11 +7,12 @@ use std::ops::Add as _;
 use super::cost_model::is_spike;
 use super::numbers::numbers;
 
-/// Number of nodes in a level: 56 bytes each. Each level keeps every second node that leaves the level before.
+/// Number of nodes in a level. A node (56 bytes) has the sums at the start of an iteration. A level gets every second
+/// node that leaves the previous level.
 const NODES: usize = 256;
 /// The levels cover 65,000 iterations, which are ten minutes at 100 a second, in 115 KB.
 const LEVELS: usize = 8;
-/// A longer time between two iterations counts as unexplained.
+/// A longer pause between two iterations (in microseconds) counts as unexplained.
 const FOLLOWS_US: i64 = 50_000;
 
 numbers! {
@@ -20,10 +21,10 @@ numbers! {
         /// Seconds that iterations took for prompts, by the cost model.
         context,
         context_tokens,
-        /// Seconds by which iterations took far longer than the cost model expects, and seconds of long pauses between
-        /// iterations.
+        /// Seconds above what the cost model expects, of iterations that took far longer, and seconds of long pauses
+        /// between iterations.
         unexplained,
-        /// Number of places where a record is missing.
+        /// Number of gaps in the records.
         gaps,
         /// Number of requests that were paused.
         paused,
@@ -35,9 +36,9 @@ numbers! {
 pub(crate) struct Started {
     pub iter: u64,
     pub start_us: i64,
-    /// Absent if only the next record shows it.
+    /// Absent if only the next record shows when the iteration ended.
     pub end_us: Option<i64>,
-    /// Share of its time that prompts take.
+    /// Share of the iteration's time that prompts take.
     pub context_share: f64,
     pub context_tokens: f64,
     pub expected_seconds: Option<f64>,
@@ -55,7 +56,7 @@ struct Node {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Timeline {
-    /// The newest first.
+    /// The first level has the newest nodes. In each level, the newest node is last.
     levels: [VecDeque<Node>; LEVELS],
     /// Whether the next node that leaves a level goes to the next level.
     goes_on: [bool; LEVELS],
@@ -84,7 +85,7 @@ impl Started {
 }
 
 impl Timeline {
-    /// Adds an iteration. Its start ends the one before.
+    /// Adds an iteration. Its start ends the previous iteration.
     pub(crate) fn start(&mut self, next: Started) {
         let mut busy = Busy::default();
         if let (Some(running), Some(newest)) = (self.running, self.newest()) {
@@ -123,7 +124,7 @@ impl Timeline {
         self.levels[0].back().copied()
     }
 
-    /// The last node for which `is_before` holds, and the one after it, if there is one.
+    /// The last node for which `is_before` holds, and the node after it, if there is one.
     fn around(&self, is_before: impl Fn(&Node) -> bool) -> Option<(Node, Option<Node>)> {
         let at = self.levels.iter().position(|level| level.front().is_some_and(&is_before))?;
         let level = &self.levels[at];
@@ -152,7 +153,7 @@ impl Timeline {
         Some(before.start_us + ((after.start_us - before.start_us) as f64 * share) as i64)
     }
 
-    /// When the last iteration ends, as far as it is known.
+    /// When the last iteration ends, as reported or as expected. `None` if `iter` is not the last iteration.
     pub(crate) fn last_end_us(&self, iter: u64) -> Option<i64> {
         let running = self.running.filter(|running| running.iter == iter)?;
         running.end_us.or(Some(running.start_us + (running.expected_seconds? * 1e6) as i64))

@@ -26,9 +26,9 @@ pub struct EngineTotals {
     pub engine_restarts: u64,
     pub requests_started: u64,
     pub requests_completed: u64,
-    /// Sums over all iterations of epochs in which the engine reports every iteration.
+    /// Sums over all iterations of the epochs (times between restarts) in which the engine reports every iteration.
     pub batch: BatchSums,
-    /// Sums over the records of this epoch, since it is known that the engine reports only some iterations.
+    /// Sums over the records of this epoch that were read while `sampled` was true.
     aside: BatchSums,
     sampled: bool,
     /// Draft tokens in all records, sampled or not, as trtllm-serve counts them.
@@ -60,7 +60,7 @@ pub struct EngineTotals {
     pub row_context_tokens: Histogram,
     /// Seconds. The mean over the requests that an iteration activated, observed once per request.
     pub new_request_queue_time: Histogram,
-    /// Seconds of one pass of the host's loop. PyTorch backend only, like the next two.
+    /// Seconds of one pass of the host's loop. PyTorch backend only, like the next two histograms.
     pub host_step: Histogram,
     /// Seconds of the previous device step.
     pub device_step: Histogram,
@@ -108,7 +108,7 @@ impl Default for EngineTotals {
 }
 
 impl EngineTotals {
-    /// Adds the record, as far as `counted` allows.
+    /// Adds the parts of the record that `counted` contains.
     pub(crate) fn absorb(&mut self, record: &IterationStats, counted: &Counted) {
         add(&mut self.requests_completed, counted.completed);
         add(&mut self.kv_cache_blocks_allocated, counted.kv.allocated);
@@ -158,14 +158,14 @@ impl EngineTotals {
         }
     }
 
-    /// Whether the engine reports only some iterations, so sums over its records are not totals. After a restart, it counts as
-    /// sampled until the interval of the new engine is known.
+    /// Whether the engine reports only some iterations, so sums over its records are not totals. After a restart, the
+    /// old answer stays until the interval of the new engine is known.
     #[must_use]
     pub fn is_sampled(&self) -> bool {
         self.sampled
     }
 
-    /// It is now known whether the engine is sampled. If it is not, what was kept aside is complete.
+    /// Sets whether the engine is sampled. If not, the sums kept aside are complete, and are added.
     pub(crate) fn set_sampled(&mut self, sampled: bool) {
         if self.sampled && !sampled {
             self.batch.add(&std::mem::take(&mut self.aside));
@@ -176,7 +176,7 @@ impl EngineTotals {
         self.sampled = sampled;
     }
 
-    /// The engine has restarted. Sums of an epoch that was sampled stay incomplete, so they are dropped.
+    /// Drops the sums kept aside, because the engine has restarted: sums of a sampled epoch stay incomplete.
     pub(crate) fn restart(&mut self) {
         self.aside = BatchSums::default();
         if let Some(ranks) = &mut self.ranks {

@@ -1,5 +1,5 @@
-//! What happened in the last minutes: the totals of an engine at the end of each slot of five seconds. The difference of two gives
-//! exact counts, means, shares and quantiles of any span of the window. Verdicts, the JSON API and the charts read it.
+//! What happened in the last minutes: the totals of an engine at the end of each slot of five seconds. The difference of two
+//! totals gives counts, means, shares and quantiles of any span of the window. Verdicts, the JSON API and the charts use these.
 
 use std::collections::VecDeque;
 
@@ -13,10 +13,10 @@ use super::objectives::Outcomes;
 use super::request_totals::RequestTotals;
 use super::{EngineFold, EngineTotals, Latest};
 
-/// Seconds of a slot, and slots kept: five minutes.
+/// Length of a slot in seconds, and number of slots that are kept: five minutes.
 pub const SLOT_SECONDS: f64 = 5.0;
 const SLOTS: usize = 60;
-/// A quantile is also given in a first bucket that ends at this many seconds or fewer.
+/// A quantile in the first bucket is given only if that bucket ends at this many seconds or fewer.
 const NARROW: f64 = 0.01;
 
 numbers! {
@@ -77,7 +77,7 @@ impl Distribution {
     pub fn of(histogram: &Histogram) -> Self {
         let mut counts = [0; BUCKETS];
         for (count, all) in counts.iter_mut().zip(histogram.counts()) {
-            // All counts wrap alike, so the difference of two is right.
+            // Counts may wrap, but the difference of two counts is still right.
             *count = *all as u32;
         }
         Self { bounds: histogram.bounds(), counts, count: histogram.count() as f64, sum: histogram.sum() }
@@ -98,8 +98,8 @@ impl Distribution {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// The value that this share of the observations does not exceed, interpolated within its bucket. Absent if that is a wide
-    /// first bucket, as in histograms of queue times: the value would be a guess.
+    /// The value that this share of the observations does not exceed, interpolated within its bucket. Absent if the
+    /// bucket is a wide first one, as in histograms of queue times: the value would be a guess.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let all: f64 = self.counts.iter().map(|count| f64::from(*count)).sum();
@@ -205,7 +205,7 @@ impl Distributions {
     }
 }
 
-/// What an engine shows at one moment.
+/// Values of an engine at one moment, which can go up and down.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Levels {
     /// Requests that have arrived and are not in the batch.
@@ -348,7 +348,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Adds the end of a slot.
+    /// Adds the mark at the end of a slot, if it is newer than the last mark.
     pub fn push(&mut self, mark: Mark) {
         if self.marks.back().is_some_and(|last| mark.at <= last.at) {
             return;
@@ -379,7 +379,7 @@ impl Window {
         (last.at > first.at).then(|| Span::between(first, last))
     }
 
-    /// Requests that waited at the beginning of the last `seconds`, and at their end.
+    /// Number of requests that waited at the beginning and at the end of the last `seconds`.
     #[must_use]
     pub fn waiting(&self, seconds: f64) -> [Option<f64>; 2] {
         self.marks_of(seconds).map_or([None; 2], |marks| marks.map(|mark| mark.levels.waiting))

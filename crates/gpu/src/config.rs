@@ -15,7 +15,6 @@ pub enum GpuMode {
     Required,
 }
 
-/// What to monitor and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuConfig {
     pub mode: GpuMode,
@@ -27,9 +26,9 @@ pub struct GpuConfig {
     /// `--gpu.uuid`: UUIDs of the GPUs to show, in NVML's full form. If empty, `CUDA_VISIBLE_DEVICES` or
     /// `NVIDIA_VISIBLE_DEVICES` selects them; without either, every GPU is shown.
     pub uuids: Vec<String>,
-    /// `--gpu.processes`: read the memory of each process. Costs milliseconds per GPU.
+    /// `--gpu.processes`: read the memory of each process. This takes milliseconds per GPU.
     pub per_process: bool,
-    /// Read which processes use each GPU, with every slow poll.
+    /// Read which processes use each GPU, with every slow poll (see [`GpuTiming::slow_interval`]).
     pub pids: bool,
     /// `--gpu.pod-resources`: the kubelet's socket, to read which container uses which GPU; `None` to skip this.
     pub pod_resources: Option<PathBuf>,
@@ -57,10 +56,10 @@ pub struct GpuTiming {
     /// An NVML call that takes longer makes its GPU [`Stalled`](trtllm_model::gpu::GpuState::Stalled).
     pub call_deadline: Duration,
     /// An initialisation that takes longer makes NVML [`Failed`](trtllm_model::gpu::NvmlState::Failed) until it
-    /// returns. Longer than a call: without persistence mode the first access takes seconds per GPU.
+    /// returns. It is longer than `call_deadline`: without persistence mode the first access takes seconds per GPU.
     pub init_deadline: Duration,
-    /// Time between two slow polls, which read what changes rarely or costs more (limits, ECC, links, processes). At
-    /// least one poll interval.
+    /// Time between two slow polls, which read what changes rarely or costs more (limits, ECC, links, processes). If it
+    /// is shorter than the poll interval, every poll is slow.
     pub slow_interval: Duration,
     /// Time between two requests to the kubelet.
     pub pods_interval: Duration,
@@ -68,7 +67,7 @@ pub struct GpuTiming {
     pub unsupported_retry: Duration,
     /// Time between two attempts to read a GPU that is lost, needs a reset or denies access.
     pub reprobe_interval: Duration,
-    /// Delay between the first failed initialisation and the next. It doubles each time, up to `init_retry_max`.
+    /// Delay after the first failed initialisation. It doubles after each failure, up to `init_retry_max`.
     pub init_retry_min: Duration,
     pub init_retry_max: Duration,
 }

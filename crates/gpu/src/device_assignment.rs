@@ -20,7 +20,7 @@ pub(super) fn is_gpu(id: &str) -> bool {
     ["GPU-", "MIG-", "nvidia", "gpu-"].iter().any(|prefix| id.starts_with(prefix))
 }
 
-/// The assignments of `gpus`, sorted and without duplicates, and the pods that also have a device which is none of these.
+/// The assignments of `gpus`, sorted and without duplicates, and the pods that have a device which is none of `gpus`.
 pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> (Vec<PodDevice>, BTreeSet<PodName>) {
     let (mut devices, mut pods_with_others) = (BTreeSet::new(), BTreeSet::new());
     if assignments.is_empty() {
@@ -43,8 +43,8 @@ pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) ->
     (devices.into_iter().collect(), pods_with_others)
 }
 
-/// For each id that a device can have: the UUIDs of its GPU and of its MIG instance (empty for a whole GPU). `None` for an id
-/// that several instances have: an ambiguous id must not name the wrong one.
+/// For each id that a device can have: the UUIDs of its GPU and of its MIG instance (empty for a whole GPU). `None` for
+/// an id that several instances have: an ambiguous id must not select the wrong instance.
 fn uuids_by_id(gpus: &[GpuSnapshot]) -> HashMap<String, Option<(&str, &str)>> {
     let mut found = HashMap::new();
     for gpu in gpus {
@@ -77,8 +77,8 @@ fn uuids_by_id(gpus: &[GpuSnapshot]) -> HashMap<String, Option<(&str, &str)>> {
     found
 }
 
-/// The id without the number of a share (as in `GPU-…::2` and `nvidia0/vgpu1`), and without the placement that follows the
-/// profile (as in `gpu-0-mig-1g18gb-19-0`).
+/// The id without the number of a share of a GPU (as in `GPU-…::2` and `nvidia0/vgpu1`), and without the placement that
+/// follows the profile (as in `gpu-0-mig-1g18gb-19-0`).
 fn without_suffix(id: &str) -> &str {
     let id = id.split_once("::").map_or(id, |(device, _)| device);
     let id = id.split_once("/vgpu").map_or(id, |(device, _)| device);

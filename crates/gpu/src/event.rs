@@ -1,4 +1,4 @@
-//! What the threads of this folder send to the supervisor, over one channel.
+//! What the threads of this crate send to the supervisor, over one channel.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -1,5 +1,5 @@
-//! NVML's field values, of which one call reads many: the ids of the fields, and which of them each driver and GPU has. The
-//! name of a field is the label value under which its errors are counted.
+//! The ids of NVML's field values, and which of them each driver and GPU has. One NVML call reads many fields. The name
+//! of a field is the label value under which its errors are counted.
 
 use trtllm_model::gpu::{LinkTraffic, NvLinkErrors, ThrottleTimes};
 
@@ -11,7 +11,7 @@ pub(super) struct NvmlField {
     pub(super) scope: u32,
 }
 
-/// Lets a call that reads no field be named like one; only the name is used.
+/// For a call that reads no field. Only the name is used.
 impl From<&'static str> for NvmlField {
     fn from(name: &'static str) -> Self {
         field(name, 0)
@@ -21,7 +21,7 @@ impl From<&'static str> for NvmlField {
 /// The value of a field, if it was read. See [`Probe::fields`](super::probe::Probe::fields).
 pub(super) type ReadField<'r> = &'r mut dyn FnMut(NvmlField) -> Option<u64>;
 
-/// The sum over all NVLinks.
+/// The scope of the sum over all NVLinks.
 const ALL_LINKS: u32 = u32::MAX;
 
 pub(super) const fn field(name: &'static str, id: u32) -> NvmlField {
@@ -54,7 +54,7 @@ pub(super) fn throttle_ns(renumbered: bool, read: ReadField<'_>) -> ThrottleTime
     }
 }
 
-/// NVML 13 update 1 (driver 580.82) renumbered the fields 251 to 273. On such a driver, 251 is about power smoothing.
+/// NVML 13 update 1 (driver 580.82) renumbered the fields 251 to 273. Since then, field 251 is about power smoothing.
 pub(super) fn renumbers_clocks_events(driver_version: &str) -> bool {
     let mut parts = driver_version.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (580_u32, 82_u32)
@@ -67,7 +67,7 @@ pub(super) fn link_errors(link: u32, read: ReadField<'_>) -> NvLinkErrors {
     let replay = by_scope("field_nvlink_replay", 161);
     let recovery = by_scope("field_nvlink_recovery", 162);
     let crc_flit = by_scope("field_nvlink_crc", 163);
-    // The ids of links 0 to 5 are consecutive, and so are those of links 6 to 11.
+    // The ids of links 0 to 5 are consecutive, and so are the ids of links 6 to 11.
     let mut by_id = |name, link_0, link_6| match link {
         0..6 => read(field(name, link_0 + link)),
         6..12 => read(field(name, link_6 + link - 6)),

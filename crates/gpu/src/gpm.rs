@@ -1,5 +1,5 @@
-//! NVML's GPM (GPU performance monitoring): utilisation of the parts of a GPU between two samples. Needs Hopper or later,
-//! but neither DCGM nor privileges.
+//! NVML's GPM (GPU performance monitoring): utilisation of the parts of a GPU between two samples. It needs Hopper or
+//! later, but neither DCGM nor privileges.
 
 use std::collections::HashMap;
 use std::mem;
@@ -41,8 +41,8 @@ pub(super) struct GpmSampler<'nvml> {
     last: HashMap<Option<u32>, TimedSample<'nvml>>,
     /// The samples of this poll.
     current: HashMap<Option<u32>, TimedSample<'nvml>>,
-    /// The longest time between two samples whose average is used. If they are further apart, a call hung in between and the
-    /// average is outdated.
+    /// The longest time between two samples whose average is used. If the samples are further apart, a call hung in
+    /// between and the average is outdated.
     max_age: Duration,
 }
 
@@ -63,19 +63,19 @@ impl<'nvml> GpmSampler<'nvml> {
         }
     }
 
-    /// Starts over after the GPU was reconfigured.
+    /// Forgets the last samples, because the GPU was reconfigured.
     pub(super) fn clear(&mut self) {
         self.supported = None;
         self.last.clear();
     }
 
-    /// Drops the samples of GPU instances that were not read in the last poll: they are gone, and their numbers may be reused.
+    /// Keeps only the samples of the last poll. A GPU instance that was not read in it is gone, and its number may be reused.
     pub(super) fn begin_poll(&mut self) {
         self.last = mem::take(&mut self.current);
     }
 
-    /// The activity since the last poll; empty at the first. Takes one sample per GPU instance and poll, although several
-    /// compute instances may share a GPU instance.
+    /// The activity since the last poll; empty in the first poll. Takes one sample per GPU instance and poll, although
+    /// several compute instances may share a GPU instance.
     pub(super) fn read(
         &mut self,
         device: &Device<'nvml>,

@@ -7,7 +7,7 @@ pub(super) struct GpuFilter {
     /// Each selector is a UUID or, as CUDA allows, a prefix of one. Selectors from [`CUDA`] can also be NVML's index, in PCI
     /// bus order. `None` selects every GPU.
     selectors: Option<Vec<String>>,
-    /// The flag or variable that set them.
+    /// The flag or environment variable that set the selectors.
     pub(super) origin: &'static str,
 }
 
@@ -51,7 +51,7 @@ fn parse_cuda(value: &str) -> Option<Vec<String>> {
     let is_mig = |entry: &str| entry.starts_with("MIG-");
     let is_valid = |entry: &&str| entry.parse::<u32>().is_ok() || is_uuid(entry) || is_mig(entry);
     let selectors: Vec<&str> = value.split(',').map(str::trim).take_while(is_valid).collect();
-    // An empty list hides every GPU from CUDA. That keeps a process off the GPUs; it does not select what to show.
+    // An empty list hides every GPU from CUDA. It keeps a process off the GPUs, and does not select GPUs to show.
     let filters = !selectors.is_empty() && !selectors.iter().any(|entry| is_mig(entry));
     filters.then(|| selectors.into_iter().map(str::to_owned).collect())
 }

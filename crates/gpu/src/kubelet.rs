@@ -1,7 +1,7 @@
 //! The thread that asks the kubelet, at an interval, which container uses which GPU. It makes the gRPC call
-//! `v1.PodResourcesLister/List` over the kubelet's Unix socket, bounded in time and size. Each call opens a connection, because
-//! the kubelet replaces the socket when it restarts. A missing socket is not an error: most machines run no kubelet. Of
-//! k8s.io/kubelet/pkg/apis/podresources/v1, the messages contain only the fields that are used.
+//! `v1.PodResourcesLister/List` over the kubelet's Unix socket, bounded in time and size. Each call opens a connection,
+//! because the kubelet replaces the socket when it restarts. A missing socket is not an error: most machines run no
+//! kubelet. The messages contain only those fields of k8s.io/kubelet/pkg/apis/podresources/v1 that are used.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +20,7 @@ use super::threads::StopSignal;
 use trtllm_model::gpu::{GpuSnapshot, PodDevice};
 
 const DEADLINE: Duration = Duration::from_secs(5);
-/// If the kubelet does not answer for this long, the last assignments are dropped, because containers come and go.
+/// If the kubelet does not answer for this long, the last assignments are dropped, because they may be outdated.
 const MAX_AGE: Duration = Duration::from_secs(60);
 /// Longest response. It is ten times the response of a node that has 250 pods with 16 devices each.
 const MAX_BYTES: usize = 16 << 20;
@@ -168,7 +168,7 @@ fn transport(cause: impl ToString) -> KubeletError {
     KubeletError::Transport(cause.to_string())
 }
 
-/// The GPUs that a kubelet's answer assigns to containers. For the fuzz target.
+/// The GPUs that a kubelet's answer assigns to containers. Public only for the fuzz target.
 #[doc(hidden)]
 pub fn pods_of_answer(frame: &[u8], gpus: &[GpuSnapshot]) -> Result<Vec<PodDevice>, String> {
     Ok(resolve(&from_pods(from_frame(frame)?), gpus).0)

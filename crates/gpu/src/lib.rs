@@ -1,7 +1,8 @@
-//! GPU telemetry through NVML. Each change is published as one complete, immutable [`GpuInventory`]; readers never call NVML.
-//! Knows no metric and no HTTP. In reading order: `config`, `supervisor`, `worker` (one thread per GPU), `tracker` (pure
-//! state), `nvml` (initialisation and errors), `probe` (the rules of every call), then the files that read values: `readings`,
-//! `gpm`, `mig`, `processes`, `xid_events`. `kubelet` reads which containers use which GPU.
+//! GPU telemetry through NVML. Each change is published as one complete, immutable [`GpuInventory`]; readers never call
+//! NVML. This crate knows no metrics and serves no HTTP. In reading order: `config`, `supervisor`, `worker` (one thread
+//! per GPU), `tracker` (pure state), `nvml` (initialisation and errors), `probe` (the rules of every call), then the
+//! files that read values: `readings`, `gpm`, `mig`, `processes`, `xid_events`. `kubelet` reads which container uses
+//! which GPU, `usage` finds which engine does.
 
 mod config;
 mod device_assignment;
@@ -38,11 +39,11 @@ use threads::ThreadHandle;
 use trtllm_model::gpu::{GpuInventory, NvmlState};
 
 /// Starts GPU monitoring. `publish` gets the first inventory before this returns, and then every inventory that differs
-/// from the one before, at most about twice per interval. It runs on one thread and must not block.
+/// from the one before, at most about twice per interval. It is never called concurrently, and must not block.
 ///
 /// # Errors
-/// In [`GpuMode::Required`] if the library, the driver or every GPU is missing now. In any mode if the supervisor's
-/// thread cannot be started.
+/// Fails in [`GpuMode::Required`] if the library, the driver or every GPU is missing now, and in any mode if the
+/// supervisor's thread cannot be started.
 pub fn start(config: GpuConfig, publish: impl Fn(GpuInventory) + Send + Sync + 'static) -> Result<GpuHandle, GpuError> {
     let (events, inbox) = mpsc::channel();
     let first = match config.mode {
@@ -72,7 +73,7 @@ pub struct GpuHandle {
 
 impl GpuHandle {
     /// Closes NVML, so that the driver can be unloaded or a GPU removed. The state becomes
-    /// [`Released`](NvmlState::Released) when that is done. Nothing is read until [`resume`](Self::resume).
+    /// [`Released`](NvmlState::Released) when NVML is closed. Nothing is read until [`resume`](Self::resume).
     pub fn release(&self) {
         self.send(Event::Release);
     }
@@ -82,8 +83,8 @@ impl GpuHandle {
         self.send(Event::Resume);
     }
 
-    /// Stops polling and shuts NVML down. Returns after `deadline` at the latest. A worker whose call does not return
-    /// is abandoned with its thread and its NVML, because a thread cannot be cancelled.
+    /// Stops polling and shuts NVML down. Returns after `deadline` at the latest. A worker whose NVML call does not
+    /// return is abandoned: its thread and its NVML session stay open, because a thread cannot be cancelled.
     pub fn stop(mut self, deadline: Duration) {
         let until = Instant::now() + deadline;
         self.send(Event::Stop(until));
@@ -93,7 +94,7 @@ impl GpuHandle {
     }
 
     fn send(&self, event: Event) {
-        // Fails only if the supervisor has ended or was never started.
+        // Sending fails only if the supervisor has ended or was never started.
         let _ = self.events.send(event);
     }
 }

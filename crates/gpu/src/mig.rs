@@ -1,5 +1,5 @@
-//! MIG instances of one GPU. They are enumerated at every poll and no handle is kept, because NVML may reuse the handle of
-//! a destroyed instance for another.
+//! MIG instances of one GPU. They are enumerated at every poll and no handle is kept, because NVML may reuse the handle
+//! of a destroyed instance for another instance.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
@@ -9,17 +9,17 @@ use super::probe::Probe;
 use super::raw;
 use trtllm_model::gpu::MigInstance;
 
-/// Maximum number of instances that are read, which is more than any GPU has. Bounds the loop.
+/// Maximum number of instances that are read, which is more than any GPU has. It limits the loop.
 const MOST_INSTANCES: u32 = 32;
 
-/// The MIG instances of a GPU. NVML offers little of an instance: its memory and, on Hopper and later, the activity of its GPU
-/// instance.
+/// The MIG instances of a GPU. NVML reports only the memory of an instance and, on Hopper and later, the activity of
+/// its GPU instance.
 pub(super) fn instances<'nvml>(
     device: &Device<'nvml>,
     gpm: &mut GpmSampler<'nvml>,
     probe: &mut Probe<'_>,
 ) -> Vec<MigInstance> {
-    // NVML returns the maximum number of instances here, not the current one.
+    // NVML returns the maximum number of instances here, not the current number.
     let slots = probe.call("mig_device_count", || device.mig_device_count()).unwrap_or(0).min(MOST_INSTANCES);
     (0..slots)
         .filter_map(|slot| {

@@ -1,5 +1,5 @@
-//! Loads and initialises NVML, and classifies its errors. Knows neither single GPUs nor other threads than the one that
-//! initialises.
+//! Loads and initialises NVML, and classifies its errors. Knows no single GPU, and no thread except the one that
+//! initialises NVML.
 
 use std::ffi::OsStr;
 use std::io;
@@ -28,7 +28,7 @@ const LIBRARIES: &[&str] = &[
     "/usr/lib/wsl/lib/libnvidia-ml.so.1",
 ];
 
-/// Maximum number of GPUs. Each has a thread of its own. No machine has as many.
+/// Maximum number of GPUs. Each has its own thread. No machine has that many GPUs.
 const MOST_GPUS: u32 = 256;
 /// Stack of the thread that initialises NVML. It is larger than a worker's, because initialisation runs driver code whose use
 /// of the stack is unmeasured.
@@ -97,7 +97,7 @@ impl NvmlUnavailable {
     }
 }
 
-/// An initialised NVML. Dropping it shuts NVML down. Too large for the stack of a small thread.
+/// An initialised NVML. Dropping it shuts NVML down. It is kept in an `Arc`, because it is too large for a small stack.
 #[derive(Debug)]
 pub(super) struct Session {
     /// Differs from session to session, so that a late report of an earlier session is recognised.
@@ -133,7 +133,7 @@ pub(super) fn open_within(library: Option<PathBuf>, deadline: Duration) -> Resul
     result.recv_timeout(deadline).unwrap_or(Err(NvmlUnavailable::Stalled(deadline)))
 }
 
-/// Opens the first library that initialises. If none does, the error of a library that exists is preferred.
+/// Uses the first library that initialises NVML. If none does, the error of a library that exists is preferred.
 fn open(library: Option<PathBuf>) -> Result<Arc<Session>, NvmlUnavailable> {
     let candidates = library.map_or_else(|| LIBRARIES.iter().map(PathBuf::from).collect(), |path| vec![path]);
     let mut not_loaded: Vec<String> = Vec::new();
@@ -141,7 +141,7 @@ fn open(library: Option<PathBuf>) -> Result<Arc<Session>, NvmlUnavailable> {
     for candidate in &candidates {
         match initialise(candidate.as_os_str(), &candidate.to_string_lossy()) {
             Ok(session) => return Ok(session),
-            // The error of an existing file that does not load is more helpful. The loader's text names the file.
+            // The error of a file that exists but does not load is more helpful. The loader's text names the file.
             Err(NvmlUnavailable::LibraryNotFound { cause }) if candidate.exists() => not_loaded.insert(0, cause),
             Err(NvmlUnavailable::LibraryNotFound { cause }) => not_loaded.push(cause),
             // Another copy on the list may match the running driver.
@@ -169,7 +169,7 @@ fn initialise(library: &OsStr, name: &str) -> Result<Arc<Session>, NvmlUnavailab
     }
     let driver_version = nvml.sys_driver_version().ok();
     let nvml_version = nvml.sys_nvml_version().ok();
-    // 13000 is 13.0.
+    // NVML returns 13.0 as 13000.
     let cuda_version = nvml.sys_cuda_driver_version().ok().map(|v| format!("{}.{}", v / 1000, v % 1000 / 10));
     static SESSIONS: AtomicU64 = AtomicU64::new(0);
     let number = SESSIONS.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +177,7 @@ fn initialise(library: &OsStr, name: &str) -> Result<Arc<Session>, NvmlUnavailab
     Ok(Arc::new(Session { number, nvml, library, driver_version, nvml_version, cuda_version, gpus }))
 }
 
-/// How far an error of one call reaches.
+/// What an error of one call affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ErrorScope {
     /// Not an error: this GPU or driver does not offer the value.
@@ -190,7 +190,7 @@ pub(super) enum ErrorScope {
     Session(NvmlState),
 }
 
-/// The label value under which an error is counted, and how far the error reaches.
+/// The label value under which an error is counted, and what the error affects.
 pub(super) fn classify(error: &NvmlError) -> (&'static str, ErrorScope) {
     match error {
         NvmlError::NotSupported => ("not_supported", ErrorScope::Unsupported),
@@ -218,7 +218,7 @@ pub(super) fn classify(error: &NvmlError) -> (&'static str, ErrorScope) {
         NvmlError::NoData => ("no_data", ErrorScope::Call),
         NvmlError::Utf8Error(_) => ("invalid_utf8", ErrorScope::Call),
         NvmlError::Unknown => ("unknown", ErrorScope::Call),
-        // nvml-wrapper returns codes that are newer than itself as an unexpected variant.
+        // nvml-wrapper returns codes that it does not know yet as an unexpected variant.
         NvmlError::UnexpectedVariant(23) => ("insufficient_resources", ErrorScope::Call),
         NvmlError::UnexpectedVariant(25) => ("argument_version_mismatch", ErrorScope::Unsupported),
         NvmlError::UnexpectedVariant(26) => ("deprecated", ErrorScope::Unsupported),

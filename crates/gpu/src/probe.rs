@@ -31,7 +31,7 @@ pub(super) type CurrentCall = Arc<Mutex<Option<(&'static str, Instant)>>>;
 pub(super) struct Unsupported(HashMap<NvmlField, Instant>);
 
 impl Unsupported {
-    /// Forgets what was found longer ago than `after`, because a driver may come to support it later.
+    /// Forgets what was found longer ago than `after`, so that it is tried again: a driver may support it later.
     pub(super) fn expire(&mut self, after: Duration) {
         self.0.retain(|_, found| found.elapsed() < after);
     }
@@ -100,7 +100,7 @@ impl<'m> Probe<'m> {
             for (field, result) in fields.into_iter().zip(results) {
                 match result {
                     Ok(value) => drop(values.insert(field, value)),
-                    // The driver is older than this id.
+                    // The driver does not know this id yet.
                     Err(NvmlError::InvalidArg) => self.unsupported.add(field),
                     Err(error) => self.record_failure(field, &error),
                 }
@@ -135,9 +135,9 @@ impl<'m> Probe<'m> {
         self.fatal.is_some()
     }
 
-    /// The state that follows from all calls of this attempt. A GPU on which every call fails counts as lost, whatever the
-    /// error: after a cgroup lost its devices (`systemctl daemon-reload`), every call returns "unknown". Calls that are skipped
-    /// because they are unsupported do not count as answered.
+    /// The state that follows from all calls of this attempt. A GPU on which every call fails counts as lost, unless
+    /// every error is "no permission": after a cgroup lost its devices (`systemctl daemon-reload`), every call returns
+    /// "unknown". Calls that are skipped because they are unsupported do not count as answered.
     pub(super) fn state(&self) -> Result<GpuState, NvmlState> {
         match self.fatal {
             Some(ErrorScope::Session(state)) => Err(state),

@@ -11,9 +11,9 @@ use super::probe::Probe;
 use super::raw;
 use trtllm_model::gpu::GpuProcess;
 
-/// NVML's value for memory that it does not know.
+/// NVML's value for an unknown amount of memory.
 const UNAVAILABLE: u64 = u64::MAX;
-/// Maximum number of processes that are shown of one GPU. Bounds its number of series.
+/// Maximum number of processes that are shown of one GPU. It limits the number of series.
 const MOST_PROCESSES: usize = 64;
 
 /// Reads the processes on one GPU, with the calls that are safe and enabled.
@@ -35,7 +35,7 @@ pub(super) struct RunningProcesses {
 }
 
 impl ProcessReader {
-    /// Early 535 drivers write past the caller's buffer (nvml-wrapper #48, go-nvml #75), so no call is made with them.
+    /// Early 535 drivers write past the caller's buffer (nvml-wrapper #48, go-nvml #75), so nothing is read with them.
     pub(super) fn new(driver_version: Option<&str>, per_process: bool, pids: bool) -> Self {
         let mut parts = driver_version.unwrap_or("").split('.').map(|part| part.parse().unwrap_or(0));
         let version = (parts.next().unwrap_or(0_u32), parts.next().unwrap_or(0_u32));
@@ -49,7 +49,7 @@ impl ProcessReader {
         }
         if !self.pids && !self.list {
             let count = probe.call("running_compute_processes_count", || device.running_compute_processes_count());
-            // A larger count is not plausible, because no more processes can be listed.
+            // A larger count is implausible: a list of processes is never longer than this.
             let count = count.filter(|count| *count <= raw::MOST_PROCESSES).map(u64::from);
             return RunningProcesses { count, ..RunningProcesses::default() };
         }
@@ -99,7 +99,7 @@ impl ProcessReader {
     }
 }
 
-/// The mean by process. Skips the blank entries that a driver leaves in a buffer larger than it needs.
+/// The mean SM utilisation of each process. Skips blank entries, which drivers leave in a buffer larger than needed.
 fn means(samples: &[nvmlProcessUtilizationSample_t]) -> BTreeMap<u32, f64> {
     let mut sums = BTreeMap::<u32, (f64, u32)>::new();
     for sample in samples.iter().filter(|sample| sample.pid != 0 && sample.smUtil <= 100) {

@@ -43,9 +43,9 @@ pub(super) fn lacks_shutdown(library: &OsStr) -> bool {
     unsafe { NvmlLib::new(library) }.is_ok_and(|library| library.nvmlShutdown.is_err())
 }
 
-/// The results, in the order of `fields`. They are matched by order, because the driver may return a field under another id
-/// (580.82 renumbered some). nvml-wrapper's own call omits the scope, which NVLink counters need, and truncates unsigned long
-/// to 32 bits.
+/// The results, in the order of `fields`. They are matched by order, because the driver may return a field under
+/// another id (driver 580.82 renumbered some fields). nvml-wrapper's own call omits the scope, which NVLink counters
+/// need, and truncates unsigned long to 32 bits.
 pub(super) fn field_values(
     device: &Device<'_>,
     fields: &[NvmlField],
@@ -81,8 +81,8 @@ fn number(field: &nvmlFieldValue_t) -> Result<u64, NvmlError> {
     }
 }
 
-/// Uses the second version of the call, or the first with drivers older than 510. The first version counts reserved memory
-/// as used.
+/// Uses the second version of the NVML call. With drivers older than 510, uses the first version, which counts reserved
+/// memory as used.
 pub(super) fn memory(device: &Device<'_>) -> Result<GpuMemory, NvmlError> {
     let (total, used, free, reserved) = match device.memory_info() {
         Ok(memory) => (memory.total, memory.used, memory.free, Some(memory.reserved)),
@@ -130,7 +130,7 @@ pub(super) fn sram_ecc_threshold_exceeded(device: &Device<'_>) -> Result<bool, N
     Ok(status.bThresholdExceeded != 0)
 }
 
-/// Maximum number of processes that are read of one GPU. nvml-wrapper's own calls allocate whatever number the driver says.
+/// Maximum number of processes that are read of one GPU. nvml-wrapper's own calls allocate memory for any number.
 pub(super) const MOST_PROCESSES: u32 = 4096;
 
 /// The processes that compute on the GPU.

@@ -1,5 +1,5 @@
-//! One poll of a GPU, one line per reading. [`Probe::call`](super::probe::Probe::call) has the rules for errors, deadlines
-//! and counting. NVML's PCIe throughput is not read on purpose: the call sleeps 20 ms per direction.
+//! One poll of a GPU, one line per reading. [`Probe::call`](super::probe::Probe::call) has the rules for errors,
+//! deadlines and counting. NVML's PCIe throughput is not read, because the call sleeps 20 ms per direction.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ use trtllm_model::gpu::{
     RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
 };
 
-/// Maximum numbers of links and fans that are read, which are more than any GPU has. They bound the loops where the driver
-/// returns no count or a wrong one.
+/// Maximum numbers of links and fans that are read, which are more than any GPU has. They limit the loops where the
+/// driver returns no count or a wrong count.
 const MOST_LINKS: u32 = 36;
 const MOST_FANS: u32 = 16;
 const CURRENT_CLOCKS: [&str; 4] = ["clock_graphics", "clock_sm", "clock_memory", "clock_video"];
@@ -74,7 +74,7 @@ impl<'nvml> PollState<'nvml> {
     /// total with this exporter.
     pub(super) fn read(&mut self, device: &Device<'nvml>, probe: &mut Probe<'_>) -> GpuReadings {
         self.gpm.begin_poll();
-        // A GPU without MIG returns "not supported", which differs from "disabled". If the call fails, the last mode holds.
+        // A GPU without MIG returns "not supported" and not "disabled". If the call fails, the last mode is kept.
         let failures = probe.failures.len();
         let mode = probe.call("mig_mode", || device.mig_mode()).map(|mode| mode.current != 0);
         let mig_enabled = if probe.failures.len() > failures { self.mig_enabled } else { mode };
@@ -100,7 +100,7 @@ impl<'nvml> PollState<'nvml> {
             power_limit_watts: probe.call("power_management_limit", || device.power_management_limit()).map(watts),
             clock_hertz: clocks(CURRENT_CLOCKS, |clock| device.clock_info(clock), probe),
             clocks_event_reasons: reasons.map(|reasons| reasons.bits()),
-            // Numbers above 15 are no states; NVML's "unknown" is 32.
+            // Numbers above 15 are not states; NVML's "unknown" is 32.
             performance_state: state.filter(|state| *state <= 15),
             engine_utilization: if mig { EngineUtilization::default() } else { engine_utilization(device, probe) },
             activity: self.gpm.read(device, None, probe),
@@ -157,7 +157,7 @@ fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut P
         process_list: running.list,
         ..probe.fields(device, |read| GpuHealth {
             pcie_replays: read(field("field_pcie_replay", 94)),
-            // NVML counts corrected errors as single-bit errors and uncorrected ones as double-bit errors.
+            // NVML counts corrected errors as single-bit errors and uncorrected errors as double-bit errors.
             ecc_errors: EccErrors {
                 corrected_volatile: read(field("field_ecc_sbe_volatile", 3)),
                 uncorrected_volatile: read(field("field_ecc_dbe_volatile", 4)),
@@ -191,7 +191,7 @@ fn ratio(percent: u32) -> f64 {
     f64::from(percent) / 100.0
 }
 
-/// The calls are named in the order of the fields.
+/// Reads four clocks with calls of these names, which are in the order of the fields of [`Clocks`].
 fn clocks(
     [graphics, sm, memory, video]: [&'static str; 4],
     megahertz: impl Fn(Clock) -> Result<u32, NvmlError>,
@@ -240,7 +240,7 @@ fn temperature_limits(device: &Device<'_>, probe: &mut Probe<'_>) -> Temperature
     }
 }
 
-/// The ECC counters of the parts for which this GPU has some.
+/// The ECC counters of each part of the GPU that has any.
 fn ecc_locations(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<EccLocation> {
     // A GPU may count one kind of error in one part and not in another. So each combination of part and kind has an id of its
     // own, by which it is skipped if it is unsupported.

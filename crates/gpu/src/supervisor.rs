@@ -1,7 +1,7 @@
-//! The thread that initialises NVML, keeps one worker per GPU, checks the workers' deadlines, starts over after the driver was
-//! unloaded, and publishes inventories. Its only NVML call is a last shutdown.
-//! Invariants: a working NVML is initialised once, never per poll; a GPU has at most one worker, even if one hangs while the
-//! driver is reloaded; this thread never waits for a call that may hang.
+//! The thread that has NVML initialised, keeps one worker per GPU, checks the workers' deadlines, starts again after
+//! the driver was unloaded, and publishes inventories. It calls NVML itself only to shut it down, if it drops the last
+//! reference. Invariants: a working NVML is initialised once, never per poll; a GPU has at most one worker, even if
+//! that worker hangs while the driver is reloaded; this thread never waits for a call that may hang.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -25,7 +25,7 @@ const CLOSE_CHECK: Duration = Duration::from_millis(5);
 /// Timeout of a wait that only an event should end.
 const LONG_WAIT: Duration = Duration::from_secs(3600);
 
-/// An event that ends the current activity, whatever it is.
+/// An event that interrupts whatever the supervisor is doing.
 enum Interrupt {
     Release,
     Stop(Instant),
@@ -38,9 +38,9 @@ pub(super) struct Supervisor {
     tracker: GpuTracker,
     publisher: InventoryPublisher,
     filter: Arc<GpuFilter>,
-    /// At most one per NVML index, even if one hangs while the driver is reloaded.
+    /// At most one per NVML index, even if a worker hangs while the driver is reloaded.
     workers: Vec<WorkerHandle>,
-    /// The other threads that hold a session open: those that open it, close it and wait for Xid errors.
+    /// The other threads that hold a session open: they open it, close it or wait for Xid errors.
     session_threads: Vec<ThreadHandle>,
     /// Delay before the next initialisation.
     retry: Duration,
@@ -142,7 +142,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The threads that can be waited for. A worker with an overdue call is not among them.
+    /// The threads that can be waited for: all except workers with an overdue call.
     fn responsive_threads(&self) -> impl Iterator<Item = &ThreadHandle> {
         let deadline = self.config.timing.call_deadline;
         let workers = self.workers.iter().filter(move |worker| worker.overdue(deadline).is_none());
@@ -167,7 +167,7 @@ impl Supervisor {
                     return Ok(None);
                 }
                 Some(_) => {}
-                // A second attempt beside a hung one would hang too, and cost a thread each time.
+                // A second attempt beside one that hangs would hang, too, and occupy a thread each time.
                 None => {
                     self.tracker.unavailable(&NvmlUnavailable::Stalled(deadline));
                     self.publisher.schedule();
@@ -213,7 +213,7 @@ impl Supervisor {
                 self.workers.iter().filter(|worker| !worker.thread.is_running() && worker.session == session.number);
             let ended: Vec<u32> = ended.map(|worker| worker.index).collect();
             match self.receive(Instant::now() + step)? {
-                // A worker sends its last report before it ends, so an empty inbox means that all reports are in.
+                // A worker sends its last report before it ends, so an empty inbox means that no report is missing.
                 None => {
                     ended.into_iter().for_each(|index| self.tracker.worker_missing(index));
                     self.publisher.schedule();
@@ -221,7 +221,7 @@ impl Supervisor {
                 Some(Event::Report(report)) if report.session == session.number => {
                     match report.outcome {
                         WorkerOutcome::Polled(GpuState::Ok, ..) => self.retry = self.config.timing.init_retry_min,
-                        // Fails if this driver has no events. Then no thread waits for Xid errors, which is fine.
+                        // Sending fails if this driver has no events: the Xid thread has ended then, which is fine.
                         WorkerOutcome::Identified(_) => drop(registrations.send(report.index)),
                         _ => {}
                     }
@@ -239,7 +239,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Spawns one worker per index and session. While a worker of an earlier session hangs, its index has to wait.
+    /// Spawns one worker per index and session. An index whose worker of an earlier session hangs gets no new worker.
     fn spawn_missing_workers(&mut self, session: &Arc<Session>) {
         self.workers.retain(|worker| worker.session == session.number || worker.thread.is_running());
         for index in 0..session.gpus {
@@ -261,7 +261,7 @@ impl Supervisor {
         }
     }
 
-    /// The next event, or `None` at `until`. Publishes what is due in the meantime.
+    /// Waits for the next event; returns `None` at `until`. Publishes inventories that become due in the meantime.
     fn receive(&mut self, until: Instant) -> Result<Option<Event>, Interrupt> {
         loop {
             let due = self.publisher.run(|| self.tracker.inventory());

@@ -1,4 +1,4 @@
-//! Starting, stopping and awaiting the threads of this folder. The channels carry no values: a thread is asked to stop
+//! Starting, stopping and awaiting the threads of this crate. The channels carry no values: a thread is asked to stop
 //! by dropping the sender of its stop channel, and it has ended when its own sender is dropped.
 
 use std::convert::Infallible;
@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-/// Stack of a thread. Touched stack pages are resident memory, so this bounds what eight workers cost.
+/// Stack of a thread in bytes. Used stack pages stay in memory, so this limits the stacks of eight workers to 2 MB.
 const STACK: usize = 256 << 10;
 
 /// A started thread. Dropping it asks the thread to stop and does not wait.
@@ -16,7 +16,7 @@ pub(super) struct ThreadHandle {
     ended: mpsc::Receiver<Infallible>,
 }
 
-/// What a thread sees of its handle.
+/// Tells a thread that its handle asks it to stop.
 #[derive(Debug)]
 pub(super) struct StopSignal(mpsc::Receiver<Infallible>);
 

@@ -46,7 +46,7 @@ impl TrackedGpu {
         self.enter(state);
     }
 
-    /// NVML is gone. The tracker logs that once for all GPUs.
+    /// NVML was lost or closed. The tracker logs that once for all GPUs.
     pub(super) fn nvml_lost(&mut self) {
         self.enter(GpuState::Lost);
         self.snapshot.reports_xids = false;

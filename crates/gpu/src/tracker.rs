@@ -14,17 +14,17 @@ use super::probe::CallFailure;
 use super::tracked_gpu::TrackedGpu;
 use trtllm_model::gpu::{GpuIdentity, GpuInventory, GpuSnapshot, GpuState, NvmlState, ReadError};
 
-/// Keeps every GPU that was ever seen: one that vanished stays listed as lost.
+/// Keeps every GPU that was ever seen: a GPU that vanished stays listed as lost.
 #[derive(Debug, Default)]
 pub(super) struct GpuTracker {
     filter: Arc<GpuFilter>,
     /// The selectors that match no GPU and have been logged.
     logged_unmatched: BTreeSet<String>,
-    /// Everything but the GPUs and pods.
+    /// The inventory without its GPUs and pods.
     inventory: GpuInventory,
     /// Every GPU by its UUID.
     gpus: BTreeMap<String, TrackedGpu>,
-    /// UUID of the GPU that was last seen at an NVML index.
+    /// UUID of the GPU that was last seen at each NVML index.
     by_index: BTreeMap<u32, String>,
     /// The latest state of each index that was reported in this session; `None` for a GPU that the filter excludes.
     states: BTreeMap<u32, Option<GpuState>>,
@@ -79,7 +79,7 @@ impl GpuTracker {
 
     fn nvml_lost(&mut self, state: NvmlState, reason: &dyn Display) {
         if self.inventory.nvml != state {
-            // A machine without GPUs deserves no warning; a machine that lost them does.
+            // Only lost GPUs are worth a warning; a machine without GPUs is normal.
             if self.gpus.is_empty() {
                 tracing::info!(?state, %reason, "GPU monitoring unavailable; retrying in the background");
             } else {
@@ -95,8 +95,8 @@ impl GpuTracker {
         self.gpus.values_mut().for_each(TrackedGpu::nvml_lost);
     }
 
-    /// False once every GPU is lost or needs a reset. Then NVML must be closed, because only that allows a GPU to be reset, and
-    /// only a new initialisation finds the GPU again.
+    /// False once every GPU is lost or needs a reset. Then NVML must be closed, because a GPU cannot be reset while
+    /// NVML is open, and only a new initialisation finds the GPU again.
     pub(super) fn session_is_useful(&self) -> bool {
         let complete = self.states.len() == self.enumerated as usize;
         let gone = |state: &GpuState| matches!(state, GpuState::Lost | GpuState::ResetRequired);
@@ -147,7 +147,7 @@ impl GpuTracker {
         self.set_state(index, GpuState::Stalled, Some(call));
     }
 
-    /// This GPU has no worker.
+    /// The worker of this GPU has ended.
     pub(super) fn worker_missing(&mut self, index: u32) {
         if !matches!(self.states.get(&index), Some(None)) {
             self.set_state(index, GpuState::Lost, None);
@@ -184,7 +184,7 @@ impl GpuTracker {
         }
     }
 
-    /// A complete copy, in NVML index order.
+    /// A complete inventory, with the GPUs in NVML index order.
     pub(super) fn inventory(&self) -> GpuInventory {
         let listed = self.gpus.values().filter(|gpu| gpu.is_listed);
         let mut gpus: Vec<GpuSnapshot> = listed.map(|gpu| gpu.snapshot.clone()).collect();
@@ -203,7 +203,7 @@ impl GpuTracker {
             tracing::warn!(gpu_uuid = %identity.uuid, call, error, "some GPU identity fields are unavailable");
         }
         let uuid = identity.uuid.clone();
-        // If another GPU has taken this index, the previous one is no longer visible to NVML.
+        // If another GPU has taken this index, the previous GPU is no longer visible to NVML.
         if let Some(previous) = self.by_index.insert(identity.index, uuid.clone()).filter(|previous| *previous != uuid)
             && let Some(gpu) = self.gpus.get_mut(&previous)
             && gpu.snapshot.identity.index == identity.index
@@ -236,7 +236,7 @@ impl GpuTracker {
         }
     }
 
-    /// Once every index has a state, logs each selector that matches no GPU, once.
+    /// When every index has a state, logs the selectors that match no GPU and were not logged before.
     fn log_unmatched_selectors(&mut self) {
         if self.states.len() < self.enumerated as usize {
             return;

@@ -1,4 +1,4 @@
-//! The tracker, fed with reports instead of NVML.
+//! Tests the tracker with made-up reports, without NVML.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! One thread per GPU, which gets the device handle, polls it and reports. It makes no decisions and does not log. It may hang
-//! in an NVML call at any time, so other threads use only its messages and its [`CurrentCall`].
-//! The handle is kept from one (re)probe to the next, which saves a call per poll. NVML keeps handles of whole GPUs
-//! valid until shutdown (unlike those of MIG devices). The handle is looked up by index: a look-up by UUID queries every
-//! GPU in turn, so one hung GPU would block the others.
+//! One thread per GPU, which gets the device handle, polls the GPU and reports to the supervisor. It makes no decisions
+//! and does not log. It may hang in an NVML call at any time, so other threads use only its messages and its
+//! [`CurrentCall`]. The handle is kept until the GPU fails, which saves a call per poll. NVML keeps handles of whole
+//! GPUs valid until shutdown (unlike those of MIG devices). The handle is looked up by index: a look-up by UUID queries
+//! every GPU in turn, so one hung GPU would block the others.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -31,7 +31,7 @@ pub(super) struct Worker {
     pub(super) events: mpsc::Sender<Event>,
 }
 
-/// What the supervisor keeps of a worker.
+/// What the supervisor knows of a worker.
 #[derive(Debug)]
 pub(super) struct WorkerHandle {
     pub(super) index: u32,
@@ -83,8 +83,8 @@ impl Worker {
         self.report(WorkerOutcome::Identified(identity), probe.failures) && self.poll(&device, stop)
     }
 
-    /// Polls until the GPU fails. Returns true if a new handle shall be tried later. If every call fails, but no error concerns
-    /// the whole GPU, polling continues.
+    /// Polls until the GPU fails. Returns whether to try again later with a new handle. If every call fails, but no
+    /// error concerns the whole GPU, polling continues.
     fn poll<'nvml>(&'nvml self, device: &Device<'nvml>, stop: &StopSignal) -> bool {
         let GpuConfig { interval, timing, .. } = &*self.config;
         let max_poll_time = (*interval).max(Duration::from_secs(1)).min(timing.call_deadline);
@@ -131,8 +131,8 @@ impl Worker {
     }
 }
 
-/// Advances `next` by one step and sleeps until then. Ticks that were missed during a slow call are skipped. Returns false if
-/// asked to stop.
+/// Advances `next` by one step and sleeps until then. Steps that were missed during a slow call are skipped. Returns
+/// false if asked to stop.
 fn sleep(next: &mut Instant, step: Duration, stop: &StopSignal) -> bool {
     let now = Instant::now();
     *next += step;
@@ -157,8 +157,8 @@ fn read_identity(device: &Device<'_>, index: u32, probe: &mut Probe<'_>) -> Opti
     })
 }
 
-/// The name of an architecture. `None` where NVML itself does not know it. nvml-wrapper returns an error for a number that is
-/// newer than itself.
+/// The name of an architecture. `None` where NVML itself does not know it. nvml-wrapper returns an error for a number
+/// that it does not know yet.
 fn architecture(result: Result<DeviceArchitecture, NvmlError>) -> Option<String> {
     match result {
         Ok(DeviceArchitecture::Unknown) => None,

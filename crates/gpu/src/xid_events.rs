@@ -15,16 +15,16 @@ use super::raw;
 use super::threads::StopSignal;
 use trtllm_model::gpu::LastXid;
 
-/// Length of one wait. Bounds how late a GPU is registered and how long the end of a session takes.
+/// Length of one wait. It limits how late a GPU is registered and how long the end of a session takes.
 const WAIT: Duration = Duration::from_millis(200);
-/// Maximum number of errors that are taken in one [`PERIOD`]. Further ones wait in the driver.
+/// Maximum number of errors that are read in one [`PERIOD`]. Further errors wait in the driver.
 const MOST_AT_ONCE: u32 = 64;
 const PERIOD: Duration = Duration::from_secs(1);
 /// NVML's own code for an Xid error that it could not read.
 const UNKNOWN_XID: u64 = 999;
 
-/// Runs until it is asked to stop. `indexes`: NVML indexes of GPUs to register, each sent when the GPU has answered. An
-/// index that is sent again is registered again, because a GPU that was reset may have lost its registration.
+/// Runs until it is asked to stop. `indexes`: NVML indexes of GPUs to register, each sent when its GPU is identified.
+/// An index that is sent again is registered again, because a reset GPU may have lost its registration.
 pub(super) fn run(session: &Session, indexes: &Receiver<u32>, stop: &StopSignal, events: &Sender<Event>) {
     let nvml = &session.nvml;
     // nvml-wrapper 0.13 frees the event set in its Drop and panics without this symbol.

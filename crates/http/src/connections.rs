@@ -1,6 +1,6 @@
-//! What hyper does not have: a deadline for each phase of a connection, a cap on connections and a cap on unread responses.
+//! Adds what hyper lacks: a deadline for each phase of a connection, and limits on connections and unread responses.
 //! [`Timed`] wraps a connection's stream and reports progress. [`Connections`] is the table of all connections; its sweep
-//! aborts those past a deadline. hyper's `header_read_timeout` is no replacement: it also runs between requests.
+//! aborts those that are past a deadline. hyper's `header_read_timeout` is no replacement: it also runs between requests.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,11 +18,11 @@ use trtllm_service::budget::{Budget, Held, REST};
 
 /// Bytes of all responses that are not sent yet.
 pub(super) static UNREAD: Budget = Budget::new(2 << 20, &REST);
-/// Deadline of a TLS handshake, and of a request's head from its first byte. Also the longest time without any byte written.
+/// Deadline of a TLS handshake, and of a request's head from its first byte. Also the limit for a peer that accepts no bytes.
 const STALL: Duration = Duration::from_secs(10);
-/// Deadline of a whole response. If a scraper announces a shorter timeout, that counts.
+/// Deadline of a whole response. A shorter timeout that the scraper announces replaces it.
 pub(super) const RESPONSE: Duration = Duration::from_secs(30);
-/// Longest time between requests. Prometheus itself closes an idle connection after five minutes, which is earlier.
+/// Longest time between requests. Prometheus closes an idle connection earlier, after five minutes.
 const IDLE: Duration = Duration::from_secs(330);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,14 +33,14 @@ enum ConnectionPhase {
     Idle,
 }
 
-/// The phase of a connection, with its start and its deadline. A TLS handshake counts as a head.
+/// The phase of a connection, with its start and its deadline. A TLS handshake counts as [`ConnectionPhase::Head`].
 pub(super) struct Progress {
     phase: ConnectionPhase,
     since: Instant,
     deadline: Instant,
-    /// Since when the peer has accepted no bytes.
+    /// When the peer stopped accepting bytes. `None` while it accepts them.
     blocked_since: Option<Instant>,
-    /// The last bytes read, to see whether they end a request.
+    /// The last four bytes that were read. They show whether the end of a request was read.
     tail: [u8; 4],
     unread: Held,
 }
@@ -59,8 +59,8 @@ impl Progress {
         (self.phase, self.since, self.deadline) = (phase, now, now + limit);
     }
 
-    /// A request's head is complete; its response must be sent within `limit`. Pipelined requests share the deadline of
-    /// the first.
+    /// Called when a request's head is complete. The response must be sent within `limit`. Pipelined requests share the
+    /// deadline of the first request.
     pub(super) fn request_started(&mut self, limit: Duration) {
         match self.phase {
             ConnectionPhase::Sending => self.phase = ConnectionPhase::Handling,
@@ -87,7 +87,7 @@ impl Progress {
         self.unread.shrink_to(self.unread.bytes().saturating_sub(bytes));
     }
 
-    /// hyper has written everything that it had to write.
+    /// Called when hyper has written everything that it had to write.
     fn flushed(&mut self) {
         if self.phase == ConnectionPhase::Sending {
             self.bytes_written(usize::MAX);
@@ -141,7 +141,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         match &flushed {
-            // TLS accepts bytes before the socket does.
+            // TLS may have accepted bytes that the socket has not.
             Poll::Pending => _ = self.connection.lock().blocked_since.get_or_insert_with(Instant::now),
             Poll::Ready(_) => self.connection.lock().flushed(),
         }
@@ -168,15 +168,15 @@ impl Connections {
         Self { table: Mutex::default(), limit, unread, metrics }
     }
 
-    /// The table without ended connections.
+    /// Returns the table after removing connections that have ended.
     fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         let mut table = self.table.lock();
         table.retain(|(_, task)| !task.is_finished());
         table
     }
 
-    /// Starts the task of a new connection. At the cap, the connection that has been waiting for its peer the longest makes
-    /// room; if there is none, the new one is dropped.
+    /// Starts the task of a new connection. At the limit, the connection that has waited longest for its peer is
+    /// aborted. If no connection waits for its peer, the new one is dropped.
     pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(
         &self,
         serve: impl FnOnce(Arc<ConnectionProgress>) -> F,
@@ -197,7 +197,7 @@ impl Connections {
         table.push((connection, task.abort_handle()));
     }
 
-    /// Keeps unread responses below their cap: aborts the oldest response whose peer accepts no bytes.
+    /// Keeps unread responses below their limit: aborts the oldest response whose peer accepts no bytes.
     pub(super) fn limit_unread(&self) {
         if self.unread.is_over()
             && abort_first(&mut self.table(), |progress| progress.blocked_since.map(|_| progress.since))
@@ -216,13 +216,13 @@ impl Connections {
                 if progress.phase != ConnectionPhase::Idle {
                     self.metrics.refused(HttpRefusal::Timeout);
                 }
-                // Counted once, even if the task ends after the next sweep.
+                // So the timeout is counted once, even if the task ends after the next sweep.
                 (progress.phase, progress.blocked_since) = (ConnectionPhase::Idle, None);
             }
         }
     }
 
-    /// Ends all connections. Requests that are being handled get a moment to finish.
+    /// Aborts idle connections at once. The others get up to one second to finish.
     pub(super) async fn shut_down(&self) {
         let deadline = Instant::now() + Duration::from_secs(1);
         while !self.table().is_empty() {
@@ -236,7 +236,7 @@ impl Connections {
     }
 }
 
-/// Aborts the connection with the earliest `since`. Returns false if no connection has one.
+/// Aborts the connection with the earliest `since`. Returns false if no connection has such a time.
 fn abort_first(table: &mut ConnectionTable, since: impl Fn(&Progress) -> Option<Instant>) -> bool {
     let found = table.iter().enumerate().filter_map(|(at, (connection, _))| Some((since(&connection.lock())?, at)));
     let Some((_, at)) = found.min() else { return false };
@@ -263,7 +263,7 @@ mod tests {
                 all.push(connection);
                 std::future::pending()
             });
-            // Each starts later than the one before.
+            // Each connection starts later than the one before it.
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         (connections, all)
@@ -297,7 +297,7 @@ mod tests {
         unread(&all[3], 1);
         connections.limit_unread();
         assert_eq!(running(&connections, &all).await, [0, 1, 3]);
-        // Read bytes and ended connections no longer count.
+        // Bytes that the peer has read, and connections that have ended, no longer count.
         drop((connections, all));
         let (connections, all) = table(1).await;
         unread(&all[0], 100);
@@ -310,7 +310,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn at_the_cap_the_connection_that_waits_longest_makes_room() {
         let (connections, all) = table(LIMIT).await;
-        // The first is busy, the second is idle since later than the third has been silent.
+        // The first connection is busy. The second is idle, but the third has waited for longer.
         all[0].lock().request_started(RESPONSE);
         all[1].lock().enter(ConnectionPhase::Idle, IDLE);
         let accepted = |connections: &Connections| {
@@ -324,7 +324,7 @@ mod tests {
         assert!(accepted(&connections));
         let left = running(&connections, &all).await;
         assert_eq!(left[..3], [0, 1, 3]);
-        // Nobody waits for a peer: the new connection is dropped.
+        // No connection waits for its peer, so the new one is dropped.
         for (connection, _) in connections.table().iter() {
             connection.lock().request_started(RESPONSE);
         }
@@ -341,7 +341,7 @@ mod tests {
         unread(blocked, 1);
         for (connection, sent) in [(idle, &b"GET / HTTP/1.1\r\n\r\n"[..]), (late, b"GET / HTTP/1.1\r\n\r\nGET")] {
             let mut progress = connection.lock();
-            // A terminator may be split between two reads.
+            // The end of a request may be split between two reads.
             sent.chunks(3).for_each(|bytes| progress.bytes_read(bytes));
             progress.request_started(RESPONSE);
             progress.response_ready(1);

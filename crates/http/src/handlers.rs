@@ -41,7 +41,7 @@ pub(super) async fn trtllm_serve(Shared(pages): Shared<Arc<Pages>>, request: Req
     scrape(&pages, Selection::TrtllmServe, request.headers())
 }
 
-/// 200 while the exporter's own tasks make progress, whatever engines and GPUs do.
+/// 200 while the exporter's own tasks make progress. Failures of engines and GPUs do not change it.
 pub(super) fn healthy(heartbeats: &Heartbeats) -> Response {
     match heartbeats.stalled() {
         None => "ok\n".into_response(),
@@ -49,7 +49,7 @@ pub(super) fn healthy(heartbeats: &Heartbeats) -> Response {
     }
 }
 
-/// 200 once every source was polled successfully once. The body lists problems since then.
+/// 200 once every source was polled successfully once. The body lists problems that occurred later.
 pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
     match api::not_ready(&state) {
         None => format!("ready\n{}", api::trouble(&state)).into_response(),
@@ -124,7 +124,7 @@ fn list(headers: &HeaderMap, name: HeaderName) -> Option<Cow<'_, str>> {
     Some(lines.fold(first, |list, line| format!("{list},{line}").into()))
 }
 
-/// The groups of all `collect[]` parameters, or the first unknown one.
+/// The groups of all `collect[]` parameters. Fails with the name of the first unknown group.
 fn selection(query: &str) -> Result<Selection, String> {
     let mut groups = Vec::new();
     for (_, value) in form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == "collect[]") {

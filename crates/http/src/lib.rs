@@ -1,8 +1,8 @@
 //! The HTTP server: metrics, the JSON API and the page for people.
 //!
-//! In the order a request takes: [`listen`] (addresses and sockets) · [`server`] (one task per connection) · `connections`
-//! (deadlines and caps) · [`router`] (routes and limits) · `handlers` · [`views`]. The access rules are those of
-//! [`exporter_web_config`].
+//! The modules in the order in which a request passes them: [`listen`] (addresses and sockets) · [`server`] (one task
+//! per connection) · `connections` (deadlines and limits) · [`router`] (routes and limits) · `handlers` · [`views`].
+//! [`exporter_web_config`] contains the access rules.
 #![forbid(unsafe_code)]
 
 mod connections;

@@ -11,7 +11,7 @@ use tokio_util::either::Either;
 
 use trtllm_service::unix_socket::{self, Activated, SocketFile};
 
-/// Connections that wait to be accepted. tokio uses the same number.
+/// Limit of the connections that wait to be accepted. tokio uses the same number.
 const BACKLOG: u32 = 1024;
 
 /// Where to listen.
@@ -35,7 +35,7 @@ impl Address {
         }
     }
 
-    /// Whether both addresses cannot be bound at the same time, even if they are written differently.
+    /// True if only one of the two addresses can be bound at a time, even if they are written differently.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         if self.is_any_port() || other.is_any_port() {
@@ -102,7 +102,7 @@ impl FromStr for Address {
     }
 }
 
-/// Such a host would be looked up as a name, or would mean another address.
+/// Such a host, for example `127.1`, would be looked up as a name, or be taken for another address.
 fn is_incomplete_ipv4(host: &str) -> bool {
     host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && host.parse::<Ipv4Addr>().is_err()
 }
@@ -124,15 +124,15 @@ pub enum BindError {
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    /// The listener, and the file to remove at the end, unless systemd owns it. The file comes first, so that it is
-    /// removed before the listener is closed: see [`SocketFile`].
+    /// The file of the socket, to be removed at the end unless systemd owns it, and the listener. The file comes first,
+    /// so that it is removed before the listener is closed: see [`SocketFile`].
     Unix(Option<SocketFile>, UnixListener),
 }
 
 /// A connection. One type for TCP and Unix sockets, so that the server is compiled once.
 pub(crate) type Stream = Either<TcpStream, UnixStream>;
 
-/// Checks what can be checked without binding the addresses: another process may have them now. Fails if an address cannot be
+/// Checks the addresses without binding them, because another process may use them now. Fails if an address cannot be
 /// bound.
 pub fn check(addresses: &[Address], flag: &'static str) -> Result<(), BindError> {
     addresses.iter().try_for_each(|address| match address {
@@ -165,7 +165,7 @@ pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Liste
     Ok(listeners)
 }
 
-/// Listens on all addresses. IPv4 clients come with addresses such as `::ffff:10.0.0.1`.
+/// Listens on all addresses of IPv6 and IPv4. The addresses of IPv4 clients then look like `::ffff:10.0.0.1`.
 fn both_families(port: u16) -> io::Result<TcpListener> {
     let socket = TcpSocket::new_v6()?;
     socket.set_reuseaddr(true)?;
@@ -185,8 +185,8 @@ enum Passed {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// Takes the sockets that systemd has passed to this process. Without systemd there are none. Fails if one is neither a TCP
-/// nor a Unix listener.
+/// Takes the sockets that systemd has passed to this process. Without systemd there are none. Fails if a socket is
+/// neither a TCP nor a Unix listener.
 pub fn from_systemd() -> Result<FromSystemd, BindError> {
     let mut handed = listenfd::ListenFd::from_env();
     let count = handed.len();
@@ -205,7 +205,7 @@ pub fn from_systemd() -> Result<FromSystemd, BindError> {
 }
 
 impl FromSystemd {
-    /// Takes out the Unix sockets whose path is an ingest socket. The others serve the page.
+    /// Removes and returns the Unix sockets that publishers use: `is_ingest` is true for their path. The others serve the page.
     pub fn take_ingest(&mut self, is_ingest: impl Fn(&Path) -> bool) -> Activated {
         let chosen = |passed: &mut Passed| match passed {
             Passed::Tcp(_) => false,
@@ -217,7 +217,7 @@ impl FromSystemd {
         Activated(self.0.extract_if(.., chosen).filter_map(unix).collect())
     }
 
-    /// Whether nothing is left for the page.
+    /// True if no socket is left for the page.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -322,7 +322,7 @@ mod tests {
             let accepted = listeners[0].accept().await.unwrap();
             assert_eq!(peer_address(&accepted), Some(Ipv6Addr::LOCALHOST.into()));
         }
-        // The port is taken: IPv4 alone would hide that.
+        // The port is in use. A listener on IPv4 alone would hide this.
         let port: Address = format!(":{}", address.port()).parse().unwrap();
         assert!(bind(&[port], "--flag").await.is_err());
     }

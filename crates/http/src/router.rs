@@ -36,7 +36,7 @@ const TRTLLM_SERVE_PATH: &str = "/prometheus/metrics";
 /// Every browser requests this path.
 const FAVICON_PATH: &str = "/favicon.ico";
 
-/// No handler reads a body; a longer one is refused, not drained.
+/// Limit of a request's body in bytes. No handler reads a body, so a longer one is refused without reading it.
 const MAX_BODY: usize = 64 << 10;
 
 /// Options of the command line that the routes need.
@@ -44,7 +44,7 @@ const MAX_BODY: usize = 64 << 10;
 pub struct RouterOptions {
     pub telemetry_path: TelemetryPath,
     pub compat: CompatSets,
-    /// Requests handled at once, health excepted; 0 means no limit.
+    /// Limit of the requests that are handled at once; 0 means no limit. Requests for health do not count.
     pub max_requests: usize,
 }
 
@@ -111,12 +111,12 @@ pub fn all(
     limited(limited_routes.merge(health_routes(state, heartbeats)), Arc::clone(metrics))
 }
 
-/// A route whose answer is made of the state alone.
+/// A route whose answer needs only the state.
 fn json(view: fn(&State) -> Value) -> MethodRouter<Arc<State>> {
     get(async move |Shared(state): Shared<Arc<State>>| handlers::json(&view(&state)))
 }
 
-/// Only the health routes.
+/// Only the routes for health checks.
 pub fn health(state: &Arc<State>, metrics: &Arc<HttpMetrics>, heartbeats: &Arc<Heartbeats>) -> Router {
     limited(health_routes(state, heartbeats), Arc::clone(metrics))
 }
@@ -131,7 +131,7 @@ fn health_routes(state: &Arc<State>, heartbeats: &Arc<Heartbeats>) -> Router {
 
 /// The layers for all routes.
 fn limited(routes: Router, metrics: Arc<HttpMetrics>) -> Router {
-    // One stack, first layer first: each call of `Router::layer` would box every request and response again.
+    // One stack, outermost layer first: each call of `Router::layer` would box every request and response again.
     let stack = ServiceBuilder::new()
         .layer(CatchPanicLayer::new())
         .layer(RequestBodyLimitLayer::new(MAX_BODY))

@@ -34,9 +34,9 @@ pub const MAX_CONNECTIONS: usize = 256;
 /// Limit of the requests that are handled at once, unless another one is configured.
 pub const MAX_REQUESTS: usize = 40;
 
-/// A request's head, in bytes.
+/// Limit of a request's head in bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// What hyper buffers of a connection, in bytes.
+/// Limit of hyper's buffer for a connection in bytes.
 const MAX_BUFFER: usize = 64 << 10;
 /// How often connections are checked against their deadlines.
 const SWEEP: Duration = Duration::from_millis(500);
@@ -99,7 +99,7 @@ async fn accept(listener: &Listener, service: &Arc<Service>) {
             // The peer disconnected before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                // With too few file descriptors, success and failure alternate.
+                // With too few file descriptors, success and failure alternate, so the warnings are limited.
                 if let Some(left_out) = log.allow(Instant::now()) {
                     tracing::warn!(%error, left_out, "cannot accept connections; raise the limit of open files (LimitNOFILE=, ulimit -n)");
                 }
@@ -118,7 +118,7 @@ impl Service {
             Some(acceptor) => match acceptor.accept(stream).await {
                 // Boxed: plain connections must not pay for the size of a TLS session.
                 Ok(stream) => Either::Right(Box::new(stream)),
-                // Counted by the acceptor. Clients can cause this at any rate, so the log does not show it by default.
+                // The acceptor counts this. Clients can cause it at any rate, so the log does not show it by default.
                 Err(error) => return tracing::debug!(%error, "TLS handshake failed"),
             },
         };

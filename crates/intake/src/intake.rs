@@ -1,6 +1,6 @@
-//! The intake of one engine: folds the items of each poll, keeps the status of the source, and publishes both. The poll driver
-//! and the embedded library share it. It is the only place that counts and logs the events of a source, so logs and metrics cannot
-//! disagree. Time is an argument.
+//! The intake of one engine: folds the items of each poll into totals, keeps the status of the source, and publishes
+//! both. The poll driver and the embedded library share it. It is the only place that counts and logs the events of a
+//! source, so logs and metrics cannot disagree. Callers pass the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::source_log::SourceLog;
 
-/// One moment on both clocks.
+/// A moment on the monotonic clock and on the wall clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     pub instant: Instant,
@@ -28,7 +28,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// The present moment by tokio's clock, which a simulation moves.
+    /// The present moment. `instant` comes from tokio's clock, which a simulation can move.
     #[must_use]
     pub fn now() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -45,34 +45,34 @@ impl Moment {
     }
 }
 
-/// Shown by `/readyz` and the API.
+/// A notice that `/readyz` and the API show.
 const MISSING_RECORDS: &str = "requests end, but no iteration statistics arrive: switch them on in the engine \
     (enable_iter_perf_stats: true), or stop the other reader that takes them";
 
-/// Characters kept of an error.
+/// Limit of the characters that are kept of an error.
 const MAX_ERROR: usize = 512;
 
-/// Unknown keys that are kept for each engine.
+/// Limit of the unknown keys that are kept for each engine.
 const MAX_UNREAD_KEYS: usize = 64;
 
 /// Folds the items of one engine and publishes the result in its slot.
 #[derive(Debug)]
 pub struct Intake {
     slot: Arc<EngineSlot>,
-    /// Boxed because it has tens of kilobytes, and the intake is moved into its task.
+    /// Boxed because it takes tens of kilobytes, and the intake is moved into its task.
     engine: Box<EngineFold>,
     source: SourceStatus,
     about: EngineAbout,
     published: EngineState,
     log: SourceLog,
-    /// Items were absorbed since the last poll ended.
+    /// True if items were absorbed since the last poll ended.
     has_items: bool,
-    /// Items with absurd values since the last poll ended.
+    /// Number of implausible items since the last poll ended.
     implausible: u64,
     recorder: Option<EngineRecorder>,
     /// Restarts of the engine until the last poll.
     restarts: u64,
-    /// When the items of a recording were received. `None` for items of an engine.
+    /// Only in a replay: the moment at which the recorded items were received.
     recorded: Option<Moment>,
 }
 
@@ -95,7 +95,7 @@ impl Intake {
         }
     }
 
-    /// Keeps all items on disk from now on.
+    /// Records all items on disk from now on.
     pub fn record_to(&mut self, mut recorder: EngineRecorder) {
         if let Some(report) = &self.source.bench_report {
             recorder.item(Item::BenchReport(Arc::clone(report)), false);
@@ -126,13 +126,13 @@ impl Intake {
         self.published == EngineState::Idle
     }
 
-    /// Folds one item. The embedded library calls it; it is not recorded.
+    /// Folds one item of the embedded library. The item is not recorded.
     pub fn absorb(&mut self, item: Item, at: Moment) {
         let absorbed = self.fold_item(&item, at);
         self.note_absorbed(absorbed);
     }
 
-    /// An item of a recording is folded at the moment when it was received.
+    /// Folds one item. An item of a recording is folded as of the moment when it was received.
     fn fold_item(&mut self, item: &Item, at: Moment) -> Result<(), Implausible> {
         let present = at.instant;
         let at = self.recorded.unwrap_or(at);
@@ -160,7 +160,7 @@ impl Intake {
             }
             Item::RefusedRecord(_) => self.engine.refuse_record(),
             Item::About(about) => self.learn((**about).clone()),
-            // Nothing to fold: the replay itself fails like the recorded source, and other readers use the GPU readings.
+            // These are not folded: a replay reports the recorded failure itself, and other readers use the GPU readings.
             Item::Failing(_) | Item::Gpu(_) => {}
             Item::Dropped(_) => {
                 if let Some(last) = self.recorded {
@@ -184,7 +184,7 @@ impl Intake {
         }
     }
 
-    /// Folds the items of a poll that continues.
+    /// Folds the items of a poll that has not ended.
     pub fn absorb_items(&mut self, batch: &mut Batch, at: Moment) {
         self.fold_items(batch, at);
         if let Some(recorder) = &mut self.recorder {
@@ -197,7 +197,7 @@ impl Intake {
         if self.recorder.is_some() { Moment::recorded(at.to_record()) } else { at }
     }
 
-    /// Folds the items, and gives them to the recorder. The API gets copies of the last records.
+    /// Folds the items, gives them to the recorder, and keeps the last records for the API.
     fn fold_items(&mut self, batch: &mut Batch, at: Moment) {
         let at = self.recordable(at);
         if let Some(recorder) = &mut self.recorder
@@ -206,7 +206,7 @@ impl Intake {
         {
             recorder.received(at.to_record());
         }
-        // The API keeps only the last records, so only these are copied.
+        // With a recorder, only the records that the API keeps are copied.
         let copied_from = batch.items.len().saturating_sub(state::RECENT_RECORDS);
         let mut records = Vec::new();
         for (index, mut item) in batch.drain().enumerate() {
@@ -240,13 +240,13 @@ impl Intake {
         let at = self.recordable(at);
         self.fold_items(batch, at);
         let restarts = self.engine.totals.engine_restarts;
-        // A server that answers again, or counts from 0, may have been replaced by an older one. So its keys are
-        // collected from the start again.
+        // A server that answers again, or counts from 0, may have been replaced by one of an older release. So its keys
+        // are collected from the start again.
         let answers_again = result.is_ok() && self.source.last_failure.is_some();
         if std::mem::replace(&mut self.restarts, restarts) != restarts || answers_again {
             self.source.unread_keys = None;
         }
-        // A recording has an item for each end of a poll.
+        // A recording contains an item of its own for the end of each poll: [`Item::Settled`].
         if self.recorded.is_none() {
             self.engine.settle(batch.from_ring, at.instant);
             if batch.ended {
@@ -282,7 +282,7 @@ impl Intake {
         if self.source.up {
             self.source.last_success_us = Some(at.unix_us);
         }
-        // A socket without a publisher yet is waiting, not unreachable.
+        // A socket to which no publisher has connected yet is waiting, not unreachable.
         if self.source.up || (result.is_ok() && self.source.last_success_us.is_none()) {
             self.engine.health.answered(at.instant);
         }
@@ -315,7 +315,7 @@ impl Intake {
         }
     }
 
-    /// Notices an engine that is newer than this exporter.
+    /// Collects missing endpoints and unknown keys, which show that the engine is newer than this exporter.
     fn note_keys(&mut self, batch: &mut Batch, now: Instant) {
         if let Some(missing) = batch.missing_endpoints.take() {
             self.source.missing_endpoints = missing;
@@ -361,7 +361,7 @@ impl Intake {
         self.has_items = false;
     }
 
-    /// Logs restarts and lost records, and sets the notice: the given one, or that requests end but no records arrive.
+    /// Logs restarts and lost records, and sets the notice: `notice`, or else that requests end but no records arrive.
     fn note_changes_of_the_engine(&mut self, only_requests: bool, notice: Option<&'static str>, now: Instant) {
         self.log.losses(&self.slot.name, &self.engine.totals, now);
         self.source.records_missing = !only_requests && self.engine.records_are_missing(now);
@@ -382,8 +382,8 @@ fn failure(error: &SourceError) -> Failure {
     Failure { kind: error.kind(), text: beginning(&error.to_string()), not_ready: error.is_not_ready() }
 }
 
-/// Readings of the GPUs of the engine, or of all GPUs of this host if those are not known. Empty if the inventory was
-/// taken before.
+/// Readings of the engine's GPUs, or of all GPUs of this host if it is unknown which ones the engine uses. Empty if
+/// this inventory was taken before.
 fn readings(slot: &EngineSlot) -> impl Iterator<Item = GpuReading> {
     let inventory = slot.take_inventory();
     let serving = slot.gpus().filter(|_| inventory.is_some());
@@ -394,7 +394,7 @@ fn readings(slot: &EngineSlot) -> impl Iterator<Item = GpuReading> {
     })
 }
 
-/// The limits in the settings. Records of the PyTorch engine have no limits.
+/// The limits in the settings. Records of the PyTorch engine do not contain them.
 fn configured(settings: &EngineSettings) -> ConfiguredLimits {
     let limit = |name| settings.get(name)?.parse().ok().filter(|limit| *limit > 0);
     ConfiguredLimits { batch: limit("max_batch_size"), tokens: limit("max_num_tokens") }
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_poll_is_kept_printable_short_and_with_its_beginning() {
+    fn the_beginning_of_a_polls_error_is_kept_as_short_printable_text() {
         let (state, start) = (State::new(vec![EngineName::new("m", "1", "test")]), Moment::now());
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let mut poll = |second: i64, cause: Option<&str>| {
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_a_server_are_forgotten_when_another_one_may_have_replaced_it() {
+    fn the_keys_of_a_server_are_dropped_when_another_one_may_have_replaced_it() {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let error = SourceError::Engine { cause: "stopped".to_owned() };
@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(poll(false, 0, &[]).as_deref(), Some("numDreams numWishes"), "nobody has replaced it yet");
         assert_eq!(poll(true, 52, &[]), None, "not looked at yet");
         assert_eq!(poll(true, 53, &["numWishes"]).as_deref(), Some("numWishes"));
-        // Replaced between two polls.
+        // The server was replaced between two polls.
         assert_eq!(poll(true, 1, &[]), None);
         assert_eq!(poll(true, 2, &["iter"]).as_deref(), Some(""), "an older one");
     }
@@ -498,7 +498,7 @@ mod tests {
             intake.log.losing.map(|(last, before)| ((last - start.instant).as_secs(), before))
         };
         assert_eq!(poll(0, 0), None);
-        // A second reader takes every other record. The line is written at 1 s only.
+        // A second reader takes every other record. The warning is logged only once, at 1 s.
         for seconds in 1..30 {
             assert_eq!(poll(seconds, 1), Some((seconds, 0)));
         }

@@ -1,5 +1,5 @@
-//! An engine at a time in its recording. The same code judges a running exporter and a recording, so they cannot disagree. Only
-//! the clock differs: the clock of a recording is in its lines.
+//! Reconstructs the state of an engine at an earlier time from its recording. The same code judges a running exporter
+//! and a recording, so their verdicts cannot disagree. Only the clock differs: the clock of a recording is in its lines.
 
 use std::io;
 use std::path::Path;
@@ -16,13 +16,13 @@ use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::{Intake, Moment};
 
-/// Reading starts this long before the time, because the costs of iterations are learned from earlier records.
+/// Reading starts this long before the requested time, because the costs of iterations are learned from earlier records.
 const BEFORE_US: i64 = 30 * 60 * 1_000_000;
-/// An idle engine has a line each minute. After a longer time without one, nothing is known of the time between.
+/// A longer gap between two lines means that nothing was recorded: even an idle engine has a line each minute.
 const LONGEST_GAP_US: i64 = 90 * 1_000_000;
 const SLOT_US: i64 = (SLOT_SECONDS * 1e6) as i64;
-/// The start of the clock of the past. It is later than any moment of this process, so that no recorded moment is too old for
-/// this process.
+/// The start of the clock to which recorded moments are moved. It is later than any moment of this process, so that no
+/// recorded moment is too early for this process.
 const BEGIN_US: i64 = 1_000_000_000_000_000;
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
@@ -31,14 +31,14 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 pub struct PastEngine {
     /// The state of an exporter with this engine only.
     pub state: Arc<State>,
-    /// The time, in microseconds since 1970 UTC.
+    /// The time of this state, in microseconds since 1970 UTC.
     pub at_us: i64,
     intake: Intake,
     batch: Batch,
     gpus: GpuInventory,
     serving: EngineGpus,
     failure: Option<SourceError>,
-    /// The last moment, on the clock of the past.
+    /// The moment of the last line, on the clock of the past.
     last: RecordedMoment,
     /// Difference between the clock of the past and the clock of the recorded process.
     offset: i64,
@@ -175,7 +175,7 @@ impl PastEngine {
         while self.next_judgement <= clock_us {
             let at = self.next_judgement;
             let us = self.last.us + (at - self.last.clock_us);
-            // Polls that found nothing are not recorded.
+            // Polls that found nothing are not recorded, so one is ended here.
             self.end_poll(RecordedMoment { us, clock_us: at });
             if !self.gpus.gpus.is_empty() {
                 let gpus =

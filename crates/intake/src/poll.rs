@@ -26,7 +26,7 @@ pub struct Schedule {
 /// How often the state of an engine is checked during a poll: a source that hangs must not keep old numbers on the page.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// An idle engine is polled at least this often: the gateway's picker should see its next request soon.
+/// An idle engine is polled at least this often: the endpoint picker of a gateway should see its next request soon.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// During a long poll, its items are published at least this often.
@@ -35,7 +35,7 @@ const PUBLISHED: Duration = Duration::from_secs(1);
 /// Shown by `/readyz`.
 const LOADING: &str = "the engine is still loading its model";
 
-/// What a driver reports to the start-up code, each at most once.
+/// What a driver reports to the start-up code, each event at most once.
 #[derive(Debug)]
 pub enum DriverEvent {
     /// The first poll has ended, whether it succeeded or not. Not sent while an engine still loads its model.
@@ -103,13 +103,13 @@ impl Driver {
             Err(error) => Err(error),
         };
         result.unwrap_or_else(|error| {
-            // The receiver is gone only when the daemon stops anyway.
+            // The receiver is gone only if the daemon stops anyway.
             let _ = self.events.send(DriverEvent::Failed(error));
             End::Stopped
         })
     }
 
-    /// Keeps the state of the engine up to date during `work`. `starting` is the reason why it has no statistics yet.
+    /// Keeps the state of the engine up to date during `work`. `starting` is the reason why the engine has no statistics yet.
     async fn watch<T>(&mut self, starting: Option<&'static str>, work: impl Future<Output = T>) -> T {
         let mut health = tokio::time::interval(HEALTH_INTERVAL);
         let mut work = pin!(work);
@@ -132,8 +132,8 @@ impl Driver {
     }
 
     async fn poll_until(&mut self, source: &mut Source, shutdown: &mut Shutdown) -> Result<End, OpenError> {
-        // A fixed rate, not a pause after each poll: the engine's ring fills by the clock. The first poll does not wait
-        // for a tick, because timers have a resolution of one millisecond.
+        // Polls at a fixed rate, without a pause after each poll, because the engine fills its ring at its own rate.
+        // The first poll does not wait for a tick, because timers have a resolution of one millisecond.
         let interval = self.schedule.interval.max(source.interval());
         let mut due = Instant::now();
         let mut batch = Batch::default();
@@ -167,7 +167,7 @@ impl Driver {
                     }
                 }
             }
-            // An idle engine is polled half as often, unless that would hide a new request for longer than a router may wait.
+            // An idle engine is polled half as often, if a router still learns of a new request within [`IDLE_INTERVAL`].
             let period = match self.intake.is_idle() && 2 * interval <= IDLE_INTERVAL {
                 true => 2 * interval,
                 false => interval,
@@ -187,7 +187,7 @@ impl Driver {
         }
     }
 
-    /// Folds what has arrived of a poll that failed, part by part, so that it takes memory only for a moment.
+    /// Folds what a failed poll has received, in parts, so that only one part takes memory.
     async fn take_partial(&mut self, source: &mut Source, batch: &mut Batch) {
         let mut part = || {
             let more = source.take_partial(batch);
@@ -201,7 +201,7 @@ impl Driver {
         }
     }
 
-    /// One poll under its deadline. Items of its parts are folded in between.
+    /// Polls once, within the timeout. If the source delivers in parts, the items of a part are folded before the next part.
     async fn poll(&mut self, source: &mut Source, batch: &mut Batch) -> Result<Presence, SourceError> {
         let timeout = self.schedule.timeout;
         let now = Instant::now;
@@ -214,7 +214,7 @@ impl Driver {
                 let part = pin!(supervise::catch(Task::Poll, part));
                 self.watch(starting, part).await
             };
-            // A source that always has more must not keep the page from being updated. The next poll continues with it.
+            // A source that always has more items must not delay the update of the page. The next poll reads the rest.
             if !batch.more || !matches!(part, Ok(Ok(Ok(_)))) || now() >= published {
                 break part;
             }
@@ -230,7 +230,7 @@ impl Driver {
     }
 }
 
-/// When the next poll of a fixed rate is due. Polls that were missed are left out.
+/// When the next poll of a fixed rate is due. Missed polls are skipped.
 fn next_poll(last: Instant, period: Duration, now: Instant) -> Instant {
     let next = last + period;
     let missed = now.saturating_duration_since(next).as_nanos().div_ceil(period.as_nanos());

@@ -1,6 +1,7 @@
-//! Engine, poll driver and readers in one deterministic loop in virtual time. A seed decides everything that happens, so a
-//! seed that fails does so again: `TRTLLM_SIMULATION_SEED=N cargo test --lib simulation`. `TRTLLM_SIMULATION_POLLS` makes the
-//! runs longer, and `TRTLLM_SIMULATION_RECORDS` the answers (`.ci/full simulation`).
+//! Runs an engine, the poll driver and readers in one deterministic loop in virtual time. The seed determines
+//! everything, so it reproduces a failure: `TRTLLM_SIMULATION_SEED=N cargo test -p trtllm-intake simulation`.
+//! `TRTLLM_SIMULATION_POLLS` sets the polls of a run, `TRTLLM_SIMULATION_RECORDS` the most records between two polls
+//! (`.ci/full simulation`).
 
 mod world;
 
@@ -72,7 +73,7 @@ impl Reader {
         }
         self.before = Some(seen);
         self.reads += 1;
-        // An answer of this millisecond may not be folded yet.
+        // An answer of the last two milliseconds may not be folded yet.
         let settled = now().saturating_sub(Duration::from_millis(2));
         let silent = world(|world| world.answered(settled)).map(|answered| settled - answered);
         let answers_now = world(|world| world.answered(now()) != world.answered(settled));
@@ -89,7 +90,7 @@ impl Reader {
         }
         let idle = world(|world| world.shown_idle(settled));
         assert!(!(idle && snapshot.state == EngineState::Stalled), "an engine without requests is stalled");
-        // A page takes far longer than the rest.
+        // Building a page takes far longer than the other checks.
         if self.reads.is_multiple_of(64) {
             let page = self.builder.page(&self.state, &HttpMetrics::new(), Selection::All);
             let mut text = Vec::new();
@@ -109,7 +110,7 @@ fn poll(batch: &mut Batch) -> TestPoll {
     world(|world| world.poll(batch, now))
 }
 
-/// Runs one seed. Panics if a number is wrong.
+/// Runs the simulation with one seed. Panics if a number is wrong.
 async fn run(seed: u64, polls: u64, most: u64) {
     world(|world| *world = World::new(seed, most));
     let name = EngineName::new("m", "1", "test");
@@ -127,7 +128,7 @@ async fn run(seed: u64, polls: u64, most: u64) {
         assert!(!driving.is_finished(), "the driver has ended");
         reader.read();
     }
-    // What is left is delivered, and an engine that works shows its load.
+    // Without further faults, all records are delivered, and a working engine shows its load.
     world(World::calm);
     let drained = world(|world| world.polls) + 4;
     while world(|world| world.polls) < drained {
@@ -155,7 +156,7 @@ fn totals_are_exact_and_nothing_stale_is_shown_whatever_happens() {
     let seeds = one_seed.map_or(1..=12, |seed| seed..=seed);
     let mut all = [0; 4];
     for seed in seeds {
-        // A thread each, for its own world and its own clock.
+        // Each seed has a thread, for its own world and its own clock.
         let simulated = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
             runtime.expect("a runtime").block_on(async {

@@ -1,5 +1,5 @@
-//! Logs the changes of a source and its engine. A change above the log's limit is logged as soon as the limit allows,
-//! unless it is over by then. So the last line about a source is always true.
+//! Logs the changes of a source and its engine. A change that exceeds the log's rate limit is logged as soon as the
+//! limit allows, if it still holds then. So the last line about a source is always true.
 
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ impl SourceLog {
         }
     }
 
-    /// Logs the first rejection of a series. A poll with valid items only ends the series; a poll without items does not.
+    /// Logs the first rejection of a series. A poll whose items are all valid ends the series; a poll without items does not.
     pub(crate) fn rejections(&mut self, name: &EngineName, rejected: &RejectCounts, has_items: bool, now: Instant) {
         let EngineName { model, version, .. } = name;
         for (reason, count) in RejectReason::ALL.iter().zip(rejected).filter(|(_, count)| **count > 0) {

@@ -1,5 +1,5 @@
-//! Checks that a recording is judged as its exporter judged the engine at that time. Simulated engines are recorded in
-//! virtual time, and read again without their exporter. Also measures how much disk space a day takes.
+//! Checks that a recording leads to the same verdicts as the exporter that recorded it. Simulated engines are recorded in
+//! virtual time, and read again without that exporter. Also measures how much disk space the recording of a day takes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -30,11 +30,12 @@ const EPOCH_US: i64 = 1_760_000_000_000_000;
 const INTERVAL: f64 = 0.1;
 /// Seconds between two judgements.
 const SLOT: f64 = 5.0;
-/// Seconds whose size on disk is measured. There are fewer with rows, which take long in a debug build.
+/// Seconds that are recorded to measure their size. Recordings with request rows are shorter: they take long in debug
+/// builds.
 const SECONDS: f64 = 60.0;
 const SECONDS_OF_ROWS: f64 = 15.0;
 
-/// What was judged of an engine: its time in µs, the cause, what the verdict says, and the rules of the findings.
+/// A judgement of an engine: its time in µs, the verdict's cause and text, and the rules of the findings.
 type Judged = (i64, Option<(&'static str, String)>, Vec<String>);
 
 fn judged(state: &State, at_us: i64) -> Judged {
@@ -43,8 +44,8 @@ fn judged(state: &State, at_us: i64) -> Judged {
     (at_us, verdict.map(|verdict| (verdict.cause.name(), verdict.says)), rules)
 }
 
-/// Runs an engine for some seconds of virtual time and records it. Returns each judgement, and the model from which
-/// questions about the engine are answered at the last one.
+/// Runs an engine for some seconds of virtual time and records it. Returns each judgement, and the engine's model (what
+/// `what-if` and `compare` read) at the last one.
 fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, Present) {
     let counts = RecorderCounts::default();
     let limits = RecorderConfig { directory: directory.to_owned(), max_size: 64 << 20, max_age: None };
@@ -55,7 +56,7 @@ fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, Pres
     let slot = Arc::clone(&state.slots()[0]);
     let mut intake = Intake::new(Arc::clone(&slot), Duration::from_secs(15));
     intake.record_to(recorder.engine(&name));
-    // Later than the whole test, so that no moment is too old.
+    // The virtual time starts a day after the present, so no moment of the test is too early for this process's clock.
     let start = Instant::now() + Duration::from_secs(86_400);
     let (mut engine, mut next, mut found, mut sent) = (Engine::new(config.clone(), 7), Some(0.0), Vec::new(), 0);
     let (mut throttled, mut now, mut judgement) = ([0; 2], 0.0, SLOT);
@@ -78,7 +79,7 @@ fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, Pres
         sent += batch.items.len() as u64;
         let result = if engine.is_up(now) { Ok(Presence::Present) } else { Err(&error) };
         intake.end_poll(&mut batch, Duration::ZERO, result, moment);
-        // The recorder has real time, and a queue of a few MiB for all engines of these tests.
+        // The recorder works in real time, and all engines of these tests share its queue of a few MiB. So wait for it.
         while counts.items_written() + 250 < sent {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -185,7 +186,7 @@ fn a_recording_has_the_verdict_and_the_costs_that_its_exporter_had_at_that_time(
                 assert!(causes.contains(&Some(scenario.cause)), "{name}: {causes:?}");
                 for at in [9, 15, live.len() - 1] {
                     let (at_us, cause, rules) = &live[at];
-                    // The next poll has not been received then. The judgement of this moment is the last one.
+                    // The next poll has not arrived by then, so the last judgement is that of `at_us`.
                     let past = engine_at(folder.path(), None, "--engine", Some(at_us + 1)).unwrap();
                     let found = judged(&past.state, *at_us);
                     let of = |verdict: &Option<(&'static str, String)>| verdict.as_ref().map(|verdict| verdict.0);
@@ -193,7 +194,7 @@ fn a_recording_has_the_verdict_and_the_costs_that_its_exporter_had_at_that_time(
                     assert_eq!(&found.2, rules, "{name} after {at} judgements");
                     if at == live.len() - 1 {
                         let past = past.slot().with_judged(|judged| Present::of(past.fold(), &judged.window));
-                        // The windows of the last minutes begin at other seconds.
+                        // The windows of the last minutes begin at different seconds, so they are not compared.
                         let of = |of: &Present| serde_json::to_value((&of.limits, &of.prices, &of.equal_work)).unwrap();
                         assert!(present.equal_work.len() > 5, "{name}: {present:?}");
                         assert_alike(&of(&present), &of(&past), name);
@@ -205,7 +206,7 @@ fn a_recording_has_the_verdict_and_the_costs_that_its_exporter_had_at_that_time(
 }
 
 #[test]
-fn an_engine_that_is_gone_is_unavailable_in_its_recording_and_a_time_without_recording_is_named() {
+fn an_engine_that_is_gone_is_unavailable_in_its_recording_and_a_time_outside_it_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = find("batch-limit").unwrap().config;
     config.faults = vec![trtllm_sim::config::Fault::Restart { at: 60.0, seconds: 1000.0 }];
@@ -222,8 +223,8 @@ fn an_engine_that_is_gone_is_unavailable_in_its_recording_and_a_time_without_rec
     assert!(matches!(late, OpenRecordingError::Ends(_)) && late.to_string().contains("2025-10-09T"), "{late}");
 }
 
-/// Bytes per record with all that belongs to it, and records per second. Records are written every half second, as by
-/// the recorder.
+/// Bytes on disk per record, with all other items counted in, and records per second. Like the recorder, writes to disk
+/// every half second.
 fn bytes_a_record(config: &Config) -> (f64, f64) {
     let seconds = if config.statistics.rows { SECONDS_OF_ROWS } else { SECONDS };
     let (mut packer, mut encoder, mut stamp) = (Packer::default(), Encoder::default(), Stamp::new("m", "1"));
@@ -279,7 +280,7 @@ fn the_size_of_a_day_of_one_engine_is_below_the_default_limit() {
         let (bytes, rate) = bytes_a_record(&config);
         let day = bytes * rate * 86_400.0 / f64::from(1 << 20);
         println!("{name}, rows: {rows}: {bytes:.1} bytes a record, {rate:.0} records/s, a day takes {day:.0} MiB");
-        // The tokens of accepted drafts are random, and four ranks send 313 records a second.
+        // These two take more: the tokens of accepted drafts are random, and four ranks send 313 records a second.
         let most = if ["speculation", "ranks"].contains(&name) { 512.0 } else { 256.0 };
         assert!(day < most, "{name}: {day} MiB");
         let fastest = &mut fastest[usize::from(rows)];

@@ -1,5 +1,5 @@
-//! Compares the ratios of an engine to its best hour and to a benchmark with what the simulated engine truly did. The
-//! load falls during an hour of virtual time.
+//! Checks the output of an engine relative to its best hour and to a benchmark: the ratios must agree with the true
+//! output of the simulated engine, whose load falls during an hour of virtual time.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const EPOCH_US: i64 = 1_760_000_000_000_000;
 const INTERVAL: f64 = 0.5;
 /// Polls from one judgement to the next.
 const JUDGED: u32 = 10;
-/// An hour, and six minutes.
+/// Length of the run in seconds: an hour and six minutes.
 const SECONDS: u32 = 3960;
 
 #[test]
@@ -28,7 +28,7 @@ fn the_ratios_to_the_best_hour_and_to_a_benchmark_are_the_true_ones() {
     let state = State::new(vec![EngineName::new("m", "1", "test")]);
     let slot = Arc::clone(&state.slots()[0]);
     let mut intake = Intake::new(Arc::clone(&slot), Duration::from_secs(15));
-    // Later than the whole test, so that no moment is too old.
+    // The virtual time starts a day after the present, so no moment of the test is too early for this process's clock.
     let start = Instant::now() + Duration::from_secs(86_400);
     let (mut engine, mut next) = (Engine::new(config.clone(), 7), Some(0.0));
     // Output tokens and joules at each judgement.

@@ -6,38 +6,38 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
-/// Limit of the request rows of one record. More rows are skipped. This many rows take 1.5 MB.
+/// Limit of the requests in one record. 8192 requests take 1.5 MB. Further requests are skipped.
 const MAX_REQUESTS: usize = 8192;
-/// Limit of the cache levels.
+/// Limit of the KV cache levels in a list.
 const MAX_LEVELS: usize = 64;
 /// Longest id or name in bytes.
 const MAX_TEXT: usize = 64;
 /// Limit of the blocks of one KV cache event.
 const MAX_BLOCKS: usize = 65_536;
 
-/// Null becomes `None`.
+/// Reads the requests of a record. Null becomes `None`.
 pub(super) fn requests<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Option<Vec<T>>, D::Error> {
     array.deserialize_any(Bounded(MAX_REQUESTS, PhantomData))
 }
 
-/// Null becomes `None`.
+/// Reads a list with one element for each cache level. Null becomes `None`.
 pub(super) fn levels<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Option<Vec<T>>, D::Error> {
     array.deserialize_any(Bounded(MAX_LEVELS, PhantomData))
 }
 
-/// Null becomes an empty list.
+/// Reads the number of blocks of each cache level. Null becomes an empty list.
 pub(super) fn blocks_by_level<'de, D: Deserializer<'de>>(array: D) -> Result<Vec<i64>, D::Error> {
     Ok(levels(array)?.unwrap_or_default())
 }
 
-/// Names of cache levels. A name that is too long becomes empty. It is not removed, because the position of a name is
-/// its level.
+/// Names of cache levels. A name that is too long becomes empty. It is not removed, because its position in the list is
+/// the number of the level.
 pub(super) fn level_names<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<String>>, D::Error> {
     let names: Option<Vec<ShortText>> = levels(array)?;
     Ok(names.map(|names| names.into_iter().map(|ShortText(name)| name.unwrap_or_default().into()).collect()))
 }
 
-/// Null becomes an empty list.
+/// Reads the blocks of a KV cache event. Null becomes an empty list.
 pub(super) fn blocks<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Vec<T>, D::Error> {
     Ok(array.deserialize_any(Bounded(MAX_BLOCKS, PhantomData))?.unwrap_or_default())
 }
@@ -75,8 +75,8 @@ pub(super) fn sum<'de, D: Deserializer<'de>>(numbers: D) -> Result<Option<i64>, 
     numbers.deserialize_any(Sum)
 }
 
-/// A negative number becomes the highest number, so that the record is rejected as implausible and not as malformed. Null
-/// becomes `None`.
+/// A negative number becomes the highest number, so that the record is rejected as implausible instead of malformed.
+/// Null becomes `None`.
 pub(super) fn number<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>, D::Error> {
     struct Number;
     impl<'de> Visitor<'de> for Number {
@@ -101,7 +101,7 @@ pub(super) fn number<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>
     number.deserialize_any(Number)
 }
 
-/// A text of at most 64 bytes. A longer one becomes `None` and is not copied.
+/// A text of at most 64 bytes. A longer text becomes `None` and is not copied.
 #[derive(Debug)]
 pub struct ShortText(pub Option<Box<str>>);
 

@@ -11,7 +11,6 @@ pub struct EngineName {
     pub labels: Vec<(String, String)>,
     /// The kind of source, e.g. `trtllm-serve`; never a URL.
     pub source: &'static str,
-    /// The objectives from the configuration.
     pub objectives: Objectives,
 }
 

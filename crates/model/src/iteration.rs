@@ -1,5 +1,5 @@
 //! One iteration as the engine reports it. Fields have TensorRT-LLM's names, and are absent if they were not sent. Keys may
-//! be camelCase (TensorRT-LLM's JSON) or snake_case (its Python attributes). `engine` corrects quirks later.
+//! be camelCase (TensorRT-LLM's JSON) or snake_case (its Python attributes). `trtllm-engine` corrects wrong values later.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -14,16 +14,18 @@ use super::timestamp::{RecordTime, timestamp};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IterationStats {
-    /// End of the iteration. Absent if the PyTorch backend sends `""`.
+    /// When the C++ executor wrote the record, or when the PyTorch engine started the batch. Absent if it was sent as
+    /// `""`.
     #[serde(deserialize_with = "timestamp")]
     pub timestamp: Option<RecordTime>,
     /// Iteration number, counted by the engine from its start.
     #[serde(deserialize_with = "bounded::number")]
     pub iter: Option<u64>,
-    /// Milliseconds. The C++ executor reports the previous pass of its loop.
+    /// Milliseconds. The C++ executor reports the duration of the previous pass of its loop.
     #[serde(rename = "iterLatencyMS", alias = "iter_latency_ms")]
     pub iter_latency_ms: Option<f64>,
-    /// Milliseconds, *sum* over the requests that became active in this iteration.
+    /// Milliseconds, *sum* over the requests that became active in this iteration. The PyTorch engine sends seconds,
+    /// summed since its start.
     #[serde(rename = "newActiveRequestsQueueLatencyMS", alias = "new_active_requests_queue_latency_ms")]
     pub new_active_requests_queue_latency_ms: Option<f64>,
     /// Requests that became active in this iteration.
@@ -51,8 +53,8 @@ pub struct IterationStats {
     pub max_num_tokens_tuner_recommended: Option<i64>,
     #[serde(alias = "max_num_tokens_runtime")]
     pub max_num_tokens_runtime: Option<i64>,
-    /// Bytes. The C++ backend reports the buffer managers of its process. The PyTorch backend reports all processes on
-    /// the device.
+    /// Bytes. The C++ backend reports the memory of its process's buffer managers. The PyTorch backend reports the
+    /// memory of all processes on the GPU.
     #[serde(alias = "gpu_mem_usage")]
     pub gpu_mem_usage: Option<i64>,
     /// Bytes.
@@ -63,20 +65,20 @@ pub struct IterationStats {
     pub pinned_mem_usage: Option<i64>,
     #[serde(alias = "kv_cache_stats")]
     pub kv_cache_stats: Option<KvCacheStats>,
-    /// Only encoder-decoder models have it. The C++ JSON serializer does not write it.
+    /// Sent only for encoder-decoder models. The C++ JSON serializer omits this field.
     #[serde(alias = "cross_kv_cache_stats")]
     pub cross_kv_cache_stats: Option<KvCacheStats>,
     #[serde(alias = "static_batching_stats")]
     pub static_batching_stats: Option<StaticBatchingStats>,
     #[serde(alias = "inflight_batching_stats")]
     pub inflight_batching_stats: Option<InflightBatchingStats>,
-    /// PyTorch backend only.
+    /// Sent only by the PyTorch backend.
     #[serde(alias = "spec_decoding_stats", alias = "specdec_stats")]
     pub spec_decoding_stats: Option<SpecDecodingStats>,
-    /// trtllm-serve with `enable_iter_req_stats`.
+    /// Sent only by trtllm-serve with `enable_iter_req_stats`.
     #[serde(alias = "request_stats", deserialize_with = "bounded::requests")]
     pub request_stats: Option<Vec<RequestStats>>,
-    /// One row per attention-DP rank, all with the same `iter`.
+    /// Rank in attention data parallelism. Each rank sends its own record for an iteration, with the same `iter`.
     #[serde(alias = "attention_dp_rank")]
     pub attention_dp_rank: Option<i64>,
     pub rank: Option<i64>,
@@ -91,23 +93,23 @@ pub struct IterationStats {
     pub gpu_forward_time_ms: Option<f64>,
     #[serde(alias = "scheduler_mode")]
     pub scheduler_mode: Option<SchedulerMode>,
-    /// Sequence number of the statistics frame. A gap means that frames were lost.
+    /// Sequence number of the record (the statistics frame). A gap means that records were lost.
     #[serde(alias = "stats_sequence", deserialize_with = "bounded::number")]
     pub stats_sequence: Option<u64>,
-    /// Number of frames that the engine itself dropped.
+    /// Number of records that the engine has dropped itself since its start.
     #[serde(alias = "stats_dropped_frames", deserialize_with = "bounded::number")]
     pub stats_dropped_frames: Option<u64>,
-    /// One row per attention window size.
+    /// Statistics for each attention window size.
     #[serde(alias = "kv_cache_iteration_stats")]
     pub kv_cache_iteration_stats: Option<PoolRows<KvCacheIterationStats>>,
-    /// One row per pool group on the GPU. A pool that several windows share has one row. Only KV cache manager V2 sends
-    /// this field and all fields below.
+    /// Statistics for each pool group on the GPU. A pool that several windows share appears once. Only KV cache manager
+    /// V2 sends this field and all fields below.
     #[serde(alias = "kv_cache_iteration_stats_by_pool_group")]
     pub kv_cache_iteration_stats_by_pool_group: Option<PoolRows<KvCacheIterationStats>>,
-    /// One row per pool group on host and disk. These groups differ from those on the GPU.
+    /// Statistics for each pool group on host and disk. These groups differ from the pool groups on the GPU.
     #[serde(alias = "kv_cache_iteration_stats_by_cold_pool_group")]
     pub kv_cache_iteration_stats_by_cold_pool_group: Option<PoolRows<KvCacheIterationStats>>,
-    /// One row per life cycle that looked up blocks in this iteration.
+    /// Statistics for each life cycle (a group of layers) that looked up blocks in this iteration.
     #[serde(alias = "kv_cache_iteration_stats_by_lifecycle")]
     pub kv_cache_iteration_stats_by_lifecycle: Option<PoolRows<KvCacheLifecycleStats>>,
     /// Requests whose KV cache was evicted in this iteration.
@@ -134,7 +136,7 @@ pub enum Backend {
 }
 
 impl IterationStats {
-    /// Detects the backend from values that only one of them writes. For static batching, PyTorch sends zeros and C++
+    /// Detects the backend from values that only one backend writes. For static batching, PyTorch sends zeros and C++
     /// sends null. Newer PyTorch releases send a scheduler mode and a rank; older ones send no timestamp.
     #[must_use]
     pub fn backend(&self) -> Backend {
@@ -183,7 +185,7 @@ impl KvCacheStats {
     }
 }
 
-/// Statistics of in-flight batching. Others call the context and generation phases prefill and decode.
+/// Statistics of in-flight batching. Other projects call the context and generation phases prefill and decode.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -275,7 +277,7 @@ pub struct SpecDecodingStats {
     pub draft_overhead: Option<f64>,
 }
 
-/// KV cache pools of one attention window or pool group. Fields `iter*` count only since the previous record.
+/// KV cache pools of one attention window or pool group. Fields `iter*` count events since the previous record.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -366,7 +368,7 @@ pub struct KvCacheLifecycleStats {
     pub iter_full_reused_blocks_by_level: Option<Vec<i64>>,
     #[serde(deserialize_with = "bounded::levels", alias = "iter_partial_reused_blocks_by_level")]
     pub iter_partial_reused_blocks_by_level: Option<Vec<i64>>,
-    /// Only state space models have it.
+    /// Sent only for state space models.
     #[serde(alias = "snapshot_stats")]
     pub snapshot_stats: Option<SsmSnapshotStats>,
 }

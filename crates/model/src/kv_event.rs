@@ -16,7 +16,7 @@ use super::bounded;
 pub struct KvCacheEvent {
     /// Number of the event. The engine counts from 0. A gap means that events were lost.
     pub event_id: Option<u64>,
-    /// Each attention-DP rank counts its own events.
+    /// Each rank of attention data parallelism counts its own events.
     pub attention_dp_rank: Option<i64>,
     pub data: KvCacheEventData,
 }
@@ -29,18 +29,18 @@ pub struct KvCacheEvent {
 pub struct KvCacheEventData {
     #[serde(rename = "type")]
     pub kind: KvCacheEventKind,
-    /// For `created`: blocks by cache level.
+    /// Number of blocks by cache level, in a `created` event.
     #[serde(deserialize_with = "bounded::blocks_by_level")]
     pub num_blocks_per_cache_level: Vec<i64>,
-    /// For `stored`.
+    /// The blocks of a `stored` event.
     #[serde(deserialize_with = "bounded::blocks")]
     pub blocks: Vec<StoredBlock>,
-    /// For `removed`.
+    /// The blocks of a `removed` event.
     #[serde(deserialize_with = "bounded::blocks")]
     pub block_hashes: Vec<BlockHash>,
-    /// For `updated`.
+    /// The block of an `updated` event.
     pub block_hash: Option<BlockHash>,
-    /// For `updated`. Absent if the block stays in its level.
+    /// The new level in an `updated` event. Absent if the block stays in its level.
     pub cache_level: Option<LevelChange>,
 }
 

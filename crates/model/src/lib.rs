@@ -1,4 +1,4 @@
-//! The data of engines and GPUs as plain structs, which all other crates use. No I/O, no async, no metric names.
+//! Plain structs with the data of engines and GPUs, for almost all other crates. No I/O, no async, no metric names.
 #![forbid(unsafe_code)]
 
 pub mod bench_report;
@@ -20,7 +20,7 @@ pub mod source;
 pub mod step_times;
 pub mod timestamp;
 
-/// Number of records that the exporter keeps of each engine and shows in its API. They take about 150 KB.
+/// Maximum number of records that the exporter keeps of an engine and shows in its API. They take about 150 KB.
 pub const RECENT_RECORDS: usize = 128;
 
 pub use bench_report::BenchReport;

@@ -1,7 +1,7 @@
 //! Structs of optional numbers whose fields each have a name. The page shows these names as the values of one label.
 //! Each field is declared together with its name, so no code depends on the order of the fields.
 
-/// Implemented by `named_numbers!`. An absent number is one that the source did not send.
+/// Implemented by `named_numbers!`. A number is absent if the source did not send it.
 pub trait NamedNumbers: Default {
     type Number;
 

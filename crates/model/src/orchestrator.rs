@@ -12,7 +12,8 @@ pub const SOURCE: &str = "trtllm-disagg";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OrchestratorReading {
     pub counts: Vec<OrchestratorCount>,
-    /// Several processes answer at the orchestrator's address, each with its own counts. `counts` is then empty.
+    /// True if several processes, each with its own counts, answer at the orchestrator's address. Then `counts` is
+    /// empty.
     #[serde(default)]
     pub several_processes: bool,
     /// True if `/health` reports that the orchestrator is ready.
@@ -23,7 +24,7 @@ pub struct OrchestratorReading {
     pub minimal_workers: WorkerCounts,
 }
 
-/// One number per side. The orchestrator does not report encoders.
+/// Number of workers of each kind. The orchestrator does not report encoders.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerCounts {
@@ -31,14 +32,14 @@ pub struct WorkerCounts {
     pub generation: Option<u64>,
 }
 
-/// One series. Its value decreases only if the orchestrator was replaced.
+/// One counter series. Its value decreases only if the orchestrator's process was replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrchestratorCount {
     pub counter: OrchestratorCounter,
     pub value: u64,
 }
 
-/// A kind of worker. A request visits the workers of one side after those of another.
+/// A kind of worker. The orchestrator sends a request to one kind of worker after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Side {
     Context,
@@ -74,14 +75,14 @@ impl Side {
 pub enum OrchestratorCounter {
     /// Accepted requests with a streamed answer.
     Streamed,
-    /// Accepted requests with an answer in one piece.
+    /// Accepted requests without streaming.
     Whole,
     Responses,
     /// Requests that were not accepted.
     Invalid,
     HttpErrors,
     InternalErrors,
-    /// Requests that were sent to workers of a side.
+    /// Requests that were sent to workers of this kind.
     Sent(Side),
     Retried(Side),
     Failed(Side),

@@ -1,5 +1,5 @@
-//! RequestPerfMetrics: the exact times of a finished request, sent once. Times are seconds on the engine's steady clock, or
-//! ISO 8601 in older documents, so only differences are meaningful.
+//! RequestPerfMetrics: the exact times of a finished request, sent once. Times are seconds on the engine's steady
+//! clock, or ISO 8601 as in older documentation, so only differences are meaningful.
 
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -13,17 +13,17 @@ use super::timestamp::parse_timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PerfMetricsEntry {
-    /// The id of the request in the process that answers it. The rows of the request have a different id. If the host gave the
-    /// request a name, the name is ignored.
+    /// The id of the request in the process that answers it. The request has a different id in
+    /// [`RequestStats`](super::RequestStats). An id that is not a number is ignored.
     #[serde(alias = "request_id", deserialize_with = "number")]
     pub request_id: Option<u64>,
-    /// The executor's id of the request, which the rows of the request have, too. Only hosts of the Executor know it.
+    /// The executor's id, as in [`RequestStats`](super::RequestStats). Only a process that hosts the Executor knows it.
     #[serde(alias = "executor_id", deserialize_with = "number")]
     pub executor_id: Option<u64>,
-    /// The orchestrator's id of the request. Both engines use it instead of an id of their own.
+    /// In disaggregated serving, the orchestrator's id, which both engines of the request use instead of their own ids.
     #[serde(alias = "disagg_request_id", deserialize_with = "number")]
     pub disagg_request_id: Option<u64>,
-    /// True on the generation side of a disaggregated pair.
+    /// True if the entry is from the generation server of disaggregated serving.
     #[serde(alias = "ctx_request_id", deserialize_with = "presence", skip_serializing_if = "std::ops::Not::not")]
     pub ctx_request_id: bool,
     #[serde(alias = "perf_metrics")]
@@ -37,16 +37,16 @@ pub struct PerfMetricsEntry {
     /// Tokens of the prompt, if the publisher knows the request.
     #[serde(alias = "prompt_tokens")]
     pub prompt_tokens: Option<u64>,
-    /// Tokens of the response, if the publisher knows it.
+    /// Tokens of the response, if the publisher knows the response.
     #[serde(alias = "output_tokens")]
     pub output_tokens: Option<u64>,
     /// Tokens of the prompt that were found in the KV cache, if the publisher knows the response.
     #[serde(alias = "cached_tokens")]
     pub cached_tokens: Option<u64>,
-    /// The context server's part, if the entry is from a disaggregated server. Such an entry has no metrics of its own.
+    /// The context server's entry, if this one is from a disaggregated server and so has no metrics of its own.
     #[serde(alias = "ctx_perf_metrics", deserialize_with = "part")]
     pub ctx_perf_metrics: Option<Box<PerfMetricsEntry>>,
-    /// The generation server's part.
+    /// The generation server's entry.
     #[serde(alias = "gen_perf_metrics", deserialize_with = "part")]
     pub gen_perf_metrics: Option<Box<PerfMetricsEntry>>,
     /// When the disaggregated server received the request.
@@ -61,8 +61,8 @@ pub struct PerfMetricsEntry {
 pub const FIRST_ORCHESTRATOR_ID: u64 = 1 << 40;
 
 impl PerfMetricsEntry {
-    /// The id that the rows of this request have. Absent if it is not certain: trtllm-serve and the LLM API number the same
-    /// requests from another start, so an equal id may belong to another request.
+    /// The id of this request in [`RequestStats`](super::RequestStats). `None` if it is not certain: trtllm-serve and
+    /// the LLM API start their own numbering at a different number, so an equal id may belong to another request.
     #[must_use]
     pub fn row_id(&self) -> Option<u64> {
         self.executor_id.or(self.disagg_request_id.filter(|id| *id >= FIRST_ORCHESTRATOR_ID))
@@ -101,7 +101,6 @@ impl FinishReason {
     }
 }
 
-/// RequestPerfMetrics of one request.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -119,7 +118,7 @@ pub struct RequestPerfMetrics {
     pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
 }
 
-/// Seconds on one clock. The engine sends 0 for a time that it did not measure, so read them through
+/// Seconds on one clock. The engine sends 0 for a time that it did not measure, so read the fields through
 /// [`TimingMetrics::measured`].
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
@@ -239,7 +238,7 @@ fn presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error
     Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
 }
 
-/// Reads the part of one server and drops parts inside it. Nested entries would take many times the memory of their
+/// Reads the entry of one server and drops the entries nested in it, which would take many times the memory of their
 /// text.
 fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
     let part = Option::<Box<PerfMetricsEntry>>::deserialize(deserializer)?;
@@ -249,7 +248,7 @@ fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMet
     }))
 }
 
-/// Reads an integer. Any other value becomes `None`, and is skipped while it is read. An untagged enum would store it first.
+/// Reads an integer. Any other value becomes `None` and is skipped while it is parsed. An untagged enum would store it.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     struct Number;
     impl<'de> Visitor<'de> for Number {

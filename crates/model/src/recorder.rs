@@ -30,7 +30,7 @@ impl RecorderCounts {
         self.0.errors.fetch_add(1, Relaxed);
     }
 
-    /// Sets the size of all segments together.
+    /// Sets the total size of the recorder's files (segments) in bytes.
     pub fn set_bytes(&self, bytes: u64) {
         self.0.bytes.store(bytes, Relaxed);
     }

@@ -59,7 +59,7 @@ pub struct RequestStatsPerIteration {
     pub request_stats: Option<Vec<RequestStats>>,
 }
 
-/// The stage of a request. Names without `_IN_PROGRESS` are from older documents.
+/// The stage of a request. The names without `_IN_PROGRESS` are from older documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum RequestStage {
     #[serde(rename = "QUEUED")]

@@ -1,4 +1,4 @@
-//! A JSON object that contains rows of one kind. Its keys are ids that the engine chooses.
+//! A JSON object whose values ("rows") all have the same fields. Its keys are ids that the engine chooses.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,11 +8,11 @@ use serde::ser::{Serialize, Serializer};
 
 use super::bounded::ShortText;
 
-/// Limit of the rows of one object. An engine has a few; more rows are skipped.
+/// Limit of the rows of one object. Further rows are skipped; engines have only a few.
 const MAX_ROWS: usize = 1024;
 
-/// Rows by id, in the engine's order. A row with an id that is too long is skipped. Not a map: a `BTreeMap` takes 5 KB
-/// for a single row of KV cache statistics, and a record has up to four such objects.
+/// Rows by id, in the engine's order. A row with an id that is too long is skipped. This is not a map, because a
+/// `BTreeMap` takes 5 KB for a single row of KV cache statistics, and a record has up to four such objects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolRows<R>(Vec<(Box<str>, R)>);
 

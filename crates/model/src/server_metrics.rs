@@ -16,11 +16,11 @@ pub struct ServerMetrics {
     /// Requests in the last batch, summed over ranks. 0 if the server is idle.
     pub scheduled_batch_size: Option<u64>,
     pub config: Configuration,
-    /// The server does not offer entries of finished requests (`/perf_metrics`), so only this page has the times of
-    /// requests.
+    /// True if the server does not offer `/perf_metrics` (the times of each finished request), so only this page has
+    /// the times of requests.
     #[serde(default)]
     pub without_entries: bool,
-    /// Several processes answer on the port of the server, each with its own counts. `counts` is then empty.
+    /// True if several processes answer on the port of the server, each with its own counts. `counts` is empty then.
     #[serde(default)]
     pub several_frontends: bool,
 }
@@ -56,7 +56,7 @@ pub enum ServerCounter {
     /// One bucket of a histogram. The text is the upper bound of the bucket: `0.01` … `+Inf`.
     #[serde(rename = "RequestTime")]
     HistogramBucket(RequestHistogram, String),
-    /// The sum of a histogram. It is a whole number like the other counts; [`RequestHistogram::parts`] gives its unit.
+    /// The sum of a histogram. It is a whole number like the other counts; [`RequestHistogram::parts`] converts it.
     #[serde(rename = "RequestTimeNanos")]
     HistogramSum(RequestHistogram),
 }
@@ -87,7 +87,7 @@ impl RequestHistogram {
         Self::CachedTokens,
     ];
 
-    /// The name of its metric family without `trtllm_`.
+    /// The name of the histogram's metric family without `trtllm_`.
     #[must_use]
     pub const fn family(self) -> &'static str {
         match self {
@@ -102,14 +102,14 @@ impl RequestHistogram {
         }
     }
 
-    /// How many parts make one unit of the histogram, because its sum is a whole number: 1e9 nanoseconds a second, or 1
-    /// for tokens.
+    /// The divisor that converts the whole number in [`ServerCounter::HistogramSum`] to the unit of the histogram: 1e9
+    /// for nanoseconds, 1 for tokens.
     #[must_use]
     pub const fn parts(self) -> f64 {
         if matches!(self, Self::CachedTokens) { 1.0 } else { 1e9 }
     }
 
-    /// True if entries of finished requests lack this value, because they have no number of tokens.
+    /// True if `/perf_metrics` lacks this value, because it has no numbers of tokens.
     #[must_use]
     pub const fn is_only_on_page(self) -> bool {
         matches!(self, Self::PerOutputToken | Self::CachedTokens)
@@ -126,13 +126,13 @@ pub enum ConfigSection {
 }
 
 impl ServerMetrics {
-    /// True if the page has none of these families. Such a page is from a release without the prefix `trtllm_`.
+    /// True if the page has none of the families above. Releases that do not use the prefix `trtllm_` have such a page.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty() && self.scheduled_batch_size.is_none() && self.config.is_empty()
     }
 
-    /// Number of finished requests. The server observes the end-to-end time of each one, so that histogram counts them.
+    /// Number of finished requests: the count of the end-to-end histogram, in which the server observes each of them.
     #[must_use]
     pub fn finished_requests(&self) -> u64 {
         let all = ServerCounter::HistogramBucket(RequestHistogram::EndToEnd, "+Inf".to_owned());

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest value in characters. A value becomes a label.
+/// Longest value in characters. It is limited because a value becomes a label value.
 const MAX_VALUE: usize = 64;
 
-/// Settings by the label that they have in `nv_trt_llm_engine_config_info`.
+/// The values of settings by their label name in `nv_trt_llm_engine_config_info`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSettings(BTreeMap<String, String>);
 

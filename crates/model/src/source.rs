@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::EngineSettings;
 
-/// Why a poll failed. The kinds differ in what an operator can do. They have the order of the label values in the
-/// catalog.
+/// Why a poll failed. The kinds differ in what an operator can do. Their order is that of the label values in the
+/// metrics catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -65,14 +65,14 @@ impl ErrorKind {
     }
 }
 
-/// Why a record was skipped. The order is that of the label values in the catalog.
+/// Why a record was skipped. The order is that of the label values in the metrics catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejectReason {
     NotJson,
     NotARecord,
     TooLong,
     Truncated,
-    /// A value that no engine can have.
+    /// A value is impossible for an engine.
     Implausible,
     /// The answer has more records than the exporter reads at once.
     TooMany,
@@ -98,7 +98,7 @@ impl RejectReason {
 /// One count per [`RejectReason`], in the same order.
 pub type RejectCounts = [u64; RejectReason::ALL.len()];
 
-/// Why a publisher was refused or dropped. The order is that of the label values in the catalog.
+/// Why a publisher was refused or dropped. The order is that of the label values in the metrics catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublisherRefusal {
     /// The publisher sent no line for a while, and another publisher needed its slot.
@@ -162,7 +162,7 @@ pub struct EngineAbout {
     pub settings: EngineSettings,
 }
 
-/// Seconds per stage. The name of a stage is the path of its key in the JSON that the server sends, with dots.
+/// Seconds per stage. The name of a stage is the path of its key in the server's JSON, joined with dots.
 pub type StartupTimes = BTreeMap<String, f64>;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! When each token of a request was computed, and how long the GPU took. The PyTorch engine sends this as
-//! `time_breakdown_metrics`. It may have a hundred thousand steps, so they are parsed one by one and unused values are
-//! dropped.
+//! `time_breakdown_metrics`. A request may have a hundred thousand steps, so they are parsed one by one and unused
+//! values are dropped.
 
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::ser::{SerializeSeq as _, Serializer};
@@ -11,7 +11,7 @@ use serde_with::skip_serializing_none;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct StepTimes {
-    /// Chunks of the prompt. Only the last one gives a token.
+    /// Chunks of the prompt. Only the last chunk yields a token.
     pub ctx_chunk_metrics: Steps,
     /// Decoding steps.
     pub step_metrics: Steps,
@@ -20,7 +20,7 @@ pub struct StepTimes {
 /// Steps of one phase.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Steps {
-    /// Seconds on the steady clock of the engine's process. Other times use another clock.
+    /// Seconds on the steady clock of the engine's process. The other times of the request use another clock.
     pub token_times: Vec<f64>,
     /// Total time in milliseconds of the batches that contained the steps. All requests of a batch have the same time.
     pub gpu_forward_ms: Option<f64>,

@@ -6,7 +6,7 @@ use serde::ser::{Serialize, Serializer};
 /// A record's wall-clock time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordTime {
-    /// Microseconds since 1970-01-01, with the fields read as if they were UTC.
+    /// Microseconds since 1970-01-01 UTC. A time without a zone is read as if it were UTC.
     pub micros: i64,
     /// Whether the text has a time zone. TensorRT-LLM's own format (`%m-%d-%Y %H:%M:%S.%f`) has none.
     pub zoned: bool,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn iso_8601_is_utc_after_its_offset() {
+    fn an_iso_8601_time_is_converted_to_utc() {
         let utc = parse_timestamp("2025-10-04T12:34:56.789Z").unwrap();
         assert_eq!(utc, RecordTime { micros: 1_759_581_296_789_000, zoned: true });
         assert_eq!(parse_timestamp("2025-10-04T14:34:56.789+02:00"), Some(utc));

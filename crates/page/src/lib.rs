@@ -1,7 +1,7 @@
 //! The metrics pages of the exporter, from the state of engines and GPUs to the bytes of a response.
 //!
 //! - [`state`]: an immutable snapshot per engine and of all GPUs. Readers never wait.
-//! - [`metrics`]: turns snapshots into one ordered page, by one catalog.
+//! - [`metrics`]: turns snapshots into one ordered page, using one catalog.
 //! - [`exposition`]: turns a page into bytes.
 //! - [`pages`]: renders pages when a reader asks, and caches them.
 //! - [`build`]: the version, commit and compiler of this program, which are labels of a metric.

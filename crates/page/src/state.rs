@@ -40,7 +40,7 @@ pub struct State {
     pub refused_publishers: RefusedPublishers,
     /// Unset without a recorder.
     pub recorder: OnceLock<RecorderCounts>,
-    /// What is learned of engines, kept over restarts of the exporter. Unset without a recorder.
+    /// What was learned about engines. It survives restarts of the exporter. Unset without a recorder.
     pub baselines: OnceLock<Arc<BaselineFiles>>,
     /// Whether the file of --config.file was last read and applied without an error. `None` without a file.
     pub config_reload: Mutex<Option<bool>>,
@@ -104,7 +104,7 @@ impl State {
         self.changes.engine();
     }
 
-    /// The engines in the order of the page, with states as of now. The list is the same one until an engine joins or leaves.
+    /// The engines in page order, with their current states. The list stays the same until an engine joins or leaves.
     #[must_use]
     pub fn slots(&self) -> Arc<Vec<Arc<EngineSlot>>> {
         self.judge_ages(tokio::time::Instant::now().into_std());

@@ -52,7 +52,7 @@ fn number(name: &str) -> Option<u64> {
     number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok()).flatten()
 }
 
-/// Creates the file of a segment. Nothing that exists is opened, and no symbolic link is followed.
+/// Creates the file of a segment. Never opens an existing file, and follows no symbolic link.
 ///
 /// # Errors
 /// If the file exists or cannot be created.

@@ -47,7 +47,7 @@ impl Encoder {
     }
 }
 
-/// What was read at the place where a frame begins.
+/// The result of reading a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
     Frame,
@@ -75,7 +75,7 @@ pub fn read(file: &mut impl BufRead, lines: &mut Vec<u8>) -> io::Result<Read> {
         }
         // No recorder writes such a long frame.
         Ok(false) => Ok(Read::Torn),
-        // An error of the disk has a number. An error of the decoder has none.
+        // An error of the disk has an OS error number. An error of the decoder has none.
         Err(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::TimedOut => Err(error),
         Err(_) => Ok(Read::Torn),
     }

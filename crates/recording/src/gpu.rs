@@ -15,7 +15,7 @@ pub struct GpuReading {
     pub name: Option<String>,
     /// The name of the state on the metrics page.
     pub state: String,
-    /// It is known that the engine runs on this GPU.
+    /// Whether it is known that the engine runs on this GPU.
     pub serves: bool,
     pub utilization_ratio: Option<f64>,
     pub memory_used_bytes: Option<u64>,
@@ -73,7 +73,7 @@ impl GpuReading {
         }
     }
 
-    /// The GPU with these readings. All Xid errors have the code of the last one.
+    /// The GPU with these readings. All Xid errors get the code of the last one, because a recording has no other codes.
     #[must_use]
     pub fn snapshot(&self) -> GpuSnapshot {
         let mut health = GpuHealth { recovery_action: self.recovery_action, ..GpuHealth::default() };

@@ -1,5 +1,5 @@
 //! The items that a source delivers and a recording keeps. In a line of a recording, an item is one key and its value. The key
-//! says what the value is. Messages of the engine have the keys that TensorRT-LLM sends, so the parsers of the sources can read
+//! names the kind of item. Messages of the engine have the keys that TensorRT-LLM sends, so the parsers of the sources can read
 //! them, too.
 
 use std::fmt;
@@ -40,10 +40,10 @@ pub enum Item {
     BenchReport(Arc<BenchReport>),
     /// The process that sends the following items, as a number that no other process has.
     Process(u64),
-    /// The first line of each segment. This item and those below it occur only in recordings.
+    /// The first line of each segment. This item and the items below it occur only in recordings.
     Recording(Box<Header>),
-    /// The number of the engine's messages that are missing here. It is 0 if the number is unknown: a replay was recorded, and
-    /// another exporter had continued the replayed recording.
+    /// The number of the engine's messages that are missing here. It is 0 if the number is unknown:
+    /// the engine was a replay, and from here on, another exporter had continued the replayed recording.
     Dropped(u64),
     /// When the following items were received. They are folded at this time, not at the present. The item has no line of its
     /// own, because each line has a time.
@@ -60,7 +60,7 @@ pub enum Item {
     Gpu(Box<GpuReading>),
 }
 
-/// What a segment belongs to.
+/// The engine and the exporter that a segment belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// [`FORMAT`].
@@ -96,7 +96,7 @@ impl Header {
 /// A moment of the recording process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecordedMoment {
-    /// Microseconds since 1970 UTC. A time before 1970 or after 2286 is changed to the nearest of the two when it is read.
+    /// Microseconds since 1970 UTC. A time before 1970 or after 2286 is changed to the nearest of these limits when it is read.
     pub us: i64,
     /// Microseconds of a clock that only moves forward. Only differences within a session are meaningful.
     pub clock_us: i64,
@@ -117,7 +117,7 @@ impl RecordedMoment {
     }
 
     /// The moment on the clock of this process. If another process recorded it, only differences are meaningful. A moment that the
-    /// clock cannot have becomes the origin.
+    /// clock cannot represent becomes the origin.
     #[must_use]
     pub fn instant(self) -> Instant {
         let distance = Duration::from_micros(self.clock_us.unsigned_abs());
@@ -138,7 +138,7 @@ pub struct Settled {
     /// The time of the line.
     #[serde(skip)]
     pub at: RecordedMoment,
-    /// The source's answer was the engine's whole ring of records.
+    /// Whether the source's answer was the engine's whole ring buffer of records.
     pub from_ring: bool,
 }
 
@@ -147,7 +147,7 @@ pub struct Settled {
 pub struct Failure {
     pub kind: ErrorKind,
     pub text: String,
-    /// The server says that it is not ready yet.
+    /// Whether the server answered that it is not ready yet.
     pub not_ready: bool,
 }
 
@@ -255,7 +255,7 @@ impl Item {
         out.len() > length
     }
 
-    /// Whether the item describes the engine. Each segment begins with the latest item of each such kind.
+    /// Whether the item describes the engine. Each segment begins with the latest item of each of these kinds.
     #[must_use]
     pub fn is_about(&self) -> bool {
         matches!(self, Self::Recording(_) | Self::About(_) | Self::BenchReport(_) | Self::Process(_) | Self::Failing(_))
@@ -276,7 +276,7 @@ impl Item {
         )
     }
 
-    /// Approximate memory. It counts the parts whose number or length a peer chooses.
+    /// Approximate memory in bytes. It counts the parts whose number or length a peer chooses.
     #[must_use]
     pub fn weight(&self) -> usize {
         size_of::<Self>()
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_no_clock_shows_becomes_the_nearest_one() {
+    fn an_impossible_time_becomes_the_nearest_possible_one() {
         for (text, us) in [("-9223372036854775808", 0), ("5", 5), ("9223372036854775807", LATEST_US)] {
             let line = format!(
                 "{{\"us\":{text},\"clock_us\":1,\"model\":\"\\u0001\",\"version\":\"1\",\"settled\":{{\"from_ring\":true}}}}"
@@ -353,9 +353,9 @@ mod tests {
         }
     }
 
-    /// Each part whose size a peer chooses weighs at least what it takes in memory.
+    /// Each part whose size a peer chooses counts with at least the memory that it takes.
     #[test]
-    fn what_a_peer_makes_an_item_keep_is_weighed() {
+    fn memory_that_a_peer_makes_an_item_keep_is_counted() {
         let weight = |text: &str| Item::Record(serde_json::from_str(text).unwrap()).weight();
         let (plain, many) = (weight("{\"iter\":1}"), |element: &str| vec![element; 64].join(","));
         for (part, bytes) in [

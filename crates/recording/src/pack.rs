@@ -1,5 +1,6 @@
-//! If a line differs from an earlier one only in its numbers, stores just the differences of these numbers. Records repeat all
-//! of their keys and most of their values. A packer and an unpacker see the same lines in the same order. Neither parses JSON.
+//! If a line differs from an earlier line only in its numbers, stores just the differences of these numbers. Records repeat all
+//! of their keys and most of their values. The packer and the unpacker remember the same lines, because both process all
+//! lines in the same order. Neither parses JSON.
 
 use std::io::{Error, ErrorKind, Result};
 
@@ -9,14 +10,14 @@ use rows::Rows;
 mod parts;
 mod rows;
 
-/// Number of earlier lines that are remembered. A new line replaces the one that was not used for longest.
+/// Number of earlier lines that are remembered. A new line replaces the least recently used one.
 const TEMPLATES: usize = 24;
 /// A longer line is stored unchanged, and no later line refers to it. This bounds the memory.
 const LONGEST: usize = 16 << 10;
-/// Stands in a line for its rows of requests, which are packed after the rest of the line. JSON has no such byte.
+/// This byte replaces the rows of requests in a line, which are packed after the rest of it. JSON has no such byte.
 const ROWS: u8 = TEXT + 1;
 /// A packed line begins with one of these numbers if the line is stored unchanged, or unchanged except for its rows. Otherwise
-/// it begins with the number of its template plus [`FIRST`].
+/// it begins with the index of its template, which is a remembered line, plus [`FIRST`].
 const UNCHANGED: u64 = 0;
 const WITH_ROWS: u64 = 1;
 const FIRST: u64 = 2;
@@ -174,7 +175,7 @@ impl Unpacker {
     }
 }
 
-/// Appends a number with seven bits a byte, the low bits first.
+/// Appends a number with seven bits per byte, the low bits first.
 fn number(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -183,7 +184,7 @@ fn number(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Appends a number so that small ones of both signs take few bytes.
+/// Appends a number, so that small numbers of both signs take few bytes.
 fn signed(value: i64, out: &mut Vec<u8>) {
     number(((value << 1) ^ (value >> 63)).cast_unsigned(), out);
 }

@@ -33,7 +33,7 @@ pub enum OpenRecordingError {
     Pauses(String, String),
 }
 
-/// A time in the form in which people write it and `--at` takes it.
+/// A time as text, in a form that `--at` accepts.
 #[must_use]
 pub fn utc(micros: i64) -> String {
     let time = serde_json::to_value(RecordTime { micros, zoned: true });
@@ -53,7 +53,7 @@ pub struct Reader {
     torn: u64,
 }
 
-/// The engines of a recording, as [`Reader::open`] chooses them.
+/// The names of the engines in a recording, in the form that [`Reader::open`] accepts.
 ///
 /// # Errors
 /// If the directory cannot be read or has no recording.
@@ -63,7 +63,7 @@ pub fn engines(directory: &Path) -> Result<Vec<String>, OpenRecordingError> {
 }
 
 impl Reader {
-    /// Opens the recording of an engine: MODEL or MODEL:VERSION, or the only one. Errors name `option`, which chooses the engine.
+    /// Opens the recording of `engine`: MODEL or MODEL:VERSION, or `None` for the only one. Errors tell the user to set `option`.
     /// With `since_us`, begins with the segment that contains this time in microseconds since 1970 UTC.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ fn headers(directory: &Path) -> Result<Vec<(PathBuf, i64, Header)>, OpenRecordin
     Ok(found)
 }
 
-/// The first line of a segment, or the number of its format if this version cannot read it. `None` if the segment was cut there.
+/// The first line of a segment, or the number of its format if this version cannot read it. `None` if it was cut or deleted.
 fn header(path: &Path) -> io::Result<Option<Result<(i64, Header), u64>>> {
     let file = match File::open(path) {
         Ok(file) => file,

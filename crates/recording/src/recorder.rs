@@ -1,5 +1,5 @@
-//! The flight recorder: keeps what the engines sent on disk. An intake passes its items to one thread, which writes them for all
-//! engines. Nothing here blocks an intake: what does not fit in the queue is dropped and counted.
+//! The flight recorder: stores on disk what the engines sent. All intakes pass their items to one thread, which writes them.
+//! Nothing here blocks an intake: items that do not fit in the queue are dropped and counted.
 
 mod files;
 mod tap;
@@ -24,17 +24,17 @@ pub use tap::EngineRecorder;
 
 use files::SegmentFiles;
 
-/// Maximum memory of the messages of all engines that wait for the disk. It is approximate.
+/// Approximate maximum memory of all messages that wait for the disk.
 const WEIGHT: usize = 4 << 20;
-/// The recorder does not use the memory that other kinds of input share. An engine that floods the recorder would always use
-/// that up.
+/// The recorder does not use the memory that other kinds of input share, because an engine that floods the recorder would
+/// always use it up.
 static NO_REST: Rest = Rest::new(0);
 
 /// Where to record, and how much to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecorderConfig {
     pub directory: PathBuf,
-    /// Bytes of all segments together.
+    /// Maximum bytes of all segments together.
     pub max_size: u64,
     /// Older segments are deleted.
     pub max_age: Option<Duration>,
@@ -90,7 +90,7 @@ impl Recorder {
         let writer = writer::SegmentWriter::new(files, counts.clone());
         let thread = thread::Builder::new().name("recorder".to_owned());
         let run = move || {
-            // `run` gives back the lock of the directory, so the directory is free once the thread counts as ended.
+            // `run` releases the lock of the directory, so the directory is free once the thread counts as ended.
             writer.run(&received);
             drop(alive);
         };
@@ -130,7 +130,7 @@ struct Queue {
 impl Queue {
     fn new() -> (Self, Receiver<Message>) {
         let (messages, received) = mpsc::channel();
-        // This memory is never freed. A process starts only one recorder.
+        // This memory is never freed. That costs little, because a process starts only one recorder.
         let budget = Box::leak(Box::new(Budget::new(WEIGHT, &NO_REST)));
         (Self { messages, budget, engines: Arc::default() }, received)
     }

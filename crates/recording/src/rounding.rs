@@ -1,5 +1,5 @@
 //! Rounds times to 1 µs, and ratios of requests to six digits. Further digits are errors of the engine's arithmetic, which do not
-//! compress.
+//! compress well.
 
 use trtllm_model::perf_metrics::TimingMetrics;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats};
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_has_the_digits_of_a_microsecond_and_a_time_with_them_stays() {
+    fn a_time_is_rounded_to_a_microsecond_and_a_rounded_time_stays() {
         for (time, per_unit, expected) in [
             (17.236_000_000_000_03, 1e3, 17.236),
             (17.236, 1e3, 17.236),

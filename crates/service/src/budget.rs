@@ -1,7 +1,7 @@
 //! Limits the bytes that are held on behalf of peers. A reader reserves bytes before it reads, shrinks the reservation
 //! to what it keeps, and gives it back when the data is freed. A peer that is sending has a place. A slow peer loses
 //! its place, and its bytes, as soon as another peer needs room. Each kind of input has its own share, which no other
-//! kind can use up. Beyond these shares, all kinds together may take the rest.
+//! kind can use up. Beyond these shares, all kinds share one more amount, the rest.
 
 use std::iter;
 use std::pin::pin;
@@ -32,7 +32,7 @@ pub struct Rest {
     taken: AtomicUsize,
 }
 
-/// The bytes of one kind of input, of all peers together.
+/// The limit for one kind of input, of all peers together.
 #[derive(Debug)]
 pub struct Budget {
     own: usize,
@@ -50,8 +50,8 @@ struct Table {
     waiting: Vec<Arc<Waiting>>,
 }
 
-/// A peer, or a group of peers, such as the publishers of a socket. The next place goes to the group that holds the least,
-/// and in it to the peer that holds the least. A peer that was slow comes after all others.
+/// A peer, or a group of peers, such as the publishers of a socket. The next place goes to the group that holds the fewest
+/// bytes, and in this group to the peer that holds the fewest. A peer that was slow comes after all others.
 #[derive(Debug, Default)]
 pub struct Peer {
     group: Option<Arc<Self>>,
@@ -79,7 +79,7 @@ struct Step {
     at: Instant,
 }
 
-/// Bytes of a budget, until it is dropped.
+/// Reserved bytes of a budget. Dropping this value gives them back.
 #[derive(Debug)]
 pub struct Held {
     budget: &'static Budget,
@@ -87,7 +87,7 @@ pub struct Held {
     bytes: usize,
 }
 
-/// Bytes of a budget for what a peer is sending. The peer may lose them.
+/// Reserved bytes of a budget for what a peer is sending. The peer may lose them.
 #[derive(Debug)]
 pub struct Receiving {
     held: Held,
@@ -130,7 +130,7 @@ impl Rest {
         bytes == 0 || self.taken.fetch_update(Relaxed, Relaxed, room).is_ok()
     }
 
-    /// Takes the bytes, or all that are left.
+    /// Takes the bytes, or all that are left. Returns how many.
     fn take_up_to(&self, bytes: usize) -> usize {
         let more = |taken: usize| bytes.min(self.limit.saturating_sub(taken));
         let before = self.taken.fetch_update(Relaxed, Relaxed, |taken| Some(taken + more(taken)));
@@ -179,7 +179,7 @@ impl Budget {
         }
         let waiting = Arc::new(Waiting { peer: Arc::clone(peer) });
         self.table.lock().waiting.push(Arc::clone(&waiting));
-        // Removes the entry, even if this future is dropped.
+        // Removes the peer from the waiting list, even if this future is dropped.
         let _leaving = Leaving { budget: self, waiting: &waiting };
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -191,7 +191,7 @@ impl Budget {
         }
     }
 
-    /// As [`Self::take`], for bytes that the peer sends from now on. The peer may lose them: see [`Receiving::cut`].
+    /// Like [`Self::take`], for bytes that the peer sends from now on. The peer may lose them: see [`Receiving::cut`].
     /// The reservation may be smaller than `bytes`: see [`Receiving::bytes`].
     pub async fn receive(&'static self, peer: &Arc<Peer>, bytes: usize) -> Receiving {
         let held = self.take(peer, bytes).await;
@@ -288,7 +288,7 @@ impl Drop for Leaving<'_> {
 }
 
 impl Held {
-    /// As [`Budget::take_anyway`].
+    /// Like [`Budget::take_anyway`], but adds the bytes to this reservation.
     pub fn grow_anyway(&mut self, bytes: usize) {
         self.budget.add(&mut self.budget.table.lock(), &self.peer, bytes, |rest, more| {
             rest.taken.fetch_add(more, Relaxed);
@@ -323,7 +323,7 @@ impl Receiving {
         self.held.bytes
     }
 
-    /// The peer has sent this many bytes so far.
+    /// Notes that the peer has sent this many bytes so far.
     pub fn arrived(&self, bytes: usize) {
         let mut step = self.place.step.lock();
         if bytes >= step.bytes + STEP {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_alone_gets_what_is_left_of_the_rest_and_never_more() {
+    async fn a_peer_alone_gets_what_is_left_of_the_rest_and_never_more() {
         let rest = Box::leak(Box::new(Rest::new(12 * KIB)));
         let (answers, lines) = (sharing(4 * KIB, rest), sharing(2 * KIB, rest));
         let (server, publisher) = (Arc::default(), Arc::default());
@@ -423,7 +423,7 @@ mod tests {
             let both = [(); 2].map(|()| other.try_take(&honest, KIB));
             assert!(both.iter().all(Option::is_some) && other.try_take(&honest, 1).is_none());
         }
-        // What one gives back the other one can take.
+        // What one budget gives back, the other one can take.
         floods.truncate(5);
         assert!(other.try_take(&honest, 2 * KIB).is_some());
         let more = other.try_take(&honest, 5 * KIB);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_there_already_is_counted_also_above_the_limit() {
+    async fn bytes_that_are_in_memory_already_count_even_above_the_limit() {
         let rest = Box::leak(Box::new(Rest::new(KIB)));
         let (pages, lines, peer) = (sharing(KIB, rest), sharing(KIB, rest), Arc::default());
         let two = pages.take_anyway(2 * KIB);
@@ -456,9 +456,9 @@ mod tests {
         assert!(budget.try_take(&peer, KIB).is_some());
     }
 
-    /// Eight places are held by peers that have stopped sending, and forty more wait for one.
+    /// Peers that have stopped sending hold eight places, and forty more peers wait for a place.
     #[tokio::test(start_paused = true)]
-    async fn an_honest_peer_waits_once_for_a_slow_one_whatever_their_number() {
+    async fn an_honest_peer_waits_for_one_slow_peer_however_many_there_are() {
         let budget = budget(8 * KIB);
         let (hostile, honest) = (Arc::new(Peer::default()), Arc::new(Peer::default()));
         for _ in 0..48 {

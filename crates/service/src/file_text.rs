@@ -1,4 +1,4 @@
-//! Text of files. Long texts of all files share one budget, so a reader may wait for another one.
+//! Text of files. Long texts of all files share one budget, so a reader may wait for another reader.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use tokio::runtime::Handle;
 
 use crate::budget::{Budget, Held, Peer, REST};
 
-/// Longest line, frame or document, in bytes: a device may have no end.
+/// Maximum bytes of a line, frame or document. It is limited, because a device may have no end.
 pub const MAX: usize = 16 << 20;
 /// Each reader may have this many bytes without the budget.
 const SHORT: usize = 256 << 10;
 
-/// How long a reader waits for another one.
+/// How long a reader waits for another reader.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 static LONG_TEXTS: Budget = Budget::new(MAX, &REST);
@@ -28,13 +28,13 @@ pub struct FileText {
 
 impl FileText {
     /// Replaces the text by the next line without its line feed, or by its first [`MAX`] bytes. Fails if reading fails, or
-    /// other files have long lines all the time.
+    /// if other readers use the budget for more than 2 s.
     pub fn read_line(&mut self, from: &mut impl BufRead) -> io::Result<LineRead> {
         let bytes = self.read(from, Some(b'\n'), |mut from, text| from.read_until(b'\n', text))?;
         Ok(LineRead { bytes, is_complete: self.text.pop_if(|last| *last == b'\n').is_some() })
     }
 
-    /// Replaces the text by all that follows, or by the first [`MAX`] bytes. Returns whether that is all. Fails as
+    /// Replaces the text by all that follows, or by the first [`MAX`] bytes. Returns whether that is all. Fails like
     /// [`Self::read_line`].
     pub fn read_all(&mut self, from: &mut impl Read) -> io::Result<bool> {
         Ok(self.read(from, None, |mut from, text| from.read_to_end(text))? < MAX)
@@ -52,7 +52,7 @@ impl FileText {
         if start < SHORT || end.is_some() && self.text.last().copied() == end {
             return Ok(start);
         }
-        // Commands have no runtime, and share their memory with nobody.
+        // Commands run without tokio. They need no budget, because no other reader runs in their process.
         if let Ok(runtime) = Handle::try_current() {
             let taken = async { tokio::time::timeout(PATIENCE, LONG_TEXTS.take(&self.peer, MAX)).await };
             self.held = Some(runtime.block_on(taken)?);
@@ -63,7 +63,7 @@ impl FileText {
         Ok(start + rest)
     }
 
-    /// Frees a long text. To be called as soon as it is parsed, because other readers may wait.
+    /// Frees a long text. Call this as soon as the text is parsed, because other readers may wait.
     pub fn clear(&mut self) {
         self.text.clear();
         self.text.shrink_to(SHORT);
@@ -116,7 +116,7 @@ mod tests {
         let read = line.read_line(&mut from).unwrap();
         assert_eq!((read.bytes, read.is_complete, line.bytes().len()), (MAX, false, MAX));
         assert!(!line.read_all(&mut from).unwrap());
-        // The text does not end where its first part ends.
+        // A line feed at the end of the first part does not end the text.
         assert!(line.read_all(&mut Cursor::new(vec![b'\n'; SHORT + 9])).unwrap());
         assert_eq!(line.bytes().len(), SHORT + 9);
     }

@@ -1,4 +1,4 @@
-//! What a service needs besides its task: a log, supervised tasks, the end of the process, sockets and small files.
+//! What any service needs: a log, supervised tasks, shutdown, memory limits, sockets and small files.
 //! Knows no engine and no GPU. `unsafe` code is in [`process`] only.
 #![deny(unsafe_code)]
 

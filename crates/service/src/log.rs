@@ -19,15 +19,15 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 pub use limit::LogLimit;
 
-/// Lines that wait for the thread.
+/// Maximum number of lines that wait for the thread.
 const QUEUE: usize = 1024;
-/// Longer lines are cut.
+/// Maximum bytes of a line. Longer lines are cut.
 const MAX_LINE: usize = 4096;
 /// How long the end of the process waits for the last lines.
 const LAST_LINES: Duration = Duration::from_millis(100);
 
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
-/// Lines that stderr refused: it is a file on a full disk, or a pipe without a reader.
+/// Lines that stderr refused, because it is a file on a full disk or a pipe without a reader.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// `--log.format`.
@@ -64,8 +64,8 @@ pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
         let _ = DROPPED.set(dropped);
         let limit = Mutex::new(LogLimit::default());
         std::panic::set_hook(Box::new(move |panic| {
-            // Limited, because each look-up of a name panics while no thread is free. try_lock, because a hook must not
-            // wait.
+            // Limited, because each DNS look-up panics while no thread can be started. Uses `try_lock`, because a panic
+            // hook must not wait.
             let Some(left_out) = limit.try_lock().and_then(|mut limit| limit.allow(Instant::now())) else { return };
             let place = panic.location().map(ToString::to_string).unwrap_or_default();
             let (text, owned) = (panic.payload().downcast_ref::<&str>(), panic.payload().downcast_ref::<String>());
@@ -91,7 +91,7 @@ struct Stderr;
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let written = io::stderr().write(line);
-        // Only an interrupted call is repeated.
+        // The caller repeats an interrupted write, so only other errors lose the line.
         if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
             REFUSED.fetch_add(1, Relaxed);
         }
@@ -117,7 +117,7 @@ impl Drop for LogGuard {
     }
 }
 
-/// Runs `work` on a thread, and leaves it there if it takes longer than `time`. If no thread can be started, it runs here.
+/// Runs `work` on a thread, and stops waiting for it after `time`. If no thread can be started, runs `work` directly.
 fn within(time: Duration, work: impl FnOnce() + Send + 'static) {
     let work = Arc::new(Mutex::new(Some(work)));
     let waiting = Arc::clone(&work);

@@ -4,22 +4,22 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Characters of one text.
+/// Maximum number of characters of one text.
 const MAX: usize = 256;
 
-/// The first 256 characters of a text. Each unsafe one becomes `?`.
+/// The first 256 characters of a text. Each unsafe character becomes `?`.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().take(MAX).map(|character| if is_harmless(character) { character } else { '?' }).collect()
 }
 
-/// As [`printable`], for a text of any length.
+/// Like [`printable`], for a text of any length.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     replace(text, is_harmless, |out, _| out.push('?')).into_owned()
 }
 
-/// As [`one_line`], but line feeds and tabs stay.
+/// Like [`one_line`], but keeps line feeds and tabs.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     replace(text, |character| is_harmless(character) || matches!(character, '\n' | '\t'), |out, _| out.push('?'))

@@ -10,9 +10,9 @@ use parking_lot::RwLock;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Tunes glibc's allocator, before any thread starts. Two arenas: the two threads that serve scrapes need them, and arenas
-/// of other threads cost a tenth of the daemon's memory. Allocations as long as a page, an engine's answer or a long line are returned
-/// to the system once freed; by default glibc keeps room for the longest one ever in each arena.
+/// Tunes glibc's allocator, before any thread starts. Allows only two arenas, for the two threads that serve scrapes, because arenas
+/// of other threads cost a tenth of the daemon's memory. Allocations of 64 KiB or more (a page, an engine's answer, a long
+/// line) go back to the system once they are freed; by default, each arena keeps room for the longest one ever.
 pub fn tune_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     for (option, value) in [(libc::M_ARENA_MAX, 2), (libc::M_MMAP_THRESHOLD, 64 << 10)] {
@@ -36,7 +36,7 @@ impl Trimming {
     /// It is given back earlier if the resident memory has grown by this many bytes.
     const GROWTH: u64 = 1 << 20;
 
-    /// Gives memory back if it is time. Returns whether the process grows, so that this should be called again soon.
+    /// Gives memory back if it is due. Returns whether the process grows, so that this should be called again soon.
     pub fn tick(&mut self) -> bool {
         let has_grown = resident_anonymous() > self.left + Self::GROWTH;
         if has_grown || self.last.is_none_or(|last| last.elapsed() >= Self::INTERVAL) {
@@ -57,7 +57,7 @@ fn resident_anonymous() -> u64 {
     resident.saturating_sub(of_files) * rustix::param::page_size() as u64
 }
 
-/// Makes a write beyond the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) fail like one to a full disk. By default
+/// Makes a write beyond the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) fail like a write to a full disk. By default
 /// SIGXFSZ ends the process.
 pub fn ignore_file_size_signal() {
     // SAFETY: installs no function; may be called at any time.
@@ -72,7 +72,7 @@ impl FilePages {
     /// The parts that are mapped now. Before another thread starts, only linked files are mapped, and these stay mapped forever.
     #[must_use]
     pub fn of_linked_files() -> Self {
-        // What the loader has changed, e.g. for relocation, is anonymous: it is not in the file.
+        // Memory that the loader has changed, e.g. for relocation, is anonymous: its content is not in the file.
         let is_equal = |map: &MemoryMap| {
             let bytes = |field: &str| map.extension.map.get(field).copied();
             matches!(map.pathname, MMapPath::Path(_))
@@ -87,7 +87,7 @@ impl FilePages {
     }
 
     /// Takes these pages out of the resident memory of the process. A page that is used again comes back from the page
-    /// cache, 64 KiB at a time. A third of the program is needed for the start of the daemon only: options, YAML,
+    /// cache, 64 KiB at a time. A third of the program is needed only while the daemon starts: options, YAML,
     /// relocations.
     pub fn give_back(self) {
         for (start, end) in self.0 {
@@ -108,7 +108,7 @@ pub fn raise_descriptor_limit() -> usize {
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
-/// Checks that this many threads can run at the same time. They end at once. Fails if a limit of the system does not allow
+/// Checks that this many threads can run at the same time. Starts them and ends them again. Fails if a limit of the system does not allow
 /// them. The runtime itself would not report that: it would panic or hang.
 pub fn try_threads(count: usize) -> io::Result<()> {
     let alive = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);

@@ -1,5 +1,5 @@
-//! Reads and replaces small files. Their length is limited, because a device such as `/dev/zero` has no end. Tells files
-//! from streams.
+//! Reads and replaces small files. Their length is limited, because a device such as `/dev/zero` has no end. Distinguishes
+//! files from streams.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// More than any configuration or bundle of certificates has.
+/// Maximum bytes, more than any configuration or bundle of certificates has.
 const MAX: u64 = 4 << 20;
 
 /// The content of the file at `path`. Fails if it cannot be read, or is longer than 4 MiB.
@@ -33,11 +33,11 @@ pub fn open_regular(path: &Path, flags: OFlags) -> io::Result<File> {
 }
 
 /// Writes a file so that a reader never sees a partial one. The directory may be writable by others, so nothing that
-/// already exists is opened. Fails if it cannot be written. Then the old file, if there is one, stays.
+/// already exists is opened. Fails if it cannot be written; the old file, if there is one, then stays.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}.part", std::process::id()));
-    // Left by a process with the same id, as in another container.
+    // A process with the same id, such as in another container, may have left this file.
     let _ = std::fs::remove_file(&part);
     let mut file = File::options().write(true).create_new(true).mode(mode).open(&part)?;
     let written = file.write_all(content).and_then(|()| std::fs::rename(&part, path));

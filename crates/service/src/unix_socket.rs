@@ -1,5 +1,5 @@
-//! Binds Unix sockets. A socket file that a dead process left behind is replaced; anything else at the path is kept. Knows the
-//! sockets on which systemd listens already.
+//! Binds Unix sockets. A socket file that a dead process left behind is replaced; anything else at the path is kept. Finds the
+//! sockets on which systemd listens already (socket activation).
 
 use std::fs::{Metadata, Permissions};
 use std::io;
@@ -38,7 +38,7 @@ impl Drop for SocketFile {
 }
 
 /// Binds `path` for the owner and the group: a sidecar's engine runs as another user of the same group. Fails if the path
-/// cannot be bound, another process serves it, or something else than a socket is there.
+/// cannot be bound, another process serves it, or the file there is not a socket.
 pub async fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -59,9 +59,9 @@ pub async fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((listener, file))
 }
 
-/// Checks that [`bind`] can use the path, without touching it. Another process may listen there: it may be the exporter for
-/// which the configuration is checked. Fails if the path is too long, is not a socket, or its folder is missing. Folders
-/// below `/run` appear when the daemon starts: systemd and Kubernetes create them.
+/// Checks that [`bind`] can use the path, without touching it. Another process may listen there, because it may be the exporter
+/// whose configuration is checked. Fails if the path is too long, is not a socket, or its folder is missing. Folders
+/// below `/run` may be missing, because systemd and Kubernetes create them when the daemon starts.
 pub fn check(path: &Path) -> io::Result<()> {
     std::os::unix::net::SocketAddr::from_pathname(path)?;
     match std::fs::symlink_metadata(path) {

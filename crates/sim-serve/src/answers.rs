@@ -35,7 +35,7 @@ enum Mode {
     Status500,
     /// One byte per second until the mode changes.
     SlowBody,
-    /// Of several frontends, the one that holds the records (the launcher's) no longer answers the others.
+    /// The frontend that holds the records (the launcher's) no longer answers the other frontends.
     LauncherGone,
 }
 
@@ -206,7 +206,7 @@ impl Server {
         stream.write_all(head(200, JSON, body.len()).as_bytes())?;
         let mut sent = 0;
         while sent < body.len() {
-            // The first write after a disconnect would still succeed.
+            // Checked before each write, because the first write after a disconnect would still succeed.
             if is_closed(stream)? {
                 return Ok(sent);
             }

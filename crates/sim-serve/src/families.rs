@@ -75,7 +75,7 @@ impl Text {
         let _ = writeln!(self.text, "# HELP {name} Multiprocess metric\n# TYPE {name} {kind}");
     }
 
-    /// A series for each label and value.
+    /// Writes a series for each label and its value.
     pub(crate) fn counter(&mut self, name: &str, values: &[(&str, u64)]) {
         let name = format!("{name}_total");
         self.head(&name, "counter");

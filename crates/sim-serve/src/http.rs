@@ -1,5 +1,5 @@
-//! A small HTTP server. Handlers write to the socket themselves, because some answers end in the middle or check whether the client is
-//! still connected. A server library would hide the socket.
+//! A small HTTP server. Handlers write to the socket themselves, because some of them send incomplete answers or check whether the client
+//! is still connected. A server library would hide the socket.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -98,7 +98,7 @@ pub(crate) fn head(status: u16, kind: &str, length: usize) -> String {
     format!("HTTP/1.1 {status} {reason}\r\nserver: uvicorn\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n")
 }
 
-/// Writes a whole answer at once: a second segment would wait for a delayed acknowledgement.
+/// Writes the whole answer with one call, so that a short one needs only one packet.
 pub(crate) fn answer(request: &Request, stream: &mut TcpStream, status: u16, kind: &str, body: &str) -> Kept {
     let mut text = head(status, kind, body.len());
     if request.method != "HEAD" {

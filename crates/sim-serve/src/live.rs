@@ -108,7 +108,7 @@ impl Live {
             if self.is_draining && self.engine.is_idle() {
                 (self.clock.at, self.clock.since) = (at, None);
             } else if begun.elapsed() > LONGEST {
-                // If the machine is too slow for this engine, the engine becomes slower, so that readers still get answers.
+                // If the machine is too slow for this engine, virtual time slows down, so that readers still get answers.
                 (self.clock.at, self.clock.since) = (at, Some(Instant::now()));
                 return;
             }
@@ -126,7 +126,7 @@ impl Live {
                 value["requestStats"] = write::rows(iter, &rows, release)["requestStats"].take();
             }
             if let Some(dropped) = value.get_mut("statsDroppedFrames") {
-                // If the ring is full, this record displaces another one.
+                // If the ring of waiting records is full, this record displaces the oldest one.
                 *dropped = json!(self.totals.lost.records + u64::from(self.ring.len() >= self.ring_size));
             }
             let waiting = self.totals.record(record, value.to_string(), number == records);
@@ -188,7 +188,7 @@ impl Live {
         std::mem::take(&mut self.events)
     }
 
-    /// The page of the server, or of one of its frontends.
+    /// The Prometheus page of the server, or of one of its frontends.
     pub(crate) fn page(&self, frontend: usize, model: &str) -> String {
         let config = self.engine.config();
         let mut page = ServerPage::default();
@@ -207,13 +207,13 @@ impl Live {
         self.engine.change(simulated.config, at);
     }
 
-    /// The engine crashes and serves again at once.
+    /// Crashes the engine, which serves again at once.
     pub(crate) fn restart(&mut self, now: Instant) {
         let at = self.interrupt(now);
         self.engine.restart(at, at);
     }
 
-    /// Makes the engine step now, because a command changes it. Returns the virtual time.
+    /// Schedules a step of the engine for now, because a command is about to change the engine. Returns the virtual time.
     fn interrupt(&mut self, now: Instant) -> f64 {
         self.advance(now);
         let at = self.clock.now(now);
@@ -228,7 +228,7 @@ impl Live {
         self.clock.since = (!is_stopped).then_some(now);
     }
 
-    /// Lets no more requests in, so that the engine becomes idle; or lets them in again.
+    /// Stops admitting requests, so that the engine becomes idle, or admits them again.
     pub(crate) fn drain(&mut self, is_draining: bool, now: Instant) {
         self.advance(now);
         self.is_draining = is_draining;
@@ -249,8 +249,7 @@ impl Live {
     }
 }
 
-/// A finished request as a publisher writes it: with members that neither the perf-metrics file nor the server's answer
-/// has.
+/// A finished request as a publisher writes it, with JSON keys that neither the file nor `/perf_metrics` contains.
 pub(crate) fn published(entry: &Entry, release: Release) -> Value {
     let mut value = write::entry(entry, if release.is_cpp() { write::Version::Host } else { write::Version::V2 });
     value["prompt_tokens"] = json!(entry.prompt_tokens);

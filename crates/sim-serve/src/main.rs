@@ -50,7 +50,7 @@ fn run(arguments: Arguments) -> Result<(), String> {
     }
     let engine = arguments.simulated(&arguments.engine)?;
     let version = engine.version.clone();
-    // Loading a model takes time.
+    // Simulates the time that loading a model takes.
     thread::sleep(Duration::from_secs_f64(engine.options.load_seconds));
     let live = Arc::new(Mutex::new(Live::new(engine, &arguments, Instant::now())));
     let address = (arguments.host, arguments.port).into();

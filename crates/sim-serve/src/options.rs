@@ -87,7 +87,7 @@ pub(crate) enum FrontendMode {
 pub(crate) struct Simulated {
     pub(crate) options: Options,
     pub(crate) config: Config,
-    /// The answer of /version.
+    /// The version that `/version` returns.
     pub(crate) version: String,
 }
 
@@ -124,7 +124,7 @@ impl Arguments {
     }
 }
 
-/// Whether the server's metrics are named `trtllm_*`, and its records have host and device times.
+/// Whether the release is 1.3 or newer: metrics are named `trtllm_*`, and records have host and device times.
 pub(crate) fn is_since_1_3(release: Release) -> bool {
     matches!(release, Release::PyTorch { era: Era::Ranks | Era::Frames, .. })
 }

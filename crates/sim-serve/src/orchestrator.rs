@@ -13,7 +13,7 @@ pub(crate) struct Orchestrator {
     generation: Side,
 }
 
-/// Calls to the workers of one side.
+/// Calls to the context workers, or to the generation workers.
 #[derive(Debug)]
 struct Side {
     name: &'static str,

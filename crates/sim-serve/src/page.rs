@@ -9,7 +9,7 @@ use crate::families::{FIRST_TOKEN, Histogram, PER_TOKEN, REQUEST, Text};
 use crate::live::reason;
 use crate::options::is_since_1_3;
 
-/// A histogram: its name, its buckets, whether it exists only since 1.3, and the seconds of a request.
+/// A histogram: its name, its buckets, whether it exists only since 1.3, and its value in seconds for a request.
 type Family = (&'static str, &'static [f64], bool, fn(&Entry) -> Option<f64>);
 
 const FAMILIES: [Family; 7] = [
@@ -25,10 +25,10 @@ const FAMILIES: [Family; 7] = [
     ("request_inference_time_seconds", REQUEST, true, |entry| Some(entry.last_token - entry.first_scheduled)),
 ];
 
-/// What one process has counted.
+/// What one frontend process has counted.
 #[derive(Debug)]
 pub(crate) struct ServerPage {
-    /// Requests by the label that names the reason of their end.
+    /// Ended requests, by the label with their finish reason.
     ended: BTreeMap<String, u64>,
     prompt_tokens: u64,
     cached_tokens: u64,
@@ -74,7 +74,7 @@ impl ServerPage {
         }
     }
 
-    /// Before 1.3 there are five families without a prefix.
+    /// Releases before 1.3 have only five families, whose names have no prefix.
     pub(crate) fn text(&self, release: Release, model: &str, last: &Record) -> String {
         let is_new = is_since_1_3(release);
         let prefix = if is_new { "trtllm_" } else { "" };

@@ -95,16 +95,16 @@ pub(crate) struct Totals {
     waits: u64,
     /// How many of the next records have a latency that includes waiting for work.
     after_idle: u32,
-    /// Sums over the records that a full ring dropped.
+    /// Sums over the records that were dropped because the ring of waiting records was full.
     pub(crate) lost: Counts,
     entries: u64,
     steps: StepSums,
     pub(crate) entries_lost: u64,
     pub(crate) entries_served: u64,
-    /// Answers with records that are being sent.
+    /// Number of answers with records that are being sent.
     pub(crate) open_answers: usize,
-    /// Sums over records: those in complete answers, the complete ones in incomplete answers, and the others in
-    /// incomplete answers.
+    /// Sums over the records in complete answers (`handed_out`), over the complete records in incomplete answers
+    /// (`salvageable`), and over the other records in incomplete answers (`cut`).
     handed_out: Counts,
     salvageable: Counts,
     cut: Counts,
@@ -167,7 +167,7 @@ impl Totals {
         Self { is_cpp, has_host_step: is_since_1_3(release), after_idle: if is_cpp { 2 } else { 1 }, ..Self::default() }
     }
 
-    /// The engine has made a step.
+    /// Updates the counts after a step of the engine.
     pub(crate) fn step(&mut self, engine: &Engine) {
         let (now, before) = (Counts::of(engine.truth()), self.begun);
         self.begun = now;
@@ -183,8 +183,8 @@ impl Totals {
         self.counts = reported;
     }
 
-    /// Counts a record of the last step. If a step has two, the first is a flush record of the C++ Executor, which reports the completed
-    /// requests.
+    /// Counts a record of the last step. If a step has two, the first is a flush record: the C++ Executor writes it
+    /// when it becomes idle, and reports the completed requests in it.
     pub(crate) fn record(&mut self, record: Record, text: String, is_last: bool) -> Waiting {
         let counts = if is_last {
             std::mem::take(&mut self.pending)
@@ -213,7 +213,7 @@ impl Totals {
         waiting
     }
 
-    /// A request has ended.
+    /// Counts a request that has ended.
     pub(crate) fn entry(&mut self, entry: &Entry) {
         self.entries += 1;
         if let Some(times) = &entry.steps {
@@ -221,7 +221,7 @@ impl Totals {
         }
     }
 
-    /// A full ring has dropped the record.
+    /// Counts a record that a full ring dropped.
     pub(crate) fn lost(&mut self, record: &Waiting) {
         self.lost += record.counts;
     }

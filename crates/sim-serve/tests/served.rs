@@ -1,5 +1,5 @@
-//! Tests the program as a client. A client that only adds up the records, and knows the documented quirks of
-//! TensorRT-LLM, gets the totals that the program reports as true.
+//! Tests the program as a client. A client that only adds up the records, and that knows the documented quirks of
+//! TensorRT-LLM, gets the totals that the program reports as the truth.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A thousand iterations in a second, with pauses.
+/// A thousand iterations per second, with pauses.
 const FAST: &str = "sim:?iter_base_ms=1&ctx_token_us=0&gen_request_us=0&rate=20&wave=0&output_mean=48&kv_blocks=2048";
 
 struct Server {
@@ -71,7 +71,7 @@ impl Drop for Server {
     }
 }
 
-/// Sums of records.
+/// Sums over the records that the client received.
 #[derive(Debug, Default)]
 struct Sums {
     iterations: u64,
@@ -80,10 +80,11 @@ struct Sums {
     context_tokens: u64,
     generation_tokens: u64,
     flushes: u64,
-    /// Iterations that are missing before a record.
+    /// Iterations that are missing between the records.
     lost: u64,
     next: Option<u64>,
-    /// The iteration of a flush record: the next record has the same, and repeats its completed requests.
+    /// The iteration of the last flush record, which the C++ Executor writes when it becomes idle. The next record has the
+    /// same iteration, and repeats the completed requests.
     flushed: Option<u64>,
 }
 
@@ -181,7 +182,7 @@ fn a_drained_engine_has_finished_all_requests_and_goes_on_later() {
 }
 
 #[test]
-fn it_misbehaves_as_it_is_told() {
+fn each_mode_breaks_the_answers_as_requested() {
     let server = Server::start(&[]);
     server.until(at_least("iterations", 20));
     server.control(r#"{"mode":"500"}"#);

@@ -16,7 +16,7 @@ impl AdapterPool {
         Self { slots, seconds, loaded: Vec::new() }
     }
 
-    /// Seconds to load this adapter, 0 if it is loaded. Absent if all slots are in use.
+    /// Seconds to load this adapter, 0 if it is already loaded. Absent if active requests use all slots.
     pub(crate) fn use_adapter(&mut self, adapter: u32, is_used: impl Fn(u32) -> bool) -> Option<f64> {
         if let Some(position) = self.loaded.iter().position(|loaded| *loaded == adapter) {
             self.loaded.remove(position);

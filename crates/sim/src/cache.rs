@@ -10,7 +10,7 @@ use crate::load::Arrival;
 use crate::random::mix;
 use crate::record::CacheEvent;
 
-/// The tokens of a sequence as keys of its blocks.
+/// Computes a key for each block of a sequence. Blocks with the same key have the same tokens.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keys {
     known: Option<Arc<[u64]>>,
@@ -21,7 +21,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn new(arrival: &Arrival, tokens_per_block: u32) -> Self {
-        // Mixed, so that blocks of prefixes with neighbouring names do not get the same key.
+        // Hashes the name, because blocks of prefixes with neighbouring names would otherwise get the same key.
         let prefix = arrival.prefix.map(|(name, tokens)| (mix(!name), tokens));
         Self { known: arrival.keys.clone(), prefix, own: mix(arrival.conversation), tokens_per_block }
     }
@@ -45,7 +45,7 @@ impl Keys {
     }
 }
 
-/// Uses a key as its own hash, because keys are mixed already.
+/// Uses a key as its own hash, because keys are hashes already.
 #[derive(Debug, Default, Clone, Copy)]
 struct Mixed(u64);
 
@@ -119,7 +119,7 @@ pub struct Cache {
     config: CacheConfig,
     blocks: Vec<Block>,
     blank: Vec<u32>,
-    /// Unreferenced blocks with content and their stamps, oldest first. An entry is outdated if the block's stamp differs.
+    /// Unreferenced blocks with content, oldest first, with their stamps. A block whose stamp changed was used again since.
     unused: VecDeque<(u32, u64)>,
     evictable: usize,
     index: Index<u32>,

@@ -9,7 +9,7 @@ use crate::scheduler::transfer_seconds;
 const SAMPLING: f64 = 0.05;
 
 impl Engine {
-    /// Gives the requests of a batch their tokens, and ends those that have all.
+    /// Gives the requests of a batch their tokens, and ends the requests that have all their tokens.
     pub(crate) fn finish(&mut self, running: &Running, now: f64) {
         if self.config.keeps_requests {
             self.record_parts(running);
@@ -41,7 +41,7 @@ impl Engine {
                     u32::from(done)
                 };
                 if made > 0 {
-                    // As upstream: the iteration of the first token.
+                    // Upstream's `first_iter` is the iteration of the first token, too.
                     request.first_iter.get_or_insert(iter);
                     if request.arrival.is_watched {
                         self.progress.push(Progress { id: request.id, tokens: made, end: None });

@@ -3,7 +3,7 @@
 use crate::cost::Costs;
 use crate::load::Load;
 
-/// Everything that decides a run, besides the seed.
+/// Everything that determines a run, except the seed.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub release: Release,
@@ -16,7 +16,7 @@ pub struct Config {
     pub transfer: Transfer,
     pub adapters: Option<Adapters>,
     pub frontend: Frontend,
-    /// Seconds of each phase before the engine serves, by the name in `startup_metrics`.
+    /// Phases of the start-up, before the engine serves: the name in `startup_metrics`, and seconds.
     pub startup: Vec<(&'static str, f64)>,
     pub faults: Vec<Fault>,
     pub statistics: Statistics,
@@ -72,14 +72,14 @@ impl Release {
 /// Releases of the PyTorch backend, by what their records contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Era {
-    /// About 0.20: no static batching, no speculation.
+    /// About 0.20: records have no statistics of static batching and of speculation.
     Early,
     /// 1.0 to 1.2.
     One,
     /// 1.3: a record for each rank, partly copied from rank 0; host and device times; statistics of the cache for each
     /// iteration.
     Ranks,
-    /// 1.4, whose loop has no C++: sequence numbers and a count of dropped records. Each rank reports its own numbers.
+    /// 1.4, whose loop contains no C++: sequence numbers, a count of dropped records, and each rank's own numbers.
     Frames,
 }
 
@@ -114,7 +114,7 @@ pub struct CacheConfig {
     pub partial_reuse: bool,
     pub host_blocks: u32,
     pub bytes_per_token: u64,
-    /// Bytes a second between the GPU and the host.
+    /// Bytes per second between the GPU and the host.
     pub host_bandwidth: f64,
 }
 
@@ -128,7 +128,7 @@ impl CacheConfig {
 #[derive(Debug, Clone)]
 pub struct Speculation {
     pub draft_len: u32,
-    /// Probability that a draft token is accepted if all before it were.
+    /// Probability that a draft token is accepted if all earlier draft tokens were accepted.
     pub acceptance: f64,
     /// Seconds that each draft position adds to an iteration.
     pub seconds_per_position: f64,
@@ -152,7 +152,7 @@ pub enum Role {
     GenerationOnly,
 }
 
-/// The link between context and generation servers. It sends one request at a time.
+/// The link between context and generation servers. It transfers the KV cache of one request at a time.
 #[derive(Debug, Clone)]
 pub struct Transfer {
     pub bytes_per_second: f64,
@@ -166,7 +166,7 @@ pub struct Adapters {
     pub load_seconds: f64,
 }
 
-/// The HTTP process before the engine: workers that tokenise, and that send each token.
+/// The HTTP process in front of the engine. Its workers tokenise prompts and send each token to the client.
 #[derive(Debug, Clone)]
 pub struct Frontend {
     pub seconds_per_request: f64,
@@ -224,7 +224,7 @@ pub enum Fault {
         bytes_per_second: f64,
         limit: f64,
     },
-    /// The tuner switches the batch limit between `low` and the configured one, each for half a period.
+    /// The tuner switches the batch limit between `low` and the configured limit, each for half a period.
     Tuner {
         low: u32,
         period: f64,
@@ -246,7 +246,7 @@ pub struct Statistics {
     pub interval: u64,
     pub rows: bool,
     pub entries: bool,
-    /// Entries contain the times of each step, as PyTorch's `return_perf_metrics` writes them.
+    /// Perf-metrics entries contain the times of each step, as with PyTorch's `return_perf_metrics`.
     pub steps: bool,
     pub events: bool,
 }

@@ -1,5 +1,5 @@
-//! What an iteration costs, on the host and on the GPU. The costs are not linear: padding has steps, attention is quadratic, and
-//! more tokens load more experts.
+//! What an iteration costs, on the host and on the GPU. The costs are not linear: padding grows in steps, attention is quadratic,
+//! and more tokens load more experts.
 
 #[derive(Debug, Clone)]
 pub struct Costs {

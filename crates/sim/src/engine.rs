@@ -19,7 +19,7 @@ use crate::truth::{Felt, Truth};
 #[derive(Debug, Default)]
 pub struct Step {
     pub records: Vec<Record>,
-    /// Rows of requests with their iteration. Only with C++: PyTorch's rows are part of the record.
+    /// Rows of requests, with their iteration. Empty with PyTorch, which writes the rows into the record.
     pub rows: Vec<(u64, Vec<Row>)>,
     pub entries: Vec<Entry>,
     pub events: Vec<NumberedEvent>,
@@ -130,13 +130,13 @@ impl Engine {
         &self.truth
     }
 
-    /// Whether the server answers: not while its model loads, and not while it restarts.
+    /// Whether the server answers. It does not while its model loads or while it restarts.
     #[must_use]
     pub fn is_up(&self, now: f64) -> bool {
         now >= self.up_at
     }
 
-    /// Replaces the load, the costs, speculation, the faults and the statistics. Other settings and the requests in the engine stay.
+    /// Replaces the load, costs, speculation, faults and statistics. Other settings and the requests do not change.
     pub fn change(&mut self, config: Config, now: f64) {
         self.generator.change(config.load.clone(), now);
         self.faults = Faults::new(config.faults.clone());
@@ -206,7 +206,7 @@ impl Engine {
         each(self.step(until));
     }
 
-    /// Advances to `now`: the time that the last step returned, or an earlier one after a submission.
+    /// Advances to `now`: the time that the last step returned, or an earlier time if a request was submitted since.
     pub fn step(&mut self, now: f64) -> Step {
         let mut step = Step::default();
         if let Some(until) = self.faults.restart(now) {

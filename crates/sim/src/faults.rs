@@ -60,7 +60,7 @@ impl Faults {
         self.faults.iter().map(|fault| if let Fault::Errors { share } = fault { *share } else { 0.0 }).sum()
     }
 
-    /// Bytes that host memory has grown, and whether its limit is reached.
+    /// Bytes by which host memory has grown, and whether the limit is reached.
     pub(crate) fn memory(&self, now: f64) -> (u64, bool) {
         let grown = self.faults.iter().find_map(|fault| match *fault {
             Fault::MemoryGrowth { bytes_per_second, limit } => Some((bytes_per_second * now, limit)),

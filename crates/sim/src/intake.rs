@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// A request leaves the engine: its truth is recorded, and its client may send the next request.
+    /// Records what happened to a request that leaves the engine, and lets its client send the next request.
     pub(crate) fn leave(&mut self, request: &Request, end: End, seen: f64) {
         self.record_truth(request, end, seen);
         if let Some(next) = self.generator.follow(&request.arrival, seen) {
@@ -141,14 +141,14 @@ impl Engine {
         }
     }
 
-    /// An active request ends. Its entry and its last row are reported at the end of the step.
+    /// Ends an active request. The step reports its perf-metrics entry; the next record reports its last row.
     pub(crate) fn end(&mut self, request: Request, end: End, rank: usize, seen: f64) {
         self.leave(&request, end, seen);
         self.truth.completed += 1;
         if self.config.statistics.entries {
             self.writer.entries.extend(self.entry(&request, end));
         }
-        // The C++ Executor clears the tokens of a request that did not end by itself.
+        // The C++ Executor clears the tokens of a request that timed out or was cancelled.
         let is_cleared = self.config.release.is_cpp() && matches!(end, End::TimedOut | End::Cancelled);
         let scheduled = request.was_scheduled && !self.config.release.is_cpp();
         let generated = if is_cleared { 0 } else { request.generated };
@@ -182,8 +182,8 @@ impl Engine {
         });
     }
 
-    /// The perf-metrics entry of an ended request. Upstream writes one only if the request has an answer. The host of the C++
-    /// Executor gets one for each request, in which the time of an event that did not happen is 0.
+    /// The perf-metrics entry of an ended request. Upstream writes entries only for requests with an answer. A host
+    /// program of the C++ Executor gets one for every request, with 0 as the time of an event that did not happen.
     fn entry(&self, request: &Request, end: End) -> Option<Entry> {
         let answered = matches!(end, End::Stop | End::Length);
         if !answered && !request.arrival.is_watched {

@@ -21,18 +21,18 @@ pub struct Load {
     pub cancelled_after: f64,
     /// Seconds after which a request times out.
     pub timeout: Option<f64>,
-    /// Requests of a conversation. Each prompt contains the earlier prompts and answers.
+    /// Number of requests in a conversation. Each prompt contains the earlier prompts and answers.
     pub turns: u32,
     /// Seconds between the turns, and before the next request of a closed loop.
     pub think: f64,
     /// The load ends after this many requests.
     pub requests: Option<u64>,
-    /// The most requests in the engine. Excess requests wait outside, and their times count from when they enter the
-    /// engine.
+    /// Maximum number of requests in the engine. Excess requests wait outside; their times are measured from when they
+    /// enter.
     pub in_flight: Option<usize>,
-    /// Whether the host of the engine reports all requests, including those that time out.
+    /// Whether the program that hosts the engine reports all requests, including those that time out.
     pub is_watched: bool,
-    /// Limits of a prompt, and of a prompt with its output. Longer ones are shortened.
+    /// Maximum tokens of a prompt, and of a prompt with its output. Longer prompts and outputs are shortened.
     pub max_prompt: u32,
     pub max_sequence: u32,
 }
@@ -45,7 +45,7 @@ pub struct Prefixes {
 
 #[derive(Debug, Clone)]
 pub enum Arrivals {
-    /// Only requests that the host submits.
+    /// Only requests that the host program submits.
     Submitted,
     Poisson {
         rate: f64,
@@ -63,7 +63,7 @@ pub enum Arrivals {
         to: f64,
         seconds: f64,
     },
-    /// A sine around the mean.
+    /// The rate follows a sine around the mean.
     Day {
         mean: f64,
         swing: f64,
@@ -85,13 +85,13 @@ pub enum Length {
         sigma: f64,
         max: u32,
     },
-    /// `long` with this probability, else `short`.
+    /// `long` with the probability `share`, else `short`.
     Mixed {
         short: u32,
         long: u32,
         share: f64,
     },
-    /// One of these, at random.
+    /// One of these lengths, at random.
     Sample(Arc<[u32]>),
 }
 
@@ -141,9 +141,9 @@ impl Default for Load {
 #[derive(Debug, Clone, Default)]
 pub struct Arrival {
     pub at: f64,
-    /// Chosen by the host that submits the request. If absent, the next free id.
+    /// Chosen by the program that submits the request. If absent, the request gets the next free id.
     pub id: Option<u64>,
-    /// The keys of its full blocks, if its tokens are known.
+    /// The keys of the full KV cache blocks of the request, if its tokens are known.
     pub keys: Option<Arc<[u64]>>,
     /// Whether [`Step::progress`](crate::Step) reports its tokens and its end.
     pub is_watched: bool,
@@ -154,7 +154,7 @@ pub struct Arrival {
     pub max_new_tokens: u32,
     /// Name and number of tokens of its shared prefix.
     pub prefix: Option<(u64, u32)>,
-    /// Requests of one conversation share their tokens.
+    /// Requests of the same conversation begin with the same tokens.
     pub conversation: u64,
     pub turn: u32,
     pub adapter: Option<u32>,
@@ -189,7 +189,7 @@ impl Generator {
         generator
     }
 
-    /// Replaces the load. Requests that were already sent stay.
+    /// Replaces the load. Requests that were already sent are not changed.
     pub(crate) fn change(&mut self, load: Load, now: f64) {
         (self.load, self.taken, self.left_at_once) = (load, 0, 0);
         self.begin(now);
@@ -244,7 +244,7 @@ impl Generator {
             arrival.max_new_tokens.min(self.load.max_sequence - arrival.prompt).max(arrival.output);
     }
 
-    /// The next arrival after `now`, if the load is open: its requests do not depend on the end of others.
+    /// Time of the next arrival after `now`, if the load is open: arrivals do not depend on the end of other requests.
     fn draw_next(&mut self, now: f64) -> Option<f64> {
         let rate = match self.load.arrivals {
             Arrivals::Poisson { rate } => rate,

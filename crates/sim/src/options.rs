@@ -35,11 +35,11 @@ pub struct Options {
     iter_base_ms: f64,
     draft_len: u32,
     acceptance: f64,
-    /// The engine if there is no scenario. It has only the settings that depend on a single option.
+    /// The engine if there is no scenario. `config` adds the settings that depend on several options.
     engine: Config,
 }
 
-/// What the host's configuration sets.
+/// Settings that the host program has in its own configuration, and not in the URL.
 #[derive(Debug, Clone)]
 pub struct Host {
     pub release: Release,
@@ -76,7 +76,7 @@ const KEYS: &[Key] = keys![
     "seed", NUMBER, o, v => o.seed = number(v, 0, u64::MAX)?;
     "speed", "0.001 to 1000000, or max", o, v => o.speed = if v == "max" { f64::INFINITY } else { number(v, 0.001, 1e6)? };
     "scenario", "a name from scenario=list", o, v => o.scenario = Some(Some(v.to_owned()).filter(|name| !name.is_empty())?);
-    // [`Options::parse`] reads the file, because its errors have texts of their own.
+    // [`Options::parse`] reads the file, because errors in the file have texts of their own.
     "trace", "a file name", _o, v => Some(v).filter(|name| !name.is_empty()).map(drop)?;
     "requests", NUMBER, o, v => o.engine.load.requests = Some(number(v, 0, u64::MAX)?);
     "iterations", NUMBER, o, v => o.iterations = Some(number(v, 0, u64::MAX)?);
@@ -110,8 +110,8 @@ const KEYS: &[Key] = keys![
     "request_stats", "0 or 1", o, v => o.request_stats = word(v, "0", "1")?;
 ];
 
-/// How many requests may wait in addition to a full batch while rows are reported. They are few, because each has a row
-/// in every iteration.
+/// How many requests may wait in addition to a full batch while rows are reported. The limit is low, because each
+/// request has a row in every iteration.
 const WAITING: usize = 256;
 
 /// Keys that may be given together with a scenario.
@@ -234,7 +234,7 @@ impl Options {
         config.speculation = (self.draft_len > 0).then_some(Speculation {
             draft_len: self.draft_len,
             acceptance: self.acceptance,
-            // A draft token costs this share of an iteration of the target model.
+            // Each draft position adds 6 % of the target model's `iter_base_ms`.
             seconds_per_position: 0.06e-3 * self.iter_base_ms,
         });
         config.limits.chunked_context = host.chunked_context;
@@ -250,7 +250,7 @@ impl Options {
     /// Sets the members of the load that depend on several options or on the limits.
     fn set_load(&self, config: &mut Config) {
         let Config { load, limits, cache, .. } = config;
-        // A log-normal length with this mean, limited so that one request cannot fill the cache.
+        // A log-normal length with this mean, limited to six times the mean.
         let length = |mean: u32, sigma: f64| Length::Lognormal {
             median: f64::from(mean) * (-0.5 * sigma * sigma).exp(),
             sigma,

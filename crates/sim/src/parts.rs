@@ -1,5 +1,5 @@
-//! Where the time of each request truly went. The share of other requests in an iteration follows from what the iteration would
-//! have taken without them.
+//! Where the time of each request truly went. The share of other requests in an iteration is computed from how
+//! long the iteration would have taken without them.
 
 use crate::cost::Work;
 use crate::engine::{Engine, Running};

@@ -11,8 +11,8 @@ pub struct Record {
     pub at: f64,
     pub iter: u64,
     pub latency: f64,
-    /// Seconds that started requests had waited in the queue. With C++ this is the sum of this iteration, with PyTorch
-    /// the sum since the start.
+    /// Seconds that started requests had waited in the queue. With C++, the sum of this iteration's
+    /// requests; with PyTorch, the sum since the start.
     pub queue_latency: f64,
     pub new_active: u32,
     pub active: u32,

@@ -10,7 +10,7 @@ use crate::record::{CacheView, Entry, NumberedEvent, Record, Row, SpeculationCou
 use crate::request::Stage;
 use crate::scheduler::Batch;
 
-/// What is kept between records.
+/// State that is kept between records.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     random: Random,
@@ -40,7 +40,7 @@ impl Writer {
         Self { random: Random::new(seed), ..Self::default() }
     }
 
-    /// The engine's process is replaced by a new one.
+    /// Resets the state, as if a new process had replaced the engine's process.
     pub(crate) fn restart(&mut self) {
         let random = self.random.next_u64();
         *self = Self { now: self.now, pass_start: self.now, ..Self::new(random) };
@@ -56,14 +56,14 @@ impl Writer {
 }
 
 impl Engine {
-    /// A batch has ended.
+    /// Reports the end of a batch.
     pub(crate) fn report_finished(&mut self, running: &Running, now: f64, step: &mut Step) {
         self.writer.now = now;
         if self.config.release.is_cpp() {
             self.writer.pass_seconds = now - self.writer.pass_start;
             self.writer.completed = std::mem::take(&mut self.writer.done).iter().sum();
             if self.ranks.iter().all(|rank| rank.active.is_empty()) {
-                // The flush record: it has the iteration of the next record, and repeats the last count of new requests.
+                // The record of an engine that becomes idle has the next record's iteration, and repeats `new_active`.
                 self.writer.pass_seconds = 0.0;
                 let record =
                     Record { new_active: self.writer.new_active, ..self.base_record(now, 0, &Batch::default()) };
@@ -79,7 +79,7 @@ impl Engine {
         }
     }
 
-    /// A batch has started.
+    /// Reports the start of a batch.
     pub(crate) fn report_launched(&mut self, running: &Running, step: &mut Step) {
         if !self.config.release.is_cpp() {
             return;
@@ -125,11 +125,11 @@ impl Engine {
         for rank in 0..ranks {
             let mut record = self.base_record(running.start, rank, &running.batches[rank]);
             record.iter = iter;
-            // Active requests are counted when the iteration starts. A record between two intervals only reports ended
-            // requests, and has no active ones.
+            // Active requests are counted when the iteration starts. A record between two intervals is
+            // written only when the engine becomes idle. It reports ended requests, and no active ones.
             record.active = if on_beat { running.active[rank] } else { 0 };
             let pass = running.end - running.start;
-            // With the overlap scheduler, a latency covers two passes.
+            // With the overlap scheduler, a latency covers two passes of the loop.
             record.latency = if self.config.costs.overlap { pass + self.writer.previous_pass } else { pass };
             if rank == 0 {
                 record.queue_latency = self.writer.queue_seconds;
@@ -234,7 +234,7 @@ impl Engine {
     /// Whether the reader receives the record that is written at this time.
     fn is_reported(&mut self, at: f64) -> bool {
         let (random, polls) = self.faults.losses();
-        // The second reader takes all records of a poll, so its losses come in runs.
+        // The second reader takes all records of a poll, so consecutive records are lost.
         let poll = Random::new((at * 10.0) as u64).unit();
         let lost = !self.config.statistics.enabled || poll < polls || self.writer.random.chance(random);
         self.truth.records += u64::from(!lost);

@@ -19,7 +19,7 @@ pub enum Stage {
 pub enum End {
     /// The answer is complete.
     Stop,
-    /// The answer has `max_tokens`.
+    /// The answer reached `max_tokens`.
     Length,
     TimedOut,
     Cancelled,
@@ -44,11 +44,11 @@ pub(crate) struct Request {
     /// When the client received the first token.
     pub(crate) first_seen_at: Option<f64>,
     pub(crate) generated: u32,
-    /// Tokens whose KV is in the cache, and how many must be there before decoding starts or continues.
+    /// Tokens in the KV cache (`filled`), and how many must be there before decoding starts or continues (`context`).
     pub(crate) filled: u32,
     pub(crate) context: u32,
     pub(crate) blocks: Vec<u32>,
-    /// Blocks that GUARANTEED_NO_EVICT has promised to the request and that it has not taken.
+    /// Blocks that GUARANTEED_NO_EVICT has promised to the request and that the request has not taken yet.
     pub(crate) promised: u32,
     pub(crate) paused: bool,
     /// Work in the running batch: context tokens (`chunk`), or tokens that the decoding step generates (`step`).
@@ -97,7 +97,7 @@ impl Request {
         if self.is_decoding() || self.generated > 0 { Stage::Generation } else { Stage::Context }
     }
 
-    /// Whether the transfer of its KV cache is not over yet.
+    /// Whether its KV cache is still being transferred.
     pub(crate) fn is_receiving(&self, now: f64) -> bool {
         self.transfer.is_some_and(|(_, end)| end > now)
     }

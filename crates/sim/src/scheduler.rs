@@ -13,7 +13,7 @@ use crate::request::Request;
 pub(crate) struct Rank {
     pub(crate) cache: Cache,
     pub(crate) active: Vec<Request>,
-    /// Blocks that are promised to admitted requests, which have not taken them yet.
+    /// Blocks that are promised to admitted requests and that they have not taken yet.
     promised: usize,
 }
 
@@ -63,7 +63,7 @@ impl Rank {
         let mut index = 0;
         while index < self.active.len() {
             let request = &self.active[index];
-            // The C++ Executor drafts no tokens after the last one.
+            // The C++ Executor drafts no tokens beyond the end of the answer.
             let left = request.arrival.output.saturating_sub(request.generated + 1);
             let draft = if pass.config.release.is_cpp() { draft.min(left) } else { draft };
             let tokens = u64::from(1 + draft);
@@ -78,7 +78,7 @@ impl Rank {
                 continue;
             }
             if !self.grow(index, draft, pass, batch) {
-                // The request itself was paused, after all later ones.
+                // Pausing all later requests did not free enough blocks, so this request was paused, too.
                 break;
             }
             let request = &mut self.active[index];
@@ -96,8 +96,8 @@ impl Rank {
         }
     }
 
-    /// Takes the blocks for the next tokens of a request. If there are none, the latest requests are paused (MAX_UTILIZATION).
-    /// False if the request itself was paused.
+    /// Takes the blocks for the next tokens of a request. If no block is available, the latest requests are paused
+    /// (MAX_UTILIZATION). False if the request itself was paused.
     fn grow(&mut self, index: usize, draft: u32, pass: &Pass<'_>, batch: &mut Batch) -> bool {
         let size = pass.config.cache.tokens_per_block;
         loop {
@@ -125,7 +125,7 @@ impl Rank {
         }
     }
 
-    /// Takes the cache blocks away from a request. It computes its tokens again later.
+    /// Takes the cache blocks away from a request, which computes its tokens again later.
     fn pause(&mut self, index: usize) {
         let request = &mut self.active[index];
         self.cache.store(&request.keys, &request.blocks, request.filled);
@@ -151,7 +151,7 @@ impl Rank {
                 continue;
             }
             // A paused request computes its prompt and its generated tokens again. Without chunks, these may exceed the limit of an
-            // iteration, so the request waits until no other one is scheduled.
+            // iteration, so the request waits until no other request is scheduled.
             let is_too_long = !limits.chunked_context && request.context > limits.max_num_tokens;
             if is_too_long && used > 0 {
                 return;
@@ -177,7 +177,7 @@ impl Rank {
                     return;
                 }
                 let size = pass.config.cache.tokens_per_block;
-                // Chunks end at a block, unless the limit is smaller than a block.
+                // Chunks end at the end of a block, unless the limit is smaller than a block.
                 chunk -= if limits.max_num_tokens < size { 0 } else { chunk % size };
             }
             if chunk == 0 {

@@ -1,4 +1,4 @@
-//! What really happened in the simulation. Tests compare the readers of the records with it.
+//! What really happened in the simulation. Tests compare it with what readers compute from the records.
 
 use crate::parts::RequestParts;
 use crate::request::End;
@@ -34,7 +34,7 @@ pub struct Truth {
     /// Requests that ended inside the engine.
     pub completed: u64,
     pub context_tokens: u64,
-    /// Tokens of decoding steps. The first token of an answer is not one of them: it comes from the context.
+    /// Tokens that decoding steps generated. Excludes the first token of an answer, which the context phase generates.
     pub decoded_tokens: u64,
     /// Tokens that context phases generated.
     pub first_tokens: u64,
@@ -42,7 +42,7 @@ pub struct Truth {
     pub accepted: u64,
     pub pauses: u64,
     pub restarts: u64,
-    /// Flush records of the C++ Executor.
+    /// Records that the C++ Executor wrote because it became idle.
     pub flushes: u64,
     pub records: u64,
     pub records_lost: u64,
@@ -76,7 +76,7 @@ impl Truth {
         let answered = |request: &&&RequestTruth| matches!(request.end, End::Stop | End::Length);
         let mut ttft: Vec<f64> =
             ended.iter().filter_map(|request| request.first_seen.map(|seen| seen - request.arrival)).collect();
-        // A request that waits for its first token has waited at least this long.
+        // The time to the first token of a waiting request is at least its waiting time so far.
         let open = waiting.iter().filter(|arrival| **arrival >= from).map(|arrival| until - arrival);
         ttft.extend(open.clone());
         let mut tpot: Vec<f64> = ended
@@ -101,7 +101,7 @@ impl Truth {
     }
 }
 
-/// 0 without values.
+/// The percentile of the values, 0 if there are none.
 fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(((values.len() as f64 * share) as usize).min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)

@@ -18,28 +18,28 @@ pub struct Batch {
     pub connections: Option<u64>,
     /// PIDs of the publishers, if all of them are visible here.
     pub processes: Vec<u32>,
-    /// The poll has more to read once these items have been folded.
+    /// True if the poll has more to read once these items have been folded.
     pub more: bool,
-    /// The records are what an engine's ring held, so a full ring can have lost some.
+    /// True if the records are the content of an engine's ring, which drops its oldest records when it is full.
     pub from_ring: bool,
     /// Names that show whether the server is newer than this exporter: keys of its messages and families of its page,
-    /// collected now and then, and paths whose answers have another shape.
+    /// collected now and then, and paths whose answers have an unknown structure.
     pub keys: BTreeSet<String>,
-    /// Endpoints that the server does not have; `None` if nothing was asked.
+    /// Endpoints that the server does not have; `None` if no endpoint was requested.
     pub missing_endpoints: Option<Vec<&'static str>>,
     /// The source delivers finished requests and no records.
     pub only_requests: bool,
-    /// What the user should do so that nothing is missing, although the poll succeeds.
+    /// What the user should change, because statistics are missing although the poll succeeds.
     pub notice: Option<&'static str>,
     /// The source has delivered its last item (the end of a replay).
     pub ended: bool,
 }
 
 impl Batch {
-    /// Memory of the items that wait to be folded: thousands of records with request rows.
+    /// Limit for the memory of the items that wait to be folded: thousands of records with request rows.
     const MAX_WEIGHT: usize = 16 << 20;
 
-    /// Memory of the items after which they should be folded before more are parsed.
+    /// If the items take this much memory, they should be folded before more are parsed.
     pub const ENOUGH: usize = 256 << 10;
 
     /// Whether more items may be parsed before these are folded.
@@ -84,14 +84,14 @@ impl Batch {
     }
 }
 
-/// Whether an engine is behind the source. None of these is an error.
+/// Whether the source has an engine. None of these values is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// The engine or its publisher answered, with or without items.
     Present,
     /// The source listens, and no publisher is connected.
     Disconnected,
-    /// The publisher of this engine left so long ago that the engine ends.
+    /// The publisher of this engine disconnected so long ago that the engine is removed.
     Forgotten,
     /// The engine is still loading its model; it has no statistics yet.
     Loading,

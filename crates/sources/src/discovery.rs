@@ -1,5 +1,5 @@
-//! Finds the trtllm-serve of this host or pod. It asks only ports where one is expected, because an unexpected request
-//! could disturb another program. It reads only paths that drain no statistics.
+//! Finds every trtllm-serve of this host or pod. It asks only ports where one is expected, because an unexpected
+//! request could disturb another program. It reads only paths whose reading removes no statistics.
 
 mod processes;
 
@@ -18,13 +18,13 @@ use super::server::TargetServer;
 use super::server_facts::MAX_FACTS;
 use processes::{NamedServer, processes};
 
-/// trtllm-serve's default.
+/// Default port of trtllm-serve.
 pub const USUAL_PORT: u16 = 8000;
 /// Time between two searches.
 pub const INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of one server. The next search asks it again.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// A list of models is short.
+/// Limit of an answer in bytes. A list of models is short.
 const MAX_ANSWER: usize = 64 << 10;
 /// Limit of the servers that one search asks only because a process names them.
 const MAX_SERVERS: usize = 64;
@@ -34,7 +34,7 @@ const MAX_SERVERS: usize = 64;
 pub struct FoundServer {
     /// `http://HOST:PORT`
     pub target: String,
-    /// It is at one of the configured ports.
+    /// The address has one of the configured ports.
     pub configured: bool,
     pub identity: Identity,
 }
@@ -47,13 +47,13 @@ pub enum Identity {
     Orchestrator,
     /// A process of trtllm-serve that does not answer yet, and why.
     NotReady(String),
-    /// Something else, and what.
+    /// Another server, with a description.
     Other(String),
 }
 
-/// Asks every address where a trtllm-serve may be: these ports of this host, the `known` servers, and those that a process names.
-/// The findings have this order. Only servers from the process list are limited in number, because anybody may start a
-/// process called trtllm-serve. Ports without a listener are left out, unless a process of trtllm-serve names them.
+/// Asks every address where a trtllm-serve may be: the `ports` of this host, the `known` servers, and those that a process
+/// names. The findings have this order. Only the servers that a process names are limited in number, because anybody may
+/// start a process called trtllm-serve. Ports without a listener are left out, unless a process of trtllm-serve names them.
 pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<FoundServer> {
     let named = tokio::task::spawn_blocking(|| processes(Path::new("/proc"))).await.unwrap_or_default();
     let mut asked = JoinSet::new();
@@ -72,7 +72,7 @@ pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<FoundServer> {
     findings.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// The addresses to ask, each once, and whether it is at one of `ports`.
+/// Each address to ask, once, and whether it has one of `ports`.
 fn places(ports: Vec<u16>, known: Vec<String>, named: &[NamedServer]) -> Vec<(String, bool)> {
     let mut taken = HashSet::new();
     let mut places: Vec<(String, bool)> = ports.into_iter().map(|port| (local(port), true)).collect();
@@ -83,7 +83,7 @@ fn places(ports: Vec<u16>, known: Vec<String>, named: &[NamedServer]) -> Vec<(St
     places
 }
 
-/// `None` if nothing listens there, and no process of trtllm-serve names the address.
+/// What answers at an address. `None` if nothing listens there, and no process of trtllm-serve names the address.
 async fn identify(target: &str, process: Option<&NamedServer>) -> Option<Identity> {
     let has_process = process.is_some();
     let orchestrator = process.is_some_and(|server| server.orchestrator);
@@ -153,7 +153,7 @@ async fn is_orchestrator(client: &mut HttpClient) -> Result<bool, SourceError> {
     }
 }
 
-/// A model as a label value. If it is a path, the last folder is its name.
+/// A model's name as a label value. If the name is a path, only its last folder.
 fn short(id: &str) -> String {
     let name = id.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     name.chars().take(64).collect()

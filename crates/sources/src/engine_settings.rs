@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use trtllm_model::EngineSettings;
 
-/// Bytes of the settings of a publisher. Ten of them need about 1 KiB.
+/// Limit of the settings of a publisher, in bytes. Ten settings need about 1 KiB.
 const MAX_SENT: usize = 16 << 10;
 /// The name of each setting and its paths in `config.json`. The first path with a value counts.
 const OF_ENGINE: [(&str, &[&str]); 9] = [
@@ -32,8 +32,8 @@ const SPECULATIVE: [&str; 8] = [
     "user_provided",
 ];
 
-/// Parses the object `config` of a hello: names and values, which are text or numbers. Other values are ignored, and so is an
-/// object of more than 16 KiB.
+/// Parses the object `config` of a publisher's hello: names and values, which are text or numbers. Other values are
+/// ignored, and so is an object of more than 16 KiB.
 #[must_use]
 pub fn parse_settings(config: &str) -> EngineSettings {
     let sent = if config.len() <= MAX_SENT { serde_json::from_str(config) } else { Ok(Map::new()) };

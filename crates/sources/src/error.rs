@@ -1,4 +1,4 @@
-//! Why a source cannot be opened, and why a poll failed. No text contains a secret or a body.
+//! Why a source cannot be opened, and why a poll failed. No text contains a secret or the body of a response.
 
 use std::path::PathBuf;
 
@@ -86,8 +86,8 @@ impl SourceError {
         }
     }
 
-    /// Whether the server says that it is not ready yet. [`Self::LauncherGone`] is not such a case: a frontend starts after
-    /// its engine, so it has lost the engine.
+    /// Whether the server answers that it is not ready yet. [`Self::LauncherGone`] means something else: a frontend
+    /// starts after its engine, so it has lost its engine.
     #[must_use]
     pub const fn is_not_ready(&self) -> bool {
         matches!(self, Self::HttpStatus { status: 503, .. } | Self::Recorded(Failure { not_ready: true, .. }))

@@ -35,7 +35,7 @@ const KEPT_BODY: usize = 128 << 10;
 static LONG_RESPONSES: Budget = Budget::new(2 << 20, &REST);
 /// Part of the answer of a frontend (`--num_serve_frontends`) that cannot reach the process with the engine.
 const LAUNCHER_GONE: &str = "The launcher frontend that serves ";
-/// hyper's own default is a read buffer of half a megabyte per connection.
+/// Size of hyper's read buffer. Its default is half a megabyte per connection.
 const READ_BUFFER: usize = 64 << 10;
 
 /// A client of one target. hyper-util's pool is not used: if a request follows another one directly, it opens a second
@@ -91,7 +91,7 @@ impl ServerConnection {
         run(&mut self.io, response).await
     }
 
-    /// Whether the connection takes another request.
+    /// Whether the connection accepts another request.
     async fn is_ready(&mut self) -> bool {
         run(&mut self.io, self.requests.ready()).await.is_ok()
     }
@@ -107,7 +107,7 @@ async fn run<T>(io: &mut Option<Io>, exchange: impl Future<Output = T>) -> T {
             result = &mut exchange => return result,
         }
     }
-    // The connection has ended, but bytes that arrived before are not read yet.
+    // The connection has ended, but bytes that arrived before may not have been read yet.
     exchange.await
 }
 
@@ -137,7 +137,7 @@ impl HttpClient {
         }
     }
 
-    /// Takes the bytes of long responses from another budget.
+    /// Takes the bytes of long responses from this budget instead.
     pub fn with_budget(self, budget: &'static Budget) -> Self {
         Self { budget, ..self }
     }
@@ -153,7 +153,7 @@ impl HttpClient {
         self.read_at_most(self.max_body, method, path).await
     }
 
-    /// As [`HttpClient::read`], with another limit for the length of this response.
+    /// Like [`HttpClient::read`], with another limit for the length of this response.
     pub async fn read_at_most(&mut self, max_body: usize, method: Method, path: &str) -> Result<&[u8], SourceError> {
         self.request(max_body, method, path).await?;
         self.receive(usize::MAX).await?;
@@ -166,7 +166,7 @@ impl HttpClient {
         self.receive(KEPT_BODY).await
     }
 
-    /// Forgets the first `parsed` bytes of what has arrived, and receives more. Fails as [`HttpClient::read`].
+    /// Drops the first `parsed` bytes that have arrived, and receives more. Fails as [`HttpClient::read`].
     pub(super) async fn read_next_part(&mut self, parsed: usize) -> Result<(), SourceError> {
         self.usual_body = self.usual_body.max(self.body.len().min(KEPT_BODY));
         self.body.drain(..parsed);
@@ -205,7 +205,7 @@ impl HttpClient {
         // Taken, not borrowed: only a request that completes puts the connection back.
         let mut kept = self.connection.take();
         let reused = match &mut kept {
-            // Notices that the server has closed or reset the connection meanwhile.
+            // Not ready if the server has closed or reset the connection meanwhile.
             Some(kept) => kept.is_ready().await,
             None => false,
         };
@@ -214,7 +214,7 @@ impl HttpClient {
             None => self.connect(&uri).await?,
         };
         let mut sent = connection.send(request.clone()).await;
-        // The server closed the connection while the request was on its way.
+        // The server closed the connection while the request was on its way, so the request is sent again.
         if reused && sent.as_ref().is_err_and(|error| error.is_canceled() || error.is_incomplete_message()) {
             connection = self.connect(&uri).await?;
             sent = connection.send(request).await;
@@ -263,8 +263,8 @@ impl HttpClient {
             }
             let data = arrived.split_to(arrived.len().min(enough - self.body.len()));
             if self.receiving.is_none() && self.body.len() + data.len() > KEPT_BODY {
-                // Takes the bytes for all that may follow at once. If two responses each waited for the other to end,
-                // both would wait forever.
+                // Takes the bytes for all that may follow at once. If two responses each held some bytes and waited for
+                // more, both would wait forever.
                 let announced =
                     body.size_hint().exact().map_or(*room, |rest| data.len() + arrived.len() + rest as usize);
                 let follows = announced.min(*room);
@@ -290,7 +290,7 @@ impl HttpClient {
         Ok(())
     }
 
-    /// The body has ended.
+    /// Ends a response whose body has ended.
     async fn complete(&mut self) -> Result<(), SourceError> {
         let Some(OpenResponse { mut connection, status, url, .. }) = self.response.take() else { return Ok(()) };
         self.held = self.receiving.take().map(Receiving::complete);
@@ -316,8 +316,8 @@ impl HttpClient {
         Err(SourceError::HttpStatus { target: url, status: status.as_u16() })
     }
 
-    /// Frees the last body after it was parsed. An engine's first answer is often its whole ring, and later ones are short, so the
-    /// buffer shrinks to the usual length.
+    /// Frees the last body after it was parsed. An engine's first answer is often its whole ring, and later answers are
+    /// short, so the buffer shrinks to the usual length.
     pub fn release(&mut self) {
         self.usual_body = self.body.len().min(KEPT_BODY).max(self.usual_body - self.usual_body / 64);
         self.body.clear();
@@ -327,7 +327,7 @@ impl HttpClient {
         (self.response, self.receiving, self.held) = (None, None, None);
     }
 
-    /// The next request opens a connection of its own.
+    /// Closes the connection, so that the next request opens a new one.
     pub fn disconnect(&mut self) {
         self.connection = None;
     }
@@ -359,7 +359,7 @@ impl HttpClient {
     }
 }
 
-/// The innermost error says what happened. The outer ones only name a stage, such as "tcp connect error".
+/// The innermost error says what happened. The outer errors only name a stage, such as "tcp connect error".
 fn root_cause(error: &(dyn Error + 'static)) -> String {
     std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }
@@ -405,7 +405,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_frontend_that_lost_its_engine_is_not_one_that_loads() {
-        // As upstream's serve/multi_frontend.py answers.
+        // The answer of upstream's serve/multi_frontend.py.
         let gone = r#"{"error":"The launcher frontend that serves /metrics is unavailable: ClientConnectorError()"}"#;
         for (body, loads) in [(gone, false), ("", true), (r#"{"error":"LLM is unavailable"}"#, true)] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -482,7 +482,7 @@ mod tests {
             };
             let (read, stream) = tokio::join!(client.read(Method::GET, "/metrics"), answer);
             assert_eq!(read.unwrap(), b"[]");
-            // Closing without lingering resets.
+            // Closing a socket without lingering resets its connection.
             stream.set_zero_linger().unwrap();
             drop(stream);
             // Gives the client's runtime time to notice the reset, as between two polls.

@@ -12,16 +12,16 @@ use trtllm_recording::Item;
 /// Limits for the number of keys, and for the bytes of a key.
 const MAX_KEYS: usize = 256;
 const MAX_KEY: usize = 64;
-/// Elements of an array that are looked at.
+/// Number of elements of an array whose keys are collected.
 const MAX_ELEMENTS: usize = 4;
 
-/// Time between two looks at the keys of messages.
+/// Time after which the keys of a kind of message are collected again.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Looks at the keys of one kind of message now and then.
+/// Collects the keys of one kind of message once a minute.
 #[derive(Debug, Default)]
 pub(super) struct KeyWatch {
-    /// When the next look is due. `None` means now.
+    /// When the keys are collected next. `None` means now.
     due: Option<Instant>,
 }
 
@@ -31,12 +31,12 @@ impl KeyWatch {
         self.due = None;
     }
 
-    /// Adds the keys of the array's first element, if it is time to look at it.
+    /// Adds the keys of the array's first element, if a collection is due.
     pub(super) fn look_at_first(&mut self, array: &[u8], keys: &mut BTreeSet<String>) {
         self.look(|| keys_of_first(array), keys);
     }
 
-    /// Adds the keys of the object, if it is time to look at it.
+    /// Adds the keys of the object, if a collection is due.
     pub(super) fn look_at(&mut self, object: &[u8], keys: &mut BTreeSet<String>) {
         self.look(|| keys_of(object), keys);
     }
@@ -53,12 +53,12 @@ impl KeyWatch {
     }
 }
 
-/// Parses the lines of a publisher, and looks at the keys of each kind of message.
+/// Parses the lines of a publisher, and collects the keys of each kind of message.
 #[derive(Debug, Default)]
 pub struct LineParser([KeyWatch; 3]);
 
 impl LineParser {
-    /// Parses one line, see [`parse_line`]. Adds its keys, if it is time to look at them. Fails with the reason to count.
+    /// Parses one line, see [`parse_line`]. Adds its keys, if a collection is due. Fails with the reason to count.
     pub fn parse(&mut self, line: &[u8], keys: &mut BTreeSet<String>) -> Result<PublisherLine, RejectReason> {
         let parsed = parse_line(line)?;
         let kind = match &parsed {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_looked_at_once_a_minute_and_again_when_the_server_may_be_another_one() {
+    fn keys_are_collected_once_a_minute_and_again_when_the_server_may_have_been_replaced() {
         let (mut watch, mut keys) = (KeyWatch::default(), BTreeSet::new());
         watch.look_at_first(b"[]", &mut keys);
         watch.look_at(b"{\"a\":1}", &mut keys);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_line_is_looked_at_and_an_invalid_one_is_not() {
+    fn the_keys_of_each_kind_of_line_are_collected_unless_it_is_invalid() {
         let (mut lines, mut keys) = (LineParser::default(), BTreeSet::new());
         for line in [
             r#"{"iter":1,"dreams":1}"#,

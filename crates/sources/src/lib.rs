@@ -34,7 +34,7 @@ use std::time::Duration;
 pub use batch::{Batch, Presence};
 pub use error::{OpenError, SourceError};
 
-/// A poll that takes this time and then has this result.
+/// The duration and the result of a poll.
 #[doc(hidden)]
 pub type TestPoll = (Duration, Result<Presence, SourceError>);
 
@@ -64,7 +64,7 @@ impl Source {
             Self::Socket(source) => Ok(source.poll(batch)),
             Self::PerfMetrics(source) => source.poll_alone(batch),
             Self::Simulated(source) => source.poll(batch),
-            // A read from a pipe or a network file system may hang. Other tasks move to another thread then.
+            // A read from a pipe or a network file system may hang. Other tasks then move to another thread.
             Self::Replay(source) => tokio::task::block_in_place(|| source.poll(batch)),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.poll(batch).await,
@@ -86,7 +86,7 @@ impl Source {
     }
 
     /// Adds to `batch` the complete records of a poll that failed or was dropped at its deadline. Returns true if there
-    /// are more. The caller must then fold these first.
+    /// are more. The caller must then fold the batch before the next call.
     pub fn take_partial(&mut self, batch: &mut Batch) -> bool {
         match self {
             Self::TrtllmServe(source) => source.take_partial(batch),

@@ -14,8 +14,8 @@ use tower::util::BoxCloneSyncService;
 pub(super) type Addresses = std::vec::IntoIter<SocketAddr>;
 pub(super) type Resolver = BoxCloneSyncService<Name, Addresses, io::Error>;
 
-/// Runs at most one look-up at a time. hyper-util's own resolver starts a new one for each poll, and each would hold a
-/// thread.
+/// Runs at most one look-up at a time. hyper-util's own resolver starts a new look-up for each poll, and each of them
+/// would occupy a thread.
 pub(super) fn resolver(look_up: fn(&str) -> io::Result<Addresses>) -> Resolver {
     // A look-up that has outlived its poll. The next poll waits for it.
     let pending: Arc<Mutex<Option<JoinHandle<io::Result<Addresses>>>>> = Arc::default();

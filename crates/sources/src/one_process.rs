@@ -1,19 +1,19 @@
-//! Finds out whether one process answers on a port. Several processes of a server may share a port, each with a page of its
-//! own. The system gives a connection to any of them, and no page says which process wrote it.
+//! Finds out whether a single process answers on a port. Several processes of a server may share a port, each with a
+//! page of its own. The system gives a connection to any of them, and no page says which process wrote it.
 //!
-//! If a count falls, another process has answered, or the server was replaced. After a replacement, counts fall only once.
-//! So if a page is the first one, or a count has fallen, the page is read several more times, each time over a new
-//! connection. Processes with equal load may differ by less than they count between two readings, so that no count falls.
-//! So this is repeated whenever the counts have doubled.
+//! If a count falls, another process has answered, or the server was replaced. After a replacement, counts fall only
+//! once. So if a page is the first one, or a count has fallen, the page is read several more times, each time over a
+//! new connection. Processes with equal load may differ by less than they count between two readings, so that no count
+//! falls. Therefore these readings are repeated whenever the counts have doubled.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hash};
 use std::time::{Duration, Instant};
 
-/// Further readings of a page. If there are two processes, all readings reach the same one in one of 256 cases.
+/// Further readings of a page. If there are two processes, all readings reach the same process in one of 256 cases.
 const PROBES: u32 = 8;
-/// No further reading starts after this time.
+/// After this time, no further reading starts.
 const PROBE_TIME: Duration = Duration::from_secs(2);
 
 /// A page of counts that do not fall while the same process answers.
@@ -26,7 +26,7 @@ pub(super) trait ReadPage {
     type Page: Counts;
     type Error;
 
-    /// `again`: over a new connection, which the system may give to another process.
+    /// Reads the page. With `again`, over a new connection, which the system may give to another process.
     async fn read_page(&mut self, again: bool) -> Result<Self::Page, Self::Error>;
 }
 
@@ -57,8 +57,8 @@ fn sum(page: &impl Counts) -> u128 {
     page.counts().map(|(_, count)| u128::from(count)).sum()
 }
 
-/// Reads a page until it is certain whether one process answers. `last`: the counts of the last page, if there was one.
-/// Returns the page and its counts, or `None` for the counts if several processes answer.
+/// Reads a page until it is certain whether a single process answers. `last`: the counts of the last page, if there was
+/// one. Returns the page and its counts, or `None` for the counts if several processes answer.
 pub(super) async fn read_until_certain<R: ReadPage>(
     reader: &mut R,
     last: Option<LastCounts>,

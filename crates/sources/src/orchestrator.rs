@@ -1,6 +1,6 @@
 //! The orchestrator of disaggregated serving, `trtllm-serve disaggregated`, over HTTP: `/prometheus/metrics`,
-//! `/cluster_info`, `/health` and `/version`. Reading them drains nothing. It has no `/metrics`, and its other paths are
-//! not read: some change its state.
+//! `/cluster_info`, `/health` and `/version`. Reading them removes no statistics. The orchestrator has no `/metrics`,
+//! and its other paths are not read: some change its state.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -19,8 +19,8 @@ use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::{EngineAbout, OrchestratorReading};
 use trtllm_recording::Item;
 
-/// Shortest time between two readings. For each one, the server collects its page from files of all its processes. The page has
-/// cumulative counts, so nothing is lost between two readings.
+/// Shortest time between two readings. For each reading, the server builds its page from files of all its processes.
+/// The page has cumulative counts, so nothing is lost between two readings.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 const SEVERAL_PROCESSES: &str = "several processes of the orchestrator answer (num_workers), each with counts of its own, so no requests are \
      counted: use a release of July 2026 or later, whose page has their sum, or num_workers: 1";

@@ -1,5 +1,5 @@
-//! Parses what the orchestrator of disaggregated serving answers: its Prometheus page and `/cluster_info`. Pure functions.
-//! They skip what they do not know, and their result is bounded whatever the server sends.
+//! Parses what the orchestrator of disaggregated serving answers: its Prometheus page and `/cluster_info`. These are
+//! pure functions. They skip what they do not know, and bound their result, whatever the server sends.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,10 +9,10 @@ use serde::de::IgnoredAny;
 use super::prometheus_text::{NotAPage, ParsedSample, family_names, for_each_sample, short};
 use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
-/// Series of a page that are kept. An orchestrator has about 250.
+/// Limit of the series that are kept of a page. An orchestrator has about 250.
 const MAX_SERIES: usize = 1024;
 
-/// Parses `GET /prometheus/metrics` of an orchestrator. Its families have no labels and no prefix of their own. Series of one
+/// Parses `GET /prometheus/metrics` of an orchestrator. Its families have no labels and no common prefix. Series of one
 /// family that differ in labels are added. Fails if the text is not a page, or has none of the orchestrator's families.
 pub fn parse_orchestrator_page(page: &[u8]) -> Result<Vec<OrchestratorCount>, NotAPage> {
     let (mut counts, mut places) = (Vec::new(), HashMap::new());
@@ -90,7 +90,7 @@ fn time<'n>(name: &'n str, of_side: Option<(Side, &'n str)>) -> Option<(Orchestr
     .find_map(|(time, family)| Some((time, name.strip_prefix(family)?)))
 }
 
-/// The workers of an orchestrator, and how many it needs.
+/// The workers of an orchestrator, and how many workers it needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClusterInfo {
     pub workers: WorkerCounts,
@@ -111,7 +111,7 @@ pub fn parse_cluster_info(body: &[u8]) -> Option<ClusterInfo> {
         context_servers: Option<T>,
         generation_servers: Option<T>,
     }
-    /// Only their number is kept. A vector of a type without content needs no memory.
+    /// Only the number of workers is kept. A vector of a type without content needs no memory.
     type Workers = Vec<IgnoredAny>;
 
     fn counts<T>(sides: Option<Sides<T>>, count: fn(T) -> u64) -> WorkerCounts {
@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(value(&counts, &counter), Some(expected), "{counter:?}");
         }
         assert_eq!(value(&counts, &Sent(Side::Encoder)), None);
-        // Ten counters of the server and the sides, seven histograms with their buckets and sums.
+        // Six counters of the server, four of each of two sides, and seven histograms with their buckets and sums.
         assert_eq!(counts.len(), 6 + 2 * 4 + 5 * 24 + 2 * 23);
     }
 
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_pack_of_a_coordinator_is_not_taken() {
+    fn the_message_pack_of_a_coordinator_is_rejected() {
         // {"current_workers": {"context_servers": []}}
         let packed = b"\x81\xafcurrent_workers\x81\xafcontext_servers\x90";
         for other in [&packed[..], b"", b"{}", b"[]", br#"{"detail":"Not Found"}"#] {

@@ -13,7 +13,7 @@ use files::LineFiles;
 
 /// Time from the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A reading that takes longer hangs.
+/// A reading that takes longer counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The server writes a line within this time after it has counted the request on its page.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
@@ -22,12 +22,12 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinesDir {
     pub path: PathBuf,
-    /// Also counts the lines that were written before the exporter started.
+    /// Whether the lines that were written before the exporter started count, too.
     pub from_start: bool,
 }
 
 impl LinesDir {
-    /// As [`Self::check`], but waits for the disk on a thread for blocking work.
+    /// Like [`Self::check`], but waits for the disk on a thread for blocking work.
     pub(super) async fn check_beside(&self) -> Result<(), OpenError> {
         let dir = self.clone();
         let checked = tokio::task::spawn_blocking(move || dir.check()).await;
@@ -62,13 +62,13 @@ pub(super) enum LineOwner {
 pub struct PerfMetricsDir {
     dir: LinesDir,
     owner: LineOwner,
-    /// `None` while they are read.
+    /// `None` while a task reads them.
     files: Option<LineFiles>,
-    /// At most one task.
+    /// The task that reads the files, if there is one.
     reading: JoinSet<(LineFiles, std::io::Result<Batch>)>,
     begun: Instant,
     due: Instant,
-    /// The start of the last reading that left nothing unread.
+    /// The start of the last reading that read all lines.
     complete: Option<Instant>,
     failure: Option<std::io::Error>,
     left_out: bool,
@@ -103,7 +103,7 @@ impl PerfMetricsDir {
         format!("perf-metrics:{}", self.dir.path.display())
     }
 
-    /// Polls the directory as a source of its own: then it must exist.
+    /// Polls the directory as a source of its own. As such, the directory must exist.
     pub(super) fn poll_alone(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         self.poll(batch);
         batch.only_requests = true;
@@ -167,7 +167,7 @@ impl PerfMetricsDir {
         any
     }
 
-    /// Requests that were counted before this moment have their lines by now.
+    /// The lines of all requests that were counted before this moment have been read.
     pub(super) fn complete_before(&self) -> Option<Instant> {
         self.complete.and_then(|begun| begun.checked_sub(WRITTEN_WITHIN))
     }
@@ -215,7 +215,7 @@ mod tests {
             lines.poll(&mut batch);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // The reading that lists the directory again.
+        // Waits for the reading that lists the directory again.
         while lines.complete.is_none() {
             lines.poll(&mut batch);
             tokio::time::sleep(Duration::from_millis(1)).await;

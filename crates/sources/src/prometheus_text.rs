@@ -1,5 +1,5 @@
-//! Parses trtllm-serve's own Prometheus page: the `trtllm_*` families with numbers that the JSON lacks. A pure function. It
-//! skips lines that are not valid, and its result is bounded whatever the server sends.
+//! Parses trtllm-serve's own Prometheus page: the `trtllm_*` families with numbers that the JSON lacks. These are pure
+//! functions. They skip invalid lines, and bound their result, whatever the server sends.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,18 +10,18 @@ use trtllm_model::server_metrics::{ConfigSection, RequestHistogram, ServerCount,
 
 /// Longest page, in bytes.
 pub const MAX_PAGE: usize = 4 << 20;
-/// Series of a page that are kept. A server has a few hundred.
+/// Limit of the series that are kept of a page. A server has a few hundred.
 const MAX_SERIES: usize = 4096;
-/// Names of families that are looked at. A server has less than a hundred.
+/// Limit of the family names that are collected. A server has less than a hundred.
 const MAX_FAMILIES: usize = 512;
-/// Labels of a series.
+/// Limit of the labels of a series.
 const MAX_LABELS: usize = 32;
-/// Characters of a name or value.
+/// Limit of the characters of a name or value.
 const MAX_TEXT: usize = 64;
 /// A larger value is not a count.
 const MAX_COUNT: f64 = (1_u64 << 62) as f64;
 
-/// The text has no valid series, so it is not a page. An empty page is one: the server has not observed anything yet.
+/// The text has lines, but no valid series. An empty text is a valid page: the server has not observed anything yet.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no line is a Prometheus series")]
 pub struct NotAPage;

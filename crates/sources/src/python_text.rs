@@ -1,8 +1,8 @@
-//! Converts plain data as Python prints it to JSON: `{'iter': 1, 'x': None, 'y': True}`. trtllm-bench writes such lines
-//! (`--iteration_log`), and Python's JSON has `NaN`. Does not check that the result is JSON; its reader does. Pure.
+//! Converts data in Python's notation, such as `{'iter': 1, 'x': None, 'y': True}`, to JSON. trtllm-bench writes such
+//! lines (`--iteration_log`), and Python's JSON may contain `NaN`. Pure functions; the result is not checked to be JSON.
 
-/// The text with strings in double quotes, and JSON's words for Python's. Numbers that JSON cannot write become null.
-/// `None` if a string does not end.
+/// Returns the text with strings in double quotes, and JSON's words instead of Python's. Numbers that JSON cannot write
+/// become null. `None` if a string does not end.
 #[must_use]
 pub fn to_json(text: &str) -> Option<String> {
     let mut json = String::with_capacity(text.len() + text.len() / 8);
@@ -15,7 +15,7 @@ pub fn to_json(text: &str) -> Option<String> {
                 word(&rest[..end], &mut json);
                 end
             }
-            // `1e5`, which is not a word.
+            // A number such as `1e5`, in which `e` does not begin a word.
             _ if first.is_ascii_digit() => {
                 let is_part = |next: char| next.is_ascii_alphanumeric() || matches!(next, '.' | '+' | '-');
                 let end = rest.find(|next| !is_part(next)).unwrap_or(rest.len());
@@ -24,7 +24,7 @@ pub fn to_json(text: &str) -> Option<String> {
             }
             '-' if rest[1..].starts_with(['i', 'I', 'n', 'N']) => 1,
             _ => {
-                // A tuple is a list.
+                // A tuple becomes an array.
                 json.push(match first {
                     '(' => '[',
                     ')' => ']',
@@ -75,7 +75,7 @@ fn string(text: &str, quote: char, json: &mut String) -> Option<usize> {
     None
 }
 
-/// JSON allows no control character in a string.
+/// Writes a character of a string. JSON allows no control characters there.
 fn push(character: char, json: &mut String) {
     match character {
         '"' | '\\' => json.extend(['\\', character]),

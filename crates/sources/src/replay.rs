@@ -53,7 +53,7 @@ pub struct Replay {
     /// and its item waits in `behind`.
     at: Option<RecordedMoment>,
     behind: Option<Item>,
-    /// Why the polls that are replayed now failed.
+    /// The failure of the polls that are replayed now.
     failure: Option<Failure>,
 }
 
@@ -229,7 +229,7 @@ impl Replay {
         }
     }
 
-    /// Whether another exporter continued the recording. Its clock has another origin, so the time between the two is skipped.
+    /// Whether another exporter continued the recording. Its clock has another origin, so the time between them is skipped.
     fn begins_session(&mut self, session: i64) -> bool {
         let is_other = self.session.replace(session).is_some_and(|before| before != session);
         if is_other {

@@ -31,8 +31,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Checks that the certificates for https can be read. The token is not checked: its file may appear later. Fails if they
-    /// cannot be read, or there are none.
+    /// Checks that the certificates for https can be read. The token is not checked: its file may appear later. Fails
+    /// if the certificates cannot be read, or there are none.
     pub fn check(&self) -> Result<(), OpenError> {
         let Self { target, ca_file, .. } = self;
         match target.starts_with("https:") {
@@ -160,12 +160,12 @@ impl Token {
     }
 }
 
-/// Whether the file contains a token now. Fails if it cannot be read, or contains none.
+/// Checks that the file contains a token now. Fails if it cannot be read, or contains no token.
 pub fn check_token(file: &Path) -> io::Result<()> {
     read_token(file).and_then(|text| bearer(&text)).map(drop)
 }
 
-/// Refuses pipes: each read would wait for a writer, and could block a thread forever.
+/// Reads the file. Refuses pipes: each read would wait for a writer, and could block a thread forever.
 fn read_token(file: &Path) -> io::Result<Vec<u8>> {
     match small_file::is_stream(file) {
         true => Err(io::Error::new(io::ErrorKind::InvalidInput, "a pipe or device cannot be read again; name a file")),
@@ -178,7 +178,7 @@ fn bearer(text: &[u8]) -> io::Result<HeaderValue> {
     let header = HeaderValue::from_bytes(&[b"Bearer ", token].concat());
     let mut header =
         header.ok().filter(|_| !token.is_empty()).ok_or_else(|| io::Error::other("it does not contain a token"))?;
-    // `Debug` does not show it then.
+    // So `Debug` does not show the token.
     header.set_sensitive(true);
     Ok(header)
 }

@@ -1,5 +1,5 @@
-//! Facts that a server reports about itself. Those that do not change while it runs, such as its version, are read once
-//! for each start of the server.
+//! Facts that a server reports about itself. Facts that do not change while the server runs, such as its version, are
+//! read once for each start of the server.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ pub(super) const RETRY: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest answer, in bytes. Facts have a few KB.
 pub(super) const MAX_FACTS: usize = 1 << 20;
-/// Characters kept of a version.
+/// Limit of the characters that are kept of a version.
 const MAX_VERSION: usize = 64;
 
 /// Reads a fact until it is known.
@@ -36,7 +36,7 @@ impl FactReader {
         self.due = Some(Instant::now());
     }
 
-    /// Reads the fact if it is due. `parse` returns `None` for an answer without it: then the server is asked again later.
+    /// Reads the fact if it is due. If `parse` returns `None`, the answer lacks the fact, and the server is asked again later.
     pub(super) async fn read<T>(
         &mut self,
         client: &mut HttpClient,
@@ -53,7 +53,7 @@ impl FactReader {
         fact
     }
 
-    /// Reads `/version`, as [`Self::read`]. A new version goes to `about` and `batch`.
+    /// Reads `/version`, like [`Self::read`]. A new version goes to `about` and `batch`.
     pub(super) async fn read_version(&mut self, client: &mut HttpClient, about: &mut EngineAbout, batch: &mut Batch) {
         let version = self.read(client, |answer| parse_version(answer.ok()?)).await;
         if version.is_some() && about.version != version {
@@ -75,14 +75,14 @@ pub(super) async fn read_fact<T>(
     fact
 }
 
-/// The version becomes the value of a label, so it is cut.
+/// Parses a version. It becomes the value of a label, so it is shortened.
 fn parse_version(body: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Version {
         version: String,
     }
     let Version { version } = serde_json::from_slice(body).ok()?;
-    // A copy: a string that is truncated keeps its memory.
+    // Copied, because a truncated string would keep its memory.
     Some(version.chars().take(MAX_VERSION).collect())
 }
 

@@ -1,6 +1,6 @@
-//! Reads trtllm-serve's own Prometheus page, `/prometheus/metrics`, in a separate task: the server collects it from files of all
-//! its processes, and polls of records must not wait for that. Reading it drains nothing. A server may have several frontends
-//! (`--num_serve_frontends`): processes that share the port, each with a page of its own.
+//! Reads trtllm-serve's own Prometheus page, `/prometheus/metrics`, in a separate task: the server builds it from files
+//! of all its processes, and polls of records must not wait for that. Reading the page removes no statistics. A server
+//! may have several frontends (`--num_serve_frontends`): processes that share the port, each with a page of its own.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -25,11 +25,11 @@ pub(super) const PATH: &str = "/prometheus/metrics";
 pub(super) struct ServerPageReader {
     server: TargetServer,
     due: Instant,
-    /// The server has no such page. Read again after `/metrics` has failed, because the server may have been replaced.
+    /// The server has no such page. It is requested again after `/metrics` has failed: the server may have been replaced.
     pub(super) missing: bool,
-    /// At most one task. Dropping it closes its connection.
+    /// The task that reads the page, if there is one. Dropping the task closes its connection.
     reading: JoinSet<PageRead>,
-    /// Kept between two readings.
+    /// The client, between two readings.
     client: Option<HttpClient>,
     /// The last page, and when it arrived, until it is taken.
     arrived: Option<(Instant, ServerMetrics)>,
@@ -56,7 +56,7 @@ pub(super) struct ServerPage {
 #[derive(Debug)]
 pub(super) enum Unread {
     Missing,
-    /// The answer is something else.
+    /// The answer is not a Prometheus page.
     NotAPage,
     /// Another attempt may succeed.
     Failed,
@@ -89,8 +89,8 @@ impl ServerPageReader {
         self.arrived.take_if(|(arrived, _)| *arrived <= before).map(|(_, page)| page)
     }
 
-    /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait. Adds the names of the page's
-    /// families to `names`, or the path if the answer is something else.
+    /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait. Adds the names of
+    /// the page's families to `names`, or the path if the answer is not a page.
     pub(super) fn poll(&mut self, names: &mut BTreeSet<String>) {
         if let Some(Ok(PageRead { client, last, page })) = self.reading.try_join_next() {
             (self.client, self.last) = (Some(client), last);

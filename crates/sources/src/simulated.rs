@@ -1,4 +1,4 @@
-//! A simulated engine in this process. It writes records as the text of TensorRT-LLM, which the parsers of the other sources read.
+//! A simulated engine in this process. It writes records as TensorRT-LLM's JSON, which the other sources' parsers read.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ const MAX_STEPS: usize = 2048;
 /// Longest time of one poll. An engine that this machine cannot simulate in time falls behind its speed.
 const MAX_TIME: Duration = Duration::from_millis(50);
 
-/// Whether only the engine of this file can simulate this `sim:` URL. The simulated C++ Executor has no PyTorch backend.
+/// Whether only [`Simulated`] can simulate this `sim:` URL. The simulated C++ Executor has no PyTorch backend.
 #[must_use]
 pub fn is_in_process(url: &str) -> bool {
     let options = Options::parse(url).ok().filter(|options| options.scenario.is_some());
@@ -84,7 +84,7 @@ impl Simulated {
 
     fn read(&self, step: &Step, epoch_us: i64, batch: &mut Batch) -> Result<(), String> {
         let release = self.engine.config().release;
-        // Timestamps are real time: with a speed, records come closer together.
+        // Timestamps are in real time, so a higher speed brings records closer together.
         let timed = step.records.iter().map(|record| {
             let mut record = record.clone();
             record.at /= self.options.speed;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn each_scenario_gives_records_that_are_read() {
+    fn the_records_of_each_scenario_can_be_parsed() {
         for scenario in trtllm_sim::scenario::all() {
             if scenario.config.statistics.enabled && scenario.name != "healthy-idle" {
                 let count = records(&format!("sim:?scenario={}&speed=max", scenario.name), 10);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_of_options_gives_records_and_a_wrong_option_is_named() {
+    fn an_engine_with_options_sends_records_and_the_error_names_an_invalid_option() {
         assert!(records("sim:?speed=max&requests=20", 101) > 100);
         let error = Simulated::open("sim:?rate=-1").unwrap_err().to_string();
         assert!(error.contains("sim: invalid option rate=-1"), "{error}");

@@ -36,7 +36,7 @@ pub struct Ingest {
     queue: mpsc::UnboundedReceiver<Queued>,
     lines: LineParser,
     inbox: Arc<Inbox>,
-    /// An earlier part of this poll has received lines.
+    /// True if an earlier part of this poll has received lines.
     received: bool,
     origin: Origin,
 }
@@ -51,8 +51,8 @@ enum Origin {
 }
 
 impl Ingest {
-    /// Listens on `path` for one engine, as [`IngestListener::bind`] does. Fails if the path cannot be bound, another process
-    /// listens on it, or it exists and is not a socket.
+    /// Listens on `path` for one engine, like [`IngestListener::bind`]. Fails if the path cannot be bound, another
+    /// process listens on it, or it exists and is not a socket.
     pub async fn bind(path: &Path, activated: &Activated, admission: Admission) -> Result<Self, OpenError> {
         let (inbox, queue) = Inbox::new();
         let naming = Naming::OneEngine(OneEngine(Arc::clone(&inbox)));
@@ -108,10 +108,10 @@ impl Ingest {
     }
 }
 
-/// A line of a connection. Its bytes go back to the budget when the poll drops it.
+/// A line in the queue. Its bytes go back to the budget when the poll drops it.
 #[derive(Debug)]
 enum Queued {
-    /// A publisher has connected.
+    /// A publisher has connected. Its first line was a hello.
     Hello { process: Option<u64>, settings: EngineSettings, _held: Held },
     Line {
         /// The text without its line feed, or why it could not be read.
@@ -127,7 +127,7 @@ struct Inbox {
     publishers: Mutex<Publishers>,
 }
 
-/// Who publishes for an engine.
+/// The publishers of an engine.
 #[derive(Debug, Default)]
 struct Publishers {
     connections: u64,
@@ -141,7 +141,7 @@ impl Inbox {
         (Arc::new(Self { lines, publishers: Mutex::default() }), queue)
     }
 
-    /// Open connections that publish for the engine.
+    /// Number of open connections that publish for the engine.
     fn connections(&self) -> u64 {
         self.publishers.lock().connections
     }
@@ -161,7 +161,7 @@ impl Inbox {
         is_last
     }
 
-    /// A connection of this process publishes for the engine.
+    /// Notes that a connection of this process publishes for the engine.
     fn add_process(&self, process: Option<u32>) {
         let processes = &mut self.publishers.lock().processes;
         if !processes.contains(&process) && processes.len() < MAX_PROCESSES {

@@ -1,5 +1,5 @@
-//! Parses `startup_metrics` of trtllm-serve's `/server_info`. The tree differs between releases, so every number whose key ends in
-//! `_seconds` is read. A pure function, whose result is bounded whatever the server sends.
+//! Parses `startup_metrics` of trtllm-serve's `/server_info`. The tree differs between releases, so every number whose
+//! key ends in `_seconds` is read. This is a pure function with a bounded result, whatever the server sends.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use trtllm_model::bounded::ShortText;
 const MAX_STAGES: usize = 64;
 const MAX_PATH: usize = 64;
 const MAX_DEPTH: usize = 16;
-/// A longer time is not that of a start.
+/// A longer time cannot be that of a start.
 const MAX_SECONDS: f64 = 7.0 * 86_400.0;
 
-/// Parses `GET /server_info`. An older server has no times.
+/// Parses `GET /server_info`. Empty for an older server, which reports no times.
 #[must_use]
 pub fn parse_startup_times(body: &[u8]) -> StartupTimes {
     #[derive(Deserialize)]
@@ -33,7 +33,7 @@ fn times<'de, D: Deserializer<'de>>(tree: D) -> Result<StartupTimes, D::Error> {
     Ok(times)
 }
 
-/// A part of the tree. It is walked as it is parsed and never kept: a tree takes dozens of times the memory of its text.
+/// A part of the tree. It is visited while it is parsed, and not kept: a tree takes dozens of times the memory of its text.
 struct Branch<'a> {
     times: &'a mut StartupTimes,
     /// The keys that lead to this part, joined by dots.
@@ -145,7 +145,7 @@ mod tests {
             assert_eq!(parsed(&body), []);
         }
         assert!(parse_startup_times(b"not JSON").is_empty());
-        // Keys without text make no path longer.
+        // Empty keys do not make a path longer, so the limit of the depth applies.
         let endless = "{\"\":".repeat(100) + "{\"a_seconds\":1}" + &"}".repeat(100);
         assert!(parse_startup_times(format!("{{\"startup_metrics\":{endless}}}").as_bytes()).is_empty());
     }

@@ -15,8 +15,8 @@ use trtllm_recording::Item;
 use super::Batch;
 use super::engine_settings::parse_settings;
 
-/// Longest text in a statistic, in bytes. If a text is where another type belongs, the error of serde_json quotes it,
-/// with up to six bytes for each byte of the text.
+/// Longest text in a statistic, in bytes. If there is a text in place of another type, the error of serde_json quotes
+/// it, with up to six bytes for each byte of the text.
 const MAX_TEXT: usize = 1 << 20;
 
 /// Why a response could not be parsed to its end.
@@ -34,7 +34,7 @@ impl From<serde_json::Error> for ParseError {
         if error.is_eof() {
             return Self::Truncated;
         }
-        // serde_json quotes the value that it found, and that may be long.
+        // serde_json quotes the value that it found, which may be long.
         let text = error.to_string();
         let mut quoted: String = text.chars().take(120).collect();
         if quoted.len() < text.len() {
@@ -44,7 +44,7 @@ impl From<serde_json::Error> for ParseError {
     }
 }
 
-/// The statistics of an array.
+/// The kind of statistics in an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatisticsArray {
     /// trtllm-serve's `GET /metrics`
@@ -62,7 +62,7 @@ pub struct ArrayPosition {
     next: Next,
 }
 
-/// What follows in an array.
+/// What is expected next in an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Next {
     #[default]
@@ -85,7 +85,7 @@ impl ArrayPosition {
         self.next != Next::Array
     }
 
-    /// The bytes that are not needed any more. The caller removes them from the text.
+    /// The number of parsed bytes, which are not needed any more. The caller removes them from the text.
     pub fn take_parsed(&mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
@@ -101,7 +101,7 @@ impl StatisticsArray {
         self.parse_while(Batch::has_room, text, parsed, batch)
     }
 
-    /// Parses what is left of an array. What does not fit in `batch` is counted as rejected.
+    /// Parses the rest of an array. Elements that do not fit in `batch` are counted as rejected.
     ///
     /// # Errors
     /// Like [`StatisticsArray::parse_part`].
@@ -119,7 +119,7 @@ impl StatisticsArray {
         match self {
             // Boxed: a record has more than a kilobyte, and each move copies it.
             Self::Records => parse_array::<Box<IterationStats>>(text, parsed, batch, go_on, |record| {
-                // The first two are in every record of an engine, and spare the comparison.
+                // Every record of an engine has these two fields, so the comparison is rarely needed.
                 let known = record.iter.is_some() || record.num_active_requests.is_some();
                 (known || *record != IterationStats::default()).then_some(Item::Record(record))
             }),
@@ -157,7 +157,7 @@ pub fn parse_kv_cache_events(text: &[u8], batch: &mut Batch) -> Result<(), Parse
     StatisticsArray::KvCacheEvents.parse_rest(text, ArrayPosition::default(), batch)
 }
 
-/// `item` is `None` for an element without content.
+/// `item` returns `None` for an element without content.
 fn parse_array<T>(
     bytes: &[u8],
     parsed: &mut ArrayPosition,
@@ -168,7 +168,7 @@ fn parse_array<T>(
 where
     T: for<'de> serde::Deserialize<'de>,
 {
-    // Checking UTF-8 once lets serde_json borrow strings instead of checking each.
+    // Checking UTF-8 once lets serde_json borrow strings instead of checking each of them.
     let rest = &bytes[parsed.bytes..];
     let text = std::str::from_utf8(rest).or_else(|error| {
         // A body that was cut inside a character is truncated, not invalid: parse the text before the cut.
@@ -207,14 +207,14 @@ struct Array<'t> {
 }
 
 impl<'t> Array<'t> {
-    /// The text after white space.
+    /// The rest of the text, after white space.
     fn rest(&mut self) -> &'t str {
         let rest = self.text[self.at..].trim_start_matches([' ', '\n', '\t', '\r']);
         self.at = self.text.len() - rest.len();
         rest
     }
 
-    /// Whether the next character is `wanted`, which is skipped then.
+    /// Whether the next character is `wanted`. If so, it is skipped.
     fn skip(&mut self, wanted: char) -> bool {
         let found = self.rest().starts_with(wanted);
         self.at += if found { wanted.len_utf8() } else { 0 };
@@ -272,15 +272,15 @@ fn whole(text: &str) -> Result<usize, ParseError> {
     Ok(elements.byte_offset())
 }
 
-/// serde_json takes a number that is cut after its sign, point or `e` for an invalid one.
+/// Converts an error of serde_json. A number that ends after its sign, point or `e` is truncated; serde_json calls it invalid.
 fn error_in(text: &str, error: serde_json::Error) -> ParseError {
     if text.ends_with(['-', '+', '.', 'e', 'E']) { ParseError::Truncated } else { error.into() }
 }
 
 /// Whether JSON has a text of more than [`MAX_TEXT`] bytes.
 fn has_long_text(json: &str) -> bool {
-    // For nearly all bodies, this check is enough: such a text fills at least one of these blocks, and each quote in it
-    // follows a backslash.
+    // For nearly all bodies, this check is enough: a text of that length fills at least one of these blocks, and in
+    // such a block each quote follows a backslash.
     let is_plain = |block: &[u8]| memchr::memchr_iter(b'"', block).any(|at| at > 0 && block[at - 1] != b'\\');
     if json.as_bytes().chunks_exact(MAX_TEXT / 2).all(is_plain) {
         return false;
@@ -289,7 +289,7 @@ fn has_long_text(json: &str) -> bool {
     while let Some(begin) = memchr::memchr(b'"', rest) {
         rest = &rest[begin + 1..];
         let mut end = 0;
-        // Whatever follows a backslash belongs to the text.
+        // The character after a backslash belongs to the text.
         while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(end..).unwrap_or_default())
             && rest[end + found] == b'\\'
         {
@@ -304,7 +304,7 @@ fn has_long_text(json: &str) -> bool {
     false
 }
 
-/// The optional first line of a publisher.
+/// The optional first line of a publisher, which names its engine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(default)]
 pub struct Hello {
@@ -341,10 +341,10 @@ pub enum PublisherLine {
 
 /// The key of a hello.
 static HELLO: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"hello\""));
-/// The end of each key that only finished requests have. Nearly all lines are iterations: one search tells them apart.
+/// The end of each key that only finished requests have. Nearly all lines are iterations, so one search is enough for them.
 static METRICS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"etrics\""));
 
-/// The line as a hello, if it is one. Nothing else of it is kept.
+/// Parses the line as a hello. `None` if it is not one. Other keys of the line are ignored.
 ///
 /// # Errors
 /// The reason to count.
@@ -360,7 +360,7 @@ pub fn parse_hello(line: &[u8]) -> Result<Option<Hello>, RejectReason> {
     Ok(read::<HelloLine>(text)?.hello)
 }
 
-/// Parses one line, without its line feed. The keys decide what it is.
+/// Parses one line, without its line feed. The keys of the line decide which kind of message it is.
 ///
 /// # Errors
 /// The reason to count. A line without a known key is [`RejectReason::NotARecord`].
@@ -385,7 +385,7 @@ pub fn parse_line(line: &[u8]) -> Result<PublisherLine, RejectReason> {
     Ok(PublisherLine::Item(Item::Record(record)))
 }
 
-/// The line as a finished request, if it is one.
+/// Parses the line as a finished request. `None` if it is not one.
 fn parse_finished_request(line: &str) -> Result<Option<PerfMetricsEntry>, RejectReason> {
     let has = |key: &str| memchr::memmem::find(line.as_bytes(), key.as_bytes()).is_some();
     // An entry of a disaggregated server has two parts.

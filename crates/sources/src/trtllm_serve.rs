@@ -33,7 +33,7 @@ const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
 pub struct Extras {
     /// `/perf_metrics`
     pub perf_metrics: bool,
-    /// The directory of the lines that replace `/perf_metrics`, which is not read then.
+    /// The directory of the lines that replace `/perf_metrics`, which is then not read.
     pub lines: Option<LinesDir>,
     /// `/kv_cache_events`; needs `kv_cache_config.event_buffer_max_size` on the server.
     pub kv_cache_events: bool,
@@ -69,16 +69,16 @@ pub struct TrtllmServe {
 #[derive(Debug, Clone, Copy)]
 struct Unparsed {
     asked: Instant,
-    /// How far it is parsed.
+    /// How much of it is parsed.
     position: ArrayPosition,
 }
 
 /// Whether the server writes an entry for each finished request, on `/perf_metrics` or as a line of a file. Releases of
-/// 2026 have no such endpoint, and older ones fill it only if `perf_metrics_max_requests` is set. The histograms of the
-/// server's page have the times of the same requests, and replace missing entries.
+/// 2026 have no such endpoint, and older ones fill it only if `perf_metrics_max_requests` is set. Without entries, the
+/// histograms of the server's page provide the times of the same requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entries {
-    /// Until the first request has finished. `asked`: when the entries were last read. `finished`: requests on the last page.
+    /// No request has finished yet. `asked`: when the entries were last read. `finished`: finished requests on the last page.
     Unknown {
         asked: Option<Instant>,
         finished: Option<u64>,
@@ -96,7 +96,7 @@ struct Endpoint {
     statistics: StatisticsArray,
     due: Instant,
     keys: KeyWatch,
-    /// The server does not have it.
+    /// The server does not have this endpoint.
     missing: bool,
 }
 
@@ -109,7 +109,7 @@ impl Endpoint {
 impl Entries {
     const UNKNOWN: Self = Self::Unknown { asked: None, finished: None };
 
-    /// The endpoint was read. `missing`: it does not exist.
+    /// To be called after entries were read at `at`. `missing`: the endpoint does not exist.
     fn after_reading(self, at: Instant, missing: bool) -> Self {
         match self {
             _ if missing => Self::Absent,
@@ -122,7 +122,7 @@ impl Entries {
         if self == Self::Absent { self } else { Self::Present }
     }
 
-    /// If requests have finished since the last page, and no entry came, there are no entries.
+    /// If requests have finished since the last page, and no entry came, the server writes no entries.
     fn after_page(self, finished: u64) -> Self {
         match self {
             Self::Unknown { finished: Some(before), .. } if finished > before => Self::Absent,
@@ -208,8 +208,8 @@ impl TrtllmServe {
         batch.notice = lines.problem().or((self.entries == Entries::Absent).then_some(NO_LINES));
     }
 
-    /// Takes the server's page once it is certain whether the requests on it have entries. The server writes an entry when
-    /// it counts the request on the page, so the first reading of entries after the page has it.
+    /// Takes the server's page once it is certain whether the requests on it have entries. The server writes an entry
+    /// when it counts the request on the page, so the first reading of entries after the page contains it.
     fn take_page(&mut self, batch: &mut Batch) {
         let Some(page) = &mut self.page else { return };
         page.poll(&mut batch.keys);
@@ -272,7 +272,7 @@ impl TrtllmServe {
         if has_entries {
             self.entries = self.entries.after_reading(asked, endpoint.missing);
         }
-        // An error at the end of an incomplete answer says nothing about its shape.
+        // An error at the end of an incomplete answer shows nothing about the structure of the answer.
         if is_whole && matches!(result, Err(ParseError::NotJson(_))) {
             batch.keys.insert(endpoint.path.to_owned());
         }
@@ -286,12 +286,12 @@ impl TrtllmServe {
         self.client.release();
     }
 
-    /// Adds the complete records of a response that was cut by an error or a timeout. The read has drained them from
-    /// the server, so they would be lost. Returns true if there are more. The caller must then fold these first.
+    /// Adds the complete records of a response that was cut by an error or a timeout. The read has drained them from the
+    /// server, so they would be lost. Returns true if there are more. The caller must then fold the batch before the next call.
     pub(super) fn take_partial(&mut self, batch: &mut Batch) -> bool {
         let extra = self.step.checked_sub(1).and_then(|index| self.extras.get(index));
         let statistics = extra.map_or(StatisticsArray::Records, |endpoint| endpoint.statistics);
-        // The poll's own error is counted already.
+        // An error is ignored here, because the poll's own error is counted already.
         if parse_received(&self.client, &mut self.unparsed, statistics, batch) == Ok(false) {
             return true;
         }
@@ -361,7 +361,7 @@ async fn read_part(
     batch: &mut Batch,
 ) -> Result<Result<bool, ParseError>, SourceError> {
     if unparsed.is_none() {
-        // If the poll ends here, what has arrived is parsed later.
+        // If the poll is dropped here, what has arrived is parsed later.
         *unparsed = Some(Unparsed { asked: Instant::now(), position: ArrayPosition::default() });
         client.read_first_part(method, path).await?;
     }
@@ -382,7 +382,7 @@ async fn read_part(
     }
 }
 
-/// Parses the next part of what has arrived. Returns as [`read_part`].
+/// Parses the next part of what has arrived. Returns the same as [`read_part`].
 fn parse_received(
     client: &HttpClient,
     unparsed: &mut Option<Unparsed>,
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(unknown.after_page(41), Entries::Absent);
         assert_eq!(unknown.after_entry().after_page(41), Entries::Present);
         assert_eq!(Entries::UNKNOWN.after_reading(now, true), Entries::Absent);
-        // The page counts all requests from then on, so a late entry changes nothing.
+        // From then on, the page counts all requests, so a late entry changes nothing.
         assert_eq!(Entries::Absent.after_entry().after_reading(now, false).after_page(50), Entries::Absent);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// One GPU at one moment.
+/// The readings of one GPU at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GpuMark {
     /// Seconds on the caller's clock.
@@ -19,7 +19,7 @@ pub struct GpuMark {
     /// Counters of errors. ECC errors are the uncorrected ones.
     pub xids: f64,
     pub ecc_errors: f64,
-    /// The GPU can be read.
+    /// Whether the GPU can be read.
     pub is_ok: bool,
 }
 
@@ -33,13 +33,13 @@ pub struct GpuWindow {
 /// The number of marks in five minutes.
 const MOST: usize = 61;
 
-/// A GPU over a span.
+/// Means and increases of a GPU's readings in a span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GpuSpan {
     pub utilization: Option<f64>,
     pub watts: Option<f64>,
     pub clock_share: Option<f64>,
-    /// Shares of the span in which something limited the clocks.
+    /// Shares of the span in which power, heat or hardware limited the clocks.
     pub throttled_by_power: f64,
     pub throttled_by_heat: f64,
     pub throttled_by_hardware: f64,

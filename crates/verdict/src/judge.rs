@@ -12,7 +12,7 @@ use super::verdict::{Confidence, Found, Severity, Verdict};
 pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
     let mut found = RULES.iter().filter_map(|(cause, rule)| Some((*cause, rule(reading)?)));
     let Some((cause, first)) = found.next().or_else(|| alone(reading)) else {
-        // An engine that works is judged after some slots, an idle one at once.
+        // A working engine is called healthy only after some time slots with work, an idle engine at once.
         let is_known = reading.has_work || reading.kept.sums.iterations <= 0.0 || reading.now.sums.iterations <= 0.0;
         return is_known.then(|| healthy(reading, wall));
     };
@@ -24,7 +24,7 @@ pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
     Some(verdict(cause, first, consequences, reading.cost(), wall))
 }
 
-/// The verdict on an orchestrator. It runs no iterations, so the only cause is that it does not answer.
+/// The verdict on an orchestrator. It runs no iterations, so the only possible cause is that it does not answer.
 #[must_use]
 pub fn judge_orchestrator(state: EngineState, silence: Option<&Silence>, wall: f64) -> Option<Verdict> {
     silent(state, silence).map(|found| verdict(Cause::Unavailable, found, Vec::new(), None, wall))
@@ -66,7 +66,7 @@ impl Steady {
         self.verdict.as_ref().map(|verdict| verdict.cause)
     }
 
-    /// Takes the verdict of the next moment.
+    /// Updates the verdict with the one of the next moment.
     pub fn follow(&mut self, next: Option<Verdict>) {
         let Some(mut next) = next else {
             (self.verdict, self.other) = (None, None);
@@ -86,7 +86,7 @@ impl Steady {
             _ => 1,
         };
         let needed = match (now.cause, next.cause) {
-            // Whether an engine answers is certain, so this cause comes and goes at once.
+            // Whether an engine answers is certain, so this cause begins and ends without a delay.
             (Cause::Unavailable, _) | (_, Cause::Unavailable) => 1,
             (_, Cause::None) => RECOVERED,
             (Cause::None, _) if next.confidence == Confidence::High => 1,

@@ -1,4 +1,4 @@
-//! The data with which an engine is judged: its window, and the numbers that several rules need.
+//! The data from which an engine is judged: its window, and the numbers that several rules need.
 
 use trtllm_engine::EngineState;
 use trtllm_engine::cost_model::Costs;
@@ -12,7 +12,7 @@ use super::verdict::{Severity, percent, time};
 /// Length in seconds of the part of the window that is judged, and of the whole window.
 const JUDGED: f64 = 60.0;
 const KEPT: f64 = 300.0;
-/// Slots in which the engine must have worked before its work is judged.
+/// Time slots of the window in which the engine must have worked before its work is judged.
 const ENOUGH_SLOTS: usize = 3;
 /// An estimate of the time of an iteration may be wrong. It shows a slowdown only from this ratio on, which is larger than its error.
 const FAR_SLOWDOWN: f64 = 1.5;
@@ -49,7 +49,7 @@ pub struct Notices {
     pub is_wedged: bool,
 }
 
-/// What the caller knows about an engine, beside its window.
+/// What the caller knows about an engine, besides its window.
 #[derive(Debug)]
 pub struct Given {
     pub state: EngineState,
@@ -61,7 +61,7 @@ pub struct Given {
     pub before: Option<Cause>,
 }
 
-/// The numbers of the last minute.
+/// The data of one engine: `now` is the last minute, `kept` the whole window.
 #[derive(Debug)]
 pub struct Reading {
     pub given: Given,
@@ -75,9 +75,9 @@ pub struct Reading {
     pub gpu_peak_watts: Vec<f64>,
     /// Host memory at each mark, oldest first.
     pub host_bytes: Vec<f64>,
-    /// Waiting requests now − those a minute ago.
+    /// Number of waiting requests now − the number a minute ago.
     pub backlog_growth: f64,
-    /// The mean share of a prompt that was found in the KV cache, in the half minute of the window in which it was highest.
+    /// The mean share of a prompt that was found in the KV cache, in the half minute of the window with the highest share.
     pub best_hits: Option<f64>,
 }
 
@@ -241,7 +241,7 @@ impl Reading {
         (self.given.objectives.any() && all > 0.0).then(|| counts.missed_all / all)
     }
 
-    /// Share of the judged requests that missed one objective. `of` returns those that missed it and those that met it.
+    /// Share of the judged requests that missed one objective. `of` returns how many missed it and how many met it.
     #[must_use]
     pub fn missed_of(&self, of: fn(&Counts) -> (f64, f64)) -> Option<f64> {
         let (missed, met) = of(&self.now.counts);
@@ -300,7 +300,7 @@ fn peak_watts(gpu: &GpuWindow, now: &GpuSpan) -> f64 {
     alike.filter_map(|mark| mark.watts).fold(0.0, f64::max)
 }
 
-/// How much a number grew in each slot.
+/// How much a number grew in each time slot.
 fn slots(window: &Window, number: fn(&Mark) -> f64) -> impl Iterator<Item = f64> {
     window.marks().zip(window.marks().skip(1)).map(move |(before, after)| number(after) - number(before))
 }

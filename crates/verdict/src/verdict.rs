@@ -15,7 +15,7 @@ pub enum Severity {
     Info,
     /// Users are served worse than they could be, or soon will be.
     Warning,
-    /// Users are hurt now, and a person can do something.
+    /// Users are hurt now, and an operator can do something about it.
     Critical,
 }
 
@@ -35,7 +35,7 @@ impl Severity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// Another cause would look similar, or a number that would prove it is missing.
+    /// Another cause would look similar, or a number is missing that would prove this cause.
     Low,
     High,
 }
@@ -52,13 +52,13 @@ pub enum Unit {
     Bytes,
 }
 
-/// A number that shows the cause, and the limit from which it does.
+/// A number, and the limit from which it shows the cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     pub name: Cow<'static, str>,
     pub value: f64,
     pub unit: Unit,
-    /// Absent for a number that only explains, and does not decide.
+    /// Absent for a number that only explains the cause, and does not decide it.
     pub threshold: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! As server.rs, but without axum: a hyper service with a body of bytes.
+//! Like server.rs, but without axum: a hyper service with a body of bytes.
 //! `cargo run --example hyper -- web.yml 127.0.0.1:9100`
 use std::convert::Infallible;
 use std::net::SocketAddr;

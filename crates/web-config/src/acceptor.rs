@@ -12,7 +12,7 @@ use crate::web_config::WebConfig;
 
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 22;
-/// What Go's server answers, so that people find the cause.
+/// The answer that Go's server sends to plain HTTP, so that people find the cause.
 const NOT_TLS: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
@@ -31,7 +31,7 @@ impl TlsAcceptor {
     ///
     /// # Errors
     /// If the handshake fails, if the client certificate is missing or invalid, or while the configuration is invalid. All of
-    /// these are reported to [`WebConfig::on_refusal`]. A client that disconnects without a word is an error, too, but it is not
+    /// these are reported to [`WebConfig::on_refusal`]. A client that disconnects without sending a byte is an error, too, but it is not
     /// reported, because some health checks only connect.
     pub async fn accept<S>(&self, mut stream: S) -> io::Result<impl AsyncRead + AsyncWrite + Unpin + use<S>>
     where

@@ -51,7 +51,7 @@ impl<S> Layer<S> for AccessControlLayer {
     }
 }
 
-/// The service that [`AccessControlLayer`] makes of another one. It applies the rate limit, then basic authentication, and adds
+/// The service that [`AccessControlLayer`] wraps around another service. It applies the rate limit, then basic authentication, and adds
 /// the configured headers to the response.
 #[derive(Debug, Clone)]
 pub struct AccessControl<S> {
@@ -79,7 +79,7 @@ where
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let config = self.config.clone();
         Box::pin(async move {
-            // The same settings apply to the whole request, even if a reload comes in between.
+            // The same settings apply to the whole request, even if a reload happens meanwhile.
             let Some(settings) = config.settings() else { return Ok(refuse(&config, Refusal::InvalidConfig)) };
             if settings.rate.is_some_and(|rate| !config.state.bucket.allows(rate, Instant::now())) {
                 return Ok(refuse(&config, Refusal::RateLimited));
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// The status of each request, and the reported refusals.
+    /// The response to each request, and the reported refusals.
     async fn responses(text: &str, requests: &[Request<()>]) -> (Vec<Response<String>>, Vec<Refusal>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("web.yml");
@@ -133,7 +133,7 @@ mod tests {
         let page = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("page".to_owned())));
         let mut responses = Vec::new();
         for request in requests {
-            // Each request has a layer of its own, as each connection of a server may have. They share the state.
+            // Each request gets its own layer, as each connection of a server may. The layers share the state.
             responses.push(config.layer().layer(page).oneshot(request.clone()).await.unwrap());
         }
         let reported = reported.lock().clone();

@@ -15,10 +15,10 @@ use crate::access::Refusal;
 use crate::error::{Problem, Problems};
 use crate::turns::{ClientAddress, Turns};
 
-/// The highest cost of a hash that is accepted. A comparison of this cost takes about a second, and others wait for it.
+/// The highest cost of a hash that is accepted. A comparison of this cost takes about a second, and other requests wait for it.
 /// Each further step doubles the time: a cost of 31 takes a day.
 const MAX_COST: u32 = 14;
-/// Cached results of each kind. Wrong passwords have their own cache, so they cannot evict right ones.
+/// Maximum number of cached results, for right and for wrong passwords each, so that guesses cannot evict right ones.
 const CACHED: usize = 100;
 /// The end of a valid hash that belongs to no user. Passwords of unknown users are compared with it, so that the response time
 /// does not reveal which users exist.
@@ -67,8 +67,8 @@ fn verify(password: &[u8], hash: &str, max_cost: u32) -> bool {
     false
 }
 
-/// The costs of further comparisons, so that all of them together take as long as one of `max_cost`. Each doubles the work done
-/// before.
+/// The costs of further comparisons, so that all comparisons together take as long as one of `max_cost`. Each doubles the
+/// work done so far.
 const fn padding_costs(cost: u32, max_cost: u32) -> std::ops::Range<u32> {
     cost..max_cost
 }
@@ -107,7 +107,7 @@ impl BasicAuth {
             Some(hash) => (hash.clone(), true),
             None => (decoy(users.max_cost), false),
         };
-        // Neither a user nor a hash contains a colon.
+        // Neither a user nor a hash contains a colon, so different inputs have different digests.
         let digest = digest(&SHA256, &[user.as_bytes(), hash.as_bytes(), &password].join(&b':')).as_ref().to_vec();
         let result = |accepted: bool| if accepted { Ok(()) } else { Err(Refusal::Unauthorized) };
         if let Some(accepted) = self.cached(&digest) {

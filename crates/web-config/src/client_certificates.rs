@@ -1,4 +1,4 @@
-//! Verifies client certificates by `client_auth_type`, `client_ca` and `client_allowed_sans`. The type decides whether a known CA
+//! Verifies client certificates by `client_auth_type`, `client_ca` and `client_allowed_sans`. The first decides whether a known CA
 //! must have signed the certificate. A client must always prove that it has the private key of its certificate.
 
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ pub(crate) fn verifier(
         _ => None,
     };
     let allowed_sans = tls.allowed_sans.clone();
-    // A client without a certificate has none of the allowed names.
+    // Allowed names make a certificate mandatory, because a client without one has none of the names.
     let mandatory =
         matches!(tls.client_auth, ClientAuth::RequireAny | ClientAuth::RequireAndVerify) || allowed_sans.is_some();
     Ok(Arc::new(Verifier { chain, given, mandatory, allowed_sans, provider: Arc::clone(provider) }))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A web configuration that cannot be used.
 ///
 /// It lists every mistake of the file and of the files that it names. Values are checked only if all keys are valid. The text has one
-/// line for each mistake, without secrets. It names the file, the line, the key, the problem and the remedy, such as
+/// line for each mistake, without secrets. Each line names the file, the line, the key, the problem and the remedy, such as
 /// `/etc/web.yml line 1: rate_limit.burst: is missing or 0, which would refuse every request; set it to at least 1 or remove rate_limit`.
 ///
 /// ```
@@ -38,7 +38,7 @@ impl Error {
     }
 
     /// The first key that is invalid, such as `tls_server_config.cert_file`. If the text does not match the schema, it
-    /// is the first key of the line with the mistake. `None` if there is none, or if the file cannot be read.
+    /// is the key in the line of the first mistake. `None` if that line has no key, or if the file cannot be read.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.problems.first()?.key.as_deref()
@@ -49,7 +49,7 @@ impl Error {
         self.problems.iter().map(|problem| {
             let line = problem.line.map(|line| format!(" line {line}")).unwrap_or_default();
             let mistake = format!("{}{line}: {problem}", self.path.display());
-            // A value or a key that is quoted may have several lines.
+            // A value or a key that the text quotes may have several lines.
             mistake.replace(char::is_control, " ")
         })
     }
@@ -119,7 +119,7 @@ impl Problems {
         self.0.is_empty()
     }
 
-    /// `value`, if there is no problem. A missing value means that there is one.
+    /// Returns `value` if there is no problem. A missing value means that there is a problem.
     pub(crate) fn unless_any<T>(self, value: Option<T>) -> Result<T, Self> {
         value.filter(|_| self.is_empty()).ok_or(self)
     }

@@ -1,5 +1,5 @@
-//! The schema of the file, that of Prometheus's exporter-toolkit. The file is parsed strictly, and checked as far as
-//! its text alone allows; `tls` checks the contents of certificates.
+//! The schema of the file, which is that of Prometheus's exporter-toolkit. The file is parsed strictly, and
+//! checked as far as its text alone allows; `tls` checks the contents of certificates.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::error::{Problem, Problems};
 use crate::rate_limit::Rate;
 use crate::yaml;
 
-/// The parsed and checked file. An empty one means plain HTTP without access rules.
+/// The parsed and checked file. An empty file means plain HTTP without access rules.
 pub(crate) struct ConfigFile {
     pub(crate) tls: Option<TlsSection>,
     /// Added to every response.
@@ -61,7 +61,7 @@ pub(crate) enum ClientAuth {
     None,
     #[serde(rename = "RequestClientCert")]
     Request,
-    /// The alias is an older name of the toolkit.
+    /// The alias is an older name in the toolkit.
     #[serde(rename = "RequireAnyClientCert", alias = "RequireClientCert")]
     RequireAny,
     #[serde(rename = "VerifyClientCertIfGiven")]
@@ -76,7 +76,7 @@ impl ClientAuth {
     }
 }
 
-/// The values of `min_version` and `max_version`. The first two are valid values but never enabled.
+/// The values of `min_version` and `max_version`. `TLS10` and `TLS11` are valid values but never enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Deserialize)]
 #[allow(clippy::upper_case_acronyms, reason = "the names in the file")]
 enum Version {
@@ -144,7 +144,7 @@ impl ConfigFile {
         let (file, schema) = yaml::read(text);
         let RawFile { tls_server_config: tls, http_server_config: http, basic_auth_users: users, rate_limit: rate } =
             file;
-        // A key that was left out because of a mistake would be reported as missing.
+        // Stops here, because a key that was left out because of a mistake would also be reported as missing.
         schema.unless_any(Some(()))?;
         let mut problems = Problems::default();
         let tls = problems.take(tls.map_or(Ok(None), |tls| tls.checked(folder)));
@@ -174,7 +174,7 @@ impl RawTls {
         }
         let cert = problems.take(cert.ok_or_else(|| invalid("cert_file", "is missing; give it or cert")));
         let private = problems.take(private.ok_or_else(|| invalid("key_file", "is missing; give it or key")));
-        // A rule about an invalid value would report a second mistake for the same line.
+        // Stops here, because a rule about an invalid value would report a second mistake for the same line.
         let (Some(min), Some(max), Some(client_auth)) = (min, max, client_auth) else { return Err(problems) };
         let (has_ca, anonymous) = (client_ca.is_some(), client_auth == ClientAuth::None);
         let rules = [
@@ -228,7 +228,7 @@ fn named<T: DeserializeOwned>(key: &str, name: Option<&str>, default: T) -> Resu
         .map_err(|error: serde::de::value::Error| Problem::new(format!("tls_server_config.{key}"), error.to_string()))
 }
 
-/// The headers that the toolkit allows, and their valid values if not all are.
+/// The headers that the toolkit allows, and the valid values of those that do not accept every value.
 const HEADERS: [(&str, &[&str]); 5] = [
     ("Strict-Transport-Security", &[]),
     ("X-Content-Type-Options", &["nosniff"]),
@@ -263,7 +263,7 @@ fn headers(given: BTreeMap<String, Option<String>>) -> Result<Vec<(HeaderName, H
 }
 
 impl RawRate {
-    /// There is no limit if the interval is missing, 0 or negative.
+    /// Returns `None`, which means no limit, if the interval is missing, 0 or negative.
     fn checked(self) -> Result<Option<Rate>, Problem> {
         let interval = match self.interval {
             None => Duration::ZERO,

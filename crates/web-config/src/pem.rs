@@ -13,11 +13,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::error::Problem;
 use crate::file::Pem;
 
-/// More than any configuration or bundle of certificates has. A device such as `/dev/zero` has no end.
+/// Maximum bytes of a file, because a device such as `/dev/zero` has no end. No real bundle of certificates has more.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// The files of a configuration, with a digest of what was read. `None` for a file that could not be read.
-/// Digests and not contents, because private keys must not be in memory twice.
+/// Keeps digests instead of contents, because private keys must not be in memory twice.
 #[derive(Debug, Default)]
 pub(crate) struct PemFiles(BTreeMap<PathBuf, Option<Vec<u8>>>);
 

@@ -39,7 +39,7 @@ pub(crate) struct Tls {
 
 impl Tls {
     /// Reads the files that `tls` names. If only the certificate or its key is invalid, those of `previous` stay in use, and the
-    /// second value says why.
+    /// second value of the result says why.
     pub(crate) fn load(
         tls: &TlsSection,
         previous: Option<&Self>,
@@ -77,7 +77,7 @@ fn identity(tls: &TlsSection, files: &mut PemFiles) -> Result<Arc<CertifiedKey>,
     Ok(Arc::new(identity))
 }
 
-/// The settings of the section besides the certificate.
+/// The settings of the section, except the certificate.
 struct Settings {
     provider: Arc<CryptoProvider>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
@@ -112,7 +112,7 @@ impl Settings {
             Some(clients) => builder.with_client_cert_verifier(clients),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
-        // As Go documents it: `true` means that the server's order of cipher suites decides.
+        // Go documents that `true` means that the server's order of cipher suites decides.
         config.ignore_client_order = tls.prefer_server_order;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         if tls.client_auth != ClientAuth::None {

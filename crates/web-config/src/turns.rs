@@ -1,6 +1,5 @@
 //! Decides which client may compare a password next. Comparisons run one at a time, and client addresses take turns, so one
-//! address that guesses passwords does not delay the others for long. All addresses that guessed wrong take one turn
-//! together.
+//! address that guesses passwords does not delay the others for long. All addresses that guessed wrong share one turn.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -9,17 +8,17 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync;
 
-/// Requests of one address that may wait or be compared. Further ones are refused.
+/// Maximum number of requests of one address that wait or are compared. Further requests are refused.
 const MAX_PER_CLIENT: usize = 8;
-/// Addresses remembered because they guessed wrong.
+/// Maximum number of addresses that are remembered because they guessed wrong.
 const MAX_GUESSERS: usize = 1024;
 
 /// Where a request comes from. Put it into the extensions of each request, outside of
 /// [`WebConfig::layer`](crate::WebConfig::layer).
 ///
 /// Password checks take time, so clients take turns and each may have 8 requests in the queue. An IPv4 address is one client, and
-/// so is an IPv6 network of 64 bits. Requests without a `ClientAddress` count as one client together, as do those with the default
-/// value; use that for Unix sockets.
+/// so is an IPv6 network of 64 bits. All requests without a `ClientAddress` or with the default value count as one client. Use the
+/// default value for Unix sockets.
 ///
 /// ```
 /// use exporter_web_config::ClientAddress;
@@ -46,9 +45,9 @@ impl From<SocketAddr> for ClientAddress {
     }
 }
 
-/// The queue of comparisons. tokio's mutex is fair: it is locked in the order of asking. A request first locks the mutex of its own
-/// address, so each address waits for the shared one with one request. If the address guessed wrong before, the request locks the
-/// guessers' mutex in between.
+/// The queue of comparisons. tokio's mutex is fair: requests lock it in the order in which they ask. A request first locks the mutex
+/// of its own address, so only one request of each address waits for the shared mutex. If the address guessed wrong
+/// before, the request locks the guessers' mutex in between.
 #[derive(Default)]
 pub(crate) struct Turns {
     shared: Arc<sync::Mutex<()>>,
@@ -78,7 +77,7 @@ impl Turns {
         Some(turn)
     }
 
-    /// Each request of `client` holds one reference to its mutex. `None` if there are too many.
+    /// The mutex of `client`. Each of its requests holds a reference. `None` if there are too many requests.
     fn mutex_of(&self, client: ClientAddress) -> Option<Arc<sync::Mutex<()>>> {
         let waiting = &mut self.clients.lock().waiting;
         waiting.retain(|_, mutex| Arc::strong_count(mutex) > 1);
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_that_guessed_wrong_have_one_turn_together() {
+    async fn clients_that_guessed_wrong_share_one_turn() {
         let turns = Arc::new(Turns::default());
         let guessers: Vec<ClientAddress> = (1..=60).map(|last| client(&format!("10.0.0.{last}"))).collect();
         guessers.iter().for_each(|guesser| turns.compared(*guesser, false));
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_late_client_waits_for_one_comparison_of_each_other() {
+    async fn a_late_client_waits_for_one_comparison_of_each_other_client() {
         let turns = Arc::new(Turns::default());
         let mut clients: Vec<ClientAddress> =
             (0..32).flat_map(|last| [client(&format!("10.0.0.{last}")); MAX_PER_CLIENT]).collect();

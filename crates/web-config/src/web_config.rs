@@ -59,7 +59,7 @@ pub(crate) struct Settings {
     pub(crate) rate: Option<Rate>,
 }
 
-/// What is kept from one load to the next.
+/// State that is kept from one load to the next.
 struct Reloads {
     files: PemFiles,
     last_valid: Arc<Settings>,
@@ -68,7 +68,7 @@ struct Reloads {
 }
 
 impl WebConfig {
-    /// Reads the file at `path` and the files that it names. Relative paths in it start at its folder.
+    /// Reads the file at `path` and the files that it names. Relative paths in the file start at its folder.
     ///
     /// An empty file is valid and means plain HTTP without access rules.
     ///
@@ -91,7 +91,7 @@ impl WebConfig {
     }
 
     /// Calls `hook` for each refused request and each failed handshake, for example to count them. It replaces an earlier hook,
-    /// and applies to the layers and acceptors that are made of the returned value.
+    /// and applies to the layers and acceptors that are made from the returned value.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Reads the YAML of the file. It continues after a mistake, and describes each one without words of the YAML library.
+//! Reads the YAML of the file. Continues after a mistake, and describes mistakes without the terms of the library.
 
 use crate::error::{Problem, Problems};
 use crate::file::RawFile;
@@ -30,7 +30,7 @@ pub(crate) fn read(text: &str) -> (RawFile, Problems) {
     }
 }
 
-/// Most mistakes of the schema that are listed.
+/// Maximum number of mistakes of the schema that are listed.
 const MOST_PROBLEMS: usize = 20;
 
 /// The mistake in one line, with the key. The value is left out because it may be a secret.

@@ -1,6 +1,6 @@
-//! Compares this crate with exporter-toolkit itself, with exporter-toolkit's own configuration files. `tests/run`
-//! builds the Go program `tests/go/toolkit`, whose module has these files; none is copied here. The servers are that Go
-//! program and this crate's examples `server` and `hyper`.
+//! Compares this crate with exporter-toolkit itself, on exporter-toolkit's own configuration files. They come from the
+//! Go module of the program `tests/go/toolkit`, which `tests/run` builds; the repository has no copy. The servers are that
+//! Go program and this crate's examples `server` and `hyper`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -15,15 +15,15 @@ use exporter_web_config::WebConfig;
 use tempfile::TempDir;
 
 /// In 11 of its files, exporter-toolkit accepts a verifying `client_auth_type` without a certificate authority. In Go,
-/// that lets every public authority issue client certificates. This crate requires an authority, so both programs get
-/// these files with one.
+/// that lets every public authority issue client certificates. This crate requires an authority, so the test adds
+/// one to these files for both programs.
 const AUTHORITY: &str = "client_ca_file: tls-ca-chain.pem";
 
 /// exporter-toolkit cannot serve with this file, because HTTP/2 needs another cipher suite. This crate has no HTTP/2.
 const NO_HTTP2_CIPHER: &str = "web_config_noAuth_noHTTP2Cipher.bad.yml";
 
-/// The only other files that exporter-toolkit accepts and this crate refuses, by the key: a curve that rustls does not have, and a
-/// limit that lets no request through. The README has the reasons.
+/// The only other files that exporter-toolkit accepts and this crate refuses, with the refused key: a curve that rustls
+/// does not have, and a limit that lets no request through. The README has the reasons.
 const STRICTER: [(&str, &str); 2] = [
     ("web_config_noAuth_someCurves.good.yml", "curve_preferences"),
     ("web_config_rate_limiter_one_second.yaml", "rate_limit.burst"),
@@ -52,7 +52,7 @@ impl Files {
             let from = entry.unwrap().path();
             let to = copied.folder.path().join(name(&from));
             let mut text = fs::read_to_string(&from).unwrap();
-            // A password of this cost takes minutes without optimization, and this crate takes as long for each wrong password.
+            // A comparison of this cost takes minutes without optimization, and this crate takes as long for each wrong password.
             if let Some(line) = text.lines().find(|line| line.contains("$2y$18$")) {
                 text = text.replace(line, "");
             }
@@ -80,7 +80,7 @@ fn name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
 }
 
-/// What exporter-toolkit says about each file: `None` if it is valid.
+/// The error that exporter-toolkit reports for each file, `None` if the file is valid.
 fn verdicts(files: &[PathBuf]) -> Vec<Option<String>> {
     let output = Command::new(toolkit()).arg("check").args(files).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -127,7 +127,7 @@ fn theirs(file: &Path) -> Server {
     Server { process, port: line.trim().parse().unwrap() }
 }
 
-/// An example, which cargo builds beside the tests.
+/// Starts an example, which cargo builds together with the tests.
 fn ours(example: &str, file: &Path) -> Server {
     let program = std::env::current_exe().unwrap().parent().unwrap().join("../examples").join(example);
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -142,7 +142,7 @@ fn ours(example: &str, file: &Path) -> Server {
 }
 
 /// The status of a request, or "refused" without a response. Go answers HTTP on a port for TLS with status 400, and some of its
-/// handshakes end with an alert and others with a closed connection: all of these refuse.
+/// handshakes end with an alert and others with a closed connection: all of these count as "refused".
 fn status(server: &Server, scheme: &str, arguments: &[&str]) -> String {
     let url = format!("{scheme}://127.0.0.1:{}/metrics", server.port);
     let output = Command::new("curl")

@@ -1,4 +1,4 @@
-//! `cargo bench -p trtllm-what-if`: what the simulation of an engine's capacity costs, which runs once a minute for each engine.
+//! `cargo bench -p trtllm-what-if`: CPU time to simulate an engine's capacity, which the exporter does once a minute.
 // A benchmark prints to stdout, and may panic, because no service depends on it.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -24,7 +24,7 @@ fn cpu_seconds() -> f64 {
     schedstat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
 }
 
-/// An engine at about half of its capacity that has served 2048 requests of 300 and 100 tokens.
+/// An engine at about half of its capacity that has served 2048 requests with 300 prompt and 100 output tokens each.
 fn busy(batch: u32) -> Present {
     let prices = Prices { base: 0.008, context_token: 40e-6, generation_token: 60e-6, kv_token: 40e-9, error: 0.02 };
     let work = |context_tokens: f64, generation_tokens: f64| {

@@ -1,8 +1,8 @@
-//! Answers, as JSON and for people.
+//! The answer to a question about an engine, and the numbers in it.
 
 use serde::{Deserialize, Serialize};
 
-/// A number and the interval that holds it with a probability of 90 %.
+/// A number, and the interval that contains its true value with a probability of 90 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Range {
     pub value: f64,
@@ -34,7 +34,7 @@ pub struct Times {
     pub p95: Range,
 }
 
-/// The share of requests that met each objective, from 0 to 1. Absent without such an objective.
+/// The share of requests that met each objective, from 0 to 1. Absent for an objective that is not set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Met {
     pub ttft: Option<Range>,
@@ -47,20 +47,20 @@ pub struct Met {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
-    /// The queue does not grow without end.
+    /// Whether the engine keeps up: the queue does not grow without end.
     pub stable: bool,
     pub requests_per_second: Range,
     /// Generated tokens.
     pub tokens_per_second: Range,
-    /// Absent if it is not stable.
+    /// Absent if the engine is not stable.
     pub ttft_seconds: Option<Times>,
     pub tpot_seconds: Option<Times>,
-    /// Absent if it is stable.
+    /// Absent if the engine is stable.
     pub queue_growth_per_second: Option<Range>,
     /// Requests that wait for their first token.
     pub waiting: Option<Range>,
     pub objectives_met: Option<Met>,
-    /// The most requests that could be served. Absent if it does not follow from the engine's own iterations.
+    /// The highest rate that could be served. Absent if the engine's own iterations do not determine it.
     pub capacity_requests_per_second: Option<Range>,
 }
 
@@ -70,7 +70,7 @@ pub struct Answer {
     /// Why the question has no answer, and what to do about it.
     pub reason: Option<String>,
     pub measured: Option<Forecast>,
-    /// A simulation of the present.
+    /// The simulated engine without the change, for comparison with `measured`.
     pub now: Option<Forecast>,
     pub then: Option<Forecast>,
 }

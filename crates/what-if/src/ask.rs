@@ -9,13 +9,13 @@ use crate::present::{Cache, Policy, Present, Request};
 use crate::replay::{Outcome, Question, Run};
 use crate::scheduler::{Reached, Rules};
 
-/// Requests that must be known at least.
+/// Minimum number of known requests.
 const ENOUGH: usize = 200;
-/// Iterations up to this many times as large as the largest known ones can be simulated.
+/// Iterations up to this many times as large as the largest known iteration can be simulated.
 const FAR: f64 = 4.0;
-/// The largest relative difference between the simulation of the present and what was measured.
+/// The largest allowed relative difference between the simulated present and the measurement.
 const MISS: f64 = 0.15;
-/// The widest intervals: half of the interval ÷ the value.
+/// The widest allowed intervals: half of the interval ÷ the value.
 const WIDE_RATE: f64 = 0.3;
 const WIDE_MEDIAN: f64 = 0.5;
 /// If iterations with unclear costs take more than this share of the time, the answer is unclear too.
@@ -85,7 +85,7 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
     is_near(present, &rules, &changed, &now, &then)
 }
 
-/// A capacity is only reported if its iterations are similar to known ones.
+/// A capacity is only reported if the iterations at capacity are similar to known iterations.
 fn tells_capacity(present: &Present, rules: &Rules, reached: &Reached) -> bool {
     reached.beyond() <= FAR && !is_cache_unclear(present, rules, reached)
 }
@@ -135,7 +135,7 @@ pub(crate) fn rules(present: &Present, change: &Change) -> Result<Rules, String>
     let unknown = |name| format!("the engine does not tell its {name}; give the exporter the engine's settings");
     let max_num_tokens = limits.max_num_tokens.ok_or_else(|| unknown("max_num_tokens"))?;
     let longest = present.requests.iter().map(|request| request.prompt).max().unwrap_or(0);
-    // The question, or else a default, replaces what the engine does not report.
+    // A setting that the engine does not report comes from the question, or else from a default.
     let chunked = limits.chunked_context.or(change.chunked_context).unwrap_or(longest > max_num_tokens);
     let drafts = present.drafts.map_or((0, 0.0), |drafts| {
         let length = drafts.length.round().max(1.0) as u32;
@@ -169,7 +169,7 @@ fn changed(rules: &Rules, change: &Change) -> Rules {
     }
 }
 
-/// The probability that a draft token is accepted if all tokens before it were, from the mean number of accepted tokens.
+/// The probability that a draft token is accepted if all earlier ones were, from the mean number of accepted tokens.
 fn acceptance(length: u32, accepted: f64) -> f64 {
     let mean = |chance: f64| (1..=length).map(|place| chance.powi(place as i32)).sum::<f64>();
     let (mut low, mut high) = (0.0, 1.0);
@@ -180,7 +180,7 @@ fn acceptance(length: u32, accepted: f64) -> f64 {
     low
 }
 
-/// Checks that the simulation of the known requests, `again`, gives what was measured.
+/// Checks that `again`, the simulation of the known requests, agrees with the measurement.
 fn agrees(again: &Run, now_is_stable: bool, measured: &Forecast) -> Result<(), String> {
     let p50 = |times: Option<Times>| times.map(|times| times.p50.value);
     let pairs = [

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::output::Best;
 use crate::present::Present;
 
-/// How many states of an engine are kept, and how many means of equal work of each state. Compressed, they take about 60 KB.
+/// Maximum number of states of an engine, and of `equal_work` in each state. Compressed, all states take about 60 KB.
 const MOST: usize = 32;
 const MOST_WORKS: usize = 64;
 /// Of the states in one hour, the last one is kept.
@@ -20,7 +20,7 @@ const HOUR: f64 = 3600.0;
 pub struct Snapshot {
     pub at: f64,
     pub run: Run,
-    /// Does not contain the requests. Their means are in the workload.
+    /// Does not contain the requests, but `workload` has their means.
     pub present: Present,
 }
 
@@ -56,7 +56,7 @@ fn short(number: f64) -> f64 {
     format!("{number:.4e}").parse().unwrap_or(number)
 }
 
-/// The file of one engine.
+/// The content of one engine's file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Baselines {

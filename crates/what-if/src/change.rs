@@ -1,8 +1,8 @@
-//! What may be changed, as people write it: `max_batch_size=128`, and a rate of `1.5x`.
+//! The change that a question is about. Parses what people write: `max_batch_size=128`, or a rate of `1.5x`.
 
 use crate::present::Policy;
 
-/// Absent members stay as they are.
+/// New limits and a new load of an engine. Settings that are absent do not change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
     pub max_batch_size: Option<u32>,
@@ -32,9 +32,9 @@ impl Default for Change {
     }
 }
 
-/// The most replicas.
+/// Maximum number of replicas.
 const MOST_REPLICAS: u32 = 64;
-/// The largest rate ÷ the present rate.
+/// Maximum of the new rate ÷ the present rate.
 const MOST_RATE: f64 = 100.0;
 
 impl Change {

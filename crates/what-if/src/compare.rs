@@ -1,5 +1,5 @@
-//! Compares two engines, or one engine at two times: their load, and the costs of equal work. The costs follow from the iterations of
-//! each engine.
+//! Compares two engines, or one engine at two times: their load, and the costs of equal work. The costs are computed from the
+//! iterations of each engine.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +11,14 @@ use crate::present::{EqualWork, Present, Workload};
 const LEAST_ERROR: f64 = 0.012;
 /// Costs of similar work err in the same direction, so they count as at most this many independent costs.
 const INDEPENDENT: f64 = 4.0;
-/// The widest interval: half of the interval ÷ the value.
+/// The widest allowed interval: half of the interval ÷ the value.
 const WIDE: f64 = 0.15;
 /// In a normal distribution, 90 % of the values lie within this many standard errors.
 const NINETY: f64 = 1.645;
-/// Known iterations of each side, at least.
+/// Minimum number of known iterations of each engine.
 const ENOUGH_ITERATIONS: f64 = 200.0;
 
-/// The number of the second engine ÷ that of the first, for each number that is known of both.
+/// Each number of the second engine ÷ the same number of the first. Absent unless both are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadRatios {
@@ -81,7 +81,7 @@ fn engine(before: &Present, after: &Present) -> Result<EngineRatios, &'static st
     if [before, after].iter().any(|side| iterations(side) < ENOUGH_ITERATIONS) {
         return Err(too_few);
     }
-    // Prices only correct small differences of work. An engine whose costs have steps may have none.
+    // Prices only correct small differences of work. An engine whose costs have steps may have no prices of its own.
     let prices = before.prices.or(after.prices).ok_or("their costs are too far from linear")?;
     let costs = |side: &Present| Costs::new(&side.equal_work, side.prices.unwrap_or(prices));
     let (first, second) = costs(before).zip(costs(after)).ok_or(too_few)?;
@@ -122,13 +122,13 @@ struct LogRatio {
     error: f64,
 }
 
-/// What each of `works` took ÷ what `costs` expect for it.
+/// The weighted mean of the seconds that `works` took ÷ the seconds that `costs` predict for them.
 fn ratio<'a>(costs: &Costs, works: impl Iterator<Item = &'a EqualWork>) -> Option<LogRatio> {
     let each: Vec<(f64, f64, f64)> = works
         .filter_map(|work| {
             let expected = costs.by_nearest(work)?;
             let log = (work.seconds / expected.mean).ln();
-            // Weighted by time. Work that only one engine does hardly counts in comparison to work that both do.
+            // Weighted by time. Work that only one engine does has a much lower weight than work that both do.
             let weight = work.iterations.min(100.0) * work.seconds / expected.error.powi(4);
             Some((log, weight, expected.error))
         })

@@ -1,5 +1,5 @@
-//! Seconds of an iteration: the time of known iterations with about the same work, corrected by the linear fit for the difference.
-//! Costs are not linear and have steps, so the fit only corrects the distance to the nearest known work.
+//! Predicts the seconds of an iteration from known iterations with about the same work. A linear fit corrects for the difference in
+//! work, and for nothing else, because costs are not linear: they jump, for example where a CUDA graph ends.
 
 use crate::answer::together;
 use crate::present::{EqualWork, LargestWork, Present, Prices};
@@ -25,7 +25,7 @@ impl From<&EqualWork> for Work {
 pub(crate) struct Seconds {
     pub(crate) mean: f64,
     pub(crate) error: f64,
-    /// The engine has not run such work, and smaller and larger work differ in their costs, so there may be a step in between.
+    /// The engine has not run such work, and the costs of smaller and larger work differ, so they may jump in between.
     pub(crate) is_unclear: bool,
 }
 
@@ -43,7 +43,7 @@ struct Known {
     trust: f64,
 }
 
-/// The position of work on a logarithmic scale with two steps per doubling. A part without tokens is at 0.
+/// The position of work on a logarithmic scale with two steps per doubling. A phase without tokens is at 0.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     context: f64,
@@ -59,10 +59,10 @@ const UNCLEAR: f64 = 0.08;
 const ERROR_OF_KNOWN: f64 = 0.015;
 /// The least relative error of prices beyond the known work.
 const LEAST_ERROR_OF_PRICES: f64 = 0.06;
-/// The distance in steps between work without context tokens and work with a few, because CUDA graphs are only for batches without
-/// context.
+/// The distance in steps between work without context tokens and work with a few. They differ because only batches without
+/// context use CUDA graphs.
 const CONTEXT_AT_ALL: f64 = 3.0;
-/// Squared steps within which work counts as equal.
+/// The squared distance in steps within which work counts as equal.
 const NEAR: f64 = 0.1;
 
 impl Place {
@@ -127,7 +127,7 @@ impl Costs {
         Seconds { mean, error: together(error, difference), is_unclear: difference > UNCLEAR }
     }
 
-    /// The standard error in seconds that a possible step in the costs causes, where a CUDA graph may end: half of the difference between
+    /// The standard error in seconds from a possible jump of the costs, where a CUDA graph may end: half of the difference between
     /// the costs of the next smaller and the next larger known batch. 0 within half a step of known work.
     fn step_around(&self, work: &Work, at: Place) -> f64 {
         let side = |is_above: bool| {
@@ -143,7 +143,7 @@ impl Costs {
         (nearest - 0.5).clamp(0.0, 1.0) * difference.abs() / 2.0
     }
 
-    /// Seconds by the nearest known work alone. Other known work may lie beyond a step of the costs.
+    /// Predicts the seconds from the nearest known work alone, because the costs may jump before other known work.
     pub(crate) fn by_nearest(&self, work: &EqualWork) -> Option<Seconds> {
         let work = Work::from(work);
         let at = Place::of(&work);
@@ -152,8 +152,7 @@ impl Costs {
         Some(Seconds { mean: self.carried(&nearest.work, &work), ..self.seconds(&work) })
     }
 
-    /// The seconds of known work, plus the price of the difference to `work`. Prices lower the seconds by at most a
-    /// half.
+    /// The seconds of known work, plus the price of the difference to `work`. Prices lower the seconds by at most half.
     fn carried(&self, known: &EqualWork, work: &Work) -> f64 {
         let prices = &self.prices;
         let difference = prices.context_token * (work.context_tokens - known.context_tokens)
@@ -174,7 +173,7 @@ impl Costs {
 mod tests {
     use super::*;
 
-    /// Iterations that only decode: requests, and milliseconds. Requests have no price.
+    /// `known`: requests and milliseconds of iterations that only decode. Tokens have no price.
     fn costs(known: &[(f64, f64)]) -> Costs {
         let work = |(requests, ms): &(f64, f64)| EqualWork {
             iterations: 100.0,

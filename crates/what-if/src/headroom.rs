@@ -1,5 +1,5 @@
-//! How much more an engine could serve: compares the arriving requests with the most requests of the same kind that it
-//! could serve.
+//! How much more an engine could serve: compares the rate of arriving requests with the highest rate of such requests
+//! that it could serve.
 
 use trtllm_engine::window::Span;
 
@@ -15,15 +15,15 @@ use crate::scheduler::Reached;
 
 /// If requests wait during at least this share of the iterations, the engine serves as much as it can.
 const ALWAYS_WAITING: f64 = 0.98;
-/// The widest interval: half of the interval ÷ the value.
+/// The widest allowed interval: half of the interval ÷ the value.
 const WIDE: f64 = 0.25;
-/// The largest relative difference between the simulated and the measured time per token.
+/// The largest allowed relative difference between the simulated and the measured time per token.
 const MISS: f64 = 0.3;
-/// Iterations of a minute in which the engine serves as much as it can, at least.
+/// With fewer iterations, a minute of a busy engine does not show how much it can serve.
 const ENOUGH_ITERATIONS: f64 = 200.0;
 
-/// The most requests per second of the present kind that the engine could serve, calculated from its costs. Absent if it does not follow
-/// from them.
+/// How many requests like the present ones the engine could serve per second, calculated from its costs. Absent if the costs
+/// do not determine it.
 #[must_use]
 pub fn capacity(present: &Present) -> Option<Range> {
     is_known(present).ok()?;
@@ -46,7 +46,7 @@ pub fn capacity(present: &Present) -> Option<Range> {
     (!is_cache_unclear(present, &rules, &reached) && capacity.relative() <= WIDE).then_some(capacity)
 }
 
-/// Requests per second, and the free share of the capacity, which is 0 at capacity.
+/// The capacity in requests per second, and its free share, which is 0 for an engine at its capacity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Headroom {
     pub capacity: f64,
@@ -54,7 +54,7 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// `minute`: the last minute. `waiting`: the requests that waited before and after it. `by_costs`: see [`capacity`].
+    /// `minute`: the last minute. `waiting`: how many requests waited at its start and at its end. `by_costs`: see [`capacity`].
     #[must_use]
     pub fn of(minute: &Span, waiting: [Option<f64>; 2], by_costs: Option<f64>) -> Option<Self> {
         let sums = &minute.sums;

@@ -1,11 +1,11 @@
 //! The load of an engine, drawn from its last requests. Successive requests are drawn together, so that bursts stay bursts, and each
-//! prompt keeps its answer.
+//! prompt keeps the length of its answer.
 
 use crate::present::Request;
 use crate::random::Random;
 use crate::scheduler::Coming;
 
-/// How many successive requests are drawn together, at least.
+/// Minimum number of successive requests that are drawn together.
 const STRETCH: usize = 32;
 /// Requests closer together than this share of the mean distance belong to one burst.
 const TOGETHER: f64 = 0.05;
@@ -13,9 +13,9 @@ const TOGETHER: f64 = 0.05;
 /// How requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Arrivals {
-    /// Independently of each other, with this many per second on average.
+    /// Requests arrive independently of each other, on average this many per second.
     Open { rate: f64 },
-    /// Each client sends a request when its last one has ended.
+    /// Each client sends a request when its previous request has ended.
     Closed { clients: f64 },
     /// All requests arrived at the start.
     Once,
@@ -28,7 +28,7 @@ pub(crate) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// `requests`: by arrival.
+    /// `requests`: in the order of arrival.
     pub(crate) fn of(requests: &'a [Request]) -> Self {
         Self { requests, arrivals: arrivals(requests) }
     }
@@ -46,7 +46,7 @@ impl<'a> Load<'a> {
             return coming;
         }
         let gap = |place: usize| self.requests[place].arrived - self.requests[place - 1].arrived;
-        // Only whole bursts are drawn. Two halves in a row would be one long burst.
+        // Only whole bursts are drawn. Parts of two bursts in a row would look like one long burst.
         let last = self.requests.len() - 1;
         let least = TOGETHER * (self.requests[last].arrived - self.requests[0].arrived) / last as f64;
         while coming.len() < count {
@@ -94,7 +94,7 @@ fn in_flight(requests: &[Request]) -> Vec<f64> {
     let until = last.arrived - longest;
     let known =
         requests.iter().enumerate().filter(|(_, request)| request.arrived > first_end && request.arrived < until);
-    // The next request of a client arrives a moment after the end of its last one.
+    // The next request of a client arrives a moment after the end of its previous one.
     known
         .map(|(place, request)| (place + 1 - ends.partition_point(|end| *end <= request.arrived + 1e-6)) as f64)
         .collect()
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_wait_for_their_answers_are_no_open_load() {
+    fn clients_that_wait_for_their_answers_are_not_an_open_load() {
         // Eight clients; each request takes between 0.5 and 1.5 s.
         let (mut random, mut requests, mut free) = (Random::new(1), Vec::new(), vec![0.0_f64; 8]);
         for _ in 0..800 {
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn the_rate_and_the_bursts_of_a_load_are_drawn_again() {
         let mut random = Random::new(1);
-        // A burst of ten each ten seconds.
+        // A burst of ten requests every ten seconds.
         let requests: Vec<_> = (0..1000).map(|at| request(f64::from(at / 10 * 10), 2.0)).collect();
         let load = Load::of(&requests);
         let Arrivals::Open { rate } = load.arrivals else { panic!("{:?}", load.arrivals) };

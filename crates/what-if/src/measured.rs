@@ -1,10 +1,10 @@
-//! What the engine did, by its last requests.
+//! What the engine achieved, measured from its last requests.
 
 use crate::answer::{Forecast, Met, Range, Times};
 use crate::present::{Objectives, Request};
 use crate::replay::percentiles;
 
-/// `requests`: by arrival, not empty.
+/// `requests`: in the order of arrival, not empty.
 pub(crate) fn measured(requests: &[Request], objectives: &Objectives) -> Forecast {
     let span = |of: fn(&Request) -> f64| {
         let (low, high) =

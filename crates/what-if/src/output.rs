@@ -5,19 +5,19 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 use trtllm_model::BenchReport;
 
-/// Seconds between two marks, and marks kept: an hour.
+/// Seconds between two marks (kept values of [`Output`]), and the number of marks: one hour.
 const STEP: f64 = 60.0;
 const MARKS: usize = 61;
-/// A span counts if it has at least this share of its length, because the times of marks are not exact.
+/// A span of time may be shorter than required, down to this share, because the times of marks are not exact.
 const NEARLY: f64 = 0.95;
-/// The present output is that of this many seconds.
+/// The present output is measured over this many seconds.
 const PRESENT: f64 = 300.0;
-/// Iterations without a record hide tokens. This share of them does not matter.
+/// The tokens of iterations without a record are unknown. Up to this share of such iterations does not matter.
 const FEW_UNSEEN: f64 = 0.05;
-/// Seconds after which a best hour is forgotten: the engine may run on other GPUs.
+/// Seconds after which a best hour is forgotten, because the engine may run on other GPUs by then.
 const FORGET_AFTER: f64 = 30.0 * 86_400.0;
 
-/// What an engine has put out so far.
+/// The totals of an engine at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Output {
     /// Seconds on a clock that never runs backwards.
@@ -28,11 +28,11 @@ pub struct Output {
     pub unseen: f64,
     /// Energy of the engine's GPUs. Absent if they serve another engine, too.
     pub joules: Option<f64>,
-    /// 0 if it is not known which GPUs serve it.
+    /// 0 if it is not known which GPUs serve the engine.
     pub gpus: usize,
 }
 
-/// Output of a span.
+/// The output in a span of time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// The sum of all GPUs.
@@ -51,7 +51,7 @@ impl LastHour {
         if now.at - last.at < NEARLY * STEP {
             return;
         }
-        // Totals begin again if a socket's engine joins again, and rates of two sets of GPUs have no mean.
+        // Totals restart when an engine reconnects to a socket, and the mean rate of two sets of GPUs says nothing.
         if now.tokens < last.tokens || now.gpus != last.gpus {
             self.0.clear();
         }
@@ -111,7 +111,7 @@ impl BestHour {
 }
 
 impl Best {
-    /// Takes the better of both. `now`: seconds since 1970.
+    /// Keeps the better hours of both. `now`: seconds since 1970.
     pub fn merge(&mut self, other: &Self, now: f64) {
         let better = |one: Option<BestHour>, other: Option<BestHour>, by: fn(&BestHour) -> f64| {
             let both =
@@ -122,7 +122,7 @@ impl Best {
         self.tokens_per_joule = better(self.tokens_per_joule, other.tokens_per_joule, |hour| hour.value);
     }
 
-    /// The hour that ends `now`, in seconds since 1970.
+    /// An hour that ends at `now`, as the best hour so far. `now`: seconds since 1970.
     #[must_use]
     pub fn of(hour: &Rates, now: f64) -> Self {
         let best = |value| BestHour { value, gpus: hour.gpus, at: now.floor() };
@@ -176,7 +176,7 @@ fn efficiency(now: &Rates, reference: Option<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Five-second slots with these tokens a second on two GPUs of 300 W each.
+    /// Adds one [`Output`] every 5 s: `rate` tokens per second on two GPUs of 300 W each. Returns the last time.
     fn play(hour: &mut LastHour, from: f64, minutes: u32, rate: f64) -> f64 {
         let mut now =
             hour.0.back().copied().unwrap_or(Output { at: from, joules: Some(0.0), gpus: 2, ..Output::default() });
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_best_hour_is_forgotten_after_30_days_and_lost_records_show_nothing() {
+    fn a_best_hour_is_forgotten_after_30_days_and_lost_records_hide_the_output() {
         let hour = Rates { tokens_per_second: 900.0, tokens_per_joule: None, gpus: 2 };
         let mut best = Best::of(&hour, 0.0);
         let other = Best::of(&Rates { tokens_per_second: 700.0, gpus: 1, ..hour }, 86_400.0);

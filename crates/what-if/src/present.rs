@@ -1,4 +1,4 @@
-//! What is known of an engine at present. It is the JSON of `/api/v1/model`, so questions can be answered elsewhere and later.
+//! What is known of an engine at present. It is the JSON of `/api/v1/model`, so another process can answer questions later.
 
 use serde::{Deserialize, Serialize};
 use trtllm_engine::EngineFold;
@@ -9,14 +9,14 @@ use trtllm_engine::window::{Span, Window};
 pub struct Present {
     pub limits: Limits,
     pub cache: Option<Cache>,
-    /// The linear fit. Absent if the costs are too far from linear, or too few iterations are known.
+    /// The linear fit of the costs. Absent if the costs are too far from linear, or too few iterations are known.
     pub prices: Option<Prices>,
     /// Means of iterations with about equal work.
     pub equal_work: Vec<EqualWork>,
     /// Absent from older exporters, which do not report it.
     pub largest: Option<LargestWork>,
     pub drafts: Option<Drafts>,
-    /// The last finished requests, by arrival.
+    /// The last finished requests, in the order of arrival.
     pub requests: Vec<Request>,
     pub objectives: Objectives,
     /// Iterations per record. Above 1, statistics are sampled.
@@ -25,7 +25,7 @@ pub struct Present {
     pub slowdown: Option<f64>,
     pub attention_dp_ranks: u64,
     pub static_batching: bool,
-    /// Each request is served by two engines.
+    /// Whether two engines serve each request.
     pub disaggregated: bool,
     /// The load of the last minutes. Absent if they have no iterations.
     pub workload: Option<Workload>,
@@ -42,7 +42,7 @@ pub struct Workload {
     pub cached_share: Option<f64>,
     /// Mean number of requests in an iteration.
     pub batch: f64,
-    /// Share of the iterations' time in iterations with prompts.
+    /// Share of the time of all iterations that iterations with prompts take.
     pub context_share: Option<f64>,
 }
 
@@ -70,7 +70,7 @@ pub struct Cache {
     pub tokens_per_block: u32,
 }
 
-/// Seconds for each piece of work.
+/// Seconds that each unit of work adds to an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Prices {
@@ -92,7 +92,7 @@ pub struct EqualWork {
     pub kv_tokens: f64,
 }
 
-/// The most tokens in one iteration.
+/// The largest number of tokens in one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LargestWork {
@@ -103,12 +103,12 @@ pub struct LargestWork {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drafts {
-    /// Draft tokens of a request in an iteration, and how many of them are accepted.
+    /// Mean number of draft tokens of a request in an iteration, and how many of them are accepted.
     pub length: f64,
     pub accepted: f64,
 }
 
-/// Times in seconds: `arrived` since an arbitrary moment, the others since the arrival.
+/// Times in seconds: `arrived` since an arbitrary moment, `first_token` and `ended` since the arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
@@ -120,7 +120,7 @@ pub struct Request {
     pub ended: f64,
 }
 
-/// Seconds.
+/// Limits in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Objectives {
@@ -194,7 +194,7 @@ impl Present {
 }
 
 impl Workload {
-    /// `span`: the last minutes. `requests`: by arrival.
+    /// `span`: the last minutes. `requests`: in the order of arrival.
     #[must_use]
     pub fn of(span: &Span, requests: &[Request]) -> Option<Self> {
         let sums = &span.sums;

@@ -6,7 +6,7 @@ pub(crate) struct Random(u64);
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        // Small seeds begin with small numbers.
+        // Skips the first numbers, which are small if the seed is small.
         for _ in 0..8 {
             random.next();
         }

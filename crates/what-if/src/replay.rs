@@ -8,15 +8,15 @@ use crate::present::Objectives;
 use crate::random::Random;
 use crate::scheduler::{Coming, Reached, Rules, Scheduler, Served};
 
-/// Runs of a question. The capacity needs fewer.
+/// Number of runs for a question. The capacity needs fewer runs.
 const RUNS: usize = 32;
 const CAPACITY_RUNS: usize = 8;
-/// Standard errors on each side of an interval of 90 %. A little wider than usual, because there are few runs.
+/// Standard errors on each side of an interval of 90 %. A little more than the usual 1.645, because there are few runs.
 const SIDE: f64 = 1.75;
 /// The least relative standard error of a rate and of a time, because the model of the scheduler has errors of its own.
 const LEAST_OF_RATES: f64 = 0.012;
 const LEAST_OF_TIMES: f64 = 0.03;
-/// Shares of the requests that are not judged: at the beginning, when the engine is still empty, and at the end, when it becomes empty.
+/// Shares of the requests that do not count: at the beginning, when the engine is still empty, and at the end, when it becomes empty.
 const WARM_UP: f64 = 0.2;
 const TAIL: f64 = 0.05;
 
@@ -42,7 +42,7 @@ pub(crate) struct Outcome {
     pub(crate) utilization: Option<(f64, f64)>,
 }
 
-/// Numbers of one run.
+/// Results of one run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Run {
     arrivals: f64,
@@ -108,7 +108,7 @@ impl Question<'_> {
         Outcome { forecast, reached, reached_at_capacity, utilization }
     }
 
-    /// Simulates the known requests once, as they arrived. If the simulation is right, this gives what was measured.
+    /// Simulates the known requests once, as they arrived. If the simulation is right, the result equals the measurement.
     pub(crate) fn again(&self) -> Run {
         let coming = self.load.known();
         let mut scheduler = Scheduler::new(self.rules, self.costs, 0.0, Random::new(1));
@@ -127,7 +127,7 @@ impl Question<'_> {
 
     fn run(&self, run: usize, known: usize, reached: &mut Reached) -> Run {
         let mut random = Random::new(1 + run as u64);
-        // As many requests are judged as are known. So the spread of the runs reflects how little is known.
+        // Each run counts as many requests as are known, so that the spread of the runs shows how little is known.
         let count = (known as f64 / (1.0 - WARM_UP - TAIL)) as usize;
         let coming = self.load.draw(count, self.rate, self.replicas, &mut random);
         let off = spread(run, RUNS);
@@ -200,8 +200,8 @@ impl Question<'_> {
     }
 }
 
-/// By how many standard errors the costs of a run are wrong. The runs are evenly spread over the normal distribution.
-/// Tukey's lambda distribution approximates its inverse.
+/// By how many standard errors the costs of a run are wrong. The runs are evenly spread over the normal distribution,
+/// whose quantiles Tukey's lambda distribution approximates.
 fn spread(run: usize, runs: usize) -> f64 {
     // Shuffled, so that the first runs do not all have low costs.
     let place = (run * 7 + 3) % runs;
@@ -216,7 +216,7 @@ pub(crate) fn percentiles(mut values: Vec<f64>) -> [f64; 2] {
     [at(0.5), at(0.95)]
 }
 
-/// The median of numbers above 0, times a factor. The bounds of its interval are symmetric in their ratio to it.
+/// The median of numbers above 0, times a factor. Its interval reaches from the median ÷ `side` to the median × `side`.
 fn range(values: &[f64], factor: f64, least: f64) -> Range {
     let [value, _] = percentiles(values.to_vec());
     let logs: Vec<f64> = values.iter().map(|value| value.max(1e-9).ln()).collect();

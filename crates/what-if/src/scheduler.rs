@@ -15,7 +15,7 @@ pub(crate) struct Rules {
     pub(crate) chunked_context: bool,
     pub(crate) policy: Policy,
     pub(crate) cache: Option<Cache>,
-    /// Draft tokens of each decoding step, and the probability that one is accepted if all before it were.
+    /// Draft tokens of each decoding step, and the probability that one is accepted if all earlier ones were.
     pub(crate) draft_len: u32,
     pub(crate) acceptance: f64,
 }
@@ -44,21 +44,21 @@ pub(crate) struct Served {
     pub(crate) output: u32,
 }
 
-/// What a run reached, besides the times of its requests.
+/// How far a run went beyond what is known, which decides whether its result can be trusted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reached {
-    /// Seconds of iterations by their size in relation to the largest known iteration, in quarters.
+    /// Seconds of iterations, by their size ÷ the largest known iteration, in steps of a quarter.
     beyond: [f64; QUARTERS],
     /// Seconds of iterations in which a request waited for blocks of the KV cache.
     full: f64,
     /// Seconds of iterations whose costs are unclear.
     unclear: f64,
-    /// A prompt waited because it did not fit into an iteration and chunks are off.
+    /// A prompt waited because it did not fit into an iteration and chunked context is off.
     pub(crate) prompt_waited_for_tokens: bool,
 }
 
 const QUARTERS: usize = 80;
-/// Larger iterations or a full cache do not matter during this share of the time.
+/// Larger iterations or a full cache do not matter during up to this share of the time.
 const RARE: f64 = 0.02;
 
 impl Default for Reached {
@@ -97,7 +97,7 @@ impl Reached {
         self.unclear / self.beyond.iter().sum::<f64>().max(1e-9)
     }
 
-    /// The largest iteration ÷ the largest known iteration. Leaves out larger iterations that take only a small share
+    /// The largest iteration ÷ the largest known iteration. Ignores the largest iterations if they take only a small share
     /// of the time.
     pub(crate) fn beyond(&self) -> f64 {
         let mut left = RARE * self.beyond.iter().sum::<f64>();
@@ -112,11 +112,11 @@ impl Reached {
 #[derive(Default)]
 struct Active {
     request: usize,
-    /// Tokens that must be in the cache before decoding, and tokens that are.
+    /// Tokens that must be in the cache before decoding (`context`), and tokens that are in it (`filled`).
     context: u32,
     filled: u32,
     generated: u32,
-    /// Blocks of its own. Cached tokens are in blocks that other requests hold or that are free. 0 before it is admitted.
+    /// Blocks that this request takes, 0 before it is admitted. Its cached tokens are in free blocks or in those of others.
     blocks: u32,
     cached: u32,
     /// Its work in this iteration.
@@ -209,7 +209,7 @@ impl<'a> Scheduler<'a> {
         (batch.requests > 0).then_some(batch.work)
     }
 
-    /// True if requests were paused.
+    /// Returns whether requests were paused.
     fn schedule_decoding(&mut self, coming: &[Coming], batch: &mut Batch) -> bool {
         let (step, mut paused, mut index) = (1 + self.rules.draft_len, false, 0);
         while index < self.active.len() {
@@ -243,7 +243,7 @@ impl<'a> Scheduler<'a> {
         paused
     }
 
-    /// Pauses the latest admitted request. Returns its place in the batch.
+    /// Pauses the latest admitted request. Returns its index in `active`.
     fn pause_last(&mut self, coming: &[Coming]) -> Option<usize> {
         let last = self.active.iter().rposition(|request| request.blocks > 0)?;
         let request = &mut self.active[last];
@@ -312,7 +312,7 @@ impl<'a> Scheduler<'a> {
         };
         let blocks = self.blocks(tokens - cached).max(1);
         let spare = u32::from(self.rules.policy == Policy::MaxUtilization && !is_alone);
-        // The engine refuses a request that is larger than the cache. Here it is admitted, so that it does not block the others.
+        // A real engine refuses a request that is larger than the cache. Here it is admitted, so that others can follow.
         let never_fits = is_alone && self.rules.cache.is_some_and(|cache| blocks > cache.blocks);
         if i64::from(blocks + spare) > self.blocks_left && !never_fits {
             self.cache_is_full = true;

@@ -1,5 +1,5 @@
-"""Dashboard of the fleet. Which engine is in trouble? It has a table of all engines, the worst first, and lines of
-the ten highest only."""
+"""Dashboard of the fleet. Which engine is in trouble? It has a table of all engines, the worst first, and
+graphs of the ten highest only."""
 
 from limits import limit
 from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, link, numbers, page, rows, steps
@@ -11,13 +11,13 @@ LABELS = ("instance", "model", "version")
 
 
 def side_share(part, whole):
-    """Panels about the requests to the workers of each side."""
+    """One counter of the requests to the workers of each side, as a share of another one."""
     parts, all_of_them = (per_second(f"nv_trt_llm_disagg_worker_{name}_total", more=", side") for name in (part, whole))
     return f"{parts} / ({all_of_them} > 0)"
 
 
 def disaggregated():
-    """The orchestrators of disaggregated serving. Only the source trtllm-disagg has these numbers."""
+    """Panels about the orchestrators of disaggregated serving. Only the source trtllm-disagg has these numbers."""
     ready, needed = (each(f"nv_trt_llm_disagg_{name}_workers", more=", side") for name in ("ready", "minimal"))
     failing, retries, ended = (limit(f"TrtllmDisagg{name}") for name in ("RequestsFailing", "Retries", "SideSaturated"))
     errors = per_second("nv_trt_llm_disagg_request_errors_total", 'kind=~"http|internal"')

@@ -1,5 +1,5 @@
 """Dashboard of the GPUs: health, load, power, clocks and links. It has a table of all GPUs, the worst first, and
-lines of the ten highest only."""
+graphs of the ten highest only."""
 
 from limits import limit
 from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, numbers, page, rows, steps
@@ -7,7 +7,7 @@ from queries import GPU, alerts, by, gpu, label, numbered, rate, top, variables
 
 PER_GPU = "node, instance, gpu_uuid"
 LEGEND = "{{node}} {{instance}} GPU {{index}}"
-# Names with a space are not states of the driver; they come from other series.
+# Names with a space are not values of nv_gpu_state: other series show these conditions.
 STATES = [(1, "ok", GREEN), (2, "no_permission", BLUE), (3, "slowed down", ORANGE), (4, "has errors", ORANGE), (5, "reset_required", ORANGE), (6, "stalled", RED), (7, "lost", RED)]
 # Only reasons that reduce speed. An idle GPU also lowers its clocks, and reaching the power limit is normal under full
 # load.
@@ -26,7 +26,7 @@ def each(name, labels="", operation="max", more=""):
 
 
 def line(title, text, unit, *queries, lowest=False, **how):
-    """Shows the ten highest series of each query. A query is (expression, word for the legend)."""
+    """Lines of the ten highest or lowest series of each query. A query is (expression, word for the legend)."""
     found = [(top(expression, "bottomk" if lowest else "topk"), f"{LEGEND} {word}".rstrip()) for expression, word in queries]
     return lines(title, f"{text} The ten {'lowest' if lowest else 'highest'}.", unit, found, many=True, links=[by_label("This GPU", "trtllm-gpu", "instance", "gpu_uuid")], **how)
 

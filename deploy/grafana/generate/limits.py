@@ -1,4 +1,4 @@
-"""Reads the limits of the alerts, so that a panel changes its color where its alert fires."""
+"""Reads the limits of the alerts, so that a panel changes its color at the value at which its alert fires."""
 
 import os
 import re

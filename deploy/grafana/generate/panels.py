@@ -1,5 +1,4 @@
-"""The look of our panels: Grafana's own builder (grafana-foundation-sdk) with this project's choices. Contains no
-metric names."""
+"""How the panels look. Uses Grafana's own builder (grafana-foundation-sdk). Contains no metric names."""
 
 from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
@@ -42,7 +41,7 @@ def link(title: str, uid: str, **variables: str) -> dashboard.DashboardLink:
 
 
 def by_label(title: str, uid: str, *labels: str) -> dashboard.DashboardLink:
-    """A link from a line of a graph. The labels of the line are the values of the variables."""
+    """A link from a line of a graph. The labels of the line become the variables of the dashboard."""
     return link(title, uid, **{("gpu" if label == "gpu_uuid" else label): f"${{__field.labels.{label}}}" for label in labels})
 
 
@@ -87,7 +86,7 @@ def lines(
 
 
 def numbers(title: str, text: str, unit: str, queries: list[Query], width: int, limits: dashboard.ThresholdsConfig | dict[str, dashboard.ThresholdsConfig], decimals: int | None = None, names: Names | None = None, show: kinds.BigValueTextMode = kinds.BigValueTextMode.VALUE_AND_NAME) -> Panel:
-    """Current values. Their color depends on the limits: one for all of them, or one for each legend."""
+    """Current values. `limits` sets their colors: the same limits for all values, or separate ones for each legend."""
     panel = stat.Panel()
     put(panel, title, text, unit, queries, width, 4, now=True)
     panel.graph_mode(kinds.BigValueGraphMode.NONE).color_mode(kinds.BigValueColorMode.BACKGROUND_SOLID).text_mode(show)
@@ -174,7 +173,7 @@ class Titled(model.AnnotationQuery):
 
 
 class Marker(Builder[model.AnnotationQuery]):
-    """Puts a mark into all panels when a query has results."""
+    """An annotation: a vertical line in all panels when a query has results."""
 
     def __init__(self, name: str, shade: str, expression: str, title: str):
         self.found = Titled(name=name, datasource=SOURCE, enable=True, icon_color=shade, expr=expression)
@@ -197,7 +196,7 @@ class Variable(dashboard.QueryVariable):
 
 
 def page(uid: str, title: str, text: str, variables: list[Variable], markers: list[Marker], content: dict[str, list[Panel]]) -> model.Dashboard:
-    """The rows and their panels. A row whose name begins with "+" is collapsed at first."""
+    """A dashboard. `content` has the panels of each row. A row whose name begins with "+" is collapsed at first."""
     links = dashboard.DashboardLink("TensorRT-LLM").type(model.DashboardLinkType.DASHBOARDS).tags(["tensorrt-llm"])
     result = dashboard.Dashboard(title).uid(uid).description(text).tags(["tensorrt-llm", "trtllm-exporter"]).editable()
     result.tooltip(model.DashboardCursorSync.CROSSHAIR).refresh("30s").timezone("browser").time("now-1h", "now")

@@ -4,7 +4,7 @@ import re
 
 from panels import BLUE, GREEN, ORANGE, RED, Marker, Names, Query, Variable
 
-# Series of an engine, of a GPU, and of a recording rule. The variables get their values from them.
+# Matchers for the series that the variables of a dashboard select.
 FLEET = 'job=~"$job", namespace=~"$namespace"'
 TARGET = f'{FLEET}, pod=~"$pod", instance=~"$instance"'
 MODELS = f'{FLEET}, model=~"$model", version=~"$version"'
@@ -77,8 +77,8 @@ def top(expression: str, operation: str = "topk") -> str:
 
 
 def numbered(name: str, labels: str, states: Names, of=engine, more: tuple[str, ...] = ()) -> str:
-    """A state as a number. If two things have the same labels, the largest number wins, so the worst state is not
-    hidden. `more` has further expressions that give such numbers."""
+    """A state as a number. If two engines or GPUs have the same labels, the result is the larger number, so that the worse
+    state is shown. `more` contains further expressions of such numbers."""
     numbers = (f"{number} * {of(name, label('state', state))}" for number, state, _ in states if " " not in state)
     return by(labels, " or ".join([*numbers, *more]), "max")
 
@@ -114,7 +114,7 @@ def alerts(labels: str) -> list[Marker]:
 
 
 def starts(labels: str) -> list[Marker]:
-    """Marks restarts and new things: a new pod, or a new release of TensorRT-LLM or of the exporter."""
+    """Marks restarts and deploys of engines. A deploy is a new pod, or another release of TensorRT-LLM than in the last hour."""
 
     def new(name: str, word: str) -> str:
         one = f"{name}{{{labels}}}"

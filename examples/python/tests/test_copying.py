@@ -1,4 +1,4 @@
-"""Tests copies of statistics that a server reads itself, with objects that have upstream's own method names."""
+"""Tests copies of statistics that a server reads itself, with objects that have the method names of TensorRT-LLM."""
 import asyncio
 import copy
 import inspect
@@ -20,7 +20,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Result:
-    """A GenerationResult. Each step is one token, and the second one is the last."""
+    """A GenerationResult. Each step generates one token, and the second step is the last."""
 
     request_id, prompt_token_ids, cached_tokens = 5, [1, 2, 3], 2
 
@@ -57,7 +57,7 @@ class Result:
 
 
 class ServedLLM(LookAlikeLLM):
-    async def get_stats_async(self, timeout):  # upstream's method does not call get_stats
+    async def get_stats_async(self, timeout):  # like TensorRT-LLM's method, it does not call self.get_stats
         for record in LookAlikeLLM.get_stats(self, timeout):
             yield record
 
@@ -100,7 +100,7 @@ class Copying(unittest.TestCase):
             return taken
 
         class Waiting(LookAlikeLLM):
-            """Records wait until somebody reads them, as in upstream's queue."""
+            """Records wait until somebody reads them, as in TensorRT-LLM's queue."""
             waiting = list(range(5))
 
             def get_stats_async(self, timeout):

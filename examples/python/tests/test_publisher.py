@@ -1,4 +1,4 @@
-"""Tests the package with a socket and with objects that have upstream's own method names."""
+"""Tests the package with a socket and with objects that have the method names of TensorRT-LLM."""
 import asyncio
 import datetime
 import enum
@@ -17,7 +17,7 @@ import unittest
 import unittest.mock
 from pathlib import Path
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))  # after an installed package
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))  # last: prefer an installed package
 sys.dont_write_bytecode = True
 from trtllm_exporter_publisher import Publisher, engine_name, publishing  # noqa: E402
 from trtllm_exporter_publisher.demo import DemoLLM  # noqa: E402
@@ -37,7 +37,7 @@ def until(condition, seconds=60):
 
 
 class Listener:
-    """Stores the lines of all publishers. Each `connections` entry is one connection's lines."""
+    """Stores the lines of all publishers. `connections` has one list of lines for each connection."""
 
     def __init__(self, path, reading=True):
         self.path, self.reading, self.connections, self.peers, self.ended = path, reading, [], [], 0
@@ -314,7 +314,7 @@ class Publishing(unittest.TestCase):
             self.assertEqual(json.loads(iteration(form)), finite)
         self.assertEqual(iteration('{"iter": 1}'), '{"iter": 1}')
 
-    def test_statistics_that_are_off_are_told_at_once(self):
+    def test_disabled_statistics_are_logged_immediately(self):
         llm = LookAlikeLLM()
         for is_on in (True, False):
             llm.args.enable_iter_perf_stats = is_on
@@ -419,7 +419,7 @@ class Publishing(unittest.TestCase):
                     try:
                         peer.shutdown(socket.SHUT_RDWR)
                     except OSError:
-                        pass  # closed before
+                        pass  # it is closed already
                 time.sleep(0.002)
         self.assertEqual(len(logs.output), 1, logs.output)
         self.assertIn("another process may publish with the same model", logs.output[0])

@@ -1,4 +1,4 @@
-"""Publishes TensorRT-LLM's statistics from a Python server to trtllm-exporter's socket. Standard library only.
+"""Publishes TensorRT-LLM's statistics from a Python server to trtllm-exporter's socket. Uses only the standard library.
 
     from trtllm_exporter_publisher import publishing
 
@@ -8,7 +8,7 @@
             publisher.observe(output)
 
 In an asyncio server, use `async with publishing(llm)`. `publishing` also takes a tensorrt_llm.bindings.executor.Executor.
-Records wait in a buffer while the exporter is slow or not running; the log says why it cannot be reached.
+Records wait in a buffer while the exporter is slow or not running; the log says why the exporter cannot be reached.
 The engine returns each statistics record once, so nothing else may read its statistics meanwhile. For a server that reads
 them itself, use `with copying(llm)`, or start it with `python3 -m trtllm_exporter_publisher MODULE`.
 """

@@ -25,7 +25,7 @@ from .copies import copying
 from .publisher import DEFAULT_SOCKET
 
 _log = logging.getLogger(__name__)
-MAIN = "TRTLLM_EXPORTER_MAIN"  # names the main module of the parent to a spawned child
+MAIN = "TRTLLM_EXPORTER_MAIN"  # variable that tells a spawned child the main module of its parent
 
 
 def main() -> None:
@@ -38,8 +38,8 @@ def main() -> None:
 
 
 def copy_each_llm() -> None:
-    """Copies in this process, and in the children that `multiprocessing` spawns, because a server may create its LLM
-    there."""
+    """Publishes copies for each LLM in this process, and in the children that `multiprocessing` spawns, because a
+    server may create its LLM in a child."""
     if not os.environ.get("TRTLLM_EXPORTER_SOCKET", DEFAULT_SOCKET):
         return
     sys.meta_path.insert(0, _WhenImported("tensorrt_llm", _copy_each_of))
@@ -58,7 +58,7 @@ def copy_each_llm() -> None:
 
 
 def _copy_each_of(tensorrt_llm: Any) -> None:
-    """Makes each new tensorrt_llm.LLM publish its copies until the process ends."""
+    """Makes each new tensorrt_llm.LLM publish copies of its statistics until the process ends."""
     created = tensorrt_llm.LLM.__init__
 
     @functools.wraps(created)

@@ -6,5 +6,5 @@ from .__main__ import MAIN, copy_each_llm
 
 copy_each_llm()
 _name = os.environ.get(MAIN, "")
-if _name and _name != "__main__" and not _name.endswith(".__main__"):  # multiprocessing itself does the same
+if _name and _name != "__main__" and not _name.endswith(".__main__"):  # the same condition as in multiprocessing
     globals().update(runpy.run_module(_name, run_name="__mp_main__", alter_sys=True))

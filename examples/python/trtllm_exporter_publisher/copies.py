@@ -17,7 +17,7 @@ class copying:  # noqa: N801: used like a function
     request that finishes. Yields the Publisher.
 
     It reads no statistics itself, so the server gets all of them. If the server reads none, none are published. An error
-    while copying is logged once. The server does not notice it.
+    while copying is logged once, and does not affect the server.
     """
 
     def __init__(self, llm: Any, path: str | os.PathLike[str] = DEFAULT_SOCKET, model: str | None = None, version: str = "1",
@@ -89,7 +89,7 @@ def _then(original: Callable[..., Any], copied: Callable[[Any], Any]) -> Callabl
 
 
 class _Copied:
-    """The same asynchronous iterator, which publishes each record before the server gets it."""
+    """Wraps an asynchronous iterator, and publishes each record before the server gets it."""
 
     def __init__(self, records: Any, publish: Callable[[Any], None]) -> None:
         self._records, self._publish = records, publish
@@ -120,7 +120,7 @@ def _itself(value: Any) -> Any:
 @functools.lru_cache(maxsize=None)
 def _observed(kind: type[Any]) -> type[Any]:
     """A subclass of the result's class that handles each way to wait for the result. It has the same name and the
-    same attributes, and is pickled as the engine's class."""
+    same attributes. Its objects are pickled as objects of the engine's class."""
     def finish(result: Any) -> None:
         publish = result._publish_when_finished
         if publish is not None and result.finished:

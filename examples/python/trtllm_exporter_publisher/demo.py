@@ -11,7 +11,7 @@ from .publisher import DEFAULT_SOCKET
 
 
 class DemoLLM:
-    """Replaces tensorrt_llm.LLM. A busy engine with fifty iterations per second."""
+    """A stand-in for tensorrt_llm.LLM: a busy engine with fifty iterations per second."""
 
     def __init__(self) -> None:
         self.iter, self.active, self.reused, self.missed, self._next = 0, 0, 0, 0, time.monotonic()

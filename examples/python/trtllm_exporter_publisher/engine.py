@@ -1,4 +1,4 @@
-"""Reads the statistics of an engine until the context ends."""
+"""Reads the statistics of an engine until the `with` block ends, and publishes them."""
 from __future__ import annotations
 
 import asyncio
@@ -35,7 +35,7 @@ class publishing:  # noqa: N801: used like a function
     `async with` in a task of the running loop. Both read a last time at the end. An error of the engine is logged once,
     and the next drain tries again. The end waits at most 5 s for a drain, and 1 s to send the last records.
 
-    The arguments of an LLM are published as its settings. `config` has more of them, or corrects them.
+    The arguments of an LLM are published as its settings. `config` adds settings or replaces them.
     """
 
     def __init__(self, engine: Any, path: str | os.PathLike[str] = DEFAULT_SOCKET, model: str | None = None,
@@ -133,8 +133,8 @@ class _LoggedOnce:
         return self
 
     def publish(self, publish: Callable[[Any], object], record: Any) -> None:
-        """Publishes records one by one. The engine returns each record once, so an invalid record must not lose the
-        following ones."""
+        """Publishes one record, and keeps its error for later. The engine returns each record once, so an invalid
+        record must not lose the following ones."""
         try:
             publish(record)
         except Exception as error:

@@ -28,8 +28,8 @@ def engine_name(path: object) -> str:
 
 
 class Publisher:
-    """Writes records to the exporter. No method waits for it, except `close`. A thread connects with the first record, and
-    again every `retry` seconds. Any thread may call any method.
+    """Writes records to the exporter. No method except `close` waits for the exporter. A thread connects with the first
+    record. If this fails, it tries again every `retry` seconds. Any thread may call any method.
 
     Records wait in a buffer of `buffer_bytes` while the exporter is slow or does not run. A full buffer drops its oldest
     records: `dropped` counts them. The log reports when the connection fails and when it is back, and how many records were dropped.
@@ -77,7 +77,7 @@ class Publisher:
 
     def observe(self, output: Any) -> bool:
         """Write times, finish reason and lengths of a finished request: a RequestOutput of the LLM API or a Response of
-        the Executor. Others are ignored. Return False if it was dropped."""
+        the Executor. Ignore requests that are not finished. Return False if the data was dropped."""
         entry = finished_request(output)
         return entry is None or self._write(iteration, entry)
 
@@ -95,8 +95,8 @@ class Publisher:
         return sender.push(line)
 
     def _current(self) -> Sender:
-        """Start again in the child of a fork, which does not have the thread. The parent sends the records in its
-        own buffer."""
+        """Return the Sender. In the child of a fork, start a new one first, because the child does not have the thread.
+        The parent sends the records that are in the buffer of the previous one."""
         if self._sender.process != os.getpid():
             parent, self._sender = self._sender, self._start()
             self._sender.sent, self._sender.dropped = parent.sent, parent.dropped

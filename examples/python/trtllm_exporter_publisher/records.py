@@ -1,4 +1,4 @@
-"""Turns TensorRT-LLM's objects into lines for the exporter. Reads attributes only, so it works with every release."""
+"""Turns TensorRT-LLM's objects into lines for the exporter. Only reads attributes, so it works with every release."""
 from __future__ import annotations
 
 import json
@@ -13,8 +13,8 @@ _DRAFTS = ("acceptance_rate", "total_accepted_draft_tokens", "total_draft_tokens
 
 
 def iteration(record: Any) -> str:
-    """The record as one line of JSON. Releases before 1.0 return JSON text, later ones dicts, and the bindings
-    objects."""
+    """The record as one line of JSON. Releases before 1.0 return JSON text, later releases return dicts, and the
+    bindings return objects."""
     if hasattr(record, "to_json_str"):
         record = record.to_json_str()
     if isinstance(record, str):
@@ -66,7 +66,7 @@ def _of_response(response: Any) -> dict[str, Any] | None:
     reason = getattr(reasons[0], "name", None) if reasons else None
     entry = _entry(response.request_id, getattr(result, "request_perf_metrics", None), reason,
                    tokens=beams[0] if beams else None)
-    # The rows of the request have this number. The number in a RequestOutput is a different one.
+    # The request statistics have this number for the request. A RequestOutput has a different number.
     return entry | {"executorId": response.request_id}
 
 
@@ -80,7 +80,7 @@ def _entry(request_id: Any, metrics: Any, reason: Any, prompt: Any = None, token
         entry["promptTokens"] = len(prompt)
     if tokens is not None:
         entry["outputTokens"] = len(tokens)
-    # The engine leaves the value at 0 if it has no metrics.
+    # Without metrics, the engine leaves the number of cached tokens at 0.
     if metrics is not None and isinstance(cached, int):
         entry["cachedTokens"] = cached
     return entry

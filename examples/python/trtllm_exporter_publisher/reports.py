@@ -48,14 +48,14 @@ class Reports:
         if is_first:
             _log.info("connected to %s", self._path)
         else:
-            # Has the same log level as the line about the failure.
+            # Use the same log level as for the failure.
             _log.log(logging.WARNING if self._warned else logging.INFO,
                      "connected to %s; %d records were dropped meanwhile",
                      self._path, overflowed - self._overflowed_before)
         self._warned, self._overflowed_logged = False, overflowed
 
     def lost(self, overflowed: int) -> None:
-        """Logs that the connection ended. If the next attempt fails, it logs the reason."""
+        """Called when the connection ended. Logs only dropped records. If the next attempt fails, it logs the reason."""
         if self._state == _PUBLISHING:
             self._log_overflow(overflowed, _SLOW)
             self._state, self._overflowed_before = _LOST, overflowed

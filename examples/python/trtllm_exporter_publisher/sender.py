@@ -21,30 +21,30 @@ _LINGER = 0.05  # seconds to wait for more lines, so that each drain needs one s
 _IDLE = 1.0  # seconds between two checks of an idle connection
 _FULL = 0.2  # seconds to wait for room in the socket
 _END = 1.0  # seconds to send the rest when the publisher closes
-# If a name is in use, the exporter closes the connection after one second. Lines that it has read by then are lost.
+# Seconds until a connection counts as accepted. If its name is in use, the exporter closes it after one second.
 _REFUSAL = 2.0
-_READ_AHEAD = 16 << 10  # bytes; before the exporter accepts a name, it reads less than this
+_READ_AHEAD = 16 << 10  # bytes; before the exporter accepts a name, it reads less than this, and loses it if it refuses
 
 _running: set[Sender] = set()
 
 
 class Sender:
-    """The buffer and its thread. The thread starts with the first line: a worker rank has no lines, and a connection
-    of its own would look like one more engine. Any thread may call any method. No method waits for the exporter
-    except `close`."""
+    """The buffer and its thread. The thread starts with the first line, so a worker rank, which has no lines, never
+    connects: its connection would look like one more engine. Any thread may call any method. No method waits for the
+    exporter except `close`."""
 
     def __init__(self, path: str, hello: bytes, retry: float, buffer_bytes: int) -> None:
         self.process, self.sent, self.dropped = os.getpid(), 0, 0
         self._overflowed = 0  # the part of `dropped` for which there was no room in the buffer
         self._path, self._hello, self._retry = path, hello, retry
-        self._wake = threading.Condition()  # guards _lines, the two counts, _thread and _stopped
+        self._wake = threading.Condition()  # guards _lines, sent, dropped, _thread and _stopped
         self._lines = Lines(buffer_bytes)
         self._thread: threading.Thread | None = None
         self._stopped, self._deadline = False, 0.0
         # Only the thread uses the following attributes.
         self._socket: socket.socket | None = None
         self._chunk: list[bytes] = []  # the lines being sent
-        self._rest = b""  # the part of them that is not sent yet
+        self._rest = b""  # the part of these lines that is not sent yet
         self._unread = Lines(buffer_bytes)  # sent lines that the exporter may not have read
         self._connected_at = self._retry_at = 0.0
         self._bytes = 0  # number of bytes sent on this connection
@@ -143,7 +143,7 @@ class Sender:
     def _reconnect(self) -> bool:
         with self._wake:
             self._wake.wait_for(lambda: self._stopped, max(0.0, self._retry_at - time.monotonic()))
-            # Without a connection, the remaining lines cannot be sent. The first attempt is always made.
+            # Without a connection, the remaining lines cannot be sent. But always make the first attempt.
             if self._stopped and self._retry_at > 0:
                 return False
         self._retry_at = time.monotonic() + self._retry
@@ -213,7 +213,7 @@ class Sender:
 
     def _lost(self, reset: bool) -> None:
         """Handle the end of the connection. Lines that the exporter has not read are sent again. `reset` means that
-        it left some unread."""
+        the exporter left lines unread."""
         if self._socket is None:
             return
         self._socket.close()
@@ -228,8 +228,8 @@ class Sender:
             self._overflow(self._lines.put_back(again))
         self._chunk, self._rest = [], b""
         self._refusals = 0 if self._accepted else self._refusals + 1
-        # Reconnect immediately, because an exporter that restarts is soon back. But if it refused this publisher, it
-        # will refuse it again.
+        # Reconnect immediately, because an exporter that restarts is soon back. But wait if it refused this publisher,
+        # because it will refuse it again.
         self._retry_at = time.monotonic() + (self._retry if self._refusals else 0)
         if self._refusals > 1:
             self._reports.refused()

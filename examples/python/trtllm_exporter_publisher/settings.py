@@ -6,7 +6,7 @@ from typing import Any
 # Each setting, and the arguments of tensorrt_llm.LLM that may contain it. The first argument with a value is used.
 _ARGUMENTS = {
     "dtype": ["dtype"],
-    # For these, None does not mean "none": a quantized checkpoint needs no argument.
+    # None does not mean "not quantized": a quantized checkpoint needs no argument.
     "quantization": ["quant_config.quant_algo"],
     "tensor_parallel_size": ["tensor_parallel_size"],
     "pipeline_parallel_size": ["pipeline_parallel_size"],

@@ -1,6 +1,6 @@
-//! What a bug report needs, without secrets, names and addresses. A label keeps its name only if the catalog entry of its family has
-//! it, and its value only if that is from a small set. Every other name or value is replaced by a number. Equal values get equal
-//! numbers.
+//! Writes what a bug report needs, without secrets, names and addresses. A label keeps its name only if the catalog or
+//! [`SERVER_LABELS`] lists it, and its value only if the value is from a small set. Every other name or value is replaced by
+//! a number. Equal values get equal numbers.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::read::Exporter;
 use super::report::Report;
 use super::source_rules::Reached;
 
-/// Labels of our families whose values are words or numbers from a small set that the catalog does not list.
+/// Labels of our families whose values are from a small set of words or numbers. The catalog does not list these values.
 const PLAIN_LABELS: &[&str] = &[
     "index",
     "fan",
@@ -56,10 +56,10 @@ const SERVER_LABELS: &[&str] = &[
     "token_position",
 ];
 
-/// Prefixes of the families on an exporter's page and on that of trtllm-serve.
+/// Prefixes of the families on an exporter's page and on trtllm-serve's own page.
 const KNOWN_FAMILIES: &[&str] = &["nv_", "trtllm_", "vllm:", "DCGM_FI_", "process_"];
 
-/// For each kind, such as `model`, the number that replaces each name: `model-1`.
+/// For each kind of name, such as `model`, the number of each name. A name is replaced by its kind and number: `model-1`.
 #[derive(Default)]
 struct Names(BTreeMap<String, BTreeMap<String, usize>>);
 
@@ -104,7 +104,7 @@ pub(super) fn bundle(report: &Report) -> String {
             })
         })
         .collect();
-    // Sentences may quote an address.
+    // Leave out the sentences of a finding, because they may quote an address.
     let findings = report.findings().into_iter().map(|(_, finding)| {
         json!({
             "rule": finding.rule,
@@ -156,8 +156,8 @@ fn exporter_json(names: &mut Names, exporter: &Exporter) -> Value {
     })
 }
 
-/// A record without texts and without the ids of KV cache windows, pools and life cycles: the engine chooses them, so they could be
-/// names.
+/// A record without texts. Ids of KV cache windows, pools and life cycles stay only if they are numbers: the engine chooses
+/// them, so others could be names.
 fn record_json(names: &mut Names, record: &IterationStats) -> Value {
     let mut value = serde_json::to_value(record).unwrap_or_default();
     let fields = value.as_object_mut().into_iter().flatten();
@@ -202,7 +202,7 @@ fn page_json(names: &mut Names, page: &str) -> Value {
     lines.collect()
 }
 
-/// A label that this family does not have was added by a user, even if another family has a label of that name.
+/// Writes a label. If the catalog does not list it for this family, a user added it, even if another family has its name.
 fn label_text(names: &mut Names, family: Option<&Metric>, label: &str, value: &str) -> String {
     let has = |family: &Metric| {
         family.labels.contains(&label) || family.variant.is_some_and(|variant| variant.label == label)
@@ -223,14 +223,14 @@ fn label_text(names: &mut Names, family: Option<&Metric>, label: &str, value: &s
     format!("{label}={value}")
 }
 
-/// A word such as `trtllm-serve` or a number; anything else is left out.
+/// Keeps a word such as `trtllm-serve` or a number. Any other text becomes `removed`.
 fn kind(text: &str) -> String {
     let is_word = text.len() <= 32 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-+.".contains(&byte));
-    // A name with several dots may be a host.
+    // A name with several dots may be a host name.
     if is_word && text.matches('.').count() <= 1 { text.to_owned() } else { "removed".to_owned() }
 }
 
-/// A release such as `1.2.0rc4`; anything else is left out.
+/// Keeps a release such as `1.2.0rc4`. Any other text becomes `removed`.
 fn release(text: &str) -> String {
     // A part is a number, such as `0`, or a number with a suffix and another number, such as `4dev2`.
     let is_number = |text: &str| text.len() <= 8 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -241,7 +241,7 @@ fn release(text: &str) -> String {
         digits > 0 && is_number(number) && (rest.is_empty() || suffix.is_some_and(is_number))
     };
     let numbers = text.strip_suffix("+simulated").unwrap_or(text);
-    // Four numbers may be an address.
+    // Four numbers may be an IP address.
     let is_release = numbers.split('.').count() <= 3 && numbers.split('.').all(is_part);
     if is_release { text.to_owned() } else { "removed".to_owned() }
 }

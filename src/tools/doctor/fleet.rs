@@ -1,5 +1,5 @@
-//! Finds replicas of a model that differ from their siblings, among several exporters or among all that a Prometheus
-//! scrapes.
+//! Finds replicas of a model that differ from the other replicas. It reads the engines of several exporters, or of all
+//! exporters that a Prometheus scrapes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ const UNREADABLE: u8 = 4;
 const QUERY: &str = "nv_trt_llm_limited_by == 1";
 const MAX_REPLICAS: usize = 10_000;
 
-/// One engine, where it runs, and the name of what limits it.
+/// One engine, where it runs, and the name of the cause that limits it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replica {
     pub model: String,
@@ -33,7 +33,7 @@ pub struct Replica {
 pub struct Group {
     pub model: String,
     pub replicas: usize,
-    /// The cause that limits more than half of them, if there is one.
+    /// The cause that limits more than half of the replicas, if there is one.
     pub usual: Option<String>,
     /// The replicas with another cause.
     pub different: Vec<Replica>,
@@ -104,7 +104,7 @@ pub fn json(groups: &[Group]) -> Value {
     groups.iter().map(group).collect()
 }
 
-/// Asks a Prometheus, prints, and returns the exit code.
+/// Asks a Prometheus, prints the groups, and returns the exit code.
 pub(super) async fn of_prometheus(url: &str, arguments: &DoctorArgs) -> Result<u8, ConfigError> {
     let connection = ClientOptions { urls: vec![url.to_owned()], ..arguments.connection.clone() };
     let Some(target) = targets(&connection).await?.pop() else { return Ok(UNREADABLE) };
@@ -155,7 +155,7 @@ async fn ask(target: &Target) -> Result<Vec<Replica>, Failure> {
     struct Series {
         metric: BTreeMap<String, String>,
     }
-    // A Prometheus may be served below a path.
+    // The URL of a Prometheus may have a path.
     let prefix = if target.page == "/metrics" { "" } else { &target.page };
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("query", QUERY).finish();
     let body = target.client().get(&format!("{prefix}/api/v1/query?{query}")).await?;
@@ -163,7 +163,7 @@ async fn ask(target: &Target) -> Result<Vec<Replica>, Failure> {
         .map_err(|error| Failure::Unanswered(format!("/api/v1/query is not that of a Prometheus: {error}")))?;
     let replica = |Series { metric }: Series| {
         let label = |name: &str| metric.get(name).map(|value| one_line(value)).unwrap_or_default();
-        // An exporter of several engines has one address.
+        // These labels describe the exporter, so all engines of one exporter have the same place.
         let places = ["namespace", "pod", "node", "instance"].map(label);
         let place = places.iter().filter(|value| !value.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" ");
         Replica { model: label("model"), place, cause: label("cause") }

@@ -23,10 +23,10 @@ use super::source_rules::EXPORTER_UNREADABLE;
 #[derive(Debug, Clone, Default)]
 pub struct Exporter {
     pub url: String,
-    /// It could be read.
+    /// True if the exporter could be read.
     pub is_read: bool,
     pub engines: Vec<Engine>,
-    /// UUIDs of its GPUs.
+    /// UUIDs of the exporter's GPUs.
     pub gpus: Vec<String>,
     pub findings: Vec<Finding>,
     pub details: Details,
@@ -49,7 +49,7 @@ impl Exporter {
     }
 }
 
-/// The engines of a recording, each as an exporter that had only this engine would show it at the chosen time.
+/// Makes one exporter for each engine of a recording, with what it would have shown at the chosen time.
 pub(super) fn recording(directory: &Path, arguments: &DoctorArgs) -> Result<Vec<Exporter>, ConfigError> {
     let engines = record::past(directory, arguments.past.at_us, arguments.engine.as_deref())?;
     let exporter = |past: &PastEngine| {
@@ -66,7 +66,7 @@ pub(super) fn recording(directory: &Path, arguments: &DoctorArgs) -> Result<Vec<
     Ok(engines.iter().map(exporter).collect())
 }
 
-/// Reads one exporter. After an error, nothing of it is used: half an answer proves nothing.
+/// Reads one exporter. If one of its answers fails, the others are discarded too, because a part proves nothing.
 pub(super) async fn read(target: Target, with_details: bool, format: ReportFormat) -> Exporter {
     let mut client = match format {
         ReportFormat::Text => target.client_for_terminal(),
@@ -96,7 +96,7 @@ async fn details(client: &mut Client, page: &str, engines: &[Engine]) -> Result<
         let query = form_urlencoded::Serializer::new(format!("last={RECENT_RECORDS}"))
             .append_pair("engine", &format!("{}:{}", engine.model, engine.version))
             .finish();
-        // The engine may be gone by now.
+        // Ignore an error: the engine may have disappeared meanwhile.
         let body = client.get(&format!("/api/v1/iterations?{query}")).await.unwrap_or_default();
         records.push(serde_json::from_slice(&body).unwrap_or_default());
     }

@@ -36,7 +36,7 @@ impl Report {
         self.engines().filter_map(|(exporter, engine)| Some((exporter, engine, engine.verdict.as_ref()?)))
     }
 
-    /// The worst first, each with the URL of its exporter. The URL is empty for findings about sources.
+    /// All findings, the worst first, each with the URL of its exporter. The URL is empty for findings about sources.
     pub(super) fn findings(&self) -> Vec<(&str, Finding)> {
         let of_exporters = self
             .exporters
@@ -48,7 +48,7 @@ impl Report {
         all
     }
 
-    /// The report as text for people. A name that an engine chose cannot begin a line of its own.
+    /// The report as text for people. No line begins with a name that an engine chose.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
@@ -59,7 +59,7 @@ impl Report {
                 false => writeln!(out, "{}: not read", exporter.url),
             };
         }
-        // The heading of a recording begins with its engine.
+        // Of a recording, this "URL" begins with the name of the engine. Do not repeat it.
         let at = |url: &str, subject: &str| match self.exporters.len() > 1 && !url.starts_with(subject) {
             true => format!(" at {url}"),
             false => String::new(),
@@ -167,7 +167,7 @@ fn evidence_text(out: &mut String, evidence: &[Evidence]) {
     }
 }
 
-/// A number of the evidence, for people.
+/// Formats a number of the evidence for people.
 fn number(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Share => format!("{:.0} %", value * 100.0),

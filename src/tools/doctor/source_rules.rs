@@ -61,11 +61,11 @@ finding_rules! {
 pub struct SourceAnswer {
     /// The source as in `--source`, without options.
     pub target: String,
-    /// The label of its engine, if it is known.
+    /// The label `model` of its engine, if it is known.
     pub model: Option<String>,
-    /// One of the exporters has an engine that is starting, so this source may still load its model.
+    /// True if one of the exporters has an engine that is starting. Then this source may still load its model.
     pub starting: bool,
-    /// What a request or the file system answered.
+    /// Whether a request succeeded, or whether the socket exists.
     pub reached: Reached,
     pub version: Option<String>,
     /// The status of `/health`.
@@ -79,11 +79,11 @@ pub struct SourceAnswer {
 pub enum Reached {
     #[default]
     Yes,
-    /// No connection, no answer in time, or a broken one, and why.
+    /// No connection, no answer in time, or a broken answer. The text says why.
     No(String),
-    /// It was not asked, because a file of its options cannot be used, and why.
+    /// It was not asked, because a file in its options cannot be used. The text says why.
     NotAsked(String),
-    /// A token is missing or wrong: the status.
+    /// A token is missing or wrong. The number is the HTTP status.
     Refused(u16),
     /// It is not trtllm-serve.
     Other,

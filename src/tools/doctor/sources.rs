@@ -1,5 +1,5 @@
-//! Asks sources directly. Never reads `/metrics`, `/perf_metrics` or `/kv_cache_events` of an engine, because a read removes the
-//! statistics from there.
+//! Asks sources directly. Never reads `/metrics`, `/perf_metrics` or `/kv_cache_events` of an engine, because a read removes
+//! the statistics that it returns.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -45,7 +45,7 @@ fn is_this_host(url: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Asks all sources, at the same time: each may take as long as its timeouts.
+/// Asks all sources at the same time, because each may take as long as its timeouts.
 pub(super) async fn ask(sources: Vec<Named>, exporters: &[Exporter]) -> Vec<SourceAnswer> {
     let starting = exporters.iter().flat_map(|exporter| &exporter.engines).any(|engine| engine.state == "starting");
     let (mut asked, mut answers) = (Vec::new(), Vec::new());
@@ -113,7 +113,7 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
         }
         Err(Failure::Status(status @ (401 | 403))) => answer.reached = Reached::Refused(status),
         Err(Failure::Status(status)) if status < 500 => answer.reached = Reached::Other,
-        // The answer of /health says more.
+        // Go on, because the answer of /health says more.
         Err(Failure::Status(_)) => {}
         Err(Failure::Unanswered(why)) => answer.reached = Reached::No(why),
     }

@@ -1,4 +1,4 @@
-//! Reads the JSON API of an exporter, into the types that the exporter writes. Texts for a terminal are made printable here.
+//! Reads the JSON API of an exporter into the types with which the exporter writes it. Makes texts for a terminal printable.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -16,7 +16,7 @@ use trtllm_what_if::baselines::Run;
 use super::client::{Client, Failure, Target};
 use crate::config::ConfigError;
 
-/// Limits for the answers of an exporter. A host has at most 16 GPUs.
+/// Limits for the lists in the answers of an exporter. They are generous: a host has at most 16 GPUs.
 const MAX_ENGINES: usize = 256;
 const MAX_GPUS: usize = 256;
 const MAX_FINDINGS: usize = 4096;
@@ -26,7 +26,7 @@ const MAX_FINDINGS: usize = 4096;
 #[serde(default)]
 pub struct Gpus {
     pub gpus: Vec<Gpu>,
-    /// Why there is none.
+    /// Why there is no GPU.
     pub why: Option<String>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) async fn gpus(client: &mut Client) -> Result<Gpus, Failure> {
     Ok(gpus)
 }
 
-/// The last minutes of one engine, slot by slot, oldest first. `engine`: `model:version`.
+/// The last minutes of one engine as spans of time, the oldest first. `engine` is `model:version`.
 pub(crate) async fn history(client: &mut Client, engine: &str) -> Result<Vec<Slot>, Failure> {
     #[derive(Default, Deserialize)]
     struct Slots {
@@ -83,7 +83,7 @@ async fn read<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<T,
     parse(name, &body, client.for_terminal)
 }
 
-/// Parses an answer of the API. The error says so if the exporter has another version of the API.
+/// Parses an answer of the API. Fails with a message about versions if the exporter has another version of the API.
 pub(crate) fn parse<T: DeserializeOwned>(name: &str, body: &[u8], for_terminal: bool) -> Result<T, Failure> {
     let mut answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let version = answer.get("apiVersion").and_then(Value::as_u64);
@@ -127,7 +127,7 @@ pub(crate) struct Model {
     pub(crate) present: Present,
 }
 
-/// Reads `/api/v1/model`. `engine` is MODEL or MODEL:VERSION, if the exporter has several engines. `at` is the parameter `at`, for the past.
+/// Reads `/api/v1/model`. `engine` is MODEL or MODEL:VERSION, needed if there are several. `at` is a time in the past.
 pub(crate) async fn model(target: &Target, engine: Option<&str>, at: Option<&str>) -> Result<Model, ConfigError> {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.extend_pairs(engine.map(|engine| ("engine", engine)));

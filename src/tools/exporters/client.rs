@@ -1,4 +1,4 @@
-//! Connections to exporters and sources: makes clients from options, and plain words from errors. Every request has a deadline.
+//! Clients for exporters and sources, made from options. Describes errors in plain words. Every request has a deadline.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -54,7 +54,7 @@ pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, C
         let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err(invalid(form));
         };
-        // This check comes first: the errors below quote the port, which could be a part of a password.
+        // Check this first: the errors below quote the port, and with a user in the URL that text could be a part of the password.
         if url.contains('@') {
             return Err(invalid("a user and password in the URL are visible to others; use --user-file"));
         }
@@ -86,7 +86,7 @@ pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, C
     Ok(targets)
 }
 
-/// `HOST:PORT` is short for `http://HOST:PORT`. A text without a port is more likely a mistake, and stays as it is.
+/// Adds `http://` to `HOST:PORT`. A text without a port is more likely a mistake and stays as it is.
 pub(crate) fn with_scheme(url: &str) -> Cow<'_, str> {
     let authority = url.split('/').next().unwrap_or_default();
     let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0));
@@ -127,7 +127,7 @@ pub(crate) struct Client {
 /// Why a request has no answer with status 200.
 pub(crate) enum Failure {
     Status(u16),
-    /// No connection, no answer in time, or a broken one.
+    /// No connection, no answer in time, or a broken answer.
     Unanswered(String),
 }
 
@@ -152,7 +152,7 @@ impl Client {
         let read = tokio::time::timeout(TIMEOUT, self.http.read(Method::GET, path)).await;
         let answer = read.unwrap_or_else(|_| Err(SourceError::Timeout { target: String::new(), after: TIMEOUT }));
         let copied = answer.map(<[u8]>::to_vec);
-        // Long bodies of all clients share one budget. A client that keeps its buffer would make the others wait.
+        // The long bodies of all clients share one memory budget. A client that keeps its buffer would make the others wait.
         self.http.release();
         copied.map_err(|error| match error {
             SourceError::HttpStatus { status, .. } | SourceError::Unauthorized { status, .. } => {
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// A server whose every answer has this length.
+    /// A server that sends an answer of this length to each request.
     async fn server(length: usize) -> ClientOptions {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -198,7 +198,7 @@ mod tests {
                         head.push(stream.read_u8().await.unwrap());
                     }
                     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
-                    // The client may hang up before the end.
+                    // The client may close the connection before the end.
                     let _ = stream.write_all(&[head.as_bytes(), &vec![b'x'; length]].concat()).await;
                 });
             }

@@ -1,4 +1,4 @@
-//! A recording as one table: a row for each item, and a column for each number and text of any item. Arrays are left out.
+//! Writes a recording as one table: a row for each item, and a column for each number or text in any item, without arrays.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -8,12 +8,12 @@ use serde_json::Value;
 use super::{ExportError, Selection};
 use trtllm_recording::utc;
 
-/// The columns of every table.
+/// The first columns, which every table has.
 const FIRST: [&str; 5] = ["item", "time", "us", "model", "version"];
-/// The keys of a line besides the item's own key.
+/// The keys of a line besides the key that names its item.
 const STAMP: [&str; 4] = ["us", "clock_us", "model", "version"];
 
-/// Writes the table. Reads the recording twice: the first row names all columns.
+/// Writes the table. Reads the recording twice, because the first row must name all columns.
 pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(), ExportError> {
     let mut columns: BTreeMap<String, usize> = BTreeMap::new();
     lines.each(|_, text| {
@@ -52,7 +52,7 @@ fn item(line: &Value) -> Option<&str> {
     line.as_object()?.keys().map(String::as_str).find(|key| !STAMP.contains(key))
 }
 
-/// Each number and text of the item, with the path of its keys.
+/// Calls `each` with each number and text of the item, and with the path of its keys, such as `kvCacheStats.usedNumBlocks`.
 fn cells(line: &Value, each: &mut impl FnMut(&str, &Value)) {
     fn below(path: &str, value: &Value, each: &mut impl FnMut(&str, &Value)) {
         match value {
@@ -72,7 +72,7 @@ fn cells(line: &Value, each: &mut impl FnMut(&str, &Value)) {
     }
 }
 
-/// Quotes a cell as RFC 4180 says. A spreadsheet must not take the text of an engine for a formula.
+/// Quotes a cell as RFC 4180 says. A `'` before the text of an engine prevents that a spreadsheet runs it as a formula.
 fn quoted(text: &str) -> String {
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }

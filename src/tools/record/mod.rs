@@ -1,4 +1,4 @@
-//! `record export`, and what other commands read of a recording.
+//! `record export`, and functions with which other commands read a recording.
 
 mod csv;
 mod trace;
@@ -22,14 +22,14 @@ pub fn run(command: &RecordCommand) -> Result<(), ConfigError> {
     export(arguments)
 }
 
-/// The engines of a recording at a time in microseconds since 1970 UTC, or at its end. Fails if it has nothing of this time.
+/// The engines of a recording at a time in µs since 1970 UTC (default: its end). Fails if the recording has nothing of this time.
 pub(super) fn past(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Vec<PastEngine>, ConfigError> {
     let failed = |error| ConfigError::Recording { path: directory.to_owned(), why: unreadable(error) };
     engines_at(directory, engine, at_us).map_err(failed)
 }
 
-/// What the exporter knew about one engine at that time. Fails as [`past`] does, and if the recording has several
-/// engines and `engine` is absent.
+/// The costs and requests of one engine as the exporter knew them at this time. Fails if [`past`] fails, or if the recording
+/// has several engines and `engine` is absent.
 pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Model, ConfigError> {
     let mut engines = past(directory, at_us, engine)?;
     let (Some(past), true) = (engines.pop(), engines.is_empty()) else {
@@ -64,7 +64,7 @@ struct Selection<'a> {
     engines: Vec<String>,
     from_us: i64,
     until_us: i64,
-    /// Segments that end in the middle of a frame.
+    /// Number of segments (files) of the recording that end in the middle of a compressed frame.
     torn: u64,
 }
 

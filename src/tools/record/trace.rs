@@ -1,5 +1,5 @@
-//! A recording as Chrome's JSON trace, which Perfetto opens: a process for each engine and GPU, tracks for the iterations and
-//! phases of each rank, an asynchronous track for each request, counters for load and GPUs. Times are in µs since 1970 UTC.
+//! Writes a recording as a Chrome JSON trace for Perfetto: a process for each engine and GPU, tracks for the iterations and phases
+//! of each rank, an asynchronous track for each request, and counters for load and GPUs. Times are in µs since 1970 UTC.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,15 +12,15 @@ use trtllm_model::{IterationStats, PerfMetricsEntry};
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::{Item, Line, RecordedMoment};
 
-/// Time zones differ by multiples of this.
+/// 15 minutes. The offsets of all time zones are multiples of this.
 const ZONES_US: i64 = 15 * 60 * 1_000_000;
-/// If a request was received later than this after its end, its times are from another clock.
+/// Most time between the end of a request and the receipt of its data. If more has passed, its times are from another clock.
 const LONGEST_WAY_US: f64 = 600e6;
-/// Tracks of a rank.
+/// The tracks of each rank.
 const TRACKS: [&str; 3] = ["iterations", "prefill", "decode"];
 
-/// Writes the trace. Reads the recording twice: requests have times of the engine's clock. The first read finds by how much that
-/// clock differs: the smallest time between the end of a request and its receipt.
+/// Writes the trace. Reads the recording twice, because the times of requests are from the engine's clock: the first read finds
+/// the difference between the clocks. This is the smallest difference between the end of a request and its receipt.
 pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(), ExportError> {
     let mut clocks: BTreeMap<String, f64> = BTreeMap::new();
     lines.each(|line, text| {
@@ -29,8 +29,8 @@ pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(
         {
             let distance = line.at.us as f64 - end * 1e6;
             let least = clocks.entry(engine(text)).or_insert(distance);
-            // The engine's host may have been restarted, with another clock. The last clock counts. `Engine::request` recognises
-            // requests with an older clock, because their distance is too large.
+            // After a restart of the engine's host, its clock may differ. Keep the difference of the last clock.
+            // `TracedEngine::request` recognises requests with an earlier clock, because their difference is too large.
             *least = if (distance - *least).abs() > LONGEST_WAY_US { distance } else { least.min(distance) };
         }
         Ok(())
@@ -97,12 +97,12 @@ impl<W: Write> Trace<'_, W> {
 #[derive(Default)]
 struct TracedEngine {
     process: usize,
-    /// Add this to a time of its requests to get the time of the trace, in µs.
+    /// Difference between the clocks in µs: a time of a request plus this is a time of the trace.
     clock: Option<f64>,
-    /// Records that were received together.
+    /// Records that were received in the same poll.
     poll: Vec<IterationStats>,
     received: RecordedMoment,
-    /// The end of the last iteration of each rank.
+    /// End of the last iteration of each rank, in µs.
     ends: BTreeMap<i64, i64>,
 }
 
@@ -126,7 +126,7 @@ impl TracedEngine {
         Ok(())
     }
 
-    /// Iterations without a time of their own are placed one after the other. The last one ends when it was received.
+    /// Writes a poll's iterations. Those without a timestamp are placed one after the other; the last ends when it was received.
     fn end_poll(&mut self, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
         let poll = std::mem::take(&mut self.poll);
         let received = self.received.us;
@@ -151,7 +151,7 @@ impl TracedEngine {
                 trace.named("thread_name", process, first + at, &format!("rank {rank} {track}"))?;
             }
         }
-        // The overlap scheduler works on two iterations at once. Events of a track must not overlap.
+        // Events of a track must not overlap, but the overlap scheduler works on two iterations at once.
         let before = self.ends.get(&rank).copied().unwrap_or(i64::MIN);
         let end = end.max(before);
         let began = (end - latency_us(record)).max(before);
@@ -214,7 +214,7 @@ impl TracedEngine {
             ("decode", times.first_token_time, Some(end)),
         ] {
             if let (Some(from), Some(until)) = (from, until) {
-                // The parts must not overlap, even if the times of the request do.
+                // Queue, prefill and decode must not overlap in the trace, even if the times of the request do.
                 let from = from.clamp(last, end.max(last));
                 last = until.clamp(from, end.max(from));
                 event("b", part, from, json!({}))?;

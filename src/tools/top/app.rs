@@ -1,4 +1,4 @@
-//! The state of the screen, and how keys and readings change it. Pure; knows no terminal, no clock and no connection.
+//! The state of the screen, and how keys and readings change it. It uses no terminal, no clock and no connection.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ pub type EngineId = String;
 pub struct Update {
     /// Index of the exporter.
     pub exporter: usize,
-    /// Seconds since the start.
+    /// Seconds since the start of `top`.
     pub time: f64,
     pub read: Result<Reading, String>,
 }
@@ -66,8 +66,8 @@ impl Exporter {
         self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest)
     }
 
-    /// After a failed read, old numbers would mislead, so all are removed. The names of the engines stay, to show which ones are not
-    /// seen.
+    /// Stores the result of a read. After a failed read, removes all numbers, because old ones would mislead. The names of the
+    /// engines stay, to show which engines cannot be seen.
     fn absorb(&mut self, time: f64, read: Result<Reading, String>) {
         match read {
             Ok(reading) => (self.reading, self.failure, self.was_read) = (reading, None, true),
@@ -104,7 +104,7 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The name that is shown. It begins with the mark of a simulated engine, because the end of a long name is cut.
+    /// The name to display. `[sim]`, for a simulated engine, is at its beginning, because the end of a long name is cut.
     #[must_use]
     pub fn name(&self) -> String {
         let Engine { model, version, labels, simulated, .. } = self.engine;
@@ -120,7 +120,7 @@ impl Row<'_> {
         limit.unwrap_or_else(|| self.engine.why.clone())
     }
 
-    /// What limits the engine, if it is worth a look.
+    /// What limits the engine, if its severity is above none.
     #[must_use]
     pub fn limit(&self) -> Option<&Verdict> {
         self.engine.verdict.as_ref().filter(|verdict| verdict.severity > Severity::None)
@@ -138,7 +138,7 @@ impl Row<'_> {
         format!("{}:{}", self.engine.model, self.engine.version)
     }
 
-    /// The last minutes, if they were read.
+    /// The last minutes of the engine; empty if they were not read.
     #[must_use]
     pub fn history(&self) -> &[Slot] {
         let known = self.exporter.reading.history.as_ref().filter(|(of, _)| *of == self.id());
@@ -151,7 +151,7 @@ impl Row<'_> {
     }
 }
 
-/// An engine of an exporter: its model, version and labels. The selection follows it when the order changes.
+/// Index of the exporter, model, version and labels of an engine. They keep the selection on it when the order changes.
 type EngineKey = (usize, String, String, BTreeMap<String, String>);
 
 #[derive(Debug)]
@@ -168,13 +168,13 @@ pub struct App {
     pub quit: bool,
     /// Time of the last update.
     pub time: f64,
-    /// The selected engine. `None` until a key moves the selection: the first row is selected, whichever engine it shows.
+    /// The selected engine. `None` until a key moves the selection: until then the first row is selected, whatever it shows.
     selected: Option<EngineKey>,
     /// Index of the selected row; used when the selected engine has disappeared.
     cursor: usize,
 }
 
-/// Rows that Page Up and Page Down move.
+/// Number of rows by which Page Up and Page Down move.
 const PAGE: usize = 10;
 
 impl App {
@@ -205,7 +205,7 @@ impl App {
         if let Some(exporter) = self.exporters.get_mut(update.exporter) {
             exporter.absorb(update.time, update.read);
         }
-        // The selected engine may be gone.
+        // The selected engine may have disappeared. Then select the engine that is now in its row.
         if self.selected.is_some() {
             self.select(self.selected_row());
         }
@@ -237,7 +237,7 @@ impl App {
         }
     }
 
-    /// Index in [`App::rows`].
+    /// Index of the selected row in [`App::rows`].
     #[must_use]
     pub fn selected_row(&self) -> usize {
         let rows = self.rows();

@@ -1,4 +1,4 @@
-//! The columns of the table of engines, and the choice of those that fit. Pure.
+//! The columns of the table of engines, and the choice of the columns that fit into the terminal.
 
 use unicode_width::UnicodeWidthStr as _;
 
@@ -14,16 +14,16 @@ pub enum Column {
     Why,
 }
 
-/// Least and largest width of the name of an engine.
+/// Minimum and maximum width of the name of an engine.
 const NAME: (usize, usize) = (14, 40);
 /// In a terminal of at least this width, names are cut only if they are longer than `NAME_WIDE`.
 const WIDE: usize = 100;
 const NAME_WIDE: usize = 26;
-/// Least width of a cause.
+/// Minimum width of a cause.
 const WHY: usize = 24;
 
-/// The numbers in the order of the table, the titles of their columns, and how useful each one is: 0 is the most
-/// useful. A narrow terminal shows only the most useful ones.
+/// The numbers in the order of the table, with the titles of their columns, and a rank for how useful each number is: 0 is
+/// the most useful. A narrow terminal shows only the most useful numbers.
 const NUMBERS: [(Number, &str, usize); 14] = [
     (Number::Active, "ACTIVE", 0),
     (Number::Queued, "QUEUED", 1),
@@ -40,11 +40,11 @@ const NUMBERS: [(Number, &str, usize); 14] = [
     (Number::KvUsed, "KV", 3),
     (Number::Hits, "KV-HIT", 9),
 ];
-/// With several exporters, the column of their names takes precedence over the numbers of this rank and above.
+/// With several exporters, the column of their names takes precedence over the numbers of this rank and the less useful ones.
 const OFTEN: usize = 7;
 
 impl Column {
-    /// All, in the order of the table.
+    /// All columns, in the order of the table.
     #[must_use]
     pub fn all(several_exporters: bool) -> Vec<Self> {
         let numbers = NUMBERS.map(|(number, ..)| Self::Number(number));
@@ -92,7 +92,7 @@ impl Column {
 #[must_use]
 pub fn fitting(available: usize, rows: &[Row<'_>], several_exporters: bool, sort: Column) -> Vec<(Column, usize)> {
     let longest = rows.iter().map(|row| row.name().width()).max().unwrap_or(0).clamp(NAME.0, NAME.1);
-    // In a wide terminal, a complete name is more useful than the number with the last rank.
+    // In a wide terminal, a complete name is more useful than the least useful number.
     let least = if available < WIDE { NAME.0 } else { longest.min(NAME_WIDE) };
     let mut left = available.saturating_sub(least + 1 + Column::State.least_width());
     let mut by_use = NUMBERS;

@@ -1,5 +1,5 @@
-//! `top`: engines and GPUs of running exporters in the terminal. `reader` and `screen` do all input and output. `app`, the state,
-//! and `draw` and `table`, which draw it, are pure.
+//! `top` shows engines and GPUs of running exporters in the terminal. `reader` and `screen` do all input and output. `app` is the
+//! state; `draw` and `table` draw it.
 
 pub mod app;
 pub mod columns;
@@ -32,7 +32,7 @@ use theme::Theme;
 
 /// The exit code if an exporter did not answer, as in `doctor`.
 const UNREADABLE: u8 = 4;
-/// Updates that wait for the screen.
+/// Most updates that wait for the screen.
 const UPDATES: usize = 16;
 
 /// Shows the exporters until the user quits, or prints them once. Returns the exit code. Fails if the command line is invalid or the
@@ -66,7 +66,7 @@ pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
     Ok(code)
 }
 
-/// One read of each exporter.
+/// Reads each exporter once.
 async fn read_once(app: &mut App, targets: &[Target], interval: Duration) {
     let (updates, mut received) = mpsc::channel(UPDATES);
     let (_wanted, wants) = watch::channel(Wanted::default());
@@ -118,7 +118,7 @@ async fn show(app: &mut App, targets: Vec<Target>, interval: Duration) -> io::Re
             Some(update) = updates.recv() => app.absorb(update),
             _ = &mut stopped => return Ok(()),
             _ = hangups.recv() => return Ok(()),
-            // Readers end only with this function, or by a panic.
+            // While this function runs, a reader ends only by a panic.
             Some(_) = tasks.join_next() => return Err(io::Error::other("reading an exporter has failed")),
         }
         let now = Wanted { paused: app.paused, history_of: app.charts_of() };

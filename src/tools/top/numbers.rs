@@ -1,4 +1,4 @@
-//! The numbers of an engine: where they are in the API, and their units. Pure.
+//! The numbers of an engine: where they are in the API, and their units.
 
 use trtllm_http::views::engine::Engine;
 use trtllm_http::views::numbers::Numbers;
@@ -21,7 +21,7 @@ pub enum Number {
     OutputP95,
     KvUsed,
     Hits,
-    /// This number and those below are not in the table.
+    /// This number and the following ones are not in the table of engines.
     Scheduled,
     Max,
     Iterations,
@@ -46,8 +46,8 @@ impl Number {
         }
     }
 
-    /// The present value: of the last iteration, of the last half minute, or since the exporter first saw the engine. `None` if it is
-    /// not known.
+    /// The present value: from the last iteration, over the last half minute, or a total since the exporter first saw the engine.
+    /// `None` if it is not known.
     #[must_use]
     pub fn of(self, engine: &Engine) -> Option<f64> {
         let (load, totals) = (engine.load.as_ref(), engine.totals.as_ref());
@@ -70,7 +70,7 @@ impl Number {
         }
     }
 
-    /// The value in a span of time. Levels are means over its iterations.
+    /// The value in a span of time. A number that can rise and fall, such as waiting requests, is the mean over the iterations.
     #[must_use]
     pub fn of_span(self, span: &Numbers) -> Option<f64> {
         match self {

@@ -14,7 +14,7 @@ use super::app::{EngineId, Reading, Update};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) paused: bool,
-    /// The engine whose charts are shown, after the index of its exporter.
+    /// The index of an exporter, and its engine whose charts are shown.
     pub(super) history_of: Option<(usize, EngineId)>,
 }
 
@@ -30,7 +30,7 @@ pub(super) async fn follow(
     let mut client = target.client_for_terminal();
     loop {
         let next = Instant::now() + interval;
-        // The sender is gone when `top` ends.
+        // This fails when `top` ends, because the sender is dropped.
         if wanted.wait_for(|wanted| !wanted.paused).await.is_err() {
             return;
         }
@@ -50,7 +50,7 @@ async fn read(client: &mut Client, history_of: Option<EngineId>) -> Result<Readi
     let engines = api::engines(client).await?;
     let Gpus { gpus, why } = api::gpus(client).await?;
     let history = match history_of {
-        // The engine may be gone by now. Missing charts must not make the whole read fail.
+        // Ignore an error, so that the read does not fail because of charts: the engine may have disappeared meanwhile.
         Some(engine) => Some((engine.clone(), api::history(client, &engine).await.unwrap_or_default())),
         None => None,
     };

@@ -1,4 +1,4 @@
-//! The terminal: entered at the start, restored at the end, before a suspension and in a panic.
+//! Sets up the terminal at the start. Restores it at the end, before a suspension and after a panic.
 
 use std::io::{self, Stdout};
 use std::sync::Once;
@@ -31,8 +31,8 @@ pub enum Input {
     Resize,
 }
 
-/// True while the terminal belongs to `top`. The terminal must be restored only once: a second time would move the cursor to its
-/// place at the start, over the message of a panic.
+/// True while the terminal belongs to `top`. The terminal must be restored only once: a second time would move the cursor back
+/// to its position at the start, and later output would overwrite the message of a panic.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 fn enter() -> io::Result<()> {
@@ -49,7 +49,7 @@ fn enter() -> io::Result<()> {
     execute!(io::stdout(), EnterAlternateScreen)
 }
 
-/// Restores the terminal. Ignores errors: they mean that the terminal is gone.
+/// Restores the terminal. Ignores errors, because they mean that there is no terminal any more.
 fn restore() {
     if IS_ENTERED.swap(false, Ordering::SeqCst) {
         let _ = disable_raw_mode();

@@ -1,4 +1,4 @@
-//! Tables of engines, GPUs, sides of an orchestrator and ranks: their cells, and their lines as text or in colours. Pure.
+//! The tables of engines, GPUs, sides of an orchestrator (context, generation) and ranks, as plain text or as lines in colours.
 
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
@@ -10,14 +10,14 @@ use super::columns::Column;
 use super::theme::{Theme, Tone};
 use super::units::{DisplayUnit, cut, left, right};
 
-/// Ranks that are listed.
+/// Most ranks that are listed.
 const MAX_RANKS: usize = 8;
 
 /// A table of texts. A column is as wide as its longest text. Columns without any text are left out.
 #[derive(Debug)]
 pub struct Table {
     titles: Vec<&'static str>,
-    /// The columns of numbers. Their texts are aligned to the right.
+    /// The columns of numbers, which are aligned to the right.
     numbers: std::ops::Range<usize>,
     rows: Vec<Vec<(String, Tone)>>,
 }
@@ -141,7 +141,7 @@ fn gpu_row(gpu: &Gpu, exporter: String) -> [String; 8] {
     ]
 }
 
-/// The sides of orchestrators of disaggregated serving: their requests to the workers of each side.
+/// The requests that orchestrators of disaggregated serving send to the workers of each side.
 #[must_use]
 pub fn sides<'a>(orchestrators: impl Iterator<Item = (String, &'a OrchestratorJson)>) -> Table {
     const SIDES: [&str; 3] = ["context", "generation", "encoder"];
@@ -152,7 +152,7 @@ pub fn sides<'a>(orchestrators: impl Iterator<Item = (String, &'a OrchestratorJs
         let known = SIDES.into_iter().filter_map(|side| Some((side, orchestrator.sides.get(side)?)));
         for (side, counted) in known {
             let window = orchestrator.window.as_ref().and_then(|window| window.sides.get(side));
-            // The number of workers that a side needs, if it has fewer. Such a side serves nothing.
+            // The number of workers that the side needs, if it has fewer. Then it serves no requests.
             let short =
                 counted.minimal_workers.filter(|needed| counted.ready_workers.is_some_and(|ready| ready < *needed));
             let tone = if short.is_some() { Tone::Bad } else { Tone::Plain };
@@ -188,7 +188,7 @@ fn side_row(
     ]
 }
 
-/// Ranks of attention data parallelism in their last iteration.
+/// The ranks of attention data parallelism, with the numbers of their last iteration.
 #[must_use]
 pub fn ranks(ranks: &[RankLoadJson]) -> Table {
     let count = |value: Option<i64>| DisplayUnit::Count.text(value.map(|value| value as f64));

@@ -191,7 +191,7 @@ fn keys_sort_select_and_open() {
     let mut scene = Scene::new(1);
     scene.read(0, 0.0, &engines(1, 2)).keys(&[KeyCode::Left]);
     assert_eq!((scene.names().join(" "), scene.selected()), ("a b c".to_owned(), "a".to_owned()));
-    // State, then active requests: the largest first, the unknown last.
+    // Sort by active requests, the column right of the state: the largest number is first, an unknown one last.
     scene.keys(&[KeyCode::Right, KeyCode::Char('l')]);
     assert_eq!((scene.0.sort, scene.names().join(" ")), (Column::Number(Number::Active), "b a c".to_owned()));
     scene.keys(&[KeyCode::Char('r')]);
@@ -207,7 +207,7 @@ fn keys_sort_select_and_open() {
     assert_eq!((scene.0.help, scene.0.charts_of()), (false, Some((0, "a:1".to_owned()))), "help hides the table");
     scene.keys(&[KeyCode::Esc, KeyCode::Tab, KeyCode::Char('q')]);
     assert_eq!((scene.0.detail, scene.0.focus, scene.0.quit), (false, Focus::Gpus, true));
-    // The selected engine goes: the selection stays at its row.
+    // When the selected engine disappears, the selection stays on its row.
     let mut rest = engines(9, 2);
     rest.as_array_mut().unwrap().remove(0);
     scene.read(0, 2.0, &rest);

@@ -1,5 +1,5 @@
-//! Colours. Each has a contrast of about 4 or more on black and on white, so it can be read on dark and on light terminals. The
-//! terminal's own palette does not guarantee that. Colours only repeat what a word or a sign says.
+//! Colours. Each has a contrast of about 4 or more on black and on white, so it is readable on dark and on light terminals. The
+//! terminal's own palette does not guarantee such a contrast. Nothing is shown by a colour alone.
 
 use ratatui::style::{Color, Modifier, Style};
 
@@ -13,7 +13,7 @@ pub enum Tone {
     Info,
     Warning,
     Bad,
-    /// A line of a chart: the first, second or third.
+    /// A line of a chart, by its index.
     Line(usize),
 }
 

@@ -1,4 +1,4 @@
-//! Numbers as short texts with their unit, and texts of a fixed width. Pure.
+//! Writes numbers as short texts with their unit, and fits texts into a fixed width.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -7,7 +7,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 pub enum DisplayUnit {
     Count,
     Seconds,
-    /// From 0 to 1.
+    /// A share from 0 to 1.
     Share,
 }
 
@@ -46,7 +46,7 @@ fn seconds(value: f64) -> String {
     }
 }
 
-/// Three digits, or more if more are before the point.
+/// Three digits, or more if there are more before the decimal point.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 99.95 || size == 0.0 => format!("{value:.0}"),
@@ -63,7 +63,7 @@ pub fn left(text: &str, columns: usize) -> String {
     cut + &" ".repeat(padding)
 }
 
-/// As [`left`], but padded on the left.
+/// The text in exactly `columns` columns: cut with `…`, or padded on the left.
 #[must_use]
 pub fn right(text: &str, columns: usize) -> String {
     let cut = cut(text, columns);

@@ -1,4 +1,5 @@
-// expfmt reads a page on stdin with Prometheus's Go library, as the Kubernetes gateway's endpoint picker and promtool do.
+// expfmt parses a page on stdin with Prometheus's Go library. The Kubernetes gateway's endpoint picker and promtool use the
+// same library.
 //
 //	usage: expfmt CONTENT-TYPE
 //
@@ -43,7 +44,7 @@ func main() {
 		fail("usage: expfmt CONTENT-TYPE")
 	}
 	format := expfmt.ResponseFormat(http.Header{"Content-Type": {os.Args[1]}})
-	// Every text format goes to the text parser, as in the picker, because ResponseFormat only knows version 0.0.4.
+	// Like the picker, parse every text format with the text parser, because ResponseFormat only knows version 0.0.4.
 	text := strings.HasPrefix(os.Args[1], "text/plain;")
 	if format.FormatType() == expfmt.TypeUnknown && !text {
 		fail("expfmt: unknown Content-Type " + os.Args[1])
@@ -120,7 +121,7 @@ func flatten(read *dto.MetricFamily) family {
 	return out
 }
 
-// counted returns the number of observations, by adding up the native buckets like a reader that stores them.
+// counted returns the number of observations: the sum over all native buckets.
 func counted(histogram *dto.Histogram) uint64 {
 	count, current, at := int64(histogram.GetZeroCount()), int64(0), 0
 	for _, span := range histogram.GetPositiveSpan() {

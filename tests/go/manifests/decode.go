@@ -40,7 +40,7 @@ func scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// document is one object with its kind.
+// document is one Kubernetes object of a file, with its kind.
 type document struct {
 	bytes  []byte
 	kind   string

@@ -79,7 +79,7 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.0 // indirect
 )
 
-// KEDA is built with these, too. They are the versions of tests/go/picker, so that Go compiles them once.
+// KEDA is also built with these versions. tests/go/picker uses them too, so Go compiles them only once.
 replace (
 	k8s.io/api => k8s.io/api v0.35.3
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.35.3

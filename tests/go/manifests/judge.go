@@ -73,7 +73,7 @@ func podSpec(object runtime.Object) *core.PodSpec {
 	return nil
 }
 
-// The PrometheusRule must have the groups of all files, in their order.
+// sameRules fails unless the PrometheusRule has the groups of all rule files, in the order of the files.
 func sameRules(documents []document, paths []string) error {
 	want := struct{ Groups []any }{}
 	for _, path := range paths {
@@ -107,7 +107,7 @@ func sameRules(documents []document, paths []string) error {
 	return nil
 }
 
-// The Pod Security standard for the oldest version of Kubernetes that the chart allows, for a middle one, and for the
+// Versions of the Pod Security Standard: for the oldest Kubernetes that the chart allows, for a later one, and for the
 // newest.
 var standards = []securityapi.Version{securityapi.MajorMinorVersion(1, 27), securityapi.MajorMinorVersion(1, 32), securityapi.LatestVersion()}
 

@@ -1,5 +1,5 @@
-// manifests reads Kubernetes manifests as their controllers do: each document is decoded into the Go type of its API, and an
-// unknown field, a wrong type, a duplicate key or an unknown kind is an error.
+// manifests reads Kubernetes manifests with the Go types of their controllers. It decodes each document into the Go type of its
+// API, and an unknown field, a wrong type, a duplicate key or an unknown kind is an error.
 //
 //	manifests decode FILE...            "-" is stdin; prints the number of objects of each kind
 //	manifests patch OBJECT PATCH        prints OBJECT after the strategic merge patch, as "kubectl patch --patch-file" does
@@ -8,7 +8,7 @@
 //	manifests rules FILE RULES...       compares the PrometheusRules of FILE with the groups of files of Prometheus
 //	manifests restricted FILE...        judges each pod by the Pod Security Standard "restricted", with the code of the API server
 //	manifests openshift FILE...         judges each pod by OpenShift's constraint restricted-v2
-//	manifests args FILE...              prints a line for each container called trtllm-exporter: its arguments, with a tab between two
+//	manifests args FILE...              prints a line for each container called trtllm-exporter: its arguments, separated by tabs
 package main
 
 import (

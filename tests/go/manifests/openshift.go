@@ -8,8 +8,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// The user ids of a namespace, as OpenShift writes them into the annotation openshift.io/sa.scc.uid-range. They differ between
-// namespaces, so a manifest that names a user is refused in most of them.
+// An example of the user ids that OpenShift assigns to a namespace, in the annotation openshift.io/sa.scc.uid-range. The ids differ
+// between namespaces, so most namespaces refuse a manifest that sets a user id.
 const firstUser, users = 1000660000, 10000
 
 // openshift judges each pod by the SecurityContextConstraints "restricted-v2", which OpenShift applies to every user. The values are from
@@ -41,7 +41,7 @@ func restrictedV2(spec *core.PodSpec) (problems []string) {
 		}
 	}
 	outside := func(id *int64) bool { return id != nil && (*id < firstUser || *id >= firstUser+users) }
-	// MustRunAs allows only the first number of the range.
+	// For this id, MustRunAs allows only the first number of the range.
 	other := func(id *int64) bool { return id != nil && *id != firstUser }
 	wrongProfile := func(profile *core.SeccompProfile) bool {
 		return profile != nil && profile.Type != core.SeccompProfileTypeRuntimeDefault
@@ -63,8 +63,8 @@ func restrictedV2(spec *core.PodSpec) (problems []string) {
 		for _, port := range container.Ports {
 			refuse(port.HostPort != 0, "container %s: hostPort is not allowed", container.Name)
 		}
-		// If a manifest sets nothing, the constraint itself drops ALL and forbids privilege escalation. So only a contradiction is
-		// refused.
+		// If a manifest sets nothing, OpenShift itself drops all capabilities and forbids privilege escalation. So it refuses only
+		// a manifest that contradicts this.
 		security := container.SecurityContext
 		if security == nil {
 			continue

@@ -1,5 +1,5 @@
-// picker reads exporters as the Kubernetes gateway's endpoint picker does, with the picker's own code: its data source, its
-// extractor with the built-in engine types, its queue scorer and its saturation filter.
+// picker reads exporters with the code of the Kubernetes gateway's endpoint picker: its data source, its extractor with the
+// built-in engine types, its queue scorer and its saturation filter.
 //
 //	usage: picker PATH NAME=HOST:PORT...
 //

@@ -1,4 +1,4 @@
-// toolkit is exporter-toolkit itself, with which tests compare crates/web-config.
+// toolkit runs exporter-toolkit itself. Tests compare crates/web-config with it.
 //
 //	toolkit testdata           prints the folder of exporter-toolkit's own configuration files, in the Go module
 //	toolkit check FILE...      prints a line per file: "ok", or the error
@@ -24,7 +24,7 @@ import (
 func run(arguments []string) error {
 	switch {
 	case len(arguments) == 1 && arguments[0] == "testdata":
-		// The compiler records where the source of a function is.
+		// Find the Go module through the source file of one of its functions, which the compiler has recorded.
 		function := runtime.FuncForPC(reflect.ValueOf(web.Validate).Pointer())
 		source, _ := function.FileLine(function.Entry())
 		fmt.Println(filepath.Join(filepath.Dir(source), "testdata"))

@@ -1,4 +1,4 @@
-//! The original of each series of an engine's name sets.
+//! The original of each series in the name sets for engines.
 
 use super::Alias;
 use super::Original::{Histogram, Observations, Ratio, Sent, Times, Values};
@@ -81,7 +81,7 @@ pub(super) const ALIASES: &[Alias] = &[
     ("trtllm_request_success_total", &["finished_reason=length"], Times(1.0, &[(FINISHED, &["reason=length"])])),
     ("trtllm_request_success_total", &["finished_reason=timeout"], Times(1.0, &[(FINISHED, &["reason=timeout"])])),
     ("trtllm_request_success_total", &["finished_reason=cancelled"], Times(1.0, &[(FINISHED, &["reason=cancelled"])])),
-    // Five records, each with the same numbers.
+    // The engine sent five records with the same numbers. Totals are the sums of the five.
     ("trtllm_kv_cache_host_utilization", &[], Sent(0.25)),
     ("trtllm_kv_cache_iter_reuse_rate", &[], Sent(0.775)),
     ("trtllm_kv_cache_iter_reused_blocks_total", &[], Sent(155.0)),
@@ -118,7 +118,7 @@ pub(super) const ALIASES: &[Alias] = &[
     ("trtllm_prompt_cached_tokens_per_request", &[], Histogram(1.0, "nv_trt_llm_request_cached_tokens")),
     ("trtllm_request_inference_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_inference_time_seconds")),
     ("trtllm_prefill_batch_tokens", &[], Histogram(1.0, "nv_trt_llm_iteration_context_tokens")),
-    // Dynamo's, under the same prefix
+    // Families of Dynamo, which have the same prefix
     (
         "trtllm_kv_transfer_success_total",
         &["disaggregation_mode=decode", "engine_type=trtllm"],

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::daemon::Daemon;
 use crate::support::until;
 
-/// Time between two iterations of an engine.
+/// Pause between two iterations of an engine.
 const PERIOD: Duration = Duration::from_millis(20);
 
 pub(crate) struct Publishers {
@@ -27,7 +27,7 @@ pub(crate) struct Publishers {
 #[derive(Default)]
 struct Control {
     stop: bool,
-    /// The engine that restarts, and when.
+    /// The engine that restarts, and the time of the restart.
     restart: Option<(String, Instant)>,
 }
 
@@ -47,7 +47,7 @@ impl Publishers {
         self.engines.push((name.to_owned(), stream));
     }
 
-    /// All engines run until [`Publishers::stop`].
+    /// Lets all engines run until [`Publishers::stop`].
     pub(crate) fn start(&mut self) {
         let (mut engines, control) = (std::mem::take(&mut self.engines), Arc::clone(&self.control));
         self.thread = Some(std::thread::spawn(move || {
@@ -78,7 +78,7 @@ impl Publishers {
         self.control.lock().unwrap().restart = Some((name.to_owned(), Instant::now() + after));
     }
 
-    /// All engines hang. Their publishers stay connected.
+    /// Lets all engines hang. Their publishers stay connected.
     pub(crate) fn stop(&mut self) {
         self.control.lock().unwrap().stop = true;
         self.engines = self.thread.take().unwrap().join().unwrap();
@@ -103,7 +103,7 @@ pub(crate) fn send_some(socket: &Path) {
     }
 }
 
-/// The values that the engine reports for one iteration.
+/// The lines that an engine with this problem publishes for one iteration.
 fn lines(problem: &str, iter: u64) -> Vec<String> {
     let mut record = record(iter);
     let mut lines = Vec::new();
@@ -131,7 +131,8 @@ fn lines(problem: &str, iter: u64) -> Vec<String> {
     lines
 }
 
-/// Every eighth iteration has a context phase, every second one completes a request.
+/// A record of a healthy engine. Every eighth iteration has a context phase, and every second iteration completes a
+/// request.
 fn record(iter: u64) -> Value {
     let (context, done) = (u64::from(iter.is_multiple_of(8)), u64::from(iter.is_multiple_of(2)));
     json!({"iter": iter, "attentionDpRank": 0, "iterLatencyMS": 18 + 6 * context, "numActiveRequests": 20, "numQueuedRequests": 0,
@@ -142,7 +143,7 @@ fn record(iter: u64) -> Value {
             "numCtxTokens": 300 * context, "numPausedRequests": 0, "avgNumDecodedTokensPerIter": 1.0}})
 }
 
-/// A request that took a second, and its KV cache transfer of `transfer` seconds.
+/// A finished request that took one second in total, and `transfer` seconds for its KV cache transfer.
 fn finished(iter: u64, transfer: f64) -> Value {
     let arrival = 1000.0 + iter as f64 / 50.0;
     json!({"requestId": iter, "perf_metrics": {"timing_metrics": {"arrival_time": arrival, "first_scheduled_time": arrival + 0.01,

@@ -59,7 +59,7 @@ pub(super) fn bodies_that_are_not_an_array_of_records(scene: &Scene) {
     for (name, body, counted) in bodies() {
         scene.fault("/metrics", name, &exactly(counted, 0), |scene| scene.answer("/metrics", Answer::Body(body)));
     }
-    // The other paths return no statistics that could be lost, so only their own rejections are counted.
+    // These paths return no iterations. The counted `http_status` is the failed poll that makes the exporter read them.
     for path in ["/perf_metrics", "/kv_cache_events"] {
         for (name, body, _) in bodies() {
             let harmless = |counted: &str, more: u64| more == 0 && counted.starts_with("http_status 1");
@@ -140,7 +140,7 @@ pub(super) fn broken_http_responses(scene: &Scene) {
     // The exporter retries a request whose connection was closed before the server read it.
     let repeated = |counted: &str, more: u64| more == 0 && ["", "io 1"].contains(&counted);
     scene.fault("http", "a connection that is reset", &repeated, |scene| {
-        // The kept connection ends first, so the next request opens a new one.
+        // The exporter's open connection ends first, so the next request opens a new connection, which is reset.
         scene.answer(RESET, Answer::Body(Vec::new()));
     });
     for path in ["/perf_metrics", "/kv_cache_events", "/version", "/prometheus/metrics"] {

@@ -1,4 +1,4 @@
-//! Hostile HTTP clients, while a scraper continues.
+//! Hostile HTTP clients. Meanwhile, a normal scraper must still be served.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::scene::Scene;
 
 impl Scene {
-    /// Sends `bytes` and returns the status of the first response; 0 if there is none.
+    /// Sends `bytes`. Returns the status of the first response, or 0 if there is no response.
     pub(super) fn send(&self, bytes: &[u8]) -> u16 {
         let mut stream = TcpStream::connect(&self.daemon.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -1,5 +1,5 @@
-//! The wall clock is changed while the daemon runs, as an administrator does, or NTP after a suspended machine wakes
-//! up.
+//! The wall clock changes while the daemon runs. In practice, an administrator changes it, or NTP does so when a
+//! suspended machine wakes up.
 
 use super::scene::{HEALTHY, SOCKET, Scene, VICTIM};
 use crate::support::ensure;
@@ -21,7 +21,7 @@ fn a_step_of_the_wall_clock_changes_no_total_and_makes_nothing_stale() {
     let folder = tempfile::tempdir().unwrap();
     let offset = folder.path().join("offset");
     let set = |seconds: i64| {
-        // The file is renamed into place, so that the daemon never reads half of it.
+        // Renaming a complete file ensures that the daemon never reads an incomplete one.
         let part = folder.path().join("part");
         std::fs::write(&part, format!("{seconds:+}")).unwrap();
         std::fs::rename(&part, &offset).unwrap();

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) enum Answer {
     /// Sends status 200 with this body.
     Body(Vec<u8>),
-    /// Sends these bytes, including the head, and then ends as given.
+    /// Sends these bytes, including the status line and headers, and then does what `End` says.
     Raw(Vec<u8>, End),
 }
 
@@ -26,17 +26,17 @@ pub(crate) enum End {
     Slow(Vec<u8>),
 }
 
-/// Closes the connection before reading the request, which resets the connection.
+/// In place of a path: close the connection before reading the request, which resets the connection.
 pub(crate) const RESET: &str = "reset";
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Records in answers without a fault.
+    /// Number of records in answers without a fault.
     handed_out: u64,
-    /// The number of the last record.
+    /// The iteration number of the last record.
     iter: u64,
     paused: bool,
-    /// Paths with the answer for their next request. Each is used once.
+    /// Paths, each with the faulty answer for its next request. Each answer is used once.
     faults: Vec<(&'static str, Answer)>,
     /// A fault that lasts until it is removed.
     broken: Option<(&'static str, Answer)>,
@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-/// Runs the server for the whole test.
+/// A running server. It ends with the test process.
 #[derive(Debug, Clone)]
 pub(crate) struct Engine {
     address: SocketAddr,
@@ -83,7 +83,7 @@ impl Engine {
         self.shared.lock().unwrap().handed_out
     }
 
-    /// The number of a record that a fault sends.
+    /// The iteration number for a record in a faulty answer.
     pub(crate) fn next_iter(&self) -> u64 {
         let mut shared = self.shared.lock().unwrap();
         shared.iter += 1;
@@ -113,7 +113,7 @@ impl Engine {
         let mut reader = BufReader::new(stream);
         loop {
             if self.shared.lock().unwrap().take(RESET).is_some() {
-                // Waits for the request, and leaves it unread.
+                // Closing a socket with unread bytes resets the connection, so wait for the request without reading it.
                 let _ = reader.get_ref().peek(&mut [0]);
                 return;
             }
@@ -178,7 +178,7 @@ fn finish(stream: &mut TcpStream, end: End) {
     }
 }
 
-/// A record of a busy engine with everything that can be folded.
+/// A record of a busy engine with every value that the exporter reads.
 pub(crate) fn record(iter: u64) -> String {
     format!(
         r#"{{"iter":{iter},"iterLatencyMS":2.5,"newActiveRequestsQueueLatencyMS":1.5,"gpuMemUsage":1000,"cpuMemUsage":0,"pinnedMemUsage":0,"numActiveRequests":1,"numQueuedRequests":0,"maxNumActiveRequests":8,"numNewActiveRequests":0,"numCompletedRequests":0,"maxBatchSizeStatic":8,"maxNumTokensStatic":100,"kvCacheStats":{{"maxNumBlocks":100,"freeNumBlocks":90,"usedNumBlocks":10,"tokensPerBlock":32,"allocTotalBlocks":10,"allocNewBlocks":10,"reusedBlocks":0,"missedBlocks":10,"cacheHitRate":0.0}},"inflightBatchingStats":{{"numScheduledRequests":1,"numContextRequests":0,"numGenRequests":1,"numPausedRequests":0,"numCtxTokens":0,"microBatchId":0,"avgNumDecodedTokensPerIter":1.0}},"specDecodingStats":{{"numDraftTokens":0,"numAcceptedTokens":0,"numRequestsWithDraftTokens":0,"acceptanceLength":1.0,"iterLatencyMS":0.0,"draftOverhead":0.0}}}}"#

@@ -1,4 +1,4 @@
-//! Somebody changes the files of a running daemon: its recordings, and its web configuration.
+//! Somebody changes or deletes files of a running daemon: its recordings, and its web configuration.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,6 @@ use std::process::Command;
 use super::scene::Scene;
 use crate::support::{ensure, until};
 
-/// A change to a file or folder.
 type Change = fn(&Path);
 
 fn segments(kept: &Path) -> Vec<PathBuf> {
@@ -83,7 +82,7 @@ pub(super) fn broken_recordings(scene: &Scene, kept: &Path) {
         scene.fault("recordings", name, &harmless, |_| change(kept));
     }
     scene.fault("recordings", "none: they go on", &harmless, |scene| {
-        // The recorder may have begun its next file already: this one goes on then.
+        // After the last fault, new frames must be written, to an old file or to a new one.
         let length = |file: &PathBuf| fs::metadata(file).map_or(0, |file| file.len());
         let before: BTreeMap<PathBuf, u64> =
             segments(kept).into_iter().map(|file| (file.clone(), length(&file))).collect();

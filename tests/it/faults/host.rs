@@ -9,7 +9,7 @@ use super::engine::Engine;
 use crate::support::daemon::{BINARY, Daemon, Launch, run};
 use crate::support::{self, ensure};
 
-/// Each entry has a command line, its exit code, and a part of its message.
+/// Each case has a command line, the expected exit code, and text that the message must contain.
 #[test]
 fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
     let folder = tempfile::tempdir().unwrap();
@@ -41,7 +41,7 @@ fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
     for flag in ["--config.file", "--web.config.file"] {
         add(&format!("{flag} is a folder"), &[flag, &path("folder")], 2, flag);
         add(&format!("{flag} does not exist"), &[flag, &path("none")], 2, flag);
-        // An error inside a file is reported with the name of the file, an unreadable file with the name of the flag.
+        // For an error inside a file, the message names the file. For an unreadable file, it names the flag.
         let words = if flag == "--config.file" { "/text line 1: the file is a text without keys" } else { flag };
         add(&format!("{flag} is text"), &[flag, &path("text")], 2, words);
         add(&format!("{flag} is not UTF-8"), &[flag, &path("bytes")], 2, flag);

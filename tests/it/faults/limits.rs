@@ -16,7 +16,8 @@ use crate::support::page::Page;
 use crate::support::standin::Standin;
 use crate::support::{ensure, http, until};
 
-/// A mount namespace, so that a test may mount file systems, if this machine allows it.
+/// The command that starts a program in its own mount namespace, where a test may mount file systems. `None` if this
+/// machine does not allow that.
 fn unshare() -> Option<Vec<&'static str>> {
     let program = match getuid().is_root() {
         true => vec!["unshare", "--mount"],
@@ -47,7 +48,7 @@ fn a_start_on_a_file_system_that_is_full_or_read_only_ends_with_a_message() {
         ("the socket without free inodes", without_inodes, ["--source", &socket, "--gpu", "off"], "ingest socket"),
         ("the socket on a read-only disk", read_only, ["--source", &socket, "--gpu", "off"], "ingest socket"),
     ] {
-        // The script lists the files that the daemon leaves there.
+        // The script prints the names of the files that the daemon leaves on the mounted file system.
         let script = format!("at={at}; {mount}; \"$@\"; code=$?; ls -A $at >&2; exit $code");
         let launch = Launch::behind(&[&unshare[..], &["bash", "-c", &script, "bash"]].concat());
         let output = launch.run(&[&["--web.listen-address", "127.0.0.1:0"][..], &arguments].concat());
@@ -68,7 +69,7 @@ fn a_log_on_a_full_disk_stops_nothing_and_goes_on_when_there_is_space() {
     let at = folder.path().display().to_string();
     let script = format!("mount -t tmpfs -o size=64k tmpfs {at}; exec \"$@\" 2>{at}/log");
     let scene = Scene::start_behind(&[&unshare[..], &["bash", "-c", &script, "bash"]].concat(), &[]);
-    // The path of the mounted file system inside the daemon's mount namespace.
+    // The file system is mounted only in the daemon's mount namespace, so the test reaches it through /proc.
     let inside = PathBuf::from(format!("/proc/{}/root{at}", scene.daemon.id()));
     let log = || fs::read_to_string(inside.join("log")).unwrap();
     let dropped = || scene.daemon.page().count("trtllm_exporter_log_lines_dropped_total", &[]);
@@ -106,7 +107,7 @@ fn public_binary(folder: &Path) -> String {
     copy.display().to_string()
 }
 
-/// Runs a program as a user that has no other processes. The limit of processes does not apply to root.
+/// The command that runs a program as a user without other processes. The limit of processes does not apply to root.
 fn as_user(id: u32) -> Vec<String> {
     let words = ["setpriv".to_owned(), format!("--reuid={id}"), format!("--regid={id}"), "--clear-groups".to_owned()];
     if getuid().is_root() { words.to_vec() } else { vec!["env".to_owned()] }
@@ -122,7 +123,7 @@ fn with_few_threads_the_daemon_serves_or_ends_with_a_message() {
         let launch = Launch::program(&[as_user(65_532), limit.to_vec()].concat());
         let ended = match launch.try_start(&["--source", "trtllm-serve:http://127.0.0.1:1"]) {
             Err(ended) => Some(ended),
-            // The port file is written before the last threads start.
+            // The daemon writes the port file before its last threads start, so it may still end afterwards.
             Ok(mut daemon) => until(|| {
                 let served = http::request("GET", &daemon.address, "/healthz", &[], b"");
                 match (daemon.ended(), served) {
@@ -140,7 +141,7 @@ fn with_few_threads_the_daemon_serves_or_ends_with_a_message() {
         }
         println!("threads      at most {threads}: {ended:?}");
     }
-    // If the user has other processes, such as the user of the tests, even fewer remain.
+    // Without root, the daemon runs as the user of the tests, whose other processes count as well: all starts may fail.
     assert!((1..8).contains(&refused) || !getuid().is_root(), "{refused} of 8 starts were refused");
 }
 
@@ -158,7 +159,7 @@ fn with_few_threads_some_gpus_are_unknown_and_engines_are_read() {
     let engine = Engine::start();
     let gpus = |page: &Page| page.series.iter().filter(|(series, _)| series.starts_with("nv_gpu_utilization{")).count();
     let is_enough = 16 + GPUS;
-    // If the user has other processes, such as the user of the tests, even fewer remain.
+    // Test this only as root. Otherwise the daemon runs as the user of the tests, whose other processes count as well.
     let limits = if getuid().is_root() { &[10, is_enough][..] } else { &[][..] };
     for &threads in limits {
         let limit = ["prlimit".to_owned(), format!("--nproc={threads}"), binary.clone()];
@@ -201,7 +202,7 @@ fn an_engine_whose_name_cannot_be_looked_up_for_lack_of_threads_comes_back_and_d
         assert!(Command::new(command[0]).args(&command[1..]).status().unwrap().success());
     };
     limit("1");
-    // The thread of the first DNS lookup ends after ten idle seconds. Two threads of the runtime remain.
+    // The thread that made the first DNS lookup ends after ten idle seconds. Two threads of the runtime remain.
     until(|| {
         let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
         let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -230,7 +231,7 @@ fn an_engine_whose_name_cannot_be_looked_up_for_lack_of_threads_comes_back_and_d
     println!("threads      none for {} look-ups, {} log lines", restarts(), daemon.stderr().lines().count());
 }
 
-/// A memory control group with this limit in bytes, if this machine allows it. It is removed at the end.
+/// A memory control group, which limits the memory of its processes. It is removed when this value is dropped.
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {

@@ -40,7 +40,7 @@ fn thirty_two_broken_engines_change_nothing_for_thirty_two_healthy_ones() {
     let counted = |page: &support::page::Page, index: usize| {
         page.find("nv_trt_llm_iterations_total", &[&name(index)]).unwrap_or_default()
     };
-    // Long enough that each broken engine has failed several times.
+    // After 50 iterations of each healthy engine, each broken engine has failed several times.
     daemon.until(|page| {
         let least = (0..32).map(|index| counted(page, index)).fold(f64::INFINITY, f64::min);
         ensure(least >= 50.0, || format!("a healthy engine has {least} iterations"))

@@ -1,7 +1,7 @@
 //! Faults from outside, one after another, against the real binary: broken answers, broken lines, hostile HTTP clients,
 //! damaged files, a clock that jumps, and a host without file descriptors, threads, memory or disk space. After each
 //! fault, the totals must be exact, healthy engines unaffected, the page readable, and memory and descriptors back to
-//! normal. Each test prints its table.
+//! normal. Each test prints a table of its faults and of the errors that the exporter counted for each.
 
 mod answers;
 mod clients;

@@ -1,5 +1,5 @@
-//! A task of the daemon really makes no progress: it reads a file and the call does not return, as on a file system
-//! that hangs.
+//! A task of the daemon makes no progress: it reads a file, and the call does not return. The test uses a pipe without
+//! data, which blocks a read like a file system that hangs.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -27,7 +27,7 @@ fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_conti
     let socket = UnixDatagram::bind(path("notify")).unwrap();
     socket.set_nonblocking(true).unwrap();
     assert!(Command::new("mkfifo").arg(path("records")).status().unwrap().success());
-    // Opened for reading too, so that the open call does not wait for the daemon.
+    // Open the pipe for reading too: otherwise the open call waits until the daemon opens the pipe.
     let mut records = OpenOptions::new().read(true).write(true).open(path("records")).unwrap();
     let mut write = |iter: u64| records.write_all((record(iter) + "\n").as_bytes()).unwrap();
     write(1);
@@ -44,7 +44,7 @@ fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_conti
         ensure(health.status == 503, || "the task still makes progress".to_owned()).map(|()| health)
     });
     assert_eq!(stalled.text(), "the driver of engine hung 1 makes no progress\n");
-    // The log is written by another thread, so it may be late.
+    // A separate thread writes the log, so the line may appear later.
     daemon.until_logged(&["a task makes no progress"]);
     // Discards earlier notifications.
     fed(&socket);
@@ -54,10 +54,10 @@ fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_conti
     assert!(!fed(&socket), "systemd would not restart the exporter");
 
     until(|| {
-        // Each record ends one read, and the next one hangs again.
+        // Each record ends one read, and the next read hangs again. Therefore, write until the health check succeeds.
         write(2);
         ensure(daemon.get("/healthz").status == 200, || "still not healthy".to_owned())
     });
-    // At the end, the read hangs again.
+    // The last read hangs again, and the daemon must still end.
     assert!(daemon.terminate().success());
 }

@@ -1,4 +1,4 @@
-//! Hostile publishers on the ingest socket, while an honest one continues.
+//! Hostile publishers on the ingest socket. Meanwhile, the records of an honest publisher must still be counted.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -27,7 +27,7 @@ impl Scene {
     }
 }
 
-/// Lines, and the errors that they are counted as.
+/// For each case: its name, the lines to send, and the errors that the daemon must count for them.
 fn lines() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let hello = |model: &str| format!("{{\"hello\":{{\"model\":{model}}}}}\n").into_bytes();
     let text = |text: &str| text.as_bytes().to_vec();
@@ -135,7 +135,7 @@ fn silent_publishers_make_room_for_an_honest_one_and_are_counted() {
         let connected = page.get("trtllm_exporter_ingest_connections", &[]);
         ensure(connected == 128.0, || format!("{connected} connections"))
     });
-    // A new publisher waits in the backlog or is refused, until one of the others has been silent long enough.
+    // A new publisher waits in the backlog or is refused until the daemon disconnects one of the silent publishers.
     until(|| {
         let mut honest = UnixStream::connect(&path).unwrap();
         let sent = honest.write_all((record(1) + "\n").as_bytes());

@@ -1,5 +1,5 @@
-//! One daemon with a victim and two healthy engines. After each fault, everything must be as before, except the
-//! counters of the fault.
+//! One daemon with three engines: the faults affect only the engine `victim`. After each fault, everything must be as
+//! before, except the counters of the fault.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -15,20 +15,18 @@ use crate::support::daemon::{Daemon, Launch};
 use crate::support::page::Page;
 use crate::support::{ensure, until};
 
-/// Limit of the daemon's memory in bytes, whatever peers send.
+/// Limit of the daemon's memory in bytes. No input may exceed it.
 pub(crate) const MOST_MEMORY: u64 = 64_000_000;
 
 pub(crate) const VICTIM: &[&str] = &["model=victim"];
 pub(crate) const SOCKET: &[&str] = &["model=socket"];
 pub(crate) const HEALTHY: &[&str] = &["model=healthy"];
 
-/// The daemon and its engines.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) daemon: Daemon,
     pub(crate) victim: Engine,
     healthy: Engine,
-    /// The path of the ingest socket.
     pub(crate) socket: PathBuf,
     publisher: Publisher,
     _folder: tempfile::TempDir,
@@ -36,7 +34,7 @@ pub(crate) struct Scene {
     /// Resident memory in bytes before the first fault.
     memory: u64,
     pub(crate) table: Mutex<Vec<Row>>,
-    /// The state after the last fault.
+    /// The page and the counts after the last fault.
     rest: Mutex<Rest>,
 }
 
@@ -53,7 +51,7 @@ pub(crate) struct Row {
     area: &'static str,
     name: String,
     counted: String,
-    /// The difference from the expectation.
+    /// What differs from the expectation, if anything.
     wrong: Option<String>,
 }
 
@@ -99,7 +97,7 @@ impl Scene {
         Self::start_behind(&["env"], more)
     }
 
-    /// Starts the daemon with `program`, whose arguments end with the command to run.
+    /// Starts the daemon through `program`, which runs the command that follows its own arguments.
     pub(crate) fn start_behind(program: &[&str], more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("ingest.sock");
@@ -132,9 +130,9 @@ impl Scene {
         scene
     }
 
-    /// Runs one fault and adds it to the table. `act` causes the fault and waits for it. `expected` gets the errors and
-    /// rejections that the daemon counts because of it (such as `not_json 1`), and the number of records that count
-    /// beyond those of the engines.
+    /// Runs one fault and adds it to the table. `act` causes the fault and waits until it has happened. `expected` gets
+    /// the errors and rejections that the daemon counts because of the fault (such as `not_json 1`), and the number of
+    /// counted records that are not from the engines' normal answers.
     pub(crate) fn fault(
         &self,
         area: &'static str,
@@ -153,8 +151,8 @@ impl Scene {
         let extra = iterations_of_all(&after.page) - iterations_of_all(&before.page) - (after.sent - before.sent);
         let faults = trouble(&after.page, &before.page);
         let wrong = if expected(&faults, extra) {
-            // On a busy machine, a fault can take so long that the paused engines look stalled. Check again after their
-            // next records.
+            // On a busy machine, a fault can take so long that the paused engines look stalled. Check again after the
+            // engines have sent new records.
             self.broken(&after.page).err().and_then(|_| {
                 self.resume();
                 self.pause();
@@ -166,7 +164,7 @@ impl Scene {
         self.table.lock().unwrap().push(Row { area, name: name.to_owned(), counted: faults, wrong });
     }
 
-    /// Answers one request of `path` with `answer`, and waits until the daemon has sent that request.
+    /// Answers the next request for `path` with `answer`, and waits until the daemon has read the answer.
     pub(crate) fn answer(&self, path: &'static str, answer: Answer) {
         self.victim.set(path, answer);
         until(|| ensure(self.victim.is_over(), || format!("{path} is not read")));
@@ -196,8 +194,8 @@ impl Scene {
         self.rest();
     }
 
-    /// Like [`Scene::answer`], but first makes a poll fail: the next poll also reads the paths that are otherwise read
-    /// once or rarely.
+    /// Like [`Scene::answer`], but first makes a poll fail. After a failure, the next poll also reads the paths that it
+    /// otherwise reads only once or rarely.
     pub(crate) fn answer_after_failure(&self, path: &'static str, answer: Answer) {
         let failed = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
         self.victim.set(path, answer);
@@ -215,7 +213,7 @@ impl Scene {
     fn rest(&self) -> Rest {
         const POLLS: &str = "trtllm_exporter_polls_total";
         const ALL: [&[&str]; 3] = [VICTIM, HEALTHY, SOCKET];
-        // The publisher may be about to send a line, and an answer may still be under way.
+        // Wait for a line that the publisher is sending, and for an answer that an engine is sending.
         thread::sleep(Duration::from_millis(15));
         let sent = [self.victim.handed_out(), self.healthy.handed_out(), self.publisher.sent.load(SeqCst)];
         let page = self.daemon.until(|page| {
@@ -224,9 +222,9 @@ impl Scene {
                 format!("the engines sent {sent:?}, counted are {counted:?}")
             })
         });
-        // The numbers of the healthy engine are exact at all times.
+        // No fault may change the count of the healthy engine.
         assert_eq!(counted(&page, HEALTHY), sent[1]);
-        // Each engine is polled independently.
+        // Wait until each engine has been polled twice more, because the daemon polls each independently.
         let before = ALL.map(|engine| page.count(POLLS, engine));
         let page = self.daemon.until(|page| {
             let polls = ALL.map(|engine| page.count(POLLS, engine));
@@ -294,7 +292,7 @@ impl Scene {
         let wrong: Vec<&Row> = table.iter().filter(|row| row.wrong.is_some()).collect();
         assert!(wrong.is_empty(), "{wrong:#?}\n{}", self.daemon.stderr());
         assert!(after <= before + 8, "{after} MB are kept, {before} MB were used before");
-        // Each cause may log a few lines at once, and then one line every ten seconds.
+        // For each cause, the daemon may log a few lines at once, and then one line every ten seconds.
         assert!(lines <= 60 + table.len() / 10, "{lines} log lines:\n{}", self.daemon.stderr());
     }
 }

@@ -1,7 +1,7 @@
-/* A preload that makes the disk fail on request. FAIL_FILE names a file with "ERRNO PART": while it exists, a write to a file whose
- * path contains PART fails with this error, and so do its creation, renaming to or from it, deleting it and binding a socket to it.
- * With "ERRNO PART b" only bytes cannot be written, with "m" only renaming fails, and with "r" only opening it to read it. An ERRNO of -1
- * hangs until the file says something else. */
+/* A library for LD_PRELOAD that makes the disk fail on request. The variable FAIL_FILE names a control file with "ERRNO PART". If
+ * it exists, these calls fail with this error for a path that contains PART: creating, writing, renaming and deleting a file,
+ * and binding a socket. With "ERRNO PART b" only writing bytes fails, with "m" only renaming, and with "r" only opening a file to
+ * read it. With an ERRNO of -1, the calls hang until the control file changes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -72,7 +72,7 @@ int open64(const char *path, int flags, ...) {
     return real(path, flags, mode);
 }
 
-/* FAILS: whether the call fails. */
+/* FAILS is an expression: the error number with which the call fails, or 0. */
 #define CALL(name, parameters, arguments, fails)                                                                                         \
     int name parameters {                                                                                                                \
         static int(*real) parameters;                                                                                                    \

@@ -17,7 +17,7 @@ use crate::support::sessions::{DETERMINISTIC, run_on_page, two_engines, two_engi
 use crate::support::standin::Standin;
 use crate::support::{ensure, expfmt, until};
 
-/// promtool reports nothing except the names that Triton chose: exit code 3 and one line for each name.
+/// promtool criticizes only names that come from Triton. It prints one line for each name, and its exit code is 3.
 fn promtool_reports_only_inherited_names(promtool: &Path) {
     let (with_gpus, _gpus) = two_engines_and_two_gpus(&[]);
     let without = two_engines(&[]);
@@ -47,17 +47,16 @@ fn promtool_3_reports_only_the_inherited_names() {
     promtool_reports_only_inherited_names(&prometheus.with_file_name("promtool"));
 }
 
-/// Name and labels. The value of `le` is in its shortest form.
+/// A series: its name and labels. The value of `le` is in its shortest form.
 type Series = (String, BTreeMap<String, String>);
 
-/// A page as a program parsed it, under the catalog's family names.
+/// A page as a program parsed it. The names of families are those of the catalog.
 #[derive(Debug, Default)]
 struct ParsedPage {
     kinds: BTreeMap<&'static str, String>,
     samples: BTreeMap<Series, f64>,
-    /// The families that have exemplars.
     exemplars: BTreeSet<&'static str>,
-    /// Number of observations in native buckets, by the `_count` series.
+    /// Number of observations in the native buckets of each histogram. The key is the `_count` series.
     native: BTreeMap<Series, f64>,
 }
 
@@ -114,7 +113,7 @@ struct FormatCase {
     /// The parser of the Python client for this format.
     python: Option<&'static str>,
     expfmt: bool,
-    /// The type that a legacy counter has in this format.
+    /// The type of a legacy counter (a counter without `_total` in its name) in this format.
     legacy: &'static str,
     exemplars: bool,
     native: bool,
@@ -193,8 +192,8 @@ fn everything() -> (Daemon, Standin) {
     two_engines_and_two_gpus(&["--metrics.compat", "trtllm,vllm,triton-core,dcgm,spec"])
 }
 
-/// Checks the types, exemplars and native buckets of a page in this format. Returns it without the series that change every few
-/// seconds.
+/// Checks the types, exemplars and native buckets of a page in this format. Returns the page without the series that
+/// change every few seconds.
 fn checked(mut page: ParsedPage, format: &FormatCase) -> ParsedPage {
     page.samples.retain(|(name, _), _| !is_judged(name));
     page.kinds.retain(|name, _| !is_judged(name));
@@ -224,8 +223,8 @@ fn checked(mut page: ParsedPage, format: &FormatCase) -> ParsedPage {
 fn all_programs_read_the_same_series_and_values_from_all_formats() {
     let (daemon, _gpus) = everything();
     let still = format!("{DETERMINISTIC}&collect[]=gpu&collect[]=compat");
-    // Parts of request times appear some seconds after the records. If the page changes between two formats, it is read
-    // again.
+    // Some request times appear only some seconds after the records. If the page changes between two formats, all
+    // formats are read again.
     let page = until(|| {
         let mut first: Option<ParsedPage> = None;
         for format in &FORMATS {
@@ -271,7 +270,7 @@ fn all_programs_read_the_same_series_and_values_from_all_formats() {
 #[test]
 fn the_whole_page_has_the_same_families_in_every_format() {
     let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
-    // Verdicts and parts of request times appear some seconds after the records.
+    // Verdicts and some request times appear only some seconds after the records.
     support::until(|| {
         let mut first = BTreeSet::new();
         for format in &FORMATS {
@@ -307,7 +306,7 @@ fn compatibility_name_sets_do_not_change_tritons_families() {
     }
 }
 
-/// The verdict is computed every five seconds, so it may change between two readings of a page.
+/// True for families of the verdict. It is computed every five seconds, so it may change between two scrapes.
 fn is_judged(name: &str) -> bool {
     let others = [
         "iteration_slowdown_ratio",

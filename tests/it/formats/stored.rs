@@ -1,4 +1,4 @@
-//! Prometheus servers scrape the page in each format: their databases must contain its values.
+//! Prometheus servers scrape the page in each format. Their databases must contain the values of the page.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::support::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
 use crate::support::sessions::{DETERMINISTIC, run_on_page, two_engines};
 use crate::support::{ensure, until};
 
-/// One way to scrape: the server, its flags, the settings of the job, and what its database must then contain.
+/// One way to scrape: the server, its flags, the settings of the job, and what the server's database must then contain.
 struct Scrape {
     server: fn() -> std::path::PathBuf,
     flags: &'static [&'static str],
@@ -43,7 +43,7 @@ const PROTOBUF_3: Scrape = Scrape {
     exemplars: true,
 };
 
-/// The series of the page that the server has at this time, `None` before its first scrape.
+/// The series of the page that the server's database contains for this time; `None` before the first scrape.
 fn stored_page(prometheus: &Prometheus, at: f64) -> Option<ParsedPage> {
     let query = [("query", "{job=\"page\"}"), ("time", &at.to_string())];
     let stored = prometheus.api("query", &query)["result"].clone();
@@ -82,8 +82,8 @@ fn prometheus_stores_the_page(scrape: &Scrape) {
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         CATALOG.iter().any(|metric| metric.name == family && metric.has_native_buckets())
     };
-    // Parts of request times appear some seconds after the records, so the page may have changed since the last scrape. On a
-    // busy machine a late scrape leaves a gap until the next one, so all series are read at one point in time.
+    // Some request times appear only some seconds after the records, so the page may differ from the last scrape. On a
+    // busy machine, a late scrape leaves a gap until the next scrape, so all series are read at one point in time.
     let stored_at = until(|| {
         let page = parse_output(&{
             let mut python = Command::new(support::python());

@@ -1,4 +1,4 @@
-//! Energy and time of GPUs by engine. Every value is compared with the counters of the stand-in NVML.
+//! Energy and time of GPUs by engine. Every value is compared with the counters of the stand-in for NVML.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,8 @@ use crate::support::process::Process;
 use crate::support::standin::Standin;
 use crate::support::{ensure, page::Page};
 
-/// The energy and time of the engines after each inventory. Engine N has the GPUs in `configured[N]`.
+/// The energy and GPU time of each engine after each inventory (a snapshot of all GPUs). Engine N has the GPUs in
+/// `configured[N]`.
 fn used(monitor: &Monitor, configured: &[&[&str]]) -> Vec<Vec<EngineGpus>> {
     let owned = |gpus: &&[&str]| gpus.iter().map(|gpu| (*gpu).to_owned()).collect::<Vec<String>>();
     let claim = |(gpus, id)| EngineClaim { id, configured: owned(gpus), ..EngineClaim::default() };
@@ -26,7 +27,7 @@ fn used(monitor: &Monitor, configured: &[&[&str]]) -> Vec<Vec<EngineGpus>> {
     monitor.all().iter().map(absorbed).map(|each| each.into_iter().map(Option::unwrap).collect()).collect()
 }
 
-/// The values after the last inventory.
+/// The energy and GPU time of each engine after the last inventory.
 fn last(all: &[Vec<EngineGpus>]) -> &[EngineGpus] {
     all.last().unwrap()
 }
@@ -55,10 +56,10 @@ fn an_engine_has_no_more_joules_than_its_gpus_after_a_reset_of_the_counter() {
     monitor.until("the driver is unloaded", |inventory| inventory.init_errors > 0);
     set(&standin, &monitor, &[300, 20], "");
     set(&standin, &monitor, &[1300, 25], "");
-    // The counters decrease although the driver was not reloaded, one of them only a little.
+    // Both counters decrease although the driver was not reloaded. One of them decreases only a little.
     set(&standin, &monitor, &[70, 24], "");
     set(&standin, &monitor, &[170, 34], "");
-    // Monitoring is released for a driver update (SIGUSR1) and resumed (SIGUSR2).
+    // Monitoring closes NVML for a driver update (SIGUSR1) and resumes (SIGUSR2).
     monitor.handle.as_ref().unwrap().release();
     monitor.until("it is released", |inventory| inventory.nvml == NvmlState::Released);
     standin.set(&state(&[50, 10], ""));
@@ -87,7 +88,7 @@ fn a_gpu_that_vanishes_and_comes_back_loses_no_joule_and_gains_no_time() {
     standin.set(&state(&[5100, 9500], "gpu.1.lost=1"));
     monitor.until("GPU 1 is lost", |inventory| is(inventory, 1, GpuState::Lost));
     let (gone, first_gone) = (Instant::now(), monitor.published() - 1);
-    // The GPU is away for longer than it was present before, so that counting its absence would be noticed.
+    // GPU 1 is lost for longer than it was present before, so that the test notices if this time is counted.
     let away = began.elapsed() * 2 + Duration::from_secs(1);
     monitor.until("GPU 0 is polled on", |_| gone.elapsed() > away);
     let last_gone = monitor.published() - 1;
@@ -98,11 +99,11 @@ fn a_gpu_that_vanishes_and_comes_back_loses_no_joule_and_gains_no_time() {
     let all = used(&monitor, &[&[UUID_0], &[UUID_1]]);
     assert_eq!(last(&all)[0].energy_joules, Some(0.104));
     assert_eq!(last(&all)[1].energy_joules, Some(0.801));
-    // While the GPU was gone, the page kept both numbers.
+    // While GPU 1 was lost, its engine kept its energy and time.
     for engines in &all[first_gone..=last_gone] {
         assert_eq!((engines[1].energy_joules, engines[1].gpu_seconds), (Some(0.01), all[first_gone][1].gpu_seconds));
     }
-    // The wall clock time between the first and the last poll of each period in which the GPU was present.
+    // The expected GPU time: between the first and the last poll of each period in which the GPU was present.
     let inventories = monitor.all();
     let between = |range: std::ops::Range<usize>, index: u32| {
         let polls = inventories[range].iter().filter(|(_, inventory)| is(inventory, index, GpuState::Ok));
@@ -130,11 +131,10 @@ fn an_engine_has_the_sum_of_its_gpus_and_an_engine_that_appears_starts_at_zero()
     let all = used(&monitor, &[&[UUID_1, UUID_0]]);
     assert_eq!(last(&all)[0].uuids, [UUID_0, UUID_1]);
     assert_eq!(last(&all)[0].energy_joules, Some(1.21));
-    // The same inventories, with an engine that appears later.
+    // Now the same inventories with an engine that appears between two polls. It counts from the second poll on.
     let gpus = [UUID_0.to_owned()];
     let engine = EngineClaim { id: 7, configured: gpus.to_vec(), ..EngineClaim::default() };
     let (mut gpu_use, mut shown) = (GpuUse::default(), None);
-    // An engine that appears between two polls starts with the second one.
     let has_polled = |(_, inventory): &(Instant, GpuInventory)| {
         gpu(inventory, 0).is_some_and(|gpu| gpu.readings.energy_counter_mj == Some(1010))
     };
@@ -178,7 +178,7 @@ fn a_gpu_with_mig_has_neither_energy_nor_time_also_while_it_is_lost() {
     for engines in &all[..lost] {
         assert_eq!((engines[0].energy_joules, engines[0].gpu_seconds), (None, None));
     }
-    // MIG was disabled.
+    // MIG was disabled again before the last inventory, so the engine has energy.
     assert_eq!(last(&all)[0].energy_joules, Some(0.25));
 }
 
@@ -241,7 +241,8 @@ fn the_page_has_the_gpus_of_each_configured_engine() {
     assert!(!daemon.text("/metrics?collect[]=gpu").contains("nv_trt_llm_"));
 }
 
-/// This test process publishes for the engines, so NVML lists this process and a child of it.
+/// The exporter takes this test process for an engine, because it publishes records. The stand-in for NVML lists this
+/// process on GPU 0, and a child of it on GPU 1.
 #[test]
 fn the_gpus_of_an_engine_are_those_of_its_processes_unless_two_engines_have_them() {
     let child = Process::spawn(Command::new("sleep").arg("600"));
@@ -270,7 +271,7 @@ fn the_gpus_of_an_engine_are_those_of_its_processes_unless_two_engines_have_them
             ensure(energy == Some(0.254), || format!("{energy:?}"))
         });
         assert_eq!(infos(&page, "p"), [Some(1.0); 2]);
-        // The process could belong to either engine.
+        // With a second engine, the process could belong to either.
         let _second = publish("q");
         daemon.until(|page| {
             let found = (infos(page, "p"), infos(page, "q"), page.find(SECONDS, &["model=p"]));

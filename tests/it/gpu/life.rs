@@ -1,5 +1,5 @@
-//! Changes while GPUs are monitored: Xid errors, MIG reconfiguration, release and resume of the driver. Uses a real
-//! dlopen of the stand-in NVML.
+//! Changes while GPUs are monitored: Xid errors, MIG reconfiguration, closing NVML for a driver update (release) and
+//! opening it again (resume). The tests load the stand-in for NVML with a real dlopen.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ fn xids(inventory: &GpuInventory, index: u32) -> Vec<(u64, u64)> {
 
 #[test]
 fn new_xid_errors_are_counted_by_code_and_gpu() {
-    // An error from before the start does not count.
+    // The error 13 is from before the start, so it does not count.
     let standin = Standin::new("gpus=2\ngpu.0.xids=13");
     let mut monitor = monitor(&standin);
     let registered = |inventory: &GpuInventory| inventory.gpus.iter().all(|gpu| gpu.reports_xids);
@@ -122,7 +122,7 @@ fn mig_instances_are_listed_with_their_memory_and_activity() {
         reserved_bytes: Some(0),
     };
     assert_eq!((first.memory, sm(&inventory, "MIG-a")), (memory, Some(0.4)));
-    // Two compute instances share one GPU instance.
+    // These two compute instances share one GPU instance, so they have the same SM activity.
     assert_eq!((sm(&inventory, "MIG-b"), sm(&inventory, "MIG-c")), (Some(0.7), Some(0.7)));
     assert_eq!(inventory.read_errors, [], "an empty slot is not an error");
     monitor.stop();
@@ -138,7 +138,7 @@ fn mig_reconfiguration_is_followed_while_running() {
     let with_mig = monitor.until("MIG on", |inventory| readings(inventory, 0).mig.len() == 3);
     assert_eq!(readings(&with_mig, 0).utilization_ratio, None);
     assert_eq!(readings(&with_mig, 0).activity.sm, None);
-    // Another instance gets the same slot, handle and GPU instance number.
+    // A new instance gets the slot, the handle and the GPU instance number of the old one.
     standin.set(&MIG.replace("MIG-a,1,0,3g.71gb", "MIG-z,1,0,3g.71gb").replace(",40\n", ",90\n"));
     let other = monitor.until("another instance", |inventory| instance(inventory, "MIG-z").is_some());
     assert_eq!(instance(&other, "MIG-a"), None);
@@ -194,7 +194,7 @@ fn release_closes_nvml_and_resume_opens_it_again() {
     assert!(is(&released, 0, GpuState::Lost) && is(&released, 1, GpuState::Lost));
     assert_eq!(readings(&released, 0), GpuReadings { energy_joules: Some(2.0), ..GpuReadings::default() });
     assert_eq!(released.init_errors, 0);
-    // The driver is updated meanwhile, which restarts its counters. A second release has no effect.
+    // An update of the driver restarts its counters. A second release has no effect.
     standin.set("driver=590.1\ngpus=2\ngpu.0.energy_mj=500");
     handle.release();
     handle.resume();

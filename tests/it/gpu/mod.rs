@@ -1,5 +1,5 @@
-//! GPU monitoring through a real dlopen of the stand-in NVML, and the GPU page of the real binary. Each test has its
-//! own copy of the library.
+//! GPU monitoring through a real dlopen of the stand-in for NVML, and the GPU page of the real binary. Each test has
+//! its own copy of the stand-in.
 
 mod energy;
 mod life;

@@ -10,14 +10,14 @@ use crate::support::standin::Standin;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
-/// Longer than any pause of a busy build machine, so a call that does not hang is never overdue.
+/// Deadline for an NVML call. It is longer than any pause of a busy build machine, so only a hung call exceeds it.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
-/// For tests that wait until a hung call is overdue. Still longer than a pause.
+/// Shorter deadline for tests that wait until a hung call exceeds it. It is still longer than any pause of the machine.
 const HANG_DEADLINE: Duration = Duration::from_secs(4);
 pub(crate) const UUID_0: &str = "GPU-00000000-0000-4000-8000-000000000000";
 pub(crate) const UUID_1: &str = "GPU-00000000-0000-4000-8000-000000000001";
 
-/// Running GPU monitoring and what it published.
+/// The running GPU monitoring, and the inventories (snapshots of all GPUs) that it has published.
 pub(crate) struct Monitor {
     pub(crate) handle: Option<GpuHandle>,
     published: Arc<Published>,
@@ -42,8 +42,8 @@ impl Monitor {
         self.until_since(self.published().saturating_sub(1), what, condition)
     }
 
-    /// Waits for an inventory that fulfils the condition, starting after the first `already` inventories. So a
-    /// condition that held for only one interval is not missed.
+    /// Waits for an inventory that fulfils the condition. Skips the first `already` inventories and checks each later
+    /// one, so it does not miss a condition that held for only one interval.
     pub(crate) fn until_since(
         &self,
         already: usize,
@@ -93,7 +93,7 @@ pub(crate) fn config(standin: &Standin) -> GpuConfig {
     }
 }
 
-/// For tests with a hung call.
+/// The configuration for tests with a hung call.
 pub(crate) fn hang_config(standin: &Standin) -> GpuConfig {
     let config = config(standin);
     let timing = GpuTiming { call_deadline: HANG_DEADLINE, init_deadline: HANG_DEADLINE, ..config.timing };

@@ -1,4 +1,4 @@
-//! GPU monitoring, tested through a real dlopen of the stand-in NVML. Each test has its own copy of the library.
+//! GPU monitoring, tested through a real dlopen of the stand-in for NVML. Each test has its own copy of the stand-in.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -154,7 +154,7 @@ fn stopping_does_not_wait_for_a_hung_call() {
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
     standin.set("");
 
-    // Stopping waits for a call that is not overdue yet, but not longer than the given deadline.
+    // Stopping waits for a call that is within its deadline, but not longer than the time that `stop` gets.
     let standin = Standin::new("gpu.0.hang_ms=600000");
     let monitor = monitor_hanging(&standin);
     monitor.until("NVML is up", |inventory| inventory.nvml == NvmlState::Up);
@@ -298,7 +298,7 @@ fn utilisation_is_absent_with_mig_even_if_the_driver_returns_a_value() {
 
 #[test]
 fn inventories_are_published_at_most_twice_per_interval() {
-    // A failing call is counted at each poll, so each poll has a change to publish. The GPUs report one after another.
+    // Each poll counts a failing call, so each poll has a change to publish. The GPUs answer one after another.
     let slow = |index| format!("gpu.{index}.fail=temperature:999\ngpu.{index}.hang_ms={}", 2 * index);
     let standin = Standin::new(&format!("gpus=8\n{}", (0..8).map(slow).collect::<Vec<_>>().join("\n")));
     let mut monitor = monitor(&standin);

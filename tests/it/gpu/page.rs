@@ -1,4 +1,5 @@
-//! The GPU page of the real binary with the stand-in NVML, byte for byte: a busy GPU, one with MIG, and a lost one.
+//! The GPU page of the real binary with the stand-in for NVML, compared byte for byte. It has an idle GPU, a busy GPU,
+//! a GPU with MIG instances and a lost GPU.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -83,8 +84,8 @@ fn a_gpu_that_supports_everything_has_every_gpu_family_of_the_catalog() {
     let names = catalog.as_array().unwrap().iter().map(|metric| metric["name"].as_str().unwrap());
     let gpus: BTreeSet<&str> =
         names.filter(|name| name.starts_with("nv_gpu_") || name.starts_with("DCGM_FI_")).collect();
-    // The stand-in's MIG instances have only SM activity. There is no kubelet. The utilisation of a process is known only
-    // after the second slow poll, fifteen seconds later.
+    // The MIG instances of the stand-in have only SM activity. Without a kubelet there are no pods. The utilisation of
+    // a process is known only after the second slow poll, fifteen seconds after the first.
     let absent: Vec<&str> = gpus.difference(&shown).copied().filter(|name| !name.starts_with("nv_gpu_mig_")).collect();
     assert_eq!(absent, ["nv_gpu_pod_info", "nv_gpu_process_sm_utilization_ratio"]);
 }
@@ -94,8 +95,8 @@ fn signals_release_the_driver_and_resume_monitoring() {
     assert!((0..5).any(|_| release_resume_and_shut_down()), "NVML was never shut down in time");
 }
 
-/// Returns false if the shutdown took longer than its limit of one second, after which NVML is abandoned. This may happen
-/// occasionally on an overloaded machine.
+/// Returns false if the daemon abandoned NVML because its shutdown took longer than one second. This may happen on an
+/// overloaded machine.
 fn release_resume_and_shut_down() -> bool {
     let standin = Standin::new(&state());
     let mut daemon = daemon(&standin);

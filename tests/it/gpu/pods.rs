@@ -87,7 +87,7 @@ fn pod(name: &str, resource: &str, ids: &[&str]) -> Pod {
 /// The message to send, or the gRPC status to fail with.
 type Reply = Arc<Mutex<Result<List, u32>>>;
 
-/// Serves until it is dropped. Then it removes its socket.
+/// A kubelet that serves its socket until it is dropped. Then it removes the socket.
 struct Kubelet {
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
@@ -158,7 +158,7 @@ async fn respond(
             let body = Full::new(Bytes::from(frame)).with_trailers(async move { Some(Ok(trailers)) });
             response.body(body.boxed()).unwrap()
         }
-        // Go's gRPC sends an error like this: no body, the status in the headers.
+        // Like Go's gRPC library: an error has no body, and its status is in the headers.
         Err(status) => {
             let response = response.header("grpc-status", status).header("grpc-message", "not now");
             response.body(Full::new(Bytes::new()).boxed()).unwrap()
@@ -264,7 +264,7 @@ fn the_only_engine_of_a_pod_has_the_energy_of_the_pods_gpus() {
     let kubelet = Kubelet::start(&socket, pods);
     let mut monitor = monitor_with_kubelet(&standin, &socket);
     let listed = monitor.until("two devices", |inventory| all_ok(inventory, 2) && inventory.pods.len() == 2);
-    // Energy counts from the first poll at which the owner was known.
+    // An engine's energy counts from the first poll after the kubelet has listed the GPUs of its pod.
     monitor.until("a poll of each GPU after the list", |inventory| {
         let polled = |inventory: &GpuInventory| {
             inventory.gpus.iter().map(|gpu| gpu.last_poll.unwrap().monotonic).collect::<Vec<_>>()

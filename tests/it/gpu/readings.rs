@@ -1,5 +1,5 @@
-//! Every reading of a GPU, compared with the control file of the stand-in NVML, through a real dlopen. Values that a
-//! GPU does not support are read only once.
+//! Every reading of a GPU, compared with the control file of the stand-in for NVML, which is loaded with a real dlopen.
+//! Values that a GPU does not support are read only once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -93,7 +93,7 @@ fn readings_of_busy() -> GpuReadings {
             fp32: Some(0.04),
             fp16: None,
             pcie_bytes_per_second: LinkTraffic { transmit: Some(200.0 * MIB), receive: Some(210.0 * MIB) },
-            // NVML's id for receive is lower than that for transmit.
+            // In NVML, the number of the metric for receive is lower than the number for transmit.
             nvlink_bytes_per_second: LinkTraffic { transmit: Some(610.0 * MIB), receive: Some(600.0 * MIB) },
         },
         mig_enabled: Some(false),
@@ -142,7 +142,7 @@ fn health_of_busy() -> GpuHealth {
         nvlinks: vec![
             NvLink { link: 0, up: true, errors: nvlink(Some(1610), Some(1620), Some(1630), None) },
             NvLink { link: 1, up: false, errors: nvlink(Some(0), Some(0), Some(0), None) },
-            // A link that has only the older counters.
+            // This link supports only NVML's older counters.
             NvLink { link: 2, up: true, errors: nvlink(Some(480), None, Some(340), Some(410)) },
         ],
         processes: Some(2),
@@ -267,7 +267,7 @@ fn memory_is_read_with_drivers_that_lack_the_second_version_of_the_call() {
     assert_eq!(inventory.read_errors, []);
     let memory = readings(&inventory, 0).memory;
     assert_eq!((memory.total_bytes, memory.reserved_bytes), (Some(150_754_820_096), None));
-    // The first version counts reserved memory as used.
+    // The first version of the call counts reserved memory as used.
     assert_eq!(memory.used_bytes, Some(1000 + 658_505_728));
     monitor.stop();
 }

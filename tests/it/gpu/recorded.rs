@@ -1,4 +1,4 @@
-//! GPUs in the flight recorder: the export and the doctor's report must show the GPUs that a live exporter recorded.
+//! GPUs in the flight recorder: `record export` and `doctor` must show the GPUs that a live exporter recorded.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Inputs with a mistake, and words of the message that each must give.
+//! Inputs with a mistake, each with words that the error message must contain.
 
 /// The text of a file, the line of the mistake (0 means the whole file), and words of the message.
 #[rustfmt::skip]
@@ -74,7 +74,7 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
     ("engines:\n- source: `auto`\n", 2, &["cannot begin with `"]),
     ("engines:\n- source: *auto\n", 2, &["begins with *", "quotes"]),
     ("engines:\n- source: auto\n  model\n", 3, &["no key and colon"]),
-    // Templates.
+    // Templates of Helm that were not rendered.
     ("engines:\n- source: {{ .Values.url }}\n", 2, &["{{ .Values.url }}", "template that was not rendered"]),
     ("engines:\n- source: \"{{ .Values.url }}\"\n", 2, &["template that was not rendered", "render it"]),
     ("engines:\n- source: trtllm-serve:http://{{ .Values.host }}:8000\n", 2, &["template that was not rendered"]),

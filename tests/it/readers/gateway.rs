@@ -1,4 +1,4 @@
-//! The endpoint picker of the Kubernetes gateway, with the code of its release 1.5.0 (`tests/go/picker`).
+//! The endpoint picker of the Kubernetes gateway reads the exporter. `tests/go/picker` uses its code of release 1.5.0.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ fn exporter(engine: &Lookalike, stale_after: &str) -> Daemon {
     Daemon::start(&["--source", &engine.source(), "--stale-after", stale_after])
 }
 
-/// Stops the engine while requests wait.
+/// Stops the engine while it has waiting requests, and returns the page.
 fn stop_with_waiting_requests(engine: &Lookalike, daemon: &Daemon) -> Page {
     until(|| {
         engine.stop();
@@ -111,8 +111,8 @@ fn the_gateways_picker_prefers_the_idle_engine_and_drops_one_that_is_stale_or_go
         assert_eq!((seen["score"].as_f64(), is(&seen, "chosen")), (Some(1.0), true), "{seen}");
     }
 
-    // An engine with work that runs no iterations disappears from the page completely. If one of the five series
-    // stayed, the picker would consider the engine fresh and keep the last values of the others.
+    // An engine that has work but runs no iterations disappears from the page completely. If one of its five series
+    // remained, the picker would consider the engine fresh and keep the last values of the other series.
     picker.until("stale", |seen| is(seen, "updated"));
     until(|| {
         let truth = stale.stop();
@@ -127,7 +127,7 @@ fn the_gateways_picker_prefers_the_idle_engine_and_drops_one_that_is_stale_or_go
     }
     assert_eq!(of_stale.page().state(&[]), "stalled");
 
-    // An engine whose port refuses connections disappears long before --stale-after.
+    // An engine whose port refuses connections disappears long before the time of --stale-after has passed.
     busy.kill();
     for seen in picker.until("busy", |seen| !is(seen, "updated") && !is(seen, "chosen")) {
         assert_eq!(seen["error"].as_str().unwrap().matches("not found").count(), 5, "{seen}");
@@ -144,7 +144,7 @@ fn the_page_of_trtllm_serve_has_its_names_without_a_flag() {
     let engine = Lookalike::start(&steady(200), &[]);
     let daemon = exporter(&engine, "1h");
     daemon.until_state(&[], "busy");
-    // The picker's type trtllm-serve finds trtllm-serve's names where that server has them.
+    // With its type trtllm-serve, the picker reads `/prometheus/metrics`, the path of trtllm-serve's own page.
     let mut picker = Picker::start("/prometheus/metrics", &[("engine", &daemon)]);
     for seen in picker.until("engine", |seen| is(seen, "updated")) {
         assert_eq!(seen["error"], "", "{seen}");
@@ -153,7 +153,7 @@ fn the_page_of_trtllm_serve_has_its_names_without_a_flag() {
     assert!(page.families.iter().any(|(name, _)| name == "trtllm_num_requests_running"));
     assert!(page.families.iter().any(|(name, _)| name == "nv_trt_llm_iterations_total"));
     assert!(!daemon.page().families.iter().any(|(name, _)| name.starts_with("trtllm_num_")));
-    // `/prometheus/metrics` may also be the `--web.telemetry-path`.
+    // A user may also set `--web.telemetry-path` to `/prometheus/metrics`.
     let chosen = Daemon::start(&["--source", "sim:", "--web.telemetry-path", "/prometheus/metrics"]);
     chosen.text("/prometheus/metrics");
     chosen.text("/prometheus/metrics/gateway");

@@ -1,5 +1,5 @@
-//! Programs that read the exporter's pages, run with their own code or their own queries, with an engine that is busy,
-//! idle, stale and gone.
+//! Programs that read the exporter's pages. Each test runs a program's own code or its own queries, with an engine that
+//! is busy, idle, stale and gone.
 
 mod gateway;
 mod native;

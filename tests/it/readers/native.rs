@@ -1,4 +1,4 @@
-//! The rules and the dashboard in `deploy/` in a Prometheus that keeps classic histograms, native ones, or both.
+//! The rules and the dashboard in `deploy/` with a Prometheus that stores classic histograms, native ones, or both.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -20,7 +20,7 @@ fn quantiles_of_the_dashboard() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("deploy/grafana/trtllm-engine.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    // A row that is closed contains its panels.
+    // In Grafana's JSON, a collapsed row contains its panels.
     let panels =
         list(&dashboard["panels"]).into_iter().flat_map(|panel| [list(&panel["panels"]), vec![panel]].concat());
     let queries = panels.flat_map(|panel| list(&panel["targets"]));
@@ -31,7 +31,7 @@ fn quantiles_of_the_dashboard() -> Vec<String> {
         let variables = ["$job", "$namespace", "$pod", "$instance", "$version"];
         variables.iter().fold(query, |query, variable| query.replace(variable, ".*"))
     };
-    // The engine of this test has no KV cache transfers and reuses no blocks.
+    // The engine of this test has no KV cache transfers and reuses no blocks, so these histograms are absent.
     let absent = ["nv_trt_llm_request_kv_cache_", "nv_trt_llm_kv_cache_transfer_"];
     let has_data =
         |query: &String| query.contains("histogram_quantile") && !absent.iter().any(|name| query.contains(name));
@@ -55,7 +55,8 @@ fn publish_ranks(socket: &Path) {
     });
 }
 
-/// The common limits must judge the requests of an engine by its histograms, and every panel must have a value.
+/// The recording rules must judge requests of an engine without objectives by its histograms and the common limits, and
+/// every panel must have a value.
 fn rules_and_panels_work(flags: &[&str], scrape: &str, classic: bool, native: bool) {
     let folder = tempfile::tempdir().unwrap();
     let [socket, ranks] = ["ingest.sock", "ranks.sock"].map(|name| folder.path().join(name));

@@ -1,4 +1,4 @@
-//! An engine that the test controls: publishes records to an exporter's socket, so that every number is known.
+//! An engine that the test controls. It publishes records to the exporter's socket, so that every number is known.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -59,7 +59,7 @@ impl Publisher {
     }
 
     /// Ends `count` requests at once. Each had 200 prompt tokens, half of them cached, waited 0.25 s, and took 1.5 s
-    /// for the 100 tokens after the first one.
+    /// for the 100 tokens after the first token.
     pub(crate) fn finish(&self, count: u64) {
         let mut shared = self.shared.lock().unwrap();
         for _ in 0..count {

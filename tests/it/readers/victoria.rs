@@ -1,4 +1,4 @@
-//! VictoriaMetrics scrapes the page with the code that vmagent uses too. Debian has release 1.79.
+//! VictoriaMetrics (Debian has release 1.79) scrapes the page. vmagent uses the same code.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::support::process::Process;
 use crate::support::sessions::{DETERMINISTIC, two_engines_and_two_gpus};
 use crate::support::{ensure, http, program, until};
 
-/// A running server with its own database.
+/// A running VictoriaMetrics server with its own database.
 struct VictoriaMetrics {
     _process: Process,
     address: String,
@@ -38,7 +38,7 @@ impl VictoriaMetrics {
         let mut command = Command::new(installed.unwrap_or_else(|| program("victoria-metrics")));
         command.arg(format!("-promscrape.config={}", config.display()));
         command.arg(format!("-storageDataPath={}", folder.path().join("data").display()));
-        // By default, queries leave out the last 30 seconds.
+        // Without this latencyOffset, queries leave out the last 30 seconds.
         command.args(["-search.latencyOffset=1ms", "-search.disableCache", "-loggerLevel=ERROR"]);
         command.arg(format!("-httpListenAddr={address}"));
         let process = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()));
@@ -97,7 +97,7 @@ fn victoria_metrics_stores_every_series_of_the_page_with_its_value() {
     until(|| {
         let stored: BTreeMap<String, f64> =
             server.query(r#"{job="engines"}"#).iter().map(|(metric, value)| (spelled(metric), *value)).collect();
-        // Its storage keeps about 12 digits.
+        // VictoriaMetrics stores about 12 digits.
         let close = |stored: f64, shown: f64| (stored - shown).abs() <= 1e-9 * shown.abs();
         let same = |series: &String, value: f64| stored.get(series).is_some_and(|stored| close(*stored, value));
         let wrong: Vec<_> = page.iter().filter(|(series, value)| !same(series, **value)).take(3).collect();
@@ -120,7 +120,7 @@ fn victoria_metrics_sees_an_engine_that_is_busy_idle_stale_and_gone() {
         server.until_value(r#"nv_trt_llm_request_metrics{request_type="waiting"}"#, waiting);
         server.until_value("nv_trt_llm_queued_requests", queued);
         server.until_value(&format!("nv_trt_llm_engine_state{{state=\"{state}\"}}"), Some(1.0));
-        // Counters and request times stay in every state.
+        // Counters and request times stay on the page in every state of the engine.
         server.until_value("nv_trt_llm_requests_completed_total", Some(4.0));
         server.until_value(
             "sum(nv_trt_llm_e2e_request_latency_seconds_sum) / sum(nv_trt_llm_e2e_request_latency_seconds_count)",

@@ -1,6 +1,7 @@
-//! The queries of programs that read vLLM, in a Prometheus that scrapes `--metrics.compat vllm`. Their sources, read in autumn
-//! 2026: llm-d's autoscaler (llm-d-autoscaling @3300e6f, internal/collector/registration), OpenCost 1.121 (inference_queries.go),
-//! KServe (website @05b83a6), KEDA samples (llm-d @56cb121, production-stack @183a136), vLLM (examples/observability @4b5c627).
+//! Queries of programs that read vLLM's metrics, in a Prometheus that scrapes `--metrics.compat vllm`. They are from
+//! these sources, read in autumn 2026: llm-d's autoscaler (llm-d-autoscaling @3300e6f,
+//! internal/collector/registration), OpenCost 1.121 (inference_queries.go), KServe (website @05b83a6), KEDA samples
+//! (llm-d @56cb121, production-stack @183a136), vLLM (examples/observability @4b5c627).
 
 use super::publisher::{Load, Publisher};
 use crate::support::daemon::Daemon;
@@ -33,8 +34,8 @@ fn queries(batch_seen: f64) -> Vec<Case> {
     };
     let same = |answer| [answer; 4];
     let load = |busy| [Is(busy), Is(0.0), Empty, Empty];
-    // llm-d's autoscaler. A maximum over a minute still contains the values from before the engine became idle, became
-    // stale or disappeared.
+    // llm-d's autoscaler. When the engine becomes idle or stale or disappears, a maximum over a minute still contains
+    // the earlier values.
     add("max B (vllm:kv_cache_usage_percS)", load(0.25));
     add("max B (max_over_time(vllm:kv_cache_usage_percS[1m]))", same(Is(0.25)));
     add("max B (max_over_time(vllm:num_requests_waitingS[1m]))", same(Is(3.0)));
@@ -50,7 +51,7 @@ fn queries(batch_seen: f64) -> Vec<Case> {
     ] {
         add(&format!("max B (rate(vllm:{name}_sumS[{window}]) / rate(vllm:{name}_countS[{window}]))"), same(Is(mean)));
     }
-    // TensorRT-LLM does not report when each token was sent.
+    // The requests of this test have no times of single tokens.
     let between_tokens = "vllm:inter_token_latency_seconds";
     add(&format!("max B (rate({between_tokens}_sumS[1m]) / rate({between_tokens}_countS[1m]))"), same(Empty));
     add("sum B (rate(vllm:request_generation_tokens_sumS[1m]))", same(Positive));
@@ -77,7 +78,7 @@ fn queries(batch_seen: f64) -> Vec<Case> {
             max by (namespace, pod, enable_prefix_caching) (vllm:cache_config_info))",
         [Is(2400.0), Is(2400.0), Empty, Empty],
     );
-    // KServe and KEDA. With `or vector(0)` a stale engine looks unused.
+    // KServe and KEDA. Because of `or vector(0)`, a stale engine looks idle.
     add("vllm:num_requests_running", load(8.0));
     add("vllm:num_requests_waiting", load(3.0));
     add(r#"sum(vllm:num_requests_waiting{model_name="llama"})"#, load(3.0));
@@ -112,7 +113,7 @@ fn queries(batch_seen: f64) -> Vec<Case> {
         &format!(r#"{by_reason} > 0 and on(finished_reason) vllm:request_success_total{{finished_reason="length"}}"#),
         same(Positive),
     );
-    // Counters that none of these programs reads.
+    // These counters are read by none of the programs above.
     add("vllm:num_preemptions_total", same(Is(12.0)));
     add("vllm:spec_decode_num_accepted_tokens_total / vllm:spec_decode_num_draft_tokens_total", same(Is(2.0 / 3.0)));
     add("vllm:spec_decode_num_draft_tokens_total / vllm:spec_decode_num_drafts_total", same(Is(3.0)));
@@ -146,7 +147,7 @@ fn the_queries_of_vllms_readers_return_the_right_values_in_every_state_of_an_eng
          static_configs: [{{targets: ['{}'], labels: {{{TARGET}}}}}]\n",
         daemon.address
     );
-    // If there are no request rows, lengths are counted five seconds after the first request.
+    // Without request rows, the exporter counts the lengths of requests only five seconds after the first request.
     engine.finish(4);
     daemon.until(|page| {
         let tokens = page.find("vllm:prompt_tokens_total", &[]);

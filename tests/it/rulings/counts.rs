@@ -7,7 +7,8 @@ use crate::support::page::Page;
 
 // newActiveRequestsQueueLatencyMS
 
-/// Sends one record per element: a queue latency, and a number of new requests.
+/// Count and sum of the queue times after one record per element of `values`: a queue latency, and a number of new
+/// requests.
 fn queued(engine: fn(u64, u64, Value) -> Value, values: &[(f64, u64)]) -> (u64, u64) {
     let records: Vec<Value> = (0_u64..)
         .zip(values)
@@ -32,12 +33,12 @@ fn ruling_the_queue_latency_of_the_pytorch_engine_is_a_sum_of_seconds_since_its_
 
 #[test]
 fn ruling_the_wait_of_a_request_that_was_rejected_is_in_the_sum() {
-    // No request became active with the increase to 0.5, so it counts for the next request.
+    // No request became active in the iteration that raised the sum to 0.5, so the next request gets the increase.
     assert_eq!(queued(pytorch, &[(0.3, 2), (0.5, 0), (0.6, 1)]), (3, 600));
 }
 
-/// Sends iterations of two ranks. An element has the queue latency that rank 0 reports, and the new requests of both
-/// ranks.
+/// Like [`queued`], for two ranks. An element has the queue latency that rank 0 reports, and the new requests of each
+/// rank.
 fn queued_by_rank(key: &str, iterations: &[(f64, [u64; 2])]) -> (u64, u64) {
     let mut engine = Engine::new();
     for (at, (value, new)) in (0_u64..).zip(iterations) {
@@ -54,7 +55,7 @@ fn queued_by_rank(key: &str, iterations: &[(f64, [u64; 2])]) -> (u64, u64) {
 
 #[test]
 fn ruling_copied_rows_of_ranks_have_no_mean_queue_latency() {
-    // The sum is that of all ranks, but the number of new requests is that of rank 0. So there is no mean.
+    // The sum contains all ranks, but the number of new requests only rank 0. So the mean is unknown.
     assert_eq!(queued_by_rank("attentionDpRank", &[(0.4, [1, 0]), (0.8, [1, 0])]), (0, 0));
 }
 
@@ -65,8 +66,8 @@ fn ruling_own_rows_of_ranks_have_the_increase_of_rank_0_over_the_new_requests_of
 
 // KvCacheStats
 
-/// The page after two records. All counts are 0 in the first, and as given in the second: allocated, newly allocated,
-/// reused, missed.
+/// The page after two records. In the first, all counts are 0. The second has the given counts: allocated, newly
+/// allocated, reused, missed.
 fn cached(allocated: u64, new: u64, reused: u64, missed: Option<u64>) -> Page {
     let record = |iter: u64, of: [u64; 3], missed: Option<u64>| {
         let mut record = cpp(iter, 1000 + iter * LATENCY, json!([]));
@@ -95,14 +96,14 @@ fn ruling_allocated_blocks_that_are_not_new_displaced_cached_content() {
 
 #[test]
 fn ruling_a_reused_block_is_not_an_allocated_one() {
-    // There are more hits than allocations. Divided by the allocated blocks, the efficiency would be 4.
+    // There are more reused blocks than allocated ones. If the efficiency were a share of those, it would be 4.
     let page = cached(5, 5, 20, Some(5));
     assert_eq!((efficiency(&page), blocks(&page, "allocated")), (Some(0.8), Some(5.0)));
 }
 
 #[test]
 fn ruling_reuse_efficiency_is_absent_if_nothing_was_looked_up() {
-    // Reuse is off: every allocation is a new one.
+    // Reuse is off, so every allocated block is new.
     let page = cached(30, 30, 0, Some(0));
     assert_eq!((efficiency(&page), blocks(&page, "newly_allocated")), (None, Some(30.0)));
 }

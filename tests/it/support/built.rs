@@ -7,7 +7,7 @@ use std::process::Command;
 /// programs of other packages to tests.
 pub(crate) fn built(package: &str, file: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    // <target>/<profile>/deps/<test>
+    // The test's own path is <target>/<profile>/deps/<test>.
     let profile = test.ancestors().nth(2).unwrap();
     let name = match profile.file_name().unwrap().to_str().unwrap() {
         "debug" => "dev",

@@ -1,4 +1,5 @@
-//! Runs the real binary: as a daemon on a free port that is killed when the test ends, or to its end.
+//! Runs the real binary, either as a daemon on a free port, which is killed when the test ends, or as a command that
+//! exits by itself.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,8 +28,8 @@ impl Launch {
         Self::behind::<&str>(&[])
     }
 
-    /// Starts another program, whose arguments end with the command to run. The program must replace itself with that
-    /// command.
+    /// Starts another program with the exporter's command as its last arguments. The program must replace itself with
+    /// this command.
     pub(crate) fn behind<S: AsRef<str>>(program: &[S]) -> Self {
         let binary = std::env::var("TRTLLM_TEST_BINARY").unwrap_or_else(|_| BINARY.to_owned());
         let program = program.iter().map(AsRef::as_ref);
@@ -66,7 +67,7 @@ impl Launch {
         self
     }
 
-    /// Sends the log to the test, which reads it itself.
+    /// Sends the log to `stderr` instead of a file, so that the test can read it itself.
     pub(crate) fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
         self.command.stderr(stderr);
         self
@@ -77,7 +78,7 @@ impl Launch {
         self.try_start(arguments).unwrap_or_else(|(status, log)| panic!("the daemon ended with {status}: {log}"))
     }
 
-    /// As [`Launch::start`]. Returns the exit status and the log if the daemon ends instead.
+    /// Like [`Launch::start`], but returns the exit status and the log if the daemon ends.
     pub(crate) fn try_start(self, arguments: &[&str]) -> Result<Daemon, (ExitStatus, String)> {
         let port = self.path("port");
         let Self { mut command, folder } = self;
@@ -91,7 +92,7 @@ impl Launch {
             if let Some(status) = daemon.ended() {
                 return Ok(Err((status, daemon.stderr())));
             }
-            // The test may have put a link or a pipe there, which the daemon must replace first.
+            // The test may have put a link or a pipe at this path. Then wait until the daemon has replaced it.
             let written = fs::symlink_metadata(&port).is_ok_and(|found| found.is_file() && found.len() > 0);
             ensure(written, || "no port file".to_owned())?;
             fs::read_to_string(&port).map(Ok).map_err(|error| error.to_string())
@@ -127,7 +128,6 @@ fn signal(process: u32, name: &str) {
     assert!(kill.expect("sh").success());
 }
 
-/// A running daemon.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     process: Process,
@@ -158,7 +158,7 @@ impl Daemon {
         Page::parse(&self.text("/metrics"))
     }
 
-    /// Scrapes until `check` accepts the page. The error of `check` says what is still wrong.
+    /// Scrapes until `check` accepts the page. The error of `check` states what is still wrong.
     pub(crate) fn until(&self, mut check: impl FnMut(&Page) -> Result<(), String>) -> Page {
         until(|| {
             let page = self.page();
@@ -179,7 +179,7 @@ impl Daemon {
         });
     }
 
-    /// Waits for `more` further polls. Everything that the source had before is then counted.
+    /// Waits for `more` further polls. With at least two, everything that the source had before is then counted.
     pub(crate) fn poll(&self, labels: &[&str], more: u64) -> Page {
         let polls = |page: &Page| page.count("trtllm_exporter_polls_total", labels);
         let before = polls(&self.page());
@@ -205,8 +205,8 @@ impl Daemon {
         self.process.id()
     }
 
-    /// Peak resident memory in bytes, as for a release build: the code of a debug build is several times as large, so a
-    /// fixed size replaces it.
+    /// Peak resident memory of a release build in bytes. In a debug build, the code is several times as large, so this
+    /// function replaces the size of the code with a fixed size.
     pub(crate) fn peak_memory(&self) -> u64 {
         const RELEASE_CODE: u64 = 14_000_000;
         let peak = self.memory("VmHWM:");

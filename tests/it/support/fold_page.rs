@@ -1,4 +1,4 @@
-//! The page of an engine's fold, without a daemon.
+//! The page of an engine whose records a test has absorbed into an [`EngineFold`], without a daemon.
 
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ pub(crate) fn page(state: &State, sets: CompatSets, selection: Selection) -> pag
     PageBuilder::new(sets).page(state, &HttpMetrics::new(), selection)
 }
 
-/// The page as readers see it.
+/// The page, rendered as text and parsed again.
 pub(crate) fn parsed(page: &page::Page) -> Page {
     let mut text = Vec::new();
     trtllm_page::exposition::render(page, Format::Text, &mut text);

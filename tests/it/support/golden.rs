@@ -1,4 +1,4 @@
-//! Golden files, which a program's output must equal byte for byte.
+//! Golden files: the output of a program must equal them byte for byte.
 
 use std::fs;
 

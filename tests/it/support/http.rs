@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use super::TIMEOUT;
 
-/// A response. The body is as sent, without chunk headers.
+/// A response. The body contains the bytes that the server sent, without chunk headers.
 #[derive(Debug, Clone)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -60,8 +60,8 @@ pub(crate) fn request(
         request += &format!("Content-Length: {}\r\n", body.len());
     }
     request += "\r\n";
-    // Everything is sent in one write. A server that responds before it has read the body may close the connection
-    // between two writes.
+    // Send head and body in one write. Between two writes, a server that responds before it has read the body may close
+    // the connection.
     stream.write_all(&[request.as_bytes(), body].concat())?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;

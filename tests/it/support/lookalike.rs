@@ -1,4 +1,4 @@
-//! `crates/sim-serve`: a simulated trtllm-serve that reports what it really emitted.
+//! Runs `crates/sim-serve`, a simulated trtllm-serve that also reports the true counts of what it sent (`/truth`).
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::process::Process;
 use super::{ensure, http, until};
 
 /// Reserves a port for an engine that is killed and restarted. The returned socket is bound but does not listen, so the
-/// system gives the port to nobody else.
+/// system assigns the port to no other program.
 pub(crate) fn reserved_port() -> (TcpSocket, u16) {
     let holder = TcpSocket::new_v4().expect("a socket");
     holder.set_reuseaddr(true).expect("SO_REUSEADDR");
@@ -33,7 +33,7 @@ pub(crate) fn steady(iterations: u32) -> String {
     engine(iterations, 0.28, 0.4)
 }
 
-/// An engine that finishes all its requests and is idle about every hundred iterations.
+/// An engine that has finished all its requests and is idle about every hundred iterations.
 pub(crate) fn often_idle(iterations: u32) -> String {
     engine(iterations, 0.02, 0.0)
 }
@@ -47,7 +47,7 @@ fn engine(iterations: u32, load: f64, wave: f64) -> String {
     )
 }
 
-/// A running server.
+/// A running look-alike.
 #[derive(Debug)]
 pub(crate) struct Lookalike {
     process: Process,
@@ -70,7 +70,7 @@ impl Lookalike {
         Self { process, port: port.unwrap_or_else(|| panic!("the server did not start: {line:?}")) }
     }
 
-    /// Starts an engine that stops after its first records, so that an exporter can connect while there are few.
+    /// Starts an engine that stops after its first records, so that an exporter can connect before it has many.
     pub(crate) fn start_stopped(engine: &str, arguments: &[&str]) -> Self {
         let engine = Self::start(engine, arguments);
         until(|| ensure(engine.truth().count("records") > 0, || "no record".to_owned()));
@@ -95,7 +95,7 @@ impl Lookalike {
         Truth(http::get(&self.address(), "/truth").json())
     }
 
-    /// Sends `POST /control`. Returns the truth after it.
+    /// Sends `POST /control`. Returns `/truth` after the command.
     pub(crate) fn control(&self, command: &str) -> Truth {
         let response = http::request("POST", &self.address(), "/control", &[], command.as_bytes()).expect("a response");
         assert_eq!(response.status, 200, "{command}: {}", response.text());

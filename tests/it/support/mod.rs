@@ -1,5 +1,5 @@
 //! The real programs for tests: the daemon, the simulated trtllm-serve, Prometheus, and a reader of their pages.
-//! Every wait is for a condition. Its deadline is so long that only a hang reaches it.
+//! Tests wait for conditions, never for a fixed time. The deadline is so long that only a hang reaches it.
 
 pub(crate) mod built;
 pub(crate) mod daemon;
@@ -48,8 +48,8 @@ pub(crate) fn ensure(condition: bool, message: impl FnOnce() -> String) -> Resul
     if condition { Ok(()) } else { Err(message()) }
 }
 
-/// True if tests run at full size, which takes long (`TRTLLM_TEST_LONG=1`). Otherwise they are just large enough
-/// to find the bugs that they have found before.
+/// True if tests run at full size, which takes long (`TRTLLM_TEST_LONG=1`). Otherwise they are just large enough to
+/// find the bugs that they have found before.
 pub(crate) fn long() -> bool {
     std::env::var_os("TRTLLM_TEST_LONG").is_some()
 }
@@ -61,14 +61,14 @@ pub(crate) fn tool(variable: &str, installed: &str) -> PathBuf {
     path
 }
 
-/// A program of a Debian package.
+/// The path of a program from a Debian package.
 pub(crate) fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
     found.unwrap_or_else(|| panic!("{name} is not installed; run tests/run to install it"))
 }
 
-/// A Python with prometheus_client.
+/// The path of a Python interpreter with prometheus_client.
 pub(crate) fn python() -> PathBuf {
     tool("TRTLLM_TEST_PYTHON", "venv/bin/python")
 }
@@ -79,7 +79,8 @@ pub(crate) fn expfmt() -> &'static Path {
     BUILT.get_or_init(|| build_go("expfmt"))
 }
 
-/// Builds the Go program in `tests/go/NAME`. Only one process builds it; Go's own lock and cache see to that.
+/// Builds the Go program in `tests/go/NAME`. If several processes call this, Go's lock and cache ensure that it is
+/// built only once.
 pub(crate) fn build_go(name: &str) -> PathBuf {
     let go = std::env::var_os("TRTLLM_TEST_GO").map_or_else(|| program("go"), PathBuf::from);
     let binary = root().join("target/tools").join(name);

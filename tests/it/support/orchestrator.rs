@@ -1,6 +1,6 @@
 //! A server that imitates the orchestrator of disaggregated serving: `/cluster_info`, `/health`, `/version`, and its
-//! Prometheus page with the Python client's `_total`, as in the multiprocess mode that the orchestrator uses. It
-//! records the requests that it received.
+//! Prometheus page. Like the Python client in multiprocess mode, it appends `_total` to counters. It keeps a list of
+//! the requests that it has received.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -26,12 +26,12 @@ pub(crate) struct Counted {
     pub(crate) cluster_info: Option<Vec<u8>>,
     pub(crate) health: u16,
     pub(crate) page_status: u16,
-    /// HTTP status of the list of models, which the orchestrator gets from a worker.
+    /// HTTP status of `/v1/models`, which the orchestrator forwards to a worker.
     pub(crate) models: u16,
-    /// Replaces the page.
+    /// If set, the server sends this page instead of the counts.
     pub(crate) page: Option<String>,
-    /// Streams that a second process has counted. It answers every other request for the page, as if each request used
-    /// a new connection.
+    /// Number of streamed requests that a second process has counted. The second process answers every second request
+    /// for the page, as if each request used a new connection.
     pub(crate) second_process: Option<u64>,
     pages: u64,
 }
@@ -42,9 +42,9 @@ pub(crate) struct CountedSide {
     pub(crate) sent: u64,
     pub(crate) failed: u64,
     pub(crate) retried: u64,
-    /// Requests whose first bytes arrived after 0.2 s.
+    /// Number of requests whose first bytes arrived after 0.2 s.
     pub(crate) first_bytes: u64,
-    /// Reads, each 0.015 s after the previous one.
+    /// Number of reads of response data, each 0.015 s after the previous read.
     pub(crate) reads: u64,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct DisaggServer {
 }
 
 impl DisaggServer {
-    /// Starts with 2 context workers and 1 generation worker, and 100 requests from before the first reading.
+    /// Starts with 2 context workers and 1 generation worker. The server has already counted 100 requests.
     pub(crate) fn start() -> Self {
         let counted = Counted {
             streamed: 90,
@@ -166,7 +166,7 @@ impl DisaggServer {
         change(&mut self.counted.lock().unwrap());
     }
 
-    /// Methods and paths of all requests, each once.
+    /// Methods and paths of all requests, without duplicates.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().iter().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! A parsed text page: series as spelled, in page order, with their values.
+//! A parsed text page: the series in page order, exactly as they are written, with their values.
 
 use std::collections::BTreeSet;
 
@@ -39,12 +39,12 @@ impl Page {
         Some(first)
     }
 
-    /// As [`Page::find`]. Panics if the series is not on the page.
+    /// Like [`Page::find`], but panics if the series is not on the page.
     pub(crate) fn get(&self, name: &str, labels: &[&str]) -> f64 {
         self.find(name, labels).unwrap_or_else(|| panic!("{name} {labels:?} is not on the page"))
     }
 
-    /// As [`Page::get`]. Panics if the value is not a whole number.
+    /// Like [`Page::get`], but panics if the value is not a whole number.
     pub(crate) fn count(&self, name: &str, labels: &[&str]) -> u64 {
         let value = self.get(name, labels);
         assert!(value >= 0.0 && value.fract() == 0.0, "{name} {labels:?} is {value}");
@@ -56,7 +56,7 @@ impl Page {
         self.count("trtllm_exporter_http_refused_total", &[&format!("reason={reason}")])
     }
 
-    /// The state whose `nv_trt_llm_engine_state` is 1.
+    /// The state of the engine: the label whose `nv_trt_llm_engine_state` is 1.
     pub(crate) fn state(&self, labels: &[&str]) -> String {
         let states = ["starting", "busy", "idle", "stalled", "unreachable"];
         let on = states.into_iter().filter(|state| {

@@ -35,7 +35,7 @@ impl Authority {
         Self(Issuer::new(params, key))
     }
 
-    /// Writes NAME.pem, then NAME.key, as an operator replaces two files by hand.
+    /// Writes NAME.pem and then NAME.key, so there is a moment when they do not match.
     pub(crate) fn sign(&self, folder: &Path, name: &str, san: SanType, until_year: i32) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.subject_alt_names = vec![san];
@@ -62,7 +62,7 @@ impl Pki {
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) -> String {
-        // A reader must not see half of it.
+        // The daemon must not read an incomplete file, so write a temporary file and rename it.
         let part = self.folder.path().join(format!("{name}.part"));
         fs::write(&part, text).unwrap();
         fs::rename(part, self.folder.path().join(name)).unwrap();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::process::Process;
 use super::{ensure, http, until};
 
-/// A running server with its own database.
+/// A running Prometheus server with its own database.
 pub(crate) struct Prometheus {
     process: Process,
     address: String,
@@ -71,7 +71,7 @@ impl Prometheus {
         answer.json()["data"].clone()
     }
 
-    /// Health and last error of the only target of `job`.
+    /// Health and last error of the only target of the scrape job `job`.
     pub(crate) fn target(&self, job: &str) -> Result<(String, String), String> {
         let targets = self.targets();
         let of_job = |target: &&Value| target["labels"]["job"] == job;

@@ -1,4 +1,4 @@
-//! A trtllm-serve with fixed answers. It records the requests that it received.
+//! A stand-in for trtllm-serve with fixed answers. It keeps a list of the requests that it has received.
 
 use std::sync::{Arc, Mutex};
 

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 
-/// The head of a request.
+/// A request: its first line and its headers, as text.
 pub(crate) struct Request(String);
 
 impl Request {
@@ -53,7 +53,7 @@ fn connection(stream: TcpStream, reply: &impl Fn(&Request) -> Reply) {
         if request.method() == "HEAD" {
             body.clear();
         }
-        // Sent in one write, because Nagle's algorithm would delay a second one.
+        // Send everything in one write, because Nagle's algorithm would delay a second write.
         let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n", body.len());
         if reader.get_mut().write_all(&[head.as_bytes(), &body].concat()).is_err() {
             return;

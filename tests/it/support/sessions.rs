@@ -25,7 +25,7 @@ pub(crate) fn session(arguments: &[&str]) -> Daemon {
     daemon
 }
 
-/// Records that the look-alike does not send. The first has a request that another instance prefilled.
+/// Records that the look-alike does not send. The first contains a request whose context phase ran in another instance.
 const FURTHER: &str = r#"{"iter":999999,"requestStats":[{"id":1,"stage":"GENERATION_COMPLETE","contextPrefillPosition":120,"numGeneratedTokens":40,"scheduled":true,"paused":false,"disServingStats":{"kvCacheTransferMS":12.25,"kvCacheSize":1048576}}]}
 {"perf_metrics":{"timing_metrics":{"arrival_time":10.0,"first_scheduled_time":10.25,"first_token_time":10.5,"last_token_time":12.0,"kv_cache_size":1048576,"kv_cache_transfer_start":10.0,"kv_cache_transfer_end":10.125},"kv_cache_metrics":{"num_reused_blocks":1,"num_missed_blocks":3}}}
 "#;
@@ -85,11 +85,11 @@ pub(crate) fn two_engines(more: &[&str]) -> Daemon {
     replayed(Daemon::start(&[&["--config.file", &path], more].concat()))
 }
 
-/// As [`two_engines`], with two simulated GPUs.
+/// Like [`two_engines`], but with two simulated GPUs.
 pub(crate) fn two_engines_and_two_gpus(more: &[&str]) -> (Daemon, Standin) {
     let gpus = Standin::new("gpus=2\ngpu.0.utilization_percent=57\ngpu.1.energy_mj=123456789");
     let library = gpus.library();
-    // Each GPU is polled once, because its counters would change between two pages.
+    // Poll each GPU only once: otherwise, its counters change between two pages.
     let of_gpus = ["--gpu", "required", "--gpu.library", library.to_str().unwrap(), "--gpu.interval", "1h"];
     let daemon = two_engines(&[&of_gpus, more].concat());
     let dcgm = more.iter().any(|argument| argument.contains("dcgm"));

@@ -1,5 +1,5 @@
-//! The stand-in NVML for tests. Each test gets its own copy of the library with its own control file, so one process
-//! can load several independent ones.
+//! The stand-in for NVML. Each test gets its own copy of the library with its own control file, so one process can load
+//! several independent copies.
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ impl Standin {
         standin
     }
 
-    /// Writes the library. A copy, not a link, because the loader loads the same inode only once.
+    /// Copies the library. A link would not do, because the loader loads the same inode only once.
     pub(crate) fn install(&self) {
         static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
         let draft = self.dir.path().join("draft.so");

@@ -21,7 +21,7 @@ impl Terminal {
     pub(crate) fn run(size: (u16, u16), line: &str) -> Self {
         let terminal = Self { folder: tempfile::tempdir().unwrap() };
         let script = terminal.folder.path().join("script");
-        // The command replaces a shell, so its process id is known.
+        // The shell writes its process id to a file, and then the command replaces the shell.
         let pid = terminal.folder.path().join("pid");
         let pid = pid.display();
         let text = format!(

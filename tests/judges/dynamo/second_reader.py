@@ -1,5 +1,5 @@
-"""Runs a module whose LLM is also read by the exporter's Python package. docs/kubernetes.md warns about this if the
-server reads its statistics itself, and recommends it if the server does not."""
+"""Runs a Python module, and lets the exporter's Python package read the statistics of its LLM. docs/kubernetes.md warns
+against this if the server reads the statistics itself, and recommends it if the server does not."""
 import os
 import runpy
 import sys

@@ -55,7 +55,7 @@ pub(crate) const CALLS: &[&str] = &[
     "mig_memory_info",
 ];
 
-/// Keys with one number as value, and their defaults.
+/// Keys of the control file whose value is one number, and their defaults.
 pub(crate) const NUMBERS: &[(&str, u64)] = &[
     ("utilization_percent", 0),
     ("memory_utilization_percent", 0),
@@ -94,14 +94,14 @@ pub(crate) const NUMBERS: &[(&str, u64)] = &[
     ("pcie_gen_max", 5),
     ("pcie_width", 16),
     ("pcie_width_max", 16),
-    // NVML's number for Hopper.
+    // 9 is NVML's number for Hopper.
     ("architecture", 9),
     ("nvlinks", 18),
     ("sram_threshold_exceeded", 0),
     ("gpm_supported", 1),
 ];
 
-/// Ids of the GPM metrics that Hopper supports.
+/// Ids of the GPM metrics (GPU performance monitoring) that Hopper supports.
 pub(crate) const GPM: &[u32] = &[1, 2, 3, 5, 6, 7, 9, 10, 11, 12, 13, 20, 21, 60, 61];
 
 /// The ECC counters of a Hopper GPU, by NVML's numbers: device memory and SRAM, each corrected and uncorrected, since the
@@ -110,7 +110,7 @@ pub(crate) fn ecc() -> BTreeMap<(u32, u32, u32), u64> {
     [2, 7].into_iter().flat_map(|location| (0..4).map(move |kind| ((location, kind / 2, kind % 2), 0))).collect()
 }
 
-/// NVML's `NVML_VALUE_TYPE_*` of a field.
+/// The type of a field's value, as NVML's `NVML_VALUE_TYPE_*`.
 pub(crate) fn value_type(id: u32) -> u32 {
     const UNSIGNED_INT: u32 = 1;
     const UNSIGNED_LONG_LONG: u32 = 3;

@@ -1,4 +1,4 @@
-//! Finds and rereads the control file, and counts the clients that have called nvmlInit. Knows no C types.
+//! Finds and rereads the control file, and counts the clients that have called nvmlInit. Uses no C types.
 //! The file is `$NVML_STANDIN_STATE`, otherwise the library's path with `.state` appended, so several copies of the library
 //! in one process have different files. Without a file there is one idle GPU.
 
@@ -34,7 +34,7 @@ pub(crate) fn current() -> Result<Arc<State>, Code> {
     with_loaded(|loaded| Ok(Arc::clone(&loaded.state)))
 }
 
-/// nvmlInit. It hangs and fails as the file says.
+/// nvmlInit. The control file sets its duration and its return code.
 pub(crate) fn init() -> Result<(), Code> {
     hang(|state| state.init_hang_ms);
     let state = with_loaded(|loaded| {
@@ -74,7 +74,7 @@ pub(crate) fn in_session() -> Result<Arc<State>, Code> {
     if state.session == 0 { Ok(state) } else { Err(state.session) }
 }
 
-/// The GPU for `call`. The state file decides whether this call hangs first, and whether it fails.
+/// The GPU for `call`. The control file sets whether this call hangs first, and whether it fails.
 pub(crate) fn gpu(index: usize, call: &str) -> Result<Arc<Gpu>, Code> {
     let hang_ms =
         |state: &State| state.gpus.get(index).filter(|gpu| gpu.hang_call == call).map_or(0, |gpu| gpu.hang_ms);
@@ -86,7 +86,7 @@ pub(crate) fn gpu(index: usize, call: &str) -> Result<Arc<Gpu>, Code> {
     if state.trace {
         log(&state, &format!("call {index} {call}"));
     }
-    // Read again after a hang, because the call returns the values of that moment.
+    // Read the file again after a hang, because the call must return the values of the moment when it ends.
     let state = if hang_ms(&state) > 0 { in_session()? } else { state };
     let gpu = state.gpus.get(index).ok_or(INVALID_ARGUMENT)?;
     match gpu.return_code(call) {
@@ -95,7 +95,7 @@ pub(crate) fn gpu(index: usize, call: &str) -> Result<Arc<Gpu>, Code> {
     }
 }
 
-/// Sleeps as long as the state file says. Holds no lock, so calls on other GPUs can return meanwhile.
+/// Sleeps for the time that the control file sets. Holds no lock, so calls on other GPUs can return meanwhile.
 fn hang(hang_ms: impl Fn(&State) -> u64) {
     let began = Instant::now();
     while current().is_ok_and(|state| began.elapsed() < Duration::from_millis(hang_ms(&state))) {
@@ -121,8 +121,8 @@ fn with_loaded<T>(body: impl FnOnce(&mut Loaded) -> Result<T, Code>) -> Result<T
     guard.as_mut().map_or(Err(INVALID_ARGUMENT), body)
 }
 
-/// Frees the static state. Otherwise it would look like a leak to a test that measures memory after the library is
-/// unloaded.
+/// Frees the static state if no client remains. Otherwise a test that measures memory after the library is unloaded
+/// would report it as a leak.
 fn clear_if_unused() {
     let mut guard = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     *guard = guard.take().filter(|loaded| loaded.clients > 0);

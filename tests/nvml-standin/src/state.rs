@@ -30,17 +30,17 @@ pub(crate) struct State {
     pub(crate) init: Code,
     /// `init_hang_ms`: duration of nvmlInit.
     pub(crate) init_hang_ms: u64,
-    /// `session`: return code of every other call, if not 0. Simulates a driver that is unloaded under a running client.
+    /// `session`: return code of every other call, if not 0. Simulates a driver that is unloaded while a client runs.
     pub(crate) session: Code,
     /// `log`: a file that gets a line for each successful init, each shutdown and each hang that begins.
     pub(crate) log: Option<PathBuf>,
     /// `trace=1`: also log each call on a GPU as `call <index> <call>`.
     pub(crate) trace: bool,
-    /// `gpus`: number of GPUs; `gpu.<index>.<key>` describes one.
+    /// `gpus`: number of GPUs. `gpu.<index>.<key>` sets a value of one GPU.
     pub(crate) gpus: Vec<Arc<Gpu>>,
 }
 
-/// One GPU. Numbers are in NVML's units, which the key's suffix names; the value `none` makes a number unsupported.
+/// One GPU. Numbers are in NVML's unit, which is the suffix of the key. The value `none` makes a number unsupported.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gpu {
     pub(crate) uuid: String,
@@ -52,7 +52,7 @@ pub(crate) struct Gpu {
     numbers: BTreeMap<&'static str, u64>,
     /// `field.<id>=`, and with a scope `field.<id>/<link>=` or `field.<id>/all=`. The value `!27` is the return code 27.
     fields: BTreeMap<(u32, u32), Result<u64, Code>>,
-    /// `gpm.<id>=`: the metric between any two samples, in NVML's unit.
+    /// `gpm.<id>=`: the value of this GPM metric between any two samples, in NVML's unit.
     pub(crate) gpm: BTreeMap<u32, f64>,
     /// `mig.<slot>=uuid,gpu instance,compute instance,profile,total bytes,used bytes,SM percent`
     pub(crate) instances: BTreeMap<u32, MigDevice>,
@@ -62,7 +62,7 @@ pub(crate) struct Gpu {
     pub(crate) process_utilization: Vec<(u32, u32, u64)>,
     /// `ecc.<location>.<counter>.<error>=`, with NVML's numbers. Other counters are not supported.
     pub(crate) ecc: BTreeMap<(u32, u32, u32), u64>,
-    /// `xids=79,48`: the errors so far. A code appended at the end is a new event.
+    /// `xids=79,48`: the codes of the Xid errors so far. A code appended at the end is a new event.
     pub(crate) xids: Vec<u64>,
     /// `fans=40,45`: speeds in percent.
     pub(crate) fans: Vec<u32>,
@@ -71,12 +71,12 @@ pub(crate) struct Gpu {
     /// `mig=on`: MIG is enabled and utilisation is not supported. `mig=lenient`: MIG is enabled, but the utilisation call
     /// succeeds.
     pub(crate) mig: Mig,
-    /// `hang_ms`: duration of the call `hang_call`. If the file changes and no longer sets it, a running call ends.
+    /// `hang_ms`: duration of the call `hang_call`. If the file changes and no longer sets `hang_ms`, the call returns.
     pub(crate) hang_ms: u64,
     pub(crate) hang_call: String,
-    /// `lost`, `reset_required`, `permission_denied`: return code of every call on this GPU; 0 for none.
+    /// `lost`, `reset_required`, `permission_denied`: they set the return code of every call on this GPU; otherwise 0.
     pub(crate) gone: Code,
-    /// `fail=call:code,…` and `not_supported=call,…`.
+    /// `fail=call:code,…` and `not_supported=call,…`: return codes of single calls.
     pub(crate) failures: BTreeMap<String, Code>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) enum Mig {
 }
 
 impl State {
-    /// An error names the line.
+    /// Parses the control file. An error names the invalid line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut state = Self {
             driver: "580.159.03".to_owned(),
@@ -287,12 +287,12 @@ impl Gpu {
         Ok(())
     }
 
-    /// A number by its key. NOT_SUPPORTED if the GPU does not have it.
+    /// A number by its key. NOT_SUPPORTED if the GPU does not have this number.
     pub(crate) fn number(&self, key: &str) -> Result<u64, Code> {
         self.numbers.get(key).copied().ok_or(NOT_SUPPORTED)
     }
 
-    /// A 32-bit number, like most of NVML's numbers.
+    /// Like [`Gpu::number`], but as 32 bits, because most NVML calls return 32-bit numbers.
     pub(crate) fn short(&self, key: &str) -> Result<u32, Code> {
         u32::try_from(self.number(key)?).map_err(|_| INVALID_ARGUMENT)
     }

@@ -12,10 +12,10 @@
 // The Executor returns each statistics record once, so nothing else may read statistics after attach().
 // Nothing here throws into your server or blocks on a peer.
 //
-// attach() takes one of two things:
+// attach() accepts either of these:
 // - A std::shared_ptr to the Executor. The Executor may be destroyed at any time, and stop() has a time limit. The
-//   polling thread holds a shared_ptr during each poll. If you release yours meanwhile, that thread destroys the
-//   Executor. Call stop() first to destroy it on a thread of your choice.
+//   polling thread holds a shared_ptr during each poll. If you release yours during a poll, the polling thread destroys
+//   the Executor. To destroy it on a thread of your choice, call stop() first.
 // - A reference, for servers that hold a std::unique_ptr or a member. Call stop(), or destroy the Exporter, before the
 //   Executor is destroyed: declare the Exporter after the Executor. stop() then waits for a running call of the
 //   Executor without a time limit, because that call uses the Executor. A temporary Executor does not compile. Call
@@ -59,7 +59,7 @@ public:
             executor.get(), std::move(options), true);
     }
 
-    /// Like above, without ownership: stop() must be called before the Executor is destroyed.
+    /// Like the overload above, but without ownership: stop() must be called before the Executor is destroyed.
     template <class Executor, class = std::enable_if_t<detail::IsExecutor<Executor>::value>>
     [[nodiscard]] static Exporter attach(Executor& executor, Options options = {}) noexcept
     {
@@ -130,17 +130,17 @@ public:
             (*mAttachment)->stop();
             delete mAttachment;
         }
-        // A fork copies no threads and may copy locked mutexes, so the child must not touch or free the copy.
+        // A fork copies no threads and may copy locked mutexes, so the child must not use or free the copied object.
         mAttachment = nullptr;
     }
 
-    /// HOST:PORT of the page. Empty if there is none.
+    /// HOST:PORT of the page. Empty if there is no page.
     [[nodiscard]] std::string address() const
     {
         return alive() ? (*mAttachment)->address() : std::string();
     }
 
-    /// The destinations that the exporter reaches, and its errors. Default-constructed after stop().
+    /// The destinations that the exporter reaches, and its errors. Empty after stop().
     [[nodiscard]] Status status() const
     {
         return alive() ? (*mAttachment)->status() : Status();
@@ -189,7 +189,7 @@ private:
     {
         try
         {
-            // Checked first. If it is false, the calls below throw an exception with a call stack.
+            // Check this first. If it is false, the calls below would throw an exception with a call stack.
             if (!executor.canEnqueueRequests())
             {
                 return kShutDown;

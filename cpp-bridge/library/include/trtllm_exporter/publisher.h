@@ -76,10 +76,9 @@ public:
     Publisher(Publisher const&) = delete;
     Publisher& operator=(Publisher const&) = delete;
 
-    /// Publishes an IterationStats, a RequestStatsPerIteration, a RequestPerfMetrics, a Response or a Result. A
-    /// Response or Result is sent only if it is final and has RequestPerfMetrics; any other one is ignored. Returns
-    /// false only if the record could not be stored, for want of memory. dropped() counts the records that did not
-    /// reach the exporter.
+    /// Publishes an IterationStats, a RequestStatsPerIteration, a RequestPerfMetrics, a Response or a Result. Ignores a
+    /// Response or Result that is not final or has no RequestPerfMetrics. Returns false only if there is no memory to
+    /// store the record. dropped() counts the records that did not reach the exporter.
     template <class Record>
     bool publish(Record const& record) noexcept
     {
@@ -150,8 +149,8 @@ public:
         return alive() && mSender->failing.load(std::memory_order_relaxed);
     }
 
-    /// Why the exporter cannot be reached, or does not accept the records. Empty if it does, and before the first
-    /// record.
+    /// Why the exporter cannot be reached, or does not accept the records. Empty if it accepts them, and before the
+    /// first record.
     [[nodiscard]] std::string error() const
     {
         return alive() ? mSender->error() : std::string();

@@ -1,4 +1,4 @@
-//! Another Rust archive of a host. Built by run.sh with rustc and linked beside libtrtllm_exporter.a.
+//! Another Rust archive for a host. run.sh builds it with rustc and links it in addition to libtrtllm_exporter.a.
 
 /// Returns 6 × `factor` after it formatted text and recovered from a panic, which needs much of the standard library.
 #[unsafe(no_mangle)]

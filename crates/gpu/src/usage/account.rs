@@ -1,8 +1,8 @@
-//! Adds up the energy and the time of each GPU for the engine that uses the GPU alone. Pure: the time is an argument.
-//! A difference between two readings belongs to an engine only if it used the GPU alone at both readings. So an engine starts
-//! at 0, and what a GPU used while its owner changed belongs to no engine. The GPU's total is cumulative, so a missed reading
-//! loses nothing. The total already accounts for resets of NVML's counter, so an engine never has more joules than its GPUs
-//! show.
+//! Adds up the energy and the time of each GPU for its owner: the engine that uses the GPU alone. Pure: the time is an
+//! argument. A difference between two readings belongs to an engine only if the engine was the owner at both readings.
+//! So an engine starts at 0, and what a GPU used while its owner changed belongs to no engine. The GPU's total is
+//! cumulative, so a missed reading loses nothing. The total already accounts for resets of NVML's counter, so an engine
+//! never has more joules than its GPUs show.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl GpuAccount {
         }
     }
 
-    /// The GPU cannot be read now. Its time stops. Its energy is counted when it can be read again.
+    /// Notes that the GPU cannot be read now. Its time is not counted until the next poll. Its energy is counted then.
     pub(super) fn away(&mut self, uuid: &str) {
         if let Some(gpu) = self.gpus.get_mut(uuid) {
             gpu.polled_at = None;
@@ -98,7 +98,7 @@ impl GpuAccount {
         gpu.and_then(|gpu| gpu.energy).is_some_and(|energy| energy.owner == Some(engine))
     }
 
-    /// Drops engines that have left.
+    /// Drops the engines that are no longer monitored.
     pub(super) fn keep_engines(&mut self, stays: impl Fn(EngineId) -> bool) {
         self.engines.retain(|engine, _| stays(*engine));
     }

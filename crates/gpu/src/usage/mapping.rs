@@ -1,7 +1,7 @@
-//! Finds which GPUs serve which engine. The configuration comes first, then the GPUs on which NVML lists a process of the
-//! engine, then those that the kubelet gave to this pod, if the pod has one engine. A GPU is assigned only if that is certain.
-//! A process that belongs to no known engine may be another rank of one. So while such a process exists, no GPU is assigned by
-//! processes.
+//! Finds which GPUs serve which engine. The configuration comes first, then the GPUs on which NVML lists a process of
+//! the engine, then the GPUs that the kubelet gave to this pod, if there is only one engine. A GPU is assigned only if
+//! that is certain. A process that belongs to no known engine may be another rank of a known engine. So while such a
+//! process exists, no GPU is assigned by processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState, PodDevice, PodName}
 use super::processes::ProcessTable;
 use super::{EngineClaim, EngineId};
 
-/// The same processes are looked up again after this time, because one may have ended.
+/// The same processes are looked up again after this time, because a process may have ended.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl Mapping {
         }
         let listeners = processes.listeners(engines);
         let owners = |pid: u32| processes.engines_of(pid, engines, &listeners);
-        // GPUs that are not shown may serve these engines, too.
+        // If some GPUs are excluded, nothing is assigned, because those may serve these engines, too.
         let found = if inventory.excluded > 0 { None } else { assign(&on_gpus, engines, &self.engines, owners) };
         self.engines = found.unwrap_or_default();
         self.seen = Some((on_gpus, engines.to_vec(), now));
@@ -158,7 +158,7 @@ mod tests {
         let unknown = gpu("b", GpuState::Ok, None);
         assert_eq!(assigned(&[ours.clone(), theirs.clone()], &[], &[]), None);
         assert_eq!(assigned(&[ours.clone(), unknown.clone()], &[], &[]), None);
-        // The configuration can say whose GPU it is.
+        // It is certain if the configuration names the engine of that GPU.
         let engines = [EngineClaim { id: 3, configured: vec!["b".to_owned()], ..EngineClaim::default() }];
         for other in [theirs, unknown] {
             assert_eq!(assigned(&[ours.clone(), other], &engines, &[]), Some(vec![vec![1], vec![]]));

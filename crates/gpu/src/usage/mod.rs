@@ -1,5 +1,5 @@
-//! What each engine uses of its GPUs. Knows no NVML, no metric and no source. `mapping` finds which GPUs serve an engine, with
-//! `processes`, which reads `/proc`. `account` adds up the GPUs' energy and time.
+//! What each engine uses of its GPUs. Knows no NVML, no metric and no source. `mapping` finds which GPUs serve an
+//! engine, with the help of `processes`, which reads `/proc`. `account` adds up the GPUs' energy and time.
 
 mod account;
 mod mapping;
@@ -16,19 +16,19 @@ use processes::ProcessTable;
 /// Identifies an engine while the exporter runs.
 pub type EngineId = u64;
 
-/// What is known of an engine's GPUs.
+/// What is known of an engine that helps to find its GPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EngineClaim {
     pub id: EngineId,
-    /// UUIDs from the configuration; empty if it has none.
+    /// UUIDs from the configuration; empty if the configuration names no GPU.
     pub configured: Vec<String>,
     /// Processes that publish for the engine or host it.
     pub pids: Vec<u32>,
-    /// The port of this host on which its server listens.
+    /// The port on this host where the engine's server listens.
     pub port: Option<u16>,
 }
 
-/// Follows which GPUs all engines use, and how much. It is fed with each inventory.
+/// Tracks which GPUs each engine uses, and how much. It needs each inventory.
 #[derive(Debug, Default)]
 pub struct GpuUse {
     account: GpuAccount,
@@ -62,7 +62,7 @@ impl GpuUse {
             let uuid = &gpu.identity.uuid;
             match current_poll(gpu) {
                 Some(poll) => {
-                    // Other programs may use the other MIG instances.
+                    // A GPU with MIG has no owner, because other programs may use its other instances.
                     let alone = owner(uuid).filter(|_| gpu.readings.mig_enabled != Some(true));
                     self.account.polled(uuid, alone, poll);
                 }

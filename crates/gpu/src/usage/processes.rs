@@ -1,6 +1,6 @@
-//! Which engine a process belongs to, by `/proc`. A process belongs to an engine if it or one of its ancestors publishes for
-//! the engine or listens on the port of its server. NVML reports the PIDs of the host, so this works only if this process sees
-//! the same PIDs.
+//! Finds which engine a process belongs to, by reading `/proc`. A process belongs to an engine if it or one of its
+//! ancestors publishes for the engine or listens on the port of its server. NVML reports the PIDs of the host, so this
+//! works only if this process sees the same PIDs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,7 +38,7 @@ impl ProcessTable {
         engines.iter().filter_map(of).collect()
     }
 
-    /// Every engine that this process may belong to. None if the process has ended or is hidden.
+    /// Every engine that this process may belong to. Empty if the process has ended or is hidden.
     pub(super) fn engines_of(&self, pid: u32, engines: &[EngineClaim], listeners: &Listeners) -> Vec<EngineId> {
         let mut found = BTreeSet::new();
         for process in self.with_ancestors(pid) {
@@ -134,7 +134,7 @@ mod tests {
         let engines = [claim(1, &[11]), claim(2, &[20]), claim(3, &[1, 99])];
         let of = |pid| table.engines_of(pid, &engines, &table.listeners(&engines));
         assert_eq!((of(11), of(12), of(20)), (vec![1], vec![1], vec![2]));
-        // A parent, a process that has ended, and the first process of the host.
+        // These belong to no engine: a parent, a process that has ended, and the first process of the host.
         assert_eq!((of(10), of(99), of(1)), (vec![], vec![], vec![]));
         let both = [claim(1, &[11]), claim(2, &[12])];
         assert_eq!(table.engines_of(12, &both, &Listeners::new()), [1, 2]);

@@ -1,6 +1,5 @@
-//! `/readyz` and `/api/v1`: the engines as JSON, and their last records with TensorRT-LLM's own keys. Reading drains
-//! nothing: the state keeps a bounded number of records beside the totals. Unknown values are left out; they are never
-//! null.
+//! `/readyz` and `/api/v1`: the engines as JSON, and their last records with TensorRT-LLM's own keys. Reading removes
+//! no records: the state keeps the last ones beside the totals. Unknown values are left out; they are never null.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -30,7 +29,7 @@ pub(super) fn engine(slot: &EngineSlot, snapshot: &EngineSnapshot) -> Value {
     slot.with_judged(|judged| without_nulls(&Engine::of(slot, snapshot, judged)))
 }
 
-/// What limits each engine, and what else is worth knowing, the worst first.
+/// What limits each engine, and all other findings, the most severe first.
 #[must_use]
 pub fn findings(state: &State) -> Value {
     let verdict = |slot: &Arc<EngineSlot>| {
@@ -60,8 +59,8 @@ pub fn discovery(state: &State) -> Value {
     state.discovery.load().iter().map(|(address, finding)| json!({"address": address, "finding": finding})).collect()
 }
 
-/// The sources that were never polled successfully, one line each; `None` if there is none. If the exporter is a
-/// sidecar, its readiness decides whether the engine's pod gets traffic, so later trouble must not change it.
+/// The sources that were never polled successfully, one line each; `None` if there is no such source. If the exporter
+/// is a sidecar, its readiness decides whether the engine's pod gets traffic, so later failures must not change it.
 #[must_use]
 pub fn not_ready(state: &State) -> Option<String> {
     let missing = state.engines().filter(|(_, snapshot)| !snapshot.source.ready).map(|(engine, snapshot)| {
@@ -111,7 +110,7 @@ fn array(values: impl Iterator<Item = Value>) -> String {
     text
 }
 
-/// A parameter that is invalid or cannot be answered, and why.
+/// A parameter that is invalid, or that asks for something that does not exist or cannot be read now, with the reason.
 #[derive(Debug)]
 pub struct InvalidQuery {
     pub(crate) status: StatusCode,
@@ -125,7 +124,7 @@ impl InvalidQuery {
     }
 }
 
-/// The last minutes, divided into time slots, of all GPUs and of one engine or all. `query` is the query of the
+/// The last minutes of all GPUs and of one engine or all engines, divided into time slots. `query` is the query of the
 /// request's URL. Fails if a parameter is invalid.
 pub fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let seconds = seconds(query)?;
@@ -136,7 +135,7 @@ pub fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
     Ok(history::history(state, &engines, seconds))
 }
 
-/// The length of a history.
+/// The parameter `seconds`: the length of a history.
 pub(super) fn seconds(query: &str) -> Result<f64, InvalidQuery> {
     let most = history::MOST_SECONDS;
     let is_valid = |seconds: &f64| *seconds > 0.0 && *seconds <= most;
@@ -144,7 +143,7 @@ pub(super) fn seconds(query: &str) -> Result<f64, InvalidQuery> {
     Ok(parameter(query, "seconds", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(most))
 }
 
-/// The engine of the parameter `engine`.
+/// The engine that the parameter `engine` names.
 pub(super) fn chosen_engine(query: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQuery> {
     find_engine(&last_value(query, "engine").unwrap_or_default(), state)
 }
@@ -175,7 +174,7 @@ fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQu
     let known = state.slots();
     let full = |slot: &EngineSlot| format!("{}:{}", slot.name.model, slot.name.version);
     let names = |of: &[&Arc<EngineSlot>]| of.iter().map(|slot| full(slot)).collect::<Vec<_>>().join(", ");
-    // A full name wins: another engine's model may contain a colon.
+    // A full name has priority, because the model's name of another engine may contain a colon.
     if let Some(slot) = known.iter().find(|slot| full(slot) == engine) {
         return Ok(Arc::clone(slot));
     }

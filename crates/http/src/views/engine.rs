@@ -1,4 +1,4 @@
-//! One engine as `/api/v1/engines` has it. The commands that read exporters use the same types.
+//! One engine in `/api/v1/engines`. The commands that read the API of exporters, such as `top`, use the same types.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct Engine {
     /// The kind of source, never its address.
     pub source: String,
     pub state: String,
-    /// `loading`, `never_answered`, `no_record` or `no_publisher` while it is starting.
+    /// While the engine is starting: `loading`, `never_answered`, `no_record` or `no_publisher`.
     pub start_phase: Option<String>,
     /// The cause of the state.
     pub why: String,
@@ -60,7 +60,7 @@ pub struct LastPoll {
     pub polls: u64,
     pub failed: u64,
     pub records_rejected: u64,
-    /// Since when the source has not answered. Absent if the last poll succeeded.
+    /// Time since which the source has not answered. Absent if the last poll succeeded.
     pub unanswered_since_timestamp_seconds: Option<f64>,
     /// Why the last poll failed. It may name the address of the source.
     pub error: Option<String>,
@@ -75,7 +75,7 @@ pub struct Totals {
     pub engine_restarts: u64,
     pub requests_started: u64,
     pub requests_completed: u64,
-    /// Absent if the engine samples its statistics, as are `generation_tokens` and the counters of speculative decoding.
+    /// Absent if the engine reports only some iterations, like `generation_tokens` and the counters of speculative decoding.
     pub context_tokens: Option<u64>,
     pub generation_tokens: Option<u64>,
     pub kv_cache_blocks_allocated: u64,

@@ -1,5 +1,5 @@
-//! Numbers of the last minutes: of one span for `/api/v1/engines`, and for each slot of five seconds for `/api/v1/history`.
-//! Unknown numbers are left out.
+//! Numbers of the last minutes: for the last half minute in `/api/v1/engines`, and for each time slot of five seconds
+//! in `/api/v1/history`. Unknown numbers are left out.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ pub(super) const WINDOW: f64 = 30.0;
 /// Limit of the seconds in `/api/v1/history`.
 pub const MOST_SECONDS: f64 = 300.0;
 
-/// What happened in five seconds.
+/// The numbers of five seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Slot {
@@ -42,7 +42,7 @@ pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f
     write(&[], engines, gpus.iter().map(|gpu| of_gpu(gpu, seconds)))
 }
 
-/// Writes the answer, with further fields.
+/// Writes the answer. `fields` are further fields at its beginning.
 pub(super) fn write(
     fields: &[(&str, Value)],
     engines: impl Iterator<Item = Value>,

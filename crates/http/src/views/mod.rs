@@ -1,4 +1,4 @@
-//! The page at `/` and the JSON of `/api/v1`, which people and scripts read instead of metrics. They are made from the state.
+//! The page at `/` and the JSON of `/api/v1`, for people and scripts. Both are built from the state.
 
 pub mod api;
 pub mod engine;

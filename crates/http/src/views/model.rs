@@ -12,7 +12,7 @@ use trtllm_what_if::baselines::Run;
 
 use super::api::{InvalidQuery, chosen_engine, parameter, without_nulls};
 
-/// How long a reader waits. The fold is copied only when the engine's next poll ends.
+/// How long a reader waits. The engine's accumulated statistics are copied only when its next poll ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A time in the past: seconds since 1970, or the end of the run before the present one.

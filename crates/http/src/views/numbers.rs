@@ -1,4 +1,4 @@
-//! Numbers of engines and GPUs as the JSON API has them. `top` reads the same types. Unknown numbers are absent.
+//! Numbers of engines and GPUs in the JSON API. `top` reads the same types. Unknown numbers are absent.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub struct RankLoadJson {
 }
 
 impl LoadJson {
-    /// `records`: the last records, for an engine with several ranks.
+    /// `records` are the last records. They are needed only for an engine with several ranks.
     #[must_use]
     pub fn of<'a>(latest: &Latest, records: impl Iterator<Item = &'a IterationStats>) -> Self {
         let drafts = latest.spec_decoding.and_then(|drafts| drafts.num_accepted_tokens.zip(drafts.num_draft_tokens));
@@ -63,14 +63,14 @@ impl LoadJson {
     }
 }
 
-/// The last row of each rank, if there are several.
+/// The load of each rank in its last record, if there are several ranks.
 fn ranks<'a>(records: impl Iterator<Item = &'a IterationStats>) -> Vec<RankLoadJson> {
     let mut ranks = BTreeMap::new();
     for record in records {
-        // If a row has `rank`, its `attentionDpRank` can be that of the rank which sends the rows.
+        // If a record has `rank`, its `attentionDpRank` may be another one: the rank that sends the records of all ranks.
         let Some(rank) = record.rank.or(record.attention_dp_rank) else { continue };
         let batch = record.inflight_batching_stats;
-        // Rows without `rank` have their own batch, and copy the rest from rank 0.
+        // In a record without `rank`, only the batch is the rank's own. The rest is copied from rank 0.
         let is_own = record.rank.is_some() || rank == 0;
         let of_rank = RankLoadJson {
             rank,
@@ -85,7 +85,7 @@ fn ranks<'a>(records: impl Iterator<Item = &'a IterationStats>) -> Vec<RankLoadJ
     if ranks.len() > 1 { ranks.into_values().collect() } else { Vec::new() }
 }
 
-/// What happened in a span. Rates are per second, times in seconds.
+/// What happened in a span of time. Rates are per second, times in seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Numbers {
@@ -96,11 +96,11 @@ pub struct Numbers {
     pub requests_completed_per_second: f64,
     pub context_tokens_per_second: f64,
     pub generation_tokens_per_second: f64,
-    /// Means over iterations.
+    /// Mean over iterations, like the next two fields.
     pub scheduled: Option<f64>,
     pub waiting: Option<f64>,
     pub kv_cache_used_ratio: Option<f64>,
-    /// Share of the blocks that prompts looked up.
+    /// Share of the blocks that were in the cache when prompts looked them up.
     pub kv_cache_hit_ratio: Option<f64>,
     pub iteration_seconds: Option<TimesJson>,
     pub ttft_seconds: Option<TimesJson>,
@@ -160,7 +160,7 @@ impl TimesJson {
     }
 }
 
-/// What an orchestrator of disaggregated serving did in a span, by side.
+/// What an orchestrator of disaggregated serving did in a span of time, by side: context, generation or encoder.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OrchestratorNumbers {
@@ -216,7 +216,7 @@ pub struct OrchestratorJson {
     pub validation_errors: Option<u64>,
     pub http_errors: Option<u64>,
     pub internal_errors: Option<u64>,
-    /// The sides by name. A side that the orchestrator does not have is absent.
+    /// The sides by name. A side without values is absent.
     pub sides: BTreeMap<String, OrchestratorSide>,
     pub window: Option<OrchestratorNumbers>,
 }
@@ -268,7 +268,7 @@ impl OrchestratorJson {
     }
 }
 
-/// Each side with its ready workers and the workers that it needs at least.
+/// Each side with the number of its ready workers, and the least number that it needs.
 pub(super) fn workers(totals: &OrchestratorTotals) -> [(Side, Option<u64>, Option<u64>); 2] {
     let OrchestratorTotals { workers, minimal_workers, .. } = totals;
     let of = |side, from: fn(&WorkerCounts) -> Option<u64>| (side, from(workers), from(minimal_workers));

@@ -19,15 +19,15 @@ use super::history;
 
 /// One recording is read at a time, so readers cost the memory of one engine.
 static READER: Semaphore = Semaphore::const_new(1);
-/// How long an answer may take. After that, the reader stops with the engine that it is reading.
+/// How long an answer may take. After that, the request fails, and the reader stops after the engine that it is reading.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// After this time, no further engine is read.
+/// After this time, the reader starts on no further engine.
 const ENOUGH: Duration = Duration::from_secs(10);
 /// Limit of the engines in one answer.
 const MOST_ENGINES: usize = 16;
 
-/// As [`api::history`], but also of a time in the past. `query` is the query of the request's URL. Fails if a parameter is
-/// invalid, nothing was recorded at this time, or the recording cannot be read now.
+/// Like [`api::history`], but also for a time in the past (`at`). `query` is the query of the request's URL. Fails if a
+/// parameter is invalid, nothing was recorded at this time, or the recording cannot be read now.
 pub async fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let wrong = |at: &str| format!("at={at} is not a time; write a Unix time, or one such as 2026-11-23T04:00:00Z");
     let Some(at_us) = parameter(query, "at", parse_time, wrong)? else { return api::history(state, query) };
@@ -75,8 +75,8 @@ fn unreadable(error: &OpenRecordingError) -> InvalidQuery {
     InvalidQuery::new(status, parameter, error.to_string())
 }
 
-/// The named engine, or all engines that have records of this time. They are read one after the other, so that only one is
-/// in memory.
+/// The named engine, or all engines that have records of this time. Engines are read one after the other, so that only
+/// one of them is in memory.
 fn read(directory: &Path, engine: Option<String>, at_us: i64, seconds: f64) -> Result<String, OpenRecordingError> {
     let (began, is_named) = (Instant::now(), engine.is_some());
     let names = engine.map_or_else(|| engines(directory), |name| Ok(vec![name]))?;
@@ -99,7 +99,7 @@ fn read(directory: &Path, engine: Option<String>, at_us: i64, seconds: f64) -> R
         let mut engine = history::of_engine(&slot, seconds);
         engine["then"] = api::engine(&slot, &slot.snapshot());
         found.push(engine);
-        // If engines share a GPU, it is in the recording of each.
+        // A GPU that several engines share is in the recording of each of them, but only once in the answer.
         let of_others = past.state.gpu_windows().into_iter().filter(|gpu| known.insert(gpu.uuid.clone()));
         gpus.extend(of_others.map(|gpu| history::of_gpu(&gpu, seconds)));
     }

@@ -129,7 +129,7 @@ mod tests {
         Some(PollFailure { kind, text: "cannot connect to http://10.0.0.7:9".to_owned(), not_ready })
     }
 
-    /// The source after a poll.
+    /// The snapshot of an engine in this state after a poll of its source.
     fn polled(state: EngineState, change: impl FnOnce(&mut SourceStatus)) -> EngineSnapshot {
         let mut snapshot = EngineSnapshot { state, ..EngineSnapshot::starting() };
         snapshot.source.last_poll_us = Some(1);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_for_everybody_have_the_kind_of_error_and_no_address() {
+    fn the_public_reason_names_the_kind_of_error_and_no_address() {
         let never = polled(EngineState::Starting, |source| source.last_failure = failure(ErrorKind::Connect, false));
         let expected = "the source has never answered: no connection (connect); see the log";
         assert_eq!(without_addresses(&never).as_deref(), Some(expected));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_now_is_absent() {
+    fn the_present_state_of_a_stale_orchestrator_is_absent() {
         let told = totals(Some(true), [Some(2), None], [None, Some(1)]);
         let json = |stale| serde_json::to_value(OrchestratorJson::of(&told, stale, None)).unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The simulated engine, and everything that can go wrong between an engine and the exporter, with the truth about both.
+//! The simulated engine, the faults between the engine and the exporter, and the numbers that a correct exporter shows.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(super) const FEW: u64 = 8;
 /// The wall-clock time of the records. The exporter's own time is virtual.
 const EPOCH_US: i64 = 1_760_000_000_000_000;
 
-/// SplitMix64.
+/// The random number generator SplitMix64.
 #[derive(Debug)]
 pub(super) struct Random(pub(super) u64);
 
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// What a correct exporter shows.
+/// The numbers that a correct exporter shows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Truth {
     iterations: u64,
@@ -46,7 +46,7 @@ pub(super) struct Truth {
 }
 
 impl Truth {
-    /// Records read, and what has happened to others: lost, rejected and engine restarts.
+    /// Numbers of records read, lost and rejected, and of engine restarts.
     pub(super) fn events(&self) -> [u64; 4] {
         [self.iterations, self.lost, self.rejected, self.restarts]
     }
@@ -56,7 +56,7 @@ impl Truth {
     }
 }
 
-/// What happens to one poll.
+/// How a poll fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outage {
     Refused,
@@ -67,22 +67,22 @@ enum Outage {
 pub(super) struct World {
     random: Random,
     engine: Engine,
-    /// When the engine's process began, and when its next step is, in its own time.
+    /// When the engine's process began, and when its next step is due, in seconds since then.
     began: Duration,
     next: Option<f64>,
     /// Number of the process, and the last iteration that it has recorded.
     process: u64,
     iter: u64,
-    /// Records from one poll to the next, at most. The engine keeps twelve times as many.
+    /// The most records from one poll to the next. The engine keeps twelve times as many.
     most: u64,
     pub(super) polls: u64,
     pub(super) truth: Truth,
     /// When the last two successful polls ended or will end.
     answered: [Option<Duration>; 2],
-    /// When the last answer is folded.
+    /// When the exporter folds the last answer.
     folded: Duration,
     ring: VecDeque<Record>,
-    /// A record that the next one overtakes.
+    /// A record that is written after the next one.
     late: Option<Record>,
     outage: Option<(Outage, u64)>,
     calm: bool,
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// From now on nothing goes wrong.
+    /// From now on, nothing fails.
     pub(super) fn calm(&mut self) {
         (self.calm, self.outage) = (true, None);
     }
@@ -149,7 +149,7 @@ impl World {
         self.last_active == Some(0) && self.folded <= now
     }
 
-    /// When the last successful poll ended.
+    /// When the last successful poll up to `now` ended.
     pub(super) fn answered(&self, now: Duration) -> Option<Duration> {
         self.answered.into_iter().flatten().filter(|at| *at <= now).max()
     }
@@ -174,7 +174,7 @@ impl World {
             };
         }
         let delay = if self.random.one_in(50) { self.random.below(2_000) } else { self.random.below(20) };
-        // The answer counts from the moment at which it is complete.
+        // The answer counts from the moment when it is complete.
         let delay = Duration::from_millis(if self.calm { 0 } else { delay });
         self.folded = now + delay;
         let truncated = !self.calm && self.random.one_in(100) && !self.ring.is_empty();
@@ -183,17 +183,18 @@ impl World {
             return (delay, Err(SourceError::Truncated { target: "sim".to_owned() }));
         }
         if !self.calm && self.random.one_in(500) {
-            // A bug in a source: the poll fails, and what it had read counts. Without the hook's output.
+            // A bug in a source: the poll panics, but what it has read counts. This call prints nothing, unlike
+            // `panic!`.
             std::panic::resume_unwind(Box::new("simulated"));
         }
         self.answered = [self.answered[1], Some(now + delay)];
         (delay, Ok(Presence::Present))
     }
 
-    /// The engine has continued since the last poll.
+    /// Runs the engine until `now`, and sometimes restarts it.
     fn work(&mut self, now: Duration) {
-        // Only after a while: the first numbers of a new process, also after an outage of 200 polls, must not look like late ones
-        // of the old process.
+        // Restarts only after many iterations: otherwise the first iteration numbers of a new process could look like
+        // late records of the old process, even after an outage of 200 polls.
         if !self.calm && self.iter > 1_000 + 250 * self.most && self.random.one_in(100) {
             self.process += 1;
             (self.began, self.next, self.iter) = (now, Some(0.0), 0);
@@ -216,13 +217,13 @@ impl World {
 
     fn recorded(&mut self, record: Record) {
         self.iter = record.iter;
-        // If the first record that is read of a process is overtaken, that looks like a restart.
+        // The first record that is read of a process is never overtaken, because that would look like a restart.
         let is_known = self.seen.is_some_and(|(process, _)| process == self.process);
         if self.late.is_none() && !self.calm && self.random.one_in(200) && is_known && !self.is_flush(&record) {
             self.late = Some(record);
             return;
         }
-        // A flush record is written after all records before it, so it overtakes nothing.
+        // This extra record is written after all records before it, so it overtakes nothing.
         if self.is_flush(&record) {
             self.ring.extend(self.late.take());
         }
@@ -233,7 +234,7 @@ impl World {
         }
     }
 
-    /// Hands out the ring. A truncated answer ends inside of a record; the exporter keeps the complete ones.
+    /// Answers with all records of the ring. A truncated answer ends inside a record; the exporter keeps the complete ones.
     fn answer(&mut self, batch: &mut Batch, truncated: bool) {
         let release = self.engine.config().release;
         let (mut text, mut ends) = ("[".to_owned(), Vec::new());
@@ -243,7 +244,7 @@ impl World {
                 text.push(',');
             }
             let mut written = write::record(record, release, EPOCH_US);
-            // A value that no engine has: the record is rejected.
+            // A value that no engine reports, so the record is rejected.
             let is_absurd = !self.calm && self.random.one_in(1_000);
             if is_absurd {
                 written["numActiveRequests"] = (-7).into();
@@ -253,7 +254,7 @@ impl World {
         }
         text.push(']');
         if truncated {
-            // After the first bracket, before the last one.
+            // The text ends between the first bracket and the last one.
             text.truncate(1 + self.random.below(text.len() as u64 - 1) as usize);
         }
         let parsed = parse_records(text.as_bytes(), batch);
@@ -265,14 +266,14 @@ impl World {
         }
     }
 
-    /// The exporter has read the record.
+    /// Counts a record that the exporter has read.
     fn delivered(&mut self, record: &Record, is_absurd: bool) {
         if is_absurd {
             self.truth.rejected += 1;
             return;
         }
         let is_flush = self.is_flush(record);
-        // The flush has the number of the iteration that follows it.
+        // The extra record has the number of the iteration that follows it.
         let iter = record.iter - u64::from(is_flush);
         let (process, through) = match self.seen {
             Some(seen) => seen,

@@ -63,7 +63,7 @@ impl GpuState {
 pub struct GpuSnapshot {
     pub identity: GpuIdentity,
     pub state: GpuState,
-    /// Empty unless the state is [`GpuState::Ok`], except for the energy.
+    /// Empty unless the state is [`GpuState::Ok`]. Only the energy is always kept.
     pub readings: GpuReadings,
     /// The last successful poll. Kept in every state.
     pub last_poll: Option<GpuPoll>,
@@ -100,7 +100,7 @@ pub struct EngineGpus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastXid {
     pub code: u64,
-    /// When it was received, in microseconds since 1970 UTC.
+    /// When the exporter received the error, in microseconds since 1970 UTC.
     pub at_us: i64,
 }
 
@@ -197,7 +197,7 @@ pub struct GpuInventory {
     pub cuda_version: Option<String>,
     /// In NVML index order.
     pub gpus: Vec<GpuSnapshot>,
-    /// The largest number of selected GPUs since start. If fewer are listed as `Ok`, one has vanished.
+    /// The largest number of selected GPUs since start. If fewer GPUs are `Ok`, at least one has failed or vanished.
     pub expected: u32,
     /// Number of GPUs that are not selected and so not listed.
     pub excluded: usize,

@@ -40,7 +40,7 @@ pub struct GpuReadings {
     /// Whether MIG is enabled.
     pub mig_enabled: Option<bool>,
     pub mig: Vec<MigInstance>,
-    /// Values of the last slow poll.
+    /// Values of the last slow poll, which happens every 15 s.
     pub health: GpuHealth,
 }
 
@@ -102,7 +102,7 @@ pub struct LinkTraffic<N> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GpuMemory {
     pub total_bytes: Option<u64>,
-    /// Excludes reserved memory with driver 510 and later, includes it with older ones.
+    /// Excludes reserved memory with driver 510 and later, includes it with older drivers.
     pub used_bytes: Option<u64>,
     pub free_bytes: Option<u64>,
     pub reserved_bytes: Option<u64>,
@@ -141,7 +141,7 @@ pub struct MigInstance {
     pub activity: GpuActivity,
 }
 
-/// Readings that change rarely or cost more to read.
+/// Readings that change rarely or cost more to read. Only slow polls read them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GpuHealth {
     pub bar1_total_bytes: Option<u64>,

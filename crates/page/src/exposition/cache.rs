@@ -1,5 +1,5 @@
-//! Keeps rendered pages. Each form of a page is rendered once per generation of the data, and all readers share it while it is
-//! kept.
+//! Keeps rendered pages. Each form of a page is rendered once per generation of the data, and all readers share the
+//! result while it is kept.
 //!
 //! A cached body is returned without a lock. On a miss a reader waits at most for another reader that is rendering, never
 //! for a poller.
@@ -25,7 +25,7 @@ pub struct Form<S> {
 /// One part of a page. Parts change independently of each other.
 #[derive(Debug)]
 pub struct RenderedSection<W> {
-    /// The bytes of a section change only with its version. `None`: they may differ each time.
+    /// As long as the version stays the same, so do the bytes. With `None`, they may differ each time.
     pub version: Option<u64>,
     /// Appends the bytes of the section.
     pub write: W,
@@ -43,7 +43,7 @@ impl Body {
     /// Writes the sections that have changed and copies the others. GPUs change less often than engines, and copying a section of
     /// 8 GPUs (150 KB) takes 4 µs.
     fn render<W: FnOnce(&mut Vec<u8>)>(generation: u64, sections: Vec<RenderedSection<W>>, earlier: Earlier) -> Self {
-        // A little more than last time, since values gain digits.
+        // A little more than for the previous body, because numbers gain digits.
         let capacity = earlier.length + earlier.length / 64;
         let (mut bytes, mut written) = (Vec::with_capacity(capacity), Vec::with_capacity(sections.len()));
         for (RenderedSection { version, write }, unchanged) in sections.into_iter().zip(earlier.unchanged) {
@@ -125,8 +125,8 @@ pub struct RenderedPages<S> {
 }
 
 impl<S: Copy + Eq> RenderedPages<S> {
-    /// The body of `form` at `generation`. On a miss it is made from `sections`, which must have the same order in every
-    /// call: a section is compared with the previous one at the same index.
+    /// The body of `form` at `generation`. On a miss it is rendered from `sections`, which must have the same order in
+    /// every call: a section is compared with the previous one at the same index.
     pub fn get<W: FnOnce(&mut Vec<u8>)>(
         &self,
         form: Form<S>,
@@ -137,7 +137,7 @@ impl<S: Copy + Eq> RenderedPages<S> {
         if let Some(body) = find(&self.bodies.load(), form) {
             return body.bytes.clone();
         }
-        // A panic while rendering leaves the map of bodies as it was, so a poisoned lock is safe to use.
+        // A panic while rendering leaves the kept bodies unchanged, so a mutex without poisoning is enough.
         let _rendering = self.rendering.lock();
         let previous = self.bodies.load_full();
         if let Some(body) = find(&previous, form) {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn long_pages_in_many_forms_make_room_for_each_other() {
+    fn the_newest_pages_are_kept_up_to_the_size_limit() {
         let (cache, text) = (RenderedPages::default(), "x".repeat(KEPT / 3));
         for selection in 0..20 {
             cache.get(Form { selection, ..TEXT }, 1, || vec![section(None, &text)]);

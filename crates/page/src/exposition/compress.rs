@@ -1,4 +1,4 @@
-//! A rendered page as gzip or zstd.
+//! Compresses a rendered page with gzip or zstd.
 //!
 //! Both use level 1, which already makes a page ten times smaller. Higher levels save another tenth for five times the time.
 
@@ -7,8 +7,8 @@ use std::io::Write as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// One gzip stream for the whole page. A page of 212 KB (an engine and 8 GPUs) takes 0.3 ms, once per change of data. With a
-/// reused, already compressed GPU section it took 0.1 ms, which does not justify splicing deflate blocks by hand.
+/// One gzip stream for the whole page. A page of 212 KB (an engine and 8 GPUs) takes 0.3 ms, once per change of data. With
+/// a reused, already compressed GPU section it would take 0.1 ms, which does not justify joining deflate blocks by hand.
 pub(super) fn gzip(page: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(page.len() / 8), Compression::fast());
     // Writing to a Vec cannot fail.

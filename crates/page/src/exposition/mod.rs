@@ -1,4 +1,4 @@
-//! A [`Page`] as bytes, in the formats that readers ask for. Knows formats, not the meaning of a metric.
+//! Renders a [`Page`] to bytes, in the formats that readers ask for. Knows formats, not the meaning of a metric.
 
 pub mod cache;
 pub(crate) mod compress;

@@ -1,9 +1,9 @@
-//! Chooses the format and the content encoding from a request's headers. Pure; tested with the headers of real scrapers.
+//! Pure functions that choose the format and the content encoding from a request's headers. Tested with those of real scrapers.
 
 /// The formats of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Prometheus text. 1.0.0 differs from 0.0.4 only for names that need quotes, and ours never do.
+    /// Prometheus text. Versions 1.0.0 and 0.0.4 differ only in names that need quotes, and our names never need them.
     Text,
     /// OpenMetrics text 1.0.0.
     OpenMetrics,
@@ -61,8 +61,8 @@ const INSTEAD_OF_TEXT: Offer = Offer {
     content_type: content_type!("application/openmetrics-text; version=1.0.0; charset=utf-8", Escaping::Unspecified),
 };
 
-/// The supported format with the highest `q`; of equal ones the first in the header. Without `Accept`, for `*/*` and for
-/// unsupported formats it is text 0.0.4, because the gateway's endpoint picker and AIPerf parse nothing else.
+/// The supported format with the highest `q`. If several have the same `q`, the first one in the header. Without `Accept`, for
+/// `*/*` and for unsupported formats it is text 0.0.4, because the gateway's endpoint picker and AIPerf parse nothing else.
 #[must_use]
 pub fn format(accept: Option<&str>) -> Offer {
     let (mut best, mut text_refused) = ((DEFAULT, 0.0), false);
@@ -132,8 +132,8 @@ fn one_of<'a>(found: &str, names: &[&'a str]) -> &'a str {
     names.iter().find(|name| name.eq_ignore_ascii_case(found.trim())).copied().unwrap_or_default()
 }
 
-/// The encoding with the highest `q`. Of equal ones zstd, which is cheapest for both sides, then gzip, then none. `*` means
-/// gzip, which every client supports; if the header also names gzip, `*` means zstd.
+/// The encoding with the highest `q`. If several have the same `q`: zstd, which is cheapest for both sides, then gzip,
+/// then none. `*` means gzip, which every client supports; if the header also names gzip, `*` means zstd.
 #[must_use]
 pub fn encoding(accept_encoding: Option<&str>) -> Encoding {
     let (mut gzip, mut zstd, mut identity, mut any) = (None, None, None, None);

@@ -1,14 +1,14 @@
-//! Reads OpenMetrics text for tests, so that two writers can be compared by what they mean. The order of labels and families,
-//! the spelling of numbers, and exemplars do not count.
+//! Reads OpenMetrics text for tests, so that the meaning of two writers' output can be compared. The order of labels
+//! and families, the spelling of numbers, and exemplars do not count.
 
 use std::collections::BTreeMap;
 
 /// A page of OpenMetrics text. Exemplars are left out.
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
-    /// By name: HELP, TYPE and UNIT lines without the name.
+    /// For each family name, its HELP, TYPE and UNIT lines without the name.
     pub(crate) families: BTreeMap<String, BTreeMap<String, String>>,
-    /// By name and labels, with numbers in their shortest form. Floats are kept as text, so that assertions print them.
+    /// For each name with labels, the value in its shortest form. Floats are kept as text, so that assertions print them.
     pub(crate) samples: BTreeMap<(String, BTreeMap<String, String>), String>,
 }
 

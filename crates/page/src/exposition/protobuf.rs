@@ -1,5 +1,5 @@
-//! The Prometheus protobuf format: delimited `io.prometheus.client.MetricFamily` messages. The only format with native
-//! histograms. The messages are prometheus-client's.
+//! The Prometheus protobuf format: delimited `io.prometheus.client.MetricFamily` messages. It is the only format with
+//! native histograms. prometheus-client provides the types of the messages.
 
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
 use prost::Message as _;
@@ -123,7 +123,7 @@ mod tests {
         wanted.extend(b"nv_energy_consumption");
         wanted.extend([0x12, help.len() as u8]);
         wanted.extend(help.as_bytes());
-        // The type, COUNTER, is 0 and therefore left out. metric: label {gpu_uuid, G}, counter {value 1.0}
+        // The type COUNTER is 0, so it is not encoded. The rest is the metric: label {gpu_uuid, G}, counter {value 1.0}.
         wanted.extend([0x22, 26, 0x0a, 13, 0x0a, 8]);
         wanted.extend(b"gpu_uuid");
         wanted.extend([0x12, 1, b'G', 0x1a, 9, 0x09]);

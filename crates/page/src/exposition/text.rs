@@ -1,7 +1,7 @@
 //! The Prometheus text format 0.0.4 and OpenMetrics 1.0.0: two dialects of one writer, without an allocation per sample.
 //!
-//! Written by hand, because Triton's readers match the bytes of 0.0.4, which prometheus-client does not write. Its
-//! OpenMetrics encoder cannot write the exemplars of another histogram type. Tests compare this writer with it.
+//! Written by hand, because Triton's readers match the bytes of 0.0.4, which prometheus-client does not write. Besides,
+//! prometheus-client writes exemplars in OpenMetrics only for its own histograms. Tests compare the two writers.
 
 use std::io::Write as _;
 
@@ -14,7 +14,7 @@ use super::EXEMPLAR_LABEL;
 /// The last line of an OpenMetrics page.
 pub const END: &str = "# EOF\n";
 
-/// The two formats differ in types, family names, units, exemplars and the spelling of numbers.
+/// The two formats. They differ in types, family names, units, exemplars and the spelling of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// 0.0.4, byte for byte as Triton writes its families: labels sorted, `le` last, whole numbers without a point.
@@ -39,10 +39,10 @@ struct TextWriter<'a> {
     digits: itoa::Buffer,
 }
 
-/// One bucket of a histogram of either type.
+/// One bucket of a histogram: of our type, or of prometheus-client's.
 struct Bucket {
     upper_bound: f64,
-    /// The bound as 0.0.4 spells it, where it is known: formatting a float costs more than copying it.
+    /// The bound as 0.0.4 spells it, if it is known: formatting a float costs more than copying it.
     text: Option<&'static str>,
     cumulative_count: u64,
     exemplar: Option<Exemplar>,
@@ -122,8 +122,8 @@ impl TextWriter<'_> {
         self.out.push(b'\n');
     }
 
-    /// Writes a bound. OpenMetrics spells bounds as Go does. A server that reads our protobuf spells them like that itself, so
-    /// another spelling here would make another series of each bucket.
+    /// Writes a bound. OpenMetrics spells bounds as Go does. Prometheus spells the bounds of our protobuf format in the
+    /// same way, so another spelling here would make another series of each bucket.
     fn bound(&mut self, value: f64, text: Option<&str>) {
         let plain = self.dialect == Dialect::Prometheus || value == 0.0 || (1e-4..1e6).contains(&value);
         match text {
@@ -140,7 +140,7 @@ impl TextWriter<'_> {
     /// Writes a number as Go's `%g` does, with a sign and at least two digits in the exponent.
     fn exponent(&mut self, value: f64) {
         let start = self.out.len();
-        // A Vec does not fail to grow; the same holds below.
+        // Writing to a Vec cannot fail, here and below.
         let _ = write!(self.out, "{value:e}");
         let Some(e) = self.out[start..].iter().position(|byte| *byte == b'e') else { return };
         let digits = start + e + 1 + usize::from(self.out.get(start + e + 1) == Some(&b'-'));
@@ -152,7 +152,7 @@ impl TextWriter<'_> {
         }
     }
 
-    /// Writes the shortest decimal that parses to the same value. Never an exponent: Triton's readers match `\d+(\.\d+)?`.
+    /// Writes the shortest decimal that parses to the same value, without an exponent: Triton's readers match `\d+(\.\d+)?`.
     fn float(&mut self, value: f64) {
         let _ = write!(self.out, "{value}");
         self.point_if_whole(value);

@@ -1,4 +1,4 @@
-//! The numbers of a benchmark report that have several series, in base units.
+//! Writes those families of a benchmark report that have several series, in base units.
 
 use trtllm_model::BenchReport;
 use trtllm_model::bench_report::Distribution;

@@ -1,5 +1,5 @@
-//! Other exporters' names for the same engine. Each value has the meaning that its own exporter gives it, as far as TensorRT-LLM's
-//! statistics can tell it: what trtllm-serve calls running is not what Triton calls scheduled. All sets are off by default.
+//! Writes an engine's values under other exporters' names. Each value has the meaning that the other exporter gives it, as far
+//! as TensorRT-LLM's statistics allow: trtllm-serve's "running" is not Triton's "scheduled". All name sets are off by default.
 
 use crate::state::EngineSnapshot;
 use trtllm_engine::Latest;
@@ -23,7 +23,7 @@ use super::writer::EngineWriter;
 /// `--metrics.compat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CompatSets {
-    /// trtllm-serve's `trtllm_*`, and those that Dynamo's worker adds.
+    /// trtllm-serve's `trtllm_*`, and the families that Dynamo's worker adds.
     pub trtllm: bool,
     /// vLLM's `vllm:*`.
     pub vllm: bool,
@@ -44,15 +44,15 @@ impl EngineSeries {
             writer.put_all(VALUES_OF_TRTLLM, engine);
             writer.trtllm_requests(engine.requests);
             writer.trtllm_cached_tokens(&engine.totals.pools.cached_tokens);
-            // Dynamo's worker calls every engine `trtllm`. Only a worker that decodes receives a KV cache, so all transfers are of that
-            // mode.
+            // Dynamo's worker calls every engine `trtllm`. Only a worker that decodes receives a KV cache, so `decode`
+            // is the mode of all transfers.
             let theirs = [("disaggregation_mode", "decode"), ("engine_type", "trtllm"), ("model_name", model)];
             let labels = self.compat_labels(theirs, OF_DYNAMO);
             EngineWriter { page, labels: &labels }.put_all(VALUES_OF_DYNAMO, engine);
         }
         if sets.vllm {
-            // vLLM numbers the engines of one server from 0. Such a number would move to another engine when one leaves, so all
-            // engines have 0 and the version tells them apart.
+            // vLLM numbers the engines of one server from 0. Here, such a number would pass to another engine when an
+            // engine disappears, so all engines have 0, and the label `version` distinguishes them.
             let labels = self.compat_labels([("engine", "0"), ("model_name", model)], OF_VLLM);
             let mut writer = EngineWriter { page, labels: &labels };
             writer.put_all(VALUES_OF_VLLM, engine);
@@ -104,7 +104,7 @@ impl EngineWriter<'_> {
         }
     }
 
-    /// Unlike trtllm-serve's other counters, these start at 0.
+    /// Unlike trtllm-serve's other counters, the counters of cached tokens start at 0.
     fn trtllm_cached_tokens(&mut self, cached: &CachedTokens) {
         for (level, LevelTokens { unnamed, by_tier }) in cached.by_level.iter().enumerate() {
             let name = if level < MAX_LEVELS { level.to_string() } else { "other".to_owned() };
@@ -141,7 +141,7 @@ impl EngineWriter<'_> {
         self.named(Id::InferenceRequestFailure, failed.map(|(reason, requests)| (reason, Some(requests))));
     }
 
-    /// The original metrics specification's label values.
+    /// Writes values with the label values of the original metrics specification.
     fn spec(&mut self, engine: &EngineReadings<'_>) {
         if let Some(kv) = engine.load.and_then(|latest| latest.kv) {
             let blocks = [

@@ -1,5 +1,5 @@
-//! dcgm-exporter's names for the same GPUs, with its units and labels. The host's name has both spellings, because
-//! dcgm-exporter's releases differ and each reader needs one of them.
+//! Writes the GPUs under dcgm-exporter's names, with its units and labels. The label with the host's name has two
+//! spellings, because dcgm-exporter's releases differ and each reader needs one of them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
         let labels = Arc::new(labels(gpu, inventory, host));
         let instances = &gpu.readings.mig;
         let has_xid = gpu.reports_xids && gpu.state == GpuState::Ok;
-        // As in dcgm-exporter: MIG instances have their own memory and activity, and a sum must count them once.
+        // As in dcgm-exporter, only the MIG instances of such a GPU have memory and activity, so a sum counts them once.
         let is_whole = instances.is_empty();
         let readings = DcgmReadings {
             gpu: Some(&gpu.readings),
@@ -32,7 +32,7 @@ pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
     }
 }
 
-/// An absent reading has no sample.
+/// Adds a sample for each reading that is present.
 fn push(page: &mut Page, labels: &Arc<Labels>, readings: &DcgmReadings<'_>) {
     for (family, value) in VALUES_OF_DCGM {
         if let Some(value) = value(readings) {

@@ -92,8 +92,8 @@ impl EngineSeries {
         labels(&self.name, theirs.into_iter().chain(version), families)
     }
 
-    /// Adds what the Kubernetes gateway's picker reads. An engine that refuses connections leaves the page at once. If it
-    /// stayed until it is stale, the picker would send it requests that fail.
+    /// Adds what the endpoint picker of a Kubernetes gateway reads. An engine that refuses connections leaves the page
+    /// at once. If it stayed until it is stale, the picker would send it requests that fail.
     pub(super) fn write_gateway(&self, engine: &EngineSlot, page: &mut Page) {
         let snapshot = engine.snapshot();
         let refused = snapshot.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);
@@ -104,7 +104,7 @@ impl EngineSeries {
     }
 }
 
-/// `ours` and the labels that the configuration gives the engine.
+/// Labels from `ours` and from the configuration of the engine.
 fn labels<'a>(
     name: &'a EngineName,
     ours: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -121,7 +121,7 @@ impl EngineWriter<'_> {
         }
     }
 
-    /// What limits the engine, as a state set, and how far it is from its limits.
+    /// What limits the engine, with one series per cause, and its output relative to the benchmark and to its best hour.
     fn verdict(&mut self, engine: &EngineReadings<'_>) {
         if let Some(verdict) = engine.judged.verdict.verdict() {
             self.in_order(Id::LimitedBy, Cause::ALL.map(|cause| Some(u64::from(cause == verdict.cause))));

@@ -34,12 +34,12 @@ pub(super) struct EngineReadings<'e> {
 }
 
 impl EngineReadings<'_> {
-    /// Absent for an engine, and before an orchestrator has answered.
+    /// The totals of an orchestrator. Absent for an engine, and before the orchestrator's first answer.
     pub(super) fn orchestrator(&self) -> Option<&OrchestratorTotals> {
         self.snapshot.orchestrator.as_deref()
     }
 
-    /// Absent also while the orchestrator does not answer, because nothing is known of its current state.
+    /// The totals of an orchestrator that answers now. While it does not answer, its current state is unknown.
     pub(super) fn answering_orchestrator(&self) -> Option<&OrchestratorTotals> {
         self.orchestrator().filter(|_| !self.snapshot.state.is_stale())
     }
@@ -83,8 +83,8 @@ impl EngineReadings<'_> {
         ratio(kv.used_num_blocks, kv.max_num_blocks)
     }
 
-    /// The share of KV cache blocks that are not free. If more blocks are free than exist, the two numbers count different pools, and
-    /// their difference says nothing.
+    /// The share of KV cache blocks that are not free. If more blocks are free than exist, the two numbers count
+    /// different pools, and their difference is meaningless.
     pub(super) fn kv_cache_pressure(&self) -> Option<f64> {
         let kv = self.load?.kv?;
         share(Some(kv.max_num_blocks?.saturating_sub(kv.free_num_blocks?)), kv.max_num_blocks)
@@ -95,8 +95,8 @@ impl EngineReadings<'_> {
         self.reused_of(self.totals.kv_cache_blocks_missed).filter(|_| self.counts_misses())
     }
 
-    /// The hit ratio; without it, the share of reused blocks among all blocks of prompts. A block that was found in the cache needs no
-    /// allocation, so no block is counted twice.
+    /// The hit ratio. If misses are not counted, the share of reused blocks among all blocks of prompts. A block that
+    /// was found in the cache needs no allocation, so no block is counted twice.
     pub(super) fn reuse_efficiency(&self) -> Option<f64> {
         if self.counts_misses() { self.hit_ratio() } else { self.reused_of(self.totals.kv_cache_blocks_allocated) }
     }
@@ -111,7 +111,7 @@ impl EngineReadings<'_> {
         (all > 0).then(|| reused as f64 / all as f64)
     }
 
-    /// Requests by objective. Absent if only some requests have rows.
+    /// Requests by objective. Absent if the engine reports only some of its requests.
     pub(super) fn objectives(&self) -> Option<&ObjectiveTotals> {
         let has_all = !self.totals.is_sampled() || self.requests.source != LatencySource::RequestStats;
         self.requests.objectives.as_ref().filter(|_| has_all)
@@ -137,7 +137,7 @@ impl EngineReadings<'_> {
         }
     }
 
-    /// A sum of seconds over requests, in microseconds. Absent once a request without known times has completed.
+    /// A sum of seconds over requests, in microseconds. Absent if requests have completed, but their times are not known.
     pub(super) fn microseconds(&self, seconds: f64) -> Option<u64> {
         let known = self.requests.source != LatencySource::None || self.totals.requests_completed == 0;
         known.then(|| (seconds * 1e6).round() as u64)

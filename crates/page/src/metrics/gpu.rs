@@ -1,4 +1,4 @@
-//! Turns GPUs into samples. A failed reading is absent; the exporter's own counters of a GPU stay.
+//! Turns GPUs into samples. A failed reading is absent; the counters that the exporter keeps of a GPU continue.
 
 use trtllm_model::gpu::{
     EccErrors, GpuHealth, GpuInventory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvLinkErrors, NvmlState,
@@ -85,7 +85,7 @@ fn about(gpu: &GpuSnapshot, inventory: &GpuInventory, series: &mut GpuWriter<'_>
 fn power_and_clocks(readings: &GpuReadings, series: &mut GpuWriter<'_>) {
     series.each(Id::GpuTemperature, readings.temperature_celsius);
     series.each(Id::GpuClock, readings.clock_hertz);
-    // Bit n of NVML's mask is the catalog's reason n.
+    // Bit n of NVML's mask stands for reason n of the catalog.
     let reasons = readings.clocks_event_reasons;
     series.in_order(Id::GpuClocksEvent, (0..64).map(|bit| reasons.map(|mask| mask >> bit & 1 == 1)));
     let throttled = readings.throttle_ns.numbers();

@@ -1,4 +1,4 @@
-//! Statistics of the KV cache beyond its single pool, with several series each: pools, tiers, cross attention, events. They are
+//! Writes the statistics of the KV cache that have several series: pools, tiers, cross attention, events. They are
 //! absent if the engine does not send them.
 
 use trtllm_engine::pools::PoolBytes;
@@ -9,7 +9,7 @@ use super::catalog::Id;
 use super::writer::EngineWriter;
 
 impl EngineWriter<'_> {
-    /// Writes the pools as the last record with pools reported them.
+    /// Writes the sizes of the pools, from the last record that contained them.
     pub(super) fn pools(&mut self, latest: &Latest) {
         self.each(Id::PrimaryPoolBlocks, latest.pools.primary);
         self.each(Id::SecondaryPoolBlocks, latest.pools.secondary);

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 type Pair = (Cow<'static, str>, Cow<'static, str>);
 
-/// Labels sorted by name. A page has thousands of them, so they share the pairs of their base, and texts that only some
-/// formats or series need are made on first use.
+/// Labels sorted by name. A page has thousands of such sets. So they share the pairs of a common base, and texts that
+/// only some formats or series need are built on first use.
 #[derive(Debug, Clone)]
 pub struct Labels {
     series: Box<str>,
@@ -38,7 +38,7 @@ impl Labels {
         )
     }
 
-    /// The labels of `base` and more.
+    /// The labels of `base` and further labels.
     #[must_use]
     pub fn extend<K, V>(base: &Arc<Self>, more: impl IntoIterator<Item = (K, V)>) -> Self
     where
@@ -82,13 +82,13 @@ impl Labels {
         self.own.iter().map(|(name, value)| (&**name, &**value)).eq(pairs.iter().copied())
     }
 
-    /// `{a="1",b="2"} `, values escaped; a space if there are no labels.
+    /// The labels as text, `{a="1",b="2"} ` with escaped values. A space if there are no labels.
     #[must_use]
     pub fn series(&self) -> &str {
         &self.series
     }
 
-    /// As [`Labels::series`], up to the bound of a bucket: `{a="1",b="2",le="`.
+    /// Like [`Labels::series`], but it ends before the bound of a bucket: `{a="1",b="2",le="`.
     #[must_use]
     pub fn bucket(&self) -> &str {
         self.bucket.get_or_init(|| match self.series.strip_suffix("} ") {

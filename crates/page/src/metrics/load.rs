@@ -93,9 +93,9 @@ impl EngineWriter<'_> {
         self.named(Id::GeneralMetrics, [("timestamp", time), ("iteration_counter", iteration)]);
     }
 
-    /// The five series that the Kubernetes gateway's picker reads. They must disappear together: if one remained, the picker
-    /// would treat the pod as fresh and keep using the last values of the others. Here, `waiting` includes the executor's own
-    /// queue: the picker asks how long a new request would wait.
+    /// The five series that the endpoint picker of a Kubernetes gateway reads. They must disappear together: if one
+    /// remained, the picker would treat the pod as fresh and keep using the last values of the others. Here, `waiting`
+    /// includes the executor's own queue: the picker asks how long a new request would wait.
     pub(super) fn gateway(&mut self, latest: &Latest) {
         let (scheduled, waiting) = (latest.scheduled(), latest.waiting_or_queued());
         self.named(Id::RequestMetrics, [("scheduled", scheduled), ("waiting", waiting)]);

@@ -1,4 +1,4 @@
-//! Turns snapshots into one ordered [`page::Page`] according to the [`catalog`]. Knows no format and no HTTP.
+//! Turns snapshots into one ordered [`page::Page`] according to the [`catalog`]. Knows neither formats nor HTTP.
 
 mod bench_report;
 pub mod catalog;

@@ -1,5 +1,5 @@
-//! The samples of an orchestrator of disaggregated serving. It has none of the families of engines, because it is not one: a sum over
-//! engines must not count its requests again.
+//! The samples of an orchestrator of disaggregated serving. It has families of its own for requests, so that a sum over
+//! engines does not count the same requests again.
 
 use trtllm_engine::orchestrator::SideTotals;
 use trtllm_model::orchestrator::WorkerCounts;

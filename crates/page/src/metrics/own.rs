@@ -88,7 +88,7 @@ impl Default for HttpMetrics {
 pub(super) fn own_page(metrics: OwnMetrics, page: &mut Page) {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(metrics));
-    // Fails only if a collector does, and ours does not.
+    // Fails only if the collector fails, and ours never does.
     let families = prometheus_protobuf::encode(&registry).unwrap_or_default();
     let unlabelled = Arc::new(Labels::default());
     for proto::MetricFamily { name, metric: series, .. } in families {
@@ -99,7 +99,7 @@ pub(super) fn own_page(metrics: OwnMetrics, page: &mut Page) {
                 false => Arc::new(Labels::extend(&unlabelled, label.into_iter().map(|pair| (pair.name, pair.value)))),
             };
             if let Some(histogram) = histogram {
-                // No other family has a start time.
+                // The start time is removed, because no other family has one.
                 page.push(id, &labels, proto::Histogram { start_timestamp: None, ..histogram });
             } else if let Some(value) = counter.map(|counter| counter.value).or(gauge.map(|gauge| gauge.value)) {
                 page.push(id, &labels, number(value));
@@ -108,7 +108,7 @@ pub(super) fn own_page(metrics: OwnMetrics, page: &mut Page) {
     }
 }
 
-/// Messages hold only floats; whole numbers become integers again, so OpenMetrics writes them without a point.
+/// The messages contain only floats. Whole numbers become integers again, so that OpenMetrics writes them without a point.
 fn number(value: f64) -> Value {
     const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
     if value.fract() == 0.0 && (0.0..EXACT).contains(&value) { Value::Count(value as u64) } else { Value::Float(value) }

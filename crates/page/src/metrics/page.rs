@@ -1,4 +1,4 @@
-//! The page as data: samples in catalog order. Every format renders this.
+//! The page as data: samples in catalog order. Every format is rendered from it.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ pub struct Sample {
     pub value: Value,
 }
 
-/// Samples. Once sorted, they are in catalog order; within a family, first by engine (in configured order), then by the catalog's
-/// label values.
+/// The samples of a page. Once sorted, they are in catalog order; within a family, first by engine (in configured
+/// order), then by the catalog's label values.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
     samples: Vec<Sample>,
-    /// Some families have another meaning, and so another HELP, on the page of the gateway's picker.
+    /// Some families have another meaning, and so another HELP, on the page for the gateway's endpoint picker.
     for_gateway: bool,
 }
 
 impl Page {
-    /// An empty page of the gateway's picker.
+    /// An empty page for the gateway's endpoint picker.
     pub(super) fn for_gateway() -> Self {
         Self { samples: Vec::new(), for_gateway: true }
     }
@@ -34,7 +34,7 @@ impl Page {
         self.samples.reserve_exact(samples);
     }
 
-    /// Drops a value that is not finite, because routers would prefer a pod with NaN or Inf.
+    /// Adds a sample. A value that is not finite is dropped, because routers would prefer a pod with NaN or Inf.
     pub fn push(&mut self, metric: Id, labels: &Arc<Labels>, value: impl Into<Value>) {
         let value = value.into();
         if matches!(value, Value::Float(value) if !value.is_finite()) {

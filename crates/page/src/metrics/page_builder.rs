@@ -16,7 +16,7 @@ use super::own::{HttpMetrics, OwnMetrics, own_page};
 use super::page::Page;
 use super::series_labels::LabelCache;
 
-/// Makes pages of one state. Keeps labels between pages.
+/// Builds the pages of one state. Keeps labels from page to page.
 #[derive(Debug)]
 pub struct PageBuilder {
     series: ArcSwap<AllSeries>,
@@ -32,7 +32,7 @@ struct AllSeries {
     of: Vec<Arc<EngineSeries>>,
 }
 
-/// The families of a page. It has few values, so that rendered pages can be cached by it.
+/// The families of a page. There are few selections, so rendered pages can be cached for each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Selection {
     All,
@@ -40,7 +40,7 @@ pub enum Selection {
     TrtllmServe,
     /// One bit for each of [`Group::ALL`].
     Groups(u8),
-    /// What the Kubernetes gateway's picker reads: five series, under each of the two names that it knows.
+    /// What the endpoint picker of a Kubernetes gateway reads: five series, under Triton's and under trtllm-serve's names.
     Gateway,
 }
 
@@ -125,8 +125,8 @@ impl PageBuilder {
         }
     }
 
-    /// The series of all engines of `state`. Labels are built only for engines that are new, and when an engine becomes
-    /// or stops being the only one of its model; all others are kept.
+    /// The series of all engines of `state`. Labels are built only for new engines, and for an engine that becomes or
+    /// stops being the only one of its model. All other labels are kept.
     fn series(&self, state: &State) -> Arc<AllSeries> {
         let (engines, kept) = (state.slots(), self.series.load_full());
         if Arc::ptr_eq(&engines, &kept.engines) {

@@ -1,4 +1,4 @@
-//! Turns finished requests into samples: those of families with several series.
+//! Writes those families of finished requests that have several series.
 
 use trtllm_engine::attribution::PARTS;
 use trtllm_engine::objectives::{ObjectiveTotals, Outcomes};

@@ -13,10 +13,10 @@ pub(super) struct SeriesLabels {
     base: Arc<Labels>,
     /// Index of the first family in `families`.
     first: usize,
-    /// One label text for each of a family's label values; none for a family that has only the base.
+    /// For each family, the labels of its series, one for each label value. Empty for a family with the base labels only.
     families: Vec<Box<[Arc<Labels>]>>,
     others: Vec<Other>,
-    /// Where [`SeriesLabels::with`] looks first.
+    /// Index in `others` at which [`SeriesLabels::with`] starts to search.
     next: usize,
     /// The last page that used these labels.
     page: u64,
@@ -69,7 +69,7 @@ impl SeriesLabels {
         }
     }
 
-    /// The base labels and more. They are kept as long as every page asks for them.
+    /// The base labels and `more`. The result is kept as long as every page asks for it.
     pub(super) fn with(&mut self, more: &[(&'static str, &str)]) -> Arc<Labels> {
         let found = find_from(&self.others, self.next, |other| other.labels.adds(more));
         let at = found.unwrap_or_else(|| {
@@ -85,11 +85,11 @@ impl SeriesLabels {
     }
 }
 
-/// The labels of the GPUs and MIG instances of the last page. Those that a page did not use are dropped.
+/// The labels of the GPUs and MIG instances of the last page. Labels that a page did not use are dropped.
 #[derive(Debug, Default)]
 pub struct LabelCache {
     identities: Vec<SeriesLabels>,
-    /// Where [`LabelCache::of`] looks first: a page asks for nearly the same labels in the same order as the page before.
+    /// Where [`LabelCache::of`] starts to search: pages ask for nearly the same labels in the same order as the last page.
     next: usize,
     page: u64,
     /// Number of samples of the last page.

@@ -1,4 +1,4 @@
-//! Writes the samples of one engine, GPU or MIG instance, or of the exporter. Each subject adds its part in a file of its own.
+//! Writes the samples of one engine, GPU or MIG instance, or of the exporter. Other files add the functions for each subject.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ use super::value::OrAbsent;
 use trtllm_engine::server_metrics::ByLabel;
 use trtllm_model::named_numbers::NamedNumbers;
 
-/// A family with a single series, and how its value is read from an `S`.
+/// A family with a single series, and the function that reads its value from an `S`.
 type Valued<S> = (Id, fn(&S) -> Option<Value>);
 
 /// Adds samples with the same base labels to a page. An absent value has no sample.
@@ -48,7 +48,7 @@ impl<L: Deref<Target = SeriesLabels>> SampleWriter<'_, L> {
         self.in_order(family, numbers.numbers());
     }
 
-    /// One sample for each value that is present, with its label value, which is one of the catalog's.
+    /// Adds one sample for each value that is present. The names are label values of the catalog.
     pub(super) fn named<V: Into<Value>, const N: usize>(&mut self, family: Id, values: [(&str, Option<V>); N]) {
         let names = family.metric().variant.map_or(&[][..], |variant| variant.values);
         for (name, value) in values {

@@ -1,5 +1,5 @@
-//! Baselines of engines: one small file per engine in the directory of the flight recorder, so that they survive a restart of the
-//! exporter.
+//! Baselines of engines: their costs and best hours so far, to compare with later. One small file per engine in the
+//! directory of the flight recorder, so that they survive a restart of the exporter.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -26,7 +26,7 @@ const READERS: usize = 2;
 /// The files of all engines.
 #[derive(Debug)]
 pub struct BaselineFiles {
-    /// The directory of the recorder, which holds its lock.
+    /// The directory of the recorder, which has locked it.
     pub directory: PathBuf,
     counts: RecorderCounts,
     is_failing: AtomicBool,
@@ -74,7 +74,7 @@ impl BaselineFiles {
         self.path(engine).and_then(|path| read(&path)).unwrap_or_default()
     }
 
-    /// One file is written at a time, because a disk may hang. None if another one is being written.
+    /// Starts to write a file. One file is written at a time, because a disk may hang. `None` if another file is being written.
     #[must_use]
     pub fn begin(self: &Arc<Self>) -> Option<Writing> {
         (!self.is_writing.swap(true, Ordering::Acquire)).then(|| Writing(Arc::clone(self)))

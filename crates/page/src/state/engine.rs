@@ -1,4 +1,4 @@
-//! What is published of one engine.
+//! What is published about one engine.
 
 use trtllm_engine::attribution::RequestParts;
 use trtllm_engine::cost_model::Costs;
@@ -67,7 +67,7 @@ impl EngineSnapshot {
         }
     }
 
-    /// The source of load gauges: absent for a stale engine, 0 for an idle one.
+    /// The last record as the load gauges show it: absent for a stale engine, and with a load of 0 for an idle one.
     #[must_use]
     pub fn load(&self) -> Option<Latest> {
         let latest = self.latest.filter(|_| !self.state.is_stale())?;
@@ -90,7 +90,7 @@ impl EngineSnapshot {
         self.about.clone_from(about);
     }
 
-    /// Values by the label of `nv_trt_llm_engine_config_info`, as far as the engine reports them.
+    /// Settings by label of `nv_trt_llm_engine_config_info`, as far as the engine reports them.
     #[must_use]
     pub fn settings(&self) -> [(&'static str, Option<String>); EngineSettings::NAMES.len()] {
         let of_server = |label: &str| {
@@ -99,7 +99,7 @@ impl EngineSnapshot {
             settings.iter().find(|(setting, _)| setting == name).map(|(_, value)| value.clone())
         };
         let latest = self.latest.as_ref();
-        // 0 means that the engine does not report it.
+        // 0 means that the engine does not report the number.
         let number = |number: Option<i64>| number.filter(|number| *number > 0).map(|number| number.to_string());
         let of_records = |label: &str| match label {
             "tokens_per_block" => number(latest?.kv?.tokens_per_block),

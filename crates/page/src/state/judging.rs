@@ -1,4 +1,4 @@
-//! Judges each engine every five seconds: keeps the windows of engines and GPUs, and publishes a verdict and findings.
+//! Judges each engine every five seconds: extends the windows of engines and GPUs, and publishes a verdict and findings.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ use super::{EngineSlot, EngineSnapshot, StartPhase, State};
 pub struct Judged {
     pub window: Window,
     pub verdict: Steady,
-    /// Duration of the iterations of the last minute ÷ what equal work took before.
+    /// Duration of the iterations of the last minute, divided by the duration of equal work before.
     pub slowdown: Option<f64>,
-    /// Requests per second that the engine could serve, by the costs of its iterations.
+    /// Requests per second that the engine could serve, according to the costs of its iterations.
     pub(super) capacity: Option<f64>,
     pub(super) last_hour: LastHour,
     pub(super) best: Best,
@@ -43,16 +43,16 @@ pub struct Judged {
     /// When the engine's baseline was last written, on the clock of the window.
     pub(super) kept_at: Option<f64>,
     pub findings: Vec<Finding>,
-    /// Marks of an orchestrator over the last minute, oldest first.
+    /// Counts of an orchestrator in the last minute, taken every five seconds, oldest first.
     orchestrator: VecDeque<OrchestratorMark>,
 }
 
-/// Number of marks in a minute.
+/// Number of marks, one every five seconds, that span a minute.
 const MINUTE: usize = 13;
 /// How findings name this exporter.
 const THIS_EXPORTER: &str = "this exporter";
 
-/// The windows of all GPUs, and the marks and findings of the exporter itself.
+/// The windows of all GPUs, and the counts and findings of the exporter itself.
 #[derive(Debug, Default)]
 pub(super) struct Around(Mutex<AroundMarks>);
 
@@ -63,7 +63,7 @@ struct AroundMarks {
     findings: Vec<Finding>,
 }
 
-/// Seconds over which arrivals count.
+/// Seconds over which arrivals of requests are counted.
 pub(super) const RECENT: f64 = 60.0;
 
 impl Judged {
@@ -73,7 +73,7 @@ impl Judged {
         Headroom::of(&self.window.span(RECENT)?, self.window.waiting(RECENT), self.capacity)
     }
 
-    /// Present output ÷ that of the benchmark, and ÷ that of the best hour.
+    /// Present output relative to the benchmark, and relative to the best hour.
     #[must_use]
     pub fn output_ratios(&self, bench: Option<&BenchReport>) -> [OutputRatios; 2] {
         let Some(now) = self.last_hour.present() else { return Default::default() };
@@ -111,7 +111,7 @@ impl Judged {
         }
     }
 
-    /// What an orchestrator counted in the last seconds.
+    /// What an orchestrator counted in the last `seconds`.
     #[must_use]
     pub fn orchestrator_span(&self, seconds: f64) -> Option<OrchestratorMark> {
         let last = self.orchestrator.back()?;
@@ -121,7 +121,7 @@ impl Judged {
 }
 
 impl State {
-    /// Judges until the end of the process.
+    /// Judges every five seconds, until the end of the process.
     pub async fn keep_judging(self: Arc<Self>, mut shutdown: Shutdown) {
         let began = Instant::now();
         let mut ticks = tokio::time::interval(Duration::from_secs_f64(SLOT_SECONDS));
@@ -137,7 +137,7 @@ impl State {
         }
     }
 
-    /// Ends a slot at `at` seconds of a clock that never runs backwards. `wall`: seconds since 1970.
+    /// Ends a time slot and judges. `at`: seconds of a clock that never runs backwards. `wall`: seconds since 1970.
     pub fn judge(&self, at: f64, wall: f64) {
         let inventory = self.gpus();
         self.mark_around(&inventory, at);
@@ -204,7 +204,7 @@ impl State {
     }
 }
 
-/// Keeps the marks of a minute.
+/// Adds a mark. Keeps the marks of a minute.
 fn push<M>(marks: &mut VecDeque<M>, mark: M) {
     if marks.len() >= MINUTE {
         marks.pop_front();
@@ -308,7 +308,7 @@ fn arrivals(snapshot: &EngineSnapshot) -> Arrivals {
     }
 }
 
-/// Why the engine cannot be read, if it cannot. A socket that waits for a publisher is not silent.
+/// Why and for how long the source has not answered. `None` if it answers. A socket that waits for a publisher is not silent.
 fn silence(snapshot: &EngineSnapshot, wall: f64) -> Option<Silence> {
     let source = &snapshot.source;
     let since = source.unanswered_since_us? as f64 / 1e6;
@@ -335,7 +335,7 @@ mod tests {
     use trtllm_model::{EngineName, OrchestratorReading};
     use trtllm_verdict::cause::Cause;
 
-    /// If orchestrators were judged by iterations, this verdict would never end.
+    /// If orchestrators were judged by iterations, the verdict `unavailable` would never end.
     #[test]
     fn an_orchestrator_that_answers_again_is_available_again() {
         let state = State::new(vec![EngineName::new("o", "1", "trtllm-disagg")]);

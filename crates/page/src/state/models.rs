@@ -11,10 +11,10 @@ use trtllm_what_if::{Present, capacity};
 use super::judging::RECENT;
 use super::{BaselineFiles, EngineSlot, State};
 
-/// How often the capacity of an engine is simulated. With many engines, simulations are a second apart, because each keeps a CPU busy.
+/// How often an engine's capacity is simulated. With many engines, simulations are a second apart: each keeps a CPU busy.
 const EVERY: Duration = Duration::from_secs(60);
 const LEAST_BETWEEN: Duration = Duration::from_secs(1);
-/// Timeout for the copy of a fold. An engine publishes its fold when a poll ends.
+/// Timeout for a copy of the engine's accumulated statistics (its fold), which it publishes when a poll ends.
 const FOLD_WITHIN: Duration = Duration::from_secs(5);
 /// Least number of seconds between two baselines of an engine, and between the start of a run and its first baseline.
 const KEPT_EVERY: f64 = 590.0;
@@ -44,7 +44,7 @@ impl State {
 
 impl EngineSlot {
     async fn update_model(self: &Arc<Self>, files: Option<&Arc<BaselineFiles>>) {
-        // The fold of an engine without work is not copied.
+        // The fold of an engine that has run no iteration in the last minute is not copied.
         let recent = self.with_judged(|judged| judged.window.span(RECENT));
         if recent.is_none_or(|span| span.sums.iterations <= 0.0) {
             return;
@@ -61,7 +61,7 @@ impl EngineSlot {
         self.judged.lock().capacity = capacity;
     }
 
-    /// Reads the best hours of the engine at first, and writes a baseline every ten minutes. Nothing waits for the disk.
+    /// Reads the best hours of the engine the first time, and writes a baseline every ten minutes. Nothing waits for the disk.
     fn keep(self: &Arc<Self>, files: &Arc<BaselineFiles>, present: &Present) {
         let (at, kept_at) =
             self.with_judged(|judged| (judged.window.last().map_or(0.0, |mark| mark.at), judged.kept_at));
@@ -83,7 +83,7 @@ impl EngineSlot {
         });
     }
 
-    /// The present run of the engine.
+    /// The present run of the engine: its start and its settings.
     #[must_use]
     pub fn run(&self) -> Run {
         let snapshot = self.snapshot();

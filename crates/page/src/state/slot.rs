@@ -1,4 +1,4 @@
-//! The place of one engine in the state: its last snapshot and its last records.
+//! The slot of one engine in the state: its last snapshot and its last records.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ pub(super) struct SlotChanges {
     pub(super) all: AtomicU64,
     pub(super) engines: AtomicU64,
     pub(super) gpus: AtomicU64,
-    /// Number of engines that have ever joined.
+    /// Number of engines that were ever added.
     joined: AtomicU64,
     /// Number of engines now.
     pub(super) present: AtomicUsize,
@@ -52,7 +52,7 @@ impl SourcePlace {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// [`super::State::sort`] has to be called once all places are set.
+    /// [`super::State::sort`] must be called once all places are set.
     pub fn set(&self, place: usize) {
         self.0.store(place, Ordering::Relaxed);
     }
@@ -73,7 +73,7 @@ pub struct EngineOrigin {
 #[derive(Debug)]
 pub struct EngineSlot {
     pub name: EngineName,
-    /// Unique, also among engines with the same name that join later.
+    /// Unique, even if an engine with the same name is added later.
     pub id: u64,
     pub(super) place: SourcePlace,
     origin: OnceLock<EngineOrigin>,
@@ -88,8 +88,8 @@ pub struct EngineSlot {
     recent: Mutex<VecDeque<Arc<IterationStats>>>,
     pub(super) judged: Mutex<Judged>,
     changes: Arc<SlotChanges>,
-    /// Readers that need more than the snapshot. The fold has one owner, which makes a copy for each of them when it publishes the next
-    /// time, so nothing is copied while nobody asks.
+    /// Readers that need more than the snapshot. The owner of the fold makes one copy for each reader when it publishes
+    /// the next time, so nothing is copied while nobody asks.
     fold_readers: Mutex<Vec<Sender<Box<EngineFold>>>>,
 }
 
@@ -128,7 +128,7 @@ impl EngineSlot {
         }
     }
 
-    /// The order of the page: by place, and engines of one socket by name, with version 10 after 9.
+    /// The order of the page: by the position of the source, then by model and version, with version 10 after 9.
     pub(super) fn order(&self) -> impl Ord {
         let EngineName { model, version, .. } = &self.name;
         (self.place.0.load(Ordering::Relaxed), model, version.len(), version)
@@ -157,7 +157,7 @@ impl EngineSlot {
         self.changes.engine();
     }
 
-    /// A copy of the fold, which arrives when the engine is published the next time. Fails at once if too many readers wait.
+    /// Asks for a copy of the fold. It arrives when the engine is published next. Fails at once if too many readers wait.
     pub fn read_fold(&self) -> Receiver<Box<EngineFold>> {
         let (sender, receiver) = oneshot::channel();
         let mut waiting = self.fold_readers.lock();
@@ -168,7 +168,7 @@ impl EngineSlot {
         receiver
     }
 
-    /// Gives the readers of the fold their copies.
+    /// Sends a copy of the fold to each waiting reader.
     pub fn publish_fold(&self, fold: &EngineFold) {
         for reader in self.fold_readers.lock().drain(..) {
             let _ = reader.send(Box::new(fold.clone()));
@@ -178,7 +178,7 @@ impl EngineSlot {
     /// Updates the state of the engine to `now`.
     pub(super) fn judge_age(&self, now: Instant) {
         let published = self.snapshot.load();
-        // A poll may end while this runs.
+        // If a poll has ended since `now`, it has already set the state.
         let older = published.health.filter(|health| health.last_answer().is_some_and(|last| last < now));
         let state = older.map_or(published.state, |health| health.state(now));
         if state != published.state {
@@ -191,7 +191,7 @@ impl EngineSlot {
         let _ = self.origin.set(origin);
     }
 
-    /// The price of a GPU for an hour, in any currency. Only the first call has an effect.
+    /// Sets the price of a GPU for an hour, in any currency. Only the first call has an effect.
     pub fn set_gpu_hour_cost(&self, cost: Option<f64>) {
         if let Some(cost) = cost {
             let _ = self.gpu_hour_cost.set(cost);
@@ -258,7 +258,7 @@ impl EngineSlot {
     }
 }
 
-/// A copy for [`EngineSlot::keep_records`], without the parts that it drops.
+/// A copy for [`EngineSlot::keep_records`], without the parts that this function drops.
 #[must_use]
 pub fn copy_to_keep(record: &mut IterationStats) -> Box<IterationStats> {
     let large = (
@@ -277,8 +277,8 @@ pub fn copy_to_keep(record: &mut IterationStats) -> Box<IterationStats> {
     copy
 }
 
-/// The views of KV cache manager V2 take more memory than the rest of a record. The numbers of request rows, windows and cache
-/// levels have no bound.
+/// The fields of KV cache manager V2 take more memory than the rest of a record. The numbers of request rows, windows
+/// and cache levels have no bound.
 fn drop_large_parts(record: &mut IterationStats) {
     record.request_stats = None;
     record.kv_cache_iteration_stats_by_pool_group = None;

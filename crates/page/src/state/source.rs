@@ -99,9 +99,9 @@ pub struct SourceStatus {
     pub missing_endpoints: Vec<&'static str>,
     /// Requests end while no iteration records arrive.
     pub records_missing: bool,
-    /// What the user should change, because something is missing although polls succeed.
+    /// What the user should change, because statistics are missing although polls succeed.
     pub notice: Option<&'static str>,
-    /// The benchmark to compare the engine with, or that the source replays instead of an engine's records.
+    /// The benchmark with which the engine is compared, or which the source replays instead of records.
     pub bench_report: Option<Arc<BenchReport>>,
 }
 

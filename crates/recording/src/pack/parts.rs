@@ -8,7 +8,7 @@ use super::invalid;
 const WHOLE: u8 = 1;
 const DECIMAL: u8 = 2;
 pub(super) const TEXT: u8 = 3;
-/// Digits behind the point of a [`DECIMAL`], and the most digits of a number that is replaced by a mark.
+/// Maximum number of digits after the point of a [`DECIMAL`], and of all digits of a number that a mark replaces.
 const MICROS: usize = 6;
 const DIGITS: usize = 15;
 
@@ -100,7 +100,7 @@ pub(super) fn write(
             TEXT => line.extend_from_slice(texts.next().ok_or_else(invalid)?),
             b'\\' => {
                 line.push(byte);
-                // After the backslash of an escaped digit, its mark follows.
+                // If the escaped character is a digit, a mark follows the backslash.
                 if let Some(next) = marked.clone().next().filter(|next| *next > TEXT) {
                     line.push(next);
                     marked.next();

@@ -11,9 +11,9 @@ use super::{changed_texts, invalid, number, signed, take_changed_texts, take_len
 /// A line with more rows, or with a row of more bytes, is packed like a line without rows. This bounds the memory.
 const MOST: usize = 1024;
 const LONGEST: usize = 1 << 10;
-/// Number of kinds of rows that are remembered. Waiting and decoding requests have rows of different kinds.
+/// Number of remembered kinds of rows. Rows of one kind differ only in numbers; waiting and decoding requests differ in kind.
 const KINDS: usize = 16;
-/// How the first row begins. It follows that the first number of a row is the id of its request.
+/// The beginning of the first row, which has the id of its request as its first number.
 const START: &[u8] = b"[{\"id\":";
 
 /// The remembered rows.
@@ -38,8 +38,8 @@ struct Number {
     value: i64,
     /// By how much the number is expected to change next.
     change: i64,
-    /// By how much the number changed last. A change is expected again only if it happened twice, so the change by a new block
-    /// is not.
+    /// By how much the number changed last. Only a change that happens twice is expected again,
+    /// unlike the change by a new block.
     last: i64,
 }
 
@@ -86,7 +86,7 @@ impl Rows {
         });
         let lists = &self.lists;
         let list = ids.into_iter().find_map(|id| lists.iter().rposition(|rows| rows.iter().any(|row| row.has_id(id))));
-        // If the lists are counted from the end, the rows of a rank are always at the same place.
+        // Counts the lists from the end, because then the rows of a rank always have the same number.
         number(list.map_or(0, |at| self.lists.len() - at) as u64, out);
         number(rows.len() as u64, out);
         let mut before = list.map(|at| self.lists.remove(at)).unwrap_or_default();

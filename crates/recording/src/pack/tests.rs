@@ -118,7 +118,7 @@ fn rows_of(iter: u64, rank: u64) -> String {
 }
 
 #[test]
-fn rows_of_requests_take_few_bytes_also_of_several_ranks() {
+fn rows_of_requests_of_several_ranks_take_few_bytes() {
     let lines: Vec<String> = (0..500).flat_map(|iter| (0..3).map(move |rank| rows_of(iter, rank))).collect();
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let bytes = round_trip(&lines);

@@ -115,13 +115,13 @@ impl SegmentFiles {
         self.closed.insert(behind, open.segment);
     }
 
-    /// Deletes a segment that was created but could not be begun.
+    /// Deletes a segment whose first frame could not be written.
     pub(super) fn discard(&mut self, open: Open) {
         let _ = fs::remove_file(&open.segment.path);
         self.set_total(self.total.saturating_sub(open.segment.bytes));
     }
 
-    /// Whether a segment has reached its size or age.
+    /// Whether a segment has reached its maximum size or age.
     pub(super) fn is_full(&self, open: &Open) -> bool {
         let longest = self.config.max_age.map_or(LONGEST, |age| LONGEST.min(age / 8));
         open.began.elapsed() >= longest

@@ -14,9 +14,9 @@ use super::{Message, Queue};
 
 /// Number of polls without items that are recorded after a poll with items, because they close the iteration of these items.
 const EMPTY_POLLS: u32 = 2;
-/// After these, one poll without items is recorded per this time: the fold waits up to 5 s for the exact times of requests.
+/// After these polls, one is recorded per this interval, because the fold waits up to 5 s for exact times.
 const EMPTY_INTERVAL: Duration = Duration::from_millis(500);
-/// The same time once no item has come for [`IDLE_AFTER`].
+/// The same interval once no item has come for [`IDLE_AFTER`].
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 
@@ -37,7 +37,7 @@ pub struct EngineRecorder {
     last_item: Option<RecordedMoment>,
     /// Why polls fail now.
     failing: Option<Failure>,
-    /// Items that were dropped since items were last passed on.
+    /// Messages that were dropped since items were last passed on.
     dropped: u64,
 }
 
@@ -58,14 +58,14 @@ impl EngineRecorder {
         }
     }
 
-    /// The following items were received at this moment.
+    /// Sets the moment at which the following items were received.
     pub fn received(&mut self, at: RecordedMoment) {
         self.add_skipped();
         self.items.push(Item::Received(at));
         (self.empty, self.last_item, self.last_pushed) = (0, Some(at), Some(at));
     }
 
-    /// An item was folded. A refused item is recorded only if it is a record: other refused items do not change the fold.
+    /// Adds an item that was folded. A refused item is added only if it is a record: others do not change the fold.
     pub fn item(&mut self, mut item: Item, refused: bool) {
         item.round_times();
         match item {
@@ -79,7 +79,7 @@ impl EngineRecorder {
         self.items.push(Item::About(Box::new(about.clone())));
     }
 
-    /// A poll has failed or succeeded. Only changes are recorded.
+    /// Adds the result of a poll if it differs from the previous one.
     pub fn polled(&mut self, failure: Option<Failure>, at: RecordedMoment) {
         if failure != self.failing {
             self.add_skipped();
@@ -89,7 +89,7 @@ impl EngineRecorder {
         }
     }
 
-    /// These GPUs were read, independently of what the engine sent.
+    /// Adds readings of GPUs, which are read independently of what the engine sends.
     pub fn gpus(&mut self, gpus: impl Iterator<Item = GpuReading>, at: RecordedMoment) {
         for gpu in gpus {
             self.add_skipped();
@@ -97,7 +97,7 @@ impl EngineRecorder {
         }
     }
 
-    /// A poll has ended. Many polls of an idle engine change nothing, so most of them are left out.
+    /// Adds the end of a poll. Many polls of an idle engine change nothing, so most of them are left out.
     pub fn settled(&mut self, settled: Settled) {
         self.empty = self.empty.saturating_add(1);
         let since = |moment: Option<RecordedMoment>| {
@@ -105,7 +105,7 @@ impl EngineRecorder {
             Duration::from_micros(u64::try_from(us).unwrap_or(0))
         };
         let interval = if since(self.last_item) >= IDLE_AFTER { IDLE_INTERVAL } else { EMPTY_INTERVAL };
-        // The poll with the items ends first, and does not count as empty.
+        // The first poll that ends is the one with the items, which does not count as empty.
         if self.empty <= 1 + EMPTY_POLLS || since(self.last_pushed) >= interval {
             self.skipped = None;
             self.items.push(Item::Settled(settled));
@@ -115,7 +115,7 @@ impl EngineRecorder {
         }
     }
 
-    /// The items of a poll were folded. Passes them on to the writer.
+    /// Passes the items of a poll on to the writer, after they were folded.
     pub fn end(&mut self) {
         if self.items.is_empty() {
             return;
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_hangs_costs_items_and_bounded_memory_and_the_recording_says_so() {
+    fn a_disk_that_hangs_costs_bounded_memory_and_the_recording_counts_the_lost_items() {
         let (queue, received) = Queue::new();
         let counts = RecorderCounts::default();
         let mut tap = EngineRecorder::new(0, queue.clone(), counts.clone());

@@ -17,7 +17,7 @@ use crate::{Header, Item, RecordedMoment, Settled, Stamp};
 use super::Message;
 use super::files::{Open, SegmentFiles};
 
-/// Lines wait at most this long for their frame to fill. This and the interval of a poll are together below a second.
+/// Lines wait at most this long for their frame to fill. Together with the interval between polls, that is less than a second.
 const FLUSH: Duration = Duration::from_millis(500);
 /// Capacity of an engine's buffer that is kept from one frame to the next.
 const KEPT: usize = 64 << 10;
@@ -36,7 +36,7 @@ pub(super) struct SegmentWriter {
     is_logged: bool,
 }
 
-/// What is written of one engine.
+/// The recording of one engine.
 struct RecordedEngine {
     name: Box<EngineName>,
     stamp: Stamp,
@@ -92,7 +92,7 @@ impl SegmentWriter {
         all.into_iter().for_each(|engine| self.flush(engine));
     }
 
-    /// Runs one step. A panic ends the segments that the step may have left half written. The recording continues in new ones.
+    /// Runs one step. A panic ends the segments that the step may have left half written. The recording continues in new segments.
     fn catch(&mut self, engine: Option<u64>, step: impl FnOnce(&mut Self)) {
         if supervise::catch_now(Task::Record, || step(self)).is_ok() {
             return;
@@ -169,7 +169,7 @@ impl SegmentWriter {
             objectives: *objectives,
         };
         let name = format!("{model}-{version}");
-        // Lines that are left were counted as dropped.
+        // Lines that are still waiting were counted as dropped.
         recorded.lines.clear();
         recorded.packer = Packer::default();
         let header = Item::Recording(Box::new(header));

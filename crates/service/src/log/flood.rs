@@ -1,6 +1,6 @@
-//! The last protection of the log: no line of the program is written more often than a person could read. A line that
-//! outside events can repeat should have a stricter limit where it is written, which logs how many were left out. This
-//! limit covers all lines.
+//! The last protection of the log: no log statement writes more lines than a person could read. A statement that
+//! outside events can repeat should have a stricter limit of its own, which logs how many lines were left out. This
+//! limit covers all statements.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use tracing_subscriber::layer::{Context, Layer};
 
 use super::LogLimit;
 
-/// Lines that one place in the program may write at once. Many engines may cause one line each.
+/// Lines that one log statement may write at once. Many engines may cause one line each.
 const BURST: u32 = 100;
 /// One more line is allowed after this time.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Lines that were left out.
 pub(super) static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// The limits, by place in the program.
+/// The limits, by log statement.
 #[derive(Debug, Default)]
 pub(super) struct FloodLimit(Mutex<HashMap<Identifier, LogLimit>>);
 

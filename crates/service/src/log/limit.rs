@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Lines at once.
+/// Number of lines that may be written at once.
 const BURST: u32 = 5;
 /// One more line is allowed after this time.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ impl LogLimit {
         self.used < self.burst
     }
 
-    /// How many lines were left out since the last one, if a line may be written now.
+    /// If a line may be written now, returns how many lines were left out since the last one.
     pub fn allow(&mut self, now: Instant) -> Option<u64> {
         if !self.has_room(now) {
             self.left_out += 1;

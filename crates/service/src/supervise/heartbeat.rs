@@ -46,7 +46,7 @@ impl Drop for Heartbeat {
 }
 
 impl Heartbeats {
-    /// The heartbeat of a new task. `task` is its name for people.
+    /// The heartbeat of a new task. `task` is its name in messages.
     pub fn register(&self, task: String) -> Heartbeat {
         let beats = Arc::new(Beats::default());
         self.0.lock().push(WatchedTask { task, beats: Arc::clone(&beats), seen: 0, checks_without_beat: 0 });

@@ -1,5 +1,5 @@
 //! Named situations with a known cause. A scenario is a healthy engine with one change that causes trouble, the change that cures
-//! it, and another remedy that does not help. The submodules are tables of them.
+//! the trouble, and another remedy that does not help. The submodules contain the tables of situations.
 
 mod faults;
 mod healthy;
@@ -58,7 +58,7 @@ fn no_fault(config: &mut Config) {
     config.faults.clear();
 }
 
-/// A row of the tables of situations. It gives one scenario for each backend.
+/// A row of the tables of situations. It defines one scenario for each backend in `on`.
 #[derive(Debug)]
 struct Situation {
     name: &'static str,
@@ -71,12 +71,12 @@ struct Situation {
     other: Remedy,
 }
 
-/// A backend that a situation is for.
+/// A backend on which a situation is simulated.
 #[derive(Debug)]
 struct On {
     backend: &'static str,
     release: Release,
-    /// The end of the names of its scenarios.
+    /// Suffix of the scenario names for this backend.
     suffix: &'static str,
 }
 
@@ -100,7 +100,7 @@ impl On {
     }
 }
 
-/// A scenario.
+/// A named engine with a known cause of trouble, or a healthy one.
 #[derive(Debug)]
 pub struct Scenario {
     pub name: String,
@@ -130,7 +130,7 @@ impl Scenario {
     }
 }
 
-/// All scenarios: those with a cause first, then healthy ones.
+/// All scenarios: first those with a cause of trouble, then the healthy ones.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
     let situations = [limits::TABLE, work::TABLE, faults::TABLE].into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Situations caused by the work, the host, the load, or by what surrounds the engine.
+//! Situations caused by the work, the host, the ranks, transfers, the frontend, adapters or the load.
 
 use super::{ALL, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, Measure, PY, Remedy, Situation, V2, rate};
 use crate::config::{Adapters, Role, Speculation};

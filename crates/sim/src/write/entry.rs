@@ -15,10 +15,10 @@ pub enum Version {
     Host,
 }
 
-/// The steady clock at virtual time 0, in seconds. It is above 0, because upstream leaves out times that are not.
+/// The steady clock at virtual time 0, in seconds. It is above 0, because upstream omits times that are not above 0.
 const STEADY: f64 = 1000.0;
 
-/// The same for the times of steps, which upstream writes without the offset of the other times.
+/// The same for the times of steps. Upstream adds an offset to all other times, but not to these.
 const RAW_STEADY: f64 = 51_000.0;
 
 fn steps(of: &[StepTime]) -> Value {
@@ -39,7 +39,7 @@ fn steps(of: &[StepTime]) -> Value {
     of.iter().enumerate().map(step).collect()
 }
 
-/// `time_breakdown_metrics`. A phase without steps has no key.
+/// The value of `time_breakdown_metrics`. A phase without steps has no key.
 fn step_times(times: &StepTimes) -> Value {
     let mut value = json!({});
     if !times.context.is_empty() {

@@ -1,4 +1,4 @@
-//! IterationStats and RequestStats.
+//! The JSON of IterationStats and RequestStats.
 
 use serde_json::{Map, Value, json};
 
@@ -79,7 +79,7 @@ fn cpp(record: &Record, release: (u32, u32), epoch_us: i64) -> Value {
     insert(since(19), "maxNumTokensStatic", json!(record.token_limit));
     insert(since(19), "maxNumTokensTunerRecommended", json!(0));
     insert(since(19), "maxNumTokensRuntime", json!(record.token_limit));
-    // The C++ model never fills it.
+    // The C++ Executor never fills this key.
     insert(release >= (1, 0), "specDecodingStats", Value::Null);
     value.into()
 }
@@ -89,7 +89,7 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
     let mut inflight = object(json!({
         "numScheduledRequests": work.scheduled, "numContextRequests": work.context_requests,
         "numGenRequests": work.generation_requests,
-        // The second cache manager suspends requests, and counts that elsewhere.
+        // The second cache manager suspends requests instead, and counts them as `iterSuspendedRequests`.
         "numPausedRequests": if manager == CacheManager::V2 { 0 } else { work.paused },
         "numCtxTokens": work.context_tokens, "microBatchId": 0,
         "avgNumDecodedTokensPerIter": if era >= Era::Ranks { decoded(record) } else { 0.0 },
@@ -102,10 +102,10 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
         })));
     }
     let mut value = object(json!({
-        // Early releases leave it empty.
+        // Early releases leave the timestamp empty.
         "timestamp": if era >= Era::One { timestamp(epoch_us + (record.at * 1e6) as i64) } else { String::new() },
         "iter": record.iter, "iterLatencyMS": record.latency * 1e3,
-        // Despite the name: seconds, summed since the start.
+        // In seconds despite the `MS` in the name, and summed since the start.
         "newActiveRequestsQueueLatencyMS": record.queue_latency,
         "numNewActiveRequests": record.new_active, "numActiveRequests": record.active,
         "numQueuedRequests": record.queued, "numCompletedRequests": record.completed,
@@ -305,7 +305,7 @@ fn timestamp(us: i64) -> String {
     )
 }
 
-/// Year, month and day of a day since 1970. The calculation uses years that begin in March.
+/// Year, month and day, from the number of days since 1970. The calculation uses years that begin in March.
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));

@@ -16,7 +16,7 @@ const CPP: Release = Release::Cpp { major: 1, minor: 1 };
 const V1: Release = Release::PyTorch { era: Era::One, cache: CacheManager::V1 };
 const V2: Release = Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 };
 const SECONDS: f64 = 150.0;
-/// Earlier requests are not compared: the first ones began before the exporter knew the iterations and their costs.
+/// Earlier requests are not compared: the first requests began before the exporter knew the costs of iterations.
 const FROM: f64 = 40.0;
 const TTFT: f64 = 0.2;
 
@@ -34,9 +34,9 @@ fn true_parts(request: &RequestTruth) -> (Seconds, Seconds) {
 struct Case {
     name: &'static str,
     config: Config,
-    /// Largest error of a part, as a share of the time of all requests.
+    /// Largest allowed error of a part, as a share of the time of all requests.
     bound: f64,
-    /// Share of the requests that cannot be attributed.
+    /// Largest allowed share of requests whose time cannot be attributed.
     unattributed: f64,
 }
 
@@ -119,7 +119,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// What the exporter adds up from `FROM` on, and the truth of the same requests: all, and those that missed the objective.
+/// What the exporter adds up after `FROM`, the truth of the same requests (all, and those that missed the objective),
+/// and the number of requests.
 fn compare(case: &Case, seed: u64) -> (RequestParts, [Seconds; 2], f64) {
     let objectives = Objectives { ttft: Some(Duration::from_secs_f64(TTFT)), ..Objectives::default() };
     let mut early = RequestParts::default();
@@ -134,7 +135,7 @@ fn compare(case: &Case, seed: u64) -> (RequestParts, [Seconds; 2], f64) {
         parts.missed[0][place] -= early.missed[0][place];
     }
     parts.unattributed -= early.unattributed;
-    // Rows wait for entries for a while.
+    // Without entries, the exporter counts a request late, because it waits for its entry first.
     let delay = if case.config.statistics.entries { 0.0 } else { 5.0 };
     let ended = |request: &&RequestTruth| {
         let is_answered = matches!(request.end, End::Stop | End::Length);
@@ -164,7 +165,7 @@ fn the_parts_of_requests_are_the_truth() {
         if unattributed > case.unattributed {
             wrong.push(format!("{}: {unattributed} unattributed", case.name));
         }
-        // The parts of requests that cannot be attributed are missing.
+        // The sums lack the requests that cannot be attributed.
         let (known, all) = (1.0 - unattributed, truth.iter().sum::<f64>());
         for (what, ours, truth) in [("", parts.all, truth), ("missed TTFT: ", parts.missed[0], missed)] {
             for ((part, ours), truth) in

@@ -10,7 +10,7 @@ use trtllm_sources::{Batch, trtllm_json};
 
 pub(crate) const EPOCH_US: i64 = 1_760_000_000_000_000;
 
-/// Runs an engine for some time and folds all that it reports, as text. `each` sees the fold after each step.
+/// Runs an engine for `seconds`, writes all reports as JSON text and folds them. `each` sees the fold after each step.
 pub(crate) fn fold(
     config: &Config,
     seed: u64,
@@ -31,7 +31,7 @@ pub(crate) fn fold(
         let mut batch = Batch::default();
         let records = step.records.iter().map(|record| write::record(record, release, EPOCH_US)).collect();
         trtllm_json::parse_records(array(records).as_bytes(), &mut batch).unwrap();
-        // A host of the C++ Executor publishes what it knows of a response. PyTorch's entries are those of trtllm-serve.
+        // A host program of the C++ Executor publishes entries in its own form. PyTorch's entries have trtllm-serve's form.
         let version = if release.is_cpp() { write::Version::Host } else { write::Version::V2 };
         let entries = step.entries.iter().map(|entry| write::entry(entry, version)).collect();
         trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();

@@ -16,7 +16,7 @@ fn fold(config: &Config, seconds: f64) -> (Engine, EngineFold) {
     folded::fold(config, 7, Objectives::default(), seconds, |_, _| ())
 }
 
-/// A load that ends, so that the last record has been written.
+/// A load that ends, so that the records of all requests are written before the comparison.
 fn finite() -> Config {
     let mut config = Config::default();
     config.load.arrivals = Arrivals::Offline { requests: 160 };
@@ -138,7 +138,7 @@ fn a_restart_is_counted_and_totals_do_not_fall() {
 }
 
 #[test]
-fn a_wedge_is_stalled_with_each_backend() {
+fn a_wedged_engine_is_reported_as_stalled_with_each_backend() {
     for release in
         [pytorch(Era::Frames, CacheManager::V1), pytorch(Era::One, CacheManager::V2), Config::default().release]
     {

@@ -1,4 +1,4 @@
-//! The cause of each scenario is right by construction: its cure improves what users feel, another remedy does not.
+//! Tests that each scenario states its true cause: the cure improves what users notice, and another remedy does not.
 
 use std::collections::BTreeSet;
 

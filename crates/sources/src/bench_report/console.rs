@@ -1,5 +1,5 @@
-//! What trtllm-bench prints at its end: lines of `Name: value` below headings. Releases up to 0.16 write no other
-//! report. Later releases print the percentiles, too.
+//! Parses what trtllm-bench prints at its end: lines of `Name: value` below headings. Releases up to 0.16 write no
+//! other report. Later releases print the percentiles, too.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use trtllm_model::bench_report::{
 /// The first heading, by backend. The text above it is the log of the engine.
 pub(super) const HEADINGS: [&str; 2] = ["= ENGINE DETAILS", "= PYTORCH BACKEND"];
 
-/// `None` if the text has no such lines.
+/// `None` if the text contains no complete result.
 pub(super) fn parse(text: &str) -> Option<BenchReport> {
     // A file may have several runs: the last one counts.
     let begin = HEADINGS.iter().filter_map(|heading| text.rfind(heading)).max()?;
@@ -81,7 +81,7 @@ pub(super) fn parse(text: &str) -> Option<BenchReport> {
     };
     report.input_output_stats.input_tokens = mean("Average Input Length (tokens)");
     report.input_output_stats.output_tokens = mean("Average Output Length (tokens)");
-    // A run that was ended early has headings and no result.
+    // A run that was aborted has headings and no result.
     report.performance.total_latency_ms.is_some().then_some(report)
 }
 
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(report.latency_stats, BenchLatencies::default());
     }
 
-    /// The headings and names of release 1.3 with invented values.
+    /// The headings and names are those of release 1.3, the values are invented.
     #[test]
     fn the_text_of_the_pytorch_backend_has_percentiles() {
         let text = "[TRT-LLM] [I] ready: yes\n\n===\n= PYTORCH BACKEND\n===\nModel:\t\t\tm\nTensorRT LLM Version:\t1.3.0\nDtype:\t\t\tbfloat16\n\

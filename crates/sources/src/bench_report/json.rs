@@ -1,4 +1,4 @@
-//! The JSON of a report: that of `trtllm-bench … --report_json` since TensorRT-LLM 0.17, and that of the first report
+//! Parses a JSON report: that of `trtllm-bench … --report_json` since TensorRT-LLM 0.17, or one in the first report
 //! format. A section or a value that is null counts as missing. An error names the key.
 
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ use trtllm_model::bench_report::{
 
 use super::BenchReportError;
 
-/// Characters of a value that an error quotes.
+/// Limit of the characters that an error quotes of a value.
 const MAX_QUOTE: usize = 40;
 
 /// A report, and the keys of its distributions in the order of the fields of [`Distribution`].
@@ -21,7 +21,7 @@ struct Sections<'a> {
 }
 
 /// Parses a report. Leaves out paths, the memory of the GPU, and `issue_rate`, whose values are nanoseconds × 10⁹.
-/// Modes, backends and releases differ in what they have. Fails if a value has another type, or is below 0.
+/// Which keys exist depends on the mode, backend and release. Fails if a value has another type, or is below 0.
 pub(super) fn parse(report: &Map<String, Value>) -> Result<BenchReport, BenchReportError> {
     // Older releases have no `p90`.
     let from = Sections { report, statistics: ["p50", "p90", "p95", "p99", "minimum", "maximum", "average"] };
@@ -90,7 +90,7 @@ pub(super) fn parse(report: &Map<String, Value>) -> Result<BenchReport, BenchRep
     })
 }
 
-/// The first format, that of the metrics specification. No release writes it. Fails as [`parse`].
+/// Parses the first format. The metrics specification defines it, and no release writes it. Fails like [`parse`].
 pub(super) fn parse_first_format(report: &Map<String, Value>) -> Result<BenchReport, BenchReportError> {
     let from = Sections { report, statistics: ["p50", "p90", "p95", "p99", "min", "max", "avg"] };
     Ok(BenchReport {
@@ -165,7 +165,7 @@ impl Sections<'_> {
         Ok(Distribution { avg: distribution.avg.or(self.number(section, mean)?), ..distribution })
     }
 
-    /// The lengths of the data set. Requests can end early, so the mean is that of the tokens that were sent and generated.
+    /// The lengths in the data set. Requests can end early, so the measured mean of their tokens has priority.
     fn lengths(&self, statistics: &str, of: &str, mean: Option<&str>) -> Result<Distribution, BenchReportError> {
         let dataset = self.distribution("dataset", statistics)?;
         let measured = mean.map_or(Ok(None), |mean| self.number("request_info", mean))?;
@@ -257,7 +257,7 @@ mod tests {
         assert!(error.contains("performance.total_latency_ms is \"fast\", not a number"), "{error}");
     }
 
-    /// The report of a small model on one GPU. The author of the report had shortened it.
+    /// The report of a small model on one GPU. Its author had shortened it.
     #[test]
     fn a_real_report_of_release_1_3_is_read() {
         let text = include_str!("../../../../tests/fixtures/trtllm_bench_report_1.3.0rc12_gb10_REDUCED.json");

@@ -1,5 +1,5 @@
 //! Reports of trtllm-bench: the JSON of `--report_json`, the JSON of the first report format, and the text that the program
-//! prints. If a file is another output of trtllm-bench, the error names its option, because the options are easily confused.
+//! prints. For another file of trtllm-bench, the error names the option that writes it: the options are easily confused.
 
 mod console;
 mod json;
@@ -32,7 +32,7 @@ pub fn read(path: &Path) -> Result<BenchReport, BenchReportError> {
     parse(&String::from_utf8_lossy(&text))
 }
 
-/// Whether the file that starts like this is a report, or another file of trtllm-bench that has no records.
+/// Whether a file that begins with `start` is a report, or another file of trtllm-bench that has no records.
 #[must_use]
 pub fn is_of_bench(start: &[u8]) -> bool {
     let has = |text: &str| memchr::memmem::find(start, text.as_bytes()).is_some();
@@ -49,7 +49,7 @@ pub fn is_of_bench(start: &[u8]) -> bool {
     }
 }
 
-/// Fails if the text is something else, or a value of the report is invalid.
+/// Parses a report. Fails if the text is something else, or a value of the report is invalid.
 pub fn parse(text: &str) -> Result<BenchReport, BenchReportError> {
     if let Some(report) = console::parse(text) {
         return Ok(report);
@@ -101,7 +101,7 @@ fn from_array(items: &[Value]) -> BenchReportError {
     }
 }
 
-/// The error for a text that is not JSON as a whole.
+/// The error for a text that is not a single JSON value.
 fn from_lines(text: &str) -> BenchReportError {
     let first = text.lines().next().unwrap_or_default();
     let record = serde_json::from_str(first).ok().is_some_and(|record: Value| record.get("iter").is_some());
@@ -117,14 +117,14 @@ fn from_lines(text: &str) -> BenchReportError {
     }
 }
 
-/// Whether the first line is one of several: a file of records.
+/// Whether the first of several lines is JSON, as in a file of records.
 fn is_line_of_json(text: &[u8]) -> bool {
     let end = memchr::memchr(b'\n', text).unwrap_or(text.len());
     let (first, rest) = text.split_at(end);
     !rest.trim_ascii().is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(first).is_ok()
 }
 
-/// Whether the text begins like the texts of requests: `{"0": "…`.
+/// Whether the text begins like a file of `--output_json`: `{"0": "…`.
 fn is_text_of_requests(text: &[u8]) -> bool {
     let Some(id) = text[1..].trim_ascii_start().strip_prefix(b"\"") else { return false };
     let digits = id.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_no_file_of_trtllm_bench_for_a_replay_and_no_report() {
+    fn records_are_neither_a_report_nor_another_file_of_trtllm_bench() {
         let records = "{\"iter\": 1, \"x\": \"performance\", \"world_info\": 1}\n{\"iter\": 2}\n";
         let python = "{'iter': 1, 'maxBatchSizeStatic': None}\n{'iter': 2}\n";
         for text in [records, "[{\"iter\": 1}]", "{\"iter\": 1}", python, "{'iter': 1}"] {

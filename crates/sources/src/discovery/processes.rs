@@ -1,5 +1,5 @@
-//! Finds the processes of trtllm-serve on this host, and the addresses in their command lines. The command line of an orchestrator
-//! names the configuration file of `trtllm-serve disaggregated`, which has the address.
+//! Finds the processes of trtllm-serve on this host, and the addresses in their command lines. The command line of an
+//! orchestrator names the configuration file of `trtllm-serve disaggregated`, which contains the address.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -13,9 +13,9 @@ use trtllm_service::small_file;
 use super::USUAL_PORT;
 use crate::server::parse_port;
 
-/// Bytes read of a command line.
+/// Limit of the bytes that are read of a command line.
 const MAX_COMMAND: u64 = 16 << 10;
-/// Bytes read of an orchestrator's file. It has a few KB.
+/// Limit of the bytes that are read of an orchestrator's file. The file has a few KB.
 const MAX_FILE: u64 = 256 << 10;
 /// Longest host name, in bytes.
 const MAX_HOST: usize = 253;
@@ -29,7 +29,7 @@ pub(super) struct NamedServer {
     pub(super) orchestrator: bool,
 }
 
-/// The addresses of all processes of trtllm-serve that are visible and share our network.
+/// The addresses of all processes of trtllm-serve that are visible and share our network namespace.
 pub(super) fn processes(proc: &Path) -> Vec<NamedServer> {
     let network = |process: &Path| fs::read_link(process.join("ns/net")).ok();
     let ours = network(&proc.join("self"));
@@ -56,7 +56,7 @@ pub(super) fn processes(proc: &Path) -> Vec<NamedServer> {
 fn server_of(command: &[u8], read: impl Fn(&str) -> Option<OrchestratorAddress>) -> Option<NamedServer> {
     let text = String::from_utf8_lossy(command);
     let arguments: Vec<&str> = text.split('\0').filter(|argument| !argument.is_empty()).collect();
-    // It may follow an interpreter and its options.
+    // The program may follow an interpreter and its options.
     let is_server = |argument: &&str| {
         argument.rsplit('/').next() == Some("trtllm-serve") || *argument == "tensorrt_llm.commands.serve"
     };
@@ -82,7 +82,7 @@ fn server_of(command: &[u8], read: impl Fn(&str) -> Option<OrchestratorAddress>)
             let target = format!("http://{host}:{port}");
             return (port > 0).then_some(NamedServer { target, orchestrator: true });
         }
-        // Workers of an orchestrator on several nodes. The orchestrator's file has their addresses.
+        // Workers of an orchestrator on several nodes. The orchestrator's file contains their addresses.
         Some(&"disaggregated_mpi_worker") => return None,
         _ => {}
     }
@@ -110,7 +110,7 @@ fn host(text: &str) -> Option<String> {
     }
 }
 
-/// Where an orchestrator listens. A part that is absent has its default.
+/// The address on which an orchestrator listens. A missing value has its default.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 struct OrchestratorAddress {
     hostname: Option<String>,
@@ -122,21 +122,21 @@ struct OrchestratorAddress {
 fn read_address(process: &Path, file: &str) -> Option<OrchestratorAddress> {
     let named = Path::new(file);
     let places = match named.strip_prefix("/") {
-        // First the path as the process sees it: the process may have another root.
+        // First the path as the process sees it: the process may have another root directory.
         Ok(inside) => vec![process.join("root").join(inside), named.to_owned()],
         Err(_) => vec![process.join("cwd").join(named)],
     };
     places.iter().find_map(|place| parse_address(&read(place).ok()?))
 }
 
-/// Anybody may start a process that names any file. A pipe must not block the search, and a device must not be opened.
+/// Anybody may start a process that names any file, so only regular files are opened. A pipe would block the search.
 fn read(path: &Path) -> io::Result<String> {
     if !path.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut text = String::new();
     small_file::open_regular(path, OFlags::NOCTTY)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
-    // The beginning of a longer file may have other values than the whole.
+    // The beginning of a longer file may contain other values than the whole file.
     if text.len() as u64 > MAX_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
 }
 
@@ -254,7 +254,7 @@ mod tests {
         let unreadable = server_of(b"trtllm-serve\0disaggregated\0-c\0d.yaml", |_| None);
         assert_eq!(unreadable, at("127.0.0.1:8000"));
         assert_eq!(of(&["disaggregated_mpi_worker", "-c", "d.yaml"], None, None), None);
-        // A model with that name is served as an engine.
+        // A model named `disaggregated` is served as an engine.
         assert_eq!(
             target_of(b"trtllm-serve\0serve\0disaggregated\0--port\09000"),
             Some("http://127.0.0.1:9000".to_owned())

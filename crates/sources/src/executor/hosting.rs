@@ -2,7 +2,7 @@
 
 use trtllm_bridge::{ExecutorOptions, SyntheticLoad};
 
-/// Rings of 1000 iterations hold ten seconds of a fast engine. It is polled ten times a second.
+/// The engine keeps 1000 iterations. That is ten seconds of a fast engine, which is polled ten times a second.
 pub const STATISTICS: ExecutorOptions =
     ExecutorOptions { iter_stats_max_iterations: 1000, request_stats_max_iterations: 1000 };
 
@@ -12,7 +12,7 @@ pub struct Hosting {
     /// The engine's directory, or `sim:…`.
     pub engine: String,
     pub statistics: ExecutorOptions,
-    /// `load=synthetic`.
+    /// The requests of `load=synthetic`, if it is given.
     pub load: Option<SyntheticLoad>,
 }
 

@@ -1,4 +1,4 @@
-//! An Executor in this process, behind the bridge. It is constructed, polled and dropped on a thread of its own: a model
+//! An Executor in this process, behind the C++ bridge. It is constructed, polled and dropped on a thread of its own: a model
 //! may take half an hour to load, and a call that hangs must not block anything else. A poll times out like that of any
 //! other source.
 
@@ -24,7 +24,7 @@ use super::{Batch, OpenError, Presence, SourceError};
 
 pub use trtllm_bridge::{exit_now, is_simulated};
 
-/// Records drained at a time: these fit into the fastest cache of a CPU.
+/// Number of records that are drained at a time. They fit into the fastest cache of a CPU.
 const ROWS: usize = 32;
 /// How long the engine may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,7 +65,7 @@ impl ExecutorThread {
         let (ending, ended) = oneshot::channel();
         let running = Arc::clone(&RUNNING);
         let thread = move || {
-            // Owned by the thread, so both are dropped when it ends, even by a panic.
+            // The thread owns both, so they are dropped when it ends, even by a panic.
             let _guards: (Arc<()>, oneshot::Sender<()>) = (running, ending);
             match construct(&hosting) {
                 Ok(executor) => {
@@ -128,7 +128,7 @@ impl ExecutorThread {
     }
 }
 
-/// The settings in the engine's directory. A file that is missing or invalid has none.
+/// The settings in the engine's directory. Empty if the file is missing or invalid.
 fn settings(engine: &str) -> EngineSettings {
     let file = small_file::read(&Path::new(engine).join("config.json"));
     file.map(|body| parse_engine_config(&body)).unwrap_or_default()
@@ -149,13 +149,13 @@ pub fn check(hosting: &Hosting) -> Result<(), OpenError> {
     })
 }
 
-/// The simulated engine, without the time that it takes to load.
+/// The simulated engine, with a loading time of 0.
 fn at_once(engine: &str) -> String {
     let described = small_file::read(&Path::new(engine).join("simulated.engine")).unwrap_or_default();
     let described = String::from_utf8_lossy(&described);
     let engine = described.lines().next().filter(|line| line.starts_with("sim:")).unwrap_or(engine);
     match engine.starts_with("sim:") {
-        // The last value of an option counts.
+        // If an option occurs twice, its last value counts.
         true => format!("{engine}{}load_seconds=0", if engine.contains('?') { '&' } else { '?' }),
         false => engine.to_owned(),
     }
@@ -190,14 +190,14 @@ fn serve(mut executor: Executor, inbox: &mpsc::Receiver<oneshot::Sender<Drained>
     }
 }
 
-/// Everything the engine has, oldest first. Workers and stopped engines have no statistics, so that is checked first.
+/// All statistics that the engine holds, oldest first. Fails for workers and stopped engines, which have none.
 fn drain(executor: &mut Executor) -> Drained {
     if !executor.can_enqueue_requests() {
         let cause = "the engine was shut down, or this process is not its leader".to_owned();
         return Err(SourceError::Engine { cause });
     }
     // Request rows are drained first and delivered after the records: the engine keeps running meanwhile, and the record
-    // of an iteration must come before its request rows. A drain ends at what the engine had when it began.
+    // of an iteration must come before its request rows. A drain returns only what the engine held when the drain began.
     let mut requests = Vec::new();
     let mut of_iteration = RequestStatsPerIteration::default();
     while executor.next_requests(&mut of_iteration).map_err(failed)? {

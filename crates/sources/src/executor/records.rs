@@ -1,4 +1,4 @@
-//! Converts the bridge's structs to the model's. A member of the bridge that is not listed here does not compile.
+//! Converts the bridge's structs to the model's. A new member of the bridge breaks the build until it is listed here.
 
 use trtllm_bridge::{self as bridge, Present as _};
 use trtllm_model::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
@@ -9,8 +9,8 @@ use trtllm_model::request::{DisServingRequestStats, RequestStage, RequestStats};
 use trtllm_model::timestamp::parse_timestamp;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
 
-/// Converts a struct whose members have the same names in both. `with` has the members that need another conversion.
-/// With `present`, the struct may be absent.
+/// Converts a struct whose members have the same names in the bridge and in the model. `with` has the members that need
+/// another conversion. With `present`, the struct may be absent.
 macro_rules! convert {
     (present $from:expr => $Struct:ident { $($member:ident),* $(,)? } $(with { $($other:ident: $value:expr),* $(,)? })?) => {{
         let bridge::$Struct { present, $($member,)* $($($other: _,)*)? } = $from;

@@ -1,4 +1,4 @@
-//! The files of a directory: finds new ones, and reads what is added to each. They may be renamed, deleted or cut meanwhile.
+//! Finds the files of a directory, and reads the lines that are added. Files may be renamed, deleted or truncated meanwhile.
 
 use std::collections::HashMap;
 use std::fs::{DirEntry, File};
@@ -17,9 +17,9 @@ use super::super::Batch;
 use super::super::keys::KeyWatch;
 use super::{LineOwner, LinesDir};
 
-/// Bytes that one reading takes from all files.
+/// Limit of the bytes that one reading takes from all files.
 const MAX_READ: u64 = 32 << 20;
-/// Files that are watched. The server never deletes any.
+/// Limit of the files that are watched. The server never deletes a file.
 const MAX_FILES: usize = 16_384;
 /// A file that grows stays open for this time, so that its end is read even if it is deleted.
 const KEPT_OPEN: Duration = Duration::from_secs(600);
@@ -31,21 +31,21 @@ pub(super) struct LineFiles {
     /// The files by inode. `None` before the directory was listed for the first time.
     files: Option<HashMap<u64, LineFile>>,
     keys: KeyWatch,
-    /// Some lines were left out, because another program writes lines of the same requests.
+    /// True if lines were left out because another program writes lines for the same requests.
     pub(super) has_left_out: bool,
 }
 
 #[derive(Debug)]
 struct LineFile {
     path: PathBuf,
-    /// Where the first line that was not read begins.
+    /// Where the first unread line begins.
     offset: u64,
-    /// The rest of the line at `offset` is skipped, because its beginning was.
+    /// The rest of the line at `offset` is skipped, because its beginning was skipped.
     skips: bool,
-    /// The size when it was last read.
+    /// The size of the file at the last reading.
     size: u64,
     open: Option<(File, Instant)>,
-    /// It was missing when the directory was last listed.
+    /// The file was missing when the directory was last listed.
     gone: bool,
 }
 
@@ -64,7 +64,7 @@ impl LineFiles {
                 lines.batch.more = true;
                 break;
             }
-            // One file that cannot be read is like one that has not grown: others may be readable.
+            // A file that cannot be read is treated like one that has not grown, because the others may be readable.
             lines.batch.more |= file.read(&mut lines).unwrap_or(false);
         }
         Ok(lines.batch)
@@ -89,7 +89,7 @@ impl LineFiles {
                     true => LineFile::at_end(entry.path()),
                     false => Ok(LineFile::new(entry.path())),
                 };
-                // Deleted since it was listed, or not readable: the next listing tries again.
+                // If the file was deleted after the listing, or is not readable, the next listing tries again.
                 if let Ok(file) = file {
                     files.insert(entry.ino(), file);
                 }
@@ -99,7 +99,7 @@ impl LineFiles {
     }
 }
 
-/// Whether the name is one that the server gives to its files. A pipe would block, and a link could lead elsewhere.
+/// Whether this is a regular file with a name that the server gives. A pipe would block, and a link could lead elsewhere.
 fn is_of_requests(entry: &DirEntry) -> bool {
     let name = entry.file_name();
     let name = name.to_string_lossy();
@@ -107,7 +107,7 @@ fn is_of_requests(entry: &DirEntry) -> bool {
     is_named && name.ends_with(".jsonl") && entry.file_type().is_ok_and(|kind| kind.is_file())
 }
 
-/// The file may have been replaced by something else since it was listed.
+/// Opens a regular file: it may have been replaced by something else since it was listed.
 fn open(path: &Path) -> io::Result<File> {
     small_file::open_regular(path, OFlags::NOFOLLOW)
 }
@@ -182,7 +182,7 @@ impl LineFile {
 struct Lines<'k> {
     owner: LineOwner,
     keys: &'k mut KeyWatch,
-    /// Bytes that may be read.
+    /// Number of bytes that may still be read.
     left: u64,
     batch: Batch,
     has_left_out: &'k mut bool,
@@ -194,7 +194,7 @@ impl Lines<'_> {
     }
 
     fn parse(&mut self, line: &[u8]) {
-        /// Whether another program writes a line of the same request. The ids themselves are not kept.
+        /// Whether another program writes a line for the same request. The ids themselves are not kept.
         #[derive(serde::Deserialize)]
         struct PairIds {
             ctx_request_id: Option<serde::de::IgnoredAny>,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_a_line_are_told_even_if_it_is_not_one_of_ours() {
+    fn the_keys_of_a_line_are_collected_even_if_it_is_rejected() {
         let directory = TempDir::new().unwrap();
         let mut files = files(&directory, true, LineOwner::Server);
         add(&directory, NAME, "{\"dreams\":[{\"wish\":1}]}\n{\"later\":1}\n");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_directory_that_appears_later_is_new() {
+    fn all_lines_of_a_directory_that_appears_later_are_new() {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("lines");
         let mut files = LineFiles::new(LinesDir { path: path.clone(), from_start: false }, LineOwner::Server);
@@ -441,7 +441,7 @@ mod tests {
         let mut files = files(&directory, true, LineOwner::Server);
         add(&directory, NAME, &line(1));
         assert_eq!(read(&mut files), [1]);
-        // Replaced since it was listed.
+        // The file is replaced by a directory after the listing.
         fs::remove_file(directory.path().join(NAME)).unwrap();
         fs::create_dir(directory.path().join(NAME)).unwrap();
         assert_eq!(read(&mut files), NONE);

@@ -24,18 +24,18 @@ use trtllm_service::unix_socket::{self, Activated, SocketFile};
 
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1 << 20;
-/// Bytes of the lines of all sockets that wait to be parsed, and of long lines that are being read. Lines wait as text: an element
-/// of two bytes takes hundreds of bytes once it is parsed.
+/// Bytes of the lines of all sockets that wait to be parsed, and of long lines that are being read. Lines wait as text,
+/// because an element of two bytes takes hundreds of bytes once it is parsed.
 static LINES: Budget = Budget::new(2 << 20, &REST);
 /// Each connection may read this many bytes of a line without the budget. For a longer line, it takes [`MAX_LINE`] bytes of
 /// the budget.
 const SHORT_LINE: usize = 24 << 10;
 /// Bytes that a queued line needs besides its text.
 const QUEUED: usize = size_of::<Queued>();
-/// Longest time from the first byte of a line to its end. It is shorter for a long line while others wait for the budget.
+/// Longest time from the first byte of a line to its end. Shorter for a long line while other publishers need the budget.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
-/// One new connection may wait for each group of this many places for publishers. Each waiting one needs a file
-/// descriptor, so further ones wait in the backlog of the socket.
+/// For each group of this many places for publishers, one new connection may wait for a place. A waiting connection
+/// needs a file descriptor, so further connections wait in the backlog of the socket.
 const PLACES_FOR_ONE_WAITING: usize = 8;
 
 /// Whose statistics the publishers of a socket send.
@@ -107,7 +107,7 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
         // The PID is 0 if the process is in another container.
         let process = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|process| *process > 0);
         let (publishers, naming) = (Arc::clone(publishers), Arc::clone(naming));
-        // In a task of its own: while this publisher waits for a place, others may get theirs.
+        // In a task of its own: while this publisher waits for a place, others may get one.
         connections.spawn(async move {
             let Some(place) = publishers.admit(uid, process).await else { return };
             drop(waits);
@@ -206,13 +206,13 @@ impl PublisherConnection<'_> {
     }
 }
 
-/// The line as a hello with names that can be label values.
+/// Parses the line as a hello. `None` if it is not one, or if its names are too long for label values.
 fn read_hello(line: &[u8]) -> Option<Hello> {
     parse_hello(line).ok().flatten().filter(Hello::is_short)
 }
 
-/// Reads a line without its line feed. The last line of a stream needs none. Returns whether the line is within the limit; a
-/// longer one is skipped to its end. A long line holds bytes of the budget.
+/// Reads a line without its line feed. The last line of a stream needs no line feed. Returns whether the line is within
+/// the limit, and the bytes of the budget that a long line holds. A line above the limit is skipped to its end.
 async fn read_line(
     reader: &mut BufReader<WholeReads>,
     line: &mut Vec<u8>,
@@ -221,7 +221,7 @@ async fn read_line(
     let (mut fits, mut long, mut arrived) = (true, None::<Receiving>, 0);
     loop {
         let before = line.len();
-        // The line feed is one byte more.
+        // The limit does not include the line feed.
         let limit = (if long.is_some() { MAX_LINE - before } else { SHORT_LINE }).min(SHORT_LINE);
         if long.is_some() {
             // Otherwise the vector doubles its capacity.

@@ -14,15 +14,15 @@ use crate::trtllm_json::Hello;
 use trtllm_model::PublisherRefusal;
 use trtllm_service::log::LogLimit;
 
-/// Engines that publishers may name.
+/// Limit of the engines that publishers may name.
 const MAX_ENGINES: usize = 64;
-/// Stands for engines that discovery has found. No socket has this id.
+/// Stands for the socket of engines that discovery has found. No socket has this id.
 const DISCOVERED: u64 = 0;
-/// How long a publisher waits for a name that another connection has. A process may connect again before the exporter
+/// How long a publisher waits for a name that another connection holds. A process may connect again before the exporter
 /// notices that its last connection has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// All names of the process.
+/// The names of all engines of this exporter.
 #[derive(Debug)]
 pub struct Names {
     table: Mutex<NameTable>,
@@ -37,7 +37,7 @@ pub struct Names {
 struct NameTable {
     /// Model and version of each engine in the configuration.
     configured: HashSet<(String, String)>,
-    /// Model and version of each engine that was found.
+    /// Model and version of each engine that discovery has found.
     discovered: HashSet<(String, String)>,
     engines: Vec<Named>,
     next_id: u64,
@@ -88,7 +88,7 @@ pub struct Joined {
     pub(super) queue: mpsc::UnboundedReceiver<Queued>,
 }
 
-/// The configuration gives an engine the name of another engine, which was named while the daemon runs.
+/// The configuration gives an engine a name that another engine got while the daemon was running.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("model {model:?} version {version:?} is the name of an engine that {by}; choose another name")]
 pub struct NameTaken {
@@ -102,7 +102,7 @@ pub struct NameTaken {
 pub struct Ending {
     /// Ids of sockets that are closed.
     pub sockets: HashSet<u64>,
-    /// Model and version of engines that were found.
+    /// Model and version of engines that discovery has found.
     pub discovered: HashSet<(String, String)>,
 }
 
@@ -154,8 +154,8 @@ impl Names {
         Arc::new(Self { table: Mutex::default(), released: Notify::new(), joined, forget_after, log: Mutex::default() })
     }
 
-    /// Sets the names of the engines in the configuration. Publishers cannot have them. Fails if an engine that stays has one
-    /// of them. Then nothing is changed.
+    /// Sets the names of the engines in the configuration. Publishers cannot have them. Fails without any change if an
+    /// engine that does not end has one of them.
     pub fn configure(&self, configured: HashSet<(String, String)>, ending: &Ending) -> Result<(), NameTaken> {
         let mut table = self.table.lock();
         let stay = table.engines.iter().filter(|engine| !ending.sockets.contains(&engine.socket));
@@ -169,7 +169,7 @@ impl Names {
         Ok(())
     }
 
-    /// Reserves the lowest free version of a model for an engine that was found.
+    /// Reserves the lowest free version of a model for an engine that discovery has found.
     #[must_use]
     pub fn discovered(&self, model: &str) -> String {
         let mut table = self.table.lock();
@@ -178,7 +178,7 @@ impl Names {
         version
     }
 
-    /// Gives back a name of [`Names::discovered`].
+    /// Frees a name that [`Names::discovered`] has reserved.
     pub fn give_back(&self, model: &str, version: &str) {
         self.table.lock().discovered.remove(&(model.to_owned(), version.to_owned()));
     }
@@ -191,7 +191,7 @@ impl Names {
         Socket { names: Arc::clone(self), id: table.next_id, default_model }
     }
 
-    /// Removes an engine whose last publisher left long ago. Returns whether the engine is gone.
+    /// Removes an engine whose last publisher disconnected long ago. Returns whether the engine is gone.
     pub(super) fn forget(&self, id: u64) -> bool {
         let mut table = self.table.lock();
         table.engines.retain(|engine| {
@@ -217,7 +217,7 @@ impl Names {
         self.released.notify_waiters();
     }
 
-    /// Logs a publisher, but not too often: one that connects again and again must not fill the log.
+    /// Logs a publisher, but not too often: a publisher that connects again and again must not fill the log.
     fn log_publisher(&self, model: &str, version: &str, pid: Option<u64>) {
         if let Some(left_out) = self.log.lock().allow(std::time::Instant::now()) {
             tracing::info!(model, version, pid, left_out, "publisher connected");
@@ -226,13 +226,13 @@ impl Names {
 }
 
 impl Socket {
-    /// [`Joined::socket`] of the engines that are named here.
+    /// The value of [`Joined::socket`] for the engines of this socket.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Registers a publisher at the engine that its hello names. Waits a moment if another connection has the name.
+    /// Registers a publisher at the engine that its hello names. Waits up to a second if another connection has the name.
     pub(super) async fn claim(&self, hello: Option<&Hello>) -> Result<Registration, Refused> {
         let patience = tokio::time::sleep(PATIENCE);
         tokio::pin!(patience);
@@ -308,7 +308,7 @@ impl Drop for Socket {
 }
 
 impl NameTable {
-    /// Whether a publisher on this socket can have this name now.
+    /// Checks that a publisher on this socket can have this name now.
     fn check_free(&self, socket: u64, model: &str, version: &str) -> Result<(), Refused> {
         let known = self.engines.iter().find(|engine| engine.model == model && engine.version == version);
         let name = (model.to_owned(), version.to_owned());
@@ -322,7 +322,7 @@ impl NameTable {
         Err(Refused::Taken { model: model.to_owned(), version: version.to_owned(), by })
     }
 
-    /// The version that this process had before, if it is free; otherwise the lowest free one.
+    /// The version that this process had before, if it is free; otherwise the lowest free version.
     fn free_version(&self, socket: u64, model: &str, process: Option<u64>) -> String {
         let same = |engine: &&Named| engine.model == model && process.is_some() && engine.process == process;
         let before = self.engines.iter().filter(same).map(|engine| engine.version.clone());

@@ -16,17 +16,17 @@ use super::names::Refused;
 
 /// A publisher that has sent no line for this time is dropped if another one needs its place.
 const SILENT: Duration = Duration::from_secs(5);
-/// The same for a publisher that has never sent a line.
+/// The same time for a publisher that has never sent a line.
 const NEVER_SENT: Duration = Duration::from_secs(1);
-/// How long a new publisher waits for room. Publishers that connect for one line leave within milliseconds.
+/// How long a new publisher waits for a place. Publishers that connect for one line leave within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a publisher that waits looks for silent ones.
+/// How often a waiting publisher checks whether another one is silent.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Who may publish.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    /// User ids. If empty, every user who may open the socket.
+    /// Users that may publish. If empty, every user who can open the socket may publish.
     pub uids: Vec<u32>,
     /// The highest number of connected publishers.
     pub limit: usize,
@@ -54,8 +54,8 @@ pub(super) struct Publisher {
     evicted: Notify,
 }
 
-/// What decides which publisher is dropped first: those without a hello, then those that are silent for longest. The order
-/// of the fields matters.
+/// Decides which publisher is dropped first: publishers without a hello before the others, then those that are silent
+/// for longest. The order of the fields matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Activity {
     has_said_hello: bool,

@@ -71,7 +71,7 @@ finding_rules! {
 
 /// There is a finding if output tokens per second are below this share of the benchmark's at equal concurrency.
 pub const BENCHMARK_SHARE: f64 = 0.8;
-/// Loads are compared if concurrency and lengths differ from the benchmark's by at most this share.
+/// The rates are compared if concurrency and lengths differ from the benchmark's by at most this share.
 pub const SAME_LOAD: f64 = 0.2;
 /// There is a finding from this share of failed polls on.
 const FAILING_SHARE: f64 = 0.1;
@@ -82,7 +82,7 @@ const FEW_UNSEEN: f64 = 0.05;
 /// A mean is used only if it covers at least this many iterations or requests.
 const ENOUGH: f64 = 10.0;
 
-/// An engine: the reading of its window, and other facts.
+/// What is known of an engine: the reading of its window, and other facts.
 #[derive(Debug, Clone, Copy)]
 pub struct EngineCase<'a> {
     /// The model and version of the engine.
@@ -165,7 +165,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
     if sums.iterations < ENOUGH || !sees_all || !has_same_lengths(span, bench) {
         return None;
     }
-    // The means are taken over iterations. While no iteration runs, there is no request in the engine.
+    // The sums cover only the time of iterations. While no iteration runs, there is no request in the engine.
     let requests = span.busy() * Reading::share(sums.scheduled + sums.backlog, sums.iterations);
     // Requests beyond the size of all batches only wait. With attention data parallelism, each GPU has its own batch. The
     // report does not say whether the benchmark used it, so assume that it did.
@@ -187,7 +187,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
         .with("output tokens per second in the benchmark", bench_rate, Unit::Count, None)
         .with("mean requests in the engine", requests, Unit::Count, None)
         .with("mean requests in the benchmark", bench_requests, Unit::Count, None);
-    // The names of model, GPU and release let the reader notice that the report is of something else.
+    // The names of model, GPU and release let the reader notice if the report is about another engine.
     let found = if known.is_empty() { found } else { found.detail(&format!("benchmark of {}", known.join(", "))) };
     (reached < BENCHMARK_SHARE).then_some(found)
 }

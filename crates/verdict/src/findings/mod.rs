@@ -1,5 +1,5 @@
-//! Findings: problems beside the verdict, about statistics, GPUs, orchestrators and the exporter itself. A finding never says what
-//! limits an engine, so it cannot contradict the verdict.
+//! Findings: problems with statistics, GPUs, orchestrators or the exporter itself, reported in addition to the verdict. A finding
+//! never says what limits an engine, so it cannot contradict the verdict.
 
 pub mod engine;
 pub mod exporter;
@@ -24,7 +24,7 @@ pub enum Kind {
     Gpu,
     #[serde(rename = "exporter")]
     Exporter,
-    /// A server that an exporter reads. Doctor asks it directly.
+    /// A server that an exporter reads. `trtllm-exporter doctor` also requests it directly.
     #[serde(rename = "source")]
     Source,
 }
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// One rule, in words.
+/// The texts of a rule.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub name: &'static str,
@@ -54,7 +54,7 @@ pub struct Rule {
     pub remedy: &'static str,
 }
 
-/// A rule that applies.
+/// A rule that applies to a subject, with the evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {

@@ -28,7 +28,7 @@ finding_rules! {
         "The log of the orchestrator names the worker that breaks connections or answers with an error.";
 }
 
-/// At most this share of the requests through an orchestrator, or to the workers of one side, may fail or be repeated.
+/// A finding needs more failed or repeated requests than this share, in the orchestrator or to the workers of one side.
 pub const ORCHESTRATOR_ERRORS: f64 = 0.05;
 /// With fewer requests, the share may be chance.
 const ENOUGH_REQUESTS: f64 = 20.0;
@@ -165,7 +165,7 @@ pub fn findings(subject: &str, now: &OrchestratorTotals, minute: Option<&Orchest
     found
 }
 
-/// The share, if it is above [`ORCHESTRATOR_ERRORS`].
+/// `part` ÷ `of`, if it is above [`ORCHESTRATOR_ERRORS`] and `of` is large enough.
 fn many(part: f64, of: f64) -> Option<f64> {
     let share = Reading::share(part, of);
     (of >= ENOUGH_REQUESTS && share > ORCHESTRATOR_ERRORS).then_some(share)

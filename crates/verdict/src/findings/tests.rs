@@ -1,4 +1,4 @@
-//! Each rule applies where it should, and says nothing about what is healthy.
+//! Tests that each rule finds its problem, and finds nothing where all is healthy.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn names(found: &[Finding]) -> Vec<&str> {
     found.iter().map(|finding| &*finding.rule).collect()
 }
 
-/// An engine that has run 6000 iterations in the last minute, without anything to say.
+/// An engine that has run 6000 iterations in the last minute, without a problem.
 struct Scene {
     before: Mark,
     after: Mark,
@@ -108,8 +108,8 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     for (rule, change) in cases {
         assert_eq!(names(&Scene::with(change)), [rule]);
     }
-    // No finding if less than a tenth of the polls fail, if no request met its objectives, or if it is known of some
-    // requests whether they met their objectives.
+    // No finding if less than a tenth of the polls fail, if no request met its objectives, or if the outcome of some
+    // requests is known.
     assert_eq!(names(&Scene::with(|scene| scene.after.arrivals.polls_failed = 5.0)), [""; 0]);
     assert_eq!(names(&Scene::with(|scene| scene.has_no_goodput = true)), [""; 0], "no request has met them");
     let known = Scene::with(|scene| (scene.after.counts.unknown_all, scene.after.counts.met_all) = (5.0, 1.0));
@@ -117,7 +117,7 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
 }
 
 #[test]
-fn why_records_are_missing_is_told_apart_and_said_once() {
+fn each_reason_for_missing_records_is_named_and_only_once() {
     let says = |change: fn(&mut Scene)| Scene::with(change).first().map(|finding| finding.says.clone());
     let lost = |scene: &mut Scene| scene.after.counts.iterations_lost = 300.0;
     assert!(says(lost).unwrap().contains("another program takes them"));
@@ -129,13 +129,13 @@ fn why_records_are_missing_is_told_apart_and_said_once() {
     assert!(says(dropped).unwrap().contains("the engine drops them"));
     assert!(says(|scene| scene.notices.several_frontends = true).unwrap().contains("Several frontends"));
     assert!(says(|scene| scene.notices.records_missing = true).unwrap().contains("writes no records"));
-    // Gaps that are normal for the engine are no finding.
+    // Gaps that are normal for the engine are not a finding.
     assert_eq!(names(&Scene::with(|scene| scene.after.counts.iterations_unreported = 300.0)), [""; 0]);
     let waits = |scene: &mut Scene| {
         (scene.after.counts.iterations_unreported, scene.after.distributions.transfer.count) = (3000.0, 9.0);
     };
     assert_eq!(names(&Scene::with(waits)), [""; 0]);
-    // The verdict already says it, so there is no finding.
+    // The verdict already has this cause, so there is no finding.
     let said =
         Scene::with(|scene| (scene.after.counts.iterations_lost, scene.cause) = (3000.0, Some(Cause::Statistics)));
     assert_eq!(names(&said), [""; 0]);
@@ -157,7 +157,7 @@ fn an_engine_below_its_benchmark_is_named_at_equal_load_only() {
     for (rate, concurrent) in [(900.0, 4.0), (1200.0, 9.0), (1200.0, 2.0)] {
         assert_eq!(names(&with(rate, concurrent)), [""; 0], "{rate} {concurrent}");
     }
-    // Iterations without a record hide tokens.
+    // The tokens of iterations without a record are not counted, so there is no comparison with the benchmark.
     let hidden = Scene::with(|scene| {
         (scene.bench, scene.after.counts.iterations_lost) = (Some(bench(1200.0, 4.0)), 600.0);
     });

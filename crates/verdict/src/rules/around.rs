@@ -3,14 +3,14 @@
 use crate::reading::Reading;
 use crate::verdict::{Found, Unit, percent, time};
 
-/// The HTTP server is the cause if it takes at least MOST of the time to the first token, and at least NOTICED seconds.
+/// The HTTP server is the cause if it takes at least NOTICED seconds, and the share MOST of the time to the first token.
 const MOST: f64 = 0.5;
 const NOTICED: f64 = 0.2;
 /// The same limits for the transfer of KV caches.
 const TRANSFER: f64 = 0.3;
 const TRANSFER_SECONDS: f64 = 0.1;
-/// Adapters are the cause if at least NO_LIMIT of the waits happen at no limit of the engine, and the GPU is idle for at least
-/// LOADING of the time.
+/// Adapters are the cause if, in at least the share NO_LIMIT of the iterations with waiting requests, no limit is reached, and
+/// the GPU is idle for at least the share LOADING of the time.
 const NO_LIMIT: f64 = 0.5;
 const LOADING: f64 = 0.15;
 

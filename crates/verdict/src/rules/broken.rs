@@ -6,16 +6,16 @@ use trtllm_engine::window::Span;
 use crate::reading::{Reading, Silence};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
-/// Seconds without an answer from which the severity is a warning: LONG_LOAD while a model loads whose usual time is not known, else
-/// SILENT.
+/// Seconds without an answer from which the severity is a warning: LONG_LOAD while a model loads whose usual load time is unknown,
+/// else SILENT.
 const SILENT: f64 = 120.0;
 const LONG_LOAD: f64 = 3600.0;
-/// Failed requests are a cause from FAILED of all requests on, and critical from FAILED_CRITICAL on. Fewer failed requests than
+/// Failed requests are a cause from the share FAILED on, and critical from the share FAILED_CRITICAL on. Fewer failed requests than
 /// ENOUGH_FAILED may be chance.
 const FAILED: f64 = 0.02;
 const FAILED_CRITICAL: f64 = 0.5;
 const ENOUGH_FAILED: f64 = 5.0;
-/// Host memory leaks, and is not only a cache that fills, if it grew by at least GROWTH bytes, and in at least GROWS of the slots.
+/// Host memory leaks (and not only fills a cache) if it grew by GROWTH bytes, and in at least the share GROWS of the slots.
 const GROWTH: f64 = 1_073_741_824.0;
 const GROWS: f64 = 0.8;
 /// Host memory must have grown for this many seconds.
@@ -24,7 +24,7 @@ const GROWTH_SECONDS: f64 = 120.0;
 const LOST: f64 = 0.1;
 /// Fewer iterations without a record may be chance.
 const ENOUGH_LOST: f64 = 50.0;
-/// With this many records per poll, half of the default size (1000), the engine's ring may overflow.
+/// From this many records per poll on, the engine's buffer may overflow. It holds 1000 records by default.
 const NEAR_OVERFLOW: f64 = 500.0;
 /// An engine that was busy or idle counts as silent only after this many seconds without an answer.
 const HICCUP: f64 = 10.0;
@@ -46,7 +46,7 @@ pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
     silent(reading.given.state, reading.given.silence.as_ref())
 }
 
-/// The engine or orchestrator does not answer.
+/// The rule for an engine or orchestrator that does not answer.
 pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Found> {
     let silence = silence?;
     if matches!(state, EngineState::Busy | EngineState::Idle) && silence.seconds < HICCUP {

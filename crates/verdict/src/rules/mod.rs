@@ -1,6 +1,6 @@
 //! The rules, in order: what is broken, what makes each iteration slow, what is outside the iterations, why requests wait, and
-//! what the work is. A cause explains the causes of later rules. So the first rule that applies gives the cause, and later ones
-//! that apply are its consequences.
+//! what the work is. A cause explains the causes of later rules. So the first rule that applies gives the cause, and the
+//! causes of later rules that apply are its consequences.
 
 mod around;
 mod broken;
@@ -15,10 +15,10 @@ use super::verdict::Found;
 pub(super) use broken::{incomplete, silent};
 pub(super) use work::alone;
 
-/// A cause, and the function that returns what it has found if the cause applies.
+/// A cause, and the function that returns a result if the cause applies.
 pub(super) type Rule = (Cause, fn(&Reading) -> Option<Found>);
 
-/// All rules.
+/// All rules, the first with precedence.
 pub(super) const RULES: [Rule; 25] = [
     (Cause::Unavailable, broken::unavailable),
     (Cause::Memory, broken::memory),

@@ -5,23 +5,23 @@ use crate::gpu_window::GpuSpan;
 use crate::reading::Reading;
 use crate::verdict::{Found, Severity, Unit, percent};
 
-/// Clocks are the cause if they are limited for at least THROTTLED of the time, and are at most CLOCK of the full clock.
+/// Clocks are the cause if they are limited for at least the share THROTTLED of the time, to at most the share CLOCK.
 const THROTTLED: f64 = 0.5;
 const CLOCK: f64 = 0.85;
 /// An engine is slower if equal work takes this many times as long as before.
 const SLOWER: f64 = 1.2;
 /// A GPU is slow if it takes at most this share of the power that it took before at the same utilization.
 const LESS_POWER: f64 = 0.75;
-/// Spikes are the cause if they add at least SPIKES of the time, and there are at least ENOUGH_SPIKES in a minute.
+/// Spikes are the cause if they add at least the share SPIKES of the time, and a minute has at least ENOUGH_SPIKES.
 const SPIKES: f64 = 0.08;
 const ENOUGH_SPIKES: f64 = 3.0;
 /// The host is the cause if no kernel runs for at least this share of the iterations' time.
 const IDLE_GPU: f64 = 0.25;
 /// An engine is busy if iterations run for at least this share of the time.
 const BUSY: f64 = 0.7;
-/// Ranks are unequal if they wait for the one with the most work for at least this share of their time.
+/// Ranks are unequal if they wait for the rank with the most work for at least this share of their time.
 const RANK_WAIT: f64 = 0.35;
-/// Stages of a pipeline are unequal if one takes at most this share of the power of the busiest.
+/// Stages of a pipeline are unequal if one GPU takes at most this share of the power of the busiest GPU.
 const LESS_WORK: f64 = 0.6;
 
 pub(super) fn clocks(reading: &Reading) -> Option<Found> {
@@ -66,7 +66,7 @@ pub(super) fn gpu(reading: &Reading) -> Option<Found> {
     let slower = reading.slowdown().filter(|ratio| *ratio >= SLOWER)?;
     let power = reading.gpus.iter().zip(&reading.gpu_peak_watts).filter_map(|(gpu, peak)| Some(gpu.watts? / peak));
     let power = power.filter(|share| share.is_finite()).reduce(f64::min)?;
-    // Some minutes later, the window no longer contains the time in which the GPU was fast, so the cause stays.
+    // After some minutes, the window no longer contains the time in which the GPU was fast, so keep a cause once found.
     let is_known = power <= LESS_POWER || reading.given.before == Some(Cause::Gpu);
     is_known.then(|| {
         Found::new(format!("Equal work takes {slower:.1} times as long, and the GPU takes less power for it."))

@@ -3,11 +3,11 @@
 use crate::reading::Reading;
 use crate::verdict::{Found, Unit, percent, time};
 
-/// A limit is the cause if at least this share of the waits is at this limit.
+/// A limit is the cause if it is reached in at least this share of the iterations in which requests wait.
 const MOST: f64 = 0.5;
 /// No setting helps if the engine would need at least this share of its time for all requests that arrive.
 pub(super) const NO_ROOM: f64 = 0.8;
-/// The KV cache is too small if at least this share of it is used. Below it, blocks are reserved for tokens that never come.
+/// The KV cache is too small if at least this share of it is used. If less is used, requests wait for reserved blocks.
 const CACHE_USED: f64 = 0.7;
 /// The KV cache is too small if there are at least this many pauses of requests per iteration.
 const PAUSES: f64 = 0.005;
@@ -16,7 +16,7 @@ const SLOTS_USED: f64 = 0.8;
 /// The tuner is the cause if it has both raised and lowered the limit at least this many times in the window.
 const MOVES: f64 = 2.0;
 
-/// What was found about a cause that makes requests wait: how many wait, and how long.
+/// Begins the result of a rule of this module: how many requests wait, and how long.
 fn waiting(reading: &Reading, says: &str) -> Found {
     let queue = reading.queue_time();
     let long = queue.map(|time_| format!(", {} on average", time(time_))).unwrap_or_default();
@@ -73,13 +73,13 @@ pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
         waiting(reading, &format!("{} of the KV cache are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("pauses for each iteration", pauses, Unit::Ratio, PAUSES)
-            // Without the costs it is not known whether computing prompts keeps the blocks in use.
+            // Without the costs of iterations, it is unknown whether computing prompts keeps the blocks in use.
             .unsure(reading.costs.is_none())
             .remedy(remedy, &[setting]),
     )
 }
 
-/// True if a larger limit would help, because the engine has time for more than all that arrives.
+/// True if a larger limit would help, because the engine has time for all requests that arrive.
 fn has_room(reading: &Reading) -> bool {
     reading.offered().is_none_or(|offered| offered < NO_ROOM)
 }

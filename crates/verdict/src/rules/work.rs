@@ -12,14 +12,14 @@ use crate::verdict::{Found, Severity, Unit, percent, time};
 const CONTEXT: f64 = 0.7;
 const CONTEXT_OVERLOADED: f64 = 0.4;
 const GENERATION: f64 = 0.5;
-/// The phase must also be at least this share of all work.
+/// The phase must also take at least this share of the time that all work takes.
 const OF_WORK: f64 = 0.75;
-/// Speculation does not pay if tokens with it ÷ tokens without it are below this.
+/// Speculation costs more than it saves if tokens per second with it ÷ without it are below this.
 const GAIN: f64 = 0.95;
 /// The KV cache is too small if at least WITHOUT_HITS of the requests have hardly any hits, and at least WITH_HITS have many.
 const WITHOUT_HITS: f64 = 0.3;
 const WITH_HITS: f64 = 0.1;
-/// It is also too small if the share of hits was at least HITS_BEFORE, and is now at most FEWER_HITS of what it was.
+/// It is also too small if the share of hits was at least HITS_BEFORE, and has fallen to FEWER_HITS × that share.
 const HITS_BEFORE: f64 = 0.1;
 const FEWER_HITS: f64 = 0.4;
 /// Missing reuse matters only if context takes at least this share of the time.
@@ -65,7 +65,7 @@ pub(super) fn kv_thrash(reading: &Reading) -> Option<Found> {
     let is_split = without >= WITHOUT_HITS && with >= WITH_HITS;
     let best = reading.best_hits.unwrap_or(0.0);
     let fell = best >= HITS_BEFORE && mean <= FEWER_HITS * best && reading.kept.counts.restarts <= 0.0;
-    // Some minutes later, the window no longer contains the time before the fall, so the cause stays.
+    // After some minutes, the window no longer contains the time before the fall, so keep a cause once found.
     let goes_on = reading.given.before == Some(Cause::KvThrash) && mean <= 0.5;
     if !(is_split || fell || goes_on) {
         return None;
@@ -162,7 +162,7 @@ pub(super) fn context_blocking(reading: &Reading) -> Option<Found> {
     })
 }
 
-/// Users are hurt although no other rule applies: a single request takes too long even alone.
+/// The rule for users who are hurt although no other rule applies: a request takes too long although nothing delays it.
 pub(crate) fn alone(reading: &Reading) -> Option<(Cause, Found)> {
     if reading.severity() < Severity::Warning || !reading.has_work {
         return None;

@@ -1,4 +1,4 @@
-//! Writes each scenario, scraped in virtual time, as a unit test of the alerts. `promtool test rules` runs it.
+//! Plays each scenario in virtual time, and tests the alerts with what Prometheus would scrape (`promtool test rules`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,12 +11,12 @@ use trtllm_verdict::verdict::Severity;
 
 use super::play::Play;
 
-/// Seconds between two scrapes, and number of scrapes after the play, in which the engine goes on as before. The alerts need
-/// minutes, and simulating ten minutes of overload takes long.
+/// Seconds between two scrapes, and number of scrapes that are added after the play, as if the engine did not change. Alerts
+/// need minutes, and simulating ten minutes of overload takes long.
 const SCRAPE: f64 = 10.0;
 const HELD: usize = 72;
 
-/// What Prometheus stores of one engine: each series that an alert reads, with a value or a gap for each scrape.
+/// What Prometheus stores about one engine: each series that an alert reads, with a value or a gap for each scrape.
 #[derive(Default)]
 pub(crate) struct Scrapes {
     series: BTreeMap<String, Vec<Option<f64>>>,
@@ -84,7 +84,7 @@ impl Scrapes {
                     _ => words.push((word, 1)),
                 }
             }
-            // `5x2` is three times 5, and `_x2` is two gaps.
+            // `5x2` means three samples of 5, and `_x2` means two gaps.
             let words = words.into_iter().map(|(word, times)| match (word.as_str(), times) {
                 ("_", times) => format!("_x{times}"),
                 (word, 1) => word.to_owned(),
@@ -102,7 +102,7 @@ impl Scrapes {
     }
 }
 
-/// One test of promtool: the series of a scenario, and exactly its alerts in the end.
+/// One test for promtool: the series of a scenario, and exactly the alerts that must have fired by its end.
 fn write_test(name: &str, play: &mut Play) -> String {
     let mut scrapes = Scrapes::default();
     let mut at = 0.0;

@@ -1,4 +1,4 @@
-//! The verdict is right in situations whose cause is known by construction: scenarios of the simulated engine, in virtual time.
+//! Tests the verdict in virtual time, with scenarios of the simulated engine, whose causes are known.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod incidents;
@@ -20,7 +20,7 @@ use trtllm_verdict::verdict::Severity;
 /// Seconds of virtual time in which a scenario is played. Restarts and model loads have not ended by then.
 const UNTIL: f64 = 130.0;
 
-/// Plays each scenario, on both cores, and collects what is wrong.
+/// Plays each scenario, on two threads, and collects what `wrong` finds.
 fn play_all(wrong: impl Fn(&Scenario, &Play) -> Option<String> + Sync) -> Vec<String> {
     play_each(all(), |scenario, play| {
         play.until(UNTIL);
@@ -28,13 +28,13 @@ fn play_all(wrong: impl Fn(&Scenario, &Play) -> Option<String> + Sync) -> Vec<St
     })
 }
 
-/// The seed of the scenarios. `.ci/full situations` plays all of them with other seeds than the rules were made with.
+/// The seed of the scenarios. `.ci/full situations` plays all of them with seeds that were not used to write the rules.
 fn seed() -> u64 {
     let given = std::env::var("TRTLLM_TEST_SEED").ok();
     given.map_or(1, |seed| seed.parse().expect("TRTLLM_TEST_SEED is a number"))
 }
 
-/// Lets `wrong` play these scenarios, on both cores.
+/// Lets `wrong` play these scenarios, on two threads, and collects what it finds.
 fn play_each(scenarios: Vec<Scenario>, wrong: impl Fn(&Scenario, &mut Play) -> Option<String> + Sync) -> Vec<String> {
     let (scenarios, failures) = (Mutex::new(scenarios.into_iter()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn play_each(scenarios: Vec<Scenario>, wrong: impl Fn(&Scenario, &mut Play) -> O
 
 #[test]
 fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have_none() {
-    // Names of the scenarios whose remedy names a setting, and whether it helps.
+    // For each scenario whose remedy names a setting: its name, the remedy, and whether the remedy helps.
     let tried = Mutex::new(Vec::new());
     let failures = play_all(|scenario, play| {
         let Some(verdict) = play.verdicts.verdict() else { return Some("no verdict".to_owned()) };
@@ -71,7 +71,7 @@ fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have
         if let ("none", Some((at, cause, _))) = (scenario.cause, alarm) {
             return Some(format!("a warning at {at} s: {}", cause.name()));
         }
-        // The trouble begins in the first minute, so changes of the cause are expected there.
+        // The trouble begins in the first minute, so changes of the cause are expected until then.
         let causes: Vec<_> = play.history.iter().filter(|(at, ..)| *at > 70.0).map(|(_, cause, _)| *cause).collect();
         let changes = causes.windows(2).filter(|two| two[0] != two[1]).count();
         (changes > 2).then(|| format!("{changes} changes: {causes:?}"))
@@ -120,7 +120,7 @@ fn the_time_of_spikes_is_the_true_one() {
 
 /// No limit is reached: a request alone takes longer than its objective.
 #[test]
-fn what_a_request_alone_takes_is_said_where_an_objective_is_missed() {
+fn a_request_that_misses_its_objective_without_any_delay_is_explained() {
     let slow = |change: fn(&mut Config), objectives: Objectives| {
         let mut config = Config::default();
         change(&mut config);
@@ -144,7 +144,7 @@ fn what_a_request_alone_takes_is_said_where_an_objective_is_missed() {
 }
 
 #[test]
-fn the_cost_is_told_by_the_objectives() {
+fn the_cost_names_the_missed_objective() {
     let scenario = trtllm_sim::scenario::find("batch-limit").unwrap();
     let mut play = Play::new(&scenario.config, 1);
     let ttft = Some(Duration::from_millis(500));

@@ -149,7 +149,7 @@ impl Play {
         }
     }
 
-    /// How requests ended, as trtllm-serve's own page says it.
+    /// How requests ended, as trtllm-serve's own page reports it.
     fn page(&self) -> ServerMetrics {
         let ended = |end: End| self.engine.truth().requests.iter().filter(|r| r.end == end).count() as u64;
         let count = |counter, value| ServerCount { counter, series: 0, value };

@@ -1,5 +1,5 @@
-//! Changes the simulated engine as an operator would who follows a verdict. This knows the names of the settings and the words
-//! of the remedy, not the scenario or its cure.
+//! Changes the simulated engine like an operator who follows a verdict. The changes depend only on the settings and words of
+//! the remedy, not on the scenario's cause or cure.
 
 use trtllm_sim::config::{Fault, Policy};
 use trtllm_sim::scenario::{Measure, Scenario};
@@ -9,7 +9,7 @@ use trtllm_verdict::verdict::Verdict;
 /// A remedy helps if the cost falls by a tenth.
 const HELPS: f64 = 0.9;
 
-/// Whether following the remedy lowers what users feel in this scenario. `None` if it names no setting.
+/// Whether following the remedy lowers the cost that users notice in this scenario. `None` if it names no setting.
 pub(crate) fn helps(scenario: &Scenario, verdict: &Verdict) -> Option<bool> {
     let mut changed = scenario.config.clone();
     for setting in &verdict.settings {
@@ -21,7 +21,7 @@ pub(crate) fn helps(scenario: &Scenario, verdict: &Verdict) -> Option<bool> {
     })
 }
 
-/// The median of three seeds that were not used for the verdict.
+/// The median cost of three runs, with seeds that were not used for the verdict.
 fn cost(measure: Measure, config: &Config) -> f64 {
     let mut costs = [11, 12, 13].map(|seed| {
         let mut engine = Engine::new(config.clone(), seed);
@@ -45,7 +45,7 @@ fn change(setting: &str, remedy: &str, config: &mut Config) {
         "kv_cache_config" | "kv_cache_host_memory_bytes" if remedy.contains("host") => {
             config.cache.host_blocks = 4 * config.cache.blocks.max(config.cache.host_blocks);
         }
-        // Twice the memory, or an FP8 cache.
+        // Twice the memory or an FP8 cache gives twice the blocks.
         "kv_cache_config" | "kv_cache_free_gpu_mem_fraction" => config.cache.blocks *= 2,
         "speculative_config" => config.speculation = None,
         "disable_overlap_scheduler" => config.costs.overlap = true,

@@ -1,4 +1,4 @@
-//! The scheduler and the costs against a real engine: 63 reports of trtllm-bench about one engine (Llama 3.1 70B in FP8 on 8 H100
+//! Tests the scheduler and the costs with a real engine: 63 reports of trtllm-bench about one engine (Llama 3.1 70B in FP8 on 8 H100
 //! GPUs, TensorRT-LLM 0.16) under different loads. The prices are fitted to six of them, and the others are predicted.
 
 use super::*;
@@ -50,7 +50,7 @@ fn seconds(report: &(u32, u32, usize, f64), prices: Four) -> f64 {
     served.iter().map(|request| request.ended).fold(0.0, f64::max)
 }
 
-/// All requests arrive at once, so the batches do not depend on the prices, and each unit of work counts alone.
+/// The number of units for each of the four prices. Prices do not change the batches, as all requests arrive at once.
 fn work(report: &(u32, u32, usize, f64)) -> Four {
     let (prompt, output, requests) = (f64::from(report.0), f64::from(report.1), report.2 as f64);
     let steps = output - 1.0;
@@ -58,7 +58,7 @@ fn work(report: &(u32, u32, usize, f64)) -> Four {
     [seconds(report, [1.0, 0.0, 0.0, 0.0]), requests * prompt, requests * steps, requests * in_cache]
 }
 
-/// The prices with the least relative errors: normal equations by Gauss and Jordan.
+/// The prices with the least relative errors. Solves the normal equations by Gauss-Jordan elimination.
 fn fit(reports: &[(u32, u32, usize, f64)]) -> Four {
     let mut sums = [[0.0; 5]; 4];
     for report in reports {

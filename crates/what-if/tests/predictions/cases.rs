@@ -1,4 +1,4 @@
-//! Twelve engines, and changes of each.
+//! Engines, and for each the changes whose effects are predicted.
 
 use trtllm_sim::Config;
 use trtllm_sim::config::{CacheManager, Policy, Ranks, Release, Speculation};
@@ -11,10 +11,10 @@ pub(crate) struct Case {
     pub(crate) engine: &'static str,
     pub(crate) config: Config,
     pub(crate) changes: Vec<&'static str>,
-    /// The changes whose answer must be refused.
+    /// The changes about which a question must be refused.
     pub(crate) refused: &'static [&'static str],
-    /// The batch never varied before, so a larger or smaller one has an unknown price: the interval must hold the truth, but
-    /// the throughput may be off by more than 5 %.
+    /// The changes of a batch size that never varied, so that other sizes have unknown costs: the interval must hold the truth,
+    /// but the throughput may be off by more than 5 %.
     pub(crate) uncertain: &'static [&'static str],
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn all() -> Vec<Case> {
     ]
 }
 
-/// The change as the simulated engine takes it, with the load that was measured: its rate, and the lengths of its requests.
+/// Applies the change to the simulated engine, and sets its load to the rate and the lengths that were measured.
 pub(crate) fn apply(config: &Config, text: &str, present: &Present) -> Config {
     let mut config = config.clone();
     let (requests, measured_rate) = (&present.requests, arrivals_per_second(present));
@@ -173,7 +173,7 @@ pub(crate) fn apply(config: &Config, text: &str, present: &Present) -> Config {
         "replicas" => {
             let replicas: u32 = value.parse().unwrap();
             scale(&mut config.load.arrivals, 1.0 / f64::from(replicas));
-            // A burst is shared, too.
+            // The replicas share each burst, too.
             if let Arrivals::Bursty { burst, .. } = &mut config.load.arrivals {
                 *burst /= replicas;
             }

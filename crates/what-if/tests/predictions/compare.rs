@@ -38,7 +38,7 @@ const ENGINES: [(&str, Set); 5] = [
     }),
 ];
 
-/// Loads of the second engine, and how many times as long its iterations take. The load of the first is 8 requests a second.
+/// Loads of the second engine, and how many times as long equal work takes in it. The first engine gets 8 requests a second.
 const CHANGES: [(&str, f64, Set); 5] = [
     ("the same load", 1.2, |_| ()),
     ("half the requests", 1.0, |config| config.load.arrivals = Arrivals::Poisson { rate: 4.0 }),
@@ -65,7 +65,7 @@ fn slowed(costs: &Costs, factor: f64) -> Costs {
 }
 
 #[test]
-fn a_slower_engine_is_told_from_a_changed_load() {
+fn a_slower_engine_is_distinguished_from_a_changed_load() {
     let (mut wrong, mut held, mut all) = (Vec::new(), 0, 0);
     let mut seed = SEED;
     for (row, (name, engine)) in ENGINES.into_iter().enumerate() {
@@ -101,7 +101,7 @@ fn a_slower_engine_is_told_from_a_changed_load() {
     assert!(held * 100 >= all * 85, "{held} of {all} intervals hold the truth");
 }
 
-/// The exporter keeps running, so its costs are those of before.
+/// The exporter keeps running, so the costs that it knows are from before the slowdown.
 #[test]
 fn an_engine_that_becomes_slower_is_compared_with_its_own_past() {
     for (place, (name, engine)) in ENGINES.iter().enumerate() {

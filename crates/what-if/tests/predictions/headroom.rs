@@ -1,4 +1,4 @@
-//! Capacity and headroom on ramps, against what the simulated engine can truly serve. No other test uses these seeds.
+//! Compares capacity and headroom on ramps with what the simulated engine can truly serve. No other test uses these seeds.
 
 use trtllm_model::Objectives;
 use trtllm_sim::Config;

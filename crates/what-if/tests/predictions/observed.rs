@@ -1,4 +1,4 @@
-//! A simulated engine as the exporter sees it, in virtual time: its records and entries as text, folded.
+//! A simulated engine as the exporter sees it, in virtual time: writes its records and entries as text and folds them.
 
 use std::time::{Duration, Instant};
 

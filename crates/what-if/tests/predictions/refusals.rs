@@ -1,9 +1,9 @@
-//! Questions that have no honest answer are refused, with what to do about it.
+//! Tests that questions without a reliable answer are refused, and that the reason says what to do.
 
 use trtllm_what_if::present::{Cache, Drafts, EqualWork, Limits, Prices, Request};
 use trtllm_what_if::{Change, Present, ask, capacity};
 
-/// An engine whose iterations take 10 ms and 0.1 ms for each decoding request, and whose 400 requests were served in time.
+/// An engine whose iterations take 10 ms, plus 0.1 ms for each decoding request. None of its 400 requests waited.
 fn present() -> Present {
     let work = |requests: f64| EqualWork {
         iterations: 100.0,
@@ -30,7 +30,7 @@ fn present() -> Present {
     }
 }
 
-/// One each half second: a prompt of 100 tokens takes one iteration, ten tokens nine more.
+/// One request every half second. Its prompt takes one iteration, and its ten output tokens take nine more.
 fn request(number: u32) -> Request {
     let arrived = 0.5 * f64::from(number) + f64::from(number % 7) * 0.01;
     Request { arrived, prompt: 100, cached: 0, output: 10, first_token: 0.012, ended: 0.012 + 9.0 * 0.0101 }
@@ -62,14 +62,14 @@ fn above_capacity_the_queue_grows_and_there_are_no_latencies() {
     let then = answer.then.unwrap_or_else(|| panic!("{answer:?}"));
     assert!(!then.stable && then.ttft_seconds.is_none() && then.tpot_seconds.is_none());
     let (growth, capacity) = (then.queue_growth_per_second.unwrap(), then.requests_per_second);
-    // One request takes 0.103 s, so 9.7 of the 20 a second are served.
+    // One request takes 0.103 s, so 9.7 of the 20 requests per second are served.
     assert!(capacity.holds(9.7) && growth.holds(10.3), "{capacity:?} {growth:?}");
     change.rate = 1.0;
     assert!(ask(&present, &change).then.unwrap().stable);
 }
 
 #[test]
-fn what_is_not_known_is_refused_with_what_to_do() {
+fn questions_about_the_unknown_are_refused_with_a_remedy() {
     let change = "max_batch_size=8";
     let known = present();
     assert_eq!(reason(&known, change), None);
@@ -118,7 +118,7 @@ fn batches_that_the_engine_has_hardly_run_are_refused_if_a_step_may_lie_there() 
 }
 
 #[test]
-fn work_far_beyond_the_known_one_is_refused() {
+fn work_far_beyond_the_known_work_is_refused() {
     let mut change = Change { rate: 100.0, ..Change::default() };
     change.set("max_batch_size=512").unwrap();
     let answer = ask(&present(), &change);

@@ -27,7 +27,7 @@ pub(crate) struct Row {
     is_uncertain: bool,
     answer: Answer,
     truth: Truth,
-    /// Share of the changed engine's time with decoding batches that the watched one has hardly run.
+    /// Share of the changed engine's time with decoding batches that the watched engine has hardly run.
     unseen: f64,
     replicas: f64,
     closed: bool,
@@ -97,13 +97,13 @@ impl Row {
         self.closed || self.truth.growth < 0.02
     }
 
-    /// Arrivals ÷ what the changed engine can truly serve. A closed loop never has too many.
+    /// Arrivals ÷ what the changed engine can truly serve. A closed loop never has too many requests.
     fn utilization(&self) -> f64 {
         if self.closed { 0.0 } else { self.truth.utilization }
     }
 
-    /// It may be refused where it must be, or for a reason that is true: the engine is near its capacity, it runs batches that were
-    /// not seen, or a median of as many requests as were watched says little.
+    /// A refusal is right if the case requires it or if its reason is true: the engine is near its capacity, it runs batches that
+    /// were not seen, or too few requests were watched for a median.
     fn refusal_is_right(&self) -> bool {
         let Some(reason) = &self.answer.reason else { return !self.must_refuse };
         let says = |words: &str| reason.contains(words);

@@ -18,19 +18,19 @@ pub(crate) struct Truth {
     /// Requests by which the number in the engine grows per second.
     pub(crate) growth_per_second: f64,
     pub(crate) ttft_met: f64,
-    /// Arrivals ÷ what it can serve.
+    /// Arrivals ÷ what the engine can serve.
     pub(crate) utilization: f64,
     /// How much the median TTFT varies if it is computed from as many requests as the exporter knew: half of the 90 %
     /// interval, as a share.
     pub(crate) ttft_varies: f64,
 }
 
-/// Seconds at the start that are not judged.
+/// Seconds at the start that do not count.
 const FROM: f64 = 200.0;
 
 /// `known`: requests that the exporter knew.
 pub(crate) fn truth(config: &Config, seed: u64, ttft_objective: f64, known: usize) -> Truth {
-    // Enough requests, or bursts of them, that chance changes the result by about 1 %.
+    // So many requests or bursts that chance changes the result by only about 1 %.
     let until = FROM
         + match config.load.arrivals {
             Arrivals::Poisson { rate } => (10_000.0 / rate).clamp(1000.0, 5000.0),
@@ -64,7 +64,7 @@ pub(crate) fn truth(config: &Config, seed: u64, ttft_objective: f64, known: usiz
     }
 }
 
-/// Requests a second while more are always waiting.
+/// Requests served per second while others are always waiting.
 pub(crate) fn capacity(config: &Config, seed: u64) -> f64 {
     let mut config = config.clone();
     config.load.arrivals = Arrivals::Offline { requests: 4000 };
@@ -91,8 +91,8 @@ impl Sizes {
         Self(sizes)
     }
 
-    /// Share of the time with sizes of which `watched` has fewer than three iterations, where sizes up to a quarter of
-    /// a doubling apart count as equal.
+    /// Share of the time with batch sizes that `watched` ran in fewer than three iterations. Sizes up to a quarter of a
+    /// doubling apart count as equal.
     pub(crate) fn unseen_in(&self, watched: &Self) -> f64 {
         let is_seen = |size: u32| {
             let near = |factor: f64| (f64::from(size) * factor).round() as u32;

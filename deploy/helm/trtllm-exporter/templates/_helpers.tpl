@@ -20,7 +20,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* Labels that select the pods of one mode: dict "root" "component". */}}
+{{/* Labels that select the pods of one mode. Parameters: root, component. */}}
 {{- define "trtllm-exporter.selector" -}}
 app.kubernetes.io/name: {{ include "trtllm-exporter.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -63,7 +63,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- if or (eq .Values.monitoring.operator "always") (and (eq .Values.monitoring.operator "auto") $found) }}true{{ end }}
 {{- end }}
 
-{{/* Arguments of all modes: dict "root" "port". */}}
+{{/* Arguments of all modes. Parameters: root, port. */}}
 {{- define "trtllm-exporter.commonArgs" -}}
 {{- if ne (int .port) 8002 }}
 - --web.listen-address=:{{ .port }}
@@ -80,7 +80,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end }}
 
-{{/* Ports and probes: dict "root" "port" "startup". A probe never needs a certificate or a password. */}}
+{{/* Ports and probes. Parameters: root, port. A probe never needs a certificate or a password. */}}
 {{- define "trtllm-exporter.portsAndProbes" -}}
 {{- $secured := include "trtllm-exporter.secured" .root }}
 ports:
@@ -109,7 +109,7 @@ livenessProbe:
 {{- if or (eq .Values.openshift "always") (and (eq .Values.openshift "auto") $found) }}true{{ end }}
 {{- end }}
 
-{{/* The security context of a pod: dict "root" "asRoot". */}}
+{{/* The security context of a pod. Parameters: root, asRoot. */}}
 {{- define "trtllm-exporter.podSecurity" -}}
 {{- $context := deepCopy .root.Values.podSecurityContext }}
 {{- if .asRoot }}
@@ -120,7 +120,7 @@ livenessProbe:
 {{- toYaml $context }}
 {{- end }}
 
-{{/* The security context of a sidecar. It cannot rely on that of the server's pod, so it has the user and the seccomp profile, too. */}}
+{{/* The security context of a sidecar. The context of the server's pod is unknown, so this one also sets the user and the seccomp profile. */}}
 {{- define "trtllm-exporter.sidecarSecurity" -}}
 {{- $pod := pick .root.Values.podSecurityContext "runAsNonRoot" "runAsUser" "runAsGroup" "seccompProfile" }}
 {{- $context := merge (deepCopy .root.Values.securityContext) (deepCopy $pod) }}
@@ -135,7 +135,7 @@ livenessProbe:
   readOnly: true
 {{- end }}
 
-{{/* The web configuration: the Secret alone, or the certificates and a generated web.yml. dict "root" "ownPod" */}}
+{{/* The volume of the web configuration: the Secret alone, or the certificates and a generated web.yml. Parameters: root, ownPod. */}}
 {{- define "trtllm-exporter.webVolume" -}}
 - name: trtllm-exporter-web
   {{- if .root.Values.web.configSecret }}
@@ -157,7 +157,7 @@ livenessProbe:
   {{- end }}
 {{- end }}
 
-{{/* The connection of a monitor. */}}
+{{/* How a monitor connects to the exporter. */}}
 {{- define "trtllm-exporter.endpoint" -}}
 port: metrics
 interval: {{ .Values.monitoring.interval }}

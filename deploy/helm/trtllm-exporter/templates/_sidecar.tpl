@@ -1,5 +1,5 @@
 {{/*
-The sidecar for a pod of yours, as parts of its pod template. In a chart that depends on this one:
+The parts of a pod template that add the sidecar to your own pod. In a chart that depends on this chart:
   {{- $sidecar := include "trtllm-exporter.sidecar" (dict "root" (index .Subcharts "trtllm-exporter") "sources" (list "auto") "port" 8002) | fromYaml }}
   spec:
     initContainers: {{ toYaml $sidecar.initContainers | nindent 6 }}
@@ -85,7 +85,7 @@ serverMounts:
 {{- end }}
 {{- end }}
 
-{{/* A patch (strategic merge) for a Deployment, StatefulSet or DaemonSet: dict "root" "name" "patch". */}}
+{{/* A patch (strategic merge) for a Deployment, StatefulSet or DaemonSet. Parameters: root, name, patch. */}}
 {{- define "trtllm-exporter.sidecarPatch" -}}
 {{- $sidecar := include "trtllm-exporter.sidecar" (merge (dict "root" .root) .patch) | fromYaml }}
 {{- if hasKey $sidecar "Error" }}{{ fail (printf "sidecar.patches.%s: %s" .name $sidecar.Error) }}{{ end }}

@@ -1,4 +1,4 @@
-//! One engine: its cause, its numbers, charts of the last minutes, its ranks.
+//! The view of one engine: the cause of its state, its numbers, charts of the last minutes, and its ranks.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -14,7 +14,7 @@ use super::super::theme::{Theme, Tone};
 use super::super::units::{DisplayUnit, cut, right};
 use super::engines::tone_of_state;
 
-/// A chart: its title, and its lines with their names.
+/// A chart: its title, and for each line its name and its number.
 type Plot = (&'static str, &'static [(&'static str, Number)]);
 
 const PLOTS: [Plot; 6] = [
@@ -25,9 +25,9 @@ const PLOTS: [Plot; 6] = [
     ("TTFT", &[("p50", Number::FirstP50), ("p95", Number::FirstP95)]),
     ("TPOT", &[("p50", Number::OutputP50), ("p95", Number::OutputP95)]),
 ];
-/// The shortest time that a chart shows.
+/// Shortest time that a chart shows, in seconds.
 const LEAST_SPAN: f64 = 60.0;
-/// Lines of a chart with the time below it.
+/// Minimum height of a chart with labels of the time below it, in lines.
 const LABELLED: u16 = 7;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Theme) {
@@ -47,8 +47,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Them
     draw_numbers(frame, numbers, row, theme);
 }
 
-/// Draws all charts, in two or three columns. An orchestrator has no charts; its requests and a line for each side are
-/// drawn instead.
+/// Draws all charts, in two or three columns. For an orchestrator, draws its requests and a line for each side (context,
+/// generation) instead, because it has no charts.
 pub(super) fn draw_numbers(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, theme: Theme) {
     if let Some(orchestrator) = &row.engine.orchestrator {
         let window = orchestrator.window.as_ref();
@@ -112,19 +112,19 @@ fn draw_plot(frame: &mut Frame<'_>, area: Rect, (title, lines): Plot, row: &Row<
     let highest = series.iter().flatten().map(|(_, value)| *value).fold(0.0, f64::max);
     let unit = lines[0].1.unit();
     let top = top(highest, unit);
-    // Without this, the title would have the colour of the border.
+    // Without a colour of its own, the title would have the colour of the border.
     let mut words = vec![Span::styled(title, theme.style(Tone::Title).fg(Color::Reset))];
     for (at, (name, number)) in lines.iter().enumerate() {
         let value = number.text(row.engine);
         words.push(Span::styled(format!(" {name} {value}"), theme.style(Tone::Line(at))));
     }
-    // A number that is cut off looks like another number. Leave it out.
+    // Leave out a number that does not fit: a number that is cut off looks like a different number.
     while words.len() > 1 && words.iter().map(Span::width).sum::<usize>() > usize::from(area.width) {
         words.pop();
     }
     words.push(Span::raw(" "));
     let block = Block::new().borders(Borders::TOP).border_style(theme.style(Tone::Minor)).title(Line::from(words));
-    // Without colours, dots tell the second line from the first.
+    // Without colours, draw the second line with dots to distinguish it from the first.
     let is_line = |at: usize| theme.colors || at == 0;
     let datasets = series.iter().enumerate().rev().map(|(at, points)| {
         let dataset = Dataset::default().data(points).style(theme.style(Tone::Line(at)));
@@ -136,7 +136,7 @@ fn draw_plot(frame: &mut Frame<'_>, area: Rect, (title, lines): Plot, row: &Row<
     let minor = theme.style(Tone::Minor);
     let y = Axis::default().bounds([0.0, top]).style(minor).labels([right("0", 6), right(&unit.text(top), 6)]);
     let x = Axis::default().bounds([-span, 0.0]).style(minor);
-    // A low chart has no line to spare for these labels.
+    // A chart of few lines has no room for these labels.
     let labels = [format!("-{span:.0}s"), "now".to_owned()];
     let x = if area.height >= LABELLED { x.labels(labels) } else { x };
     frame.render_widget(Chart::new(datasets.collect()).block(block).x_axis(x).y_axis(y), area);

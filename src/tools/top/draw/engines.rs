@@ -10,7 +10,7 @@ use super::super::columns::{Column, fitting};
 use super::super::theme::{Theme, Tone};
 use super::super::units::{cut, left, right};
 
-/// Lines besides those of the engines: the titles, an empty line, the cause, an empty line.
+/// Lines besides the lines of the engines: the titles, an empty line, the cause, an empty line.
 pub(super) const AROUND: usize = 4;
 
 /// The titles, the engines that fit, and the cause of the selected engine's state.
@@ -77,7 +77,7 @@ fn line(row: &Row<'_>, chosen: &[(Column, usize)], is_selected: bool, theme: The
         let text = column.text(row);
         let style = theme.style(tone(*column, &text, row));
         let text = if matches!(column, Column::Number(_)) { right(&text, *width) } else { left(&text, *width) };
-        // A selected row has no colours, because they would be inverted.
+        // Draw a selected row without colours, because it is shown inverted.
         spans.push(Span::styled(text, if is_selected { Style::new() } else { style }));
         spans.push(Span::raw(" "));
     }
@@ -85,7 +85,7 @@ fn line(row: &Row<'_>, chosen: &[(Column, usize)], is_selected: bool, theme: The
     if is_selected { line.style(Style::new().add_modifier(Modifier::REVERSED)) } else { line }
 }
 
-/// The tone for the state of an engine, and for what limits it.
+/// The tone for the state of an engine. A cause that limits the engine takes precedence.
 #[must_use]
 pub fn tone_of_state(row: &Row<'_>) -> Tone {
     match (row.severity(), row.engine.state.as_str()) {

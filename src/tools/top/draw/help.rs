@@ -1,4 +1,4 @@
-//! The help: keys, and what the columns say.
+//! The help: the keys, and the meaning of the columns.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;

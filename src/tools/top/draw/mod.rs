@@ -1,4 +1,4 @@
-//! Draws the state on a frame. Pure: the same state and size make the same frame.
+//! Draws the state on a frame. The frame depends only on the state and the size of the terminal.
 
 mod detail;
 mod engines;
@@ -18,10 +18,10 @@ use super::table;
 use super::theme::{Theme, Tone};
 use super::units::{cut, left};
 
-/// Lines for exporters that do not answer.
+/// Most lines for exporters that do not answer.
 const MAX_FAILURES: usize = 4;
 
-/// Lines that must be free below the lists to show the charts there.
+/// The charts are shown below the lists only if at least this number of lines is free there.
 const CHARTS: u16 = 12;
 
 /// Draws everything.
@@ -66,7 +66,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, interval: Duration) 
     }
 }
 
-/// The state as text for a pipe, a log or a bug report: exporters, engines, sides of orchestrators, GPUs.
+/// The state as text for a pipe, a log or a bug report: exporters, engines, sides of orchestrators (context, generation), GPUs.
 #[must_use]
 pub fn text(app: &App) -> String {
     let mut out = String::new();
@@ -106,7 +106,7 @@ fn gpus(app: &App, columns: usize, theme: Theme) -> Vec<Line<'static>> {
     lines
 }
 
-/// The title, and as many lines from `offset` on as fit.
+/// Keeps the title and the lines that fit, beginning at `offset`.
 fn window(mut lines: Vec<Line<'static>>, offset: usize, height: usize) -> Vec<Line<'static>> {
     if lines.len() > height && lines.len() > 1 {
         let last = lines.len().saturating_sub(height);

@@ -1,4 +1,4 @@
-"""Makes each submodule of a stand-in importable."""
+"""Makes every submodule of a stand-in package importable, whatever its name."""
 import importlib.abc
 import importlib.machinery
 import sys

@@ -1,4 +1,4 @@
-//! Event sets. If an Xid error is appended to a GPU's list after the GPU was registered, it is an event.
+//! Event sets. An Xid error that is appended to a GPU's list after the GPU was registered is an event.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_ulonglong};
@@ -19,7 +19,7 @@ const TIMEOUT: Code = 10;
 /// Time between two reads of the control file during a wait.
 const STEP: Duration = Duration::from_millis(100);
 
-/// For each handle: how many Xid errors of each GPU have been delivered.
+/// For each handle of an event set: how many Xid errors of each GPU have been delivered.
 static SETS: Mutex<BTreeMap<usize, BTreeMap<usize, usize>>> = Mutex::new(BTreeMap::new());
 
 fn sets() -> MutexGuard<'static, BTreeMap<usize, BTreeMap<usize, usize>>> {

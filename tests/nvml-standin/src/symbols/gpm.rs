@@ -1,4 +1,5 @@
-//! GPM samples. The metrics between two samples are those in the control file when the second sample was taken.
+//! GPM (GPU performance monitoring) samples. The metrics between two samples are the values that the control file had
+//! when the second sample was taken.
 
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -16,7 +17,7 @@ use crate::state::{Code, Mig, NOT_SUPPORTED};
 /// NVML's id of the only metric that this stand-in has for a MIG instance.
 const SM_UTIL: u32 = 2;
 
-/// The sample of each handle. `None` until it was taken.
+/// The sample of each handle. `None` until the sample was taken.
 static SAMPLES: Mutex<BTreeMap<usize, Option<BTreeMap<u32, f64>>>> = Mutex::new(BTreeMap::new());
 
 fn samples() -> MutexGuard<'static, BTreeMap<usize, Option<BTreeMap<u32, f64>>>> {

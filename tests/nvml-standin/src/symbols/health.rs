@@ -1,4 +1,4 @@
-//! ECC errors by part of a GPU, and the utilisation of processes.
+//! ECC errors by location on the GPU, and the utilisation of processes.
 
 use std::ffi::{c_uint, c_ulonglong};
 use std::mem;

@@ -1,4 +1,4 @@
-//! MIG instances. The handle of an instance is the handle of its GPU with the slot in the upper bits.
+//! MIG instances. The handle of an instance is the handle of its GPU with the instance's slot + 1 in the upper bits.
 
 use std::ffi::c_uint;
 use std::ptr;
@@ -13,7 +13,7 @@ use crate::state::{Code, Gpu, Mig, MigDevice, NOT_SUPPORTED};
 /// The GPU of a handle, and its MIG instance if the handle belongs to one.
 pub(super) fn instance(device: nvmlDevice_t, call: &str) -> Result<(Arc<Gpu>, Option<MigDevice>), Code> {
     let Some(slot) = (device.addr() >> SLOT).checked_sub(1) else { return Ok((gpu(device, call)?, None)) };
-    // Calls on an instance have their own names.
+    // In the control file, calls on an instance have their own names.
     let call = if call.starts_with("memory_info") { "mig_memory_info" } else { "mig_device" };
     let gpu = session::gpu(index_of(device)?, call)?;
     let slot = u32::try_from(slot).map_err(|_| INVALID_ARGUMENT)?;

@@ -69,7 +69,7 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Code> {
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| INVALID_ARGUMENT)
 }
 
-/// From this bit on, a handle holds the slot of a MIG instance + 1.
+/// The bits of a handle from this one on contain the slot of a MIG instance + 1.
 const SLOT: u32 = 16;
 
 /// A handle is the index + 1 as a pointer that is never dereferenced.
@@ -97,7 +97,7 @@ fn find(matches: impl Fn(&Gpu) -> bool) -> Result<nvmlDevice_t, Code> {
     session::gpu(index, "device_by_index").map(|_| handle(index))
 }
 
-/// The file this library was loaded from.
+/// The file from which this library was loaded.
 pub(crate) fn library_path() -> Option<PathBuf> {
     let own: extern "C" fn() -> nvmlReturn_t = nvmlInit_v2;
     let mut info = libc::Dl_info {
@@ -199,7 +199,7 @@ values! {
     };
     nvmlDeviceGetMemoryInfo(device: nvmlDevice_t) > memory: *mut nvmlMemory_t = {
         let Memory { total, used, reserved } = memory_of(device, "memory_info_v1")?;
-        // The first version of this call has no `reserved`; it counts reserved memory as used.
+        // The first version of this call has no field `reserved`. It counts reserved memory as used.
         nvmlMemory_t { total, free: total.saturating_sub(used + reserved), used: used + reserved }
     };
     nvmlDeviceGetPowerUsage(device: nvmlDevice_t) > milliwatts: *mut c_uint =

@@ -1,4 +1,4 @@
-//! Readings of one GPU that Triton's metrics do not have.
+//! Readings of one GPU for which Triton has no metric.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -10,12 +10,12 @@ use nvml_wrapper_sys::bindings::{
 use super::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, code, gpu, put};
 use crate::state::{Code, Gpu, Mig, NOT_SUPPORTED};
 
-/// Reads the key at the position that an enum's value gives.
+/// Reads one of four keys. `kind` is the value of an NVML enum and the index of the key.
 fn by_kind(gpu: &Gpu, kind: c_uint, keys: [&str; 4]) -> Result<c_uint, Code> {
     gpu.short(keys.get(kind as usize).ok_or(INVALID_ARGUMENT)?)
 }
 
-/// Utilisation of an engine in percent. Not supported with MIG.
+/// Utilisation of one unit of the GPU, such as the encoder, in percent. Not supported with MIG.
 fn engine(device: nvmlDevice_t, call: &str, key: &str) -> Result<c_uint, Code> {
     let gpu = gpu(device, call)?;
     if gpu.mig == Mig::Off { gpu.short(key) } else { Err(NOT_SUPPORTED) }

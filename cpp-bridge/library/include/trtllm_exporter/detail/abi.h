@@ -1,8 +1,8 @@
 #pragma once
 
-// The C interface of libtrtllm_exporter. It takes the lines of JSON of the exporter's ingest socket, and its options
-// are JSON too, so any header works with any library of the same major number: unknown keys are ignored, missing ones
-// have defaults. A function is never removed or changed before the major number of the soname changes.
+// The C interface of libtrtllm_exporter. Records are JSON lines in the format of the exporter's ingest socket, and the
+// options are JSON, too. So any header works with any library of the same major number: unknown keys are ignored, and
+// missing keys have defaults. A function is removed or changed only with a new major number of the soname.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,16 +18,16 @@ struct trtllm_exporter_engine;
 #endif
 extern "C"
 {
-    /// Adds an engine to the page at `listen` of the options, or starts the page. Returns null and writes the reason to
-    /// `error` on failure. The options are an object with the keys listen, telemetry_path, hello (as on the ingest
-    /// socket), engine_version and stale_after_ms.
+    /// Adds an engine to the page at the address `listen`, or starts this page. Returns null and writes the reason to
+    /// `error` on failure. The options are an object with the keys listen, telemetry_path, hello (the object in the
+    /// first line on the ingest socket), engine_version and stale_after_ms.
     trtllm_exporter_engine* trtllm_exporter_open(
         char const* options, std::size_t length, char* error, std::size_t error_size);
     /// Takes one line, without its line feed. Returns 0 if it is counted.
     int trtllm_exporter_publish(trtllm_exporter_engine const*, char const* line, std::size_t length);
-    /// Ends one poll: the page shows its lines. `failure` is null on success.
+    /// Ends one poll: the page now shows the lines of this poll. `failure` is null on success.
     void trtllm_exporter_end_poll(trtllm_exporter_engine const*, std::uint64_t took_us, char const* failure);
-    /// Writes HOST:PORT of the page. Returns the file descriptor that the child of a fork must close, or -1.
+    /// Writes HOST:PORT of the page. Returns its file descriptor, which the child of a fork must close, or -1.
     int trtllm_exporter_address(trtllm_exporter_engine const*, char* address, std::size_t size);
     void trtllm_exporter_close(trtllm_exporter_engine*);
 }

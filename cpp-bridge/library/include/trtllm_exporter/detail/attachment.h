@@ -34,36 +34,36 @@ struct Options
     /// The labels of this engine. EngineName::ofEngine(directory) derives them from the engine's folder.
     EngineName name;
     /// HOST:PORT to serve the page on. Port 0 picks a free port. Empty: no page. Exporters with the same address share
-    /// one page, with a model each.
+    /// one page, which shows each engine under its own name.
     std::string listen;
     std::string telemetryPath = "/metrics";
-    /// Path of the sidecar's ingest socket. Empty: do not publish. If `listen` is empty too, the sidecar's default
-    /// path, /run/trtllm-exporter/ingest.sock.
+    /// Path of the sidecar's ingest socket. Empty: do not publish. But if `listen` is empty, too, publish to the
+    /// sidecar's default path, /run/trtllm-exporter/ingest.sock.
     std::string socket;
     /// The longest time between two polls of the Executor.
     std::chrono::milliseconds interval{100};
     /// The page drops its load gauges when the Executor has not answered for this long.
     std::chrono::milliseconds staleAfter{15000};
-    /// Set it to false if your server reads the Executor's request statistics itself. The Executor keeps request
+    /// Set this to false if your server reads the Executor's request statistics itself. The Executor keeps request
     /// statistics only if its configuration enables them.
     bool drainRequests = true;
     /// The version of TensorRT-LLM, for the page's `engine_info`.
     std::string engineVersion;
-    /// How long stop() waits for a call of the Executor that is running. Then it abandons the call and its records. Used
+    /// How long stop() waits for a running call of the Executor. Then stop() abandons the call and its records. Used
     /// only if the Exporter shares ownership of the Executor.
     std::chrono::milliseconds stopTimeout{300};
-    /// The publisher's buffer and timeouts. Its log callback and `config` serve the whole library.
+    /// The publisher's buffer and timeouts. The page uses the log callback and `config` in these options, too.
     PublisherOptions publisher;
 };
 
 /// The destinations that an Exporter reaches, and its errors.
 struct Status
 {
-    /// HOST:PORT of the page. Empty if there is none.
+    /// HOST:PORT of the page. Empty if there is no page.
     std::string address;
-    /// Why there is no page although Options::listen asks for one. Empty otherwise.
+    /// Why there is no page although Options::listen is set. Empty otherwise.
     std::string pageError;
-    /// True if the sidecar reads the records.
+    /// True if the publisher is connected to the sidecar.
     bool connected = false;
     /// Why the Exporter cannot reach the sidecar, or why the sidecar refuses the records. Empty otherwise, and before
     /// the first record.
@@ -87,7 +87,7 @@ struct IsExecutor<T, std::void_t<decltype(std::declval<T&>().canEnqueueRequests(
 class Attachment
 {
 public:
-    /// Polls the Executor once and passes what it returned to take(). Returns an error message, empty on success.
+    /// Polls the Executor once and passes the records to take(). Returns an error message, empty on success.
     using Poll = std::function<std::string(Attachment&)>;
 
     /// `shared` means that the Executor stays valid during a poll, so stop() may return while a poll is still running.
@@ -177,7 +177,7 @@ public:
                 }
                 if (mPage != nullptr)
                 {
-                    // The polling thread passes them on, so that the host's thread does not fold them.
+                    // The polling thread passes the line to the page, so that this costs the host's thread no time.
                     std::lock_guard const lock(mMutex);
                     if (auto const full = mFinished.push(line); full > 0)
                     {
@@ -216,9 +216,9 @@ public:
     std::atomic<std::uint64_t> lost{0};
 
 private:
-    /// This is enough for about 4,000 finished requests between two polls.
+    /// Size of the buffer for finished requests: enough for about 4,000 between two polls.
     static constexpr std::size_t kMaxFinishedBytes = std::size_t{2} << 20;
-    /// TensorRT-LLM's default ring size. A poll that finds a quarter of it full halves the interval.
+    /// TensorRT-LLM's default ring size. A poll that finds more than a quarter of the ring full halves the interval.
     static constexpr std::size_t kRing = 1000;
 
     void serve()

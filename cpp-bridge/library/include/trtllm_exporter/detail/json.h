@@ -1,6 +1,6 @@
 #pragma once
 
-// JSON text of records.
+// Writes records as JSON text.
 
 #include "trtllm_exporter/detail/members.h"
 #include "trtllm_exporter/detail/values.h"
@@ -90,7 +90,7 @@ public:
         *mAt++ = '}';
     }
 
-    // The visitor that Table::visit() calls. A key begins with a comma.
+    // Table::visit() calls the following two methods. A key begins with a comma.
     template <std::size_t N, class Value>
     void value(char const (&key)[N], Value const& value)
     {
@@ -164,8 +164,8 @@ private:
         }
         else if constexpr (IsTime<Value>::value)
         {
-            // TensorRT-LLM sets the time of an event that did not happen to the clock's zero. A double would round the
-            // nanoseconds.
+            // TensorRT-LLM sets the time of an event that did not happen to the clock's zero. The digits are written
+            // one by one, because a double would round the nanoseconds.
             auto const since = std::chrono::duration_cast<std::chrono::nanoseconds>(value.time_since_epoch()).count();
             if (since <= 0)
             {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The lines of JSON of records, as the exporter's ingest socket and libtrtllm_exporter take them.
+// Writes records as lines of JSON for the exporter's ingest socket and for libtrtllm_exporter.
 
 #include "trtllm_exporter/detail/json.h"
 #include "trtllm_exporter/detail/options.h"
@@ -21,7 +21,7 @@ inline namespace development
 namespace detail
 {
 
-/// The member `"hello":{…}`, which says who publishes.
+/// The member `"hello":{…}`, which identifies the publisher and its engine.
 inline std::string helloOf(EngineName const& name, std::map<std::string, std::string> const& config)
 {
     Json hello;
@@ -44,10 +44,10 @@ inline std::string helloOf(EngineName const& name, std::map<std::string, std::st
     return std::string(hello.text());
 }
 
-/// The exporter accepts lines of up to 1 MiB. The row of an active request takes about 300 bytes.
+/// A line of this size is full. The exporter accepts up to 1 MiB; the row of an active request takes about 300 bytes.
 constexpr std::size_t kLine = std::size_t{1000} << 10;
 
-/// Writes the rows of one iteration in one line. A queued request has no other values, so its row is short.
+/// Writes one iteration in one line, with a row for each request. The row of a queued request has only id and stage.
 template <class Record, class Push>
 void writeRows(Record const& record, Json& line, Push const& push)
 {
@@ -58,8 +58,8 @@ void writeRows(Record const& record, Json& line, Push const& push)
         using Stage = std::decay_t<decltype(row.stage)>;
         if (line.text().size() >= kLine)
         {
-            // The line is full, so further rows are left out. The end of a request is reported only once, so those
-            // rows go into another line.
+            // The line is full, so further rows are left out. Rows of ended requests go into another line, because the
+            // end of a request is reported only once.
             if (row.stage != Stage::kGENERATION_COMPLETE)
             {
                 continue;

@@ -3,8 +3,8 @@
 // member that a release does not have is skipped. No `#pragma once`: each user includes this list and expands it.
 
 // V(name, field): a value. N(name, field, Struct): a nested struct, or an optional one. T(name, field): text. `name` is
-// TensorRT-LLM's name and the key in JSON, `field` is the name in the bridge. A nested struct stands before those that
-// contain it. clang-format would indent the lists like expressions.
+// TensorRT-LLM's name and the key in JSON, `field` is the name in the bridge. A nested struct comes before the structs
+// that contain it. clang-format would indent the lists like expressions.
 // clang-format off
 #define TRTLLM_EXPORTER_KvCacheStats(V, N, T)                                                                          \
     V(maxNumBlocks, max_num_blocks) V(freeNumBlocks, free_num_blocks) V(usedNumBlocks, used_num_blocks)                \
@@ -63,7 +63,7 @@
     N(kvCacheMetrics, kv_cache_metrics, RequestKvCacheMetrics)                                                         \
     N(speculativeDecoding, speculative_decoding, SpeculativeDecodingMetrics) V(iter, iter)
 // clang-format on
-/// X(Struct) for each list, nested structs first.
+/// Expands to X(Struct) for each struct, nested structs first.
 #define TRTLLM_EXPORTER_STRUCTS(X)                                                                                     \
     X(KvCacheStats)                                                                                                    \
     X(InflightBatchingStats)                                                                                           \

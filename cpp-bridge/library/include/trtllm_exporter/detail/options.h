@@ -29,8 +29,8 @@ inline namespace development
 {
 
 /// Receives one log line per change of state: connected, not connected and why, dropping records. It is called on
-/// threads of the library and on those that start and stop it, never after the end of stop() or of the destructor. It
-/// must return soon, and must not call the object that logs.
+/// threads of the library and on the threads that start and stop the library, but never after the end of stop() or of
+/// the destructor. It must return soon, and must not call the object that logs.
 using Log = std::function<void(std::string_view)>;
 
 /// Logs to standard error, with one write() call per line.
@@ -43,10 +43,10 @@ inline void logToStderr(std::string_view text)
 /// The labels of an engine on the exporter's page.
 struct EngineName
 {
-    /// No name is chosen. The exporter uses this model name and the lowest free version.
+    /// For an engine without a chosen name: the exporter uses the default model name and the lowest free version.
     EngineName() = default;
 
-    /// A name that somebody chose. The exporter closes a second connection with the same name.
+    /// A chosen name. The exporter closes a second connection with the same name.
     explicit EngineName(std::string chosenModel, std::string chosenVersion = "1")
         : model(std::move(chosenModel))
         , version(std::move(chosenVersion))
@@ -54,8 +54,8 @@ struct EngineName
     {
     }
 
-    /// The name of the engine's folder, without a chosen version. "/models/llama/1" and "/models/llama/fp8/2-gpu" both
-    /// give "llama", because folder names that only say how an engine was built are skipped.
+    /// The model name is the name of the engine's folder, and no version is chosen. "/models/llama/1" and
+    /// "/models/llama/fp8/2-gpu" both become "llama": folder names that only say how an engine was built are skipped.
     [[nodiscard]] static EngineName ofEngine(std::string_view directory)
     {
         EngineName name;
@@ -82,7 +82,7 @@ struct EngineName
 
     std::string model = "tensorrt_llm";
     std::string version = "1";
-    /// True if nobody chose this name. Then the exporter ignores `version`.
+    /// True if this name was not chosen. Then the exporter ignores `version`.
     bool derived = true;
 
 private:

@@ -19,8 +19,8 @@ inline namespace development
 namespace detail
 {
 
-/// Whole lines: lines in the socket, followed by lines that are not sent yet. An exporter may end before it has read the
-/// lines in its socket. They are then sent again to the next exporter.
+/// A text of whole lines: first the lines in the socket, then lines that are not sent yet. If an exporter ends before
+/// it has read the lines in its socket, they are sent again to the next exporter.
 class Outgoing
 {
 public:
@@ -50,7 +50,7 @@ public:
     {
         int unread = 0;
         ::ioctl(socket, TIOCOUTQ, &unread);
-        // Checked afterwards, because the kernel empties a socket that is closed.
+        // Check for a closed socket after reading the count: the kernel empties a closed socket, so its count is 0.
         pollfd peer{socket, POLLRDHUP, 0};
         if (::poll(&peer, 1, 0) == 0)
         {
@@ -58,7 +58,7 @@ public:
         }
     }
 
-    /// Marks lines as not sent that the exporter did not read, or received only in part.
+    /// Called after a disconnection. Lines that the exporter did not read, or read only in part, count as not sent.
     void disconnected(int socket)
     {
         int error = 0;

@@ -19,7 +19,7 @@ inline namespace development
 namespace detail
 {
 
-/// A lock-free set of at most 64 values, usable in the child of a fork. The value 0 marks an empty place.
+/// A lock-free collection of at most 64 values, usable in the child of a fork. An empty place holds the value 0.
 template <class Value>
 class Places
 {
@@ -29,7 +29,7 @@ public:
         exchange(Value{}, value);
     }
 
-    /// Removes one value. If it is in the set several times, the others stay.
+    /// Removes one occurrence of the value. If the value was added several times, its other occurrences stay.
     void remove(Value value) noexcept
     {
         exchange(value, Value{});
@@ -114,7 +114,7 @@ private:
 /// The Executors that have an Exporter.
 inline Places<void const*> gAttached;
 
-/// The rank of this process as mpirun or srun set it. Empty if there is none.
+/// The rank of this process as set by mpirun or srun. Empty if it has no rank.
 inline std::string mpiRank()
 {
     for (auto const* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})

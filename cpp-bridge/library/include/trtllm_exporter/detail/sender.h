@@ -33,8 +33,8 @@ inline namespace development
 namespace detail
 {
 
-/// The buffer, and the thread that sends it to the socket. The thread starts with the first record. A worker rank has
-/// no records, and a connection of its own would look like one more engine.
+/// The buffer, and the thread that sends it to the socket. The thread starts with the first record, so a worker rank
+/// never connects: it has no records, and its connection would look like one more engine.
 class Sender
 {
 public:
@@ -114,8 +114,8 @@ private:
     static constexpr std::size_t kChunk = std::size_t{128} << 10;
     static constexpr std::chrono::milliseconds kFirstRetry{50};
     static constexpr std::chrono::milliseconds kLastRetry{1000};
-    /// A connection that the exporter closes sooner than this counts as refused. The exporter waits a second for a name
-    /// that is in use.
+    /// A connection that the exporter closes within this time counts as refused. If the name is in use, the exporter
+    /// waits a second for it before it closes the connection.
     static constexpr std::chrono::milliseconds kRefusal{2000};
 
     /// The state that was logged last.
@@ -142,7 +142,7 @@ private:
                 this);
     }
 
-    /// With this many bytes in the buffer, the thread sends without lingering.
+    /// With this number of bytes in the buffer, the thread sends without waiting for more.
     [[nodiscard]] std::size_t sendThreshold() const noexcept
     {
         return std::min(kChunk, mRing.size() / 2);
@@ -243,8 +243,8 @@ private:
         return true;
     }
 
-    /// Returns false if the exporter closes the connection because of the hello line. Waits for that only if the
-    /// exporter closed the previous connection early, because records sent to a refused connection are lost.
+    /// Returns false if the exporter closes the connection because of the hello line. Records sent to a refused
+    /// connection are lost, so if the exporter closed the previous connection early, waits before it sends any.
     bool accepted()
     {
         std::unique_lock lock(mMutex);
@@ -301,7 +301,7 @@ private:
             disconnect();
             return;
         }
-        // A new connection has one second to send the backlog. Only then does the exporter count as slow.
+        // A new connection has one second to send the backlog. After this second, the exporter counts as slow.
         if (mDropping.load(std::memory_order_relaxed) && !mOut.empty()
             && Clock::now() - mConnectedAt > std::chrono::seconds(1))
         {

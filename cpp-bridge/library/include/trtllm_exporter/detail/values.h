@@ -70,7 +70,7 @@ TRTLLM_EXPORTER_NAMED(kCANCELLED, "cancelled")
 template <template <class, class> class... Named>
 struct Enumerators
 {
-    /// Null if it is none of them.
+    /// The text for an enumerator. Null if it is not in the list.
     template <class E>
     static char const* name(E value)
     {

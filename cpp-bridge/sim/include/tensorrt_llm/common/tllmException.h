@@ -1,6 +1,6 @@
 #pragma once
 
-// Simulated SDK: the exception type of TensorRT-LLM. Knows nothing about executors.
+// Simulated SDK: the exception type of TensorRT-LLM.
 
 #include <cstddef>
 #include <stdexcept>

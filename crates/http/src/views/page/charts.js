@@ -1,4 +1,4 @@
-// Small line charts over the last minutes. Each has a caption with its current values, which is also what a screen reader reads.
+// Small line charts over the last minutes. Each has a caption with its current values; screen readers read the caption.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";

@@ -3,18 +3,18 @@
 "use strict";
 
 const EVERY_MS = 2000;
-/** Up to so many engines, the details of all are open. */
+/** With at most this many engines, the details of all of them are open. */
 const FEW_ENGINES = 4;
 
-/** The time of a recording that the address names, as text. Without one, the page shows the present. */
+/** The time in the past that the page's URL names (`at`), as text. Without it, the page shows the present. */
 const wantedTime = new URLSearchParams(location.search).get("at");
-/** The same in seconds since 1970, once its recording has been read. */
+/** The same time in seconds since 1970. Undefined until the recording of that time has been read. */
 let pastTime;
 
 const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const compact = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
 const count = (value) => (value < 10000 ? plain.format(value) : compact.format(value));
-// Tenths are enough of a mean number of requests.
+// One decimal is enough for a mean number of requests.
 const mean = (value) => count(Math.round(value * 10) / 10);
 const perSecond = (value) => `${count(value)}/s`;
 const percent = (value) => `${plain.format(value * 100)} %`;
@@ -29,7 +29,7 @@ const evidenceText = (evidence) => evidence.map(({ name, value, unit, threshold 
   `${name}: ${UNITS[unit](value)}${threshold === undefined ? "" : ` (limit ${UNITS[unit](threshold)})`}`).join(" · ");
 const clockTime = (time) => new Date(time * 1000).toLocaleTimeString();
 const severityOf = ({ verdict }) => verdict?.severity ?? "none";
-/** An engine in trouble shows what limits it in place of its state. */
+/** For an engine in trouble, the cause that limits it replaces its state. */
 const badge = (engine) => (severityOf(engine) === "none" ? [engine.state, engine.state] : [engine.verdict.cause.replaceAll("_", " "), engine.verdict.severity]);
 const reason = (engine) => (severityOf(engine) === "none" ? engine.why : engine.verdict.says);
 const keyOf = ({ model, version, labels, orchestrator }) => JSON.stringify([model, version, labels, orchestrator !== undefined]);
@@ -81,7 +81,7 @@ function table(columns, caption, rows) {
   return element("table", {}, element("caption", {}, caption), element("thead", {}, head), rows);
 }
 
-/** A list of numbers; those that are unknown are left out. */
+/** A list of numbers. Unknown numbers are left out. */
 class Numbers {
   constructor(numbers) {
     this.rows = numbers.map(([name, text]) => {
@@ -232,7 +232,7 @@ class EngineCard extends Card {
 
   show(engine) {
     super.show(engine);
-    // Without a record, all totals are 0.
+    // Without a record, all totals are 0, so they are hidden.
     this.numbers.node.hidden = this.graphs.hidden = engine.lastRecordTimestampSeconds === undefined;
     const ranks = engine.load?.ranks ?? [];
     this.rankTable.hidden = ranks.length === 0;
@@ -249,7 +249,7 @@ const ORCHESTRATOR_NUMBERS = [
   ["Errors", ({ orchestrator }) => shown(orchestrator.window?.errorRatio, percent)],
 ];
 
-/** A side has a column: on a telephone, a column for each number would be too much. */
+/** The table has a column for each side: on a telephone, a column for each number would be too wide. */
 const SIDE_ROWS = [
   ["workers", ({ readyWorkers: ready, minimalWorkers: needed }) => shown(ready, () => (ready < needed ? `${count(ready)} of ${count(needed)}` : count(ready)))],
   ["requests", (_, window) => shown(window?.requestsPerSecond, perSecond)],
@@ -280,7 +280,7 @@ class OrchestratorCard extends Card {
   }
 }
 
-/** What is worth knowing beside the verdicts. */
+/** A finding: something worth knowing beside the verdicts. */
 class FindingCard {
   constructor(finding) {
     const severity = element("span", { class: `state ${finding.severity}` }, finding.severity);
@@ -316,7 +316,7 @@ class GpuRow extends TableRow {
 
   show(gpu) {
     super.show(gpu);
-    // The row agrees with the findings about the GPU.
+    // The state in the row agrees with the findings about the GPU.
     const found = findings.filter(({ kind, subject }) => kind === "GPU" && subject === `${gpu.index} ${gpu.uuid}`);
     const worst = found.find(({ severity }) => severity !== "info");
     setText(this.state, worst && gpu.state === "ok" ? worst.rule.replace("gpu-", "") : gpu.state.replaceAll("_", " "));
@@ -337,7 +337,7 @@ let engines = [];
 let findings = [];
 /** Slots of the last minutes by engine. */
 let history = new Map();
-/** What a person has opened or closed, and the first engine in trouble among many. */
+/** Engines whose details a person has opened or closed. With many engines, also the first engine in trouble. */
 const toggled = new Map();
 
 function isOpen(engine) {
@@ -350,7 +350,7 @@ function showDetails() {
   engineCards.show(engines.filter(isOpen), keyOf, card);
 }
 
-/** In order of trouble. */
+/** Sorts the engines, those in the worst trouble first. */
 function orderEngines() {
   engines.sort((one, other) => SEVERITIES.indexOf(severityOf(other)) - SEVERITIES.indexOf(severityOf(one)));
   if (engines.length > FEW_ENGINES && toggled.size === 0 && severityOf(engines[0]) !== "none") toggled.set(keyOf(engines[0]), true);
@@ -400,7 +400,7 @@ async function update() {
   const [all, known, gpus, found] = await Promise.all([get("engines"), get("findings"), get("gpus"), get("discovery")]);
   [engines, findings] = [all, known.findings];
   const open = engines.filter((engine) => isOpen(engine) && engine.orchestrator === undefined).map(nameOf);
-  // An engine may leave between two answers.
+  // An engine may disappear between two requests.
   const slots = open.map((name) => get(`history?${new URLSearchParams({ engine: name })}`).then((answer) => answer.engines[0].slots, () => []));
   history = new Map((await Promise.all(slots)).map((slots, index) => [open[index], slots]));
   show(gpus, found);
@@ -408,7 +408,7 @@ async function update() {
 
 let failedSince;
 async function run() {
-  // The past does not change.
+  // True if nothing remains to be loaded, because the past does not change.
   let isFinal = false;
   if (document.visibilityState === "visible") {
     const time = new Date().toLocaleTimeString();

@@ -197,7 +197,7 @@ impl Collector for AllFamilies {
     }
 }
 
-/// Every family of the catalog with every value of its label, and values that are hard to spell.
+/// Every family of the catalog with every value of its label, and values that are hard to format.
 fn all_families() -> Vec<(&'static Metric, Vec<Series>)> {
     let mut histograms = [Histogram::new(TOKEN_LENGTH), Histogram::new(TRANSFER_BYTES), Histogram::new(RATIO)];
     for (histogram, value) in histograms.iter_mut().zip([70.0, 3e6, 0.25]) {
@@ -212,7 +212,7 @@ fn all_families() -> Vec<(&'static Metric, Vec<Series>)> {
         _ => Value::Count(n as u64),
     });
     let mut shown = HashSet::new();
-    // A name set may share a family's name with another one; the page writes it once.
+    // A set of names (`--metrics.compat`) may contain a family of another set. A page contains it once.
     let metrics = CATALOG.iter().filter(|metric| shown.insert(metric.name));
     let family = |metric: &'static Metric| {
         let base = Labels::new(metric.labels.iter().map(|label| (*label, r#"odd "name" \ é {a=1}, # b"#)));

@@ -18,7 +18,7 @@ pub struct Equivalent {
 macro_rules! equivalents {
     ($($concept:literal: $vllm:literal, $sglang:literal, $serve:literal, $triton:literal, $dynamo:literal
         => $($id:ident $(= $value:literal)?),+;)*) => {
-        /// Names as of vLLM's, SGLang's, trtllm-serve's, Triton's and Dynamo's releases of 2026.
+        /// The names are those of the 2026 releases of vLLM, SGLang, trtllm-serve, Triton and Dynamo.
         pub static EQUIVALENTS: &[Equivalent] = &[$(Equivalent {
             concept: $concept,
             vllm: $vllm,

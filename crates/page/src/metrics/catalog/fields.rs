@@ -1,5 +1,5 @@
-//! Every field of the engine's statistics: the families that it feeds, or why it feeds none. A test compares this table with the
-//! model's structs, and each claim with a page.
+//! Every field of the engine's statistics: the families that it feeds, or why it feeds none. A test compares this table
+//! with the structs of `trtllm-model`, and another test checks on a page that each field feeds its families.
 
 use super::id::Id;
 use super::metric::{Group, Metric};
@@ -67,7 +67,7 @@ pub enum Destination {
     None(&'static str),
 }
 
-/// Families of engines that no field of these structs feeds.
+/// Further families that a kind of statistics feeds, although its fields below do not list them.
 static OTHERS: &[(Switch, &[Id])] = &[
     (Switch::Any, &[Id::EngineState, Id::EngineInfo]),
     (Switch::Any, &[Id::LimitedBy, Id::LimitedBySince, Id::LimitedBySeverity]),

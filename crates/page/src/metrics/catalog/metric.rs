@@ -1,6 +1,6 @@
 //! What the catalog says about one family, and the constructors that the tables use.
 
-/// How a metric behaves, and under which type each format announces it.
+/// The kind of a metric. It determines the type that each format declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     Gauge,
@@ -23,17 +23,17 @@ impl MetricKind {
     }
 }
 
-/// The unit of selection for `collect[]`.
+/// The groups of families that `collect[]` selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     /// Triton's names, byte for byte.
     Triton,
-    /// Our own engine families.
+    /// The engine families that this exporter defines.
     Engine,
     Gpu,
     /// The exporter itself.
     Exporter,
-    /// Other exporters' name sets, on request.
+    /// Families of other exporters, if `--metrics.compat` names them.
     Compat,
 }
 
@@ -60,7 +60,7 @@ impl Group {
 /// How much a dashboard can rely on a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stability {
-    /// Another project defined name and meaning; the family follows that project.
+    /// Another project defined the name and the meaning; the family follows that project.
     Inherited,
     /// Name, type, labels and meaning change only with a breaking release.
     Stable,
@@ -106,14 +106,14 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Whether formats with native histograms show native buckets beside the classic ones. Ours do; families that follow
-    /// another exporter look like that exporter's.
+    /// Whether formats with native histograms show native buckets beside the classic ones. Our own histograms have
+    /// them. Those that follow another exporter have the same buckets as that exporter's.
     #[must_use]
     pub fn has_native_buckets(&self) -> bool {
         self.kind == MetricKind::Histogram && matches!(self.group, Group::Engine | Group::Exporter)
     }
 
-    /// Sets the labels, in place of those of the area.
+    /// Replaces the labels that the area gives.
     pub(super) const fn labels(mut self, labels: &'static [&'static str]) -> Self {
         self.labels = labels;
         self
@@ -155,7 +155,7 @@ impl Metric {
     }
 }
 
-/// What families of one area have in common; an entry of a table starts from it.
+/// What the families of one area have in common. Each definition of a family starts from it.
 #[derive(Clone, Copy)]
 pub(super) struct Area {
     group: Group,

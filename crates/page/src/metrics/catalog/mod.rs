@@ -1,5 +1,6 @@
-//! Every metric of the page, once: name, type, unit, labels and their values, stability, help, origin. Order is page order.
-//! The page, the renderers, the metrics reference and the tests all read this table; no other code spells a metric's name.
+//! Defines every metric of the page once, in page order: name, type, unit, labels and their values, stability, help,
+//! origin. The page, the renderers, the metrics reference and the tests all read this table; no other code spells a
+//! metric's name.
 
 pub mod equivalents;
 pub mod fields;

@@ -7,8 +7,8 @@ use super::fields::FIELDS;
 use super::metric::Group;
 use super::table::CATALOG;
 
-/// Those of `names` that no table has. They are names of keys, families and paths. Keys may be in camelCase or snake_case.
-/// Families may lack the prefix, as in older releases.
+/// The elements of `names` that no table contains. They are names of keys, families and paths. Keys may be in camelCase
+/// or snake_case. Names of families may lack the prefix `trtllm_`, as in older releases.
 pub fn unread(names: impl IntoIterator<Item = String>) -> Vec<String> {
     let plain = |name: &str| {
         let name = name.strip_prefix("trtllm_").unwrap_or(name);
@@ -16,13 +16,13 @@ pub fn unread(names: impl IntoIterator<Item = String>) -> Vec<String> {
     };
     let fields = FIELDS.iter().map(|field| field.name);
     let families = CATALOG.iter().filter(|metric| metric.group == Group::Compat).map(|metric| metric.name);
-    // The first word is the key: some entries also say where the key stands.
+    // The first word is the key: in some entries, the structure that contains the key follows.
     let left_out = NOT_READ.iter().chain(FAMILIES_NOT_SERVED).filter_map(|(name, _)| name.split(' ').next());
     let known: HashSet<String> = fields.chain(families).chain(left_out).map(plain).collect();
     names.into_iter().filter(|name| !known.contains(&plain(name))).collect()
 }
 
-/// Keys of records, of finished requests and of KV cache events.
+/// Keys of records, of finished requests and of KV cache events, each with the reason why it is not read.
 pub static NOT_READ: &[(&str, &str)] = &[
     ("poolGroupId", "identifies a row; the exporter sums over rows, because the engine would choose the label values"),
     ("coldPoolGroupId", "as above"),
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_a_newer_engine_are_told_and_those_of_all_known_releases_are_not() {
+    fn names_of_a_newer_engine_are_unread_and_names_of_all_known_releases_are_not() {
         let known = [
             "used_num_blocks",
             "tokenTime",

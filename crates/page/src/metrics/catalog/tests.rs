@@ -68,7 +68,7 @@ fn no_family_outside_the_dcgm_set_has_a_label_called_gpu() {
     }
 }
 
-/// Except the families that the reference page names with a reason.
+/// The reference page names the exceptions, each with a reason.
 #[test]
 fn the_dcgm_set_has_what_dcgm_exporter_has_by_default() {
     const DEVICE: [&str; 18] = [

@@ -1,4 +1,4 @@
-//! Encodes one family: the catalog describes it, the caller has its series.
+//! Encodes one family: the catalog describes it, and the caller provides its series.
 
 use std::fmt;
 
@@ -55,7 +55,7 @@ impl<'a> Families<'a> {
     }
 }
 
-/// Pairs each value with the family's own label: the catalog lists its values in the same order.
+/// Pairs each value with the family's own label. The values must have the order of the catalog's label values.
 pub(super) fn by_variant<V>(
     id: Id,
     values: impl IntoIterator<Item = V>,

@@ -44,7 +44,7 @@ async fn an_explicit_name_belongs_to_its_connection_until_that_ends() {
     let refused = fixture.socket.claim(Some(&hello("llama", "1", 1))).await.unwrap_err();
     assert_eq!(refused.reason(), PublisherRefusal::Name);
     assert!(refused.to_string().contains("belongs to another publisher"), "{refused}");
-    // A process that connects again may be faster than the end of its last connection.
+    // A process may connect again before the exporter notices that its last connection has ended.
     let name = hello("llama", "1", 1);
     let (again, ()) = tokio::join!(fixture.socket.claim(Some(&name)), async {
         tokio::time::sleep(PATIENCE / 2).await;
@@ -123,7 +123,7 @@ async fn names_of_the_configuration_and_of_other_sockets_are_taken() {
     let found = fixture.names.discovered("qwen");
     let taken = fixture.names.configure(configured("qwen"), &stay).unwrap_err();
     assert!(taken.to_string().contains("has found"), "{taken}");
-    // Engines that end with the same reload keep no name.
+    // An engine that ends with the same reload does not keep its name.
     let discovered = HashSet::from([("qwen".to_owned(), found)]);
     let ending = Ending { sockets: [fixture.socket.id()].into(), discovered };
     fixture.names.configure(configured("qwen"), &ending).unwrap();

@@ -1,7 +1,7 @@
 """Replaces the parts of TensorRT-LLM 1.3 that Dynamo's worker imports. There is no model: each request gets the tokens
 7 7 7 …, and each token is one iteration with one record of statistics.
 
-STANDIN_RECORDS is a file that lists what the engine recorded and who read it: one JSON object per line.
+STANDIN_RECORDS is a file with one JSON object per line: each record of the engine, and each read of the records.
 If TENSORRT_LLM_SOURCE is a checkout of TensorRT-LLM or its folder tensorrt_llm/metrics, TensorRT-LLM's own collector is used.
 """
 import asyncio
@@ -28,7 +28,7 @@ def record(kind, **values):
 
 
 class Settings:
-    """Accepts named arguments, like upstream's pydantic models."""
+    """Accepts named arguments, like the pydantic models of TensorRT-LLM."""
 
     def __init__(self, *_positional, **values):
         self.__dict__.update(values)
@@ -63,7 +63,7 @@ class CapacitySchedulerPolicy(enum.Enum):
 
 
 class GenerationResult:
-    """The result of one request. Like upstream's, it is an asynchronous iterator over itself."""
+    """The result of one request. As in TensorRT-LLM, it is an asynchronous iterator that returns itself after each token."""
 
     def __init__(self, llm, request_id, prompt, sampling):
         self.request_id, self.prompt_token_ids, self.finished, self.cached_tokens = request_id, prompt, False, 0
@@ -107,7 +107,7 @@ class GenerationResult:
 
 
 class BaseLLM:
-    """Replaces upstream's LLM. Statistics wait in a ring of 1000 records until somebody reads them."""
+    """Replaces TensorRT-LLM's class LLM. Statistics wait in a ring of 1000 records until somebody reads them."""
 
     def __init__(self, model=None, **arguments):
         self.args = types.SimpleNamespace(model=model, **arguments)
@@ -181,7 +181,7 @@ class MultimodalEncoder(BaseLLM):
 
 
 class MetricsCollector:
-    """Used without TENSORRT_LLM_SOURCE. Has three of the names of upstream's collector."""
+    """Replaces TensorRT-LLM's collector if TENSORRT_LLM_SOURCE is not set. It has only three of the collector's metrics."""
 
     def __init__(self, labels):
         from prometheus_client import Counter, Gauge
@@ -230,7 +230,7 @@ if os.environ.get("TENSORRT_LLM_SOURCE"):
 
 
 def _attribute(name):
-    """Each submodule exports the names that this file defines. Other names are empty classes, which only type hints use."""
+    """Each submodule exports the names that this file defines. Any other name is an empty class, because only type hints use it."""
     if name.startswith("__") or name in ("ConversationParams", "PreprocessedInputs"):
         raise AttributeError(name)
     return globals().get(name) or globals().setdefault(name, type(name, (Settings,), {}))

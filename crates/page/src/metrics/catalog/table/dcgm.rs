@@ -11,11 +11,11 @@ const DCGM: Area = Area::new(
     &["DCGM_FI_DRIVER_VERSION", "Hostname", "UUID", "device", "gpu", "hostname", "modelName", "pci_bus_id"],
 );
 
-/// What dcgm-exporter's families show of one GPU or MIG instance.
+/// The readings of one GPU or MIG instance that dcgm-exporter's families show.
 pub(in crate::metrics) struct DcgmReadings<'g> {
     /// `None` for a MIG instance.
     pub(in crate::metrics) gpu: Option<&'g GpuReadings>,
-    /// Code of the last Xid error, 0 before the first. `None` if they cannot be received.
+    /// Code of the last Xid error, 0 before the first. `None` if Xid errors cannot be received.
     pub(in crate::metrics) xid: Option<u64>,
     /// `None` for a GPU with MIG instances.
     pub(in crate::metrics) memory: Option<&'g GpuMemory>,

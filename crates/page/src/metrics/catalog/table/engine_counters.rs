@@ -1,4 +1,4 @@
-//! Our counters of an engine.
+//! The counters that this exporter defines for an engine.
 
 use trtllm_engine::attribution::PARTS;
 use trtllm_engine::cache_tiers::TierNumbers;

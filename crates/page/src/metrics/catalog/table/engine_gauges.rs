@@ -1,4 +1,4 @@
-//! Our gauges of an engine.
+//! The gauges that this exporter defines for an engine.
 
 use trtllm_engine::cache_tiers::TierNumbers;
 use trtllm_engine::pools::{PoolBlocks, PoolBytes};

@@ -1,4 +1,4 @@
-//! The GPUs of an engine, and what it has used of them.
+//! The GPUs of an engine, with their energy, time and price.
 
 use super::{ENGINE, EngineReadings, families};
 

@@ -1,4 +1,4 @@
-//! Our histograms of an engine.
+//! The histograms that this exporter defines for an engine.
 
 use super::{ENGINE, EngineReadings, families, seen};
 

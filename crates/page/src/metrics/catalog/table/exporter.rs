@@ -8,7 +8,7 @@ const PROCESS: Area = Area::new(Group::Exporter, Stability::Inherited, &[]);
 
 families! {
     first: super::mig::END;
-    // prometheus-client has the values.
+    // prometheus-client provides the values, so no family has a closure.
     of: ();
 
     BuildInfo = EXPORTER.gauge("trtllm_exporter_build_info").labels(&["commit_date", "revision", "rustversion", "version"])

@@ -1,5 +1,5 @@
-//! GPU telemetry: Triton's six families with its HELP, then ours. A counter "since the driver was loaded" restarts at 0 with
-//! the driver. Prometheus handles that as a counter reset.
+//! GPU telemetry: Triton's six families with its HELP, then the exporter's own. A counter "since the driver was loaded"
+//! restarts at 0 with the driver. Prometheus handles that as a counter reset.
 
 use trtllm_model::gpu::{
     CLOCK_REASONS, Clocks, GpuReadings, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits,

@@ -26,7 +26,7 @@ use super::metric::{Area, Group, Metric, Stability};
 use crate::metrics::engine_readings::EngineReadings;
 use crate::metrics::value::{Value, increased, ratio, seen, share};
 
-/// Our families of an engine.
+/// The area of the families that this exporter defines for an engine.
 const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
 const RANK: &[&str] = &["model", "rank", "version"];
 

@@ -1,5 +1,5 @@
-//! The orchestrator of disaggregated serving. A request visits the workers of one side after the other: encoders if the model
-//! has some, context (prefill), generation (decode).
+//! The orchestrator of disaggregated serving. It sends each request to one side after the other: encoders if the model
+//! has some, then context (prefill), then generation (decode).
 
 use super::{ENGINE, EngineReadings, families};
 

@@ -22,7 +22,7 @@ families! {
         .help("TRT LLM KV cache block metrics")
         .origin("kvCacheStats: maxNumBlocks, freeNumBlocks, usedNumBlocks, tokensPerBlock, reusedBlocks (cumulative); fraction = used / max, 0 where max is 0");
 
-    // The original metrics specification's spellings of the same values (`--metrics.compat spec`).
+    // The same values with the label values of the original metrics specification (`--metrics.compat spec`).
     SpecKvCacheBlockMetrics = SPEC.gauge("nv_trt_llm_kv_cache_block_metrics")
         .by("kv_cache_block_type", &["tokens_per_block", "used_blocks", "free_blocks", "max_blocks", "cache_block_fraction"])
         .help("TRT LLM KV cache block metrics").origin("spec: the values of nv_trt_llm_kv_cache_block_metrics");
