@@ -153,9 +153,14 @@ impl Engine {
             }
             "/version" => br#"{"version":"1.2.0"}"#.to_vec(),
             "/metrics" | "/perf_metrics" | "/kv_cache_events" => b"[]".to_vec(),
-            _ => return Answer::Raw(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec(), End::Close),
+            _ => return Answer::Raw(refusal("404 Not Found"), End::Close),
         })
     }
+}
+
+/// An empty answer that announces the end of the connection, so that the daemon sends no other request over it.
+pub(crate) fn refusal(status: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").into_bytes()
 }
 
 fn finish(stream: &mut TcpStream, end: End) {

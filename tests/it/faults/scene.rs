@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::engine::{Answer, End, Engine, record};
+use super::engine::{Answer, End, Engine, record, refusal};
 use crate::support::daemon::{Daemon, Launch};
 use crate::support::page::Page;
 use crate::support::{ensure, until};
@@ -197,9 +197,8 @@ impl Scene {
     /// Like [`Scene::answer`], but first makes a poll fail. After a failure, the next poll also reads the paths that it
     /// otherwise reads only once or rarely.
     pub(crate) fn answer_after_failure(&self, path: &'static str, answer: Answer) {
-        let failed = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
         self.victim.set(path, answer);
-        self.answer("/metrics", Answer::Raw(failed.to_vec(), End::Close));
+        self.answer("/metrics", Answer::Raw(refusal("500 Internal Server Error"), End::Close));
     }
 
     fn pause(&self) {
