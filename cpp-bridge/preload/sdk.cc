@@ -154,36 +154,29 @@ Sdk* Sdk::at(void const* definition)
 
 Sdk* Sdk::of(void const* caller, Function function) noexcept
 {
-    try
+    auto const unloaded = loadCounts().unloaded;
+    auto& slot = gCallSites[(reinterpret_cast<std::size_t>(caller) >> 2) % std::size(gCallSites)];
+    auto const* known = slot.load(std::memory_order_acquire);
+    if (known != nullptr && known->caller == caller && known->function == function && known->unloaded == unloaded)
     {
-        auto const unloaded = loadCounts().unloaded;
-        auto& slot = gCallSites[(reinterpret_cast<std::size_t>(caller) >> 2) % std::size(gCallSites)];
-        auto const* known = slot.load(std::memory_order_acquire);
-        if (known != nullptr && known->caller == caller && known->function == function && known->unloaded == unloaded)
-        {
-            return known->sdk;
-        }
-        auto const* const definition = definitionFor(caller, kMangled[static_cast<std::size_t>(function)]);
-        if (definition == nullptr)
-        {
-            return nullptr;
-        }
-        auto* const sdk = at(definition);
-        if (known == nullptr || known->unloaded != unloaded)
-        {
-            // The old entry is not freed, because another thread may be reading it.
-            auto fresh = std::make_unique<CallSite const>(CallSite{caller, function, unloaded, sdk});
-            if (slot.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel))
-            {
-                static_cast<void>(fresh.release());
-            }
-        }
-        return sdk;
+        return known->sdk;
     }
-    catch (...)
+    auto const* const definition = definitionFor(caller, kMangled[static_cast<std::size_t>(function)]);
+    if (definition == nullptr)
     {
         return nullptr;
     }
+    auto* const sdk = at(definition);
+    if (known == nullptr || known->unloaded != unloaded)
+    {
+        // The old entry is not freed, because another thread may be reading it. Without memory, the site stays unknown.
+        auto fresh = std::unique_ptr<CallSite const>(new (std::nothrow) CallSite{caller, function, unloaded, sdk});
+        if (fresh != nullptr && slot.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel))
+        {
+            static_cast<void>(fresh.release());
+        }
+    }
+    return sdk;
 }
 
 std::string Sdk::difference() const

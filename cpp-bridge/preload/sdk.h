@@ -26,7 +26,8 @@ class Sdk
 {
 public:
     /// The copy that a call of `function` from the code at `caller` would reach without the preload. A process can have
-    /// several copies, for example in two plugins. Returns nullptr if no object defines the function.
+    /// several copies, for example in two plugins. Returns nullptr if no object defines the function. Ends the process
+    /// with std::bad_alloc if there is no memory.
     [[nodiscard]] static Sdk* of(void const* caller, Function function) noexcept;
 
     [[nodiscard]] bool has(Function function) const noexcept

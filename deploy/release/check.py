@@ -35,7 +35,7 @@ def crates_of_sbom(path):
     if sbom["bomFormat"] != "CycloneDX":
         sys.exit(f"{path} is not in CycloneDX")
     parts = [sbom["metadata"]["component"], *sbom["components"]]
-    # A crate from the registry must have the checksum of Cargo.lock.
+    # A crate from the registry must have a checksum.
     unchecked = [part["name"] for part in parts if "registry+" in part["bom-ref"] and not part.get("hashes")]
     if unchecked:
         sys.exit(f"no SHA-256 in {path} for {unchecked}")

@@ -291,7 +291,8 @@ fn a_baseline_survives_each_error_of_the_disk() {
     };
     let (mut written, mut failed) = (add(0.0), 0);
     assert_eq!((written, counts.errors()), (1, 0));
-    // A baseline is first written to a temporary file, which is then renamed. Each of these calls fails once.
+    // A baseline is written to a temporary file, which is then renamed. With each error, all calls for the folder fail
+    // once, then only writing (b), then only renaming (m).
     for error in ERRORS {
         for part in ["kept", ".part b", ".part m"] {
             fs::write(folder.join("draft"), format!("{error} {part}\n")).unwrap();

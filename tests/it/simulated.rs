@@ -41,7 +41,8 @@ fn every_request_of_a_finite_load_is_started_and_completed_once() {
         let timed = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
         ensure(timed >= 95, || format!("{timed} requests timed"))
     });
-    // On the engine's clock, no request takes ten seconds. A longer time would contain idle time between requests.
+    // On the engine's clock, no request takes ten seconds. A latency of more than that would contain idle time between
+    // requests.
     let slow = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[])
         - page.count("nv_trt_llm_e2e_request_latency_seconds_bucket", &["le=10"]);
     assert_eq!(slow, 0);

@@ -47,8 +47,8 @@ def rule_files():
 
 
 def severity_findings(severity, stated, alert):
-    """Finds alerts whose severity does not fit their class, and critical alerts with metrics whose changes users do not
-    notice."""
+    """Finds alerts whose severity does not fit their class, and critical alerts that read a metric that HURTS does not
+    allow for their class."""
     if SEVERITIES.get(stated) != severity:
         yield f"class {stated!r} does not fit severity {severity!r}"
     if severity == "critical":

@@ -68,7 +68,8 @@ fn replay(path: &Path) -> (AllocationInfo, usize) {
 #[test]
 fn a_replay_takes_the_memory_of_its_longest_line_and_not_that_of_its_file() {
     let _alone = super::alone();
-    // The longest line, plus one item with the maximum number of request rows while its vector grows.
+    // The longest line, plus one item with the maximum number of request rows. While the vector of these rows grows,
+    // its old and its new memory count.
     const LIMIT: usize = file_text::MAX + (16 << 20);
     let folder = tempfile::tempdir().unwrap();
     let (lines, recorded) = (folder.path().join("lines"), folder.path().join("recorded"));

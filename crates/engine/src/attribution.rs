@@ -84,7 +84,7 @@ pub struct Attribution {
 
 /// The record of the next iteration comes within a poll or two, if there is one.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Limits of the requests that wait and of the pauses that are kept.
+/// Limits of the finished requests that wait for a record, and of the pauses that are kept.
 const MOST_WAITING: usize = 512;
 const MOST_PAUSES: usize = 1024;
 

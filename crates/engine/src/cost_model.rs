@@ -160,7 +160,8 @@ pub struct CostModel {
     cells: Box<[Cell]>,
     /// Mean of recent times ÷ expected times, where iterations with about the same work are known.
     drift: f64,
-    /// The same for expected times from the fit, which may be wrong by more.
+    /// The same where the expected times are from the fit, because no such iterations are known. They may have a larger
+    /// error.
     estimate_drift: f64,
     /// Share of spikes among recent iterations.
     spike_share: f64,

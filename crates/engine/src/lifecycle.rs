@@ -192,7 +192,8 @@ mod tests {
 
     const MS: i64 = 1000;
 
-    /// The pass of the C++ executor that ends with iteration `iteration`.
+    /// The time that the C++ executor's record of iteration `iteration` covers. At its end, the previous batch has
+    /// ended and this one starts.
     fn span(iteration: i64) -> ClockSpan {
         let (start_us, end_us) = (iteration * 10 * MS, (iteration + 1) * 10 * MS);
         ClockSpan {

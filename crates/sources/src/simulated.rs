@@ -14,7 +14,7 @@ use super::{Batch, OpenError, Presence, SourceError};
 
 /// Limit of the steps in one poll: an engine at the highest speed must not fill the memory.
 const MAX_STEPS: usize = 2048;
-/// Longest time of one poll. An engine that this machine cannot simulate in time falls behind its speed.
+/// Longest time of one poll. If this machine is too slow for the option `speed`, the simulated time falls behind.
 const MAX_TIME: Duration = Duration::from_millis(50);
 
 /// Whether only [`Simulated`] can simulate this `sim:` URL. The simulated C++ Executor has no PyTorch backend.

@@ -111,7 +111,7 @@ impl BestHour {
 }
 
 impl Best {
-    /// Keeps the better hours of both. `now`: seconds since 1970.
+    /// Keeps the better hour of each kind, unless it is too old. `now`: seconds since 1970.
     pub fn merge(&mut self, other: &Self, now: f64) {
         let better = |one: Option<BestHour>, other: Option<BestHour>, by: fn(&BestHour) -> f64| {
             let both =

@@ -74,7 +74,7 @@ fn cells(line: &Value, each: &mut impl FnMut(&str, &Value)) {
 
 /// Quotes a cell as RFC 4180 says. A `'` before the text of an engine prevents that a spreadsheet runs it as a formula.
 fn quoted(text: &str) -> String {
-    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
+    let text = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() };
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
@@ -92,6 +92,7 @@ mod tests {
         });
         let expected = [("iter", "5"), ("kvCacheStats.usedNumBlocks", "7"), ("schedulerMode", "\"a,\"\"b\"\"\"")];
         assert_eq!(found, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert_eq!((item(&line), quoted("=1+1").as_str()), (Some("record"), "'=1+1"));
+        assert_eq!(item(&line), Some("record"));
+        assert_eq!([quoted("=1+1"), quoted("\t=1"), quoted("\r=1")], ["'=1+1", "'\t=1", "\"'\r=1\""]);
     }
 }

@@ -76,7 +76,8 @@ impl GpuAccount {
         }
     }
 
-    /// Notes that the GPU cannot be read now. Its time is not counted until the next poll. Its energy is counted then.
+    /// Notes that the GPU cannot be read now. The time until the next poll is not counted. The energy is, at the next
+    /// poll, if the owner is the same.
     pub(super) fn away(&mut self, uuid: &str) {
         if let Some(gpu) = self.gpus.get_mut(uuid) {
             gpu.polled_at = None;

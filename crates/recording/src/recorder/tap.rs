@@ -14,7 +14,8 @@ use super::{Message, Queue};
 
 /// Number of polls without items that are recorded after a poll with items, because they close the iteration of these items.
 const EMPTY_POLLS: u32 = 2;
-/// After these polls, one is recorded per this interval, because the fold waits up to 5 s for exact times.
+/// After these, a poll without items is recorded only once per interval. Some must be, because the fold waits up to 5 s
+/// for exact times.
 const EMPTY_INTERVAL: Duration = Duration::from_millis(500);
 /// The same interval once no item has come for [`IDLE_AFTER`].
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);

@@ -154,8 +154,8 @@ impl Names {
         Arc::new(Self { table: Mutex::default(), released: Notify::new(), joined, forget_after, log: Mutex::default() })
     }
 
-    /// Sets the names of the engines in the configuration. Publishers cannot have them. Fails without any change if an
-    /// engine that does not end has one of them.
+    /// Sets the names of the engines in the configuration. Publishers cannot have them. If an engine that is not in
+    /// `ending` has one of these names, this fails and changes nothing.
     pub fn configure(&self, configured: HashSet<(String, String)>, ending: &Ending) -> Result<(), NameTaken> {
         let mut table = self.table.lock();
         let stay = table.engines.iter().filter(|engine| !ending.sockets.contains(&engine.socket));

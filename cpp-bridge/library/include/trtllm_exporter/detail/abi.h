@@ -27,7 +27,8 @@ extern "C"
     int trtllm_exporter_publish(trtllm_exporter_engine const*, char const* line, std::size_t length);
     /// Ends one poll: the page now shows the lines of this poll. `failure` is null on success.
     void trtllm_exporter_end_poll(trtllm_exporter_engine const*, std::uint64_t took_us, char const* failure);
-    /// Writes HOST:PORT of the page. Returns its file descriptor, which the child of a fork must close, or -1.
+    /// Writes HOST:PORT of the page. Returns the file descriptor of its listening socket, or -1. The child of a fork
+    /// must close it.
     int trtllm_exporter_address(trtllm_exporter_engine const*, char* address, std::size_t size);
     void trtllm_exporter_close(trtllm_exporter_engine*);
 }

@@ -300,8 +300,9 @@ private:
                 auto const begun = std::chrono::steady_clock::now();
                 poll(stopped);
                 slow = std::chrono::steady_clock::now() - begun > mOptions.stopTimeout;
-                pause = std::clamp(mDrained > kRing / 4 ? pause / 2 : pause * 5 / 4 + std::chrono::milliseconds(1), std::chrono::milliseconds(1),
-                    std::max(mOptions.interval, std::chrono::milliseconds(1)));
+                pause = mDrained > kRing / 4 ? pause / 2 : pause * 5 / 4 + std::chrono::milliseconds(1);
+                std::chrono::milliseconds const least(1);
+                pause = std::clamp(pause, least, std::max(mOptions.interval, least));
             }
             catch (...) // NOLINT(bugprone-empty-catch): out of memory; the next poll tries again
             {
