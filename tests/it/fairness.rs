@@ -210,7 +210,8 @@ fn assert_nothing_failed(daemon: &Daemon, page: &Page, model: &str) {
     assert_eq!(failed, 0.0, "{}", daemon.stderr());
 }
 
-/// Resources that all kinds of input share: long lines, long answers and unread responses flood them at the same time.
+/// The shared resource: the memory of all kinds of input. Long lines, long answers and unread responses flood it
+/// together.
 #[test]
 fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
     const EACH: u64 = 10;

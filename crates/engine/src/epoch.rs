@@ -73,7 +73,8 @@ pub(crate) struct Epoch {
     late: Option<(u64, Option<i64>)>,
     /// Rows of other ranks copy their numbers from rank 0.
     copied_rows: bool,
-    /// The unfinished requests. Absent for the C++ executor, whose records are exact.
+    /// The unfinished requests, counted because PyTorch's records do not show when there are none. Absent for the C++
+    /// executor.
     pub in_flight: Option<InFlight>,
     /// Requests were queued at the last record.
     queued: bool,

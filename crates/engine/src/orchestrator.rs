@@ -122,7 +122,8 @@ impl OrchestratorFold {
         (self.totals.ready, self.totals.workers, self.totals.minimal_workers) =
             (reading.ready, reading.workers, reading.minimal_workers);
         if reading.several_processes {
-            // What was counted may contain differences between two processes, so it is dropped.
+            // Earlier increases may be those from the counts of one process to the counts of another, so they are
+            // dropped.
             let OrchestratorTotals { ready, workers, minimal_workers, .. } = self.totals;
             self.totals = OrchestratorTotals { ready, workers, minimal_workers, ..OrchestratorTotals::default() };
             self.last = None;

@@ -151,7 +151,7 @@ impl Intake {
             Item::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),
             Item::Process(process) => self.engine.set_process(*process),
             Item::Recording(_) => {}
-            // The running exporter folded the following items at this moment.
+            // In a recording: the exporter that wrote it folded the following items at this moment.
             Item::Received(at) => self.recorded = Some(Moment::recorded(*at)),
             Item::Settled(Settled { at, from_ring }) => {
                 let at = Moment::recorded(*at);

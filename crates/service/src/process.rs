@@ -121,7 +121,8 @@ pub fn try_threads(count: usize) -> io::Result<()> {
         drop(closed);
         started
     });
-    // The system counts a thread for a moment after its end. At the limit, the runtime could not start its own threads then.
+    // The system counts a thread for a moment after its end. Near the limit, the runtime could not start its threads,
+    // so wait.
     for _ in 0..100 {
         if alive() <= before {
             break;

@@ -33,7 +33,7 @@ class publishing:  # noqa: N801: used like a function
 
     `engine` is a tensorrt_llm.LLM or a tensorrt_llm.bindings.executor.Executor. `with` reads the statistics in a thread,
     `async with` in a task of the running loop. Both read a last time at the end. An error of the engine is logged once,
-    and the next drain tries again. The end waits at most 5 s for a drain, and 1 s to send the last records.
+    and the next drain tries again. Leaving the block waits at most 5 s for a drain, and 1 s to send the last records.
 
     The arguments of an LLM are published as its settings. `config` adds settings or replaces them.
     """

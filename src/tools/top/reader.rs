@@ -50,7 +50,7 @@ async fn read(client: &mut Client, history_of: Option<EngineId>) -> Result<Readi
     let engines = api::engines(client).await?;
     let Gpus { gpus, why } = api::gpus(client).await?;
     let history = match history_of {
-        // Ignore an error, so that the read does not fail because of charts: the engine may have disappeared meanwhile.
+        // Without its history, the rest can still be shown. The engine may have disappeared meanwhile.
         Some(engine) => Some((engine.clone(), api::history(client, &engine).await.unwrap_or_default())),
         None => None,
     };

@@ -26,7 +26,8 @@ pub(crate) enum End {
     Slow(Vec<u8>),
 }
 
-/// In place of a path: close the connection before reading the request, which resets the connection.
+/// For [`Engine::set`] instead of a path: the server closes the connection without reading the request, and so resets
+/// it.
 pub(crate) const RESET: &str = "reset";
 
 #[derive(Debug, Default)]

@@ -38,8 +38,8 @@ struct Number {
     value: i64,
     /// By how much the number is expected to change next.
     change: i64,
-    /// By how much the number changed last. Only a change that happens twice is expected again,
-    /// unlike the change by a new block.
+    /// By how much the number changed last. It becomes the expected change if it happens twice in a row.
+    /// A new KV cache block, for example, changes a number only once.
     last: i64,
 }
 

@@ -69,7 +69,7 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Code> {
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| INVALID_ARGUMENT)
 }
 
-/// The bits of a handle from this one on contain the slot of a MIG instance + 1.
+/// From this bit on, a handle contains the slot of a MIG instance + 1, or 0 for a whole GPU.
 const SLOT: u32 = 16;
 
 /// A handle is the index + 1 as a pointer that is never dereferenced.

@@ -244,7 +244,7 @@ private:
     }
 
     /// Returns false if the exporter closes the connection because of the hello line. Records sent to a refused
-    /// connection are lost, so if the exporter closed the previous connection early, waits before it sends any.
+    /// connection are lost. So if the exporter closed the previous connection early, this first waits for its answer.
     bool accepted()
     {
         std::unique_lock lock(mMutex);
