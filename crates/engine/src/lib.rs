@@ -7,6 +7,7 @@ pub mod batch;
 pub mod cache_tiers;
 mod clock;
 pub mod cost_model;
+mod counted;
 mod cumulative;
 mod epoch;
 mod finished_request;
@@ -55,7 +56,8 @@ pub use plausible::Implausible;
 pub use totals::EngineTotals;
 
 use clock::{ClockSpan, IterationClock};
-use epoch::{Counted, Epoch, RecordKind};
+use counted::Counted;
+use epoch::{Epoch, RecordKind};
 use iteration_sums::IterationFold;
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};

@@ -9,8 +9,8 @@ use trtllm_model::IterationStats;
 use trtllm_model::iteration::Backend;
 
 use super::batch::{context_tokens, scheduled, tokens};
+use super::counted::Counted;
 use super::cumulative::KvCounts;
-use super::epoch::Counted;
 use super::queue_time::QueueTime;
 use super::saturating::{add, add_known};
 

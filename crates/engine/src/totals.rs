@@ -3,8 +3,8 @@
 use trtllm_model::IterationStats;
 
 use super::batch::{BatchSums, context_tokens};
+use super::counted::Counted;
 use super::cumulative::KvIncrease;
-use super::epoch::Counted;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
 use super::kv_events::KvEventTotals;
 use super::pools::PoolTotals;

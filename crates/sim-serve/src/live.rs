@@ -9,11 +9,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use trtllm_sim::config::Release;
 use trtllm_sim::record::Entry;
-use trtllm_sim::{End, Engine, Step, write};
+use trtllm_sim::{Engine, Step, write};
 
 use crate::options::{Arguments, FrontendMode, Simulated};
 use crate::orchestrator::Orchestrator;
-use crate::page::ServerPage;
+use crate::page::{ServerPage, reason};
 use crate::totals::{Totals, Waiting};
 
 /// Limit for the real time that one call of [`Live::advance`] may take.
@@ -256,15 +256,4 @@ pub(crate) fn published(entry: &Entry, release: Release) -> Value {
     value["output_tokens"] = json!(entry.output_tokens);
     value["finish_reason"] = json!(reason(entry.end));
     value
-}
-
-/// Why a request ended, in upstream's words.
-pub(crate) fn reason(end: End) -> &'static str {
-    match end {
-        End::Stop => "stop",
-        End::Length => "length",
-        End::TimedOut => "timeout",
-        End::Cancelled => "cancelled",
-        End::Error => "error",
-    }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use trtllm_sim::End;
 use trtllm_sim::config::Release;
 use trtllm_sim::record::{Entry, Record};
 
 use crate::families::{FIRST_TOKEN, Histogram, PER_TOKEN, REQUEST, Text};
-use crate::live::reason;
 use crate::options::is_since_1_3;
 
 /// A histogram: its name, its buckets, whether it exists only since 1.3, and its value in seconds for a request.
@@ -96,5 +96,16 @@ impl ServerPage {
             text.gauge("trtllm_kv_cache_utilization", "pid=\"1\"", used);
         }
         text.into_text()
+    }
+}
+
+/// Why a request ended, in upstream's words.
+pub(crate) fn reason(end: End) -> &'static str {
+    match end {
+        End::Stop => "stop",
+        End::Length => "length",
+        End::TimedOut => "timeout",
+        End::Cancelled => "cancelled",
+        End::Error => "error",
     }
 }

@@ -6,9 +6,8 @@ use std::ops::{AddAssign, Sub};
 
 use serde_json::{Value, json};
 use trtllm_sim::Engine;
-use trtllm_sim::cache::CacheCounts;
 use trtllm_sim::config::Release;
-use trtllm_sim::record::{CacheEvent, Entry, Record, StepTimes};
+use trtllm_sim::record::{CacheCounts, CacheEvent, Entry, Record, StepTimes};
 use trtllm_sim::truth::Truth;
 
 use crate::options::is_since_1_3;

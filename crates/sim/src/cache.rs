@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::config::CacheConfig;
 use crate::load::Arrival;
 use crate::random::mix;
-use crate::record::CacheEvent;
+use crate::record::{CacheCounts, CacheEvent};
 
 /// Computes a key for each block of a sequence. Blocks with the same key have the same tokens.
 #[derive(Debug, Clone, Default)]
@@ -64,45 +64,6 @@ impl Hasher for Mixed {
 }
 
 type Index<T> = HashMap<u64, T, BuildHasherDefault<Mixed>>;
-
-/// Counts since the cache was created.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CacheCounts {
-    pub alloc_total: u64,
-    pub alloc_new: u64,
-    pub full_reused: u64,
-    pub partial_reused: u64,
-    pub missed: u64,
-    pub generation_alloc: u64,
-    pub onboarded: u64,
-    pub offloaded: u64,
-    pub host_dropped: u64,
-    pub copied: u64,
-}
-
-impl CacheCounts {
-    #[must_use]
-    pub fn reused(&self) -> u64 {
-        self.full_reused + self.partial_reused
-    }
-
-    /// The difference from the earlier counts `before`.
-    #[must_use]
-    pub fn since(&self, before: &Self) -> Self {
-        Self {
-            alloc_total: self.alloc_total - before.alloc_total,
-            alloc_new: self.alloc_new - before.alloc_new,
-            full_reused: self.full_reused - before.full_reused,
-            partial_reused: self.partial_reused - before.partial_reused,
-            missed: self.missed - before.missed,
-            generation_alloc: self.generation_alloc - before.generation_alloc,
-            onboarded: self.onboarded - before.onboarded,
-            offloaded: self.offloaded - before.offloaded,
-            host_dropped: self.host_dropped - before.host_dropped,
-            copied: self.copied - before.copied,
-        }
-    }
-}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Block {

@@ -9,11 +9,11 @@ use crate::frontend::FrontendState;
 use crate::gpu::{Gpu, GpuState};
 use crate::load::{Arrival, Generator};
 use crate::random::{Random, mix};
-use crate::record::{Entry, NumberedEvent, Record, Row};
-use crate::report::Writer;
-use crate::request::{End, Request};
+use crate::record::{End, Entry, NumberedEvent, Record, Row};
+use crate::request::Request;
 use crate::scheduler::{Batch, Pass, Rank};
 use crate::truth::{Felt, Truth};
+use crate::writer::Writer;
 
 /// What happened in a step.
 #[derive(Debug, Default)]

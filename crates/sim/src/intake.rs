@@ -3,11 +3,10 @@
 use crate::config::Role;
 use crate::engine::{Engine, Intake, Progress};
 use crate::load::Arrival;
-use crate::parts::RequestParts;
-use crate::record::{Entry, Row};
-use crate::request::{End, Request, Stage};
+use crate::record::{End, Entry, Row, Stage};
+use crate::request::Request;
 use crate::scheduler::blocks_at_end;
-use crate::truth::RequestTruth;
+use crate::truth::{RequestParts, RequestTruth};
 
 impl Engine {
     /// Passes all arrivals until `now` to the frontend.

@@ -5,19 +5,6 @@ use crate::cost::Work;
 use crate::engine::{Engine, Running};
 use crate::request::Request;
 
-/// Seconds between a request's first batch and its last token that were not its own work.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct RequestParts {
-    /// Work on prompts of other requests, during its prefill and during its decoding.
-    pub blocked: [f64; 2],
-    /// Paused without KV cache, until the next token.
-    pub pause: f64,
-    /// Waiting for its KV cache from another engine.
-    pub transfer: f64,
-    /// Delays by faults, during its prefill and during its decoding.
-    pub unexplained: [f64; 2],
-}
-
 impl Engine {
     /// Adds an iteration to the parts of the requests in the engine. Called before the requests receive their tokens.
     pub(crate) fn record_parts(&mut self, running: &Running) {

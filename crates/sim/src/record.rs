@@ -1,8 +1,6 @@
 //! What the engine reports, before it is written as JSON. `write` knows which release has which key.
 
-use crate::cache::CacheCounts;
 use crate::cost::Work;
-use crate::request::{End, Stage};
 
 /// The statistics of one iteration of one rank.
 #[derive(Debug, Clone, Default)]
@@ -143,4 +141,65 @@ pub struct NumberedEvent {
     /// Absent without attention data parallelism.
     pub rank: Option<u32>,
     pub event: CacheEvent,
+}
+
+/// TensorRT-LLM's name for the progress of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Queued,
+    Context,
+    Generation,
+    Complete,
+}
+
+/// Why a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum End {
+    /// The answer is complete.
+    Stop,
+    /// The answer reached `max_tokens`.
+    Length,
+    TimedOut,
+    Cancelled,
+    /// Refused or failed; the client sees an HTTP error.
+    Error,
+}
+
+/// Counts since the cache was created.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    pub alloc_total: u64,
+    pub alloc_new: u64,
+    pub full_reused: u64,
+    pub partial_reused: u64,
+    pub missed: u64,
+    pub generation_alloc: u64,
+    pub onboarded: u64,
+    pub offloaded: u64,
+    pub host_dropped: u64,
+    pub copied: u64,
+}
+
+impl CacheCounts {
+    #[must_use]
+    pub fn reused(&self) -> u64 {
+        self.full_reused + self.partial_reused
+    }
+
+    /// The difference from the earlier counts `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            alloc_total: self.alloc_total - before.alloc_total,
+            alloc_new: self.alloc_new - before.alloc_new,
+            full_reused: self.full_reused - before.full_reused,
+            partial_reused: self.partial_reused - before.partial_reused,
+            missed: self.missed - before.missed,
+            generation_alloc: self.generation_alloc - before.generation_alloc,
+            onboarded: self.onboarded - before.onboarded,
+            offloaded: self.offloaded - before.offloaded,
+            host_dropped: self.host_dropped - before.host_dropped,
+            copied: self.copied - before.copied,
+        }
+    }
 }

@@ -2,50 +2,14 @@
 //! when it starts a batch, so latency and finished requests are those of the batch before. PyTorch writes a record when
 //! a batch ends.
 
-use crate::cache::CacheCounts;
 use crate::config::{Era, Policy, Release};
 use crate::engine::{Engine, Intake, Running, Step};
 use crate::random::Random;
-use crate::record::{CacheView, Entry, NumberedEvent, Record, Row, SpeculationCounts};
-use crate::request::Stage;
+use crate::record::{CacheView, NumberedEvent, Record, Row, SpeculationCounts, Stage};
 use crate::scheduler::Batch;
-
-/// State that is kept between records.
-#[derive(Debug, Default)]
-pub(crate) struct Writer {
-    random: Random,
-    pub(crate) now: f64,
-    /// Entries of requests that ended in this step.
-    pub(crate) entries: Vec<Entry>,
-    /// C++: when the running batch started; seconds, completed and new requests of the batch before it.
-    pass_start: f64,
-    pass_seconds: f64,
-    completed: u32,
-    new_active: u32,
-    /// Rows of ended requests that no record has reported.
-    pub(crate) unreported: Vec<Row>,
-    /// For each rank, how many requests became active since the last record, and how many ended.
-    taken: Vec<u32>,
-    pub(crate) done: Vec<u32>,
-    queue_seconds: f64,
-    cache_reported: Vec<CacheCounts>,
-    previous_gpu: f64,
-    previous_pass: f64,
-    sequence: u64,
-    events: u64,
-}
+use crate::writer::Writer;
 
 impl Writer {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), ..Self::default() }
-    }
-
-    /// Resets the state, as if a new process had replaced the engine's process.
-    pub(crate) fn restart(&mut self) {
-        let random = self.random.next_u64();
-        *self = Self { now: self.now, pass_start: self.now, ..Self::new(random) };
-    }
-
     pub(crate) fn carry_intake(&mut self, intake: &Intake) {
         self.taken.resize(intake.new.len(), 0);
         for (taken, new) in self.taken.iter_mut().zip(&intake.new) {

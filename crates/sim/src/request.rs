@@ -1,31 +1,9 @@
 //! A request inside the engine.
 
-use crate::cache::{CacheCounts, Keys};
+use crate::cache::Keys;
 use crate::load::Arrival;
-use crate::parts::RequestParts;
-use crate::record::StepTimes;
-
-/// TensorRT-LLM's name for the progress of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    Queued,
-    Context,
-    Generation,
-    Complete,
-}
-
-/// Why a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum End {
-    /// The answer is complete.
-    Stop,
-    /// The answer reached `max_tokens`.
-    Length,
-    TimedOut,
-    Cancelled,
-    /// Refused or failed; the client sees an HTTP error.
-    Error,
-}
+use crate::record::{CacheCounts, End, Stage, StepTimes};
+use crate::truth::RequestParts;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Request {

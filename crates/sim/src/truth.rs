@@ -1,7 +1,6 @@
 //! What really happened in the simulation. Tests compare it with what readers compute from the records.
 
-use crate::parts::RequestParts;
-use crate::request::End;
+use crate::record::End;
 
 /// One ended request.
 #[derive(Debug, Clone)]
@@ -23,6 +22,19 @@ pub struct RequestTruth {
     pub generated: u32,
     /// The parts of its time that were not its own work.
     pub parts: RequestParts,
+}
+
+/// Seconds between a request's first batch and its last token that were not its own work.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct RequestParts {
+    /// Work on prompts of other requests, during its prefill and during its decoding.
+    pub blocked: [f64; 2],
+    /// Paused without KV cache, until the next token.
+    pub pause: f64,
+    /// Waiting for its KV cache from another engine.
+    pub transfer: f64,
+    /// Delays by faults, during its prefill and during its decoding.
+    pub unexplained: [f64; 2],
 }
 
 /// Sums over all iterations.

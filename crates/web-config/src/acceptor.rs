@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_rustls::{LazyConfigAcceptor, rustls};
 
-use crate::access::Refusal;
+use crate::error::Refusal;
 use crate::web_config::WebConfig;
 
 /// The first byte of a TLS handshake.
@@ -19,7 +19,15 @@ const NOT_TLS: &[u8] =
 
 /// Accepts TLS connections by the `tls_server_config` of a [`WebConfig`]. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct TlsAcceptor(pub(crate) WebConfig);
+pub struct TlsAcceptor(WebConfig);
+
+impl WebConfig {
+    /// The acceptor for TLS connections. `None` if the file has no `tls_server_config`; a reload never changes that.
+    #[must_use]
+    pub fn tls_acceptor(&self) -> Option<TlsAcceptor> {
+        self.uses_tls().then(|| TlsAcceptor(self.clone()))
+    }
+}
 
 impl TlsAcceptor {
     /// Performs the TLS handshake with the client at the other end of `stream`.

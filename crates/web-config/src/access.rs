@@ -5,43 +5,28 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, header};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::error::Refusal;
 use crate::web_config::WebConfig;
-
-/// Why a request or a connection was refused. [`WebConfig::on_refusal`](crate::WebConfig::on_refusal) reports each one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The TLS handshake failed, or the client certificate was missing or invalid.
-    TlsHandshake,
-    /// The user or the password was missing or wrong. Status 401.
-    Unauthorized,
-    /// The rate limit was exceeded. Status 429.
-    RateLimited,
-    /// Too many requests of this client wait for a password check. Status 503.
-    Overloaded,
-    /// The configuration became invalid while the server was running. Status 500, or a failed handshake.
-    InvalidConfig,
-}
-
-impl Refusal {
-    pub(crate) const fn status(self) -> StatusCode {
-        match self {
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-            // A failed handshake has no response.
-            Self::InvalidConfig | Self::TlsHandshake => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-}
 
 /// A [`tower_layer::Layer`] that applies the access rules of a [`WebConfig`] to each request.
 #[derive(Debug, Clone)]
-pub struct AccessControlLayer(pub(crate) WebConfig);
+pub struct AccessControlLayer(WebConfig);
+
+impl WebConfig {
+    /// The access rules as a layer: rate limit, basic authentication and response headers.
+    ///
+    /// With axum, add it by `Router::layer` after all routes. The service's response body must implement `From<String>`, as
+    /// axum's does. Put a [`ClientAddress`](crate::ClientAddress) into the extensions of each request, so that clients take turns
+    /// if many passwords must be checked.
+    #[must_use]
+    pub fn layer(&self) -> AccessControlLayer {
+        AccessControlLayer(self.clone())
+    }
+}
 
 impl<S> Layer<S> for AccessControlLayer {
     type Service = AccessControl<S>;

@@ -11,7 +11,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
-use crate::access::Refusal;
+use crate::error::Refusal;
 use crate::error::{Problem, Problems};
 use crate::turns::{ClientAddress, Turns};
 

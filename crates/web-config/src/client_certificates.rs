@@ -16,8 +16,8 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
 use crate::error::Problem;
-use crate::file::{ClientAuth, Pem, TlsSection};
-use crate::pem::PemFiles;
+use crate::file::{ClientAuth, TlsSection};
+use crate::pem::{Pem, PemFiles};
 
 const CA: &str = "tls_server_config.client_ca_file";
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use http::StatusCode;
+
 /// A web configuration that cannot be used.
 ///
 /// It lists every mistake of the file and of the files that it names. Values are checked only if all keys are valid. The text has one
@@ -149,6 +151,34 @@ impl fmt::Display for Problem {
         match &self.key {
             Some(key) => write!(out, "{key}: {}", self.why),
             None => out.write_str(&self.why),
+        }
+    }
+}
+
+/// Why a request or a connection was refused. [`WebConfig::on_refusal`](crate::WebConfig::on_refusal) reports each one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The TLS handshake failed, or the client certificate was missing or invalid.
+    TlsHandshake,
+    /// The user or the password was missing or wrong. Status 401.
+    Unauthorized,
+    /// The rate limit was exceeded. Status 429.
+    RateLimited,
+    /// Too many requests of this client wait for a password check. Status 503.
+    Overloaded,
+    /// The configuration became invalid while the server was running. Status 500, or a failed handshake.
+    InvalidConfig,
+}
+
+impl Refusal {
+    pub(crate) const fn status(self) -> StatusCode {
+        match self {
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            // A failed handshake has no response.
+            Self::InvalidConfig | Self::TlsHandshake => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }

@@ -2,8 +2,7 @@
 //! checked as far as its text alone allows; `tls` checks the contents of certificates.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
@@ -12,6 +11,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
 use crate::basic_auth::Users;
 use crate::error::{Problem, Problems};
+use crate::pem::Pem;
 use crate::rate_limit::Rate;
 use crate::yaml;
 
@@ -36,22 +36,6 @@ pub(crate) struct TlsSection {
     pub(crate) cipher_suites: Vec<String>,
     pub(crate) prefer_server_order: bool,
     pub(crate) curves: Vec<String>,
-}
-
-/// PEM text, or the file that contains it.
-pub(crate) enum Pem {
-    File(PathBuf),
-    Inline(String),
-}
-
-impl fmt::Debug for Pem {
-    /// Does not show the text, because it may be a private key.
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => path.fmt(out),
-            Self::Inline(_) => out.write_str("inline text"),
-        }
-    }
 }
 
 /// `client_auth_type`.
@@ -141,7 +125,7 @@ enum Interval {
 impl ConfigFile {
     /// Parses the text of a file in `folder`.
     pub(crate) fn parse(text: &str, folder: &Path) -> Result<Self, Problems> {
-        let (file, schema) = yaml::read(text);
+        let (file, schema): (RawFile, _) = yaml::read(text);
         let RawFile { tls_server_config: tls, http_server_config: http, basic_auth_users: users, rate_limit: rate } =
             file;
         // Stops here, because a key that was left out because of a mistake would also be reported as missing.

@@ -16,8 +16,8 @@ mod web_config;
 mod yaml;
 
 pub use acceptor::TlsAcceptor;
-pub use access::{AccessControl, AccessControlLayer, Refusal};
-pub use error::Error;
+pub use access::{AccessControl, AccessControlLayer};
+pub use error::{Error, Refusal};
 pub use turns::ClientAddress;
 pub use web_config::WebConfig;
 

@@ -1,6 +1,7 @@
 //! Reads PEM from files or from the web configuration itself, and remembers what was read so that changes are noticed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileTypeExt as _;
@@ -11,7 +12,22 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::error::Problem;
-use crate::file::Pem;
+
+/// PEM text, or the file that contains it.
+pub(crate) enum Pem {
+    File(PathBuf),
+    Inline(String),
+}
+
+impl fmt::Debug for Pem {
+    /// Does not show the text, because it may be a private key.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.fmt(out),
+            Self::Inline(_) => out.write_str("inline text"),
+        }
+    }
+}
 
 /// Maximum bytes of a file, because a device such as `/dev/zero` has no end. No real bundle of certificates has more.
 const MAX_BYTES: u64 = 4 << 20;

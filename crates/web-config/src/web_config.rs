@@ -9,10 +9,8 @@ use http::{HeaderName, HeaderValue};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::MissedTickBehavior;
 
-use crate::acceptor::TlsAcceptor;
-use crate::access::{AccessControlLayer, Refusal};
 use crate::basic_auth::{BasicAuth, Users};
-use crate::error::{Error, Problem, Problems};
+use crate::error::{Error, Problem, Problems, Refusal};
 use crate::file::ConfigFile;
 use crate::pem::PemFiles;
 use crate::rate_limit::{Rate, TokenBucket};
@@ -117,22 +115,6 @@ impl WebConfig {
         self
     }
 
-    /// The access rules as a layer: rate limit, basic authentication and response headers.
-    ///
-    /// With axum, add it by `Router::layer` after all routes. The service's response body must implement `From<String>`, as
-    /// axum's does. Put a [`ClientAddress`](crate::ClientAddress) into the extensions of each request, so that clients take turns
-    /// if many passwords must be checked.
-    #[must_use]
-    pub fn layer(&self) -> AccessControlLayer {
-        AccessControlLayer(self.clone())
-    }
-
-    /// The acceptor for TLS connections. `None` if the file has no `tls_server_config`; a reload never changes that.
-    #[must_use]
-    pub fn tls_acceptor(&self) -> Option<TlsAcceptor> {
-        self.state.uses_tls.then(|| TlsAcceptor(self.clone()))
-    }
-
     /// Reloads the files when their content changes, forever. Spawn it on a tokio runtime with timers; without it, nothing is
     /// reloaded.
     ///
@@ -154,6 +136,10 @@ impl WebConfig {
     /// The current settings. `None` while the files are invalid.
     pub(crate) fn settings(&self) -> Option<Arc<Settings>> {
         self.state.settings.read().clone()
+    }
+
+    pub(crate) fn uses_tls(&self) -> bool {
+        self.state.uses_tls
     }
 
     pub(crate) fn report(&self, refusal: Refusal) {

@@ -1,15 +1,16 @@
 //! Reads the YAML of the file. Continues after a mistake, and describes mistakes without the terms of the library.
 
+use serde::de::DeserializeOwned;
+
 use crate::error::{Problem, Problems};
-use crate::file::RawFile;
 
 /// Reads the text. A line that does not match the schema is left out with the lines that belong to it, so that the mistakes after it
 /// are found, too.
-pub(crate) fn read(text: &str) -> (RawFile, Problems) {
+pub(crate) fn read<File: DeserializeOwned + Default>(text: &str) -> (File, Problems) {
     let mut lines: Vec<&str> = text.lines().collect();
     let mut problems = Vec::new();
     loop {
-        let error = match serde_saphyr::from_str::<Option<RawFile>>(&lines.join("\n")) {
+        let error = match serde_saphyr::from_str::<Option<File>>(&lines.join("\n")) {
             Ok(file) => return (file.unwrap_or_default(), problems.into_iter().collect()),
             Err(error) => error,
         };
@@ -17,7 +18,7 @@ pub(crate) fn read(text: &str) -> (RawFile, Problems) {
         let known = line.and_then(|at| lines.get(at).filter(|line| !line.trim().is_empty()).map(|line| (at, *line)));
         problems.push(malformed(&error, known));
         let Some((at, wrong)) = known.filter(|_| problems.len() < MOST_PROBLEMS) else {
-            return (RawFile::default(), problems.into_iter().collect());
+            return (File::default(), problems.into_iter().collect());
         };
         let indentation = |line: &str| line.len() - line.trim_start().len();
         lines[at] = "";

@@ -2,17 +2,16 @@
 //! no records: the state keeps the last ones beside the totals. Unknown values are left out; they are never null.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use trtllm_page::state::{EngineSlot, EngineSnapshot, RECENT_RECORDS, State};
 
 use super::engine::Engine;
 use super::history;
+use super::json::{array, without_nulls};
 use super::numbers::Gpu;
 use super::reasons;
 
@@ -92,22 +91,6 @@ pub fn iterations(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let last = parameter(query, "last", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(DEFAULT_LAST);
     let records = chosen_engine(query, state)?.recent_records(last);
     Ok(array(records.into_iter().map(|record| without_nulls(&*record))))
-}
-
-/// Writes an array, one value after the other: a tree of all values would take many times the memory of their text.
-pub(super) fn write_array(text: &mut String, values: impl Iterator<Item = Value>) {
-    let mut separator = '[';
-    for value in values {
-        let _ = write!(text, "{separator}{value}");
-        separator = ',';
-    }
-    text.push_str(if separator == '[' { "[]" } else { "]" });
-}
-
-fn array(values: impl Iterator<Item = Value>) -> String {
-    let mut text = String::new();
-    write_array(&mut text, values);
-    text
 }
 
 /// A parameter that is invalid, or that asks for something that does not exist or cannot be read now, with the reason.
@@ -192,24 +175,5 @@ fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQu
             let error = format!("engine={engine} is ambiguous; use one of {}", names(several));
             Err(InvalidQuery::new(StatusCode::BAD_REQUEST, "engine", error))
         }
-    }
-}
-
-/// The value as JSON, without null values.
-pub(super) fn without_nulls(value: &impl Serialize) -> Value {
-    // Cannot fail: map keys are strings, and floats are finite.
-    let mut value = serde_json::to_value(value).unwrap_or_default();
-    remove_nulls(&mut value);
-    value
-}
-
-fn remove_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, field| !field.is_null());
-            fields.values_mut().for_each(remove_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
-        _ => {}
     }
 }

@@ -10,7 +10,7 @@ use trtllm_engine::window::{Mark, Span};
 use trtllm_page::state::{EngineSlot, Judged, State};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 
-use super::api::{without_nulls, write_array};
+use super::json::{without_nulls, write_array};
 use super::numbers::Numbers;
 
 /// Seconds of `window` in `/api/v1/engines`.

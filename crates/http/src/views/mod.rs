@@ -3,6 +3,7 @@
 pub mod api;
 pub mod engine;
 pub mod history;
+mod json;
 pub mod model;
 pub mod numbers;
 pub mod page;

@@ -10,7 +10,8 @@ use trtllm_page::state::{EngineSlot, State};
 use trtllm_what_if::Present;
 use trtllm_what_if::baselines::Run;
 
-use super::api::{InvalidQuery, chosen_engine, parameter, without_nulls};
+use super::api::{InvalidQuery, chosen_engine, parameter};
+use super::json::without_nulls;
 
 /// How long a reader waits. The engine's accumulated statistics are copied only when its next poll ends.
 const PATIENCE: Duration = Duration::from_secs(5);

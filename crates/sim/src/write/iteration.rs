@@ -2,10 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cache::CacheCounts;
 use crate::config::{CacheManager, Era, Release};
-use crate::record::{CacheView, Record, Row};
-use crate::request::Stage;
+use crate::record::{CacheCounts, CacheView, Record, Row, Stage};
 
 /// The size of the attention window with full attention. It is a key in the statistics of the cache.
 const WINDOW: &str = "32768";

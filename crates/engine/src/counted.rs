@@ -1,0 +1,30 @@
+//! What a record adds to the totals of its engine.
+
+use super::cumulative::KvIncrease;
+use super::numbering::Gap;
+
+/// The part of a record that is added to the totals.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Counted {
+    /// The record is a new iteration.
+    pub iteration: bool,
+    /// The batch was not counted yet.
+    pub batch: bool,
+    /// The row has its own statistics of the KV cache and of speculative decoding. Other rows copy these from rank 0.
+    pub own: bool,
+    pub started: u64,
+    pub completed: u64,
+    /// Seconds that the started requests have waited in total.
+    pub waited: Option<f64>,
+    /// Seconds. Absent if the record's latency is not the latency of one iteration.
+    pub latency_seconds: Option<f64>,
+    /// The record's host step time contains no wait for work.
+    pub host_step: bool,
+    /// The record's device step time contains no wait for work.
+    pub device_step: bool,
+    pub kv: KvIncrease,
+    /// The KV cache of the cross attention, if the record has one.
+    pub cross_kv: Option<KvIncrease>,
+    /// What is missing between the previous record and this one.
+    pub gap: Gap,
+}

@@ -1,0 +1,41 @@
+//! What `report` keeps between the records of an engine.
+
+use crate::random::Random;
+use crate::record::{CacheCounts, Entry, Row};
+
+/// State that is kept between records.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    pub(crate) random: Random,
+    pub(crate) now: f64,
+    /// Entries of requests that ended in this step.
+    pub(crate) entries: Vec<Entry>,
+    /// C++: when the running batch started; seconds, completed and new requests of the batch before it.
+    pub(crate) pass_start: f64,
+    pub(crate) pass_seconds: f64,
+    pub(crate) completed: u32,
+    pub(crate) new_active: u32,
+    /// Rows of ended requests that no record has reported.
+    pub(crate) unreported: Vec<Row>,
+    /// For each rank, how many requests became active since the last record, and how many ended.
+    pub(crate) taken: Vec<u32>,
+    pub(crate) done: Vec<u32>,
+    pub(crate) queue_seconds: f64,
+    pub(crate) cache_reported: Vec<CacheCounts>,
+    pub(crate) previous_gpu: f64,
+    pub(crate) previous_pass: f64,
+    pub(crate) sequence: u64,
+    pub(crate) events: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed), ..Self::default() }
+    }
+
+    /// Resets the state, as if a new process had replaced the engine's process.
+    pub(crate) fn restart(&mut self) {
+        let random = self.random.next_u64();
+        *self = Self { now: self.now, pass_start: self.now, ..Self::new(random) };
+    }
+}
