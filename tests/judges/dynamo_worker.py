@@ -19,8 +19,6 @@ from exporter import ROOT, Exporter, Page, fetch, until
 from free_port import free_port
 
 HERE = Path(__file__).resolve().parent / "dynamo"
-# Dynamo parses DYN_SYSTEM_PORT as a signed 16-bit number, so higher ports do not work.
-PORTS = range(20000, 32768)
 LENGTHS = [9, 3, 30, 80, 80, 80]  # number of tokens of each answer
 LAUNCHER = ["-m", "trtllm_exporter_publisher"]
 SECOND_READER = [str(HERE / "second_reader.py")]
@@ -54,7 +52,7 @@ class Deployment:
 
     def __init__(self, folder, launcher, flags, environment):
         self.folder, self.processes, self.exporters = folder, [], []
-        self.frontend, self.system = free_port(PORTS), free_port(PORTS)
+        self.frontend, self.system = free_port(), free_port()
         self.socket = folder / "ingest.sock"
         model(folder / "llama")
         self.environment = {

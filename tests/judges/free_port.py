@@ -6,11 +6,15 @@ import random
 import socket
 
 
-def free_port(among=range(1)):
-    """Returns a free one of these ports. Port 0 means any port."""
+# Linux gives the ports from 32768 on to connections and to servers that ask for any port. Such a port could be taken before the
+# program starts. Dynamo cannot use higher ports: it parses DYN_SYSTEM_PORT as a signed 16-bit number.
+PORTS = range(20000, 32768)
+
+
+def free_port():
     while True:
         with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", random.choice(among)))
+            probe.bind(("127.0.0.1", random.choice(PORTS)))
             return probe.getsockname()[1]
 
 

@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr as _;
 
-use super::app::Row;
+use super::exporter::Row;
 use super::numbers::Number;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

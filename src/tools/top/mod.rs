@@ -4,6 +4,7 @@
 pub mod app;
 pub mod columns;
 pub mod draw;
+pub mod exporter;
 pub mod numbers;
 mod reader;
 pub mod screen;

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::super::exporters::api::{self, Gpus};
 use super::super::exporters::client::{Client, Failure, Target};
-use super::app::{EngineId, Reading, Update};
+use super::app::Update;
+use super::exporter::{EngineId, Reading};
 
 /// What the screen needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 use trtllm_http::views::numbers::{Gpu, OrchestratorJson, OrchestratorSide, RankLoadJson, SideNumbers, TimesJson};
 
-use super::app::{Exporter, Row};
 use super::columns::Column;
+use super::exporter::{Exporter, Row};
 use super::theme::{Theme, Tone};
 use super::units::{DisplayUnit, cut, left, right};
 

@@ -8,9 +8,10 @@ use ratatui::style::Color;
 use serde_json::{Value, json};
 
 use super::super::exporters::api::{self, Gpus};
-use super::app::{App, Focus, Reading, Update};
+use super::app::{App, Focus, Update};
 use super::columns::Column;
 use super::draw;
+use super::exporter::Reading;
 use super::numbers::Number;
 use super::theme::Theme;
 use ratatui::crossterm::event::KeyCode;

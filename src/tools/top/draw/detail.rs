@@ -7,7 +7,8 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType};
 
-use super::super::app::{HISTORY, Row};
+use super::super::app::HISTORY;
+use super::super::exporter::Row;
 use super::super::numbers::Number;
 use super::super::table;
 use super::super::theme::{Theme, Tone};

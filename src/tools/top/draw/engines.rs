@@ -5,8 +5,9 @@ use ratatui::text::{Line, Span};
 
 use trtllm_verdict::verdict::Severity;
 
-use super::super::app::{App, Focus, Row};
+use super::super::app::{App, Focus};
 use super::super::columns::{Column, fitting};
+use super::super::exporter::Row;
 use super::super::theme::{Theme, Tone};
 use super::super::units::{cut, left, right};
 

@@ -13,7 +13,8 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
-use super::app::{App, Exporter, Focus};
+use super::app::{App, Focus};
+use super::exporter::Exporter;
 use super::table;
 use super::theme::{Theme, Tone};
 use super::units::{cut, left};
