@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::engine::HostedEngine;
+use crate::page::HostedEngine;
 
 /// Adds an engine to the page at the address in its options. Returns null on failure and writes the reason to `error`, as a
 /// C string of at most `error_size` bytes.

@@ -1,9 +1,8 @@
-//! One engine of the host: its records, its polls, and its slot on the page.
+//! One engine of the host: its options, its records and its polls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use serde::Deserialize;
 
 use trtllm_intake::{Intake, Moment};
@@ -12,8 +11,6 @@ use trtllm_page::state::EngineSlot;
 use trtllm_sources::keys::LineParser;
 use trtllm_sources::trtllm_json::{Hello, PublisherLine};
 use trtllm_sources::{Batch, Presence, SourceError};
-
-use crate::page::HostedPage;
 
 /// Longest line in bytes. The ingest socket has the same limit.
 const MAX_LINE: usize = 1 << 20;
@@ -59,7 +56,7 @@ impl HostedFold {
         Self { intake, lines: LineParser::default(), batch: Batch::default() }
     }
 
-    fn absorb(&mut self, line: &[u8]) -> Result<(), RejectReason> {
+    pub(crate) fn absorb(&mut self, line: &[u8]) -> Result<(), RejectReason> {
         let is_short = line.len() <= MAX_LINE;
         let parsed = if is_short { self.lines.parse(line, &mut self.batch.keys) } else { Err(RejectReason::TooLong) };
         let result = match parsed {
@@ -74,7 +71,7 @@ impl HostedFold {
         result.inspect_err(|reason| self.batch.reject(*reason))
     }
 
-    fn end_poll(&mut self, duration: Duration, failure: Option<String>) {
+    pub(crate) fn end_poll(&mut self, duration: Duration, failure: Option<String>) {
         let failure = failure.map(|cause| SourceError::Engine { cause });
         let result = failure.as_ref().map_or(Ok(Presence::Present), Err);
         self.intake.end_poll(&mut self.batch, duration, result, Moment::now());
@@ -83,39 +80,5 @@ impl HostedFold {
     /// Called between polls, so that an engine that hangs does not keep its old values on the page.
     pub(crate) fn check_health(&mut self) {
         self.intake.check_health(Instant::now());
-    }
-}
-
-/// The engine behind the handle that a host holds.
-#[derive(Debug)]
-pub(crate) struct HostedEngine {
-    pub(crate) fold: Arc<Mutex<HostedFold>>,
-    pub(crate) slot: Arc<EngineSlot>,
-    pub(crate) page: Arc<HostedPage>,
-}
-
-impl HostedEngine {
-    /// The error names the option that must be changed.
-    pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
-        let options: EngineOptions =
-            serde_json::from_slice(options).map_err(|error| format!("the options are not valid JSON: {error}"))?;
-        if !options.hello.is_short() {
-            return Err("the model's name or version has more than 64 characters; choose a shorter one".to_owned());
-        }
-        HostedPage::open(options)
-    }
-
-    /// Takes one line. The error says why it was rejected.
-    pub(crate) fn publish(&self, line: &[u8]) -> Result<(), RejectReason> {
-        self.fold.lock().absorb(line)
-    }
-
-    /// Ends a poll. The page then shows the values of the lines since the last poll.
-    pub(crate) fn end_poll(&self, duration: Duration, failure: Option<String>) {
-        self.fold.lock().end_poll(duration, failure);
-    }
-
-    pub(crate) fn close(self) {
-        HostedPage::close(self);
     }
 }

@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 use trtllm_http::listen::{self, Address, Listener};
 use trtllm_http::router::{self, RouterOptions, TelemetryPath};
 use trtllm_http::server::{self, HttpServer};
-use trtllm_model::{EngineAbout, EngineName, Objectives};
+use trtllm_model::{EngineAbout, EngineName, Objectives, RejectReason};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
-use trtllm_page::state::{SourcePlace, State};
+use trtllm_page::state::{EngineSlot, SourcePlace, State};
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
 use trtllm_service::supervise::Heartbeats;
 use trtllm_sources::trtllm_json::Hello;
 
-use crate::engine::{EngineOptions, HostedEngine, HostedFold};
+use crate::engine::{EngineOptions, HostedFold};
 
 /// How often the state of the engines is checked. Each poll checks it too, so this check matters only if a poll hangs.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
@@ -181,6 +181,40 @@ impl HostedPage {
                 Ok((model, version.unwrap_or_default()))
             }
         }
+    }
+}
+
+/// The engine behind the handle that a host holds.
+#[derive(Debug)]
+pub(crate) struct HostedEngine {
+    pub(crate) fold: Arc<Mutex<HostedFold>>,
+    pub(crate) slot: Arc<EngineSlot>,
+    pub(crate) page: Arc<HostedPage>,
+}
+
+impl HostedEngine {
+    /// The error names the option that must be changed.
+    pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
+        let options: EngineOptions =
+            serde_json::from_slice(options).map_err(|error| format!("the options are not valid JSON: {error}"))?;
+        if !options.hello.is_short() {
+            return Err("the model's name or version has more than 64 characters; choose a shorter one".to_owned());
+        }
+        HostedPage::open(options)
+    }
+
+    /// Takes one line. The error says why it was rejected.
+    pub(crate) fn publish(&self, line: &[u8]) -> Result<(), RejectReason> {
+        self.fold.lock().absorb(line)
+    }
+
+    /// Ends a poll. The page then shows the values of the lines since the last poll.
+    pub(crate) fn end_poll(&self, duration: Duration, failure: Option<String>) {
+        self.fold.lock().end_poll(duration, failure);
+    }
+
+    pub(crate) fn close(self) {
+        HostedPage::close(self);
     }
 }
 

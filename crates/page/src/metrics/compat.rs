@@ -13,8 +13,8 @@ use super::catalog::Id;
 use super::catalog::table::{
     OF_DYNAMO, OF_TRTLLM, OF_VLLM, VALUES_OF_DYNAMO, VALUES_OF_TRITON_CORE, VALUES_OF_TRTLLM, VALUES_OF_VLLM,
 };
-use super::engine::EngineSeries;
 use super::engine_readings::EngineReadings;
+use super::engine_series::EngineSeries;
 use super::page::Page;
 use super::series_labels::SeriesLabels;
 use super::value::{Value, increased};

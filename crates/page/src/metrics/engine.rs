@@ -1,45 +1,22 @@
 //! Turns one engine's snapshot into samples. A stale engine has no load gauges, the load of an idle engine is 0, and a value
 //! that the engine did not send is absent.
 
-use std::ops::Range;
-use std::sync::{Arc, OnceLock};
-
 use crate::state::{EngineSlot, EngineSnapshot};
 use trtllm_engine::EngineState;
 use trtllm_engine::request_totals::LatencySource;
+use trtllm_model::ErrorKind;
 use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
-use trtllm_model::{EngineName, ErrorKind};
 use trtllm_verdict::cause::Cause;
 
 use super::catalog::Id;
-use super::catalog::table::{OF_ENGINES, OF_ORCHESTRATORS, VALUES_OF_ALL, VALUES_OF_ENGINES};
+use super::catalog::table::{OF_ORCHESTRATORS, VALUES_OF_ALL, VALUES_OF_ENGINES};
 use super::compat::CompatSets;
 use super::engine_readings::EngineReadings;
-use super::page::{Labels, Page};
-use super::series_labels::SeriesLabels;
+use super::engine_series::EngineSeries;
+use super::page::Page;
 use super::writer::EngineWriter;
 
-/// Writes the samples of one engine, with labels that are made once.
-#[derive(Debug)]
-pub(super) struct EngineSeries {
-    pub(super) labels: SeriesLabels,
-    /// Made for an orchestrator only.
-    orchestrator: OnceLock<SeriesLabels>,
-    /// Labels of the series that describe the engine's source.
-    pub(super) source_labels: Arc<Labels>,
-    pub(super) name: EngineName,
-    /// Whether no other engine has this model's name.
-    pub(super) model_is_unique: bool,
-}
-
 impl EngineSeries {
-    pub(super) fn new(name: &EngineName, model_is_unique: bool) -> Self {
-        let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
-        let labels = labels(name, ours, OF_ENGINES);
-        let source_labels = Arc::new(Labels::extend(labels.base(), [("source", name.source)]));
-        Self { labels, orchestrator: OnceLock::new(), source_labels, name: name.clone(), model_is_unique }
-    }
-
     /// Adds the samples of one engine or orchestrator.
     pub(super) fn write(&self, engine: &EngineSlot, compat: CompatSets, page: &mut Page) {
         let snapshot = engine.snapshot();
@@ -82,16 +59,6 @@ impl EngineSeries {
         });
     }
 
-    /// Labels of another exporter's families, with `version` if several engines have the same model name.
-    pub(super) fn compat_labels<const N: usize>(
-        &self,
-        theirs: [(&'static str, &str); N],
-        families: Range<usize>,
-    ) -> SeriesLabels {
-        let version = (!self.model_is_unique).then_some(("version", self.name.version.as_str()));
-        labels(&self.name, theirs.into_iter().chain(version), families)
-    }
-
     /// Adds what the endpoint picker of a Kubernetes gateway reads. An engine that refuses connections leaves the page
     /// at once. If it stayed until it is stale, the picker would send it requests that fail.
     pub(super) fn write_gateway(&self, engine: &EngineSlot, page: &mut Page) {
@@ -102,16 +69,6 @@ impl EngineSeries {
         let labels = self.trtllm_labels(&snapshot);
         EngineWriter { page, labels: &labels }.gateway_of_trtllm_serve(&latest);
     }
-}
-
-/// Labels from `ours` and from the configuration of the engine.
-fn labels<'a>(
-    name: &'a EngineName,
-    ours: impl IntoIterator<Item = (&'a str, &'a str)>,
-    families: Range<usize>,
-) -> SeriesLabels {
-    let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    SeriesLabels::new(Labels::new(ours.into_iter().chain(extra)), families)
 }
 
 impl EngineWriter<'_> {
@@ -162,7 +119,7 @@ impl EngineWriter<'_> {
 /// The page of one engine with this snapshot.
 #[cfg(test)]
 pub(super) fn page_of(snapshot: EngineSnapshot, compat: CompatSets) -> Page {
-    let name = EngineName::new("m", "1", "test");
+    let name = trtllm_model::EngineName::new("m", "1", "test");
     let state = crate::state::State::new(vec![name.clone()]);
     state.slots()[0].publish(snapshot);
     let mut page = Page::default();

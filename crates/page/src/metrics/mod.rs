@@ -6,6 +6,7 @@ pub mod compat;
 mod dcgm;
 mod engine;
 mod engine_readings;
+mod engine_series;
 pub mod gpu;
 mod kv_cache;
 mod labels;

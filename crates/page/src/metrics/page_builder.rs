@@ -10,7 +10,7 @@ use crate::state::{EngineSlot, State};
 use super::catalog::Group;
 use super::compat::CompatSets;
 use super::dcgm::dcgm_page;
-use super::engine::EngineSeries;
+use super::engine_series::EngineSeries;
 use super::gpu::gpu_page;
 use super::own::{HttpMetrics, OwnMetrics, own_page};
 use super::page::Page;

@@ -1,0 +1,52 @@
+//! The labels of the samples of one engine, under its own names and under those of other exporters.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use trtllm_model::EngineName;
+
+use super::catalog::table::OF_ENGINES;
+use super::labels::Labels;
+use super::series_labels::SeriesLabels;
+
+/// The name and the labels of one engine's series. The labels are made once.
+#[derive(Debug)]
+pub(super) struct EngineSeries {
+    pub(super) labels: SeriesLabels,
+    /// Made for an orchestrator only.
+    pub(super) orchestrator: OnceLock<SeriesLabels>,
+    /// Labels of the series that describe the engine's source.
+    pub(super) source_labels: Arc<Labels>,
+    pub(super) name: EngineName,
+    /// Whether no other engine has this model's name.
+    pub(super) model_is_unique: bool,
+}
+
+impl EngineSeries {
+    pub(super) fn new(name: &EngineName, model_is_unique: bool) -> Self {
+        let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
+        let labels = labels(name, ours, OF_ENGINES);
+        let source_labels = Arc::new(Labels::extend(labels.base(), [("source", name.source)]));
+        Self { labels, orchestrator: OnceLock::new(), source_labels, name: name.clone(), model_is_unique }
+    }
+
+    /// Labels of another exporter's families, with `version` if several engines have the same model name.
+    pub(super) fn compat_labels<const N: usize>(
+        &self,
+        theirs: [(&'static str, &str); N],
+        families: Range<usize>,
+    ) -> SeriesLabels {
+        let version = (!self.model_is_unique).then_some(("version", self.name.version.as_str()));
+        labels(&self.name, theirs.into_iter().chain(version), families)
+    }
+}
+
+/// Labels from `ours` and from the configuration of the engine.
+fn labels<'a>(
+    name: &'a EngineName,
+    ours: impl IntoIterator<Item = (&'a str, &'a str)>,
+    families: Range<usize>,
+) -> SeriesLabels {
+    let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    SeriesLabels::new(Labels::new(ours.into_iter().chain(extra)), families)
+}
