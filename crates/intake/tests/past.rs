@@ -79,7 +79,7 @@ fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, Pres
         sent += batch.items.len() as u64;
         let result = if engine.is_up(now) { Ok(Presence::Present) } else { Err(&error) };
         intake.end_poll(&mut batch, Duration::ZERO, result, moment);
-        // The recorder works in real time, and drops items if they fill half of its queue, which is twice as much as these.
+        // The recorder works in real time. An engine may fill half of its queue, with about a thousand items. So wait.
         while counts.items_written() + 500 < sent {
             std::thread::sleep(Duration::from_millis(10));
         }

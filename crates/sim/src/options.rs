@@ -35,7 +35,7 @@ pub struct Options {
     iter_base_ms: f64,
     draft_len: u32,
     acceptance: f64,
-    /// The engine if there is no scenario. `config` adds the settings that depend on several options.
+    /// The engine that the options describe. Without a scenario, `config` starts from it.
     engine: Config,
 }
 

@@ -121,7 +121,7 @@ impl Problems {
         self.0.is_empty()
     }
 
-    /// Returns `value` if there is no problem. A missing value means that there is a problem.
+    /// Returns `value`, or the problems if there are any. If `value` is missing, there must be a problem.
     pub(crate) fn unless_any<T>(self, value: Option<T>) -> Result<T, Self> {
         value.filter(|_| self.is_empty()).ok_or(self)
     }

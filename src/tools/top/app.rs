@@ -43,7 +43,7 @@ pub struct App {
     pub quit: bool,
     /// Time of the last update.
     pub time: f64,
-    /// The selected engine. `None` until a key moves the selection: until then the first row is selected, whatever it shows.
+    /// The selected engine. `None` until a key moves the selection. Until then, the first row of the table is selected.
     selected: Option<EngineKey>,
     /// Index of the selected row; used when the selected engine has disappeared.
     cursor: usize,
