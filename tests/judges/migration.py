@@ -31,6 +31,9 @@ SIMULATED = "sim:?rate=15&spec_draft_len=3&spec_acceptance=0.9"
 # Names that have a value only with a real trtllm-serve, and the reason. tests/judges/upstream.py compares them.
 WITHOUT_VALUE = {"trtllm_request_error_total": "HTTP errors of the server"}
 
+# In an iteration that generates nothing, these are 0, and our metric is absent, because it has no mean.
+ABSENT_IF_ZERO = {"trtllm_avg_decoded_tokens_per_iter"}
+
 # Formulas without a value here, because no simulated engine has their families: a word of the query, and what it needs.
 FORMULAS_WITHOUT_VALUE = {
     "static_batch_efficiency_ratio": "static batches",
@@ -75,6 +78,8 @@ def compare(prometheus, table, types, at):
         suffixes = ["_sum", "_count"] if types[old] == "histogram" else [""]
         for suffix in suffixes:
             left, right = (sorted(prometheus.values(name + suffix, at).values()) for name in (old, new))
+            if old in ABSENT_IF_ZERO:
+                left = [value for value in left if value != 0]
             if not left and not right:
                 empty.append(old)
             elif same(left, right, abs_tol):
