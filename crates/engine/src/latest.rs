@@ -9,6 +9,7 @@ use trtllm_model::timestamp::RecordTime;
 use super::batch;
 use super::pools::Pools;
 use super::saturating::add_known;
+use super::share::share;
 
 /// The last iteration. A member that the engine does not send is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -177,6 +178,13 @@ impl Latest {
         self.inflight
             .and_then(|stats| stats.num_scheduled_requests)
             .or_else(|| self.static_batching.and_then(|stats| stats.num_scheduled_requests))
+    }
+
+    /// Share of the draft tokens that the model accepted.
+    #[must_use]
+    pub fn spec_acceptance_ratio(&self) -> Option<f64> {
+        let drafts = self.spec_decoding?;
+        share(drafts.num_accepted_tokens, drafts.num_draft_tokens)
     }
 
     /// Active requests that the last iteration did not schedule; requests in the executor's own queue are not included.

@@ -36,6 +36,7 @@ mod requests;
 mod saturating;
 pub mod saturation;
 pub mod server_metrics;
+pub mod share;
 mod successes;
 mod timeline;
 pub mod totals;

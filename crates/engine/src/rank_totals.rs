@@ -5,7 +5,7 @@ use trtllm_model::IterationStats;
 
 use super::batch;
 use super::histogram::{Histogram, IMBALANCE};
-use super::saturating::{add, add_known};
+use super::saturating::{add, add_known, unsigned};
 
 /// Number of ranks that are counted separately: 0 to 63.
 const NUMBERED: u8 = 64;
@@ -15,11 +15,8 @@ const NUMBERED: u8 = 64;
 pub(crate) struct RankRow {
     pub iter: Option<u64>,
     pub rank: i64,
-    context_tokens: u64,
     generation_tokens: u64,
-    scheduled: Option<u64>,
-    /// Absent if the row copies the active requests of rank 0.
-    active: Option<i64>,
+    load: RankLoad,
 }
 
 impl RankRow {
@@ -27,24 +24,55 @@ impl RankRow {
     pub(crate) fn of(record: &IterationStats) -> Option<Self> {
         // If a row has `rank`, its `attentionDpRank` can be that of the rank which sends the rows of all ranks.
         let rank = record.rank.or(record.attention_dp_rank)?;
-        Some(Self {
-            iter: record.iter,
-            rank,
-            context_tokens: batch::context_tokens(record),
-            generation_tokens: batch::generation_tokens(record),
+        let is_known = record.rank.is_some() || rank == 0;
+        let load = RankLoad {
+            is_copy: record.rank.is_none(),
             scheduled: batch::scheduled(record),
-            active: record.num_active_requests.filter(|_| record.rank.is_some()),
-        })
+            active: record.num_active_requests.filter(|_| is_known),
+            context_tokens: batch::context_tokens(record),
+            generation_requests: record.inflight_batching_stats.and_then(|batch| batch.num_gen_requests).map(unsigned),
+            kv_cache_used: record.kv_cache_stats.filter(|_| is_known).and_then(|kv| kv.used_fraction()),
+            newest: true,
+        };
+        Some(Self { iter: record.iter, rank, generation_tokens: batch::generation_tokens(record), load })
     }
 }
 
-/// The requests of a rank, from its last row.
+/// The load of a rank, from its last row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankLoad {
+    /// The engine copies all but the batch from rank 0, so only rank 0 has the copied numbers.
+    pub is_copy: bool,
     pub scheduled: Option<u64>,
     pub active: Option<i64>,
+    pub context_tokens: u64,
+    pub generation_requests: Option<u64>,
+    /// Used share of the blocks. Absent for several ranks together.
+    pub kv_cache_used: Option<f64>,
     /// The row belongs to the newest iteration; otherwise to the previous iteration.
     newest: bool,
+}
+
+impl RankLoad {
+    fn and(mut self, other: Self) -> Self {
+        add_known(&mut self.scheduled, other.scheduled);
+        add_known(&mut self.active, other.active);
+        add(&mut self.context_tokens, other.context_tokens);
+        add_known(&mut self.generation_requests, other.generation_requests);
+        Self { kv_cache_used: None, ..self }
+    }
+
+    /// The load of an idle engine: no requests.
+    #[must_use]
+    pub fn idle(self) -> Self {
+        Self {
+            scheduled: self.scheduled.and(Some(0)),
+            active: self.active.and(Some(0)),
+            context_tokens: 0,
+            generation_requests: self.generation_requests.and(Some(0)),
+            ..self
+        }
+    }
 }
 
 /// One rank, or all ranks beyond the first 64.
@@ -112,16 +140,14 @@ impl RankTotals {
         });
         let rank = &mut self.ranks[at];
         if sampled {
-            add(&mut rank.aside.0, row.context_tokens);
+            add(&mut rank.aside.0, row.load.context_tokens);
             add(&mut rank.aside.1, row.generation_tokens);
         } else {
-            rank.count(row.context_tokens, row.generation_tokens);
+            rank.count(row.load.context_tokens, row.generation_tokens);
         }
         if newest {
             let others = rank.load.filter(|load| load.newest && place == NUMBERED);
-            let load = rank.load.insert(others.unwrap_or(RankLoad { scheduled: None, active: None, newest: true }));
-            add_known(&mut load.scheduled, row.scheduled);
-            add_known(&mut load.active, row.active);
+            rank.load = Some(others.map_or(row.load, |others| others.and(row.load)));
         }
     }
 
@@ -156,6 +182,7 @@ mod tests {
         serde_json::from_value(json!({
             "iter": iter, "attentionDpRank": rank, "iterLatencyMS": 10.0, "numActiveRequests": 9,
             "inflightBatchingStats": {"numScheduledRequests": generation, "numGenRequests": generation, "numCtxTokens": context},
+            "kvCacheStats": {"maxNumBlocks": 8, "usedNumBlocks": 2},
         }))
         .unwrap()
     }
@@ -185,6 +212,14 @@ mod tests {
     fn loads(engine: &EngineFold) -> Vec<Option<(Option<u64>, Option<i64>)>> {
         let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
         ranks.map(|rank| rank.load.map(|load| (load.scheduled, load.active))).collect()
+    }
+
+    /// Context tokens, generation requests and the used share of the KV cache of each rank.
+    fn batches(engine: &EngineFold) -> Vec<Option<(u64, Option<u64>, Option<f64>)>> {
+        let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        ranks
+            .map(|rank| rank.load.map(|load| (load.context_tokens, load.generation_requests, load.kv_cache_used)))
+            .collect()
     }
 
     fn imbalance(engine: &EngineFold) -> (u64, f64) {
@@ -217,26 +252,34 @@ mod tests {
         assert_eq!(tokens(&engine), [(Some(0), 10, 2), (Some(63), 10, 2), (None, 40, 8)]);
         let (one, four) = (Some((Some(2), Some(9))), Some((Some(8), Some(36))));
         assert_eq!(loads(&engine), [one, one, four]);
+        let one_cache = Some((10, Some(2), Some(0.25)));
+        assert_eq!(batches(&engine), [one_cache, one_cache, Some((40, Some(8), None))]);
         absorb(&mut engine, &ranks.map(|rank| own(record(2, rank, 10, 2))));
         assert_eq!(loads(&engine), [one, one, four], "of one iteration");
     }
 
     #[test]
-    fn rows_that_copy_rank_0_tell_no_active_requests() {
+    fn rows_that_copy_rank_0_say_nothing_of_the_requests_and_the_cache_of_other_ranks() {
         let rows = [record(1, 0, 10, 2), record(1, 1, 30, 4)];
-        assert_eq!(loads(&fold(&rows)), [Some((Some(2), None)), Some((Some(4), None))]);
-        assert_eq!(loads(&fold(&rows.map(own))), [Some((Some(2), Some(9))), Some((Some(4), Some(9)))]);
+        let engine = fold(&rows);
+        assert_eq!(loads(&engine), [Some((Some(2), Some(9))), Some((Some(4), None))]);
+        assert_eq!(batches(&engine), [Some((10, Some(2), Some(0.25))), Some((30, Some(4), None))]);
+        let ranks = engine.totals.ranks.as_deref().unwrap().ranks();
+        assert!(ranks.iter().all(|rank| rank.load.unwrap().is_copy));
+        let engine = fold(&rows.map(own));
+        assert_eq!(loads(&engine), [Some((Some(2), Some(9))), Some((Some(4), Some(9)))]);
+        assert_eq!(batches(&engine), [Some((10, Some(2), Some(0.25))), Some((30, Some(4), Some(0.25)))]);
     }
 
     #[test]
     fn a_load_lasts_until_the_next_row_and_at_most_one_iteration_longer() {
         let mut engine = fold(&[record(1, 0, 0, 1), record(1, 1, 0, 2), record(2, 0, 0, 3)]);
-        assert_eq!(loads(&engine), [Some((Some(3), None)), Some((Some(2), None))]);
+        assert_eq!(loads(&engine), [Some((Some(3), Some(9))), Some((Some(2), None))]);
         absorb(&mut engine, &[record(3, 0, 0, 4)]);
-        assert_eq!(loads(&engine), [Some((Some(4), None)), None]);
+        assert_eq!(loads(&engine), [Some((Some(4), Some(9))), None]);
         // The tokens of a late row are counted, but its load is not shown.
         absorb(&mut engine, &[record(5, 0, 0, 5), record(5, 1, 0, 6), record(4, 0, 0, 70), record(4, 1, 0, 80)]);
-        assert_eq!(loads(&engine), [Some((Some(5), None)), Some((Some(6), None))]);
+        assert_eq!(loads(&engine), [Some((Some(5), Some(9))), Some((Some(6), None))]);
         assert_eq!(tokens(&engine), [(Some(0), 0, 83), (Some(1), 0, 88)]);
     }
 
@@ -245,7 +288,7 @@ mod tests {
         let mut engine = fold(&[record(8, 0, 10, 1), record(8, 1, 20, 2), record(9, 0, 10, 1), record(9, 1, 20, 2)]);
         absorb(&mut engine, &[record(1, 0, 5, 3)]);
         assert_eq!(engine.totals.engine_restarts, 1);
-        assert_eq!(loads(&engine), [Some((Some(3), None)), None]);
+        assert_eq!(loads(&engine), [Some((Some(3), Some(9))), None]);
         assert_eq!(tokens(&engine), [(Some(0), 25, 5), (Some(1), 40, 4)]);
     }
 

@@ -2,6 +2,7 @@
 //! value.
 
 use super::Latest;
+use super::share::ratio;
 
 /// Shares of the limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -25,10 +26,10 @@ impl Saturation {
         // Rows that copy the cache of rank 0 say nothing about the whole engine.
         let kv = latest.kv.filter(|_| !latest.copies_rank_0());
         Self {
-            batch: full_at_1(share(latest.scheduled(), batch_limit)),
-            tokens: full_at_1(share(tokens, latest.token_limit(None))),
-            kv_cache: full_at_1(kv.and_then(|kv| share(kv.used_num_blocks, kv.max_num_blocks))),
-            queue: share(waiting, batch_limit),
+            batch: full_at_1(fullness(latest.scheduled(), batch_limit)),
+            tokens: full_at_1(fullness(tokens, latest.token_limit(None))),
+            kv_cache: full_at_1(kv.and_then(|kv| fullness(kv.used_num_blocks, kv.max_num_blocks))),
+            queue: fullness(waiting, batch_limit),
         }
     }
 }
@@ -39,9 +40,9 @@ fn full_at_1(share: Option<f64>) -> Option<f64> {
     share.map(|share| share.min(1.0))
 }
 
-fn share(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
-    let (part, whole) = part.zip(whole)?;
-    (whole > 0).then(|| part.max(0) as f64 / whole as f64)
+/// A negative number counts as 0.
+fn fullness(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
+    ratio(part.map(|part| part.max(0)), whole)
 }
 
 #[cfg(test)]

@@ -334,6 +334,25 @@ impl Span {
         }
     }
 
+    /// Tokens that generation phases decoded in the iterations that were reported. The first token of each request comes
+    /// from its context phase and is not included.
+    #[must_use]
+    pub fn decoded_tokens(&self) -> f64 {
+        self.sums.generation_requests + self.sums.accepted_tokens
+    }
+
+    /// Mean share of the KV cache that is used.
+    #[must_use]
+    pub fn cache_used(&self) -> Option<f64> {
+        (self.sums.cache_known > 0.0).then(|| self.sums.cache_used / self.sums.cache_known)
+    }
+
+    /// Requests that failed or timed out. A request that its client cancels has not failed.
+    #[must_use]
+    pub fn failed(&self) -> f64 {
+        self.counts.failed + self.counts.timed_out + self.counts.refused
+    }
+
     /// `number` per second.
     #[must_use]
     pub fn rate(&self, number: f64) -> f64 {

@@ -200,8 +200,7 @@ impl Reading {
     /// Mean share of the KV cache that is used.
     #[must_use]
     pub fn cache_used(&self) -> Option<f64> {
-        let sums = &self.now.sums;
-        (sums.cache_known > 0.0).then(|| sums.cache_used / sums.cache_known)
+        self.now.cache_used()
     }
 
     /// Mean utilization of the GPUs.
@@ -228,8 +227,7 @@ impl Reading {
     /// All requests that ended, and those that failed or timed out. A request that its client cancels has not failed.
     #[must_use]
     pub fn failures(&self) -> (f64, f64) {
-        let counts = &self.now.counts;
-        let failed = counts.failed + counts.timed_out + counts.refused;
+        let (counts, failed) = (&self.now.counts, self.now.failed());
         (counts.ended_well + counts.cancelled + failed, failed)
     }
 

@@ -1,6 +1,6 @@
 //! Tests the frames and texts that follow from readings and keys.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -15,9 +15,10 @@ use super::exporter::Reading;
 use super::numbers::Number;
 use super::theme::Theme;
 use ratatui::crossterm::event::KeyCode;
-use trtllm_engine::Latest;
+use trtllm_engine::{EngineFold, EngineState};
 use trtllm_http::views::numbers::LoadJson;
 use trtllm_model::IterationStats;
+use trtllm_page::state::EngineSnapshot;
 
 /// An engine as the API describes it.
 fn engine(model: &str, state: &str) -> Value {
@@ -278,7 +279,7 @@ fn the_detail_has_the_cause_the_totals_and_the_charts() {
 
 #[test]
 fn ranks_are_listed_with_their_last_iteration() {
-    for has_rank in [false, true] {
+    for (has_rank, state) in [(false, EngineState::Busy), (true, EngineState::Busy), (true, EngineState::Idle)] {
         let record = |iter: u64, rank: i64, active: i64| {
             json!({"iter": iter, "attentionDpRank": if has_rank { 0 } else { rank }, "rank": has_rank.then_some(rank),
                "numActiveRequests": active, "inflightBatchingStats": {"numCtxTokens": 5, "numGenRequests": 3, "numScheduledRequests": 4},
@@ -287,17 +288,30 @@ fn ranks_are_listed_with_their_last_iteration() {
         let records = json!([record(1, 0, 9), record(1, 1, 9), record(2, 0, 8), record(2, 1, 2)]);
         let records: Vec<IterationStats> = serde_json::from_value(records).unwrap();
         let mut engine = llama();
-        engine["load"] = json!(LoadJson::of(&Latest::default(), records.iter()));
+        let mut fold = EngineFold::new(Duration::from_secs(15));
+        records.iter().for_each(|record| fold.absorb(record, Instant::now(), 0).unwrap());
+        let mut snapshot = EngineSnapshot::starting();
+        snapshot.write(state, &fold, &snapshot.source.clone(), &snapshot.about.clone());
+        engine["load"] = json!(LoadJson::of(&snapshot));
         let mut scene = Scene::new(1);
         scene.read(0, 0.0, &json!([engine]));
         let frame = scene.keys(&[KeyCode::Enter]).frame(100, 30).join("\n");
-        assert!(frame.contains("\n   0       8          4           5             3    25.0%"), "{frame}");
-        let second = match has_rank {
-            true => "   1       2          4           5             3    25.0%",
+        let [first, second] = match (state, has_rank) {
+            (EngineState::Idle, _) => [
+                "0       0          0           0             0    25.0%",
+                "1       0          0           0             0    25.0%",
+            ],
+            (_, true) => [
+                "0       8          4           5             3    25.0%",
+                "1       2          4           5             3    25.0%",
+            ],
             // Copies of rank 0's numbers are not shown.
-            false => "   1       -          4           5             3        -",
+            (_, false) => [
+                "0       8          4           5             3    25.0%",
+                "1       -          4           5             3        -",
+            ],
         };
-        assert!(frame.contains(second), "{frame}");
+        assert!(frame.contains(&format!("\n   {first}")) && frame.contains(&format!("\n   {second}")), "{frame}");
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use trtllm_engine::{EngineTotals, Latest};
-use trtllm_page::state::{EngineSlot, EngineSnapshot, Judged, RECENT_RECORDS, StartPhase};
+use trtllm_engine::EngineTotals;
+use trtllm_page::state::{EngineSlot, EngineSnapshot, Judged, StartPhase};
 use trtllm_verdict::verdict::Verdict;
 
 use super::history;
@@ -94,11 +94,6 @@ impl Engine {
             let span = judged.orchestrator_span(history::WINDOW);
             OrchestratorJson::of(totals, snapshot.state.is_stale(), span.as_ref())
         };
-        let load = |latest: Latest| {
-            let several = latest.attention_dp_ranks() > Some(1);
-            let records = if several { slot.recent_records(RECENT_RECORDS) } else { Vec::new() };
-            LoadJson::of(&latest, records.iter().map(|record| &**record))
-        };
         Self {
             model: name.model.clone(),
             version: name.version.clone(),
@@ -125,7 +120,7 @@ impl Engine {
             missing_endpoints: source.missing_endpoints.iter().map(|path| (*path).to_owned()).collect(),
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
             orchestrator: snapshot.orchestrator.as_deref().map(orchestrator),
-            load: snapshot.load().map(load),
+            load: LoadJson::of(snapshot),
             window: history::window(judged),
             verdict: judged.verdict.verdict().cloned(),
             totals: snapshot.orchestrator.is_none().then(|| Totals::of(&snapshot.totals)),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use trtllm_engine::Latest;
 use trtllm_engine::orchestrator::OrchestratorTotals;
+use trtllm_engine::rank_totals::{Rank, RankLoad};
 use trtllm_engine::window::{Distribution, Span};
-use trtllm_model::IterationStats;
 use trtllm_model::gpu::GpuSnapshot;
 use trtllm_model::orchestrator::{Side, WorkerCounts};
+use trtllm_page::state::EngineSnapshot;
 use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 
 /// The load of an engine in its last iteration.
@@ -34,20 +34,21 @@ pub struct LoadJson {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RankLoadJson {
-    pub rank: i64,
+    /// Absent for the ranks above 63, which are summed.
+    pub rank: Option<u8>,
     pub active: Option<i64>,
-    pub scheduled: Option<i64>,
-    pub context_tokens: Option<i64>,
-    pub generation_requests: Option<i64>,
+    pub scheduled: Option<u64>,
+    pub context_tokens: u64,
+    pub generation_requests: Option<u64>,
     pub kv_cache_used_ratio: Option<f64>,
 }
 
 impl LoadJson {
-    /// `records` are the last records. They are needed only for an engine with several ranks.
+    /// Absent while the engine does not answer.
     #[must_use]
-    pub fn of<'a>(latest: &Latest, records: impl Iterator<Item = &'a IterationStats>) -> Self {
-        let drafts = latest.spec_decoding.and_then(|drafts| drafts.num_accepted_tokens.zip(drafts.num_draft_tokens));
-        Self {
+    pub fn of(snapshot: &EngineSnapshot) -> Option<Self> {
+        let latest = snapshot.load()?;
+        Some(Self {
             active: latest.active_of_all(),
             max_active: latest.max_active_of_all(),
             scheduled: latest.scheduled(),
@@ -55,34 +56,23 @@ impl LoadJson {
             queued: latest.queued,
             paused: latest.inflight.and_then(|batch| batch.num_paused_requests),
             kv_cache_used_ratio: latest.kv.and_then(|kv| kv.used_fraction()),
-            spec_decode_acceptance_ratio: drafts
-                .filter(|(_, proposed)| *proposed > 0)
-                .map(|(accepted, proposed)| accepted as f64 / proposed as f64),
-            ranks: ranks(records),
-        }
+            spec_decode_acceptance_ratio: latest.spec_acceptance_ratio(),
+            ranks: snapshot.ranks().filter_map(|(rank, load)| Some(RankLoadJson::of(rank, load?))).collect(),
+        })
     }
 }
 
-/// The load of each rank in its last record, if there are several ranks.
-fn ranks<'a>(records: impl Iterator<Item = &'a IterationStats>) -> Vec<RankLoadJson> {
-    let mut ranks = BTreeMap::new();
-    for record in records {
-        // If a record has `rank`, its `attentionDpRank` may be another one: the rank that sends the records of all ranks.
-        let Some(rank) = record.rank.or(record.attention_dp_rank) else { continue };
-        let batch = record.inflight_batching_stats;
-        // In a record without `rank`, only the batch is the rank's own. The rest is copied from rank 0.
-        let is_own = record.rank.is_some() || rank == 0;
-        let of_rank = RankLoadJson {
-            rank,
-            active: record.num_active_requests.filter(|_| is_own),
-            scheduled: batch.and_then(|batch| batch.num_scheduled_requests),
-            context_tokens: batch.and_then(|batch| batch.num_ctx_tokens),
-            generation_requests: batch.and_then(|batch| batch.num_gen_requests),
-            kv_cache_used_ratio: record.kv_cache_stats.filter(|_| is_own).and_then(|kv| kv.used_fraction()),
-        };
-        ranks.insert(rank, of_rank);
+impl RankLoadJson {
+    fn of(rank: &Rank, load: RankLoad) -> Self {
+        Self {
+            rank: rank.number(),
+            active: load.active,
+            scheduled: load.scheduled,
+            context_tokens: load.context_tokens,
+            generation_requests: load.generation_requests,
+            kv_cache_used_ratio: load.kv_cache_used,
+        }
     }
-    if ranks.len() > 1 { ranks.into_values().collect() } else { Vec::new() }
 }
 
 /// What happened in a span of time. Rates are per second, times in seconds.
@@ -135,10 +125,10 @@ impl Numbers {
             requests_started_per_second: span.rate(counts.started),
             requests_completed_per_second: span.rate(counts.completed),
             context_tokens_per_second: span.rate(sums.context_tokens * span.sampling),
-            generation_tokens_per_second: span.rate((sums.generation_requests + sums.accepted_tokens) * span.sampling),
+            generation_tokens_per_second: span.rate(span.decoded_tokens() * span.sampling),
             scheduled: mean(sums.scheduled),
             waiting: mean(sums.backlog),
-            kv_cache_used_ratio: (sums.cache_known > 0.0).then(|| sums.cache_used / sums.cache_known),
+            kv_cache_used_ratio: span.cache_used(),
             kv_cache_hit_ratio: (looked_up > 0.0).then(|| counts.blocks_reused / looked_up),
             iteration_seconds: TimesJson::of(&times.iteration),
             ttft_seconds: TimesJson::of(&times.ttft),
@@ -146,7 +136,7 @@ impl Numbers {
             e2e_seconds: TimesJson::of(&times.e2e),
             queue_seconds: TimesJson::of(&times.queue),
             objectives_met_ratio: (judged > 0.0).then(|| counts.met_all / judged),
-            failed_per_second: span.rate(counts.failed + counts.timed_out + counts.refused),
+            failed_per_second: span.rate(span.failed()),
             cancelled_per_second: span.rate(counts.cancelled),
         }
     }

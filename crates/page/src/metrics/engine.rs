@@ -47,7 +47,7 @@ impl EngineSeries {
             VALUES_OF_ENGINES.iter().for_each(|values| writer.put_all(values, &readings));
             writer.load(&readings);
             writer.limits(&readings);
-            writer.ranks(&snapshot, readings.load);
+            writer.ranks(&snapshot);
             writer.kv_cache_totals(&snapshot.totals);
             writer.requests(&readings);
             writer.state(&readings, self.name.source);

@@ -6,6 +6,7 @@ use trtllm_engine::objectives::ObjectiveTotals;
 use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::request_times::RequestTimes;
 use trtllm_engine::request_totals::{LatencySource, RequestTotals};
+use trtllm_engine::share::{ratio, share};
 use trtllm_engine::{EngineTotals, Latest};
 use trtllm_model::BenchReport;
 use trtllm_model::gpu::EngineGpus;
@@ -14,7 +15,7 @@ use trtllm_what_if::Headroom;
 
 use crate::state::{EngineSnapshot, Judged};
 
-use super::value::{ratio, seen, share};
+use super::value::seen;
 
 /// One engine at one moment.
 pub(super) struct EngineReadings<'e> {

@@ -76,17 +76,6 @@ impl From<proto::Histogram> for Value {
     }
 }
 
-/// The part divided by the whole. `None` if a number is absent, the part is negative or the whole is not positive.
-pub(super) fn ratio(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
-    let (part, whole) = part.zip(whole)?;
-    (part >= 0 && whole > 0).then(|| part as f64 / whole as f64)
-}
-
-/// Like [`ratio`], but also `None` if the part exceeds the whole: then the two do not count the same things.
-pub(super) fn share(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
-    ratio(part, whole).filter(|share| *share <= 1.0)
-}
-
 /// A histogram that only some engines feed: absent until its first observation.
 pub(super) fn seen(histogram: &Histogram) -> Option<&Histogram> {
     (histogram.count() > 0).then_some(histogram)
@@ -110,17 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_from_0_to_1_or_absent() {
-        assert_eq!((share(Some(4), Some(4)), share(Some(5), Some(4))), (Some(1.0), None));
-        assert_eq!(
-            (share(Some(-1), Some(4)), ratio(Some(-1), Some(4)), ratio(Some(5), Some(4))),
-            (None, None, Some(1.25))
-        );
-    }
-
-    #[test]
-    fn a_ratio_to_0_is_absent_and_the_used_fraction_of_a_kv_cache_without_blocks_is_0() {
-        assert_eq!((ratio(Some(1), Some(0)), ratio(Some(1), Some(4))), (None, Some(0.25)));
+    fn the_used_fraction_of_a_kv_cache_without_blocks_is_0() {
         let kv = KvCacheStats { max_num_blocks: Some(0), used_num_blocks: Some(0), ..KvCacheStats::default() };
         assert_eq!(kv.used_fraction(), Some(0.0));
     }

@@ -5,6 +5,7 @@ use trtllm_engine::cost_model::Costs;
 use trtllm_engine::iteration_sums::IterationSums;
 use trtllm_engine::lifecycle::Stages;
 use trtllm_engine::orchestrator::OrchestratorTotals;
+use trtllm_engine::rank_totals::{Rank, RankLoad};
 use trtllm_engine::request_totals::RequestTotals;
 use trtllm_engine::{EngineFold, EngineState, EngineTotals, Health, Latest};
 use trtllm_model::server_metrics::ConfigSection;
@@ -72,6 +73,18 @@ impl EngineSnapshot {
     pub fn load(&self) -> Option<Latest> {
         let latest = self.latest.filter(|_| !self.state.is_stale())?;
         Some(if self.state == EngineState::Idle { latest.idle() } else { latest })
+    }
+
+    /// The ranks of an engine with attention data parallelism, each with its load in the last iteration. The load is absent for a
+    /// stale engine, and 0 for an idle one.
+    pub fn ranks(&self) -> impl Iterator<Item = (&Rank, Option<RankLoad>)> {
+        // After a restart, the engine can have a single rank and so no load by rank.
+        let has_load = self.load().is_some_and(|latest| latest.attention_dp_ranks() > Some(1));
+        let ranks = self.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        ranks.map(move |rank| {
+            let load = rank.load.filter(|_| has_load);
+            (rank, if self.state == EngineState::Idle { load.map(RankLoad::idle) } else { load })
+        })
     }
 
     /// Replaces all values in place.

@@ -194,7 +194,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
 
 /// Output tokens as the benchmark counts them: it includes the first token of each request, which the context phase computes.
 fn output_tokens(span: &Span) -> f64 {
-    span.sums.generation_requests + span.sums.accepted_tokens + span.counts.started
+    span.decoded_tokens() + span.counts.started
 }
 
 /// True if prompts and outputs are about as long as in the benchmark. Prompts may be shorter, or found in the KV cache: that does not make

@@ -166,7 +166,7 @@ function engineCharts() {
 }
 
 const RANK_COLUMNS = [
-  ["rank", ({ rank }) => String(rank)],
+  ["rank", ({ rank }) => String(rank ?? "other")],
   ["active", ({ active }) => shown(active, count)],
   ["scheduled", ({ scheduled }) => shown(scheduled, count)],
   ["context tokens", ({ contextTokens }) => shown(contextTokens, count)],

@@ -2,9 +2,10 @@
 
 use trtllm_engine::cache_tiers::TierNumbers;
 use trtllm_engine::pools::{PoolBlocks, PoolBytes};
+use trtllm_engine::share::{ratio, share};
 use trtllm_model::named_numbers::NamedNumbers as _;
 
-use super::{ENGINE, EngineReadings, RANK, families, ratio, share, triton::KV_CACHE_BLOCKS};
+use super::{ENGINE, EngineReadings, RANK, families, triton::KV_CACHE_BLOCKS};
 
 const LIMITS: &[&str] = &["static", "tuner", "runtime"];
 
@@ -89,7 +90,7 @@ families! {
     SpecAcceptanceLength(|engine| engine.load?.spec_decoding?.acceptance_length) = ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_length")
         .stable().help("Mean number of tokens per decoding step with speculative decoding in the last iteration.")
         .origin("specDecodingStats.acceptanceLength");
-    SpecAcceptanceRatio(|engine| share(engine.load?.spec_decoding?.num_accepted_tokens, engine.load?.spec_decoding?.num_draft_tokens)) =
+    SpecAcceptanceRatio(|engine| engine.load?.spec_acceptance_ratio()) =
         ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_ratio").unit("ratio").stable()
         .help("Share (0-1) of the last iteration's draft tokens accepted by the model.")
         .origin("numAcceptedTokens / numDraftTokens");

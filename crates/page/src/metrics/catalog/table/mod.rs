@@ -24,7 +24,7 @@ use std::ops::Range;
 use super::id::{Id, families};
 use super::metric::{Area, Group, Metric, Stability};
 use crate::metrics::engine_readings::EngineReadings;
-use crate::metrics::value::{Value, increased, ratio, seen, share};
+use crate::metrics::value::{Value, increased, seen};
 
 /// The area of the families that this exporter defines for an engine.
 const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);

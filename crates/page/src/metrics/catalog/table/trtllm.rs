@@ -1,7 +1,9 @@
 //! trtllm-serve's own families (`--metrics.compat trtllm`), with the meaning that trtllm-serve gives them. As on its page, most
 //! counters appear with their first increase, and a histogram with its first observation.
 
-use super::{Area, EngineReadings, Group, Stability, families, increased, ratio, seen};
+use trtllm_engine::share::ratio;
+
+use super::{Area, EngineReadings, Group, Stability, families, increased, seen};
 
 const TRTLLM: Area = Area::new(Group::Compat, Stability::Inherited, &["engine_type", "model_name"]);
 
