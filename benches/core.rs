@@ -54,7 +54,12 @@ fn recording(what: &str, record: serde_json::Value) {
     let body = body(record);
     let directory = std::env::temp_dir().join(format!("trtllm-exporter-bench-{}", std::process::id()));
     let counts = RecorderCounts::default();
-    let config = RecorderConfig { directory: directory.clone(), max_size: 64 << 20, max_age: None };
+    let config = RecorderConfig {
+        directory: directory.clone(),
+        max_size: 64 << 20,
+        max_age: None,
+        stale_after: Duration::from_secs(15),
+    };
     let recorder = Recorder::start(config, counts.clone()).unwrap();
     let cost = |recorded: bool| {
         let state = State::new(vec![name()]);

@@ -330,7 +330,12 @@ impl Cli {
     #[must_use]
     pub fn recorder(&self) -> Option<RecorderConfig> {
         let directory = self.record_dir.clone()?;
-        Some(RecorderConfig { directory, max_size: self.record_max_size, max_age: self.record_max_age })
+        Some(RecorderConfig {
+            directory,
+            max_size: self.record_max_size,
+            max_age: self.record_max_age,
+            stale_after: self.stale_after,
+        })
     }
 }
 

@@ -102,7 +102,12 @@ struct Recorded {
 impl Recorded {
     fn start(directory: &Path, max_size: u64, seed: u64) -> Self {
         let counts = RecorderCounts::default();
-        let config = RecorderConfig { directory: directory.to_owned(), max_size, max_age: None };
+        let config = RecorderConfig {
+            directory: directory.to_owned(),
+            max_size,
+            max_age: None,
+            stale_after: Duration::from_secs(15),
+        };
         let recorder = Recorder::start(config, counts.clone()).unwrap();
         let state = State::new(vec![name("m")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
@@ -362,7 +367,12 @@ fn a_restarted_exporter_continues_the_directory_and_a_replay_has_the_sum() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = Recorded::start(folder.path(), 64 << 20, 5);
     first.polls(100);
-    let in_use = RecorderConfig { directory: folder.path().to_owned(), max_size: 64 << 20, max_age: None };
+    let in_use = RecorderConfig {
+        directory: folder.path().to_owned(),
+        max_size: 64 << 20,
+        max_age: None,
+        stale_after: Duration::from_secs(15),
+    };
     let refused = Recorder::start(in_use, RecorderCounts::default()).unwrap_err();
     assert!(refused.to_string().contains("another exporter records into it"), "{refused}");
     let first = first.stop();
@@ -418,9 +428,16 @@ fn the_engine_of_a_recording_is_chosen_and_hostile_names_stay_in_the_directory()
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("recording");
     let counts = RecorderCounts::default();
-    let recorder =
-        Recorder::start(RecorderConfig { directory: directory.clone(), max_size: 4 << 20, max_age: None }, counts)
-            .unwrap();
+    let recorder = Recorder::start(
+        RecorderConfig {
+            directory: directory.clone(),
+            max_size: 4 << 20,
+            max_age: None,
+            stale_after: Duration::from_secs(15),
+        },
+        counts,
+    )
+    .unwrap();
     let names = ["../../escape", "a/b\n\0\"é", "m", "recorder.lock"];
     for (at, engine) in names.iter().enumerate() {
         let state = State::new(vec![name(engine)]);

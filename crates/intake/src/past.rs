@@ -24,7 +24,6 @@ const SLOT_US: i64 = (SLOT_SECONDS * 1e6) as i64;
 /// The start of the clock to which recorded moments are moved. It is later than any moment of this process, so that no
 /// recorded moment is too early for this process.
 const BEGIN_US: i64 = 1_000_000_000_000_000;
-const STALE_AFTER: Duration = Duration::from_secs(15);
 
 /// An engine in the past.
 #[derive(Debug)]
@@ -87,7 +86,7 @@ pub fn engine_at(
 
 impl PastEngine {
     fn new(header: &Header, at: RecordedMoment) -> Self {
-        let Header { model, version, labels, objectives, session, .. } = header;
+        let Header { model, version, labels, objectives, session, stale_after_ms, .. } = header;
         let name = EngineName {
             model: model.clone(),
             version: version.clone(),
@@ -96,7 +95,7 @@ impl PastEngine {
             objectives: *objectives,
         };
         let state = Arc::new(State::new(vec![name]));
-        let intake = Intake::new(Arc::clone(&state.slots()[0]), STALE_AFTER);
+        let intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_millis(*stale_after_ms));
         Self {
             intake,
             state,

@@ -47,14 +47,18 @@ fn judged(state: &State, at_us: i64) -> Judged {
 /// Runs an engine for some seconds of virtual time and records it. Returns each judgement, and the engine's model (what
 /// `what-if` and `compare` read) at the last one.
 fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, Present) {
+    record_with(config, seconds, directory, Duration::from_secs(15))
+}
+
+fn record_with(config: &Config, seconds: f64, directory: &Path, stale_after: Duration) -> (Vec<Judged>, Present) {
     let counts = RecorderCounts::default();
-    let limits = RecorderConfig { directory: directory.to_owned(), max_size: 64 << 20, max_age: None };
+    let limits = RecorderConfig { directory: directory.to_owned(), max_size: 64 << 20, max_age: None, stale_after };
     let recorder = Recorder::start(limits, counts.clone()).unwrap();
     let name = EngineName::new("m", "1", "test");
     let state = State::new(vec![name.clone()]);
     let _ = state.recorder.set(counts.clone());
     let slot = Arc::clone(&state.slots()[0]);
-    let mut intake = Intake::new(Arc::clone(&slot), Duration::from_secs(15));
+    let mut intake = Intake::new(Arc::clone(&slot), stale_after);
     intake.record_to(recorder.engine(&name));
     // The virtual time starts a day after the present, so no moment of the test is too early for this process's clock.
     let start = Instant::now() + Duration::from_secs(86_400);
@@ -221,6 +225,18 @@ fn an_engine_that_is_gone_is_unavailable_in_its_recording_and_a_time_outside_it_
     assert!(matches!(error(EPOCH_US - 1), OpenRecordingError::Begins(_)));
     let late = error(EPOCH_US + 600_000_000);
     assert!(matches!(late, OpenRecordingError::Ends(_)) && late.to_string().contains("2025-10-09T"), "{late}");
+}
+
+#[test]
+fn an_engine_that_is_gone_is_stale_in_its_recording_as_soon_as_its_exporter_said() {
+    let mut config = find("batch-limit").unwrap().config;
+    config.faults = vec![trtllm_sim::config::Fault::Restart { at: 10.0, seconds: 1000.0 }];
+    for (stale_after, is_stale) in [(15, true), (60, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        record_with(&config, 40.0, folder.path(), Duration::from_secs(stale_after));
+        let past = engine_at(folder.path(), None, "--engine", None).unwrap();
+        assert_eq!(past.slot().snapshot().state.is_stale(), is_stale, "--stale-after {stale_after}s");
+    }
 }
 
 /// Bytes on disk per record, with all other items counted in, and records per second. Like the recorder, writes to disk

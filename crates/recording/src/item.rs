@@ -77,6 +77,14 @@ pub struct Header {
     pub source: String,
     #[serde(default)]
     pub objectives: Objectives,
+    /// Time without news after which the engine counted as stale, in milliseconds.
+    #[serde(default = "stale_after_ms")]
+    pub stale_after_ms: u64,
+}
+
+/// The default of `--stale-after`, for a recording that does not have it.
+fn stale_after_ms() -> u64 {
+    15_000
 }
 
 impl Header {

@@ -38,6 +38,8 @@ pub struct RecorderConfig {
     pub max_size: u64,
     /// Older segments are deleted.
     pub max_age: Option<Duration>,
+    /// Time without news after which engines are stale. It is recorded, so that a reader judges them in the same way.
+    pub stale_after: Duration,
 }
 
 impl RecorderConfig {
@@ -87,7 +89,7 @@ impl Recorder {
         let files = SegmentFiles::open(&config, counts.clone()).map_err(failed)?;
         let (queue, received) = Queue::new();
         let (alive, ended) = mpsc::channel();
-        let writer = writer::SegmentWriter::new(files, counts.clone());
+        let writer = writer::SegmentWriter::new(files, counts.clone(), config.stale_after);
         let thread = thread::Builder::new().name("recorder".to_owned());
         let run = move || {
             // `run` releases the lock of the directory, so the directory is free once the thread counts as ended.

@@ -161,7 +161,12 @@ mod tests {
     fn segments_that_are_too_old_are_deleted_with_the_next_write_and_the_others_stay() {
         let directory = tempfile::tempdir().unwrap();
         let (max_size, max_age) = (1 << 20, Some(Duration::from_secs(3600)));
-        let config = RecorderConfig { directory: directory.path().to_owned(), max_size, max_age };
+        let config = RecorderConfig {
+            directory: directory.path().to_owned(),
+            max_size,
+            max_age,
+            stale_after: Duration::from_secs(15),
+        };
         let mut files = SegmentFiles::open(&config, RecorderCounts::default()).unwrap();
         let mut write = |age: u64| {
             let mut open = files.create("m").unwrap();

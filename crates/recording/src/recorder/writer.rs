@@ -30,6 +30,7 @@ pub(super) struct SegmentWriter {
     encoder: Encoder,
     counts: RecorderCounts,
     session: i64,
+    stale_after: Duration,
     /// When to try again after an error.
     failed_until: Option<Instant>,
     failures: LogLimit,
@@ -56,13 +57,14 @@ struct RecordedEngine {
 }
 
 impl SegmentWriter {
-    pub(super) fn new(files: SegmentFiles, counts: RecorderCounts) -> Self {
+    pub(super) fn new(files: SegmentFiles, counts: RecorderCounts, stale_after: Duration) -> Self {
         Self {
             files,
             engines: HashMap::new(),
             encoder: Encoder::default(),
             counts,
             session: unix_us(),
+            stale_after,
             failed_until: None,
             failures: LogLimit::default(),
             is_logged: false,
@@ -167,6 +169,7 @@ impl SegmentWriter {
             labels: labels.clone(),
             source: (*source).to_owned(),
             objectives: *objectives,
+            stale_after_ms: u64::try_from(self.stale_after.as_millis()).unwrap_or(u64::MAX),
         };
         let name = format!("{model}-{version}");
         // Lines that are still waiting were counted as dropped.
@@ -331,9 +334,14 @@ mod tests {
     fn after_a_panic_its_items_are_counted_as_dropped_and_the_recording_continues() {
         let directory = tempfile::tempdir().unwrap();
         let counts = RecorderCounts::default();
-        let config = RecorderConfig { directory: directory.path().to_owned(), max_size: 1 << 20, max_age: None };
+        let config = RecorderConfig {
+            directory: directory.path().to_owned(),
+            max_size: 1 << 20,
+            max_age: None,
+            stale_after: Duration::from_secs(15),
+        };
         let files = SegmentFiles::open(&config, counts.clone()).unwrap();
-        let mut writer = SegmentWriter::new(files, counts.clone());
+        let mut writer = SegmentWriter::new(files, counts.clone(), config.stale_after);
         let (queue, _received) = Queue::new();
         let name = EngineName {
             model: "m".into(),
