@@ -54,7 +54,7 @@ pub struct BenchPerformance {
     /// Output tokens of a request divided by its end-to-end time in seconds, on average.
     pub user_token_throughput_per_sec: Option<f64>,
     /// Output tokens of a request per second, counted after its first token.
-    pub user_generation_per_sec: Distribution,
+    pub user_generation_per_sec: Percentiles,
 }
 
 /// Latencies of the requests in milliseconds.
@@ -62,27 +62,28 @@ pub struct BenchPerformance {
 #[serde(default)]
 pub struct BenchLatencies {
     /// Time to the first token.
-    pub ttft_ms: Distribution,
+    pub ttft_ms: Percentiles,
     /// Time between tokens.
-    pub tbt_ms: Distribution,
+    pub tbt_ms: Percentiles,
     /// Time from the arrival of a request to its last token.
-    pub e2e_ms: Distribution,
+    pub e2e_ms: Percentiles,
 }
 
 /// Numbers of tokens per request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchLengths {
-    pub input_tokens: Distribution,
-    pub output_tokens: Distribution,
+    pub input_tokens: Percentiles,
+    pub output_tokens: Percentiles,
     /// Input and output tokens together.
-    pub sequence_tokens: Distribution,
+    pub sequence_tokens: Percentiles,
 }
 
+/// Percentiles, extremes and the mean of a measured quantity. The field states the unit.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
-pub struct Distribution {
+pub struct Percentiles {
     pub p50: Option<f64>,
     pub p90: Option<f64>,
     pub p95: Option<f64>,
@@ -133,8 +134,8 @@ pub struct BenchEnergy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchSpeculation {
-    pub draft_tokens: Distribution,
-    pub accepted_tokens: Distribution,
-    pub acceptance_ratio: Distribution,
-    pub acceptance_length: Distribution,
+    pub draft_tokens: Percentiles,
+    pub accepted_tokens: Percentiles,
+    pub acceptance_ratio: Percentiles,
+    pub acceptance_length: Percentiles,
 }

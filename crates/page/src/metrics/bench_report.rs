@@ -1,7 +1,7 @@
 //! Writes those families of a benchmark report that have several series, in base units.
 
 use trtllm_model::BenchReport;
-use trtllm_model::bench_report::Distribution;
+use trtllm_model::bench_report::Percentiles;
 
 use super::catalog::Id;
 use super::writer::EngineWriter;
@@ -60,8 +60,8 @@ impl EngineWriter<'_> {
 }
 
 /// `unit`: how many of the report's units make one base unit.
-fn statistics(distribution: Distribution, unit: f64) -> [(&'static str, Option<f64>); 7] {
-    let Distribution { p50, p90, p95, p99, min, max, avg } = distribution;
+fn statistics(distribution: Percentiles, unit: f64) -> [(&'static str, Option<f64>); 7] {
+    let Percentiles { p50, p90, p95, p99, min, max, avg } = distribution;
     [("p50", p50), ("p90", p90), ("p95", p95), ("p99", p99), ("min", min), ("max", max), ("avg", avg)]
         .map(|(name, value)| (name, value.map(|value| value / unit)))
 }

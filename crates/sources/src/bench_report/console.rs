@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use trtllm_model::BenchReport;
 use trtllm_model::bench_report::{
-    BenchConfiguration, BenchLatencies, BenchMetadata, BenchPerformance, BenchRequests, Distribution,
+    BenchConfiguration, BenchLatencies, BenchMetadata, BenchPerformance, BenchRequests, Percentiles,
 };
 
 /// The first heading, by backend. The text above it is the log of the engine.
@@ -21,11 +21,11 @@ pub(super) fn parse(text: &str) -> Option<BenchReport> {
     let is_told = |value: &String| !value.is_empty() && value != "None";
     let words = |name: &str| values.get(name).map(|value| (*value).to_owned()).filter(is_told);
     let number = |name: &str| values.get(name).and_then(|value| value.parse::<f64>().ok()).filter(|n| n.is_finite());
-    let mean = |name: &str| Distribution { avg: number(name), ..Distribution::default() };
+    let mean = |name: &str| Percentiles { avg: number(name), ..Percentiles::default() };
     // `[TTFT] P50    : 12.5`
     let percentiles = |of: &str, mean: &str| {
         let statistic = |name: &str| number(format!("[{of}] {name:<7}").trim_end());
-        Distribution {
+        Percentiles {
             p50: statistic("P50"),
             p90: statistic("P90"),
             p95: statistic("P95"),
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(report.requests.concurrent, Some(7.5));
         let BenchLatencies { ttft_ms, tbt_ms, e2e_ms } = report.latency_stats;
         assert_eq!((ttft_ms.min, ttft_ms.p50, ttft_ms.avg), (Some(1.0), Some(1.25), Some(1.5)));
-        assert_eq!((e2e_ms.p99, e2e_ms.avg, tbt_ms), (Some(4.0), Some(3.25), Distribution::default()));
+        assert_eq!((e2e_ms.p99, e2e_ms.avg, tbt_ms), (Some(4.0), Some(3.25), Percentiles::default()));
         assert_eq!(report.performance.user_generation_per_sec.avg, Some(40.0));
         assert_eq!(report.performance.gpu_token_throughput_per_sec, Some(6.25));
     }

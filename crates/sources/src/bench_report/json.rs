@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use trtllm_model::BenchReport;
 use trtllm_model::bench_report::{
     BenchConfiguration, BenchEnergy, BenchLatencies, BenchLengths, BenchMetadata, BenchPerformance, BenchRequests,
-    BenchSpeculation, Distribution,
+    BenchSpeculation, Percentiles,
 };
 
 use super::BenchReportError;
@@ -14,7 +14,7 @@ use super::BenchReportError;
 /// Limit of the characters that an error quotes of a value.
 const MAX_QUOTE: usize = 40;
 
-/// A report, and the keys of its distributions in the order of the fields of [`Distribution`].
+/// A report, and the keys of its distributions in the order of the fields of [`Percentiles`].
 struct Sections<'a> {
     report: &'a Map<String, Value>,
     statistics: [&'static str; 7],
@@ -146,9 +146,9 @@ impl Sections<'_> {
     }
 
     /// Fails if the value is not an object, or has a value that is not a number.
-    fn distribution(&self, section: &str, key: &str) -> Result<Distribution, BenchReportError> {
+    fn distribution(&self, section: &str, key: &str) -> Result<Percentiles, BenchReportError> {
         let values = match self.value(section, key)? {
-            None => return Ok(Distribution::default()),
+            None => return Ok(Percentiles::default()),
             Some(Value::Object(values)) => values,
             Some(other) => return Err(invalid(&[section, key], other, "an object")),
         };
@@ -156,22 +156,22 @@ impl Sections<'_> {
             let value = values.get(name).filter(|value| !value.is_null());
             value.map(|value| number(value, &[section, key, name])).transpose()
         });
-        Ok(Distribution { p50: p50?, p90: p90?, p95: p95?, p99: p99?, min: min?, max: max?, avg: avg? })
+        Ok(Percentiles { p50: p50?, p90: p90?, p95: p95?, p99: p99?, min: min?, max: max?, avg: avg? })
     }
 
     /// Reads percentiles. If they have no mean, it is read from the section's key `mean`.
-    fn with_mean(&self, section: &str, percentiles: &str, mean: &str) -> Result<Distribution, BenchReportError> {
+    fn with_mean(&self, section: &str, percentiles: &str, mean: &str) -> Result<Percentiles, BenchReportError> {
         let distribution = self.distribution(section, percentiles)?;
-        Ok(Distribution { avg: distribution.avg.or(self.number(section, mean)?), ..distribution })
+        Ok(Percentiles { avg: distribution.avg.or(self.number(section, mean)?), ..distribution })
     }
 
     /// The lengths in the data set. Requests can end early, so the measured mean of their tokens has priority.
-    fn lengths(&self, statistics: &str, of: &str, mean: Option<&str>) -> Result<Distribution, BenchReportError> {
+    fn lengths(&self, statistics: &str, of: &str, mean: Option<&str>) -> Result<Percentiles, BenchReportError> {
         let dataset = self.distribution("dataset", statistics)?;
         let measured = mean.map_or(Ok(None), |mean| self.number("request_info", mean))?;
         let max = self.number("dataset", &format!("max_{of}"))?;
         let avg = self.number("dataset", &format!("avg_{of}"))?;
-        Ok(Distribution { max: dataset.max.or(max), avg: measured.or(dataset.avg).or(avg), ..dataset })
+        Ok(Percentiles { max: dataset.max.or(max), avg: measured.or(dataset.avg).or(avg), ..dataset })
     }
 
     fn value(&self, section: &str, key: &str) -> Result<Option<&Value>, BenchReportError> {
@@ -229,7 +229,7 @@ mod tests {
             },
             performance: BenchPerformance { token_throughput_per_sec: Some(12.5), ..BenchPerformance::default() },
             latency_stats: BenchLatencies {
-                e2e_ms: Distribution {
+                e2e_ms: Percentiles {
                     p50: Some(1.0),
                     p90: None,
                     p95: Some(2.0),
@@ -242,7 +242,7 @@ mod tests {
             },
             configuration: BenchConfiguration { tp_size: Some(4.0), ..BenchConfiguration::default() },
             speculation: BenchSpeculation {
-                acceptance_length: Distribution { p50: Some(2.5), ..Distribution::default() },
+                acceptance_length: Percentiles { p50: Some(2.5), ..Percentiles::default() },
                 ..BenchSpeculation::default()
             },
             ..BenchReport::default()
@@ -298,9 +298,9 @@ mod tests {
         for (section, key) in [("a", "x"), ("b", "x"), ("b", "y"), ("c", "x")] {
             assert_eq!(report.number(section, key), Ok(None));
             assert_eq!(report.text(section, key), Ok(None));
-            assert_eq!(report.distribution(section, key), Ok(Distribution::default()));
+            assert_eq!(report.distribution(section, key), Ok(Percentiles::default()));
         }
-        assert_eq!(report.distribution("b", "d"), Ok(Distribution { max: Some(3.0), ..Distribution::default() }));
+        assert_eq!(report.distribution("b", "d"), Ok(Percentiles { max: Some(3.0), ..Percentiles::default() }));
     }
 
     #[test]
