@@ -28,8 +28,9 @@ pub(crate) fn together(one: f64, other: f64) -> f64 {
     (one * one + other * other).sqrt()
 }
 
+/// Seconds: the median and the 95th percentile of a latency, each with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Times {
+pub struct LatencyRanges {
     pub p50: Range,
     pub p95: Range,
 }
@@ -53,8 +54,8 @@ pub struct Forecast {
     /// Generated tokens.
     pub tokens_per_second: Range,
     /// Absent if the engine is not stable.
-    pub ttft_seconds: Option<Times>,
-    pub tpot_seconds: Option<Times>,
+    pub ttft_seconds: Option<LatencyRanges>,
+    pub tpot_seconds: Option<LatencyRanges>,
     /// Absent if the engine is stable.
     pub queue_growth_per_second: Option<Range>,
     /// Requests that wait for their first token.

@@ -1,13 +1,13 @@
 //! Answers a question, or says why it has no answer and what to record first.
 
-use crate::answer::{Answer, Forecast, Times};
+use crate::answer::{Answer, Forecast, LatencyRanges};
 use crate::change::Change;
 use crate::costs::Costs;
 use crate::load::{Arrivals, Load};
 use crate::measured::measured;
 use crate::present::{Cache, Policy, Present, Request};
-use crate::replay::{Outcome, Question, Run};
-use crate::scheduler::{Reached, Rules};
+use crate::replay::{Outcome, Question, RunResult};
+use crate::scheduler::{Extrapolation, Rules};
 
 /// Minimum number of known requests.
 const ENOUGH: usize = 200;
@@ -86,12 +86,12 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
 }
 
 /// A capacity is only reported if the iterations at capacity are similar to known iterations.
-fn tells_capacity(present: &Present, rules: &Rules, reached: &Reached) -> bool {
+fn tells_capacity(present: &Present, rules: &Rules, reached: &Extrapolation) -> bool {
     reached.beyond() <= FAR && !is_cache_unclear(present, rules, reached)
 }
 
 /// Whether the KV cache was full while it is unknown how much of it requests share or reserve.
-pub(crate) fn is_cache_unclear(present: &Present, rules: &Rules, reached: &Reached) -> bool {
+pub(crate) fn is_cache_unclear(present: &Present, rules: &Rules, reached: &Extrapolation) -> bool {
     reached.cache_was_full() && (rules.policy == Policy::GuaranteedNoEvict || shares_much(present))
 }
 
@@ -181,8 +181,8 @@ fn acceptance(length: u32, accepted: f64) -> f64 {
 }
 
 /// Checks that `again`, the simulation of the known requests, agrees with the measurement.
-fn agrees(again: &Run, now_is_stable: bool, measured: &Forecast) -> Result<(), String> {
-    let p50 = |times: Option<Times>| times.map(|times| times.p50.value);
+fn agrees(again: &RunResult, now_is_stable: bool, measured: &Forecast) -> Result<(), String> {
+    let p50 = |times: Option<LatencyRanges>| times.map(|times| times.p50.value);
     let pairs = [
         ("requests/s", again.requests, Some(measured.requests_per_second.value)),
         ("median TTFT in s", again.ttft[0], p50(measured.ttft_seconds.filter(|_| now_is_stable))),

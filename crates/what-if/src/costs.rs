@@ -20,9 +20,9 @@ impl From<&EqualWork> for Work {
     }
 }
 
-/// Seconds, and their relative standard error.
+/// The predicted seconds of an iteration, and their relative standard error.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seconds {
+pub(crate) struct PredictedSeconds {
     pub(crate) mean: f64,
     pub(crate) error: f64,
     /// The engine has not run such work, and the costs of smaller and larger work differ, so they may jump in between.
@@ -107,7 +107,7 @@ impl Costs {
         (!known.is_empty()).then_some(Self { prices, known, largest })
     }
 
-    pub(crate) fn seconds(&self, work: &Work) -> Seconds {
+    pub(crate) fn seconds(&self, work: &Work) -> PredictedSeconds {
         let at = Place::of(work);
         let (mut sum, mut weights, mut nearest) = (0.0, 0.0, f64::INFINITY);
         for known in &self.known {
@@ -124,7 +124,7 @@ impl Costs {
         let beyond = self.beyond(work);
         let of_prices = self.prices.error.max(LEAST_ERROR_OF_PRICES);
         let error = ERROR_OF_KNOWN + of_prices * (far + beyond.log2().max(0.0) / 2.0);
-        Seconds { mean, error: together(error, difference), is_unclear: difference > UNCLEAR }
+        PredictedSeconds { mean, error: together(error, difference), is_unclear: difference > UNCLEAR }
     }
 
     /// The standard error in seconds from a possible jump of the costs, where a CUDA graph may end: half of the difference between
@@ -144,12 +144,12 @@ impl Costs {
     }
 
     /// Predicts the seconds from the nearest known work alone, because the costs may jump before other known work.
-    pub(crate) fn by_nearest(&self, work: &EqualWork) -> Option<Seconds> {
+    pub(crate) fn by_nearest(&self, work: &EqualWork) -> Option<PredictedSeconds> {
         let work = Work::from(work);
         let at = Place::of(&work);
         let distance = |known: &&Known| at.squared_distance(known.at);
         let nearest = self.known.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)))?;
-        Some(Seconds { mean: self.carried(&nearest.work, &work), ..self.seconds(&work) })
+        Some(PredictedSeconds { mean: self.carried(&nearest.work, &work), ..self.seconds(&work) })
     }
 
     /// The seconds of known work, plus the price of the difference to `work`. Prices lower the seconds by at most half.

@@ -11,7 +11,7 @@ use crate::load::{Arrivals, Load};
 use crate::measured::measured;
 use crate::present::Present;
 use crate::replay::Question;
-use crate::scheduler::Reached;
+use crate::scheduler::Extrapolation;
 
 /// If requests wait during at least this share of the iterations, the engine serves as much as it can.
 const ALWAYS_WAITING: f64 = 0.98;
@@ -41,7 +41,7 @@ pub fn capacity(present: &Present) -> Option<Range> {
     if measured.tpot_seconds.is_some_and(|times| (tpot / times.p50.value.max(1e-9) - 1.0).abs() > MISS) {
         return None;
     }
-    let mut reached = Reached::default();
+    let mut reached = Extrapolation::default();
     let capacity = question.capacity_range(&mut reached);
     (!is_cache_unclear(present, &rules, &reached) && capacity.relative() <= WIDE).then_some(capacity)
 }

@@ -1,6 +1,6 @@
 //! What the engine achieved, measured from its last requests.
 
-use crate::answer::{Forecast, Met, Range, Times};
+use crate::answer::{Forecast, LatencyRanges, Met, Range};
 use crate::present::{Objectives, Request};
 use crate::replay::percentiles;
 
@@ -49,7 +49,7 @@ fn exact(value: f64) -> Range {
     Range { value, low: value, high: value }
 }
 
-fn times(values: Vec<f64>) -> Times {
+fn times(values: Vec<f64>) -> LatencyRanges {
     let [p50, p95] = percentiles(values).map(exact);
-    Times { p50, p95 }
+    LatencyRanges { p50, p95 }
 }

@@ -1,12 +1,12 @@
 //! Runs the same question many times, each time with other requests from the load and other errors of the costs. The spread of the
 //! results gives the interval of the answer.
 
-use crate::answer::{Forecast, Met, Range, Times, together};
+use crate::answer::{Forecast, LatencyRanges, Met, Range, together};
 use crate::costs::Costs;
 use crate::load::{Arrivals, Load};
 use crate::present::Objectives;
 use crate::random::Random;
-use crate::scheduler::{Coming, Reached, Rules, Scheduler, Served};
+use crate::scheduler::{Coming, Extrapolation, Rules, Scheduler, ServedRequest};
 
 /// Number of runs for a question. The capacity needs fewer runs.
 const RUNS: usize = 32;
@@ -35,16 +35,16 @@ pub(crate) struct Question<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outcome {
     pub(crate) forecast: Forecast,
-    pub(crate) reached: Reached,
+    pub(crate) reached: Extrapolation,
     /// The same as `reached`, for the engine at its capacity.
-    pub(crate) reached_at_capacity: Reached,
+    pub(crate) reached_at_capacity: Extrapolation,
     /// Arrivals ÷ capacity, and how uncertain it is, as a share. Absent for a closed loop.
     pub(crate) utilization: Option<(f64, f64)>,
 }
 
 /// Results of one run.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Run {
+pub(crate) struct RunResult {
     arrivals: f64,
     pub(crate) requests: f64,
     tokens: f64,
@@ -57,17 +57,18 @@ pub(crate) struct Run {
 
 impl Question<'_> {
     pub(crate) fn answer(&self, known: usize) -> Outcome {
-        let mut reached_at_capacity = Reached::default();
+        let mut reached_at_capacity = Extrapolation::default();
         let capacity = self.capacity_range(&mut reached_at_capacity);
-        let mut reached = Reached::default();
-        let mut runs: Vec<Run> = (0..RUNS).map(|run| self.run(run, known, &mut reached)).collect();
+        let mut reached = Extrapolation::default();
+        let mut runs: Vec<RunResult> = (0..RUNS).map(|run| self.run(run, known, &mut reached)).collect();
         let replicas = f64::from(self.replicas);
         for run in &mut runs {
             for number in [&mut run.arrivals, &mut run.requests, &mut run.tokens, &mut run.waiting] {
                 *number *= replicas;
             }
         }
-        let of = |number: fn(&Run) -> f64, least: f64| range(&runs.iter().map(number).collect::<Vec<_>>(), 1.0, least);
+        let of =
+            |number: fn(&RunResult) -> f64, least: f64| range(&runs.iter().map(number).collect::<Vec<_>>(), 1.0, least);
         let arrivals = of(|run| run.arrivals, 0.0);
         let utilization =
             matches!(self.load.arrivals, Arrivals::Open { .. }).then(|| arrivals.value / capacity.value.max(1e-9));
@@ -77,11 +78,11 @@ impl Question<'_> {
         // Above capacity, the capacity is more certain than the rate of a run, which begins with an empty queue.
         let requests = if stable { of(|run| run.requests, LEAST_OF_RATES) } else { capacity };
         let tokens = if stable { of(|run| run.tokens, LEAST_OF_RATES) } else { times(&capacity, tokens_each.value) };
-        let percentiles = |number: fn(&Run) -> [f64; 2]| {
+        let percentiles = |number: fn(&RunResult) -> [f64; 2]| {
             let of = |place: usize| {
                 range(&runs.iter().map(|run| number(run)[place]).collect::<Vec<_>>(), 1.0, LEAST_OF_TIMES)
             };
-            stable.then(|| Times { p50: of(0), p95: of(1) })
+            stable.then(|| LatencyRanges { p50: of(0), p95: of(1) })
         };
         let objectives = &self.objectives;
         let met = |place: usize, limit: Option<f64>| {
@@ -109,7 +110,7 @@ impl Question<'_> {
     }
 
     /// Simulates the known requests once, as they arrived. If the simulation is right, the result equals the measurement.
-    pub(crate) fn again(&self) -> Run {
+    pub(crate) fn again(&self) -> RunResult {
         let coming = self.load.known();
         let mut scheduler = Scheduler::new(self.rules, self.costs, 0.0, Random::new(1));
         self.judge(&scheduler.serve(&coming, self.clients()))
@@ -125,7 +126,7 @@ impl Question<'_> {
         }
     }
 
-    fn run(&self, run: usize, known: usize, reached: &mut Reached) -> Run {
+    fn run(&self, run: usize, known: usize, reached: &mut Extrapolation) -> RunResult {
         let mut random = Random::new(1 + run as u64);
         // Each run counts as many requests as are known, so that the spread of the runs shows how little is known.
         let count = (known as f64 / (1.0 - WARM_UP - TAIL)) as usize;
@@ -137,29 +138,29 @@ impl Question<'_> {
         self.judge(&served)
     }
 
-    fn judge(&self, served: &[Served]) -> Run {
+    fn judge(&self, served: &[ServedRequest]) -> RunResult {
         let place = |share: f64| ((served.len() as f64 * share) as usize).min(served.len());
         let judged = &served[place(WARM_UP)..place(1.0 - TAIL)];
-        let (Some(first), Some(last)) = (judged.first(), judged.last()) else { return Run::default() };
+        let (Some(first), Some(last)) = (judged.first(), judged.last()) else { return RunResult::default() };
         let (from, until) = (first.arrived, last.arrived);
         let seconds = (until - from).max(1e-9);
         let ended = served.iter().filter(|request| request.ended > from && request.ended <= until);
         let (requests, tokens) =
             ended.fold((0.0, 0.0), |(count, tokens), request| (count + 1.0, tokens + f64::from(request.output)));
-        let ttft = |request: &Served| request.first_token - request.arrived;
-        let tpot = |request: &Served| {
+        let ttft = |request: &ServedRequest| request.first_token - request.arrived;
+        let tpot = |request: &ServedRequest| {
             (request.output > 1).then(|| (request.ended - request.first_token) / f64::from(request.output - 1))
         };
         let within =
             |time: Option<f64>, limit: Option<f64>| limit.is_none_or(|limit| time.is_none_or(|time| time <= limit));
         let limits = &self.objectives;
-        let in_time = |request: &Served| within(Some(ttft(request)), limits.ttft);
-        let fluent = |request: &Served| within(tpot(request), limits.tpot);
-        let soon = |request: &Served| within(Some(request.ended - request.arrived), limits.e2e);
-        let met = |is_met: &dyn Fn(&Served) -> bool| {
+        let in_time = |request: &ServedRequest| within(Some(ttft(request)), limits.ttft);
+        let fluent = |request: &ServedRequest| within(tpot(request), limits.tpot);
+        let soon = |request: &ServedRequest| within(Some(request.ended - request.arrived), limits.e2e);
+        let met = |is_met: &dyn Fn(&ServedRequest) -> bool| {
             judged.iter().filter(|request| is_met(request)).count() as f64 / judged.len() as f64
         };
-        Run {
+        RunResult {
             arrivals: (judged.len() - 1) as f64 / seconds,
             requests: requests / seconds,
             tokens: tokens / seconds,
@@ -176,13 +177,13 @@ impl Question<'_> {
     }
 
     /// The capacity of all replicas.
-    pub(crate) fn capacity_range(&self, reached: &mut Reached) -> Range {
+    pub(crate) fn capacity_range(&self, reached: &mut Extrapolation) -> Range {
         let capacities: Vec<f64> = (0..CAPACITY_RUNS).map(|run| self.capacity(run, reached)).collect();
         range(&capacities, self.replicas.into(), LEAST_OF_RATES)
     }
 
     /// Requests per second while requests are always waiting.
-    fn capacity(&self, run: usize, reached: &mut Reached) -> f64 {
+    fn capacity(&self, run: usize, reached: &mut Extrapolation) -> f64 {
         let mut random = Random::new(1000 + run as u64);
         let count = (10 * self.rules.max_batch_size as usize).clamp(600, 4000);
         let coming: Vec<Coming> = self.load.draw(count, 1.0, 1, &mut random);

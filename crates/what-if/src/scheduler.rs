@@ -37,7 +37,7 @@ impl Coming {
 
 /// When a request received its first token and its last one.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Served {
+pub(crate) struct ServedRequest {
     pub(crate) arrived: f64,
     pub(crate) first_token: f64,
     pub(crate) ended: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Served {
 
 /// How far a run went beyond what is known, which decides whether its result can be trusted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reached {
+pub(crate) struct Extrapolation {
     /// Seconds of iterations, by their size ÷ the largest known iteration, in steps of a quarter.
     beyond: [f64; QUARTERS],
     /// Seconds of iterations in which a request waited for blocks of the KV cache.
@@ -61,13 +61,13 @@ const QUARTERS: usize = 80;
 /// Larger iterations or a full cache do not matter during up to this share of the time.
 const RARE: f64 = 0.02;
 
-impl Default for Reached {
+impl Default for Extrapolation {
     fn default() -> Self {
         Self { beyond: [0.0; QUARTERS], full: 0.0, unclear: 0.0, prompt_waited_for_tokens: false }
     }
 }
 
-impl Reached {
+impl Extrapolation {
     fn note(&mut self, beyond: f64, cache_is_full: bool, is_unclear: bool, seconds: f64) {
         let quarter = (4.0 * beyond).ceil() as usize;
         self.beyond[quarter.clamp(1, QUARTERS) - 1] += seconds;
@@ -143,7 +143,7 @@ pub(crate) struct Scheduler<'a> {
     blocks_left: i64,
     /// Whether a request waits for blocks in this iteration.
     cache_is_full: bool,
-    pub(crate) reached: Reached,
+    pub(crate) reached: Extrapolation,
 }
 
 impl<'a> Scheduler<'a> {
@@ -158,13 +158,13 @@ impl<'a> Scheduler<'a> {
             active: Vec::new(),
             blocks_left,
             cache_is_full: false,
-            reached: Reached::default(),
+            reached: Extrapolation::default(),
         }
     }
 
     /// Serves all requests. With `clients`, this many requests are in the engine at any time, regardless of their times of arrival.
-    pub(crate) fn serve(&mut self, coming: &[Coming], clients: Option<usize>) -> Vec<Served> {
-        let mut served = vec![Served::default(); coming.len()];
+    pub(crate) fn serve(&mut self, coming: &[Coming], clients: Option<usize>) -> Vec<ServedRequest> {
+        let mut served = vec![ServedRequest::default(); coming.len()];
         let (mut now, mut next) = (0.0, 0);
         loop {
             while let Some(request) = coming.get(next).filter(|request| clients.is_none() && request.at <= now) {
@@ -195,8 +195,8 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    fn arrive(&mut self, index: usize, at: f64, coming: &[Coming], served: &mut [Served]) {
-        served[index] = Served { arrived: at, output: coming[index].output, ..Served::default() };
+    fn arrive(&mut self, index: usize, at: f64, coming: &[Coming], served: &mut [ServedRequest]) {
+        served[index] = ServedRequest { arrived: at, output: coming[index].output, ..ServedRequest::default() };
         self.waiting.push_back(index);
     }
 
@@ -329,7 +329,7 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Ends the iteration: the requests of the batch receive their tokens.
-    fn finish(&mut self, now: f64, coming: &[Coming], served: &mut [Served]) {
+    fn finish(&mut self, now: f64, coming: &[Coming], served: &mut [ServedRequest]) {
         let (rules, random) = (self.rules, &mut self.random);
         let mut freed = 0;
         self.active.retain_mut(|request| {
