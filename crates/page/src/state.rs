@@ -20,13 +20,13 @@ use trtllm_service::shutdown::Shutdown;
 
 pub use baselines::BaselineFiles;
 pub use engine::EngineSnapshot;
-pub use judging::Judged;
+pub use judging::EngineJudgement;
 pub use slot::{EngineOrigin, EngineSlot, SourcePlace, copy_to_keep};
 
 pub use source::{PollFailure, SourceMetrics, SourceStatus, StartPhase};
 pub use trtllm_model::RECENT_RECORDS;
 
-use judging::Around;
+use judging::HostJudgement;
 use slot::SlotChanges;
 
 /// All engines, in the order of the page, and all GPUs.
@@ -35,7 +35,7 @@ pub struct State {
     /// Replaced as a whole when an engine joins or leaves.
     engines: ArcSwap<Vec<Arc<EngineSlot>>>,
     gpus: ArcSwap<GpuInventory>,
-    around: Around,
+    host: HostJudgement,
     changes: Arc<SlotChanges>,
     pub refused_publishers: RefusedPublishers,
     /// Unset without a recorder.
@@ -54,7 +54,7 @@ impl State {
         let state = Self {
             engines: ArcSwap::default(),
             gpus: ArcSwap::from_pointee(GpuInventory::default()),
-            around: Around::default(),
+            host: HostJudgement::default(),
             changes: Arc::default(),
             refused_publishers: RefusedPublishers::default(),
             recorder: OnceLock::new(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use trtllm_engine::EngineTotals;
-use trtllm_page::state::{EngineSlot, EngineSnapshot, Judged, StartPhase};
+use trtllm_page::state::{EngineJudgement, EngineSlot, EngineSnapshot, StartPhase};
 use trtllm_verdict::verdict::Verdict;
 
 use super::history;
@@ -88,7 +88,7 @@ pub struct Totals {
 }
 
 impl Engine {
-    pub(super) fn of(slot: &EngineSlot, snapshot: &EngineSnapshot, judged: &Judged) -> Self {
+    pub(super) fn of(slot: &EngineSlot, snapshot: &EngineSnapshot, judged: &EngineJudgement) -> Self {
         let (name, source) = (&slot.name, &snapshot.source);
         let orchestrator = |totals| {
             let span = judged.orchestrator_span(history::WINDOW);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use trtllm_engine::window::{Mark, Span};
-use trtllm_page::state::{EngineSlot, Judged, State};
+use trtllm_page::state::{EngineJudgement, EngineSlot, State};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 
 use super::json::{without_nulls, write_array};
@@ -29,7 +29,7 @@ pub struct Slot {
 }
 
 /// The numbers of the last half minute.
-pub(super) fn window(judged: &Judged) -> Option<Numbers> {
+pub(super) fn window(judged: &EngineJudgement) -> Option<Numbers> {
     judged.window.span(WINDOW).map(|span| Numbers::of(&span))
 }
 

@@ -13,7 +13,7 @@ use trtllm_model::gpu::EngineGpus;
 use trtllm_model::named_numbers::NamedNumbers as _;
 use trtllm_what_if::Headroom;
 
-use crate::state::{EngineSnapshot, Judged};
+use crate::state::{EngineJudgement, EngineSnapshot};
 
 use super::value::seen;
 
@@ -30,7 +30,7 @@ pub(super) struct EngineReadings<'e> {
     pub(super) bench: Option<&'e BenchReport>,
     pub(super) gpus: Option<&'e EngineGpus>,
     pub(super) gpu_hour_cost: Option<f64>,
-    pub(super) judged: &'e Judged,
+    pub(super) judged: &'e EngineJudgement,
     pub(super) headroom: Option<Headroom>,
 }
 

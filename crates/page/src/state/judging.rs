@@ -28,7 +28,7 @@ use super::{EngineSlot, EngineSnapshot, StartPhase, State};
 
 /// The last five minutes of an engine, and what is concluded from them.
 #[derive(Debug, Clone, Default)]
-pub struct Judged {
+pub struct EngineJudgement {
     pub window: Window,
     pub verdict: Steady,
     /// Duration of the iterations of the last minute, divided by the duration of equal work before.
@@ -54,10 +54,10 @@ const THIS_EXPORTER: &str = "this exporter";
 
 /// The windows of all GPUs, and the counts and findings of the exporter itself.
 #[derive(Debug, Default)]
-pub(super) struct Around(Mutex<AroundMarks>);
+pub(super) struct HostJudgement(Mutex<HostMarks>);
 
 #[derive(Debug, Default)]
-struct AroundMarks {
+struct HostMarks {
     gpus: Vec<GpuWindow>,
     exporter: VecDeque<ExporterMark>,
     findings: Vec<Finding>,
@@ -66,7 +66,7 @@ struct AroundMarks {
 /// Seconds over which arrivals of requests are counted.
 pub(super) const RECENT: f64 = 60.0;
 
-impl Judged {
+impl EngineJudgement {
     /// Absent while there is too little data.
     #[must_use]
     pub fn headroom(&self) -> Option<Headroom> {
@@ -140,7 +140,7 @@ impl State {
     /// Ends a time slot and judges. `at`: seconds of a clock that never runs backwards. `wall`: seconds since 1970.
     pub fn judge(&self, at: f64, wall: f64) {
         let inventory = self.gpus();
-        self.mark_around(&inventory, at);
+        self.judge_host(&inventory, at);
         for slot in self.slots().iter() {
             let gpus = self.gpus_of(slot);
             slot.judge(&gpus, at, wall);
@@ -151,9 +151,9 @@ impl State {
         self.changes.engine();
     }
 
-    fn mark_around(&self, inventory: &GpuInventory, at: f64) {
-        let mut around = self.around.0.lock();
-        let windows = &mut around.gpus;
+    fn judge_host(&self, inventory: &GpuInventory, at: f64) {
+        let mut host = self.host.0.lock();
+        let windows = &mut host.gpus;
         windows.retain(|window| inventory.gpus.iter().any(|gpu| gpu.identity.uuid == window.uuid));
         for gpu in &inventory.gpus {
             let uuid = &gpu.identity.uuid;
@@ -171,31 +171,31 @@ impl State {
             items_not_recorded: self.recorder.get().map_or(0, trtllm_model::RecorderCounts::items_dropped),
             publishers_refused: self.refused_publishers.counts(),
         };
-        push(&mut around.exporter, now);
-        let before = around.exporter.front().copied().unwrap_or_default();
+        push(&mut host.exporter, now);
+        let before = host.exporter.front().copied().unwrap_or_default();
         let (restarts, reloaded) = (supervise::restarts().iter().sum(), *self.config_reload.lock());
-        let mut found = findings::gpu::findings(inventory, &around.gpus, THIS_EXPORTER);
+        let mut found = findings::gpu::findings(inventory, &host.gpus, THIS_EXPORTER);
         found.extend(findings::exporter::findings(THIS_EXPORTER, &before, &now, restarts, reloaded));
-        around.findings = found;
+        host.findings = found;
     }
 
     /// The windows of the GPUs that serve an engine, if they are known.
     fn gpus_of(&self, slot: &EngineSlot) -> Vec<GpuWindow> {
         let Some(of_engine) = slot.gpus() else { return Vec::new() };
-        let around = self.around.0.lock();
-        around.gpus.iter().filter(|window| of_engine.uuids.contains(&window.uuid)).cloned().collect()
+        let host = self.host.0.lock();
+        host.gpus.iter().filter(|window| of_engine.uuids.contains(&window.uuid)).cloned().collect()
     }
 
     /// The windows of all GPUs.
     #[must_use]
     pub fn gpu_windows(&self) -> Vec<GpuWindow> {
-        self.around.0.lock().gpus.clone()
+        self.host.0.lock().gpus.clone()
     }
 
     /// All findings, the most severe first.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
-        let mut found = self.around.0.lock().findings.clone();
+        let mut found = self.host.0.lock().findings.clone();
         for slot in self.slots().iter() {
             slot.with_judged(|judged| found.extend_from_slice(&judged.findings));
         }
@@ -291,7 +291,7 @@ impl EngineSlot {
     }
 
     /// Reads the last five minutes and the verdict. The engine is not judged while `read` runs.
-    pub fn with_judged<T>(&self, read: impl FnOnce(&Judged) -> T) -> T {
+    pub fn with_judged<T>(&self, read: impl FnOnce(&EngineJudgement) -> T) -> T {
         read(&self.judged.lock())
     }
 }

@@ -92,6 +92,6 @@ impl EngineSlot {
         let told = snapshot.settings().into_iter().chain(names);
         let configuration: BTreeMap<String, String> =
             told.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-        Run { since: self.with_judged(super::Judged::run_since), configuration }
+        Run { since: self.with_judged(super::EngineJudgement::run_since), configuration }
     }
 }

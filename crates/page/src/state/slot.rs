@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::engine::EngineSnapshot;
-use super::judging::Judged;
+use super::judging::EngineJudgement;
 use trtllm_engine::EngineFold;
 use trtllm_model::gpu::{EngineGpus, GpuInventory};
 use trtllm_model::rows::PoolRows;
@@ -86,7 +86,7 @@ pub struct EngineSlot {
     previous: Mutex<Option<Arc<EngineSnapshot>>>,
     /// The last records as received, oldest first. Scrapes do not read them.
     recent: Mutex<VecDeque<Arc<IterationStats>>>,
-    pub(super) judged: Mutex<Judged>,
+    pub(super) judged: Mutex<EngineJudgement>,
     changes: Arc<SlotChanges>,
     /// Readers that need more than the snapshot. The owner of the fold makes one copy for each reader when it publishes
     /// the next time, so nothing is copied while nobody asks.
