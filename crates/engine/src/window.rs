@@ -55,8 +55,8 @@ numbers! {
 }
 
 numbers! {
-    /// What arrives from the source of the engine.
-    pub struct Arrivals {
+    /// Polls of the source of the engine, and the records that it sent but that were rejected.
+    pub struct PollCounts {
         polls,
         polls_failed,
         records_rejected,
@@ -226,7 +226,7 @@ pub struct Mark {
     /// Seconds on the caller's clock, which never runs backwards.
     pub at: f64,
     pub counts: Counts,
-    pub arrivals: Arrivals,
+    pub polling: PollCounts,
     pub sums: IterationSums,
     pub distributions: Distributions,
     pub levels: Levels,
@@ -252,7 +252,7 @@ impl Mark {
         Self {
             at,
             counts: counts(engine, requests),
-            arrivals: Arrivals::default(),
+            polling: PollCounts::default(),
             sums,
             distributions: Distributions::of(engine, requests),
             levels: latest.map(Levels::of).unwrap_or_default(),
@@ -305,7 +305,7 @@ fn counts(engine: &EngineTotals, requests: &RequestTotals) -> Counts {
 pub struct Span {
     pub seconds: f64,
     pub counts: Counts,
-    pub arrivals: Arrivals,
+    pub polling: PollCounts,
     pub sums: IterationSums,
     pub distributions: Distributions,
     pub sampling: f64,
@@ -317,7 +317,7 @@ impl Span {
         Self {
             seconds: (after.at - before.at).max(0.0),
             counts: after.counts.since(&before.counts),
-            arrivals: after.arrivals.since(&before.arrivals),
+            polling: after.polling.since(&before.polling),
             sums: after.sums.since(&before.sums),
             distributions: after.distributions.since(&before.distributions),
             sampling: after.sampling,

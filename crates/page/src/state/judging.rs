@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use trtllm_engine::EngineState;
 use trtllm_engine::request_totals::LatencySource;
-use trtllm_engine::window::{Arrivals, Mark, SLOT_SECONDS, Window};
+use trtllm_engine::window::{Mark, PollCounts, SLOT_SECONDS, Window};
 use trtllm_model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState};
 use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_model::{BenchReport, ErrorKind};
@@ -255,8 +255,8 @@ impl EngineSlot {
         judged.follow_output(&snapshot, self.gpus().as_deref(), at, wall);
         let latest = snapshot.latest.as_ref();
         let parts = (&snapshot.totals, &snapshot.requests, latest, snapshot.iteration_sums);
-        let arrivals = arrivals(&snapshot);
-        judged.window.push(Mark { arrivals, ..Mark::of_parts(parts, snapshot.costs, at) });
+        let polling = polling(&snapshot);
+        judged.window.push(Mark { polling, ..Mark::of_parts(parts, snapshot.costs, at) });
         let given = Given {
             state: snapshot.state,
             silence,
@@ -296,12 +296,12 @@ impl EngineSlot {
     }
 }
 
-fn arrivals(snapshot: &EngineSnapshot) -> Arrivals {
+fn polling(snapshot: &EngineSnapshot) -> PollCounts {
     let metrics = &snapshot.source.metrics;
     let sum = |counters: &[prometheus_client::metrics::counter::Counter]| {
         counters.iter().map(|counter| counter.get() as f64).sum()
     };
-    Arrivals {
+    PollCounts {
         polls: metrics.polls.get() as f64,
         polls_failed: sum(&metrics.errors),
         records_rejected: sum(&metrics.rejected),

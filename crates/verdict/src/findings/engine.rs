@@ -113,13 +113,13 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     {
         found.push(Finding::beside(&STATISTICS, subject, incomplete));
     }
-    let arrivals = &span.arrivals;
-    let failed = Reading::share(arrivals.polls_failed, arrivals.polls);
+    let polling = &span.polling;
+    let failed = Reading::share(polling.polls_failed, polling.polls);
     if matches!(reading.given.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
         found.push(FAILING.about(subject).with("polls that failed", failed, Unit::Share, FAILING_SHARE));
     }
-    if arrivals.records_rejected > 0.0 {
-        found.push(REJECTED.about(subject).with("rejected records", arrivals.records_rejected, Unit::Count, None));
+    if polling.records_rejected > 0.0 {
+        found.push(REJECTED.about(subject).with("rejected records", polling.records_rejected, Unit::Count, None));
     }
     if span.sampling > 1.0 {
         found.push(SAMPLED.about(subject).with("iterations per record", span.sampling, Unit::Count, 1.0));

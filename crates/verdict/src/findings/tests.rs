@@ -40,7 +40,7 @@ impl Scene {
         let (before, mut after) = (Mark::of(&engine, 0.0), Mark::of(&engine, 60.0));
         after.counts.iterations = 6000.0;
         (after.counts.started, after.counts.completed) = (100.0, 100.0);
-        after.arrivals.polls = 60.0;
+        after.polling.polls = 60.0;
         after.sums.iterations = 6000.0;
         after.sums.scheduled = 6000.0 * 8.0;
         after.sums.generation_requests = 6000.0 * 8.0;
@@ -96,8 +96,8 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     type Change = fn(&mut Scene);
     let cases: [(&str, Change); 9] = [
         ("engine-restarted", |scene| scene.after.counts.restarts = 1.0),
-        ("source-failing", |scene| scene.after.arrivals.polls_failed = 6.0),
-        ("records-rejected", |scene| scene.after.arrivals.records_rejected = 1.0),
+        ("source-failing", |scene| scene.after.polling.polls_failed = 6.0),
+        ("records-rejected", |scene| scene.after.polling.records_rejected = 1.0),
         ("statistics-sampled", |scene| scene.after.sampling = 10.0),
         ("engine-newer", |scene| scene.unread_keys.push("numDreams".to_owned())),
         ("request-latencies-missing", |scene| scene.has_no_latencies = true),
@@ -110,7 +110,7 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     }
     // No finding if less than a tenth of the polls fail, if no request met its objectives, or if the outcome of some
     // requests is known.
-    assert_eq!(names(&Scene::with(|scene| scene.after.arrivals.polls_failed = 5.0)), [""; 0]);
+    assert_eq!(names(&Scene::with(|scene| scene.after.polling.polls_failed = 5.0)), [""; 0]);
     assert_eq!(names(&Scene::with(|scene| scene.has_no_goodput = true)), [""; 0], "no request has met them");
     let known = Scene::with(|scene| (scene.after.counts.unknown_all, scene.after.counts.met_all) = (5.0, 1.0));
     assert_eq!(names(&known), [""; 0]);
@@ -121,7 +121,7 @@ fn each_reason_for_missing_records_is_named_and_only_once() {
     let says = |change: fn(&mut Scene)| Scene::with(change).first().map(|finding| finding.says.clone());
     let lost = |scene: &mut Scene| scene.after.counts.iterations_lost = 300.0;
     assert!(says(lost).unwrap().contains("another program takes them"));
-    let overflow = |scene: &mut Scene| (scene.after.counts.iterations_lost, scene.after.arrivals.polls) = (300.0, 10.0);
+    let overflow = |scene: &mut Scene| (scene.after.counts.iterations_lost, scene.after.polling.polls) = (300.0, 10.0);
     assert!(says(overflow).unwrap().contains("the engine drops them"));
     let dropped = |scene: &mut Scene| {
         (scene.after.counts.iterations_lost, scene.after.counts.dropped_by_engine) = (300.0, 300.0);

@@ -215,7 +215,7 @@ fn off(reading: &Reading, ended: f64) -> Found {
 
 /// True if the engine's ring buffer cannot have kept all records until the next poll.
 fn overflows(reading: &Reading) -> bool {
-    let Span { counts, arrivals, .. } = &reading.now;
-    let per_poll = Reading::share(counts.iterations + counts.iterations_lost, arrivals.polls);
+    let Span { counts, polling, .. } = &reading.now;
+    let per_poll = Reading::share(counts.iterations + counts.iterations_lost, polling.polls);
     counts.dropped_by_engine > 0.0 || per_poll >= NEAR_OVERFLOW
 }
