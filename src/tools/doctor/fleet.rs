@@ -30,7 +30,7 @@ pub struct Replica {
 
 /// All replicas of one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct Replicas {
     pub model: String,
     pub replicas: usize,
     /// The cause that limits more than half of the replicas, if there is one.
@@ -41,7 +41,7 @@ pub struct Group {
 
 /// The models with several replicas, by name.
 #[must_use]
-pub fn groups(replicas: Vec<Replica>) -> Vec<Group> {
+pub fn groups(replicas: Vec<Replica>) -> Vec<Replicas> {
     let mut models: BTreeMap<String, Vec<Replica>> = BTreeMap::new();
     for replica in replicas {
         models.entry(replica.model.clone()).or_default().push(replica);
@@ -53,7 +53,7 @@ pub fn groups(replicas: Vec<Replica>) -> Vec<Group> {
         .collect()
 }
 
-fn group(model: String, replicas: Vec<Replica>) -> Group {
+fn group(model: String, replicas: Vec<Replica>) -> Replicas {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for replica in &replicas {
         *counts.entry(&replica.cause).or_default() += 1;
@@ -62,11 +62,11 @@ fn group(model: String, replicas: Vec<Replica>) -> Group {
     let usual = most.filter(|(_, count)| 2 * count > replicas.len()).map(|(cause, _)| cause.to_owned());
     let all = replicas.len();
     let different = replicas.into_iter().filter(|replica| usual.as_ref() != Some(&replica.cause)).collect();
-    Group { model, replicas: all, usual, different }
+    Replicas { model, replicas: all, usual, different }
 }
 
 /// The models with several replicas on the exporters that were read.
-pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<Group> {
+pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<Replicas> {
     let replicas = exporters.iter().flat_map(|exporter| {
         exporter.engines.iter().filter_map(|engine| {
             let cause = engine.verdict.as_ref()?.cause.name().to_owned();
@@ -78,9 +78,9 @@ pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<Group> {
 
 /// The groups as text for people: one line for each model, and one for each replica that differs.
 #[must_use]
-pub fn text(groups: &[Group]) -> String {
+pub fn text(groups: &[Replicas]) -> String {
     let mut out = String::new();
-    for Group { model, replicas, usual, different } in groups {
+    for Replicas { model, replicas, usual, different } in groups {
         let says = match (usual, different.len()) {
             (Some(cause), 0) => format!("all {replicas} replicas: {cause}"),
             (Some(cause), odd) => format!("{} of {replicas} replicas: {cause}", replicas - odd),
@@ -96,8 +96,8 @@ pub fn text(groups: &[Group]) -> String {
 
 /// The groups as JSON.
 #[must_use]
-pub fn json(groups: &[Group]) -> Value {
-    let group = |Group { model, replicas, usual, different }: &Group| {
+pub fn json(groups: &[Replicas]) -> Value {
+    let group = |Replicas { model, replicas, usual, different }: &Replicas| {
         let different = different.iter().map(|replica| json!({"place": replica.place, "cause": replica.cause}));
         json!({"model": model, "replicas": replicas, "usual": usual, "different": different.collect::<Value>()})
     };
