@@ -13,7 +13,7 @@ use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::recorder::EngineRecorder;
-use trtllm_recording::{Failure, Item, RecordedMoment, Settled};
+use trtllm_recording::{Item, RecordedFailure, RecordedMoment, Settled};
 use trtllm_service::printable::one_line;
 use trtllm_sources::{Batch, Presence, SourceError};
 
@@ -378,8 +378,8 @@ impl Intake {
     }
 }
 
-fn failure(error: &SourceError) -> Failure {
-    Failure { kind: error.kind(), text: beginning(&error.to_string()), not_ready: error.is_not_ready() }
+fn failure(error: &SourceError) -> RecordedFailure {
+    RecordedFailure { kind: error.kind(), text: beginning(&error.to_string()), not_ready: error.is_not_ready() }
 }
 
 /// Readings of the engine's GPUs, or of all GPUs of this host if it is unknown which ones the engine uses. Empty if

@@ -18,7 +18,7 @@ use trtllm_recording::frame::Encoder;
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::pack::Packer;
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
-use trtllm_recording::{Failure, Item, OpenRecordingError, RecordedMoment, Settled, Stamp};
+use trtllm_recording::{Item, OpenRecordingError, RecordedFailure, RecordedMoment, Settled, Stamp};
 use trtllm_sim::config::Config;
 use trtllm_sim::scenario::find;
 use trtllm_sim::{Engine, write};
@@ -75,7 +75,7 @@ fn record_with(config: &Config, seconds: f64, directory: &Path, stale_after: Dur
             read(&step, config, &mut batch);
         }
         let moment = Moment { instant: start + Duration::from_secs_f64(now), unix_us: EPOCH_US + (now * 1e6) as i64 };
-        let error = SourceError::Recorded(Failure {
+        let error = SourceError::Recorded(RecordedFailure {
             kind: ErrorKind::Connect,
             text: "connection refused".to_owned(),
             not_ready: false,

@@ -55,7 +55,7 @@ pub enum Item {
     /// A poll has ended.
     Settled(Settled),
     /// From here on, polls fail for this reason, or succeed again (`None`).
-    Failing(Option<Failure>),
+    Failing(Option<RecordedFailure>),
     /// A GPU, as it was last read.
     Gpu(Box<GpuReading>),
 }
@@ -152,7 +152,7 @@ pub struct Settled {
 
 /// Why a poll failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct RecordedFailure {
     pub kind: ErrorKind,
     pub text: String,
     /// Whether the server answered that it is not ready yet.

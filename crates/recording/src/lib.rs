@@ -12,5 +12,5 @@ mod reader;
 pub mod recorder;
 mod rounding;
 
-pub use item::{FORMAT, Failure, Header, Item, Line, RecordedMoment, Settled, Stamp};
+pub use item::{FORMAT, Header, Item, Line, RecordedFailure, RecordedMoment, Settled, Stamp};
 pub use reader::{OpenRecordingError, Reader, engines, utc};

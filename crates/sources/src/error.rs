@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use trtllm_model::ErrorKind;
-use trtllm_recording::Failure;
+use trtllm_recording::RecordedFailure;
 
 /// A poll that failed. The text names the target.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ pub enum SourceError {
     Panicked { target: String },
     /// A failure that a recording contains.
     #[error("{}", .0.text)]
-    Recorded(Failure),
+    Recorded(RecordedFailure),
     /// The source can never work. Polling it again is useless.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -90,7 +90,7 @@ impl SourceError {
     /// starts after its engine, so it has lost its engine.
     #[must_use]
     pub const fn is_not_ready(&self) -> bool {
-        matches!(self, Self::HttpStatus { status: 503, .. } | Self::Recorded(Failure { not_ready: true, .. }))
+        matches!(self, Self::HttpStatus { status: 503, .. } | Self::Recorded(RecordedFailure { not_ready: true, .. }))
     }
 }
 

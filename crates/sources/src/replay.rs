@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_model::RejectReason;
-use trtllm_recording::{self as recording, Failure, Item, Line, RecordedMoment, Settled};
+use trtllm_recording::{self as recording, Item, Line, RecordedFailure, RecordedMoment, Settled};
 use trtllm_service::file_text::{self, FileText};
 use trtllm_service::small_file;
 
@@ -54,7 +54,7 @@ pub struct Replay {
     at: Option<RecordedMoment>,
     behind: Option<Item>,
     /// The failure of the polls that are replayed now.
-    failure: Option<Failure>,
+    failure: Option<RecordedFailure>,
 }
 
 #[derive(Debug)]

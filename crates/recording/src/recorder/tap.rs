@@ -6,7 +6,7 @@ use std::time::Duration;
 use trtllm_model::{EngineAbout, RecorderCounts};
 use trtllm_service::budget::Peer;
 
-use crate::{Failure, Item, RecordedMoment, Settled};
+use crate::{Item, RecordedFailure, RecordedMoment, Settled};
 
 use crate::gpu::GpuReading;
 
@@ -37,7 +37,7 @@ pub struct EngineRecorder {
     last_pushed: Option<RecordedMoment>,
     last_item: Option<RecordedMoment>,
     /// Why polls fail now.
-    failing: Option<Failure>,
+    failing: Option<RecordedFailure>,
     /// Messages that were dropped since items were last passed on.
     dropped: u64,
 }
@@ -81,7 +81,7 @@ impl EngineRecorder {
     }
 
     /// Adds the result of a poll if it differs from the previous one.
-    pub fn polled(&mut self, failure: Option<Failure>, at: RecordedMoment) {
+    pub fn polled(&mut self, failure: Option<RecordedFailure>, at: RecordedMoment) {
         if failure != self.failing {
             self.add_skipped();
             self.empty = 0;
