@@ -21,7 +21,7 @@ use trtllm_page::state::EngineOrigin;
 use trtllm_service::small_file;
 use trtllm_sources::bench_report;
 
-use entry::{Entry, Given};
+use entry::{ConfigValue, Entry};
 
 pub use engines::server_key;
 pub use mistakes::Mistakes;
@@ -161,11 +161,11 @@ pub fn from_flags(
     }
     let given = |names: &[String], index: usize| {
         let text = names.get(index).or(names.first())?.clone();
-        Some(Given { text, line: 0 })
+        Some(ConfigValue { text, line: 0 })
     };
     let entries = sources.iter().enumerate().map(|(index, source)| {
         let (model, version) = (given(models, index), given(versions, index));
-        Entry { source: Some(Given { text: source.clone(), line: 0 }), model, version, ..Entry::default() }
+        Entry { source: Some(ConfigValue { text: source.clone(), line: 0 }), model, version, ..Entry::default() }
     });
     let mut engines = engines::check(entries.collect(), "one --model per --source, or --config.file", &mut mistakes);
     for engine in &mut engines {

@@ -13,7 +13,7 @@ use super::{
 
 /// A value and its line. Values of flags have line 0.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Given {
+pub(super) struct ConfigValue {
     pub(super) text: String,
     pub(super) line: usize,
 }
@@ -41,14 +41,14 @@ impl Place {
 pub(super) struct Entry {
     pub(super) place: Place,
     /// `None` if the source is missing or cannot be read. Then a mistake was added.
-    pub(super) source: Option<Given>,
-    pub(super) model: Option<Given>,
-    pub(super) version: Option<Given>,
-    pub(super) labels: Vec<(String, Given)>,
-    pub(super) objectives: Vec<(String, Given)>,
-    pub(super) gpus: Option<(usize, Vec<Given>)>,
-    pub(super) bench_report: Option<Given>,
-    pub(super) gpu_hour_cost: Option<Given>,
+    pub(super) source: Option<ConfigValue>,
+    pub(super) model: Option<ConfigValue>,
+    pub(super) version: Option<ConfigValue>,
+    pub(super) labels: Vec<(String, ConfigValue)>,
+    pub(super) objectives: Vec<(String, ConfigValue)>,
+    pub(super) gpus: Option<(usize, Vec<ConfigValue>)>,
+    pub(super) bench_report: Option<ConfigValue>,
+    pub(super) gpu_hour_cost: Option<ConfigValue>,
     /// True if a part of the entry was left out because of a mistake in it.
     pub(super) is_incomplete: bool,
 }
@@ -84,8 +84,8 @@ impl Entry {
             Some(SourceSpec::Socket(_)) => !has_name,
             _ => false,
         };
-        let mut name = |key: &str, given: &Option<Given>, default: &str| {
-            let Some(Given { text, line }) = given else { return default.to_owned() };
+        let mut name = |key: &str, given: &Option<ConfigValue>, default: &str| {
+            let Some(ConfigValue { text, line }) = given else { return default.to_owned() };
             if text.is_empty() {
                 wrong(*line, format!("{key} must not be empty; remove it to use the default"));
             } else if let Some(why) = unrendered(text) {

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::ConfigError;
-use super::entry::{Entry, Given, Place, unrendered};
+use super::entry::{ConfigValue, Entry, Place, unrendered};
 use super::mistakes::{Mistakes, remedy};
-use super::yaml::{self, Node, SyntaxError, Value};
+use super::yaml::{self, Node, SyntaxError, YamlValue};
 
 const KEYS: [&str; 8] = ["source", "model", "version", "labels", "objectives", "gpus", "bench_report", "gpu_hour_cost"];
 
@@ -102,11 +102,11 @@ impl Reader<'_> {
         let before = self.mistakes.count();
         let first = document.line;
         let map = match document.value {
-            Value::Map(map) => Ok(map),
+            YamlValue::Map(map) => Ok(map),
             _ if before > 0 => return Vec::new(),
-            Value::Nothing => Err(format!("the file is empty; {FORM}")),
-            Value::List(_) => Err(format!("the file is a list; {FORM}")),
-            Value::Text(_) => Err(format!("the file is a text without keys; {FORM}")),
+            YamlValue::Nothing => Err(format!("the file is empty; {FORM}")),
+            YamlValue::List(_) => Err(format!("the file is a list; {FORM}")),
+            YamlValue::Text(_) => Err(format!("the file is a text without keys; {FORM}")),
         };
         let Some(map) = self.keep(first, "", map) else { return Vec::new() };
         let engines = self.keys(map, "", &["engines"]).pop();
@@ -118,13 +118,13 @@ impl Reader<'_> {
             return Vec::new();
         };
         let list = match node.value {
-            Value::List(list) if !list.is_empty() => Ok(list),
+            YamlValue::List(list) if !list.is_empty() => Ok(list),
             _ if has_mistakes => return Vec::new(),
-            Value::List(_) => Err("is empty; remove --config.file to serve GPU metrics only".to_owned()),
-            Value::Map(_) => {
+            YamlValue::List(_) => Err("is empty; remove --config.file to serve GPU metrics only".to_owned()),
+            YamlValue::Map(_) => {
                 Err("is a map where a list belongs; begin each engine with \"- \", as in - source: auto".to_owned())
             }
-            Value::Nothing | Value::Text(_) => Err(format!("has no entries; {FORM}")),
+            YamlValue::Nothing | YamlValue::Text(_) => Err(format!("has no entries; {FORM}")),
         };
         let list = self.keep(line, &key, list).unwrap_or_default();
         list.into_iter().enumerate().filter_map(|(index, entry)| self.entry(index, entry)).collect()
@@ -134,12 +134,12 @@ impl Reader<'_> {
         let place = format!("engines[{index}]");
         let line = entry.line;
         let map = match entry.value {
-            Value::Map(map) => Ok(map),
-            Value::Nothing => Err("is empty; write source: and the source, or remove the line".to_owned()),
-            Value::List(_) => {
+            YamlValue::Map(map) => Ok(map),
+            YamlValue::Nothing => Err("is empty; write source: and the source, or remove the line".to_owned()),
+            YamlValue::List(_) => {
                 Err("is a list where the keys of an engine belong; write \"- \" once per engine".to_owned())
             }
-            Value::Text(text) => {
+            YamlValue::Text(text) => {
                 Err(format!("is the text {text:?}; write source: {text}, with a space after the colon"))
             }
         };
@@ -176,7 +176,7 @@ impl Reader<'_> {
         let mut found: Vec<(String, usize, Node)> = Vec::new();
         for (key, value) in map {
             let line = key.line;
-            let Value::Text(key) = key.value else {
+            let YamlValue::Text(key) = key.value else {
                 self.wrong(line, place, format!("a key is not a text; use {}", known.join(", ")));
                 continue;
             };
@@ -198,39 +198,39 @@ impl Reader<'_> {
     }
 
     /// Reads a text. A key without a value counts as not given, unless it is `required`.
-    fn text(&mut self, key: &str, line: usize, node: Node, required: bool) -> Option<Given> {
+    fn text(&mut self, key: &str, line: usize, node: Node, required: bool) -> Option<ConfigValue> {
         if self.explained.contains(&node.line) {
             self.is_incomplete = true;
             return None;
         }
         let why = match node.value {
-            Value::Text(text) if text.is_empty() && required => "is empty; write a value, or remove the entry",
-            Value::Text(text) => return Some(Given { text, line: node.line }),
-            Value::Nothing if required => "has no value; write one, or remove the entry",
-            Value::Nothing => return None,
-            Value::List(_) => "is a list where one value belongs; write the value without \"- \" and brackets",
-            Value::Map(_) => "is a map where one value belongs; write the value in quotes on the same line",
+            YamlValue::Text(text) if text.is_empty() && required => "is empty; write a value, or remove the entry",
+            YamlValue::Text(text) => return Some(ConfigValue { text, line: node.line }),
+            YamlValue::Nothing if required => "has no value; write one, or remove the entry",
+            YamlValue::Nothing => return None,
+            YamlValue::List(_) => "is a list where one value belongs; write the value without \"- \" and brackets",
+            YamlValue::Map(_) => "is a map where one value belongs; write the value in quotes on the same line",
         };
         self.wrong(line, key, why);
         None
     }
 
     /// Reads a map of names and texts. Errors show `example`, which is a name and a text.
-    fn map(&mut self, key: &str, line: usize, node: Node, example: &str) -> Vec<(String, Given)> {
+    fn map(&mut self, key: &str, line: usize, node: Node, example: &str) -> Vec<(String, ConfigValue)> {
         let map = match node.value {
-            Value::Map(map) => Ok(map),
-            Value::Nothing => Ok(Map::new()),
-            Value::List(_) => {
+            YamlValue::Map(map) => Ok(map),
+            YamlValue::Nothing => Ok(Map::new()),
+            YamlValue::List(_) => {
                 Err(format!("is a list where a map belongs; write {example} without \"- \" and square brackets"))
             }
-            Value::Text(text) => {
+            YamlValue::Text(text) => {
                 Err(format!("is the text {text:?} where a map belongs; write names and values, as in {example}"))
             }
         };
-        let mut found: Vec<(String, Given)> = Vec::new();
+        let mut found: Vec<(String, ConfigValue)> = Vec::new();
         for (name, value) in self.keep(line, key, map).unwrap_or_default() {
             let line = name.line;
-            let Value::Text(name) = name.value else {
+            let YamlValue::Text(name) = name.value else {
                 self.wrong(line, key, format!("a name is not a text; write a name, as in {example}"));
                 continue;
             };
@@ -245,14 +245,14 @@ impl Reader<'_> {
     }
 
     /// Reads a list of texts.
-    fn list(&mut self, key: &str, line: usize, node: Node) -> Option<Vec<Given>> {
+    fn list(&mut self, key: &str, line: usize, node: Node) -> Option<Vec<ConfigValue>> {
         let list = match node.value {
-            Value::List(list) => Ok(list),
-            Value::Nothing => return None,
-            Value::Text(text) => {
+            YamlValue::List(list) => Ok(list),
+            YamlValue::Nothing => return None,
+            YamlValue::Text(text) => {
                 Err(format!("is the text {text:?} where a list belongs; write it in brackets, as in [{text}]"))
             }
-            Value::Map(_) => {
+            YamlValue::Map(_) => {
                 Err("is a map where a list belongs; write one value per line, each after \"- \"".to_owned())
             }
         };

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use trtllm_model::EngineName;
 
-use super::entry::Given;
+use super::entry::ConfigValue;
 
 /// Checks the UUIDs of one engine and returns them in NVML's spelling. `wrong` gets the line and text of each mistake.
 pub(super) fn parse(
     line: usize,
-    gpus: &[Given],
+    gpus: &[ConfigValue],
     names_its_engines: bool,
     wrong: &mut impl FnMut(usize, String),
 ) -> Vec<String> {
@@ -75,7 +75,7 @@ mod tests {
     const UUID: &str = "GPU-0a1b2c3d-0000-4000-8000-00000000000f";
 
     fn parsed(gpus: &[&str]) -> (Vec<String>, Vec<String>) {
-        let gpus: Vec<Given> = gpus.iter().map(|gpu| Given { text: (*gpu).to_owned(), line: 1 }).collect();
+        let gpus: Vec<ConfigValue> = gpus.iter().map(|gpu| ConfigValue { text: (*gpu).to_owned(), line: 1 }).collect();
         let mut whys = Vec::new();
         (parse(1, &gpus, false, &mut |_, why| whys.push(why)), whys)
     }

@@ -12,11 +12,11 @@ const MAX_NODES: usize = 100_000;
 pub(super) struct Node {
     /// Line number, from 1.
     pub(super) line: usize,
-    pub(super) value: Value,
+    pub(super) value: YamlValue,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub(super) enum YamlValue {
     Nothing,
     Text(String),
     List(Vec<Node>),
@@ -45,7 +45,7 @@ struct Open {
     key: Option<Node>,
 }
 
-/// The document; [`Value::Nothing`] if the text is empty.
+/// The document; [`YamlValue::Nothing`] if the text is empty.
 pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let (mut open, mut anchors) = (Vec::<Open>::new(), HashMap::new());
     let (mut document, mut nodes) = (None, 0);
@@ -59,14 +59,14 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
             }
             Event::Scalar(text, style, anchor, _) => {
                 let is_nothing = style == ScalarStyle::Plain && ["", "~", "null", "Null", "NULL"].contains(&&*text);
-                (node(if is_nothing { Value::Nothing } else { Value::Text(text.into_owned()) }), anchor)
+                (node(if is_nothing { YamlValue::Nothing } else { YamlValue::Text(text.into_owned()) }), anchor)
             }
             Event::SequenceStart(_, anchor, _) => {
-                open.push(Open { node: node(Value::List(Vec::new())), anchor, key: None });
+                open.push(Open { node: node(YamlValue::List(Vec::new())), anchor, key: None });
                 continue;
             }
             Event::MappingStart(_, anchor, _) => {
-                open.push(Open { node: node(Value::Map(Vec::new())), anchor, key: None });
+                open.push(Open { node: node(YamlValue::Map(Vec::new())), anchor, key: None });
                 continue;
             }
             Event::SequenceEnd | Event::MappingEnd => match open.pop() {
@@ -75,7 +75,7 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
             },
             // A copy of the value at the anchor, with the line of the alias.
             Event::Alias(anchor) => match anchors.get(&anchor) {
-                Some(Node { value, .. }) => (node(Value::clone(value)), 0),
+                Some(Node { value, .. }) => (node(YamlValue::clone(value)), 0),
                 None => return Err(SyntaxError::new(line, "an alias repeats the value that contains it; remove it")),
             },
             _ => continue,
@@ -89,36 +89,38 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
         }
         match open.last_mut() {
             None => document = Some(node),
-            Some(Open { node: Node { value: Value::List(list), .. }, .. }) => list.push(node),
-            Some(Open { node: Node { value: Value::Map(map), .. }, key, .. }) => match key.take() {
+            Some(Open { node: Node { value: YamlValue::List(list), .. }, .. }) => list.push(node),
+            Some(Open { node: Node { value: YamlValue::Map(map), .. }, key, .. }) => match key.take() {
                 None => *key = Some(node),
                 Some(key) => map.push((key, node)),
             },
             Some(_) => {}
         }
     }
-    Ok(document.unwrap_or(Node { line: 1, value: Value::Nothing }))
+    Ok(document.unwrap_or(Node { line: 1, value: YamlValue::Nothing }))
 }
 
 fn count(node: &Node) -> usize {
     match &node.value {
-        Value::Nothing | Value::Text(_) => 1,
-        Value::List(list) => list.iter().map(count).sum::<usize>() + 1,
-        Value::Map(map) => map.iter().map(|(_, value)| count(value) + 1).sum::<usize>() + 1,
+        YamlValue::Nothing | YamlValue::Text(_) => 1,
+        YamlValue::List(list) => list.iter().map(count).sum::<usize>() + 1,
+        YamlValue::Map(map) => map.iter().map(|(_, value)| count(value) + 1).sum::<usize>() + 1,
     }
 }
 
 /// The map together with the entries of the maps that its key `<<` names. Its own keys take precedence.
 fn merged(mut node: Node) -> Node {
-    let Value::Map(map) = &mut node.value else { return node };
-    let is_merge = |(key, _): &(Node, Node)| key.value == Value::Text("<<".to_owned());
+    let YamlValue::Map(map) = &mut node.value else { return node };
+    let is_merge = |(key, _): &(Node, Node)| key.value == YamlValue::Text("<<".to_owned());
     let Some(at) = map.iter().position(is_merge) else { return node };
     let from = match map.remove(at).1.value {
-        Value::List(list) => list,
+        YamlValue::List(list) => list,
         value => vec![Node { line: node.line, value }],
     };
-    for (key, value) in
-        from.into_iter().filter_map(|from| if let Value::Map(from) = from.value { Some(from) } else { None }).flatten()
+    for (key, value) in from
+        .into_iter()
+        .filter_map(|from| if let YamlValue::Map(from) = from.value { Some(from) } else { None })
+        .flatten()
     {
         if map.iter().all(|(own, _)| own.value != key.value) {
             map.push((key, value));
@@ -186,24 +188,24 @@ mod tests {
     use super::*;
 
     fn text(line: usize, text: &str) -> Node {
-        Node { line, value: Value::Text(text.to_owned()) }
+        Node { line, value: YamlValue::Text(text.to_owned()) }
     }
 
     #[test]
     fn each_value_has_its_line() {
         let read = parse("a:\n- x # comment\n- 'null'\n\nb: {c: 1.0}\nd:\n").unwrap();
-        let list = Node { line: 2, value: Value::List(vec![text(2, "x"), text(3, "null")]) };
-        let map = Node { line: 5, value: Value::Map(vec![(text(5, "c"), text(5, "1.0"))]) };
-        let Value::Map(entries) = read.value else { panic!("not a map") };
+        let list = Node { line: 2, value: YamlValue::List(vec![text(2, "x"), text(3, "null")]) };
+        let map = Node { line: 5, value: YamlValue::Map(vec![(text(5, "c"), text(5, "1.0"))]) };
+        let YamlValue::Map(entries) = read.value else { panic!("not a map") };
         assert_eq!(entries[..2], [(text(1, "a"), list), (text(5, "b"), map)]);
-        assert_eq!(entries[2].1.value, Value::Nothing);
+        assert_eq!(entries[2].1.value, YamlValue::Nothing);
     }
 
     #[test]
     fn a_merge_adds_the_keys_that_the_map_lacks() {
         let read = parse("- &base {a: 1, b: 2}\n- <<: *base\n  b: 3\n").unwrap();
-        let Value::List(list) = read.value else { panic!("not a list") };
-        assert_eq!(list[1].value, Value::Map(vec![(text(3, "b"), text(3, "3")), (text(1, "a"), text(1, "1"))]));
+        let YamlValue::List(list) = read.value else { panic!("not a list") };
+        assert_eq!(list[1].value, YamlValue::Map(vec![(text(3, "b"), text(3, "3")), (text(1, "a"), text(1, "1"))]));
     }
 
     #[test]
