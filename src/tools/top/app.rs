@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use ratatui::crossterm::event::KeyCode;
 
 use super::columns::Column;
-use super::exporter::{EngineId, EngineKey, Exporter, Reading, Row};
+use super::exporter::{EngineId, EngineKey, Exporter, ExporterReading, Row};
 
 /// Seconds for which an exporter keeps the numbers of the charts.
 pub const HISTORY: f64 = 300.0;
@@ -19,7 +19,7 @@ pub struct Update {
     pub exporter: usize,
     /// Seconds since the start of `top`.
     pub time: f64,
-    pub read: Result<Reading, String>,
+    pub read: Result<ExporterReading, String>,
 }
 
 /// The list whose rows the arrows move through.

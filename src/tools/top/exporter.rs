@@ -10,7 +10,7 @@ use trtllm_verdict::verdict::{Severity, Verdict};
 
 /// What one read of an exporter returned.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Reading {
+pub struct ExporterReading {
     pub engines: Vec<Engine>,
     pub gpus: Vec<Gpu>,
     /// Why there is no GPU.
@@ -30,7 +30,7 @@ pub struct Exporter {
     pub failure: Option<(String, f64)>,
     /// True after the first read that succeeds.
     pub was_read: bool,
-    pub reading: Reading,
+    pub reading: ExporterReading,
 }
 
 impl Exporter {
@@ -42,7 +42,7 @@ impl Exporter {
 
     /// Stores the result of a read. After a failed read, removes all numbers, because old ones would mislead. The names of the
     /// engines stay, to show which engines cannot be seen.
-    pub(super) fn absorb(&mut self, time: f64, read: Result<Reading, String>) {
+    pub(super) fn absorb(&mut self, time: f64, read: Result<ExporterReading, String>) {
         match read {
             Ok(reading) => (self.reading, self.failure, self.was_read) = (reading, None, true),
             Err(error) => {
@@ -58,7 +58,7 @@ impl Exporter {
                     ..Engine::default()
                 };
                 let engines = self.reading.engines.iter().map(unseen).collect();
-                self.reading = Reading { engines, no_gpus: NO_ANSWER.to_owned(), ..Reading::default() };
+                self.reading = ExporterReading { engines, no_gpus: NO_ANSWER.to_owned(), ..ExporterReading::default() };
             }
         }
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::super::exporters::api::{self, Gpus};
 use super::super::exporters::client::{Client, Failure, Target};
 use super::app::Update;
-use super::exporter::{EngineId, Reading};
+use super::exporter::{EngineId, ExporterReading};
 
 /// What the screen needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(super) async fn follow(
 }
 
 /// Reads one exporter once.
-async fn read(client: &mut Client, history_of: Option<EngineId>) -> Result<Reading, Failure> {
+async fn read(client: &mut Client, history_of: Option<EngineId>) -> Result<ExporterReading, Failure> {
     let engines = api::engines(client).await?;
     let Gpus { gpus, why } = api::gpus(client).await?;
     let history = match history_of {
@@ -55,5 +55,10 @@ async fn read(client: &mut Client, history_of: Option<EngineId>) -> Result<Readi
         Some(engine) => Some((engine.clone(), api::history(client, &engine).await.unwrap_or_default())),
         None => None,
     };
-    Ok(Reading { engines, gpus, no_gpus: why.unwrap_or_else(|| "the exporter has no GPU metrics".to_owned()), history })
+    Ok(ExporterReading {
+        engines,
+        gpus,
+        no_gpus: why.unwrap_or_else(|| "the exporter has no GPU metrics".to_owned()),
+        history,
+    })
 }

@@ -11,7 +11,7 @@ use super::super::exporters::api::{self, Gpus};
 use super::app::{App, Focus, Update};
 use super::columns::Column;
 use super::draw;
-use super::exporter::Reading;
+use super::exporter::ExporterReading;
 use super::numbers::Number;
 use super::theme::Theme;
 use ratatui::crossterm::event::KeyCode;
@@ -59,12 +59,12 @@ fn answer<T: serde::de::DeserializeOwned>(json: &Value) -> T {
     api::parse("/api", json.to_string().as_bytes(), true).unwrap_or_else(|error| panic!("{error}: {json}"))
 }
 
-fn reading(engines: &Value, gpus: &Value) -> Reading {
+fn reading(engines: &Value, gpus: &Value) -> ExporterReading {
     let slots = json!([{"ago": 5, "seconds": 5, "scheduled": 11}, {"ago": 0, "seconds": 5, "scheduled": 12}]);
     let Gpus { gpus, why } = answer(gpus);
     let no_gpus = why.unwrap_or_default();
     let (engines, slots) = (answer(engines), answer(&slots));
-    Reading { engines, gpus, no_gpus, history: Some(("llama:1".to_owned(), slots)) }
+    ExporterReading { engines, gpus, no_gpus, history: Some(("llama:1".to_owned(), slots)) }
 }
 
 struct Scene(App);
