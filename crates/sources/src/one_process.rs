@@ -17,13 +17,13 @@ const PROBES: u32 = 8;
 const PROBE_TIME: Duration = Duration::from_secs(2);
 
 /// A page of counts that do not fall while the same process answers.
-pub(super) trait Counts {
+pub(super) trait CountedPage {
     fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)>;
 }
 
 /// Reads a page.
 pub(super) trait ReadPage {
-    type Page: Counts;
+    type Page: CountedPage;
     type Error;
 
     /// Reads the page. With `again`, over a new connection, which the system may give to another process.
@@ -40,20 +40,20 @@ pub(super) struct LastCounts {
 }
 
 impl LastCounts {
-    fn of(page: &impl Counts) -> Self {
+    fn of(page: &impl CountedPage) -> Self {
         let hasher = RandomState::new();
         let counts = page.counts().map(|(series, count)| (hasher.hash_one(series), count)).collect();
         Self { hasher, counts, probed: sum(page) }
     }
 
     /// Whether a count of the page is lower than before.
-    fn are_above(&self, page: &impl Counts) -> bool {
+    fn are_above(&self, page: &impl CountedPage) -> bool {
         let mut counts = page.counts();
         counts.any(|(series, count)| self.counts.get(&self.hasher.hash_one(series)).is_some_and(|last| *last > count))
     }
 }
 
-fn sum(page: &impl Counts) -> u128 {
+fn sum(page: &impl CountedPage) -> u128 {
     page.counts().map(|(_, count)| u128::from(count)).sum()
 }
 
@@ -90,7 +90,7 @@ pub(super) async fn read_until_certain<R: ReadPage>(
 mod tests {
     use super::*;
 
-    impl Counts for Vec<(&str, u64)> {
+    impl CountedPage for Vec<(&str, u64)> {
         fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)> {
             self.iter().copied()
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Method;
 
 use super::http_client::HttpClient;
-use super::one_process::{Counts, LastCounts, ReadPage, read_until_certain};
+use super::one_process::{CountedPage, LastCounts, ReadPage, read_until_certain};
 use super::orchestrator_page::{ClusterInfo, parse_cluster_info, parse_orchestrator_page, unread_families};
 use super::prometheus_text::MAX_PAGE;
 use super::server::{Access, TargetServer};
@@ -123,7 +123,7 @@ impl ReadPage for Orchestrator {
     }
 }
 
-impl Counts for Vec<OrchestratorCount> {
+impl CountedPage for Vec<OrchestratorCount> {
     fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)> {
         self.iter().map(|count| (&count.counter, count.value))
     }

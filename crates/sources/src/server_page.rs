@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::SourceError;
 use super::http_client::HttpClient;
-use super::one_process::{Counts, LastCounts, ReadPage, read_until_certain};
+use super::one_process::{CountedPage, LastCounts, ReadPage, read_until_certain};
 use super::prometheus_text::{MAX_PAGE, NotAPage, family_names, parse_server_metrics};
 use super::server::TargetServer;
 use trtllm_model::ServerMetrics;
@@ -146,7 +146,7 @@ impl ReadPage for HttpClient {
     }
 }
 
-impl Counts for ServerPage {
+impl CountedPage for ServerPage {
     fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)> {
         self.metrics.counts.iter().map(|count| ((&count.counter, count.series), count.value))
     }
