@@ -16,10 +16,10 @@ pub(super) use broken::{incomplete, silent};
 pub(super) use work::alone;
 
 /// A cause, and the function that returns a result if the cause applies.
-pub(super) type Rule = (Cause, fn(&Reading) -> Option<Found>);
+pub(super) type CauseRule = (Cause, fn(&Reading) -> Option<Found>);
 
 /// All rules, the first with precedence.
-pub(super) const RULES: [Rule; 25] = [
+pub(super) const RULES: [CauseRule; 25] = [
     (Cause::Unavailable, broken::unavailable),
     (Cause::Memory, broken::memory),
     (Cause::Errors, broken::errors),
