@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::Latest;
 use super::numbers::{number, numbers};
 
@@ -107,9 +109,10 @@ pub struct Judged {
     pub context_share: f64,
 }
 
-/// Seconds for each unit of work, by the linear fit.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Costs {
+/// Seconds that each unit of work adds to an iteration, by the linear fit.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Prices {
     pub base: f64,
     pub context_token: f64,
     pub generation_token: f64,
@@ -118,7 +121,7 @@ pub struct Costs {
     pub error: f64,
 }
 
-impl Costs {
+impl Prices {
     /// Seconds of an iteration with this work.
     #[must_use]
     pub fn of(&self, work: &Work) -> f64 {
@@ -138,7 +141,8 @@ struct Cell {
 }
 
 /// Iterations with about the same work: their number and their means.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EqualWork {
     /// At most 500: older iterations are forgotten.
     pub iterations: f64,
@@ -210,9 +214,9 @@ fn step(value: f64, first: f64, steps: usize) -> usize {
 impl CostModel {
     /// The costs by the fit. Absent before enough iterations, or if the costs are too far from linear.
     #[must_use]
-    pub fn costs(&self) -> Option<Costs> {
+    pub fn costs(&self) -> Option<Prices> {
         let [base, context, generation, kv] = self.fit.filter(|_| self.error <= 0.25)?;
-        Some(Costs {
+        Some(Prices {
             base,
             context_token: context / 1e3,
             generation_token: generation / 1e2,

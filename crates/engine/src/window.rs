@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use trtllm_model::perf_metrics::FinishReason;
 
-use super::cost_model::Costs;
+use super::cost_model::Prices;
 use super::histogram::{BUCKETS, Bound, Histogram};
 use super::iteration_sums::IterationSums;
 use super::numbers::numbers;
@@ -230,7 +230,7 @@ pub struct Mark {
     pub sums: IterationSums,
     pub distributions: Distributions,
     pub levels: Levels,
-    pub costs: Option<Costs>,
+    pub costs: Option<Prices>,
     /// Iterations per record.
     pub sampling: f64,
 }
@@ -246,7 +246,7 @@ impl Mark {
     #[must_use]
     pub fn of_parts(
         (engine, requests, latest, sums): (&EngineTotals, &RequestTotals, Option<&Latest>, IterationSums),
-        costs: Option<Costs>,
+        costs: Option<Prices>,
         at: f64,
     ) -> Self {
         Self {

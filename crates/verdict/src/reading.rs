@@ -1,7 +1,7 @@
 //! The data from which an engine is judged: its window, and the numbers that several rules need.
 
 use trtllm_engine::EngineState;
-use trtllm_engine::cost_model::Costs;
+use trtllm_engine::cost_model::Prices;
 use trtllm_engine::window::{Counts, Mark, Span, Window};
 use trtllm_model::Objectives;
 
@@ -69,7 +69,7 @@ pub struct Reading {
     pub kept: Span,
     /// The engine has worked long enough to judge its work.
     pub has_work: bool,
-    pub costs: Option<Costs>,
+    pub costs: Option<Prices>,
     pub gpus: Vec<GpuSpan>,
     /// The highest power of each GPU in the whole window, while its utilization was about that of the last minute or higher.
     pub gpu_peak_watts: Vec<f64>,

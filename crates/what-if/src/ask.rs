@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, Forecast, LatencyRanges};
 use crate::change::Change;
-use crate::costs::Costs;
+use crate::costs::CostEstimator;
 use crate::load::{Arrivals, Load};
 use crate::measured::measured;
 use crate::present::{Cache, Policy, Present, Request};
@@ -41,7 +41,7 @@ pub fn ask(present: &Present, change: &Change) -> Answer {
 
 fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result<(), String> {
     is_known(present)?;
-    let costs = Costs::of(present).ok_or(
+    let costs = CostEstimator::of(present).ok_or(
         "the costs of this engine's iterations are not known well enough; wait until it has run a few hundred iterations \
          with batches of several sizes",
     )?;

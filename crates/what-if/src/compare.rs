@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{Range, together};
-use crate::costs::Costs;
+use crate::costs::CostEstimator;
 use crate::present::{EqualWork, Present, Workload};
 
 /// The least relative standard error of a cost. Work that counts as equal still differs by this much.
@@ -83,7 +83,7 @@ fn engine(before: &Present, after: &Present) -> Result<EngineRatios, &'static st
     }
     // Prices only correct small differences of work. An engine whose costs have steps may have no prices of its own.
     let prices = before.prices.or(after.prices).ok_or("their costs are too far from linear")?;
-    let costs = |side: &Present| Costs::new(&side.equal_work, side.prices.unwrap_or(prices));
+    let costs = |side: &Present| CostEstimator::new(&side.equal_work, side.prices.unwrap_or(prices));
     let (first, second) = costs(before).zip(costs(after)).ok_or(too_few)?;
     // After a slowdown, the known costs are outdated. The slowdown of the last minute corrects them.
     let scale = |side: &Present| side.slowdown.unwrap_or(1.0);
@@ -123,7 +123,7 @@ struct LogRatio {
 }
 
 /// The weighted mean of the seconds that `works` took ÷ the seconds that `costs` predict for them.
-fn ratio<'a>(costs: &Costs, works: impl Iterator<Item = &'a EqualWork>) -> Option<LogRatio> {
+fn ratio<'a>(costs: &CostEstimator, works: impl Iterator<Item = &'a EqualWork>) -> Option<LogRatio> {
     let each: Vec<(f64, f64, f64)> = works
         .filter_map(|work| {
             let expected = costs.by_nearest(work)?;

@@ -29,8 +29,9 @@ pub(crate) struct PredictedSeconds {
     pub(crate) is_unclear: bool,
 }
 
+/// The known iterations of an engine, from which costs of other work are predicted.
 #[derive(Debug, Clone)]
-pub(crate) struct Costs {
+pub(crate) struct CostEstimator {
     prices: Prices,
     known: Vec<Known>,
     largest: LargestWork,
@@ -82,7 +83,7 @@ impl Place {
     }
 }
 
-impl Costs {
+impl CostEstimator {
     pub(crate) fn of(present: &Present) -> Option<Self> {
         let mut costs = Self::new(&present.equal_work, present.prices?)?;
         // Means of equal work are smaller than the largest iteration.
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     /// `known`: requests and milliseconds of iterations that only decode. Tokens have no price.
-    fn costs(known: &[(f64, f64)]) -> Costs {
+    fn costs(known: &[(f64, f64)]) -> CostEstimator {
         let work = |(requests, ms): &(f64, f64)| EqualWork {
             iterations: 100.0,
             seconds: ms / 1e3,
@@ -183,7 +184,7 @@ mod tests {
             kv_tokens: 0.0,
         };
         let prices = Prices { base: 0.01, context_token: 0.0, generation_token: 0.0, kv_token: 0.0, error: 0.05 };
-        Costs::new(&known.iter().map(work).collect::<Vec<_>>(), prices).unwrap()
+        CostEstimator::new(&known.iter().map(work).collect::<Vec<_>>(), prices).unwrap()
     }
 
     fn decoding(requests: f64) -> Work {

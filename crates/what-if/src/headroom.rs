@@ -6,7 +6,7 @@ use trtllm_engine::window::Span;
 use crate::answer::Range;
 use crate::ask::{is_cache_unclear, is_known, rules};
 use crate::change::Change;
-use crate::costs::Costs;
+use crate::costs::CostEstimator;
 use crate::load::{Arrivals, Load};
 use crate::measured::measured;
 use crate::present::Present;
@@ -27,7 +27,7 @@ const ENOUGH_ITERATIONS: f64 = 200.0;
 #[must_use]
 pub fn capacity(present: &Present) -> Option<Range> {
     is_known(present).ok()?;
-    let costs = Costs::of(present)?;
+    let costs = CostEstimator::of(present)?;
     let load = Load::of(&present.requests);
     if load.arrivals == Arrivals::Once {
         return None;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use trtllm_engine::EngineFold;
+pub use trtllm_engine::cost_model::{EqualWork, Prices};
 use trtllm_engine::window::{Span, Window};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -68,28 +69,6 @@ pub enum Policy {
 pub struct Cache {
     pub blocks: u32,
     pub tokens_per_block: u32,
-}
-
-/// Seconds that each unit of work adds to an iteration.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Prices {
-    pub base: f64,
-    pub context_token: f64,
-    pub generation_token: f64,
-    pub kv_token: f64,
-    /// Typical relative error.
-    pub error: f64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EqualWork {
-    pub iterations: f64,
-    pub seconds: f64,
-    pub context_tokens: f64,
-    pub generation_tokens: f64,
-    pub kv_tokens: f64,
 }
 
 /// The largest number of tokens in one iteration.
@@ -167,14 +146,8 @@ impl Present {
                 policy: None,
             },
             cache,
-            prices: model.costs().map(|costs| Prices {
-                base: costs.base,
-                context_token: costs.context_token,
-                generation_token: costs.generation_token,
-                kv_token: costs.kv_token,
-                error: costs.error,
-            }),
-            equal_work: model.equal_work().map(EqualWork::from).collect(),
+            prices: model.costs(),
+            equal_work: model.equal_work().collect(),
             largest: Some(LargestWork { context_tokens, generation_tokens }),
             drafts,
             workload: window.span(MINUTES).and_then(|span| Workload::of(&span, &requests)),
@@ -228,17 +201,5 @@ impl Request {
             first_token: recent.first_token.into(),
             ended: recent.ended.into(),
         })
-    }
-}
-
-impl From<trtllm_engine::cost_model::EqualWork> for EqualWork {
-    fn from(work: trtllm_engine::cost_model::EqualWork) -> Self {
-        Self {
-            iterations: work.iterations,
-            seconds: work.seconds,
-            context_tokens: work.context_tokens,
-            generation_tokens: work.generation_tokens,
-            kv_tokens: work.kv_tokens,
-        }
     }
 }

@@ -2,7 +2,7 @@
 //! results gives the interval of the answer.
 
 use crate::answer::{Forecast, LatencyRanges, Met, Range, together};
-use crate::costs::Costs;
+use crate::costs::CostEstimator;
 use crate::load::{Arrivals, Load};
 use crate::present::Objectives;
 use crate::random::Random;
@@ -24,7 +24,7 @@ const TAIL: f64 = 0.05;
 #[derive(Debug, Clone)]
 pub(crate) struct Question<'a> {
     pub(crate) rules: Rules,
-    pub(crate) costs: &'a Costs,
+    pub(crate) costs: &'a CostEstimator,
     pub(crate) load: &'a Load<'a>,
     pub(crate) rate: f64,
     pub(crate) replicas: u32,

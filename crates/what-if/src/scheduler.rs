@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::costs::{Costs, Work};
+use crate::costs::{CostEstimator, Work};
 use crate::present::{Cache, Policy, Request};
 use crate::random::Random;
 
@@ -134,7 +134,7 @@ struct Batch {
 
 pub(crate) struct Scheduler<'a> {
     rules: Rules,
-    costs: &'a Costs,
+    costs: &'a CostEstimator,
     /// All costs of this run are wrong by this many standard errors.
     off: f64,
     random: Random,
@@ -147,7 +147,7 @@ pub(crate) struct Scheduler<'a> {
 }
 
 impl<'a> Scheduler<'a> {
-    pub(crate) fn new(rules: Rules, costs: &'a Costs, off: f64, random: Random) -> Self {
+    pub(crate) fn new(rules: Rules, costs: &'a CostEstimator, off: f64, random: Random) -> Self {
         let blocks_left = rules.cache.map_or(i64::MAX / 2, |cache| i64::from(cache.blocks));
         Self {
             rules,

@@ -1,7 +1,7 @@
 //! What is published about one engine.
 
 use trtllm_engine::attribution::RequestParts;
-use trtllm_engine::cost_model::Costs;
+use trtllm_engine::cost_model::Prices;
 use trtllm_engine::iteration_sums::IterationSums;
 use trtllm_engine::lifecycle::Stages;
 use trtllm_engine::orchestrator::OrchestratorTotals;
@@ -39,7 +39,7 @@ pub struct EngineSnapshot {
     /// Why requests waited, and where the time of iterations went.
     pub iteration_sums: IterationSums,
     /// What an iteration costs, if it is known.
-    pub costs: Option<Costs>,
+    pub costs: Option<Prices>,
     /// Requests by stage, if the engine reports its requests.
     pub stages: Option<Stages>,
     /// The counts of an orchestrator. `None` for an engine.
