@@ -407,12 +407,9 @@ fn beginning(error: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use trtllm_model::{EngineName, ErrorKind};
+    use trtllm_model::{EngineName, IterationStats};
 
     use super::*;
-    use trtllm_model::IterationStats;
-    use trtllm_model::PublisherRefusal;
-    use trtllm_page::metrics::catalog::Id;
     use trtllm_page::state::State;
 
     #[test]
@@ -528,13 +525,5 @@ mod tests {
             poll(32, Some(Item::Record(Box::new(IterationStats { iter: Some(1), ..Default::default() })))),
             None
         );
-    }
-
-    #[test]
-    fn error_kinds_and_reject_reasons_are_the_label_values_of_the_catalog() {
-        let values = |id: Id| id.metric().variant.unwrap().values;
-        assert_eq!(values(Id::PollErrors), ErrorKind::ALL.map(ErrorKind::name));
-        assert_eq!(values(Id::RecordsRejected), RejectReason::ALL.map(RejectReason::name));
-        assert_eq!(values(Id::PublishersRefused), PublisherRefusal::ALL.map(PublisherRefusal::name));
     }
 }

@@ -8,6 +8,7 @@ pub mod gpu;
 pub mod iteration;
 pub mod kv_event;
 pub mod named_numbers;
+pub mod named_variants;
 mod objectives;
 pub mod orchestrator;
 pub mod perf_metrics;

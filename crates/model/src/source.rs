@@ -7,48 +7,25 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde::{Deserialize, Serialize};
 
 use super::settings::EngineSettings;
+use crate::named_variants::named_variants;
 
-/// Why a poll failed. The kinds differ in what an operator can do. Their order is that of the label values in the
-/// metrics catalog.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorKind {
-    Connect,
-    Timeout,
-    HttpStatus,
-    NotJson,
-    Truncated,
-    TooLarge,
-    Io,
-    Engine,
+named_variants! {
+    /// Why a poll failed. The kinds differ in what an operator can do.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ErrorKind {
+        Connect = "connect",
+        Timeout = "timeout",
+        HttpStatus = "http_status",
+        NotJson = "not_json",
+        Truncated = "truncated",
+        TooLarge = "too_large",
+        Io = "io",
+        Engine = "engine",
+    }
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 8] = [
-        Self::Connect,
-        Self::Timeout,
-        Self::HttpStatus,
-        Self::NotJson,
-        Self::Truncated,
-        Self::TooLarge,
-        Self::Io,
-        Self::Engine,
-    ];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Timeout => "timeout",
-            Self::HttpStatus => "http_status",
-            Self::NotJson => "not_json",
-            Self::Truncated => "truncated",
-            Self::TooLarge => "too_large",
-            Self::Io => "io",
-            Self::Engine => "engine",
-        }
-    }
-
     /// The failure in words, without an address.
     #[must_use]
     pub const fn words(self) -> &'static str {
@@ -65,66 +42,36 @@ impl ErrorKind {
     }
 }
 
-/// Why a record was skipped. The order is that of the label values in the metrics catalog.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RejectReason {
-    NotJson,
-    NotARecord,
-    TooLong,
-    Truncated,
-    /// A value is impossible for an engine.
-    Implausible,
-    /// The answer has more records than the exporter reads at once.
-    TooMany,
-}
-
-impl RejectReason {
-    pub const ALL: [Self; 6] =
-        [Self::NotJson, Self::NotARecord, Self::TooLong, Self::Truncated, Self::Implausible, Self::TooMany];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotJson => "not_json",
-            Self::NotARecord => "not_a_record",
-            Self::TooLong => "too_long",
-            Self::Truncated => "truncated",
-            Self::Implausible => "implausible",
-            Self::TooMany => "too_many",
-        }
+named_variants! {
+    /// Why a record was skipped.
+    pub enum RejectReason {
+        NotJson = "not_json",
+        NotARecord = "not_a_record",
+        TooLong = "too_long",
+        Truncated = "truncated",
+        /// A value is impossible for an engine.
+        Implausible = "implausible",
+        /// The answer has more records than the exporter reads at once.
+        TooMany = "too_many",
     }
 }
 
 /// One count per [`RejectReason`], in the same order.
 pub type RejectCounts = [u64; RejectReason::ALL.len()];
 
-/// Why a publisher was refused or dropped. The order is that of the label values in the metrics catalog.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PublisherRefusal {
-    /// The publisher sent no line for a while, and another publisher needed its slot.
-    Silent,
-    /// All slots are in use.
-    Full,
-    /// The publisher's user is not allowed to publish.
-    Uid,
-    /// Another publisher or a configured engine already has the publisher's name.
-    Name,
-    /// There are too many engines.
-    Engines,
-}
-
-impl PublisherRefusal {
-    pub const ALL: [Self; 5] = [Self::Silent, Self::Full, Self::Uid, Self::Name, Self::Engines];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Silent => "silent",
-            Self::Full => "full",
-            Self::Uid => "uid",
-            Self::Name => "name",
-            Self::Engines => "engines",
-        }
+named_variants! {
+    /// Why a publisher was refused or dropped.
+    pub enum PublisherRefusal {
+        /// The publisher sent no line for a while, and another publisher needed its slot.
+        Silent = "silent",
+        /// All slots are in use.
+        Full = "full",
+        /// The publisher's user is not allowed to publish.
+        Uid = "uid",
+        /// Another publisher or a configured engine already has the publisher's name.
+        Name = "name",
+        /// There are too many engines.
+        Engines = "engines",
     }
 }
 
@@ -164,15 +111,3 @@ pub struct EngineAbout {
 
 /// Seconds per stage. The name of a stage is the path of its key in the server's JSON, joined with dots.
 pub type StartupTimes = BTreeMap<String, f64>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_are_indexed_in_the_order_of_the_variants() {
-        assert!(ErrorKind::ALL.iter().enumerate().all(|(index, kind)| *kind as usize == index));
-        assert!(PublisherRefusal::ALL.iter().enumerate().all(|(index, reason)| *reason as usize == index));
-        assert!(RejectReason::ALL.iter().enumerate().all(|(index, reason)| *reason as usize == index));
-    }
-}

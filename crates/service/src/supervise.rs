@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use heartbeat::{Heartbeat, Heartbeats};
 
-/// A supervised task. The order is that of the catalog's label values.
+/// A supervised task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// Polls an engine.
@@ -25,6 +25,11 @@ pub enum Task {
 }
 
 const TASKS: usize = Task::Record as usize + 1;
+
+impl Task {
+    /// The names on the metrics page, in the order of the variants.
+    pub const NAMES: [&'static str; TASKS] = ["poll", "fold", "accept", "record"];
+}
 
 static RESTARTS: [AtomicU64; TASKS] = [const { AtomicU64::new(0) }; TASKS];
 

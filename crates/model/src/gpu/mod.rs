@@ -7,6 +7,8 @@ use std::time::Duration;
 
 pub use readings::*;
 
+use crate::named_variants::named_variants;
+
 /// The identity of a GPU. It does not change while the driver is loaded, so it is read once per initialisation of NVML.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GpuIdentity {
@@ -26,35 +28,20 @@ pub struct GpuIdentity {
     pub architecture: Option<String>,
 }
 
-/// Whether a GPU has current readings and, if not, why.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GpuState {
-    /// The last poll succeeded.
-    Ok,
-    /// NVML reports the GPU as lost, no longer finds it, or fails every call on it; or NVML itself is unavailable, see
-    /// [`GpuInventory::nvml`].
-    Lost,
-    /// A call did not return within its deadline.
-    Stalled,
-    /// NVML reports that the GPU needs a reset.
-    ResetRequired,
-    /// This process has no permission to read the GPU.
-    NoPermission,
-}
-
-impl GpuState {
-    pub const ALL: [Self; 5] = [Self::Ok, Self::Lost, Self::Stalled, Self::ResetRequired, Self::NoPermission];
-
-    /// The state as written on the metrics page.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Lost => "lost",
-            Self::Stalled => "stalled",
-            Self::ResetRequired => "reset_required",
-            Self::NoPermission => "no_permission",
-        }
+named_variants! {
+    /// Whether a GPU has current readings and, if not, why.
+    pub enum GpuState {
+        /// The last poll succeeded.
+        Ok = "ok",
+        /// NVML reports the GPU as lost, no longer finds it, or fails every call on it; or NVML itself is unavailable, see
+        /// [`GpuInventory::nvml`].
+        Lost = "lost",
+        /// A call did not return within its deadline.
+        Stalled = "stalled",
+        /// NVML reports that the GPU needs a reset.
+        ResetRequired = "reset_required",
+        /// This process has no permission to read the GPU.
+        NoPermission = "no_permission",
     }
 }
 
@@ -134,55 +121,27 @@ pub const CLOCK_REASONS: [&str; 9] = [
     "display_clock_setting",
 ];
 
-/// The state of NVML itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum NvmlState {
-    /// Switched off with `--gpu off`.
-    #[default]
-    Off,
-    /// Not initialised yet.
-    Starting,
-    Up,
-    /// The NVML library was not found.
-    LibraryNotFound,
-    /// The library was found, but the driver is not loaded.
-    DriverNotLoaded,
-    /// The library and the driver have different versions.
-    VersionMismatch,
-    NoPermission,
-    /// Any other NVML error.
-    Failed,
-    /// Closed on request, so that the driver can be unloaded. Nothing is read until monitoring resumes.
-    Released,
-}
-
-impl NvmlState {
-    pub const ALL: [Self; 9] = [
-        Self::Off,
-        Self::Starting,
-        Self::Up,
-        Self::LibraryNotFound,
-        Self::DriverNotLoaded,
-        Self::VersionMismatch,
-        Self::NoPermission,
-        Self::Failed,
-        Self::Released,
-    ];
-
-    /// The state as written on the metrics page.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Starting => "starting",
-            Self::Up => "up",
-            Self::LibraryNotFound => "library_not_found",
-            Self::DriverNotLoaded => "driver_not_loaded",
-            Self::VersionMismatch => "version_mismatch",
-            Self::NoPermission => "no_permission",
-            Self::Failed => "failed",
-            Self::Released => "released",
-        }
+named_variants! {
+    /// The state of NVML itself.
+    #[derive(Default)]
+    pub enum NvmlState {
+        /// Switched off with `--gpu off`.
+        #[default]
+        Off = "off",
+        /// Not initialised yet.
+        Starting = "starting",
+        Up = "up",
+        /// The NVML library was not found.
+        LibraryNotFound = "library_not_found",
+        /// The library was found, but the driver is not loaded.
+        DriverNotLoaded = "driver_not_loaded",
+        /// The library and the driver have different versions.
+        VersionMismatch = "version_mismatch",
+        NoPermission = "no_permission",
+        /// Any other NVML error.
+        Failed = "failed",
+        /// Closed on request, so that the driver can be unloaded. Nothing is read until monitoring resumes.
+        Released = "released",
     }
 }
 

@@ -154,13 +154,6 @@ mod tests {
     };
 
     #[test]
-    fn states_are_in_the_catalogs_order() {
-        let values = |id: Id| id.metric().variant.unwrap().values;
-        assert_eq!(values(Id::GpuState), GpuState::ALL.map(GpuState::name));
-        assert_eq!(values(Id::NvmlState), NvmlState::ALL.map(NvmlState::name));
-    }
-
-    #[test]
     fn the_names_of_readings_are_the_catalogs_label_values() {
         let values = |id: Id| id.metric().variant.unwrap().values;
         for (id, names) in [

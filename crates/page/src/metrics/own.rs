@@ -16,6 +16,7 @@ use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use prometheus_client::registry::Registry;
 
 use trtllm_engine::native;
+use trtllm_model::named_variants::named_variants;
 
 use super::catalog::Id;
 use super::catalog::table::OF_EXPORTER;
@@ -26,32 +27,31 @@ pub(super) use collector::OwnMetrics;
 /// Upper bounds in seconds: most requests are answered from the cache, within microseconds.
 const SCRAPE_SECONDS: [f64; 10] = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.01, 0.1];
 
-/// Why a request or a connection was refused, in the order of the catalog.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HttpRefusal {
-    /// The TLS handshake failed, or the client certificate was missing or invalid.
-    TlsHandshake,
-    /// The user or the password was missing or wrong.
-    Unauthorized,
-    RateLimited,
-    /// The limit of connections or of concurrent requests was reached.
-    Overloaded,
-    /// The peer sent or read too slowly.
-    Timeout,
-    /// The request was not valid HTTP or exceeded a limit.
-    BadRequest,
-    /// The web configuration is invalid.
-    WebConfig,
+named_variants! {
+    /// Why a request or a connection was refused.
+    pub enum HttpRefusal {
+        /// The TLS handshake failed, or the client certificate was missing or invalid.
+        TlsHandshake = "tls_handshake",
+        /// The user or the password was missing or wrong.
+        Unauthorized = "unauthorized",
+        RateLimited = "rate_limited",
+        /// The limit of connections or of concurrent requests was reached.
+        Overloaded = "overloaded",
+        /// The peer sent or read too slowly.
+        Timeout = "timeout",
+        /// The request was not valid HTTP or exceeded a limit.
+        BadRequest = "bad_request",
+        /// The web configuration is invalid.
+        WebConfig = "web_config",
+    }
 }
-
-const REFUSALS: usize = HttpRefusal::WebConfig as usize + 1;
 
 /// What the HTTP server counts. A clone shares the counters.
 #[derive(Debug, Clone)]
 pub struct HttpMetrics {
     scrapes: Counter,
     /// Indexed by [`HttpRefusal`].
-    refused: [Counter; REFUSALS],
+    refused: [Counter; HttpRefusal::ALL.len()],
     scrape_duration: Histogram,
 }
 

@@ -132,7 +132,7 @@ fn a_clone_counts_into_the_same_metrics() {
     assert_eq!(value(&page, Id::Scrapes), Some(Value::Count(4)));
     let refused = page.samples().iter().filter(|sample| sample.metric == Id::HttpRefused);
     let refused: Vec<_> = refused.map(|sample| (sample.labels.series(), sample.value.clone())).collect();
-    assert_eq!(refused.len(), REFUSALS);
+    assert_eq!(refused.len(), HttpRefusal::ALL.len());
     assert!(refused.contains(&("{reason=\"timeout\"} ", Value::Count(2))), "{refused:?}");
 }
 

@@ -1,6 +1,11 @@
 //! The exporter itself and its process.
 
+use trtllm_model::gpu::NvmlState;
+use trtllm_model::{ErrorKind, PublisherRefusal, RejectReason};
+use trtllm_service::supervise::Task;
+
 use super::{Area, Group, Stability, families};
+use crate::metrics::own::HttpRefusal;
 
 const EXPORTER: Area = Area::new(Group::Exporter, Stability::Stable, &[]);
 const SOURCE: Area = Area::new(Group::Exporter, Stability::Stable, &["model", "source", "version"]);
@@ -27,19 +32,19 @@ families! {
     Polls = SOURCE.counter("trtllm_exporter_polls_total")
         .help("Polls of the engine's source.").origin("the poll driver");
     PollErrors = SOURCE.counter("trtllm_exporter_poll_errors_total")
-        .by("kind", &["connect", "timeout", "http_status", "not_json", "truncated", "too_large", "io", "engine"])
+        .by("kind", &ErrorKind::NAMES)
         .help("Failed polls of the engine's source, by kind.").origin("the poll driver");
     PollDuration = SOURCE.histogram("trtllm_exporter_poll_duration_seconds").unit("seconds")
         .help("Duration of one poll of the engine's source in seconds.").origin("the poll driver");
     LastSuccess = SOURCE.gauge("trtllm_exporter_last_success_timestamp_seconds").unit("seconds")
         .help("Last successful poll of the engine's source as a Unix timestamp in seconds.").origin("the poll driver");
     RecordsRejected = SOURCE.counter("trtllm_exporter_records_rejected_total")
-        .by("reason", &["not_json", "not_a_record", "too_long", "truncated", "implausible", "too_many"])
+        .by("reason", &RejectReason::NAMES)
         .help("Rejected records of the engine's source, by reason.").origin("the source's parser; implausible: a negative number of requests, tokens, blocks or bytes, or a number from 2^40 iterations, requests, tokens or blocks, 2^53 cumulative blocks, 2^60 bytes or 10^12 ms; too_many: beyond 16 MiB of statistics that wait to be folded, as in an answer that was cut");
     IngestConnections = SOURCE.gauge("trtllm_exporter_ingest_connections")
         .help("Publishers of the engine that are connected to an ingest socket.").origin("the ingest socket");
     PublishersRefused = EXPORTER.counter("trtllm_exporter_publishers_refused_total").experimental()
-        .by("reason", &["silent", "full", "uid", "name", "engines"])
+        .by("reason", &PublisherRefusal::NAMES)
         .help("Publishers refused by ingest sockets or dropped to make room, by reason.")
         .origin("the ingest socket; silent: sent no line for 5 s while another publisher waited; full: all places in use for 1 s; uid: not one of --ingest.allow-uid; name: another publisher or a configured engine has its name; engines: there are 64 engines that publishers have named");
 
@@ -47,7 +52,7 @@ families! {
     NvmlUp = EXPORTER.gauge("trtllm_exporter_nvml_up")
         .help("1 if the NVIDIA Management Library is loaded and initialised.").origin("nvmlInit_v2");
     NvmlState = EXPORTER.gauge("trtllm_exporter_nvml_state")
-        .by("state", &["off", "starting", "up", "library_not_found", "driver_not_loaded", "version_mismatch", "no_permission", "failed", "released"])
+        .by("state", &NvmlState::NAMES)
         .help("1 for the current state of the NVIDIA Management Library.").origin("nvmlInit_v2");
     NvmlInitErrors = EXPORTER.counter("trtllm_exporter_nvml_init_errors_total")
         .help("Failed initialisations of the NVIDIA Management Library.").origin("nvmlInit_v2");
@@ -63,14 +68,14 @@ families! {
     Scrapes = EXPORTER.counter("trtllm_exporter_scrapes_total")
         .help("Scrapes of the metrics page, as of its last rendering.").origin("the HTTP server");
     HttpRefused = EXPORTER.counter("trtllm_exporter_http_refused_total").experimental()
-        .by("reason", &["tls_handshake", "unauthorized", "rate_limited", "overloaded", "timeout", "bad_request", "web_config"])
+        .by("reason", &HttpRefusal::NAMES)
         .help("Refused HTTP requests and connections, by reason.").origin("the HTTP server");
     ScrapeDuration = EXPORTER.histogram("trtllm_exporter_scrape_duration_seconds").unit("seconds")
         .help("Duration of answering one scrape in seconds; the first scrape after new data renders the page.")
         .origin("the HTTP server");
 
     // Tasks and logs.
-    TaskRestarts = EXPORTER.counter("trtllm_exporter_task_restarts_total").experimental().by("task", &["poll", "fold", "accept", "record"])
+    TaskRestarts = EXPORTER.counter("trtllm_exporter_task_restarts_total").experimental().by("task", &Task::NAMES)
         .help("Restarts of the exporter's tasks after a panic, which is a bug, by task.").origin("the tasks' supervision");
     LogLinesDropped = EXPORTER.counter("trtllm_exporter_log_lines_dropped_total").experimental()
         .help("Log lines dropped because stderr did not take them.").origin("the log's queue of 1024 lines");

@@ -2,8 +2,8 @@
 //! restarts at 0 with the driver. Prometheus handles that as a counter reset.
 
 use trtllm_model::gpu::{
-    CLOCK_REASONS, Clocks, GpuReadings, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits,
-    Temperatures, ThrottleTimes,
+    CLOCK_REASONS, Clocks, GpuReadings, GpuState, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages,
+    TemperatureLimits, Temperatures, ThrottleTimes,
 };
 use trtllm_model::named_numbers::NamedNumbers as _;
 
@@ -34,7 +34,7 @@ families! {
     // State and inventory.
     GpuUp = GPU.gauge("nv_gpu_up")
         .help("1 if the last poll of the GPU succeeded.").origin("the GPU's worker");
-    GpuState = GPU.gauge("nv_gpu_state").by("state", &["ok", "lost", "stalled", "reset_required", "no_permission"])
+    GpuState = GPU.gauge("nv_gpu_state").by("state", &GpuState::NAMES)
         .help("1 for the current state of the GPU.").origin("the GPU's worker");
     GpuLastPoll = GPU.gauge("nv_gpu_last_poll_timestamp_seconds").unit("seconds")
         .help("Last successful poll of the GPU as a Unix timestamp in seconds.").origin("the GPU's worker");

@@ -1,0 +1,30 @@
+//! Enums whose variants each have a name, which the page shows as the value of a label. Each variant is declared together with its
+//! name, so no code depends on the order of the variants.
+
+/// `named_variants! { pub enum Color { Red = "red", Blue = "blue" } }` makes an enum with `Color::ALL`, `Color::NAMES` and
+/// `Color::Red.name()`. A count per variant is indexed by `Color::Red as usize`.
+#[macro_export]
+macro_rules! named_variants {
+    (
+        $(#[$attribute:meta])*
+        pub enum $enum:ident { $($(#[$about:meta])* $variant:ident = $name:literal),* $(,)? }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $enum { $($(#[$about])* $variant),* }
+
+        impl $enum {
+            pub const ALL: [Self; Self::NAMES.len()] = [$(Self::$variant),*];
+            /// The names, in the order of the variants.
+            pub const NAMES: [&'static str; [$($name),*].len()] = [$($name),*];
+
+            /// The value of the label on the metrics page.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+        }
+    };
+}
+
+pub use crate::named_variants;
