@@ -34,6 +34,7 @@ mod https;
 mod kv_cache_events;
 mod kv_cache_v2;
 mod latency_sources;
+mod layering;
 #[cfg(feature = "executor")]
 mod lifecycle_truth;
 mod live_page;

@@ -1,4 +1,4 @@
-//! Turns snapshots into one ordered [`page::Page`] according to the [`catalog`]. Knows neither formats nor HTTP.
+//! Turns snapshots into one ordered [`page::Page`] according to the [`catalog`]. Does not render it.
 
 mod bench_report;
 pub mod catalog;

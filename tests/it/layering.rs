@@ -1,0 +1,95 @@
+//! Data flows in one direction, so a crate may use only the crates of this project that MAY_USE lists for it. Cargo itself
+//! refuses only circles. Dependencies of tests may point in any direction.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support;
+
+/// Each crate, after all crates that it may use. The daemon (`trtllm-exporter`) may use all of them.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("trtllm-model", &[]),
+    ("trtllm-service", &[]),
+    ("exporter-web-config", &[]),
+    ("nvml-standin", &[]),
+    ("trtllm-sim", &[]),
+    ("trtllm-sim-c", &["trtllm-sim"]),
+    ("trtllm-sim-serve", &["trtllm-sim"]),
+    ("trtllm-bridge", &["trtllm-sim-c"]),
+    ("trtllm-engine", &["trtllm-model"]),
+    ("trtllm-gpu", &["trtllm-model"]),
+    ("trtllm-recording", &["trtllm-model", "trtllm-service"]),
+    ("trtllm-sources", &["trtllm-bridge", "trtllm-model", "trtllm-recording", "trtllm-service", "trtllm-sim"]),
+    ("trtllm-verdict", &["trtllm-engine", "trtllm-model"]),
+    ("trtllm-what-if", &["trtllm-engine", "trtllm-model"]),
+    (
+        "trtllm-page",
+        &["trtllm-engine", "trtllm-gpu", "trtllm-model", "trtllm-service", "trtllm-verdict", "trtllm-what-if"],
+    ),
+    (
+        "trtllm-intake",
+        &["trtllm-engine", "trtllm-model", "trtllm-page", "trtllm-recording", "trtllm-service", "trtllm-sources"],
+    ),
+    (
+        "trtllm-http",
+        &[
+            "exporter-web-config",
+            "trtllm-engine",
+            "trtllm-intake",
+            "trtllm-model",
+            "trtllm-page",
+            "trtllm-recording",
+            "trtllm-service",
+            "trtllm-verdict",
+            "trtllm-what-if",
+        ],
+    ),
+    (
+        "trtllm-embed",
+        &["trtllm-http", "trtllm-intake", "trtllm-model", "trtllm-page", "trtllm-service", "trtllm-sources"],
+    ),
+];
+
+#[test]
+fn each_crate_uses_only_crates_that_it_may_use() {
+    let arguments = ["metadata", "--format-version=1", "--no-deps", "--offline"];
+    let output = Command::new(env!("CARGO")).args(arguments).current_dir(support::root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let workspace: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut wrong = Vec::new();
+    for package in workspace["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        if name == "trtllm-exporter" {
+            continue;
+        }
+        let Some((_, allowed)) = MAY_USE.iter().find(|(of, _)| *of == name) else {
+            wrong.push(format!(
+                "{name} is missing; add it to MAY_USE in tests/it/layering.rs, after all crates that it uses"
+            ));
+            continue;
+        };
+        let own = package["dependencies"].as_array().unwrap().iter();
+        let own = own.filter(|dependency| dependency["path"].is_string() && dependency["kind"] != "dev");
+        for used in own.map(|dependency| dependency["name"].as_str().unwrap()).filter(|used| !allowed.contains(used)) {
+            let manifest = package["manifest_path"].as_str().unwrap();
+            wrong.push(format!(
+                "{name} must not use {used}; remove the dependency from {manifest}, or allow it in MAY_USE in tests/it/layering.rs"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// With this order, no list of allowed crates can turn the direction of the data around.
+#[test]
+fn no_crate_may_use_a_crate_that_comes_after_it() {
+    let mut before = BTreeSet::new();
+    for (name, allowed) in MAY_USE {
+        for used in *allowed {
+            assert!(before.contains(used), "MAY_USE allows {name} to use {used}, which does not come before it");
+        }
+        before.insert(name);
+    }
+}
