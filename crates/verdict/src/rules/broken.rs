@@ -20,6 +20,9 @@ const GROWTH: f64 = 1_073_741_824.0;
 const GROWS: f64 = 0.8;
 /// Host memory must have grown for this many seconds.
 const GROWTH_SECONDS: f64 = 120.0;
+/// If at least the share MANY_FAILED of the requests fails, growth in SOME_RISES slots is enough for a leak.
+const MANY_FAILED: f64 = 0.1;
+const SOME_RISES: f64 = 3.0;
 /// Iterations without a record are a cause from this share on.
 const LOST: f64 = 0.1;
 /// Fewer iterations without a record may be chance.
@@ -86,8 +89,8 @@ pub(super) fn memory(reading: &Reading) -> Option<Found> {
     let rises = bytes.windows(2).filter(|two| two[1] > two[0]).count() as f64;
     let steady = rises >= GROWS * (bytes.len() - 1) as f64 && reading.kept.seconds >= GROWTH_SECONDS;
     let (ended, failed) = reading.failures();
-    let fails = failed >= ENOUGH_FAILED && failed >= 0.1 * ended;
-    if growth < GROWTH || !(steady || fails && rises >= 3.0) {
+    let fails = failed >= ENOUGH_FAILED && failed >= MANY_FAILED * ended;
+    if growth < GROWTH || !(steady || fails && rises >= SOME_RISES) {
         return None;
     }
     let says = if fails {
