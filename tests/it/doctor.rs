@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use trtllm_exporter::tools::doctor::report;
-use trtllm_verdict::findings::engine::{BENCHMARK_SHARE, SAME_LOAD};
+use trtllm_verdict::findings::engine::{BENCHMARK_SHARE, FAILING_SHARE, SAME_LOAD};
+use trtllm_verdict::findings::gpu::{CAPPED_SHARE, THROTTLED_SHARE};
 use trtllm_verdict::findings::orchestrator::ORCHESTRATOR_ERRORS;
+use trtllm_verdict::reading::HURT_MISSED;
 
 use crate::support;
 use crate::support::daemon::{Daemon, Launch, run};
@@ -603,13 +605,18 @@ fn an_exporter_of_another_version_is_told_from_one_that_works() {
     }
 }
 
-/// Each limit, the rules whose text states it, and the alerts that compare with it. If a limit changes, this test fails
-/// until the rules and the alerts have the new value, and tests/judges/alerts.py fails until the runbooks have it.
+/// Each limit, the rules whose text states it, and the alerts and recording rules that compare with it or record it. If a
+/// limit changes, this test fails until all of them have the new value, and tests/judges/alerts.py fails until the
+/// runbooks have it.
 const SHARED: &[(f64, &[&str], &[&str])] = &[
     (BENCHMARK_SHARE, &["below-benchmark"], &["TrtllmBelowBenchmark"]),
     (SAME_LOAD, &["below-benchmark"], &[]),
     (1.0 - SAME_LOAD, &[], &["TrtllmBelowBenchmark"]),
     (1.0 + SAME_LOAD, &[], &["TrtllmBelowBenchmark"]),
+    (FAILING_SHARE, &["source-failing"], &[]),
+    (THROTTLED_SHARE, &["gpu-throttled"], &[]),
+    (CAPPED_SHARE, &["gpu-power-capped"], &[]),
+    (HURT_MISSED, &[], &["trtllm_slo:objective_budget:ratio"]),
     (
         ORCHESTRATOR_ERRORS,
         &["orchestrator-errors", "orchestrator-retries"],
@@ -619,20 +626,41 @@ const SHARED: &[(f64, &[&str], &[&str])] = &[
 
 #[test]
 fn rules_and_alerts_state_the_limits_that_they_share() {
-    let alerts = std::fs::read_to_string(support::root().join("deploy/prometheus/alerts.yml")).unwrap();
+    let read = |path: &str| std::fs::read_to_string(support::root().join(path)).unwrap();
+    let queries = read("deploy/prometheus/alerts.yml") + &read("deploy/prometheus/recording.yml");
     for (value, names, compared_by) in SHARED {
-        let words = format!("{} %", f64::round(value * 100.0));
+        let words = percent(*value);
         for name in *names {
             let rule = trtllm_verdict::findings::rules().find(|rule| rule.name == *name).unwrap();
             assert!(rule.when.contains(&words), "{name} does not state {words}: {}", rule.when);
         }
-        for alert in *compared_by {
-            let expression =
-                alerts.split(&format!("- alert: {alert}\n")).nth(1).unwrap().split("labels:").next().unwrap();
-            let compares = expression.split_whitespace().any(|word| word.parse() == Ok(*value));
-            assert!(compares, "{alert} does not compare with {value}: {expression}");
+        for name in *compared_by {
+            let place = |key: &str| Some(queries.split_once(&format!("- {key}: {name}\n"))?.1);
+            let expression = place("alert").or_else(|| place("record")).unwrap();
+            let expression = expression.split("labels:").next().unwrap().split("- record:").next().unwrap();
+            let has_value = |word: &str| word.parse() == Ok(*value);
+            let compares = expression.split(|c: char| c.is_whitespace() || "()".contains(c)).any(has_value);
+            assert!(compares, "{name} does not compare with {value}: {expression}");
         }
     }
+}
+
+/// These documents explain what the limit means, so they repeat it.
+#[test]
+fn documents_state_the_share_of_requests_that_may_miss_an_objective() {
+    let (missed, met) = (percent(HURT_MISSED), percent(1.0 - HURT_MISSED));
+    for (path, sentence) in [
+        ("docs/verdict.md", format!("{missed} of the requests miss an objective")),
+        ("docs/monitoring.md", format!("{met} of the requests must keep each limit")),
+        ("docs/runbooks/objectives.md", format!("{met} of the requests must meet the objective. The other {missed}")),
+    ] {
+        let text = std::fs::read_to_string(support::root().join(path)).unwrap();
+        assert!(text.contains(&sentence), "{path} does not state: {sentence}");
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", f64::round(share * 100.0))
 }
 
 #[test]

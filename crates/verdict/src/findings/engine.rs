@@ -74,7 +74,7 @@ pub const BENCHMARK_SHARE: f64 = 0.8;
 /// The rates are compared if concurrency and lengths differ from the benchmark's by at most this share.
 pub const SAME_LOAD: f64 = 0.2;
 /// There is a finding from this share of failed polls on.
-const FAILING_SHARE: f64 = 0.1;
+pub const FAILING_SHARE: f64 = 0.1;
 /// After this many completed requests, their times should be known.
 const SOME_REQUESTS: f64 = 20.0;
 /// Tokens of iterations without a record are not counted. Up to this share of such iterations, the rate is still compared.

@@ -41,8 +41,8 @@ finding_rules! {
 }
 
 /// Limited clocks are a finding from this share of the last minute on. The second share is for limits by power.
-const THROTTLED_SHARE: f64 = 0.05;
-const CAPPED_SHARE: f64 = 0.5;
+pub const THROTTLED_SHARE: f64 = 0.05;
+pub const CAPPED_SHARE: f64 = 0.5;
 /// Reasons for limited clocks that show a fault of the cooling or the power supply.
 const FAULTS: [&str; 4] = ["sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown"];
 const MINUTE: f64 = 60.0;
