@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use trtllm_exporter::tools::doctor::report;
+use trtllm_page::metrics::catalog::CATALOG;
 use trtllm_verdict::findings::engine::{BENCHMARK_SHARE, FAILING_SHARE, SAME_LOAD};
 use trtllm_verdict::findings::gpu::{CAPPED_SHARE, THROTTLED_SHARE};
 use trtllm_verdict::findings::orchestrator::ORCHESTRATOR_ERRORS;
@@ -661,6 +662,32 @@ fn documents_state_the_share_of_requests_that_may_miss_an_objective() {
 
 fn percent(share: f64) -> String {
     format!("{} %", f64::round(share * 100.0))
+}
+
+/// Texts of findings, the query of the fleet and the help of flags are code that spells names of families without the
+/// catalog. A name that ends with `_` stands for all families that begin with it.
+#[test]
+fn findings_queries_and_flags_name_only_families_of_the_catalog() {
+    let folders = ["crates/verdict/src", "crates/verdict/src/findings", "crates/verdict/src/rules"];
+    let folders = folders.map(|folder| std::fs::read_dir(support::root().join(folder)).unwrap());
+    let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let others = ["src/tools/doctor/fleet.rs", "src/tools/doctor/source_rules.rs", "src/cli.rs"];
+    let others = others.map(|path| support::root().join(path));
+    let mut named = BTreeSet::new();
+    for file in files.filter(|path| path.extension().is_some_and(|end| end == "rs")).chain(others) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+            if word.starts_with("nv_") || word.starts_with("trtllm_exporter_") {
+                let is_named = |name: &str| name == word || word.ends_with('_') && name.starts_with(word);
+                let exists = CATALOG.iter().any(|metric| is_named(metric.name));
+                assert!(exists, "{} names {word}, which the catalog does not have", file.display());
+                named.insert(word.to_owned());
+            }
+        }
+    }
+    for name in ["nv_trt_llm_limited_by", "nv_gpu_up", "trtllm_exporter_nvml_state", "nv_trt_llm_gpu_cost_total"] {
+        assert!(named.contains(name), "the search for names does not find {name}");
+    }
 }
 
 #[test]
