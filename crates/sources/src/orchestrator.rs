@@ -13,7 +13,8 @@ use super::one_process::{CountedPage, LastCounts, ReadPage, read_until_certain};
 use super::orchestrator_page::{ClusterInfo, parse_cluster_info, parse_orchestrator_page, unread_families};
 use super::prometheus_text::MAX_PAGE;
 use super::server::{Access, TargetServer};
-use super::server_facts::{FactReader, read_fact};
+use super::server_facts::{FactReader, VERSION_PATH, read_fact};
+use super::server_page;
 use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::{EngineAbout, OrchestratorReading};
@@ -46,7 +47,7 @@ impl Orchestrator {
             last: None,
             several_processes: false,
             about: EngineAbout::default(),
-            version: FactReader::new("/version"),
+            version: FactReader::new(VERSION_PATH),
             unread_families: BTreeSet::new(),
         })
     }
@@ -94,7 +95,7 @@ impl Orchestrator {
     }
 
     fn not_an_orchestrator(&self, status: Option<u16>) -> SourceError {
-        let target = format!("{}/prometheus/metrics", self.client.server.target);
+        let target = format!("{}{}", self.client.server.target, server_page::PATH);
         match status {
             Some(status) => SourceError::NoOrchestratorPage { target, status },
             None => SourceError::NotAnOrchestrator { target },
@@ -110,7 +111,7 @@ impl ReadPage for Orchestrator {
         if again {
             self.client.disconnect();
         }
-        let counts = match self.client.read(Method::GET, "/prometheus/metrics").await {
+        let counts = match self.client.read(Method::GET, server_page::PATH).await {
             Ok(page) => {
                 self.unread_families = unread_families(page);
                 parse_orchestrator_page(page).map_err(|_| None)

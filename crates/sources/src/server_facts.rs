@@ -15,6 +15,8 @@ pub(super) const RETRY: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest answer, in bytes. Facts have a few KB.
 pub(super) const MAX_FACTS: usize = 1 << 20;
+/// The path of a server's version.
+pub const VERSION_PATH: &str = "/version";
 /// Limit of the characters that are kept of a version.
 const MAX_VERSION: usize = 64;
 
@@ -75,8 +77,9 @@ pub(super) async fn read_fact<T>(
     fact
 }
 
-/// Parses a version. It becomes the value of a label, so it is shortened.
-fn parse_version(body: &[u8]) -> Option<String> {
+/// Parses an answer to [`VERSION_PATH`]. The version becomes the value of a label, so it is shortened.
+#[must_use]
+pub fn parse_version(body: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Version {
         version: String,

@@ -19,7 +19,8 @@ use trtllm_model::ServerMetrics;
 /// Time from the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(4);
-pub(super) const PATH: &str = "/prometheus/metrics";
+/// The path of a server's page for Prometheus.
+pub const PATH: &str = "/prometheus/metrics";
 
 #[derive(Debug)]
 pub(super) struct ServerPageReader {

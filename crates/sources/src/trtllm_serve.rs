@@ -10,7 +10,7 @@ use super::http_client::HttpClient;
 use super::keys::KeyWatch;
 use super::perf_metrics_dir::{LineOwner, LinesDir, NO_LINES, PerfMetricsDir};
 use super::server::{Access, TargetServer};
-use super::server_facts::{FactReader, RETRY};
+use super::server_facts::{FactReader, RETRY, VERSION_PATH};
 use super::server_page::{self, ServerPageReader};
 use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ArrayPosition, ParseError, StatisticsArray};
@@ -165,7 +165,7 @@ impl TrtllmServe {
             lines,
             entries,
             about,
-            version: FactReader::new("/version"),
+            version: FactReader::new(VERSION_PATH),
             startup: FactReader::new("/server_info"),
             keys: KeyWatch::default(),
             unparsed: None,

@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use http::Uri;
-use serde::Deserialize;
 
 use crate::cli::DoctorArgs;
 use crate::config::{ConfigError, SourceSpec, read_file};
 use crate::tools::exporters::client::{Client, Failure, with_scheme};
 use trtllm_sources::discovery::{Identity, USUAL_PORT, search};
 use trtllm_sources::server::{Access, check_token};
+use trtllm_sources::server_facts::{VERSION_PATH, parse_version};
+use trtllm_sources::server_page;
 
 use super::read::Exporter;
 use super::source_rules::{Reached, SourceAnswer};
@@ -100,17 +101,11 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
             return answer;
         }
     };
-    match client.get("/version").await {
-        Ok(body) => {
-            #[derive(Deserialize)]
-            struct Version {
-                version: String,
-            }
-            match serde_json::from_slice::<Version>(&body) {
-                Ok(Version { version }) => answer.version = Some(version.chars().take(64).collect()),
-                Err(_) => answer.reached = Reached::Other,
-            }
-        }
+    match client.get(VERSION_PATH).await {
+        Ok(body) => match parse_version(&body) {
+            Some(version) => answer.version = Some(version),
+            None => answer.reached = Reached::Other,
+        },
         Err(Failure::Status(status @ (401 | 403))) => answer.reached = Reached::Refused(status),
         Err(Failure::Status(status)) if status < 500 => answer.reached = Reached::Other,
         // Go on, because the answer of /health says more.
@@ -125,7 +120,7 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
         Err(Failure::Status(status)) => Some(status),
         Err(Failure::Unanswered(_)) => None,
     };
-    answer.page = match client.get("/prometheus/metrics").await {
+    answer.page = match client.get(server_page::PATH).await {
         Ok(body) => Some(Ok(String::from_utf8_lossy(&body).into_owned())),
         Err(Failure::Status(status)) => Some(Err(status)),
         Err(Failure::Unanswered(_)) => None,
