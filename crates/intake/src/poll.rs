@@ -156,6 +156,10 @@ impl Driver {
                     if result.is_err() {
                         self.take_partial(source, &mut batch).await;
                     }
+                    if batch.about.as_ref().is_some_and(|about| about.simulated) {
+                        let engine = source.target();
+                        tracing::info!(engine, "this engine is simulated; its numbers describe no real model");
+                    }
                     let folded = supervise::catch_now(Task::Fold, || {
                         self.intake.end_poll(&mut batch, duration, result.as_ref().copied(), at);
                     });

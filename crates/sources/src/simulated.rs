@@ -53,7 +53,6 @@ impl Simulated {
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         if self.started.is_none() {
-            tracing::info!(engine = self.target, "this engine is simulated; its numbers describe no real model");
             batch.about = Some(about(self.engine.config()));
             let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
             self.started = Some((Instant::now(), wall.as_micros() as i64));

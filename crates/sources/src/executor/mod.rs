@@ -95,11 +95,7 @@ impl ExecutorThread {
         if let Some(loading) = &mut self.loading {
             let loaded = loading.await;
             self.loading = None;
-            let about = loaded.map_err(|_| thread_ended())??;
-            if about.simulated {
-                tracing::info!(engine = self.target, "this engine is simulated; its numbers describe no real model");
-            }
-            batch.about = Some(about);
+            batch.about = Some(loaded.map_err(|_| thread_ended())??);
         }
         let pending = match &mut self.pending {
             Some(pending) => pending,
