@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-/// A text with one of these prefixes is a path. An `@` in it does not follow a user name.
-const PATHS: [&str; 5] = ["/", "socket:", "replay:", "executor:", "perf-metrics:"];
+use super::source::has_path;
 
 /// `text` without the user and password of a URL in it: `http://u:hunter2@host` becomes `http://…@host`. A password may contain
 /// any character, so everything up to the last `@` is hidden. Without `://`, everything after the first colon is treated as a password.
@@ -11,7 +10,8 @@ const PATHS: [&str; 5] = ["/", "socket:", "replay:", "executor:", "perf-metrics:
 pub fn hide_user_info(text: &str) -> Cow<'_, str> {
     let Some(end) = text.rfind('@') else { return text.into() };
     let before = &text[..end];
-    let is_path = PATHS.iter().any(|begin| text.starts_with(begin));
+    // An `@` in a path does not follow a user name.
+    let is_path = text.starts_with('/') || has_path(text);
     let begin = match (before.find("://"), before.find(':')) {
         (Some(scheme), _) => scheme + "://".len(),
         (None, Some(colon)) if !is_path => colon + 1,
@@ -37,7 +37,18 @@ mod tests {
         ] {
             assert_eq!(hide_user_info(text), hidden);
         }
-        for harmless in ["http://host:1", "socket:/run/a@b.sock", "/etc/x:y@z.yaml", "", "@", "a@b", "é@é"] {
+        for harmless in [
+            "http://host:1",
+            "socket:/run/a@b.sock",
+            "perf-metrics:a:b@c",
+            "executor:/e/a@b",
+            "replay:a@b",
+            "/etc/x:y@z.yaml",
+            "",
+            "@",
+            "a@b",
+            "é@é",
+        ] {
             assert_eq!(hide_user_info(harmless), harmless);
         }
     }

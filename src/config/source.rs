@@ -43,7 +43,29 @@ pub enum SourceSpec {
     },
 }
 
-const SOURCES: &str = "use sim:[?key=value&…], executor:DIR, trtllm-serve:http://HOST:PORT, trtllm-disagg:http://HOST:PORT, perf-metrics:DIR, socket:PATH, replay:FILE or auto";
+/// The form of each source.
+const FORMS: [&str; 8] = [
+    "sim:[?key=value&…]",
+    "executor:DIR",
+    "trtllm-serve:http://HOST:PORT",
+    "trtllm-disagg:http://HOST:PORT",
+    "perf-metrics:DIR",
+    "socket:PATH",
+    "replay:FILE",
+    "auto",
+];
+
+/// What to use instead of an invalid source.
+fn remedy() -> String {
+    let [others @ .., last] = &FORMS;
+    format!("use {} or {last}", others.join(", "))
+}
+
+/// Whether the address of this source is a path.
+pub(super) fn has_path(source: &str) -> bool {
+    let Some((scheme, _)) = source.split_once(':') else { return false };
+    ["DIR", "FILE", "PATH"].iter().any(|path| FORMS.contains(&&*format!("{scheme}:{path}")))
+}
 
 const USER_INFO: &str = "a user and password in the URL are not supported; remove them";
 
@@ -69,7 +91,7 @@ impl SourceSpec {
         if let Some(why) = unrendered(url) {
             return Err(vec![format!("this {why}")]);
         }
-        let Some((scheme, rest)) = url.split_once(':') else { return Err(vec![format!("no scheme; {SOURCES}")]) };
+        let Some((scheme, rest)) = url.split_once(':') else { return Err(vec![format!("no scheme; {}", remedy())]) };
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = SourceOptions::parse(query);
         let spec = match scheme {
@@ -115,13 +137,14 @@ impl SourceSpec {
             "executor" => {
                 return Err(vec!["this build has no Executor; build it with the feature \"executor\"".to_owned()]);
             }
-            "triton" => return Err(vec![format!("a Triton server's page is not a source; {SOURCES}")]),
+            "triton" => return Err(vec![format!("a Triton server's page is not a source; {}", remedy())]),
             "http" | "https" => {
                 return Err(vec![format!(
-                    "unknown scheme; write trtllm-serve: before the URL of an engine, or {SOURCES}"
+                    "unknown scheme; write trtllm-serve: before the URL of an engine, or {}",
+                    remedy()
                 )]);
             }
-            _ => return Err(vec![format!("unknown scheme; {SOURCES}")]),
+            _ => return Err(vec![format!("unknown scheme; {}", remedy())]),
         };
         // Other errors quote parts of the URL. A quoted part could come from a password, which may contain any character.
         if spec.is_err() && ["trtllm-serve", "trtllm-disagg"].contains(&scheme) && rest.contains('@') {
@@ -191,6 +214,19 @@ fn http_target(scheme: &str, url: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_form_of_a_source_is_in_the_help_and_its_scheme_is_known() {
+        let command = <crate::cli::Cli as clap::CommandFactory>::command();
+        let source = command.get_arguments().find(|argument| argument.get_id() == "source").unwrap();
+        let help = source.get_help().unwrap().to_string();
+        for form in FORMS {
+            let scheme = form.split_inclusive(':').next().unwrap();
+            assert!(help.contains(scheme), "{scheme} is missing in the help of --source");
+            let why = form.parse::<SourceSpec>().err().unwrap_or_default();
+            assert!(!why.contains("scheme"), "{form}: {why}");
+        }
+    }
 
     #[test]
     fn every_kind_of_source_is_parsed() {
