@@ -28,7 +28,7 @@ use trtllm_recording::recorder::RecorderConfig;
 use trtllm_service::log::LogFormat;
 
 pub use clients::{ClientOptions, CompareArgs, DoctorArgs, PastOptions, ReportFormat, TopArgs, WhatIfArgs};
-pub use record::{ExportArgs, ExportFormat, RecordCommand};
+pub use record::{ExportArgs, ExportFormat, RecordCommand, time_us};
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";

@@ -36,7 +36,7 @@ pub struct PastOptions {
     pub recording: Option<PathBuf>,
 
     /// The time in the recording: a time such as 2026-11-23T04:00:00Z, or a duration before now. Default: its end
-    #[arg(long = "at", value_name = "TIME", value_parser = super::record::time_us, requires = "recording")]
+    #[arg(long = "at", value_name = "TIME", value_parser = super::time_us, allow_hyphen_values = true, requires = "recording")]
     pub at_us: Option<i64>,
 }
 

@@ -29,11 +29,11 @@ pub struct ExportArgs {
     pub engine: Option<String>,
 
     /// Begin at this time: a duration before now such as 10m, or a time such as 2026-11-23T04:00:00Z
-    #[arg(long = "from", value_name = "TIME", value_parser = time_us)]
+    #[arg(long = "from", value_name = "TIME", value_parser = time_us, allow_hyphen_values = true)]
     pub from_us: Option<i64>,
 
     /// End before this time
-    #[arg(long = "until", value_name = "TIME", value_parser = time_us)]
+    #[arg(long = "until", value_name = "TIME", value_parser = time_us, allow_hyphen_values = true)]
     pub until_us: Option<i64>,
 
     /// File to write. Default: stdout
@@ -49,13 +49,13 @@ pub enum ExportFormat {
     Trace,
 }
 
-/// A time, or a duration before now, in microseconds since 1970 UTC.
-pub(super) fn time_us(text: &str) -> Result<i64, String> {
-    let before_now = || SystemTime::now().checked_sub(humantime::parse_duration(text).ok()?);
-    let time = humantime::parse_rfc3339_weak(text)
-        .ok()
-        .or_else(before_now)
-        .ok_or("this is not a time; write a duration before now such as 10m, or a time such as 2026-11-23T04:00:00Z")?;
+/// A time, or a duration before now with or without a minus sign, in microseconds since 1970 UTC.
+pub fn time_us(text: &str) -> Result<i64, String> {
+    let ago = text.strip_prefix('-').unwrap_or(text);
+    let before_now = || SystemTime::now().checked_sub(humantime::parse_duration(ago).ok()?);
+    let time = humantime::parse_rfc3339_weak(text).ok().or_else(before_now).ok_or(
+        "this is not a time; write a duration before now such as 10m or -10m, or a time such as 2026-11-23T04:00:00Z",
+    )?;
     let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
 }
@@ -86,6 +86,21 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_is_iso_or_a_duration_before_now() {
+        for text in ["1970-01-02T00:00:00Z", "1970-01-02 00:00:00"] {
+            assert_eq!(time_us(text), Ok(86_400_000_000), "{text}");
+        }
+        let now = time_us("0s").unwrap();
+        for (text, seconds) in [("10m", 600), ("-10m", 600), ("-2h", 7200), ("1h 30m", 5400)] {
+            let ago = now - time_us(text).unwrap();
+            assert!((seconds - 2..=seconds).contains(&((ago + 500_000) / 1_000_000)), "{text}: {ago}");
+        }
+        for text in ["", "-", "--2h", "+2h", "2", "-1", "noon", "-1970-01-02T00:00:00Z"] {
+            assert!(time_us(text).unwrap_err().contains("10m"), "{text}");
+        }
+    }
 
     #[test]
     fn a_size_is_a_number_and_a_unit() {

@@ -1,7 +1,7 @@
 //! `compare` compares two engines, or one engine at two times. It prints how their work differs, and what equal work costs.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use trtllm_what_if::{Comparison, Range, compare};
 use super::exporters::api::{Model, model};
 use super::exporters::client::targets;
 use super::record;
-use crate::cli::{ClientOptions, CompareArgs, ReportFormat};
+use crate::cli::{ClientOptions, CompareArgs, ReportFormat, time_us};
 use crate::config::ConfigError;
 
 /// The exit code if the costs cannot be compared.
@@ -78,14 +78,11 @@ fn url_and_time(side: &str) -> Result<(&str, Option<String>), ConfigError> {
     if time == "before" {
         return Ok((url, Some(time.to_owned())));
     }
-    let ago = time.strip_prefix('-').and_then(|ago| humantime::parse_duration(ago).ok());
-    let at =
-        ago.and_then(|ago| SystemTime::now().checked_sub(ago)).or_else(|| humantime::parse_rfc3339_weak(time).ok());
-    let at = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).ok_or_else(|| {
+    let at_us = time_us(time).map_err(|_| {
         let why = "the text after @ is not a time; write -2h, 2026-11-23T04:00:00Z or before (the run before the last restart)";
         ConfigError::flag("URL", side, why)
     })?;
-    Ok((url, Some(at.as_secs().to_string())))
+    Ok((url, Some((at_us / 1_000_000).to_string())))
 }
 
 fn text(first: &Model, second: &Model, comparison: &Comparison) -> String {
@@ -157,10 +154,12 @@ mod tests {
         assert_eq!(read("http://h:1/m").unwrap(), ("http://h:1/m".to_owned(), None));
         assert_eq!(read("h:1@before").unwrap(), ("h:1".to_owned(), Some("before".to_owned())));
         assert_eq!(read("h:1@1970-01-02T00:00:00Z").unwrap(), ("h:1".to_owned(), Some("86400".to_owned())));
-        let ago: u64 = read("h:1@-2h").unwrap().1.unwrap().parse().unwrap();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        assert!((7199..=7202).contains(&(now - ago)), "{ago}");
-        for side in ["user:pass@h:1", "h:1@", "h:1@2h", "h:1@-1"] {
+        let now = UNIX_EPOCH.elapsed().unwrap().as_secs();
+        for side in ["h:1@-2h", "h:1@2h"] {
+            let ago: u64 = read(side).unwrap().1.unwrap().parse().unwrap();
+            assert!((7198..=7202).contains(&(now - ago)), "{side}: {ago}");
+        }
+        for side in ["user:pass@h:1", "h:1@", "h:1@--2h", "h:1@-1"] {
             assert!(read(side).unwrap_err().to_string().contains("-2h"), "{side}");
         }
     }

@@ -592,7 +592,7 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     // An export of a time span contains only the lines of this time, and the facts about the engine.
     let later = export(&["--from", "1h", "--engine", "m:1"]);
     assert_eq!(later.stdout, exported.stdout);
-    let nothing = String::from_utf8(export(&["--until", "1h"]).stdout).unwrap();
+    let nothing = String::from_utf8(export(&["--until", "-1h"]).stdout).unwrap();
     assert_eq!(nothing, "");
     assert_table(&export(&["--format", "csv"]).stdout, &exported.stdout, &page);
     assert_trace(&export(&["--format", "trace"]).stdout, &exported.stdout);

@@ -10,7 +10,7 @@ use trtllm_page::state::{EngineSlot, State};
 use trtllm_what_if::Present;
 use trtllm_what_if::baselines::Run;
 
-use super::api::{InvalidQuery, chosen_engine, parameter};
+use super::api::{InvalidQuery, chosen_engine, parameter, parse_time};
 use super::json::without_nulls;
 
 /// How long a reader waits. The engine's accumulated statistics are copied only when its next poll ends.
@@ -27,7 +27,13 @@ enum At {
 /// invalid, or no model is kept for that time.
 pub async fn model(state: &State, query: &str) -> Result<Option<Value>, InvalidQuery> {
     let engine = chosen_engine(query, state)?;
-    let at = parameter(query, "at", parse_time, |value| format!("at={value} is not a Unix time or the word before"))?;
+    let parse = |text: &str| if text == "before" { Some(At::Before) } else { parse_time(text).map(At::Time) };
+    let wrong = |at: &str| {
+        format!(
+            "at={at} is not a time; write a Unix time, one such as 2026-11-23T04:00:00Z, or before (the run before the last restart)"
+        )
+    };
+    let at = parameter(query, "at", parse, wrong)?;
     if let Some(at) = at {
         return kept(state, engine, at).await;
     }
@@ -35,13 +41,6 @@ pub async fn model(state: &State, query: &str) -> Result<Option<Value>, InvalidQ
     let Some(fold) = copied.ok().and_then(Result::ok) else { return Ok(None) };
     let present = engine.with_judged(|judged| Present::of(&fold, &judged.window));
     Ok(Some(answer(&engine, None, &engine.run(), &present)))
-}
-
-fn parse_time(text: &str) -> Option<At> {
-    match text {
-        "before" => Some(At::Before),
-        text => text.parse().ok().filter(|time: &f64| time.is_finite()).map(At::Time),
-    }
 }
 
 async fn kept(state: &State, engine: Arc<EngineSlot>, at: At) -> Result<Option<Value>, InvalidQuery> {
