@@ -214,8 +214,10 @@ mod tests {
         ranks.map(|rank| rank.load.map(|load| (load.scheduled, load.active))).collect()
     }
 
-    /// Context tokens, generation requests and the used share of the KV cache of each rank.
-    fn batches(engine: &EngineFold) -> Vec<Option<(u64, Option<u64>, Option<f64>)>> {
+    /// Context tokens, generation requests and the used share of the KV cache of a rank.
+    type Batch = (u64, Option<u64>, Option<f64>);
+
+    fn batches(engine: &EngineFold) -> Vec<Option<Batch>> {
         let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
         ranks
             .map(|rank| rank.load.map(|load| (load.context_tokens, load.generation_requests, load.kv_cache_used)))
