@@ -1,5 +1,5 @@
 //! Parses trtllm-serve's own Prometheus page: the `trtllm_*` families with numbers that the JSON lacks. These are pure
-//! functions. They skip invalid lines, and bound their result, whatever the server sends.
+//! functions. They skip invalid lines, and bound their result, whatever the server sends. A general parser would keep every series.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

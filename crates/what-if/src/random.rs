@@ -1,4 +1,4 @@
-//! Seeded random numbers: xorshift64*, by Marsaglia and Vigna.
+//! Seeded random numbers: xorshift64*, by Marsaglia and Vigna. Not a crate, because a seed must give the same answer in every release.
 
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
