@@ -33,6 +33,8 @@ def routes():
             yield f"{method} {path}"
         for path in re.findall(r'(?:FactReader::new|read_fact)\((?:[&\w. ]+, )?"(/[\w/]+)"', text):
             yield f"GET {path}"
+        for path in re.findall(r'const \w*PATH: &str = "(/[\w/]+)"', text):
+            yield f"GET {path}"
 
 
 def families():
