@@ -25,6 +25,7 @@ impl RankRow {
         // If a row has `rank`, its `attentionDpRank` can be that of the rank which sends the rows of all ranks.
         let rank = record.rank.or(record.attention_dp_rank)?;
         let is_known = record.rank.is_some() || rank == 0;
+        // Without `rank`, all but the batch is copied from rank 0, so it is known of rank 0 only.
         let load = RankLoad {
             is_copy: record.rank.is_none(),
             scheduled: batch::scheduled(record),
@@ -41,7 +42,7 @@ impl RankRow {
 /// The load of a rank, from its last row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankLoad {
-    /// The engine copies all but the batch from rank 0, so only rank 0 has the copied numbers.
+    /// The row copies all but the batch from rank 0. Only the load of rank 0 contains these numbers.
     pub is_copy: bool,
     pub scheduled: Option<u64>,
     pub active: Option<i64>,
@@ -54,6 +55,7 @@ pub struct RankLoad {
 }
 
 impl RankLoad {
+    /// The load of this rank and another one together.
     fn and(mut self, other: Self) -> Self {
         add_known(&mut self.scheduled, other.scheduled);
         add_known(&mut self.active, other.active);

@@ -1,4 +1,4 @@
-//! One number divided by another.
+//! Ratios of counts that an engine may not report.
 
 /// The part divided by the whole. `None` if a number is absent, the part is negative or the whole is not positive.
 #[must_use]
