@@ -10,6 +10,9 @@ use trtllm_model::IterationStats;
 use trtllm_model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
 use trtllm_model::request::{RequestStage, RequestStats};
 
+use super::batch_time::{BatchTime, BatchTimes};
+use super::counted::Counted;
+
 /// Number of iterations kept for rows of requests that arrive later: about as many as the engine's ring buffer holds by
 /// default.
 const KEPT: usize = 1024;
@@ -27,6 +30,8 @@ pub(crate) struct ClockSpan {
     pub arrived_waiting_us: i64,
     /// When the batch started.
     pub scheduled_us: i64,
+    /// When it became the batch that the engine waits for: the batch before it was handled.
+    pub begun_us: i64,
     /// When the tokens that the rows count were complete.
     pub tokens_us: i64,
     /// When the complete requests ended.
@@ -42,7 +47,7 @@ pub(crate) struct ClockSpan {
 impl ClockSpan {
     /// A span in which the batch started, the tokens were complete and the requests ended at this time.
     fn ending(end_us: i64) -> Self {
-        Self { scheduled_us: end_us, tokens_us: end_us, ended_us: end_us, ..Self::default() }
+        Self { scheduled_us: end_us, begun_us: end_us, tokens_us: end_us, ended_us: end_us, ..Self::default() }
     }
 }
 
@@ -58,6 +63,7 @@ struct Last {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IterationClock {
     spans: VecDeque<ClockSpan>,
+    batches: BatchTimes,
     last: Option<Last>,
     /// Latency of the last iteration whose latency is known, in microseconds.
     typical_us: i64,
@@ -66,21 +72,31 @@ pub(crate) struct IterationClock {
 }
 
 impl IterationClock {
-    /// Adds a record. `time_us` is its time, or the time when it was received. `waited`: its latency contains the wait for work.
-    /// `after_gap`: records before this one were lost.
-    pub(crate) fn record(&mut self, record: &IterationStats, time_us: i64, waited: bool, flush: bool, after_gap: bool) {
+    /// Adds a record. `time_us` is its time, or the time when it was received. Returns the time of its batch, or of the batch before
+    /// if the record is from the C++ executor. `one_rank`: the engine has no second attention-DP rank.
+    pub(crate) fn record(
+        &mut self,
+        record: &IterationStats,
+        time_us: i64,
+        counted: &Counted,
+        flush: bool,
+        one_rank: bool,
+    ) -> Option<BatchTime> {
         self.pytorch_rows |= record.request_stats.iter().flatten().any(is_pytorch);
         let pytorch = self.pytorch_rows || record.backend() == Backend::PyTorch;
+        let waited = counted.latency_seconds.is_none();
         let before_us = self.typical_us;
         let latency_us = record.iter_latency_ms.or(record.host_step_time_ms).map(|ms| (ms * 1000.0) as i64);
         if let Some(latency_us) = latency_us.filter(|_| !waited) {
             self.typical_us = latency_us;
         }
-        let continuous = self.last.is_some() && !after_gap;
-        let (start_us, end_us) = if pytorch && record.timestamp.is_some() {
-            self.started_at(time_us, latency_us.filter(|_| waited))
-        } else {
-            self.written_at(record, time_us, continuous)
+        let continuous = self.last.is_some() && !counted.gap.broken;
+        let batch = (pytorch && !flush).then(|| self.batches.observe(record, time_us, counted, one_rank));
+        let (start_us, end_us) = match batch {
+            Some(batch) if record.timestamp.is_some() => {
+                (batch.built_us, batch.handled_us.max(self.last.map_or(i64::MIN, |last| last.end_us)))
+            }
+            _ => self.written_at(record, time_us, continuous),
         };
         let span = if pytorch {
             // Requests in the batch arrived during the previous batch, or their arrival ended the idle time.
@@ -88,7 +104,8 @@ impl IterationClock {
             let arrived_us = if waited { start_us } else { earlier_us };
             let overlap = record.scheduler_mode != Some(SchedulerMode::NonOverlap);
             let arrived_waiting_us = if overlap { start_us } else { arrived_us };
-            ClockSpan { arrived_us, arrived_waiting_us, scheduled_us: start_us, ..ClockSpan::ending(end_us) }
+            let begun_us = batch.map_or(start_us, |batch| batch.begun_us.max(start_us));
+            ClockSpan { arrived_us, arrived_waiting_us, scheduled_us: start_us, begun_us, ..ClockSpan::ending(end_us) }
         } else {
             // A request that ends the idle time is in the first record after it.
             let arrived_us = if self.last.is_some_and(|last| last.flush) { end_us } else { start_us };
@@ -96,7 +113,7 @@ impl IterationClock {
             // A static batch runs before its record is written, and the requests that it finishes are in the next record.
             let is_static = |batch: &StaticBatchingStats| !batch.is_all_zero();
             if record.static_batching_stats.as_ref().is_some_and(is_static) {
-                ClockSpan { scheduled_us: start_us, ended_us: start_us, ..span }
+                ClockSpan { scheduled_us: start_us, begun_us: start_us, ended_us: start_us, ..span }
             } else {
                 span
             }
@@ -107,20 +124,10 @@ impl IterationClock {
             self.spans.pop_front();
         }
         self.spans.push_back(ClockSpan { iter: record.iter, flush, continuous, ..span });
-    }
-
-    /// Start and end of a batch that started at `time_us`. `waited_us`: the latency of the batch, if that contains the wait for
-    /// work. The wait began when the previous batch ended.
-    fn started_at(&self, time_us: i64, waited_us: Option<i64>) -> (i64, i64) {
-        let Some(last) = self.last else { return (time_us, time_us.saturating_add(self.typical_us)) };
-        let start_us = time_us.max(last.start_us);
-        let end_us = match waited_us {
-            Some(waited_us) => {
-                last.end_us.saturating_add(waited_us).clamp(start_us, start_us.saturating_add(waited_us.max(0)))
-            }
-            None => start_us.saturating_add(self.typical_us),
-        };
-        (start_us, end_us.max(last.end_us))
+        match batch.filter(|_| record.backend() == Backend::PyTorch) {
+            Some(batch) => batch.time,
+            None => counted.latency_seconds.map(|seconds| BatchTime { seconds, device_seconds: None }),
+        }
     }
 
     /// Start and end of the batch that a record shows, if the record was written at `time_us`.
@@ -182,7 +189,9 @@ mod tests {
         let mut clock = IterationClock::default();
         for (record, waited, flush) in records {
             let micros = record.timestamp.map_or(0, |time| time.micros);
-            clock.record(record, micros, *waited, *flush, false);
+            let latency_seconds = record.iter_latency_ms.map(|ms| ms / 1000.0).filter(|_| !waited);
+            let counted = Counted { latency_seconds, follows: true, started: 1, ..Counted::default() };
+            clock.record(record, micros, &counted, *flush, true);
         }
         let span = clock.newest().unwrap();
         [span.arrived_us, span.arrived_waiting_us, span.scheduled_us, span.tokens_us, span.ended_us].map(|us| us / MS)

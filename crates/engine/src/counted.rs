@@ -16,8 +16,10 @@ pub(crate) struct Counted {
     pub completed: u64,
     /// Seconds that the started requests have waited in total.
     pub waited: Option<f64>,
-    /// Seconds. Absent if the record's latency is not the latency of one iteration.
+    /// The record's `iterLatencyMS` in seconds. Absent if it contains a wait for work.
     pub latency_seconds: Option<f64>,
+    /// No batch was handled between the previous record and this one.
+    pub follows: bool,
     /// The record's host step time contains no wait for work.
     pub host_step: bool,
     /// The record's device step time contains no wait for work.

@@ -157,7 +157,10 @@ impl Epoch {
         let copied = kind == SiblingRank && record.rank.is_none();
         let newest = kind == New;
         let was_idle = newest && self.was_idle_before(record);
+        let before = self.numbering.through;
         let gap = self.account(record, kind);
+        let is_next = record.iter.is_some_and(|iter| before == iter.checked_sub(1));
+        let all_reported = !gap.unexplained && self.numbering.interval_so_far() == 1;
         if newest {
             self.last_rank = record.attention_dp_rank;
             self.by_rank = Some(record.rank.is_some());
@@ -195,6 +198,7 @@ impl Epoch {
             started,
             completed,
             latency_seconds,
+            follows: newest && !gap.broken && (is_next || all_reported || was_idle),
             host_step: iteration && !self.waits.contain(record.iter, lag),
             device_step: iteration && !self.waits.contain(record.iter, lag + 1),
             gap,
@@ -299,13 +303,10 @@ impl Epoch {
             }
     }
 
-    /// The C++ executor takes its start time before it waits for work. After idle it reports 0.0, then a latency that
-    /// contains the wait. Neither is the latency of an iteration. Under the overlap scheduler `iterLatencyMS` spans two
-    /// passes and `hostStepTimeMS` one.
+    /// `iterLatencyMS`, unless it contains a wait for work. The C++ executor takes its start time before it waits. After idle it
+    /// reports 0.0, then a latency that contains the wait. `batch_time` knows which batches a latency covers.
     fn latency_seconds(&mut self, record: &IterationStats, kind: RecordKind) -> Option<f64> {
-        let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
-        let host_step = record.host_step_time_ms.filter(|_| overlap);
-        let reported = host_step.or(record.iter_latency_ms).filter(|_| !self.waits.contain(record.iter, 0));
+        let reported = record.iter_latency_ms.filter(|_| !self.waits.contain(record.iter, 0));
         match kind {
             // A PyTorch engine writes this record when it has started. The wait after it is handled like any other.
             RecordKind::Flush if record.backend() == Backend::PyTorch => return None,

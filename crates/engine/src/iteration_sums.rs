@@ -3,6 +3,7 @@
 use trtllm_model::iteration::Backend;
 
 use super::Latest;
+use super::batch_time::BatchTime;
 use super::cost_model::{CostModel, Work};
 use super::numbers::{number, numbers};
 use super::ranks::OpenIteration;
@@ -49,6 +50,9 @@ numbers! {
         /// iterations that decode and compute prompts, the last two with their number. Then the expected and the actual
         /// seconds of the iterations that the model could compare with equal work.
         seconds,
+        /// Seconds in which the GPU ran the forward passes, and seconds of the iterations that report them.
+        device_seconds,
+        device_known_seconds,
         generation_seconds,
         generation_iterations,
         mixed_seconds,
@@ -79,20 +83,9 @@ pub struct IterationFold {
     pub sums: IterationSums,
     pub model: CostModel,
     pub configured: ConfiguredLimits,
-    /// The previous iteration. The C++ executor reports the duration of an iteration in the next record.
-    before: Option<Before>,
+    /// The work of the previous iteration. The C++ executor reports the time of a batch in the next record.
+    before: Option<Work>,
     batch_limit: Option<i64>,
-    /// Mean of latency ÷ time since the previous record, for PyTorch engines that do not report their scheduler. With the
-    /// overlap scheduler, a latency covers two passes.
-    passes: f64,
-    passes_seen: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Before {
-    iter: Option<u64>,
-    time_us: i64,
-    work: Work,
 }
 
 /// Users notice an iteration that takes this many seconds if it contains decoding requests.
@@ -106,22 +99,12 @@ impl IterationFold {
     /// Adds the last iteration, with all its rows. `latest` has its values.
     pub(crate) fn observe(&mut self, latest: &Latest, iteration: &OpenIteration) {
         let work = Work::of(latest);
-        let before = self.before.replace(Before { iter: latest.iter, time_us: latest.time_us, work });
-        if let (Some(seconds), true) = (iteration.latency_seconds, iteration.known) {
-            match (iteration.backend, before) {
-                (Backend::TensorRt, Some(before)) => self.observe_time(&before.work, seconds, 1.0),
-                (Backend::TensorRt, None) => {}
-                (_, before) => {
-                    let next = before.filter(|before| before.iter.map(|iter| iter + 1) == latest.iter);
-                    match next.filter(|_| latest.scheduler_mode.is_none()) {
-                        Some(before) if self.has_two_passes(seconds, latest.time_us - before.time_us) => {
-                            let mean = work.combine(&before.work, |one, other| (one + other) / 2.0);
-                            self.observe_time(&mean, seconds / 2.0, 2.0);
-                        }
-                        _ => self.observe_time(&work, seconds, 1.0),
-                    }
-                }
-            }
+        let before = self.before.replace(work);
+        match (iteration.backend, iteration.time, before) {
+            (_, None, _) | (Backend::TensorRt, _, None) => {}
+            (Backend::TensorRt, Some(time), Some(before)) if iteration.known => self.observe_time(&before, time),
+            (Backend::TensorRt, ..) => {}
+            (_, Some(time), _) => self.observe_time(&work, time),
         }
         self.observe_batch(latest, iteration, &work);
     }
@@ -140,22 +123,17 @@ impl IterationFold {
         Started { context_tokens: work.context_tokens, context_share, expected_seconds, paused, ..Started::default() }
     }
 
-    fn has_two_passes(&mut self, seconds: f64, since_before_us: i64) -> bool {
-        if since_before_us > 0 {
-            let ratio = (seconds * 1e6 / since_before_us as f64).min(4.0);
-            self.passes_seen = (self.passes_seen + 1).min(50);
-            self.passes += (ratio - self.passes) / f64::from(self.passes_seen);
-        }
-        self.passes > 1.5
-    }
-
-    /// `passes`: how many passes the engine's latency covers. `work` and `seconds` are those of one pass.
-    fn observe_time(&mut self, work: &Work, seconds: f64, passes: f64) {
+    fn observe_time(&mut self, work: &Work, time: BatchTime) {
+        let seconds = time.seconds;
         let sums = &mut self.sums;
         if work.scheduled() <= 0.0 {
             return;
         }
         sums.seconds += seconds;
+        if let Some(device) = time.device_seconds {
+            sums.device_seconds += device;
+            sums.device_known_seconds += seconds;
+        }
         match (work.context_requests > 0.0, work.generation_requests > 0.0) {
             (false, _) => {
                 sums.generation_seconds += seconds;
@@ -168,7 +146,7 @@ impl IterationFold {
             (true, false) => {}
         }
         let judged = self.model.observe(work, seconds);
-        if work.generation_requests > 0.0 && judged.context_share >= MOSTLY && seconds * passes >= NOTICED {
+        if work.generation_requests > 0.0 && judged.context_share >= MOSTLY && seconds >= NOTICED {
             sums.blocked_seconds += seconds;
         }
         match judged.expected {

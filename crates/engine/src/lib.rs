@@ -4,6 +4,7 @@
 
 pub mod attribution;
 pub mod batch;
+pub mod batch_time;
 pub mod cache_tiers;
 mod clock;
 pub mod cost_model;
@@ -56,6 +57,7 @@ pub use latest::Latest;
 pub use plausible::Implausible;
 pub use totals::EngineTotals;
 
+use batch_time::BatchTime;
 use clock::{ClockSpan, IterationClock};
 use counted::Counted;
 use epoch::{Epoch, RecordKind};
@@ -86,6 +88,7 @@ pub struct EngineFold {
     /// The last row of the only rank seen so far.
     only_rank: Option<RankRow>,
     clock: IterationClock,
+    newest_time: Option<(Option<u64>, BatchTime)>,
     lifecycles: Lifecycles,
     kv_events: KvEvents,
     process: Option<u64>,
@@ -107,6 +110,7 @@ impl EngineFold {
             open: None,
             only_rank: None,
             clock: IterationClock::default(),
+            newest_time: None,
             lifecycles: Lifecycles::default(),
             kv_events: KvEvents::default(),
             process: None,
@@ -127,6 +131,13 @@ impl EngineFold {
         self.latest.as_ref()
     }
 
+    /// The time of a batch that the last record told, and the iteration of that batch. The C++ executor tells the time of the
+    /// batch before. Absent if the last record told none.
+    #[must_use]
+    pub fn newest_time(&self) -> Option<(Option<u64>, BatchTime)> {
+        self.newest_time
+    }
+
     /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing
     /// timestamp. If the timestamp is a local time, `wall_us` shows its time zone.
     ///
@@ -137,6 +148,7 @@ impl EngineFold {
             self.epoch.numbering.reject();
             return Err(implausible);
         }
+        self.newest_time = None;
         let mut kind = self.epoch.classify(record);
         if kind == RecordKind::Restart {
             self.restart();
@@ -160,7 +172,10 @@ impl EngineFold {
             }
             RecordKind::Late => {
                 self.close_iteration();
-                self.open_iteration(OpenIteration::new(record, &counted, true));
+                // Its neighbours are unknown. The C++ executor reports the time of the batch before.
+                let seconds = counted.latency_seconds.filter(|_| record.backend() == Backend::TensorRt);
+                let time = seconds.map(|seconds| BatchTime { seconds, device_seconds: None });
+                self.open_iteration(OpenIteration::new(record, &counted, time, true));
             }
             _ => self.absorb_newest(record, kind, &counted, now, wall_us),
         }
@@ -208,9 +223,11 @@ impl EngineFold {
         let latest = self.latest.get_or_insert_default();
         latest.update(record, wall_us);
         let flush = kind == RecordKind::Flush;
-        self.clock.record(record, latest.time_us, counted.latency_seconds.is_none(), flush, counted.gap.broken);
+        let time = self.clock.record(record, latest.time_us, counted, flush, self.totals.ranks.is_none());
+        let lag = u64::from(record.backend() == Backend::TensorRt);
+        self.newest_time = time.map(|time| (record.iter.and_then(|iter| iter.checked_sub(lag)), time));
         match kind {
-            RecordKind::New => self.open_iteration(OpenIteration::new(record, counted, false)),
+            RecordKind::New => self.open_iteration(OpenIteration::new(record, counted, time, false)),
             // Nothing runs until the next iteration.
             RecordKind::Flush => self.note_start(Started::default()),
             _ => {}
@@ -227,9 +244,9 @@ impl EngineFold {
         let Some(iter) = span.iter else { return };
         timeline.start(Started {
             iter,
-            start_us: span.scheduled_us,
+            start_us: span.begun_us,
             // A record of the C++ executor does not say when its iteration ends.
-            end_us: Some(span.ended_us).filter(|ended_us| *ended_us > span.scheduled_us),
+            end_us: Some(span.ended_us).filter(|ended_us| *ended_us > span.begun_us),
             known: span.continuous,
             ..work
         });

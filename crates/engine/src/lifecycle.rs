@@ -201,6 +201,7 @@ mod tests {
             arrived_us: start_us,
             arrived_waiting_us: start_us,
             scheduled_us: end_us,
+            begun_us: end_us,
             tokens_us: end_us,
             ended_us: end_us,
             flush: false,

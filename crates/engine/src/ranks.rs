@@ -9,6 +9,7 @@ use trtllm_model::IterationStats;
 use trtllm_model::iteration::Backend;
 
 use super::batch::{context_tokens, scheduled, tokens};
+use super::batch_time::BatchTime;
 use super::counted::Counted;
 use super::cumulative::KvCounts;
 use super::queue_time::QueueTime;
@@ -137,14 +138,14 @@ pub(crate) struct OpenIteration {
     pub completed: u64,
     /// No record before it is missing.
     pub known: bool,
-    /// As in [`Counted`], in seconds. A record of the C++ executor has the latency of the previous iteration.
-    pub latency_seconds: Option<f64>,
+    /// The time of its batch. A record of the C++ executor has the time of the batch before.
+    pub time: Option<BatchTime>,
     /// A poll has ended since its first row.
     pub settled: bool,
 }
 
 impl OpenIteration {
-    pub(crate) fn new(record: &IterationStats, counted: &Counted, late: bool) -> Self {
+    pub(crate) fn new(record: &IterationStats, counted: &Counted, time: Option<BatchTime>, late: bool) -> Self {
         let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
         let tokens = if has_ranks { tokens(record) } else { 0 };
         Self {
@@ -163,7 +164,7 @@ impl OpenIteration {
             late,
             waited: counted.waited,
             known: !counted.gap.unexplained,
-            latency_seconds: counted.latency_seconds,
+            time,
             settled: false,
         }
     }

@@ -34,7 +34,7 @@ impl Bench {
 /// A working iteration: 2 requests, one of them new, 10 ms.
 fn working(iter: u64) -> IterationStats {
     IterationStats {
-        timestamp: Some(RecordTime { micros: 0, zoned: true }),
+        timestamp: Some(RecordTime { micros: iter as i64 * 10_000, zoned: true }),
         iter: Some(iter),
         iter_latency_ms: Some(10.0),
         num_active_requests: Some(2),
@@ -142,16 +142,18 @@ fn the_wait_for_work_is_not_observed_if_the_flush_was_lost() {
 }
 
 #[test]
-fn under_the_overlap_scheduler_the_host_step_is_the_latency() {
+fn the_page_has_the_time_of_one_batch_where_a_latency_covers_two() {
     let mut bench = Bench::new();
-    let overlap = IterationStats {
+    let overlap = |iter| IterationStats {
         scheduler_mode: Some(SchedulerMode::Overlap),
-        host_step_time_ms: Some(6.0),
-        iter_latency_ms: Some(12.0),
-        // Not iteration 1, because its step contains the wait for the first request.
-        ..working(7)
+        host_step_time_ms: Some(10.0),
+        iter_latency_ms: Some(19.0),
+        ..working(iter)
     };
-    assert!((bench.absorb(&overlap).iteration_latency.sum() - 0.006).abs() < 1e-12);
+    // The first record alone tells how long the next pass waited for its batch.
+    assert!((bench.absorb(&overlap(7)).iteration_latency.sum() - 0.009).abs() < 1e-12);
+    assert!((bench.absorb(&overlap(8)).iteration_latency.sum() - 0.019).abs() < 1e-12);
+    assert!((bench.engine.totals.host_step.sum() - 0.02).abs() < 1e-12, "upstream's values stay");
 }
 
 #[test]
@@ -230,7 +232,7 @@ fn rows_of_other_attention_dp_ranks_add_only_their_batch() {
     assert_eq!((totals.iterations, totals.iterations_lost, totals.engine_restarts), (2, 0, 0));
     assert_eq!((totals.requests_completed, totals.requests_started), (4, 2));
     assert_eq!((totals.batch.context_tokens, totals.batch.generation_tokens), (600, 6));
-    assert_eq!((totals.kv_cache_blocks_reused, totals.iteration_latency.count()), (10, 2));
+    assert_eq!((totals.kv_cache_blocks_reused, totals.iteration_latency.count()), (10, 1));
     let latest = bench.engine.latest().unwrap();
     assert_eq!((latest.scheduled(), latest.active, latest.gpu_memory), (Some(6), Some(5), Some(1000)));
 }

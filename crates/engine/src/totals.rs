@@ -50,7 +50,7 @@ pub struct EngineTotals {
     pub request_pauses: Option<u64>,
     /// Absent until a second rank of attention data parallelism is seen.
     pub ranks: Option<Box<RankTotals>>,
-    /// Seconds. One observation per iteration whose latency contains no wait for work (see `epoch`).
+    /// Seconds. One observation per batch whose time is known (see `batch_time`).
     pub iteration_latency: Histogram,
     /// Requests. One observation per iteration.
     pub iteration_scheduled_requests: Histogram,
@@ -141,9 +141,6 @@ impl EngineTotals {
         }
         if counted.iteration {
             add(&mut self.iterations, 1);
-            if let Some(seconds) = counted.latency_seconds {
-                self.iteration_latency.observe(seconds);
-            }
             self.absorb_steps(record, counted);
         }
     }
@@ -152,6 +149,9 @@ impl EngineTotals {
     pub(crate) fn observe_iteration(&mut self, iteration: &OpenIteration) {
         if let Some(scheduled) = iteration.scheduled {
             self.iteration_scheduled_requests.observe(scheduled as f64);
+        }
+        if let Some(time) = iteration.time {
+            self.iteration_latency.observe(time.seconds);
         }
         if iteration.context_tokens > 0 {
             self.iteration_context_tokens.observe(iteration.context_tokens as f64);

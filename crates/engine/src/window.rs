@@ -156,8 +156,6 @@ impl Mean {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Distributions {
     pub iteration: Distribution,
-    pub host_step: Mean,
-    pub device_step: Mean,
     pub ttft: Distribution,
     /// Time to the first token from the arrival at the HTTP server.
     pub server_ttft: Distribution,
@@ -175,8 +173,6 @@ impl Distributions {
         let times = &requests.times;
         Self {
             iteration: Distribution::of(&engine.iteration_latency),
-            host_step: Mean::of(&engine.host_step),
-            device_step: Mean::of(&engine.device_step),
             ttft: Distribution::of(&times.time_to_first_token),
             server_ttft: Distribution::of(&times.server_time_to_first_token),
             tpot: Distribution::of(&times.time_per_output_token),
@@ -191,8 +187,6 @@ impl Distributions {
     fn since(&self, before: &Self) -> Self {
         Self {
             iteration: self.iteration.since(&before.iteration),
-            host_step: self.host_step.since(&before.host_step),
-            device_step: self.device_step.since(&before.device_step),
             ttft: self.ttft.since(&before.ttft),
             server_ttft: self.server_ttft.since(&before.server_ttft),
             tpot: self.tpot.since(&before.tpot),

@@ -210,18 +210,18 @@ impl Reading {
         (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
     }
 
-    /// Share of the time of iterations in which no kernel ran: from the engine's own step times, or from the utilization of its GPUs if
-    /// the engine is busy.
+    /// Share of the time of iterations in which no kernel ran: from the engine's own times of its forward passes, or from the utilization
+    /// of its GPUs if the engine is busy. `prevDeviceStepTimeMS` is no such time, because it spans the whole pass.
     #[must_use]
     pub fn gpu_idle(&self) -> Option<f64> {
-        let distributions = &self.now.distributions;
-        let by_steps = distributions.host_step.mean().zip(distributions.device_step.mean());
-        let by_steps = by_steps.filter(|(host, _)| *host > 0.0).map(|(host, device)| (1.0 - device / host).max(0.0));
+        let sums = &self.now.sums;
+        let by_engine =
+            (sums.device_known_seconds > 0.0).then(|| (1.0 - sums.device_seconds / sums.device_known_seconds).max(0.0));
         let by_gpus = || {
             let busy = self.busy();
             (busy >= 0.5).then(|| self.utilization().map(|used| (1.0 - used / busy).max(0.0))).flatten()
         };
-        by_steps.or_else(by_gpus)
+        by_engine.or_else(by_gpus)
     }
 
     /// All requests that ended, and those that failed or timed out. A request that its client cancels has not failed.

@@ -117,7 +117,8 @@ pub(super) fn host(reading: &Reading) -> Option<Found> {
     if !reading.has_work || reading.busy() < BUSY {
         return None;
     }
-    let times = &reading.now.distributions;
+    let iteration = reading.now.distributions.iteration.mean();
+    let forward = iteration.filter(|_| reading.now.sums.device_known_seconds > 0.0).map(|seconds| (1.0 - idle) * seconds);
     let (remedy, settings) = reading.by_backend::<(_, &[&str])>(
         (
             "Give the process more CPU; keep the overlap scheduler on (disable_overlap_scheduler: false) and CUDA graphs \
@@ -129,11 +130,11 @@ pub(super) fn host(reading: &Reading) -> Option<Found> {
     Some(
         Found::new(format!("The GPU waits for the host in {} of each iteration.", percent(idle)))
             .with("share of an iteration without a kernel", idle, Unit::Share, IDLE_GPU)
-            .with("mean pass of the host", times.host_step.mean(), Unit::Seconds, None)
-            .with("mean step of the GPU", times.device_step.mean(), Unit::Seconds, None)
+            .with("mean time of an iteration", iteration, Unit::Seconds, None)
+            .with("mean forward pass of the GPU", forward, Unit::Seconds, None)
             .with("utilization of the GPUs", reading.utilization(), Unit::Share, None)
             .severity(reading.severity())
-            .unsure(times.host_step.count <= 0.0)
+            .unsure(forward.is_none())
             .remedy(remedy, settings),
     )
 }

@@ -1,0 +1,145 @@
+//! The time that each batch took. Everything that puts a time beside work takes it from here.
+//!
+//! A PyTorch loop handles the tokens of a batch at the time of the record's timestamp plus `iterLatencyMS`, in every release and
+//! in both loops (upstream: `_get_init_iter_stats`, `_process_iter_stats`). A batch takes the time from the moment when the batch
+//! before it was handled, or from its own timestamp if that is later, until it is handled itself.
+//!
+//! | records | time of the batch of record k |
+//! | --- | --- |
+//! | overlap with host step (1.3) | latency k − latency k−1 + host step k−1: the same difference, without the noise of timestamps |
+//! | overlap of 1.0 to 1.2 | timestamp k + latency k − (timestamp k−1 + latency k−1) |
+//! | serial | latency k |
+//! | first after idle | the pass began when the batch before was handled, and the wait ended at the timestamp |
+//! | first of all, after a gap, sampled | latency k − host step k: the pass that waited for it. Without host step: unknown |
+//! | pipeline parallelism | as 1.0 to 1.2, because the host step is that of another pass |
+//! | attention-DP rows | by the first row: all ranks run in step |
+//! | handled only after an idle time (a request ended by a stop word is in one more batch) | unknown |
+//! | C++ executor | the latency of record k is the time of batch k−1, unless the engine was idle |
+//! | no timestamp (0.20) | latency k, which covers two batches if the engine overlaps |
+//!
+//! Where the forward pass is told (`gpuForwardTimeMS`), it is the device's part. The rest of a pass that the GPU has not filled
+//! belongs to the batch that this pass builds, which is the next one.
+
+use trtllm_model::IterationStats;
+use trtllm_model::iteration::SchedulerMode;
+
+use super::counted::Counted;
+
+/// The time of one batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BatchTime {
+    pub seconds: f64,
+    /// The part in which the GPU ran the forward pass. Absent if the engine does not tell it.
+    pub device_seconds: Option<f64>,
+}
+
+/// A batch on the clock of the engine's timestamps, in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BatchSpan {
+    /// When the loop began to build the batch.
+    pub built_us: i64,
+    /// When the batch before was handled, or `built_us` if that is later.
+    pub begun_us: i64,
+    /// When the tokens of the batch were handled.
+    pub handled_us: i64,
+    pub time: Option<BatchTime>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Handled {
+    iter: Option<u64>,
+    built_us: i64,
+    at_us: i64,
+    latency: f64,
+    host_step: Option<f64>,
+    /// Seconds until it was handled, without those of the forward pass.
+    beside_device: Option<f64>,
+    /// A later batch was handled, but it is unknown when.
+    is_outdated: bool,
+}
+
+/// The batches of a PyTorch engine.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BatchTimes {
+    last: Option<Handled>,
+}
+
+fn seconds(ms: Option<f64>) -> Option<f64> {
+    ms.filter(|ms| *ms > 0.0).map(|ms| ms / 1000.0)
+}
+
+fn micros(seconds: f64) -> i64 {
+    (seconds * 1e6).round() as i64
+}
+
+impl BatchTimes {
+    /// Adds a record with its own timestamp `built_us`. `one_rank`: the engine has no second attention-DP rank.
+    pub(crate) fn observe(
+        &mut self,
+        record: &IterationStats,
+        built_us: i64,
+        counted: &Counted,
+        one_rank: bool,
+    ) -> BatchSpan {
+        let latency = seconds(record.iter_latency_ms).unwrap_or(0.0);
+        let is_in_pipeline = record.inflight_batching_stats.is_some_and(|batch| batch.micro_batch_id.unwrap_or(0) > 0);
+        let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
+        let host_step = seconds(record.host_step_time_ms).filter(|_| overlap && !is_in_pipeline);
+        let device = seconds(record.gpu_forward_time_ms);
+        let last = self.last;
+        let built_us = built_us.max(last.map_or(i64::MIN, |last| last.built_us));
+        let may_have_waited = counted.latency_seconds.is_none();
+        let before = last.filter(|last| counted.follows && (may_have_waited || !last.is_outdated));
+        let is_busy = before.is_some_and(|before| built_us < before.at_us);
+        if let (true, true, 0, Some(before)) = (may_have_waited, is_busy, counted.started, before) {
+            // All requests of this batch had ended when it was built. The next pass, which handles it, waits for work first.
+            self.last = Some(Handled { is_outdated: true, ..before });
+            return BatchSpan { built_us, begun_us: before.at_us, handled_us: before.at_us, time: None };
+        }
+        let waited = may_have_waited && !is_busy;
+        let waited_for_it = host_step.map(|host_step| latency - host_step).filter(|rest| *rest > 0.0);
+        let handled_us = match (waited, before) {
+            (false, _) => Some(built_us.saturating_add(micros(latency))),
+            (true, Some(before)) => {
+                let latest_us = built_us.saturating_add(micros(latency));
+                Some(before.at_us.saturating_add(micros(latency)).clamp(built_us, latest_us))
+            }
+            (true, None) => waited_for_it.map(|rest| built_us.saturating_add(micros(rest))),
+        };
+        let begun_us = before.map_or(built_us, |before| before.at_us.max(built_us));
+        let previous = before
+            .filter(|before| record.iter.is_some() && before.iter == record.iter.and_then(|iter| iter.checked_sub(1)));
+        let by_passes = previous.filter(|_| !waited).and_then(|previous| {
+            Some(latency - previous.latency + previous.host_step.filter(|_| host_step.is_some())?)
+        });
+        let by_clock = match record.timestamp {
+            Some(_) => before.and(handled_us).map(|at_us| (at_us - begun_us) as f64 / 1e6),
+            None => counted.latency_seconds.filter(|_| record.scheduler_mode.is_none()),
+        };
+        // After a loss it is unknown whether the engine was idle.
+        let is_serial = record.scheduler_mode == Some(SchedulerMode::NonOverlap) && !counted.gap.broken;
+        let serial = counted.latency_seconds.filter(|_| is_serial);
+        let handled = serial.or(by_passes).or(by_clock).or(waited_for_it).filter(|seconds| *seconds > 0.0);
+        let beside_before =
+            previous.filter(|_| overlap && one_rank && !waited).and_then(|previous| previous.beside_device);
+        let taken = beside_before.zip(device).map(|(beside, device)| beside + device).filter(|_| handled.is_some());
+        let time = taken
+            .or(handled)
+            .map(|seconds| BatchTime { seconds, device_seconds: device.map(|device| device.min(seconds)) });
+        let beside_device = handled.zip(device).map(|(handled, device)| (handled - device).max(0.0));
+        self.last = handled_us.map(|at_us| Handled {
+            iter: record.iter,
+            built_us,
+            at_us,
+            latency,
+            host_step,
+            beside_device: beside_device.filter(|_| by_passes.is_some()),
+            is_outdated: false,
+        });
+        let handled_us = handled_us.unwrap_or(built_us);
+        BatchSpan { built_us, begun_us, handled_us, time }
+    }
+}
+
+#[cfg(test)]
+mod tests;
