@@ -78,6 +78,9 @@ pub struct Attribution {
     pauses: VecDeque<Pause>,
     /// The engine reports which requests are paused.
     pub(super) knows_pauses: bool,
+    /// The last iteration in an entry minus the iteration of the record of its last batch. An entry has the pass that handled
+    /// the last token. Under the overlap scheduler this is the next pass, and a record has the pass that built the batch.
+    pub(super) handling_lag: u64,
     /// Absent until a request has complete rows, or an entry with iterations.
     pub totals: Option<RequestParts>,
 }
@@ -158,7 +161,7 @@ impl Attribution {
         served: Served,
         now: Instant,
     ) {
-        let Some(last_iter) = entry.last_iter else { return };
+        let Some(last_iter) = entry.last_iter.and_then(|iter| iter.checked_sub(self.handling_lag)) else { return };
         let tokens = entry.computed_tokens(tokens_per_block);
         self.begin();
         match Spans::of(entry.row_id, &entry.times, entry.transfer) {

@@ -33,6 +33,16 @@ pub struct BatchTime {
     pub device_seconds: Option<f64>,
 }
 
+/// A batch whose time a record told.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TimedBatch {
+    /// The iteration of its own record. The C++ executor tells the time of a batch in the next record.
+    pub iter: Option<u64>,
+    /// Microseconds since 1970 UTC.
+    pub ended_us: i64,
+    pub time: BatchTime,
+}
+
 /// A batch on the clock of the engine's timestamps, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchSpan {

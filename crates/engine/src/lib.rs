@@ -45,7 +45,7 @@ pub mod window;
 
 use std::time::{Duration, Instant};
 
-use trtllm_model::iteration::Backend;
+use trtllm_model::iteration::{Backend, SchedulerMode};
 use trtllm_model::request::RequestStage;
 use trtllm_model::{
     IterationStats, KvCacheEvent, Objectives, OrchestratorReading, PerfMetricsEntry, RequestStats,
@@ -57,7 +57,7 @@ pub use latest::Latest;
 pub use plausible::Implausible;
 pub use totals::EngineTotals;
 
-use batch_time::BatchTime;
+use batch_time::{BatchTime, TimedBatch};
 use clock::{ClockSpan, IterationClock};
 use counted::Counted;
 use epoch::{Epoch, RecordKind};
@@ -88,7 +88,7 @@ pub struct EngineFold {
     /// The last row of the only rank seen so far.
     only_rank: Option<RankRow>,
     clock: IterationClock,
-    newest_time: Option<(Option<u64>, BatchTime)>,
+    timed_batch: Option<TimedBatch>,
     lifecycles: Lifecycles,
     kv_events: KvEvents,
     process: Option<u64>,
@@ -110,7 +110,7 @@ impl EngineFold {
             open: None,
             only_rank: None,
             clock: IterationClock::default(),
-            newest_time: None,
+            timed_batch: None,
             lifecycles: Lifecycles::default(),
             kv_events: KvEvents::default(),
             process: None,
@@ -131,11 +131,10 @@ impl EngineFold {
         self.latest.as_ref()
     }
 
-    /// The time of a batch that the last record told, and the iteration of that batch. The C++ executor tells the time of the
-    /// batch before. Absent if the last record told none.
+    /// The batch whose time the last record told. Absent if it told none.
     #[must_use]
-    pub fn newest_time(&self) -> Option<(Option<u64>, BatchTime)> {
-        self.newest_time
+    pub fn timed_batch(&self) -> Option<TimedBatch> {
+        self.timed_batch
     }
 
     /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing
@@ -148,7 +147,7 @@ impl EngineFold {
             self.epoch.numbering.reject();
             return Err(implausible);
         }
-        self.newest_time = None;
+        self.timed_batch = None;
         let mut kind = self.epoch.classify(record);
         if kind == RecordKind::Restart {
             self.restart();
@@ -225,7 +224,9 @@ impl EngineFold {
         let flush = kind == RecordKind::Flush;
         let time = self.clock.record(record, latest.time_us, counted, flush, self.totals.ranks.is_none());
         let lag = u64::from(record.backend() == Backend::TensorRt);
-        self.newest_time = time.map(|time| (record.iter.and_then(|iter| iter.checked_sub(lag)), time));
+        let iter = record.iter.and_then(|iter| iter.checked_sub(lag));
+        let ended_us = self.clock.newest().map(|span| span.ended_us);
+        self.timed_batch = time.zip(ended_us).map(|(time, ended_us)| TimedBatch { iter, ended_us, time });
         match kind {
             RecordKind::New => self.open_iteration(OpenIteration::new(record, counted, time, false)),
             // Nothing runs until the next iteration.
@@ -347,6 +348,8 @@ impl EngineFold {
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) -> Result<(), Implausible> {
         plausible::check_entry(entry)?;
         self.requests.recent.tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
+        let overlaps = self.latest.is_some_and(|latest| latest.scheduler_mode == Some(SchedulerMode::Overlap));
+        self.requests.attribution.handling_lag = u64::from(overlaps);
         self.requests.absorb_perf_metrics(entry, now);
         if let Some(in_flight) = &mut self.epoch.in_flight {
             in_flight.by_entries.end(1);

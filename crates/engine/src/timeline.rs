@@ -12,8 +12,8 @@ use super::numbers::numbers;
 const NODES: usize = 256;
 /// The levels cover 65,000 iterations, which are ten minutes at 100 a second, in 115 KB.
 const LEVELS: usize = 8;
-/// A longer pause between two iterations (in microseconds) counts as unexplained.
-const FOLLOWS_US: i64 = 50_000;
+/// A longer pause between two iterations (in seconds) counts as unexplained.
+const PAUSE: f64 = 0.05;
 
 numbers! {
     /// Sums over everything up to one point in time.
@@ -90,13 +90,13 @@ impl Timeline {
         let mut busy = Busy::default();
         if let (Some(running), Some(newest)) = (self.running, self.newest()) {
             let start_us = next.start_us.max(newest.start_us);
-            let end_us = running.end_us.filter(|end_us| start_us - end_us > FOLLOWS_US).unwrap_or(start_us);
+            let end_us = running.end_us.map_or(start_us, |end_us| end_us.clamp(newest.start_us, start_us));
             // All work of the iteration is done, whatever the clock of the next record says.
             let whole = Started { end_us: Some(end_us), ..running };
             busy = newest.busy.combine(&whole.until(end_us), f64::add);
             if end_us < start_us {
-                self.push(Node { iter: next.iter, start_us: end_us, busy });
-                busy.unexplained += seconds(start_us - end_us);
+                self.push(Node { iter: running.iter.saturating_add(1), start_us: end_us, busy });
+                busy.unexplained += Some(seconds(start_us - end_us)).filter(|pause| *pause > PAUSE).unwrap_or(0.0);
             }
         }
         busy.gaps += f64::from(!next.known);

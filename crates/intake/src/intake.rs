@@ -215,14 +215,14 @@ impl Intake {
             self.note_absorbed(absorbed);
             let Some(recorder) = &mut self.recorder else {
                 if let Item::Record(record) = item {
-                    records.push(record);
+                    records.push((record, self.engine.timed_batch()));
                 }
                 continue;
             };
             if let Item::Record(record) = &mut item
                 && index >= copied_from
             {
-                records.push(state::copy_to_keep(record));
+                records.push((state::copy_to_keep(record), self.engine.timed_batch()));
             }
             recorder.item(item, refused);
         }

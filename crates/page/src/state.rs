@@ -21,7 +21,7 @@ use trtllm_service::shutdown::Shutdown;
 pub use baselines::BaselineFiles;
 pub use engine::EngineSnapshot;
 pub use judging::EngineJudgement;
-pub use slot::{EngineOrigin, EngineSlot, SourcePlace, copy_to_keep};
+pub use slot::{EngineOrigin, EngineSlot, KeptRecord, SourcePlace, copy_to_keep};
 
 pub use source::{PollFailure, SourceMetrics, SourceStatus, StartPhase};
 pub use trtllm_model::RECENT_RECORDS;

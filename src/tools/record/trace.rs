@@ -3,17 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{ExportError, Selection};
+use trtllm_engine::EngineFold;
+use trtllm_engine::batch_time::TimedBatch;
 use trtllm_model::perf_metrics::TimingMetrics;
 use trtllm_model::{IterationStats, PerfMetricsEntry};
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::{Item, Line, RecordedMoment};
 
-/// 15 minutes. The offsets of all time zones are multiples of this.
-const ZONES_US: i64 = 15 * 60 * 1_000_000;
 /// Most time between the end of a request and the receipt of its data. If more has passed, its times are from another clock.
 const LONGEST_WAY_US: f64 = 600e6;
 /// The tracks of each rank.
@@ -44,10 +45,9 @@ pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(
         let name = engine(text);
         let clock = clocks.get(&name).copied();
         let process = trace.process(&format!("engine {name}"))?;
-        let engine = engines.entry(name).or_insert_with(|| TracedEngine { process, clock, ..TracedEngine::default() });
+        let engine = engines.entry(name).or_insert_with(|| TracedEngine::new(process, clock));
         engine.line(line, &mut trace)
     })?;
-    engines.values_mut().try_for_each(|engine| engine.end_poll(&mut trace))?;
     Ok(writeln!(trace.out, "\n]}}")?)
 }
 
@@ -94,26 +94,35 @@ impl<W: Write> Trace<'_, W> {
     }
 }
 
-#[derive(Default)]
 struct TracedEngine {
     process: usize,
     /// Difference between the clocks in µs: a time of a request plus this is a time of the trace.
     clock: Option<f64>,
-    /// Records that were received in the same poll.
-    poll: Vec<IterationStats>,
     received: RecordedMoment,
-    /// End of the last iteration of each rank, in µs.
-    ends: BTreeMap<i64, i64>,
+    /// Finds the time of each batch.
+    fold: EngineFold,
+    /// The last batch whose time is known, for the rows of other ranks.
+    timed: Option<TimedBatch>,
+    /// The last record of each rank. The C++ executor tells the time of its batch in the next record.
+    last: BTreeMap<i64, Box<IterationStats>>,
 }
 
 impl TracedEngine {
-    fn line(&mut self, line: &Line, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
-        if line.at != self.received {
-            self.end_poll(trace)?;
-            self.received = line.at;
+    fn new(process: usize, clock: Option<f64>) -> Self {
+        Self {
+            process,
+            clock,
+            received: RecordedMoment::default(),
+            fold: EngineFold::new(Duration::MAX),
+            timed: None,
+            last: BTreeMap::new(),
         }
+    }
+
+    fn line(&mut self, line: &Line, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
+        self.received = line.at;
         match &line.item {
-            Item::Record(record) => self.poll.push(IterationStats::clone(record)),
+            Item::Record(record) => self.record(record, trace)?,
             Item::FinishedRequest(entry) => self.request(entry, trace)?,
             Item::Gpu(gpu) => of_gpu(gpu, line.at.us, trace)?,
             Item::Failing(failure) => {
@@ -126,36 +135,42 @@ impl TracedEngine {
         Ok(())
     }
 
-    /// Writes a poll's iterations. Those without a timestamp are placed one after the other; the last ends when it was received.
-    fn end_poll(&mut self, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
-        let poll = std::mem::take(&mut self.poll);
-        let received = self.received.us;
-        let mut later: BTreeMap<i64, i64> = BTreeMap::new();
-        let mut ends: Vec<i64> = Vec::new();
-        for record in poll.iter().rev() {
-            let later = later.entry(rank(record)).or_insert(0);
-            ends.push(record.timestamp.map_or(received - *later, |time| {
-                let zone = (time.micros - received + ZONES_US / 2).div_euclid(ZONES_US) * ZONES_US;
-                time.micros - zone
-            }));
-            *later += latency_us(record);
+    fn record(&mut self, record: &IterationStats, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
+        if self.fold.absorb(record, Instant::now(), self.received.us).is_err() {
+            return Ok(());
         }
-        poll.iter().zip(ends.into_iter().rev()).try_for_each(|(record, end)| self.iteration(record, end, trace))
-    }
-
-    fn iteration(&mut self, record: &IterationStats, end: i64, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
-        let (rank, process) = (rank(record), self.process);
-        let first = usize::try_from(rank).unwrap_or(0) * TRACKS.len() + 1;
-        if !self.ends.contains_key(&rank) {
+        let told = self.fold.timed_batch();
+        self.timed = told.or(self.timed);
+        let rank = rank(record);
+        if !self.last.contains_key(&rank) {
             for (at, track) in TRACKS.iter().enumerate() {
-                trace.named("thread_name", process, first + at, &format!("rank {rank} {track}"))?;
+                trace.named("thread_name", self.process, first_track(rank) + at, &format!("rank {rank} {track}"))?;
             }
         }
-        // Events of a track must not overlap, but the overlap scheduler works on two iterations at once.
-        let before = self.ends.get(&rank).copied().unwrap_or(i64::MIN);
-        let end = end.max(before);
-        let began = (end - latency_us(record)).max(before);
-        self.ends.insert(rank, end);
+        let before = self.last.insert(rank, Box::new(record.clone()));
+        for record in [before.as_deref().filter(|_| told.is_some()), Some(record)].into_iter().flatten() {
+            if let Some(timed) = self.timed.filter(|timed| timed.iter.is_some() && timed.iter == record.iter) {
+                self.iteration(record, &timed, trace)?;
+            }
+        }
+        let at = self.fold.latest().map_or(self.received.us, |latest| latest.time_us);
+        let requests = json!({"active": record.num_active_requests.unwrap_or(0), "queued": record.num_queued_requests.unwrap_or(0)});
+        trace.counter(self.process, at, &format!("rank {rank} requests"), requests)?;
+        if let Some(used) = record.kv_cache_stats.as_ref().and_then(|cache| cache.used_num_blocks) {
+            trace.counter(self.process, at, &format!("rank {rank} KV cache blocks"), json!({"used": used}))?;
+        }
+        Ok(())
+    }
+
+    fn iteration(
+        &self,
+        record: &IterationStats,
+        timed: &TimedBatch,
+        trace: &mut Trace<'_, impl Write>,
+    ) -> io::Result<()> {
+        let (process, first) = (self.process, first_track(rank(record)));
+        let micros = (timed.time.seconds * 1e6).round() as i64;
+        let began = timed.ended_us - micros;
         let batch = record.inflight_batching_stats.as_ref();
         let context = batch.and_then(|batch| batch.num_context_requests).unwrap_or(0);
         let generation = batch.and_then(|batch| batch.num_gen_requests).unwrap_or(0);
@@ -168,7 +183,7 @@ impl TracedEngine {
             let thread = first + at;
             trace
                 .event(&json!({"ph": "X", "name": name, "cat": "iteration", "pid": process, "tid": thread, "ts": began,
-                "dur": end - began, "args": args}))
+                "dur": micros, "args": args}))
         };
         track(0, "iteration")?;
         if context > 0 {
@@ -176,11 +191,6 @@ impl TracedEngine {
         }
         if generation > 0 {
             track(2, "decode")?;
-        }
-        let requests = json!({"active": record.num_active_requests.unwrap_or(0), "queued": record.num_queued_requests.unwrap_or(0)});
-        trace.counter(process, end, &format!("rank {rank} requests"), requests)?;
-        if let Some(used) = record.kv_cache_stats.as_ref().and_then(|cache| cache.used_num_blocks) {
-            trace.counter(process, end, &format!("rank {rank} KV cache blocks"), json!({"used": used}))?;
         }
         Ok(())
     }
@@ -246,8 +256,9 @@ fn rank(record: &IterationStats) -> i64 {
     record.attention_dp_rank.unwrap_or(0)
 }
 
-fn latency_us(record: &IterationStats) -> i64 {
-    (record.iter_latency_ms.unwrap_or(0.0).max(0.0) * 1e3).round() as i64
+/// The number of the first track of a rank.
+fn first_track(rank: i64) -> usize {
+    usize::try_from(rank).unwrap_or(0) * TRACKS.len() + 1
 }
 
 fn times(entry: &PerfMetricsEntry) -> Option<TimingMetrics> {

@@ -2,11 +2,14 @@
 //! no records: the state keeps the last ones beside the totals. Unknown values are left out; they are never null.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use trtllm_engine::batch_time::BatchTime;
 use trtllm_model::timestamp::parse_timestamp;
 use trtllm_page::state::{EngineSlot, EngineSnapshot, RECENT_RECORDS, State};
 
@@ -91,7 +94,30 @@ pub fn iterations(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let wrong = |value: &str| format!("last={value} is not a number from 1 to {RECENT_RECORDS}");
     let last = parameter(query, "last", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(DEFAULT_LAST);
     let records = chosen_engine(query, state)?.recent_records(last);
-    Ok(array(records.into_iter().map(|record| without_nulls(&*record))))
+    let timed = records.iter().filter_map(|kept| kept.timed);
+    let times: HashMap<u64, BatchTime> = timed.filter_map(|batch| Some((batch.iter?, batch.time))).collect();
+    Ok(array(records.into_iter().map(|kept| {
+        let mut json = without_nulls(&*kept.record);
+        if let Some(time) = kept.record.iter.and_then(|iter| times.get(&iter)) {
+            json["derived"] = without_nulls(&DerivedJson::of(time));
+        }
+        json
+    })))
+}
+
+/// What the exporter has derived from a record and its neighbours.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DerivedJson {
+    batch_seconds: f64,
+    device_seconds: Option<f64>,
+}
+
+impl DerivedJson {
+    fn of(time: &BatchTime) -> Self {
+        let rounded = |seconds: f64| (seconds * 1e7).round() / 1e7;
+        Self { batch_seconds: rounded(time.seconds), device_seconds: time.device_seconds.map(rounded) }
+    }
 }
 
 /// A parameter that is invalid, or that asks for something that does not exist or cannot be read now, with the reason.

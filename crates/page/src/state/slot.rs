@@ -12,6 +12,7 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 use super::engine::EngineSnapshot;
 use super::judging::EngineJudgement;
 use trtllm_engine::EngineFold;
+use trtllm_engine::batch_time::TimedBatch;
 use trtllm_model::gpu::{EngineGpus, GpuInventory};
 use trtllm_model::rows::PoolRows;
 use trtllm_model::{EngineName, IterationStats, RECENT_RECORDS};
@@ -85,7 +86,7 @@ pub struct EngineSlot {
     /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
     previous: Mutex<Option<Arc<EngineSnapshot>>>,
     /// The last records as received, oldest first. Scrapes do not read them.
-    recent: Mutex<VecDeque<Arc<IterationStats>>>,
+    recent: Mutex<VecDeque<KeptRecord>>,
     pub(super) judged: Mutex<EngineJudgement>,
     changes: Arc<SlotChanges>,
     /// Readers that need more than the snapshot. The owner of the fold makes one copy for each reader when it publishes
@@ -232,15 +233,15 @@ impl EngineSlot {
     }
 
     /// Keeps the last of these records for the API, without the parts that are large or unbounded.
-    pub fn keep_records(&self, records: Vec<Box<IterationStats>>) {
+    pub fn keep_records(&self, records: Vec<(Box<IterationStats>, Option<TimedBatch>)>) {
         let most = RECENT_RECORDS.min(RECORDS_OF_ALL / self.changes.present.load(Ordering::Relaxed).max(1)).max(1);
         let old = records.len().saturating_sub(most);
-        let kept: Vec<Arc<IterationStats>> = records
+        let kept: Vec<KeptRecord> = records
             .into_iter()
             .skip(old)
-            .map(|mut record| {
+            .map(|(mut record, timed)| {
                 drop_large_parts(&mut record);
-                Arc::new(*record)
+                KeptRecord { record: Arc::new(*record), timed }
             })
             .collect();
         let mut recent = self.recent.lock();
@@ -252,10 +253,17 @@ impl EngineSlot {
 
     /// The last `count` records, oldest first.
     #[must_use]
-    pub fn recent_records(&self, count: usize) -> Vec<Arc<IterationStats>> {
+    pub fn recent_records(&self, count: usize) -> Vec<KeptRecord> {
         let recent = self.recent.lock();
         recent.iter().skip(recent.len().saturating_sub(count)).cloned().collect()
     }
+}
+
+/// A record, and the batch whose time it told: its own, or the one before.
+#[derive(Debug, Clone)]
+pub struct KeptRecord {
+    pub record: Arc<IterationStats>,
+    pub timed: Option<TimedBatch>,
 }
 
 /// A copy for [`EngineSlot::keep_records`], without the parts that this function drops.
@@ -302,11 +310,11 @@ mod tests {
             let state = State::new(vec![EngineName::new("m", "1", "test"); engines]);
             let slot = &state.slots()[0];
             for _ in 0..2 {
-                let records = (0..100).map(|iter| Box::new(IterationStats { iter: Some(iter), ..Default::default() }));
-                slot.keep_records(records.collect());
+                let record = |iter| Box::new(IterationStats { iter: Some(iter), ..Default::default() });
+                slot.keep_records((0..100).map(|iter| (record(iter), None)).collect());
             }
             let kept = slot.recent_records(usize::MAX);
-            assert_eq!((kept.len(), kept[kept.len() - 1].iter), (each, Some(99)), "{engines} engines");
+            assert_eq!((kept.len(), kept[kept.len() - 1].record.iter), (each, Some(99)), "{engines} engines");
         }
     }
 }

@@ -118,7 +118,8 @@ pub(super) fn host(reading: &Reading) -> Option<Found> {
         return None;
     }
     let iteration = reading.now.distributions.iteration.mean();
-    let forward = iteration.filter(|_| reading.now.sums.device_known_seconds > 0.0).map(|seconds| (1.0 - idle) * seconds);
+    let forward =
+        iteration.filter(|_| reading.now.sums.device_known_seconds > 0.0).map(|seconds| (1.0 - idle) * seconds);
     let (remedy, settings) = reading.by_backend::<(_, &[&str])>(
         (
             "Give the process more CPU; keep the overlap scheduler on (disable_overlap_scheduler: false) and CUDA graphs \
