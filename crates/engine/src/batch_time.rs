@@ -66,12 +66,22 @@ struct Handled {
     beside_device: Option<f64>,
     /// A later batch was handled, but it is unknown when.
     is_outdated: bool,
+    /// It was the first after an idle time.
+    was_idle: bool,
 }
+
+/// Each sum over recent batches forgets a fiftieth with a new batch.
+const RECENT: f64 = 0.98;
 
 /// The batches of a PyTorch engine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BatchTimes {
     last: Option<Handled>,
+    /// Sums of the latencies and of the times of recent batches. With the overlap scheduler, a latency covers two batches.
+    latencies: f64,
+    times: f64,
+    /// Mean seconds that the loop needs to form a batch, from the batches after an idle time: then it waits for no other batch.
+    forming: Option<f64>,
 }
 
 fn seconds(ms: Option<f64>) -> Option<f64> {
@@ -145,9 +155,42 @@ impl BatchTimes {
             host_step,
             beside_device: beside_device.filter(|_| by_passes.is_some()),
             is_outdated: false,
+            was_idle: waited,
         });
+        self.note(record.scheduler_mode, latency, time.filter(|_| !waited), previous.filter(|_| !waited), built_us);
         let handled_us = handled_us.unwrap_or(built_us);
         BatchSpan { built_us, begun_us, handled_us, time }
+    }
+
+    /// Learns how the loop works. `time` and `previous` are absent if the pass waited for work.
+    fn note(
+        &mut self,
+        mode: Option<SchedulerMode>,
+        latency: f64,
+        time: Option<BatchTime>,
+        previous: Option<Handled>,
+        built_us: i64,
+    ) {
+        if let Some(time) = time {
+            (self.latencies, self.times) = (RECENT * self.latencies + latency, RECENT * self.times + time.seconds);
+        }
+        if let Some(previous) = previous.filter(|previous| previous.was_idle && mode != Some(SchedulerMode::NonOverlap))
+        {
+            let forming = (built_us - previous.built_us) as f64 / 1e6;
+            self.forming = Some(self.forming.map_or(forming, |mean| mean + (forming - mean) / 10.0));
+        }
+    }
+
+    /// Whether a batch is formed while the one before runs. Absent while too few batches of an engine are known that does not tell it.
+    pub(crate) fn overlaps(&self, mode: Option<SchedulerMode>) -> Option<bool> {
+        match mode {
+            Some(mode) => Some(mode == SchedulerMode::Overlap),
+            None => (self.times > 0.0).then(|| self.latencies > 1.5 * self.times),
+        }
+    }
+
+    pub(crate) fn forming_seconds(&self) -> Option<f64> {
+        self.forming
     }
 }
 

@@ -63,7 +63,7 @@ struct Last {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IterationClock {
     spans: VecDeque<ClockSpan>,
-    batches: BatchTimes,
+    pub(crate) batches: BatchTimes,
     last: Option<Last>,
     /// Latency of the last iteration whose latency is known, in microseconds.
     typical_us: i64,

@@ -2,7 +2,7 @@
 
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::{
-    InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
+    Backend, InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
 };
 use trtllm_model::timestamp::RecordTime;
 
@@ -36,6 +36,7 @@ pub struct Latest {
     pub batch_tokens: Option<u64>,
     pub pools: Pools,
     pub scheduler_mode: Option<SchedulerMode>,
+    pub is_pytorch: bool,
     /// Number of attention-DP ranks whose rows (records) of this iteration have been read.
     pub ranks_seen: Option<u64>,
     /// The highest `ranks_seen` of earlier iterations of this engine, because rows of a single iteration may be lost.
@@ -84,6 +85,7 @@ impl Latest {
         self.batch_tokens = (self.inflight.is_some() || self.static_batching.is_some()).then(|| batch::tokens(record));
         self.pools.update(record);
         self.scheduler_mode = record.scheduler_mode;
+        self.is_pytorch = record.backend() == Backend::PyTorch;
         self.own_ranks = record.rank.is_some();
         self.ranks_before = self.ranks_before.max(self.ranks_seen);
         self.ranks_seen = (self.own_ranks || record.attention_dp_rank.is_some()).then_some(1);

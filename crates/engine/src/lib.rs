@@ -137,6 +137,20 @@ impl EngineFold {
         self.timed_batch
     }
 
+    /// Whether the engine's loop forms a batch while the one before runs. Absent while that is unknown. The C++ executor can
+    /// overlap, too, but does not by default.
+    #[must_use]
+    pub fn overlaps(&self) -> Option<bool> {
+        let latest = self.latest.as_ref()?;
+        if latest.is_pytorch { self.clock.batches.overlaps(latest.scheduler_mode) } else { Some(false) }
+    }
+
+    /// Mean seconds that a loop that overlaps needs to form a batch. Absent until the engine was idle.
+    #[must_use]
+    pub fn forming_seconds(&self) -> Option<f64> {
+        self.clock.batches.forming_seconds().filter(|_| self.overlaps() == Some(true))
+    }
+
     /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing
     /// timestamp. If the timestamp is a local time, `wall_us` shows its time zone.
     ///

@@ -7,7 +7,7 @@ use crate::load::{Arrivals, Load};
 use crate::measured::measured;
 use crate::present::{Cache, Policy, Present, Request};
 use crate::replay::{Outcome, Question, RunResult};
-use crate::scheduler::{Extrapolation, Rules};
+use crate::scheduler::{Extrapolation, HostTime, Rules};
 
 /// Minimum number of known requests.
 const ENOUGH: usize = 200;
@@ -57,7 +57,7 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
         return Err("all requests came at once, so there is no rate; ask while requests arrive".to_owned());
     }
     let rules = rules(present, change)?;
-    let changed = changed(&rules, change);
+    let changed = Rules { host: host_time(present, rules.overlap, change.overlap)?, ..changed(&rules, change) };
     answer.measured = Some(measured(&present.requests, &present.objectives));
     let question = |rules, rate, replicas| Question {
         rules,
@@ -149,6 +149,8 @@ pub(crate) fn rules(present: &Present, change: &Change) -> Result<Rules, String>
         cache: present.cache,
         draft_len: drafts.0,
         acceptance: drafts.1,
+        overlap: limits.overlap.unwrap_or(false),
+        host: HostTime::AsKnown,
     })
 }
 
@@ -161,11 +163,33 @@ fn changed(rules: &Rules, change: &Change) -> Rules {
         max_num_tokens: change.max_num_tokens.unwrap_or(rules.max_num_tokens),
         chunked_context: change.chunked_context.unwrap_or(rules.chunked_context),
         policy: change.policy.unwrap_or(rules.policy),
+        overlap: change.overlap.unwrap_or(rules.overlap),
         cache: rules.cache.map(|cache| match change.max_tokens {
             Some(tokens) => Cache { blocks: blocks(tokens, cache), ..cache },
             None => cache,
         }),
         ..*rules
+    }
+}
+
+/// What another loop changes in the time of an iteration: a loop that overlaps hides the host's work behind the GPU's.
+fn host_time(present: &Present, now: bool, then: Option<bool>) -> Result<HostTime, String> {
+    if present.limits.overlap.is_none() && then.is_some() {
+        return Err("this engine does not tell whether it overlaps, or has no such setting".to_owned());
+    }
+    let host = &present.host_seconds;
+    match (now, then) {
+        (true, Some(false)) => host.forming.map(HostTime::Added).ok_or_else(|| {
+            "it is not known how long the host needs to form a batch, because the engine was never idle; ask after a moment \
+             without requests"
+                .to_owned()
+        }),
+        (false, Some(true)) => host.beside_device.map(HostTime::Hidden).ok_or_else(|| {
+            "the engine does not tell the time of its forward passes (gpuForwardTimeMS), so it is not known what the host adds; \
+             measure a few minutes with it"
+                .to_owned()
+        }),
+        _ => Ok(HostTime::AsKnown),
     }
 }
 

@@ -11,6 +11,8 @@ pub struct Change {
     pub max_tokens: Option<u64>,
     pub policy: Option<Policy>,
     pub chunked_context: Option<bool>,
+    /// The opposite of `disable_overlap_scheduler`.
+    pub overlap: Option<bool>,
     pub max_draft_len: Option<u32>,
     pub replicas: u32,
     /// The new rate ÷ the present rate.
@@ -25,6 +27,7 @@ impl Default for Change {
             max_tokens: None,
             policy: None,
             chunked_context: None,
+            overlap: None,
             max_draft_len: None,
             replicas: 1,
             rate: 1.0,
@@ -40,7 +43,7 @@ const MOST_RATE: f64 = 100.0;
 impl Change {
     /// The names that can be set.
     pub const NAMES: &'static str = "max_batch_size, max_num_tokens, max_tokens, capacity_scheduler_policy, \
-        enable_chunked_prefill, max_draft_len, replicas";
+        enable_chunked_prefill, disable_overlap_scheduler, max_draft_len, replicas";
 
     /// Sets `NAME=VALUE`.
     ///
@@ -54,6 +57,7 @@ impl Change {
             Ok(number) if number > 0 => Ok(number),
             _ => Err(format!("{name} {value:?} is not a number above 0; correct it")),
         };
+        let flag = || value.parse::<bool>().map_err(|_| format!("{name} {value:?}: use true or false"));
         match name {
             "max_batch_size" => self.max_batch_size = Some(whole()?),
             "max_num_tokens" => self.max_num_tokens = Some(whole()?),
@@ -64,10 +68,8 @@ impl Change {
                 count if count <= MOST_REPLICAS => self.replicas = count,
                 _ => return Err(format!("replicas must be at most {MOST_REPLICAS}; lower it")),
             },
-            "enable_chunked_prefill" => {
-                let invalid = |_| format!("enable_chunked_prefill {value:?}: use true or false");
-                self.chunked_context = Some(value.parse().map_err(invalid)?);
-            }
+            "enable_chunked_prefill" => self.chunked_context = Some(flag()?),
+            "disable_overlap_scheduler" => self.overlap = Some(!flag()?),
             "capacity_scheduler_policy" => {
                 self.policy = Some(match value {
                     "GUARANTEED_NO_EVICT" => Policy::GuaranteedNoEvict,
@@ -104,13 +106,20 @@ mod tests {
     #[test]
     fn changes_are_read_as_people_write_them() {
         let mut change = Change::default();
-        for text in ["max_batch_size=128", "enable_chunked_prefill=true", "replicas=3", "max_draft_len=0"] {
+        for text in [
+            "max_batch_size=128",
+            "enable_chunked_prefill=true",
+            "disable_overlap_scheduler=true",
+            "replicas=3",
+            "max_draft_len=0",
+        ] {
             change.set(text).unwrap();
         }
         change.set_rate("1.5x").unwrap();
         let meant = Change {
             max_batch_size: Some(128),
             chunked_context: Some(true),
+            overlap: Some(false),
             replicas: 3,
             max_draft_len: Some(0),
             rate: 1.5,
@@ -128,6 +137,7 @@ mod tests {
             ("max_batch=1", "max_batch_size"),
             ("replicas=100", "at most 64"),
             ("enable_chunked_prefill=yes", "true or false"),
+            ("disable_overlap_scheduler=on", "true or false"),
             ("capacity_scheduler_policy=STATIC", "MAX_UTILIZATION"),
         ] {
             let error = change.set(text).unwrap_err();

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use trtllm_engine::EngineFold;
 pub use trtllm_engine::cost_model::{EqualWork, Prices};
+use trtllm_engine::iteration_sums::IterationSums;
 use trtllm_engine::window::{Span, Window};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,7 @@ pub struct Present {
     /// Absent from older exporters, which do not report it.
     pub largest: Option<LargestWork>,
     pub drafts: Option<Drafts>,
+    pub host_seconds: HostSeconds,
     /// The last finished requests, in the order of arrival.
     pub requests: Vec<Request>,
     pub objectives: Objectives,
@@ -55,6 +57,18 @@ pub struct Limits {
     /// Absent if the engine does not report it.
     pub chunked_context: Option<bool>,
     pub policy: Option<Policy>,
+    /// Whether the loop forms a batch while the one before runs. Absent if it is unknown.
+    pub overlap: Option<bool>,
+}
+
+/// Seconds of the host in each iteration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostSeconds {
+    /// To form a batch, where nothing runs meanwhile. Absent until an engine that overlaps was idle.
+    pub forming: Option<f64>,
+    /// Beside the forward pass of the GPU. Absent if the engine does not report the forward pass.
+    pub beside_device: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,7 +158,9 @@ impl Present {
                 max_num_tokens: limit(|latest| latest.token_limits, configured.tokens),
                 chunked_context: None,
                 policy: None,
+                overlap: engine.overlaps(),
             },
+            host_seconds: HostSeconds { forming: engine.forming_seconds(), beside_device: beside_device(recent) },
             cache,
             prices: model.costs(),
             equal_work: model.equal_work().collect(),
@@ -164,6 +180,12 @@ impl Present {
             disaggregated: totals.disaggregated_requests > 0,
         }
     }
+}
+
+/// Mean seconds of an iteration in which the GPU ran no forward pass.
+fn beside_device(recent: &IterationSums) -> Option<f64> {
+    let share = 1.0 - recent.device_seconds / recent.device_known_seconds;
+    (recent.device_known_seconds > 0.0 && recent.iterations > 0.0).then(|| share * recent.seconds / recent.iterations)
 }
 
 impl Workload {

@@ -1,5 +1,8 @@
 //! One engine in virtual time. Requests wait, enter the batch and receive tokens, as TensorRT-LLM schedules them: decoding before
 //! context, and first come, first served. Times are seconds.
+//!
+//! A loop that overlaps forms a batch while the one before runs, and handles the tokens of a batch after it has formed the next one
+//! (upstream: `_executor_loop_overlap`). So a request waits for the running batch, and an ended one keeps its place for one batch more.
 
 use std::collections::VecDeque;
 
@@ -18,6 +21,29 @@ pub(crate) struct Rules {
     /// Draft tokens of each decoding step, and the probability that one is accepted if all earlier ones were.
     pub(crate) draft_len: u32,
     pub(crate) acceptance: f64,
+    /// The loop forms a batch while the one before runs.
+    pub(crate) overlap: bool,
+    pub(crate) host: HostTime,
+}
+
+/// What the host's work changes in the time of an iteration, compared with the iterations whose costs are known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum HostTime {
+    AsKnown,
+    /// The known iterations hid this time, and it is not hidden any more.
+    Added(f64),
+    /// The known iterations contain this time, and it is hidden.
+    Hidden(f64),
+}
+
+impl HostTime {
+    fn apply(self, seconds: f64) -> f64 {
+        match self {
+            Self::AsKnown => seconds,
+            Self::Added(host) => seconds + host,
+            Self::Hidden(host) => (seconds - host).max(host),
+        }
+    }
 }
 
 /// A request that arrives.
@@ -112,10 +138,13 @@ impl Extrapolation {
 #[derive(Default)]
 struct Active {
     request: usize,
-    /// Tokens that must be in the cache before decoding (`context`), and tokens that are in it (`filled`).
+    /// Tokens that must be in the cache before decoding (`context`), and tokens that are in it (`filled`), with those of the batches
+    /// that run.
     context: u32,
     filled: u32,
     generated: u32,
+    /// A batch that runs generates its last token.
+    is_complete: bool,
     /// Blocks that this request takes, 0 before it is admitted. Its cached tokens are in free blocks or in those of others.
     blocks: u32,
     cached: u32,
@@ -130,6 +159,12 @@ struct Batch {
     work: Work,
     requests: u32,
     tokens: u32,
+}
+
+/// A batch that runs: when it ends, the requests that receive a token then, and whether that is their last one.
+struct Running {
+    end: f64,
+    receivers: Vec<(usize, bool)>,
 }
 
 pub(crate) struct Scheduler<'a> {
@@ -166,6 +201,8 @@ impl<'a> Scheduler<'a> {
     pub(crate) fn serve(&mut self, coming: &[Coming], clients: Option<usize>) -> Vec<ServedRequest> {
         let mut served = vec![ServedRequest::default(); coming.len()];
         let (mut now, mut next) = (0.0, 0);
+        // With the overlap scheduler, the batch that runs while the next one is formed.
+        let mut before: Option<Running> = None;
         loop {
             while let Some(request) = coming.get(next).filter(|request| clients.is_none() && request.at <= now) {
                 self.arrive(next, request.at, coming, &mut served);
@@ -177,22 +214,32 @@ impl<'a> Scheduler<'a> {
                 self.arrive(next, now, coming, &mut served);
                 next += 1;
             }
-            if work.is_none() && clients.is_some() {
+            if work.is_none() && before.is_none() && clients.is_some() {
                 work = self.schedule(coming);
             }
-            let Some(work) = work else {
-                match coming.get(next).filter(|_| clients.is_none()) {
+            let begin = before.as_ref().map_or(now, |before| before.end);
+            let batch = work.map(|work| Running { end: begin + self.seconds(&work), receivers: self.launch(coming) });
+            let handled = if self.rules.overlap { std::mem::replace(&mut before, batch) } else { batch };
+            match handled {
+                Some(handled) => {
+                    now = handled.end;
+                    self.handle(&handled, &mut served);
+                }
+                None if before.is_some() => {}
+                None => match coming.get(next).filter(|_| clients.is_none()) {
                     Some(request) if self.active.is_empty() => now = request.at,
                     _ => return served,
-                }
-                continue;
-            };
-            let cost = self.costs.seconds(&work);
-            let seconds = cost.mean * (1.0 + self.off * cost.error).max(0.3);
-            self.reached.note(self.costs.beyond(&work), self.cache_is_full, cost.is_unclear, seconds);
-            now += seconds;
-            self.finish(now, coming, &mut served);
+                },
+            }
         }
+    }
+
+    /// The seconds of an iteration with this work.
+    fn seconds(&mut self, work: &Work) -> f64 {
+        let cost = self.costs.seconds(work);
+        let seconds = self.rules.host.apply(cost.mean * (1.0 + self.off * cost.error).max(0.3));
+        self.reached.note(self.costs.beyond(work), self.cache_is_full, cost.is_unclear, seconds);
+        seconds
     }
 
     fn arrive(&mut self, index: usize, at: f64, coming: &[Coming], served: &mut [ServedRequest]) {
@@ -215,7 +262,7 @@ impl<'a> Scheduler<'a> {
         while index < self.active.len() {
             let request = &self.active[index];
             let fits = batch.requests < self.rules.max_batch_size && batch.tokens + step <= self.rules.max_num_tokens;
-            if request.filled < request.context || !fits {
+            if request.is_complete || request.filled < request.context || !fits {
                 index += 1;
                 continue;
             }
@@ -245,7 +292,7 @@ impl<'a> Scheduler<'a> {
 
     /// Pauses the latest admitted request. Returns its index in `active`.
     fn pause_last(&mut self, coming: &[Coming]) -> Option<usize> {
-        let last = self.active.iter().rposition(|request| request.blocks > 0)?;
+        let last = self.active.iter().rposition(|request| request.blocks > 0 && !request.is_complete)?;
         let request = &mut self.active[last];
         self.blocks_left += i64::from(request.blocks);
         request.context = coming[request.request].prompt + request.generated;
@@ -265,7 +312,7 @@ impl<'a> Scheduler<'a> {
                 return;
             }
             let request = &self.active[index];
-            if request.filled >= request.context {
+            if request.is_complete || request.filled >= request.context {
                 continue;
             }
             if request.blocks == 0 && (paused || !self.admit(index, coming, budget)) {
@@ -328,15 +375,15 @@ impl<'a> Scheduler<'a> {
         self.rules.cache.map_or(0, |cache| tokens.div_ceil(cache.tokens_per_block.max(1)))
     }
 
-    /// Ends the iteration: the requests of the batch receive their tokens.
-    fn finish(&mut self, now: f64, coming: &[Coming], served: &mut [ServedRequest]) {
+    /// Starts the batch. The loop knows how many tokens it generates. Returns the requests that will receive some.
+    fn launch(&mut self, coming: &[Coming]) -> Vec<(usize, bool)> {
         let (rules, random) = (self.rules, &mut self.random);
-        let mut freed = 0;
-        self.active.retain_mut(|request| {
-            let known = &coming[request.request];
+        let mut receivers = Vec::new();
+        for request in &mut self.active {
+            let output = coming[request.request].output;
             let made = if request.decodes {
                 let accepted = (0..rules.draft_len).take_while(|_| random.unit() < rules.acceptance).count() as u32;
-                let made = (1 + accepted).min(known.output - request.generated);
+                let made = (1 + accepted).min(output - request.generated);
                 request.filled += made;
                 // The next step continues after the decoded tokens.
                 request.context = request.filled;
@@ -349,16 +396,31 @@ impl<'a> Scheduler<'a> {
             };
             (request.decodes, request.chunk) = (false, 0);
             request.generated += made;
+            request.is_complete = request.generated >= output;
+            if made > 0 {
+                receivers.push((request.request, request.is_complete));
+            }
+        }
+        receivers
+    }
+
+    /// Handles the tokens of a batch that has ended. The receivers are in the order of `active`.
+    fn handle(&mut self, batch: &Running, served: &mut [ServedRequest]) {
+        let mut receivers = batch.receivers.iter().peekable();
+        let mut freed = 0;
+        self.active.retain(|request| {
+            let Some((_, is_last)) = receivers.next_if(|(receiver, _)| *receiver == request.request) else {
+                return true;
+            };
             let served = &mut served[request.request];
-            if made > 0 && served.first_token == 0.0 {
-                served.first_token = now;
+            if served.first_token == 0.0 {
+                served.first_token = batch.end;
             }
-            if request.generated >= known.output {
-                served.ended = now;
+            if *is_last {
+                served.ended = batch.end;
                 freed += i64::from(request.blocks);
-                return false;
             }
-            true
+            !is_last
         });
         self.blocks_left += freed;
     }

@@ -33,6 +33,8 @@ const RULES: Rules = Rules {
     cache: Some(Cache { blocks: 42_668, tokens_per_block: 64 }),
     draft_len: 0,
     acceptance: 0.0,
+    overlap: false,
+    host: HostTime::AsKnown,
 };
 
 /// The prices of an iteration, a prompt's token, a decoded token, and a token in the cache.

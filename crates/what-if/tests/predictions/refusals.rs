@@ -19,6 +19,7 @@ fn present() -> Present {
             max_num_tokens: Some(1024),
             chunked_context: Some(true),
             policy: None,
+            overlap: Some(true),
         },
         cache: Some(Cache { blocks: 1000, tokens_per_block: 32 }),
         prices: Some(Prices { base: 0.01, context_token: 2e-5, generation_token: 1e-4, kv_token: 0.0, error: 0.02 }),
