@@ -1,45 +1,53 @@
 //! The end of a batch: its requests receive their tokens, and finished ones end.
 
 use crate::config::Role;
-use crate::engine::{Engine, Progress, Running};
+use crate::engine::{Engine, Progress};
+use crate::launch::Launched;
 use crate::record::StepTime;
 use crate::scheduler::transfer_seconds;
+use crate::truth::BatchTruth;
 
 /// Share of the GPU's time that sampling takes.
-const SAMPLING: f64 = 0.05;
+pub(crate) const SAMPLING: f64 = 0.05;
 
 impl Engine {
-    /// Gives the requests of a batch their tokens, and ends the requests that have all their tokens.
-    pub(crate) fn finish(&mut self, running: &Running, now: f64) {
+    /// Gives the requests of a batch their tokens, and ends the requests that have all their tokens. Returns the tokens
+    /// of decoding requests, without those that are thrown away because their request has left.
+    pub(crate) fn finish(&mut self, launched: &Launched, now: f64) -> u64 {
         if self.config.keeps_requests {
-            self.record_parts(running);
+            self.record_parts(launched, now);
+            self.record_batch(launched, now);
         }
+        self.passes.handled_at = now;
         let iter = self.iter;
-        let tokens: u64 = running.batches.iter().map(|b| b.decoded + u64::from(b.work.context_requests)).sum();
-        let seen = self.frontend.send(now, tokens);
+        let active = self.ranks.iter().flat_map(|rank| &rank.active).map(|request| request.shares[launched.slot]);
+        let decoded = active.filter(|share| share.decodes).map(|share| u64::from(share.made)).sum();
+        let contexts: u64 = launched.batches.iter().map(|batch| u64::from(batch.work.context_requests)).sum();
+        let seen = self.frontend.send(now, decoded + contexts);
         let mut first_tokens = 0;
-        let gpu_sample = running.gpu * SAMPLING;
-        let step = StepTime { start: running.start, end: now, gpu_forward: running.gpu - gpu_sample, gpu_sample };
+        let gpu_sample = launched.gpu * SAMPLING;
+        let step = StepTime { start: launched.start, end: now, gpu_forward: launched.gpu - gpu_sample, gpu_sample };
         for index in 0..self.ranks.len() {
             let rank = &mut self.ranks[index];
-            for request in rank.active.iter_mut().filter(|request| request.is_scheduled()) {
+            for request in &mut rank.active {
+                let share = std::mem::take(&mut request.shares[launched.slot]);
+                if !share.is_scheduled {
+                    continue;
+                }
                 if self.config.statistics.steps {
                     let times = request.step_times.get_or_insert_default();
-                    if request.step > 0 { &mut times.generation } else { &mut times.context }.push(step);
+                    if share.decodes { &mut times.generation } else { &mut times.context }.push(step);
                 }
-                let made = if request.step > 0 {
-                    request.filled += request.step;
+                let made = share.made;
+                request.filled += share.filled;
+                if share.decodes {
                     request.steps += 1;
-                    request.step
-                } else {
-                    request.filled += request.chunk;
-                    let done = request.filled >= request.context;
-                    first_tokens += u64::from(done);
-                    if done {
-                        rank.cache.store(&request.keys, &request.blocks, request.context);
-                    }
-                    u32::from(done)
-                };
+                    request.drafted += share.drafted;
+                    request.accepted += made.saturating_sub(1);
+                } else if made > 0 {
+                    first_tokens += 1;
+                    rank.cache.store(&request.keys, &request.blocks, request.context);
+                }
                 if made > 0 {
                     // Upstream's `first_iter` is the iteration of the first token, too.
                     request.first_iter.get_or_insert(iter);
@@ -60,12 +68,26 @@ impl Engine {
                     }
                     request.last_token_at = now;
                 }
-                (request.was_scheduled, request.chunk, request.step) = (true, 0, 0);
+                request.was_scheduled = true;
             }
             self.end_finished(index, now, seen);
         }
-        self.iter += 1;
+        // PyTorch numbers passes, see `passes`.
+        self.iter += u64::from(self.config.release.is_cpp());
         self.truth.first_tokens += first_tokens;
+        decoded
+    }
+
+    /// What the batch truly took.
+    fn record_batch(&mut self, launched: &Launched, now: f64) {
+        let ended = if self.overlaps() { launched.end } else { now };
+        let seconds = ended - launched.since;
+        self.truth.batches.push(BatchTruth {
+            iter: self.iter_of(launched),
+            seconds,
+            gpu_seconds: launched.gpu,
+            handled_at: now,
+        });
     }
 
     /// Ends the requests of a rank that have all their tokens and whose transfer is over.

@@ -1,4 +1,5 @@
-//! The step function: ends the running iteration, takes new requests, starts the next iteration.
+//! The step function: handles a launched batch, takes new requests, launches the next batch. The PyTorch loop with the
+//! overlap scheduler launches a batch before it handles the batch before. `passes` has the times of the loop.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,10 +9,12 @@ use crate::faults::Faults;
 use crate::frontend::FrontendState;
 use crate::gpu::{Gpu, GpuState};
 use crate::load::{Arrival, Generator};
+use crate::launch::Launched;
+use crate::passes::{Passes, Phase};
 use crate::random::{Random, mix};
 use crate::record::{End, Entry, NumberedEvent, Record, Row};
 use crate::request::Request;
-use crate::scheduler::{Batch, Pass, Rank};
+use crate::scheduler::Rank;
 use crate::truth::{Felt, Truth};
 use crate::writer::Writer;
 
@@ -37,28 +40,6 @@ pub struct Progress {
     pub end: Option<End>,
 }
 
-/// The iteration that is running.
-#[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) start: f64,
-    pub(crate) end: f64,
-    pub(crate) gpu: f64,
-    /// Seconds added by faults.
-    pub(crate) delay: f64,
-    pub(crate) batches: Vec<Batch>,
-    /// Active requests of each rank, including those that end with this batch.
-    pub(crate) active: Vec<u32>,
-    pub(crate) intake: Intake,
-}
-
-/// Requests that became active in one step.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Intake {
-    /// Their number on each rank.
-    pub(crate) new: Vec<u32>,
-    pub(crate) queue_seconds: f64,
-}
-
 /// One simulated engine. It has no clock: call [`Engine::step`] at the time that the last step returned.
 #[derive(Debug)]
 pub struct Engine {
@@ -67,18 +48,21 @@ pub struct Engine {
     pub(crate) generator: Generator,
     pub(crate) frontend: FrontendState,
     pub(crate) faults: Faults,
-    adapters: AdapterPool,
+    pub(crate) adapters: AdapterPool,
     /// Requests that clients will send, by time and the id of the request that they follow.
     pub(crate) coming: BTreeMap<(u64, u64), Arrival>,
     /// Requests on their way from the frontend to the engine, by time and id.
     pub(crate) entering: BTreeMap<(u64, u64), Request>,
     pub(crate) queue: VecDeque<Request>,
     pub(crate) ranks: Vec<Rank>,
-    pub(crate) running: Option<Running>,
+    /// Batches that are not handled yet, oldest first. Two with the overlap scheduler, else one.
+    pub(crate) launched: VecDeque<Launched>,
+    pub(crate) passes: Passes,
     pub(crate) up_at: f64,
+    /// C++: the number of the next record. PyTorch: the number of the running pass, as upstream's `iter_counter`.
     pub(crate) iter: u64,
     pub(crate) next_id: u64,
-    micro_batch: usize,
+    pub(crate) micro_batch: usize,
     pub(crate) link_free_at: f64,
     /// Whether a request has arrived that its client may cancel or that may time out.
     pub(crate) has_deadlines: bool,
@@ -94,6 +78,7 @@ impl Engine {
     #[must_use]
     pub fn new(config: Config, seed: u64) -> Self {
         let adapters = config.adapters.as_ref().map_or(0, |adapters| adapters.count);
+        let up_at = config.startup.iter().map(|(_, seconds)| seconds).sum();
         Self {
             random: Random::new(mix(seed) ^ 1),
             generator: Generator::new(config.load.clone(), adapters, mix(seed) ^ 2),
@@ -104,9 +89,10 @@ impl Engine {
             entering: BTreeMap::new(),
             queue: VecDeque::new(),
             ranks: (0..config.ranks.attention_dp).map(|_| Rank::new(&config)).collect(),
-            running: None,
-            up_at: config.startup.iter().map(|(_, seconds)| seconds).sum(),
-            iter: u64::from(!config.release.is_cpp()),
+            launched: VecDeque::new(),
+            passes: Passes::new(up_at),
+            up_at,
+            iter: 0,
             next_id: config.first_id(),
             micro_batch: 0,
             link_free_at: 0.0,
@@ -158,10 +144,10 @@ impl Engine {
         self.in_flight() == 0
     }
 
-    /// Whether an iteration runs.
+    /// Whether a batch was launched whose tokens are not handled yet.
     #[must_use]
     pub fn is_iterating(&self) -> bool {
-        self.running.is_some()
+        !self.launched.is_empty()
     }
 
     /// Requests that wait in the engine's queue.
@@ -217,112 +203,51 @@ impl Engine {
             step.next = Some(self.up_at);
             return step;
         }
-        if let Some(running) = &self.running
-            && now < running.end
-        {
-            step.next = Some(running.end);
+        if let Some(due) = self.passes.due.filter(|due| now < *due) {
+            step.next = Some(due);
             return step;
         }
-        let finished = self.running.take();
-        if let Some(running) = &finished {
-            self.finish(running, now);
+        match self.passes.phase {
+            Phase::Handle => self.handle(now, &mut step),
+            Phase::Rest => {}
+            Phase::Fetch => {
+                self.spin(now);
+                self.end_others(now);
+                step.entries = std::mem::take(&mut self.writer.entries);
+            }
+        }
+        if !self.rests(now) {
+            self.begin_pass(now, &mut step);
+        }
+        self.collect_events(&mut step);
+        step.progress = std::mem::take(&mut self.progress);
+        step.next = self.passes.due.or_else(|| self.next_change(now));
+        step
+    }
+
+    /// Handles the tokens of the oldest launched batch.
+    fn handle(&mut self, now: f64, step: &mut Step) {
+        let Some(launched) = self.launched.pop_front() else { return };
+        let made = self.finish(&launched, now);
+        if !self.config.release.is_cpp() {
+            self.count(&launched, made);
         }
         self.end_others(now);
         step.entries = std::mem::take(&mut self.writer.entries);
-        if let Some(running) = finished {
-            self.report_finished(&running, now, &mut step);
-        }
+        self.report_finished(&launched, now, step);
+    }
+
+    /// Takes new requests and launches a batch of what can be scheduled.
+    fn begin_pass(&mut self, now: f64, step: &mut Step) {
         if self.load_waits {
             self.take_arrivals(now);
         }
         self.enter_queue(now);
         let intake = self.fetch(now);
-        self.launch(now, intake, &mut step);
-        self.collect_events(&mut step);
-        step.progress = std::mem::take(&mut self.progress);
-        step.next = match &self.running {
-            Some(running) => Some(running.end),
-            None => self.next_change(now),
-        };
-        step
+        self.launch(now, intake, step);
     }
 
-    /// Starts the next iteration, if there is work.
-    fn launch(&mut self, now: f64, intake: Intake, step: &mut Step) {
-        if self.faults.is_wedged(now) || self.ranks.iter().all(|rank| rank.active.is_empty()) {
-            return;
-        }
-        let stages = self.config.ranks.pipeline;
-        let batch_limit = self.batch_limit(now);
-        let mut batches = Vec::new();
-        for _ in 0..stages {
-            batches.clear();
-            for rank in &mut self.ranks {
-                let mut pass = Pass {
-                    config: &self.config,
-                    now,
-                    batch_limit,
-                    micro_batch: self.micro_batch,
-                    random: &mut self.random,
-                    adapters: &mut self.adapters,
-                    link_free_at: &mut self.link_free_at,
-                };
-                batches.push(rank.schedule(&mut pass));
-            }
-            if batches.iter().any(|batch| batch.work.scheduled > 0) {
-                break;
-            }
-            self.micro_batch = (self.micro_batch + 1) % stages;
-        }
-        self.writer.carry_intake(&intake);
-        if batches.iter().all(|batch| batch.work.scheduled == 0) {
-            return;
-        }
-        let costs = &self.config.costs;
-        let slow = self.faults.slow(now).map_or(1.0, |(factor, _)| factor);
-        let drafts = self.draft_seconds(&batches);
-        let longest = batches.iter().map(|batch| costs.gpu_seconds(&batch.work)).fold(0.0, f64::max);
-        let skew = if stages > 1 { (1.0 + self.config.ranks.imbalance) / stages as f64 } else { 1.0 };
-        let spread = match costs.jitter {
-            0.0 => 1.0,
-            jitter => (1.0 + jitter * self.random.normal()).clamp(0.3, 3.0),
-        };
-        let gpu = (longest * skew * spread + drafts) * slow;
-        let host = batches.iter().map(|batch| costs.host_seconds(&batch.work)).fold(0.0, f64::max);
-        let loading: f64 = batches.iter().map(|batch| batch.loading).sum();
-        let seconds = costs.together(host, gpu) + loading;
-        let delay = self.faults.delay(now, seconds);
-        let end = now + seconds + delay;
-        self.truth.busy_seconds += gpu;
-        self.count(&batches, &intake);
-        let active = self.ranks.iter().map(|rank| rank.active.len() as u32).collect();
-        let running = Running { start: now, end, gpu, delay, batches, active, intake };
-        self.report_launched(&running, step);
-        self.running = Some(running);
-        self.micro_batch = (self.micro_batch + 1) % stages;
-    }
-
-    /// Seconds that the draft tokens of a batch take.
-    pub(crate) fn draft_seconds(&self, batches: &[Batch]) -> f64 {
-        let Some(speculation) = &self.config.speculation else { return 0.0 };
-        let drafts = batches.iter().any(|batch| batch.work.generation_requests > 0);
-        if drafts { speculation.seconds_per_position * f64::from(speculation.draft_len) } else { 0.0 }
-    }
-
-    fn count(&mut self, batches: &[Batch], intake: &Intake) {
-        self.truth.iterations += 1;
-        self.truth.started += intake.new.iter().map(|new| u64::from(*new)).sum::<u64>();
-        self.truth.queue_seconds += intake.queue_seconds;
-        for batch in batches {
-            self.truth.context_tokens += batch.work.context_tokens;
-            self.truth.decoded_tokens += batch.decoded;
-            self.truth.drafted += batch.drafted;
-            self.truth.accepted += batch.decoded - u64::from(batch.work.generation_requests);
-            self.truth.pauses += u64::from(batch.work.paused);
-        }
-    }
-
-    /// The next time at which something changes if no iteration runs.
+    /// The next time at which something changes if no batch is launched.
     fn next_change(&self, now: f64) -> Option<f64> {
         let first = |key: Option<&(u64, u64)>| key.map(|(bits, _)| f64::from_bits(*bits));
         let transfers = self.ranks.iter().flat_map(|rank| &rank.active);
@@ -335,7 +260,8 @@ impl Engine {
 
     /// The engine crashes: all requests fail, and the cache is lost. It serves again at `until`.
     pub fn restart(&mut self, now: f64, until: f64) {
-        self.running = None;
+        self.launched.clear();
+        self.passes = Passes::new(until.max(now));
         self.up_at = until;
         self.truth.restarts += 1;
         let queued: Vec<_> = self.queue.drain(..).collect();
@@ -344,7 +270,7 @@ impl Engine {
         for request in active.into_iter().chain(queued) {
             self.leave(&request, End::Error, now);
         }
-        self.iter = u64::from(!self.config.release.is_cpp());
+        self.iter = 0;
         self.writer.restart();
     }
 

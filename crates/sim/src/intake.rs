@@ -1,12 +1,30 @@
 //! How requests enter the engine and leave it.
 
 use crate::config::Role;
-use crate::engine::{Engine, Intake, Progress};
+use crate::engine::{Engine, Progress};
 use crate::load::Arrival;
 use crate::record::{End, Entry, Row, Stage};
 use crate::request::Request;
 use crate::scheduler::blocks_at_end;
 use crate::truth::{RequestParts, RequestTruth};
+
+/// Requests that became active in one pass.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Intake {
+    /// Their number on each rank.
+    pub(crate) new: Vec<u32>,
+    pub(crate) queue_seconds: f64,
+}
+
+impl Intake {
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.new.resize(more.new.len(), 0);
+        for (new, more) in self.new.iter_mut().zip(&more.new) {
+            *new += more;
+        }
+        self.queue_seconds += more.queue_seconds;
+    }
+}
 
 impl Engine {
     /// Passes all arrivals until `now` to the frontend.
@@ -215,14 +233,16 @@ impl Engine {
 
     /// The row of an active or queued request.
     pub(crate) fn row(&self, request: &Request) -> Row {
+        // Under the overlap scheduler, the next batch has moved these numbers already.
+        let filled = if self.config.release.is_cpp() { request.filled } else { request.launched_filled() };
         let transfer = (self.config.role != Role::Aggregated && request.is_admitted()).then(|| {
             let over = request.transfer.filter(|(_, end)| *end <= self.writer.now);
             (over.map_or(0.0, |(start, end)| (end - start) * 1e3), self.config.cache.bytes(request.arrival.prompt))
         });
         Row {
             id: request.id,
-            stage: request.stage(),
-            prefill_position: request.filled.min(request.arrival.prompt),
+            stage: request.stage(filled),
+            prefill_position: filled.min(request.arrival.prompt),
             generated: request.generated,
             steps: request.steps,
             scheduled: request.is_scheduled(),

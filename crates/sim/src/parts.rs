@@ -2,20 +2,22 @@
 //! long the iteration would have taken without them.
 
 use crate::cost::Work;
-use crate::engine::{Engine, Running};
-use crate::request::Request;
+use crate::engine::Engine;
+use crate::launch::Launched;
+use crate::request::{Request, Share};
 
 impl Engine {
-    /// Adds an iteration to the parts of the requests in the engine. Called before the requests receive their tokens.
-    pub(crate) fn record_parts(&mut self, running: &Running) {
-        let drafts = self.draft_seconds(&running.batches);
+    /// Adds a batch to the parts of the requests in the engine: the time since the batch before was handled, or since
+    /// this one was formed if that is later. Called before the requests receive their tokens.
+    pub(crate) fn record_parts(&mut self, launched: &Launched, now: f64) {
+        let drafts = self.draft_seconds(&launched.batches);
+        let from = launched.at.max(self.passes.handled_at);
         let costs = &self.config.costs;
         let seconds = |work: &Work| {
             let drafts = if work.generation_requests > 0 { drafts } else { 0.0 };
             costs.together(costs.host_seconds(work), costs.gpu_seconds(work) + drafts)
         };
-        let took = running.end - running.start;
-        for (rank, batch) in self.ranks.iter_mut().zip(&running.batches) {
+        for (rank, batch) in self.ranks.iter_mut().zip(&launched.batches) {
             let work = &batch.work;
             let all = seconds(work);
             // The share of the iteration that the prompts of other requests take. `own` is the work on the request's
@@ -31,18 +33,21 @@ impl Engine {
                 if scheduled > 0 { ((all - seconds(&without)) / all).max(0.0) } else { 1.0 }
             };
             let of_all = if work.context_requests > 0 { others(Work::default()) } else { 0.0 };
-            for request in rank.active.iter_mut().filter(|request| request.scheduled_at.is_some()) {
+            for request in &mut rank.active {
+                let Some(scheduled_at) = request.scheduled_at else { continue };
+                let from = from.max(scheduled_at);
+                let took = now - from;
+                let share = request.shares[launched.slot];
                 let phase = usize::from(request.first_token_at.is_some());
-                let transfer = request
-                    .transfer
-                    .map_or(0.0, |(start, end)| (end.min(running.end) - start.max(running.start)).max(0.0));
-                if phase == 1 && request.filled < request.context {
+                let transfer = request.transfer.map_or(0.0, |(start, end)| (end.min(now) - start.max(from)).max(0.0));
+                if phase == 1 && !share.decodes && request.filled < request.context {
                     request.parts.pause += took;
                     continue;
                 }
                 let took = took - transfer;
-                let unexplained = running.delay.min(took);
-                let share = if request.chunk > 0 { others(own_prompt(request)) } else { of_all };
+                let unexplained = launched.delay.min(took);
+                let is_context = share.is_scheduled && !share.decodes;
+                let share = if is_context { others(own_prompt(request, share)) } else { of_all };
                 request.parts.unexplained[phase] += unexplained;
                 request.parts.blocked[phase] += (took - unexplained) * share;
             }
@@ -50,11 +55,11 @@ impl Engine {
     }
 }
 
-fn own_prompt(request: &Request) -> Work {
-    let (chunk, filled) = (f64::from(request.chunk), f64::from(request.filled));
+fn own_prompt(request: &Request, share: Share) -> Work {
+    let (chunk, filled) = (f64::from(share.filled), f64::from(request.filled));
     Work {
         context_requests: 1,
-        context_tokens: request.chunk.into(),
+        context_tokens: share.filled.into(),
         attention_pairs: chunk * (filled + chunk / 2.0),
         context_kv_tokens: request.filled.into(),
         ..Work::default()

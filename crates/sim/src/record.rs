@@ -30,9 +30,12 @@ pub struct Record {
     pub speculation: Option<SpeculationCounts>,
     pub is_static: bool,
     pub queued_context_tokens: u64,
+    /// Seconds of the last pass of the host's loop that was complete when the record was written.
     pub host_seconds: f64,
+    /// Seconds of the batch's own forward pass on the GPU.
     pub gpu_seconds: f64,
-    pub previous_gpu_seconds: f64,
+    /// Seconds of the pass before that of `host_seconds`, as events on the GPU at its begin and its end measure it.
+    pub previous_device_seconds: f64,
     pub overlap: bool,
     /// The rank of this record. Absent without attention data parallelism.
     pub rank: Option<u32>,

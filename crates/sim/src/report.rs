@@ -1,9 +1,12 @@
 //! Turns what happened into records, in the order and with the quirks of each backend. The C++ Executor writes a record
 //! when it starts a batch, so latency and finished requests are those of the batch before. PyTorch writes a record when
-//! a batch ends.
+//! it handles a batch; README.md says from which pass each member is.
 
 use crate::config::{Era, Policy, Release};
-use crate::engine::{Engine, Intake, Running, Step};
+use crate::completion::SAMPLING;
+use crate::engine::{Engine, Step};
+use crate::intake::Intake;
+use crate::launch::Launched;
 use crate::random::Random;
 use crate::record::{CacheView, NumberedEvent, Record, Row, SpeculationCounts, Stage};
 use crate::scheduler::Batch;
@@ -21,7 +24,7 @@ impl Writer {
 
 impl Engine {
     /// Reports the end of a batch.
-    pub(crate) fn report_finished(&mut self, running: &Running, now: f64, step: &mut Step) {
+    pub(crate) fn report_finished(&mut self, launched: &Launched, now: f64, step: &mut Step) {
         self.writer.now = now;
         if self.config.release.is_cpp() {
             self.writer.pass_seconds = now - self.writer.pass_start;
@@ -36,7 +39,7 @@ impl Engine {
             }
             self.writer.pass_start = now;
         } else {
-            self.report_pytorch(running, step);
+            self.report_pytorch(launched, now, step);
         }
         for rank in &mut self.ranks {
             rank.active.iter_mut().for_each(|request| request.was_scheduled = false);
@@ -44,16 +47,16 @@ impl Engine {
     }
 
     /// Reports the start of a batch.
-    pub(crate) fn report_launched(&mut self, running: &Running, step: &mut Step) {
+    pub(crate) fn report_launched(&mut self, launched: &Launched, step: &mut Step) {
         if !self.config.release.is_cpp() {
             return;
         }
-        self.writer.now = running.start;
+        self.writer.now = launched.at;
         let new_active = std::mem::take(&mut self.writer.taken).iter().sum();
         self.writer.new_active = new_active;
-        let mut record = self.base_record(running.start, 0, &running.batches[0]);
+        let mut record = self.base_record(launched.at, 0, &launched.batches[0]);
         record.new_active = new_active;
-        record.queue_latency = running.intake.queue_seconds;
+        record.queue_latency = launched.intake.queue_seconds;
         self.push_cpp(record, step);
     }
 
@@ -68,8 +71,18 @@ impl Engine {
         }
     }
 
-    fn report_pytorch(&mut self, running: &Running, step: &mut Step) {
-        let iter = self.iter - 1;
+    /// The `iter` of a batch's record. Since 1.3 it is the pass that formed the batch, before that the pass that handles
+    /// it, which is the next one with the overlap scheduler.
+    pub(crate) fn iter_of(&self, launched: &Launched) -> u64 {
+        match self.config.release {
+            Release::PyTorch { era: Era::Ranks | Era::Frames, .. } => launched.pass,
+            _ => self.iter,
+        }
+    }
+
+    fn report_pytorch(&mut self, launched: &Launched, now: f64, step: &mut Step) {
+        self.writer.carry_intake(&launched.intake);
+        let iter = self.iter_of(launched);
         let ranks = self.ranks.len();
         let idle = self.ranks.iter().all(|rank| rank.active.is_empty());
         let pending = self.writer.taken.iter().chain(&self.writer.done).any(|count| *count > 0);
@@ -85,16 +98,15 @@ impl Engine {
         let done = std::mem::take(&mut self.writer.done);
         let Release::PyTorch { era, .. } = self.config.release else { return };
         let own_rows = era == Era::Frames;
-        let reported = self.is_reported(running.end);
+        let reported = self.is_reported(now);
         for rank in 0..ranks {
-            let mut record = self.base_record(running.start, rank, &running.batches[rank]);
+            let mut record = self.base_record(launched.at, rank, &launched.batches[rank]);
             record.iter = iter;
-            // Active requests are counted when the iteration starts. A record between two intervals is
+            // Active requests are counted when the pass starts. A record between two intervals is
             // written only when the engine becomes idle. It reports ended requests, and no active ones.
-            record.active = if on_beat { running.active[rank] } else { 0 };
-            let pass = running.end - running.start;
-            // With the overlap scheduler, a latency covers two passes of the loop.
-            record.latency = if self.config.costs.overlap { pass + self.writer.previous_pass } else { pass };
+            record.active = if on_beat { launched.active[rank] } else { 0 };
+            // Includes the wait for work. With the overlap scheduler, it covers two passes of the loop.
+            record.latency = now - launched.pass_begin;
             if rank == 0 {
                 record.queue_latency = self.writer.queue_seconds;
                 record.queued = self.queue.len() as u32;
@@ -106,17 +118,14 @@ impl Engine {
                 record.new_active = taken.get(rank).copied().unwrap_or(0);
                 record.completed = done.get(rank).copied().unwrap_or(0);
             }
-            // One pass of the host's loop, which includes waiting for the GPU.
-            record.host_seconds = pass;
-            record.gpu_seconds = running.gpu;
-            record.previous_gpu_seconds = self.writer.previous_gpu;
+            record.host_seconds = self.passes.last;
+            record.gpu_seconds = launched.gpu * (1.0 - SAMPLING);
+            record.previous_device_seconds = self.passes.before_last;
             if reported && (era >= Era::Ranks || rank == 0) {
                 step.records.push(record);
             }
         }
         self.writer.sequence += 1;
-        self.writer.previous_gpu = running.gpu;
-        self.writer.previous_pass = running.end - running.start;
         self.writer.cache_reported = self.ranks.iter().map(|rank| rank.cache.counts).collect();
     }
 

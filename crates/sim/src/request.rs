@@ -5,6 +5,19 @@ use crate::load::Arrival;
 use crate::record::{CacheCounts, End, Stage, StepTimes};
 use crate::truth::RequestParts;
 
+/// What a launched batch does for one request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Share {
+    pub(crate) is_scheduled: bool,
+    /// Whether the batch decodes for the request. Otherwise it computes a chunk of its context.
+    pub(crate) decodes: bool,
+    /// Tokens that the batch adds to the KV cache. 0 if the request lost its blocks after the launch.
+    pub(crate) filled: u32,
+    /// Tokens of the answer that the request receives when the batch is handled.
+    pub(crate) made: u32,
+    pub(crate) drafted: u32,
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Request {
     pub(crate) id: u64,
@@ -23,15 +36,15 @@ pub(crate) struct Request {
     pub(crate) first_seen_at: Option<f64>,
     pub(crate) generated: u32,
     /// Tokens in the KV cache (`filled`), and how many must be there before decoding starts or continues (`context`).
+    /// Batches that are not handled yet do not count, see [`Self::launched_filled`].
     pub(crate) filled: u32,
     pub(crate) context: u32,
     pub(crate) blocks: Vec<u32>,
     /// Blocks that GUARANTEED_NO_EVICT has promised to the request and that the request has not taken yet.
     pub(crate) promised: u32,
     pub(crate) paused: bool,
-    /// Work in the running batch: context tokens (`chunk`), or tokens that the decoding step generates (`step`).
-    pub(crate) chunk: u32,
-    pub(crate) step: u32,
+    /// Its part of each launched batch that is not handled yet, by the slot of the batch.
+    pub(crate) shares: [Share; 2],
     /// Decoding steps so far.
     pub(crate) steps: u32,
     /// Whether the request was in the batch that ended last.
@@ -63,16 +76,36 @@ impl Request {
         !self.blocks.is_empty()
     }
 
+    /// Tokens in the KV cache after all launched batches.
+    pub(crate) fn launched_filled(&self) -> u32 {
+        self.filled + self.shares[0].filled + self.shares[1].filled
+    }
+
+    /// Tokens of the answer after all launched batches.
+    pub(crate) fn launched_tokens(&self) -> u32 {
+        self.generated + self.shares[0].made + self.shares[1].made
+    }
+
+    /// Whether its context is computed after all launched batches.
     pub(crate) fn is_decoding(&self) -> bool {
-        self.is_admitted() && self.filled >= self.context
+        self.is_admitted() && self.launched_filled() >= self.context
+    }
+
+    /// Whether the next batch decodes for the request. If its last token is in a batch that is not handled yet, the loop
+    /// knows that only for an answer that ends by its length. An answer with a stop word is in one more batch.
+    pub(crate) fn wants_token(&self) -> bool {
+        let (output, limit) = (self.arrival.output, self.arrival.max_new_tokens);
+        self.launched_tokens() < output || output < limit && self.generated < output
     }
 
     pub(crate) fn is_scheduled(&self) -> bool {
-        self.step > 0 || self.chunk > 0
+        self.shares.iter().any(|share| share.is_scheduled)
     }
 
-    pub(crate) fn stage(&self) -> Stage {
-        if self.is_decoding() || self.generated > 0 { Stage::Generation } else { Stage::Context }
+    /// The stage of a request with this many tokens in the KV cache.
+    pub(crate) fn stage(&self, filled: u32) -> Stage {
+        let is_decoding = self.is_admitted() && filled >= self.context;
+        if is_decoding || self.generated > 0 { Stage::Generation } else { Stage::Context }
     }
 
     /// Whether its KV cache is still being transferred.

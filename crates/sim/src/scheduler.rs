@@ -6,7 +6,7 @@ use crate::cache::Cache;
 use crate::config::{Config, Policy, Role};
 use crate::cost::Work;
 use crate::random::Random;
-use crate::request::Request;
+use crate::request::{Request, Share};
 
 /// The requests and the cache of one rank.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) now: f64,
     pub(crate) batch_limit: u32,
     pub(crate) micro_batch: usize,
+    /// Slot of the batch in [`Request::shares`].
+    pub(crate) slot: usize,
     pub(crate) random: &'a mut Random,
     pub(crate) adapters: &'a mut AdapterPool,
     pub(crate) link_free_at: &'a mut f64,
@@ -32,6 +34,7 @@ pub(crate) struct Pass<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Batch {
     pub(crate) work: Work,
+    /// Tokens that the decoding requests generate, including those that are thrown away.
     pub(crate) decoded: u64,
     pub(crate) drafted: u64,
     /// Seconds to load adapters, and to copy blocks from and to the host.
@@ -64,12 +67,12 @@ impl Rank {
         while index < self.active.len() {
             let request = &self.active[index];
             // The C++ Executor drafts no tokens beyond the end of the answer.
-            let left = request.arrival.output.saturating_sub(request.generated + 1);
+            let left = request.arrival.output.saturating_sub(request.launched_tokens() + 1);
             let draft = if pass.config.release.is_cpp() { draft.min(left) } else { draft };
             let tokens = u64::from(1 + draft);
             let eligible = request.micro_batch == pass.micro_batch
                 && request.is_decoding()
-                && request.generated < request.arrival.output
+                && request.wants_token()
                 && !request.is_receiving(pass.now);
             let fits = batch.work.scheduled < pass.batch_limit
                 && batch.work.generation_tokens + tokens <= u64::from(pass.config.limits.max_num_tokens);
@@ -83,15 +86,16 @@ impl Rank {
             }
             let request = &mut self.active[index];
             let accepted = accepted(pass, draft);
-            request.step = (1 + accepted).min(request.arrival.output - request.generated);
-            request.drafted += draft;
-            request.accepted += request.step - 1;
+            let made = (1 + accepted).min(request.arrival.output.saturating_sub(request.launched_tokens()));
+            // A request whose answer has ended still computes a token, which is thrown away.
+            let filled = made.max(1);
             batch.work.scheduled += 1;
             batch.work.generation_requests += 1;
             batch.work.generation_tokens += tokens;
-            batch.work.generation_kv_tokens += u64::from(request.filled);
-            batch.decoded += u64::from(request.step);
+            batch.work.generation_kv_tokens += u64::from(request.launched_filled());
+            batch.decoded += u64::from(filled);
             batch.drafted += u64::from(draft);
+            request.shares[pass.slot] = Share { is_scheduled: true, decodes: true, filled, made, drafted: draft };
             index += 1;
         }
     }
@@ -102,7 +106,7 @@ impl Rank {
         let size = pass.config.cache.tokens_per_block;
         loop {
             let request = &mut self.active[index];
-            if request.blocks.len() as u32 * size >= request.filled + 1 + draft {
+            if request.blocks.len() as u32 * size >= request.launched_filled() + 1 + draft {
                 return true;
             }
             let blank = self.cache.counts.alloc_new;
@@ -116,7 +120,12 @@ impl Rank {
                 }
                 continue;
             }
-            let latest = self.active.iter().rposition(Request::is_admitted).unwrap_or(index).max(index);
+            // A request whose last token is in an unhandled batch frees its blocks soon, and is not paused.
+            let may_pause = |request: &Request| {
+                request.is_admitted()
+                    && (request.generated == request.launched_tokens() || request.launched_tokens() < request.arrival.output)
+            };
+            let latest = self.active.iter().rposition(may_pause).unwrap_or(index).max(index);
             self.pause(latest);
             batch.work.paused += 1;
             if latest == index {
@@ -125,17 +134,19 @@ impl Rank {
         }
     }
 
-    /// Takes the cache blocks away from a request, which computes its tokens again later.
+    /// Takes the cache blocks away from a request, which computes its tokens again later. A token that it generates in an
+    /// unhandled batch counts, and is computed again, too.
     fn pause(&mut self, index: usize) {
         let request = &mut self.active[index];
-        self.cache.store(&request.keys, &request.blocks, request.filled);
+        self.cache.store(&request.keys, &request.blocks, request.launched_filled());
         self.cache.release(&request.blocks);
         self.promised -= request.promised as usize;
         request.blocks.clear();
         request.promised = 0;
         request.filled = 0;
-        request.context = request.arrival.prompt + request.generated;
-        (request.chunk, request.step, request.paused) = (0, 0, true);
+        request.context = request.arrival.prompt + request.launched_tokens();
+        request.shares.iter_mut().for_each(|share| share.filled = 0);
+        request.paused = true;
     }
 
     fn schedule_context(&mut self, pass: &mut Pass<'_>, batch: &mut Batch, was_running: bool) {
@@ -167,7 +178,8 @@ impl Rank {
                 }
             }
             let request = &mut self.active[index];
-            let left = request.context - request.filled.min(request.context);
+            let filled = request.launched_filled();
+            let left = request.context - filled.min(request.context);
             if left == 0 {
                 continue;
             }
@@ -183,13 +195,14 @@ impl Rank {
             if chunk == 0 {
                 return;
             }
-            request.chunk = chunk;
+            let made = u32::from(chunk == left);
+            request.shares[pass.slot] = Share { is_scheduled: true, filled: chunk, made, ..Share::default() };
             request.scheduled_at.get_or_insert(pass.now);
             batch.work.scheduled += 1;
             batch.work.context_requests += 1;
             batch.work.context_tokens += u64::from(chunk);
-            batch.work.context_kv_tokens += u64::from(request.filled);
-            batch.work.attention_pairs += f64::from(chunk) * (f64::from(request.filled) + f64::from(chunk) / 2.0);
+            batch.work.context_kv_tokens += u64::from(filled);
+            batch.work.attention_pairs += f64::from(chunk) * (f64::from(filled) + f64::from(chunk) / 2.0);
         }
     }
 

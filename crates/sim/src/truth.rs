@@ -37,6 +37,20 @@ pub struct RequestParts {
     pub unexplained: [f64; 2],
 }
 
+/// One batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BatchTruth {
+    /// The `iter` of its record.
+    pub iter: u64,
+    /// Its time. Under the overlap scheduler from the end of the batch before on the GPU, or from when the pass that
+    /// formed it took its requests if that is later, to its own end on the GPU. Else from there to where it is handled.
+    pub seconds: f64,
+    /// Work of the GPU in seconds, with sampling.
+    pub gpu_seconds: f64,
+    /// When its tokens were handled.
+    pub handled_at: f64,
+}
+
 /// Sums over all iterations.
 #[derive(Debug, Clone, Default)]
 pub struct Truth {
@@ -48,6 +62,8 @@ pub struct Truth {
     pub context_tokens: u64,
     /// Tokens that decoding steps generated. Excludes the first token of an answer, which the context phase generates.
     pub decoded_tokens: u64,
+    /// Tokens that decoding steps generated after their request had ended. Records count them, too.
+    pub discarded_tokens: u64,
     /// Tokens that context phases generated.
     pub first_tokens: u64,
     pub drafted: u64,
@@ -62,6 +78,8 @@ pub struct Truth {
     /// Waiting time of the started requests in the engine's queue.
     pub queue_seconds: f64,
     pub requests: Vec<RequestTruth>,
+    /// The handled batches, if the configuration keeps the truth about requests.
+    pub batches: Vec<BatchTruth>,
 }
 
 /// What users experience.

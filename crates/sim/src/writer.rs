@@ -22,8 +22,6 @@ pub(crate) struct Writer {
     pub(crate) done: Vec<u32>,
     pub(crate) queue_seconds: f64,
     pub(crate) cache_reported: Vec<CacheCounts>,
-    pub(crate) previous_gpu: f64,
-    pub(crate) previous_pass: f64,
     pub(crate) sequence: u64,
     pub(crate) events: u64,
 }

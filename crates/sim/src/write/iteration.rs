@@ -125,7 +125,7 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
             "attentionDpRank": record.rank.unwrap_or(0),
             "schedulerMode": if record.overlap { "overlap" } else { "non_overlap" },
             "hostStepTimeMS": record.host_seconds * 1e3,
-            "prevDeviceStepTimeMS": record.previous_gpu_seconds * 1e3,
+            "prevDeviceStepTimeMS": record.previous_device_seconds * 1e3,
             "gpuForwardTimeMS": record.gpu_seconds * 1e3,
         })));
         // Only the first rank writes the statistics of the cache per iteration.

@@ -1,0 +1,169 @@
+//! Launches a batch: what it contains, when the GPU runs it, and when its tokens are handled.
+
+use crate::cost::Work;
+use crate::engine::{Engine, Step};
+use crate::intake::Intake;
+use crate::passes::{BUILD, Phase};
+use crate::scheduler::{Batch, Pass};
+
+/// A batch whose tokens are not handled yet.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    /// The pass that formed it: its number, its begin, and when it took new requests after its wait for work.
+    pub(crate) pass: u64,
+    pub(crate) pass_begin: f64,
+    pub(crate) at: f64,
+    /// When its time begins: when it was formed, or when the GPU ended the batch before, if that is later.
+    pub(crate) since: f64,
+    /// When the GPU begins and ends it.
+    pub(crate) start: f64,
+    pub(crate) end: f64,
+    pub(crate) gpu: f64,
+    /// Seconds added by faults.
+    pub(crate) delay: f64,
+    pub(crate) batches: Vec<Batch>,
+    /// Active requests of each rank when the pass had taken new requests.
+    pub(crate) active: Vec<u32>,
+    pub(crate) intake: Intake,
+    /// The slot of this batch in the shares of its requests.
+    pub(crate) slot: usize,
+}
+
+impl Engine {
+    /// Launches the next batch, if there is work, and sets what the loop does next.
+    pub(crate) fn launch(&mut self, now: f64, mut intake: Intake, step: &mut Step) {
+        self.passes.wait(Phase::Fetch, None);
+        let is_cpp = self.config.release.is_cpp();
+        if !is_cpp {
+            self.passes.intake.add(&intake);
+        }
+        let active: Vec<_> = self.ranks.iter().map(|rank| rank.active.len() as u32).collect();
+        if active.iter().all(|active| *active == 0) {
+            return;
+        }
+        let overlaps = self.overlaps();
+        // When the overlap scheduler is turned off, the launched batch is handled first.
+        let may_schedule = !self.faults.is_wedged(now) && (overlaps || self.launched.is_empty());
+        let batches = if may_schedule { self.schedule(now) } else { Vec::new() };
+        if is_cpp && may_schedule {
+            self.writer.carry_intake(&intake);
+        }
+        if batches.iter().all(|batch| batch.work.scheduled == 0) {
+            self.pass_without_batch(now, batches.iter().any(|batch| batch.work.paused > 0));
+            return;
+        }
+        if !is_cpp {
+            intake = std::mem::take(&mut self.passes.intake);
+        }
+        let costs = &self.config.costs;
+        let host = batches.iter().map(|batch| costs.host_seconds(&batch.work)).fold(0.0, f64::max);
+        let loading: f64 = batches.iter().map(|batch| batch.loading).sum();
+        let gpu = self.gpu_seconds(now, &batches);
+        let before = self.launched.back().map_or(now, |before| before.end);
+        let built = now + BUILD * host;
+        let (start, seconds) = if overlaps {
+            (built.max(before), gpu + loading)
+        } else {
+            (now, self.config.costs.together(host, gpu) + loading)
+        };
+        let delay = self.faults.delay(start, seconds);
+        self.truth.busy_seconds += gpu;
+        let end = start + seconds + delay;
+        match self.launched.front().map(|before| before.end) {
+            Some(handled) => self.passes.wait(Phase::Handle, Some(built.max(handled))),
+            None if overlaps => self.passes.wait(Phase::Rest, Some(now + host)),
+            None => self.passes.wait(Phase::Handle, Some(end)),
+        }
+        self.passes.rest = if overlaps { (1.0 - BUILD) * host } else { 0.0 };
+        let (pass, pass_begin, slot) = (self.iter, self.passes.begin, self.passes.slot);
+        let since = now.max(before);
+        let launched =
+            Launched { pass, pass_begin, at: now, since, start, end, gpu, delay, batches, active, intake, slot };
+        self.passes.slot = 1 - slot;
+        self.micro_batch = (self.micro_batch + 1) % self.config.ranks.pipeline;
+        if is_cpp {
+            self.count(&launched, launched.batches.iter().map(|batch| batch.decoded).sum());
+        }
+        self.report_launched(&launched, step);
+        self.launched.push_back(launched);
+    }
+
+    /// A pass without a batch handles the batch before. Without one, the loop repeats the pass.
+    fn pass_without_batch(&mut self, now: f64, has_paused: bool) {
+        if let Some(before) = self.launched.front() {
+            let host = self.config.costs.host_seconds(&Work::default());
+            self.passes.wait(Phase::Handle, Some(before.end.max(now + BUILD * host)));
+            self.passes.rest = (1.0 - BUILD) * host;
+        } else if has_paused && !self.config.release.is_cpp() {
+            // A paused request may fit in the next pass.
+            self.passes.due = Some(now + self.spin_seconds());
+        }
+    }
+
+    /// The batch of each rank.
+    fn schedule(&mut self, now: f64) -> Vec<Batch> {
+        let stages = self.config.ranks.pipeline;
+        let batch_limit = self.batch_limit(now);
+        let mut batches = Vec::new();
+        for _ in 0..stages {
+            batches.clear();
+            for rank in &mut self.ranks {
+                let mut pass = Pass {
+                    config: &self.config,
+                    now,
+                    batch_limit,
+                    micro_batch: self.micro_batch,
+                    slot: self.passes.slot,
+                    random: &mut self.random,
+                    adapters: &mut self.adapters,
+                    link_free_at: &mut self.link_free_at,
+                };
+                batches.push(rank.schedule(&mut pass));
+            }
+            if batches.iter().any(|batch| batch.work.scheduled > 0) {
+                break;
+            }
+            self.micro_batch = (self.micro_batch + 1) % stages;
+        }
+        batches
+    }
+
+    /// Seconds of the GPU for the batches of all ranks. The slowest rank decides.
+    fn gpu_seconds(&mut self, now: f64, batches: &[Batch]) -> f64 {
+        let costs = &self.config.costs;
+        let stages = self.config.ranks.pipeline;
+        let slow = self.faults.slow(now).map_or(1.0, |(factor, _)| factor);
+        let drafts = self.draft_seconds(batches);
+        let longest = batches.iter().map(|batch| costs.gpu_seconds(&batch.work)).fold(0.0, f64::max);
+        let skew = if stages > 1 { (1.0 + self.config.ranks.imbalance) / stages as f64 } else { 1.0 };
+        let spread = match costs.jitter {
+            0.0 => 1.0,
+            jitter => (1.0 + jitter * self.random.normal()).clamp(0.3, 3.0),
+        };
+        (longest * skew * spread + drafts) * slow
+    }
+
+    /// Seconds that the draft tokens of a batch take.
+    pub(crate) fn draft_seconds(&self, batches: &[Batch]) -> f64 {
+        let Some(speculation) = &self.config.speculation else { return 0.0 };
+        let drafts = batches.iter().any(|batch| batch.work.generation_requests > 0);
+        if drafts { speculation.seconds_per_position * f64::from(speculation.draft_len) } else { 0.0 }
+    }
+
+    /// Counts a batch whose decoding requests received `decoded` tokens: with C++ when it is launched, with PyTorch when
+    /// it is handled. In both cases the truth then counts the batches whose records are written.
+    pub(crate) fn count(&mut self, launched: &Launched, decoded: u64) {
+        let Launched { batches, intake, .. } = launched;
+        self.truth.iterations += 1;
+        self.truth.started += intake.new.iter().map(|new| u64::from(*new)).sum::<u64>();
+        self.truth.queue_seconds += intake.queue_seconds;
+        self.truth.decoded_tokens += decoded;
+        self.truth.discarded_tokens += batches.iter().map(|batch| batch.decoded).sum::<u64>() - decoded;
+        for batch in batches {
+            self.truth.context_tokens += batch.work.context_tokens;
+            self.truth.drafted += batch.drafted;
+            self.truth.accepted += batch.decoded - u64::from(batch.work.generation_requests);
+            self.truth.pauses += u64::from(batch.work.paused);
+        }
+    }
+}
