@@ -31,7 +31,7 @@ impl Counts {
             started: truth.started,
             completed: truth.completed,
             context_tokens: truth.context_tokens,
-            generation_tokens: truth.decoded_tokens,
+            generation_tokens: truth.decoded_tokens + truth.discarded_tokens,
             queue_seconds: truth.queue_seconds,
             records: 0,
         }
@@ -81,7 +81,7 @@ pub(crate) struct Totals {
     has_host_step: bool,
     /// Sums over the iterations that records report.
     counts: Counts,
-    /// Sums over all iterations that have started.
+    /// Sums over all iterations that the truth counts.
     pub(crate) begun: Counts,
     /// Sums over the iterations that are not in a record yet.
     pending: Counts,
@@ -168,18 +168,9 @@ impl Totals {
 
     /// Updates the counts after a step of the engine.
     pub(crate) fn step(&mut self, engine: &Engine) {
-        let (now, before) = (Counts::of(engine.truth()), self.begun);
-        self.begun = now;
-        let reported = if self.is_cpp || !engine.is_iterating() {
-            now
-        } else if now.iterations > before.iterations {
-            // PyTorch writes a record when the iteration has ended.
-            Counts { completed: now.completed, ..before }
-        } else {
-            return;
-        };
-        self.pending += reported - self.counts;
-        self.counts = reported;
+        self.begun = Counts::of(engine.truth());
+        self.pending += self.begun - self.counts;
+        self.counts = self.begun;
     }
 
     /// Counts a record of the last step. If a step has two, the first is a flush record: the C++ Executor writes it

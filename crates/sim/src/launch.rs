@@ -94,9 +94,13 @@ impl Engine {
             let host = self.config.costs.host_seconds(&Work::default());
             self.passes.wait(Phase::Handle, Some(before.end.max(now + BUILD * host)));
             self.passes.rest = (1.0 - BUILD) * host;
-        } else if has_paused && !self.config.release.is_cpp() {
+        } else if !self.config.release.is_cpp() {
+            // `spin` counts the passes from now on. The wait for work is not one of them.
+            if now > self.passes.begin {
+                self.end_pass(now);
+            }
             // A paused request may fit in the next pass.
-            self.passes.due = Some(now + self.spin_seconds());
+            self.passes.due = has_paused.then(|| now + self.spin_seconds());
         }
     }
 

@@ -52,11 +52,6 @@ impl Passes {
     pub(crate) fn wait(&mut self, phase: Phase, due: Option<f64>) {
         (self.phase, self.due) = (phase, due);
     }
-
-    /// Ends the running pass.
-    fn end(&mut self, now: f64) {
-        (self.before_last, self.last, self.begin) = (self.last, now - self.begin, now);
-    }
 }
 
 impl Engine {
@@ -83,8 +78,14 @@ impl Engine {
             self.passes.last = seconds / passes;
             self.passes.begin = now - self.passes.last;
         }
+        self.end_pass(now);
+    }
+
+    /// Ends the running pass.
+    pub(crate) fn end_pass(&mut self, now: f64) {
+        let passes = &mut self.passes;
+        (passes.before_last, passes.last, passes.begin) = (passes.last, now - passes.begin, now);
         self.iter += 1;
-        self.passes.end(now);
     }
 
     /// After the tokens of a batch are handled: whether the pass still has work. If not, ends the pass.
@@ -95,8 +96,7 @@ impl Engine {
             return true;
         }
         if self.passes.phase != Phase::Fetch && !self.config.release.is_cpp() {
-            self.iter += 1;
-            self.passes.end(now);
+            self.end_pass(now);
         }
         false
     }

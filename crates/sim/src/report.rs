@@ -2,8 +2,8 @@
 //! when it starts a batch, so latency and finished requests are those of the batch before. PyTorch writes a record when
 //! it handles a batch; README.md says from which pass each member is.
 
-use crate::config::{Era, Policy, Release};
 use crate::completion::SAMPLING;
+use crate::config::{Era, Policy, Release};
 use crate::engine::{Engine, Step};
 use crate::intake::Intake;
 use crate::launch::Launched;

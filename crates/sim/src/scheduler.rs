@@ -123,7 +123,8 @@ impl Rank {
             // A request whose last token is in an unhandled batch frees its blocks soon, and is not paused.
             let may_pause = |request: &Request| {
                 request.is_admitted()
-                    && (request.generated == request.launched_tokens() || request.launched_tokens() < request.arrival.output)
+                    && (request.generated == request.launched_tokens()
+                        || request.launched_tokens() < request.arrival.output)
             };
             let latest = self.active.iter().rposition(may_pause).unwrap_or(index).max(index);
             self.pause(latest);

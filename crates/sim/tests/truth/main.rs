@@ -5,4 +5,5 @@
 mod attribution;
 mod folded;
 mod judged;
+mod passes;
 mod scenarios;
