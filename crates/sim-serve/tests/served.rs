@@ -105,8 +105,14 @@ impl Sums {
             self.started += number(&record["numNewActiveRequests"]);
             self.context_tokens += number(&batch["numCtxTokens"]);
             self.generation_tokens += number(&batch["numGenRequests"]);
-            self.lost += iter - self.next.unwrap_or(iter.min(1));
-            self.next = Some(iter + 1);
+            // A pass of the PyTorch loop without a batch has a number and no record. Since 1.4, records have numbers of
+            // their own.
+            let is_pytorch = record["staticBatchingStats"].is_object();
+            let sequence = record["statsSequence"].as_u64().or((!is_pytorch).then_some(iter));
+            if let Some(sequence) = sequence {
+                self.lost += sequence - self.next.unwrap_or_default();
+                self.next = Some(sequence + 1);
+            }
         }
     }
 
