@@ -17,8 +17,8 @@
 //! | C++ executor | the latency of record k is the time of batch k−1, unless the engine was idle |
 //! | no timestamp (0.20) | latency k, which covers two batches if the engine overlaps |
 //!
-//! Where the forward pass is told (`gpuForwardTimeMS`), it is the device's part. The rest of a pass that the GPU has not filled
-//! belongs to the batch that this pass builds, which is the next one.
+//! Where the forward pass is told (`gpuForwardTimeMS`), it is the device's part, and the rest is the host's. If the host is the limit of
+//! most batches, the rest belongs to the batch that the host built meanwhile, which is the next one.
 
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::SchedulerMode;
@@ -60,8 +60,7 @@ struct Handled {
     iter: Option<u64>,
     built_us: i64,
     at_us: i64,
-    latency: f64,
-    host_step: Option<f64>,
+    passes: Passes,
     /// Seconds until it was handled, without those of the forward pass.
     beside_device: Option<f64>,
     /// A later batch was handled, but it is unknown when.
@@ -70,6 +69,8 @@ struct Handled {
     was_idle: bool,
 }
 
+/// The host is the limit of a batch if the GPU runs its forward pass for less than the rest of this share of the time.
+const NOTABLE: f64 = 0.2;
 /// Each sum over recent batches forgets a fiftieth with a new batch.
 const RECENT: f64 = 0.98;
 
@@ -82,6 +83,8 @@ pub(crate) struct BatchTimes {
     times: f64,
     /// Mean seconds that the loop needs to form a batch, from the batches after an idle time: then it waits for no other batch.
     forming: Option<f64>,
+    /// Recent share of batches beside whose forward pass the GPU was idle for a notable time.
+    host_bound: f64,
 }
 
 fn seconds(ms: Option<f64>) -> Option<f64> {
@@ -90,6 +93,37 @@ fn seconds(ms: Option<f64>) -> Option<f64> {
 
 fn micros(seconds: f64) -> i64 {
     (seconds * 1e6).round() as i64
+}
+
+/// What a record tells of the passes of the loop, in seconds.
+#[derive(Debug, Clone, Copy)]
+struct Passes {
+    latency: f64,
+    /// Of the pass that built the batch, which waited for the batch before. Absent in the serial loop and in a pipeline.
+    host_step: Option<f64>,
+    device: Option<f64>,
+}
+
+impl Passes {
+    fn of(record: &IterationStats) -> Self {
+        let is_in_pipeline = record.inflight_batching_stats.is_some_and(|batch| batch.micro_batch_id.unwrap_or(0) > 0);
+        let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
+        Self {
+            latency: seconds(record.iter_latency_ms).unwrap_or(0.0),
+            host_step: seconds(record.host_step_time_ms).filter(|_| overlap && !is_in_pipeline),
+            device: seconds(record.gpu_forward_time_ms),
+        }
+    }
+
+    /// How long the next pass waited for the batch.
+    fn rest(&self) -> Option<f64> {
+        self.host_step.map(|host_step| self.latency - host_step).filter(|rest| *rest > 0.0)
+    }
+
+    /// Seconds between the moments in which the batch of the pass before and this batch were handled.
+    fn since(&self, before: &Self) -> Option<f64> {
+        self.host_step.and(before.host_step).map(|host_step| self.latency - before.latency + host_step)
+    }
 }
 
 impl BatchTimes {
@@ -101,15 +135,10 @@ impl BatchTimes {
         counted: &Counted,
         one_rank: bool,
     ) -> BatchSpan {
-        let latency = seconds(record.iter_latency_ms).unwrap_or(0.0);
-        let is_in_pipeline = record.inflight_batching_stats.is_some_and(|batch| batch.micro_batch_id.unwrap_or(0) > 0);
-        let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
-        let host_step = seconds(record.host_step_time_ms).filter(|_| overlap && !is_in_pipeline);
-        let device = seconds(record.gpu_forward_time_ms);
-        let last = self.last;
-        let built_us = built_us.max(last.map_or(i64::MIN, |last| last.built_us));
+        let passes = Passes::of(record);
+        let built_us = built_us.max(self.last.map_or(i64::MIN, |last| last.built_us));
         let may_have_waited = counted.latency_seconds.is_none();
-        let before = last.filter(|last| counted.follows && (may_have_waited || !last.is_outdated));
+        let before = self.last.filter(|last| counted.follows && (may_have_waited || !last.is_outdated));
         let is_busy = before.is_some_and(|before| built_us < before.at_us);
         if let (true, true, 0, Some(before)) = (may_have_waited, is_busy, counted.started, before) {
             // All requests of this batch had ended when it was built. The next pass, which handles it, waits for work first.
@@ -117,21 +146,11 @@ impl BatchTimes {
             return BatchSpan { built_us, begun_us: before.at_us, handled_us: before.at_us, time: None };
         }
         let waited = may_have_waited && !is_busy;
-        let waited_for_it = host_step.map(|host_step| latency - host_step).filter(|rest| *rest > 0.0);
-        let handled_us = match (waited, before) {
-            (false, _) => Some(built_us.saturating_add(micros(latency))),
-            (true, Some(before)) => {
-                let latest_us = built_us.saturating_add(micros(latency));
-                Some(before.at_us.saturating_add(micros(latency)).clamp(built_us, latest_us))
-            }
-            (true, None) => waited_for_it.map(|rest| built_us.saturating_add(micros(rest))),
-        };
+        let handled_us = handled_us(&passes, built_us, waited, before);
         let begun_us = before.map_or(built_us, |before| before.at_us.max(built_us));
-        let previous = before
-            .filter(|before| record.iter.is_some() && before.iter == record.iter.and_then(|iter| iter.checked_sub(1)));
-        let by_passes = previous.filter(|_| !waited).and_then(|previous| {
-            Some(latency - previous.latency + previous.host_step.filter(|_| host_step.is_some())?)
-        });
+        let previous =
+            before.filter(|before| !waited && record.iter.is_some_and(|iter| before.iter == iter.checked_sub(1)));
+        let by_passes = previous.and_then(|previous| passes.since(&previous.passes));
         let by_clock = match record.timestamp {
             Some(_) => before.and(handled_us).map(|at_us| (at_us - begun_us) as f64 / 1e6),
             None => counted.latency_seconds.filter(|_| record.scheduler_mode.is_none()),
@@ -139,27 +158,27 @@ impl BatchTimes {
         // After a loss it is unknown whether the engine was idle.
         let is_serial = record.scheduler_mode == Some(SchedulerMode::NonOverlap) && !counted.gap.broken;
         let serial = counted.latency_seconds.filter(|_| is_serial);
-        let handled = serial.or(by_passes).or(by_clock).or(waited_for_it).filter(|seconds| *seconds > 0.0);
-        let beside_before =
-            previous.filter(|_| overlap && one_rank && !waited).and_then(|previous| previous.beside_device);
-        let taken = beside_before.zip(device).map(|(beside, device)| beside + device).filter(|_| handled.is_some());
-        let time = taken
-            .or(handled)
-            .map(|seconds| BatchTime { seconds, device_seconds: device.map(|device| device.min(seconds)) });
-        let beside_device = handled.zip(device).map(|(handled, device)| (handled - device).max(0.0));
+        let handled = serial.or(by_passes).or(by_clock).or(passes.rest()).filter(|seconds| *seconds > 0.0);
+        let beside_device = by_passes.and(handled.zip(passes.device)).map(|(all, device)| (all - device).max(0.0));
+        if let Some((beside, handled)) = beside_device.zip(handled) {
+            self.host_bound += (f64::from(beside > NOTABLE * handled) - self.host_bound) / 20.0;
+        }
+        let of_host = previous.filter(|_| one_rank && self.host_bound > 0.5);
+        let built = of_host.and_then(|previous| previous.beside_device).zip(passes.device);
+        let taken = built.map(|(building, device)| building + device).or(handled).filter(|_| handled.is_some());
+        let device_seconds = |seconds: f64| passes.device.map(|device| device.min(seconds));
+        let time = taken.map(|seconds| BatchTime { seconds, device_seconds: device_seconds(seconds) });
+        self.note(record.scheduler_mode, passes.latency, time.filter(|_| !waited), previous, built_us);
         self.last = handled_us.map(|at_us| Handled {
             iter: record.iter,
             built_us,
             at_us,
-            latency,
-            host_step,
-            beside_device: beside_device.filter(|_| by_passes.is_some()),
+            passes,
+            beside_device,
             is_outdated: false,
             was_idle: waited,
         });
-        self.note(record.scheduler_mode, latency, time.filter(|_| !waited), previous.filter(|_| !waited), built_us);
-        let handled_us = handled_us.unwrap_or(built_us);
-        BatchSpan { built_us, begun_us, handled_us, time }
+        BatchSpan { built_us, begun_us, handled_us: handled_us.unwrap_or(built_us), time }
     }
 
     /// Learns how the loop works. `time` and `previous` are absent if the pass waited for work.
@@ -191,6 +210,16 @@ impl BatchTimes {
 
     pub(crate) fn forming_seconds(&self) -> Option<f64> {
         self.forming
+    }
+}
+
+/// When a batch was handled. If its pass `waited` for work, that pass began when the batch before was handled.
+fn handled_us(passes: &Passes, built_us: i64, waited: bool, before: Option<Handled>) -> Option<i64> {
+    let latest_us = built_us.saturating_add(micros(passes.latency));
+    match (waited, before) {
+        (false, _) => Some(latest_us),
+        (true, Some(before)) => Some(before.at_us.saturating_add(micros(passes.latency)).clamp(built_us, latest_us)),
+        (true, None) => passes.rest().map(|rest| built_us.saturating_add(micros(rest))),
     }
 }
 

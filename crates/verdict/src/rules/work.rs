@@ -144,7 +144,12 @@ pub(super) fn generation_work(reading: &Reading) -> Option<Found> {
 pub(super) fn context_blocking(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
     let share = Reading::share(sums.blocked_seconds, sums.seconds);
-    (reading.has_work && share >= BLOCKED).then(|| {
+    // Answers that stop delay the tokens after the first one. If only first tokens come too late, that is not why.
+    let is_missed = |of: fn(&Counts) -> (f64, f64)| reading.missed_of(of).is_some_and(|missed| missed >= HURT_MISSED);
+    let answers_are_late = is_missed(|counts| (counts.missed_tpot, counts.met_tpot))
+        || is_missed(|counts| (counts.missed_e2e, counts.met_e2e));
+    let only_first_tokens = is_missed(|counts| (counts.missed_ttft, counts.met_ttft)) && !answers_are_late;
+    (reading.has_work && share >= BLOCKED && !only_first_tokens).then(|| {
         let setting = reading.by_backend("enable_chunked_prefill", "enable_chunked_context");
         let remedy = format!(
             "Set {setting}: true and lower max_num_tokens (512 to 2048), so that long prompts are computed in pieces."
