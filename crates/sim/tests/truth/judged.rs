@@ -55,6 +55,20 @@ fn totals_are_the_truth_for_each_backend_and_release() {
 }
 
 #[test]
+fn tokens_after_a_stop_word_are_in_the_records_and_thrown_away() {
+    for era in [Era::Early, Era::One, Era::Ranks, Era::Frames] {
+        let mut config = Config { release: pytorch(era, CacheManager::V1), ..finite() };
+        config.load.max_new_tokens = Some(500);
+        let (engine, fold) = assert_totals(&config);
+        let truth = engine.truth();
+        assert!(truth.discarded_tokens > 100);
+        assert_eq!(fold.totals.batch.generation_tokens, truth.decoded_tokens + truth.discarded_tokens, "{era:?}");
+        let answers: u64 = truth.requests.iter().map(|request| u64::from(request.generated)).sum();
+        assert_eq!(truth.decoded_tokens + truth.first_tokens, answers, "{era:?}");
+    }
+}
+
+#[test]
 fn the_flush_record_of_an_engine_that_is_often_idle_counts_nothing_twice() {
     let mut config = Config { release: Release::Cpp { major: 1, minor: 1 }, ..finite() };
     config.load.arrivals = Arrivals::Ramp { from: 0.5, to: 0.5, seconds: 1.0 };

@@ -3,11 +3,11 @@
 
 use std::iter::zip;
 
-use trtllm_sim::config::{CacheManager, Era, Release};
-use trtllm_sim::load::{Arrival, Arrivals};
+use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Release, Role};
+use trtllm_sim::load::{Arrival, Arrivals, Length};
 use trtllm_sim::record::{Entry, Record};
 use trtllm_sim::truth::{BatchTruth, Truth};
-use trtllm_sim::{Config, Engine};
+use trtllm_sim::{Config, Engine, write};
 
 const ERAS: [Era; 4] = [Era::Early, Era::One, Era::Ranks, Era::Frames];
 
@@ -251,7 +251,7 @@ fn a_prompt_waits_for_one_batch_more_than_in_the_serial_loop() {
 #[test]
 fn passes_are_numbered_while_nothing_can_be_scheduled() {
     let mut config = pytorch(Era::Frames, true);
-    config.role = trtllm_sim::config::Role::GenerationOnly;
+    config.role = Role::GenerationOnly;
     (config.transfer.seconds, config.transfer.bytes_per_second) = (0.5, 1e12);
     config.load.arrivals = requests(&[(1.0, 3, 3)]);
     let run = run(config, 10.0);
@@ -259,4 +259,64 @@ fn passes_are_numbered_while_nothing_can_be_scheduled() {
     assert!(run.records[0].iter.abs_diff(500) < 5, "{}", run.records[0].iter);
     assert!(near(run.records[0].previous_device_seconds, 0.001, 0.01));
     assert_eq!(run.truth.iterations, 3);
+}
+
+#[test]
+fn no_part_of_a_request_is_longer_than_its_time() {
+    let spikes = |config: &mut Config| config.faults = vec![Fault::Spike { every: 5.0, seconds: 0.7 }];
+    let pauses = |config: &mut Config| {
+        config.limits.policy = Policy::MaxUtilization;
+        config.cache.blocks = 200;
+        config.load.output = Length::Fixed(400);
+        config.load.arrivals = Arrivals::Poisson { rate: 2.0 };
+    };
+    let transfers = |config: &mut Config| {
+        config.role = Role::GenerationOnly;
+        config.transfer.bytes_per_second = 1e9;
+    };
+    let changes: [&dyn Fn(&mut Config); 4] = [&|_| (), &spikes, &pauses, &transfers];
+    for (change, overlap) in changes.iter().flat_map(|change| [(change, true), (change, false)]) {
+        let mut config = pytorch(Era::Frames, overlap);
+        change(&mut config);
+        let truth = run(config, 100.0).truth;
+        assert!(truth.requests.len() > 100);
+        for request in &truth.requests {
+            let (Some(scheduled), Some(first)) = (request.scheduled, request.first_token) else { continue };
+            let parts = &request.parts;
+            let others = [
+                parts.blocked[0] + parts.unexplained[0] + parts.transfer,
+                parts.blocked[1] + parts.unexplained[1] + parts.pause,
+            ];
+            assert!(others[0] <= first - scheduled + 1e-9, "{overlap} {request:?}");
+            assert!(others[1] <= request.last_token - first + 1e-9, "{overlap} {request:?}");
+        }
+    }
+}
+
+const CPP_HASH: u64 = 0x64a0_ff90_0448_6645;
+
+/// A hash of all that an engine of the C++ Executor reports. No time depends on the platform's mathematical functions.
+#[test]
+fn the_cpp_executor_writes_what_it_wrote_before_the_pytorch_loop_had_passes() {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |text: String| {
+        for byte in text.bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for minor in [0, 1] {
+        let mut config = Config { release: Release::Cpp { major: 1, minor }, ..Config::default() };
+        config.load.arrivals = Arrivals::Offline { requests: 60 };
+        (config.load.prompt, config.load.output) = (Length::Fixed(300), Length::Fixed(90));
+        config.load.max_new_tokens = Some(100);
+        config.limits.policy = Policy::MaxUtilization;
+        config.cache.blocks = 200;
+        let release = config.release;
+        Engine::new(config, 9).run(100.0, |step| {
+            step.records.iter().for_each(|record| add(write::record(record, release, 0).to_string()));
+            step.rows.iter().for_each(|(iter, rows)| add(write::rows(*iter, rows, release).to_string()));
+            step.entries.iter().for_each(|entry| add(write::entry(entry, write::Version::Host).to_string()));
+        });
+    }
+    assert_eq!(hash, CPP_HASH, "{hash:#x}");
 }
