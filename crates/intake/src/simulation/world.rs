@@ -273,8 +273,12 @@ impl World {
             return;
         }
         let is_flush = self.is_flush(record);
-        // The extra record has the number of the iteration that follows it.
-        let iter = record.iter - u64::from(is_flush);
+        let iter = match self.engine.config().release {
+            // A pass of the PyTorch loop without a batch has a number and no record, so only frame numbers have no gaps.
+            Release::PyTorch { era: Era::Frames, .. } => record.sequence,
+            // The extra record has the number of the iteration that follows it.
+            _ => record.iter - u64::from(is_flush),
+        };
         let (process, through) = match self.seen {
             Some(seen) => seen,
             // The exporter has read no record yet.
