@@ -1,0 +1,120 @@
+"""Asks what-if about the engines, and compares its answers with what the changed engines really do."""
+
+import contextlib
+import dataclasses
+import http.server
+import json
+import statistics
+import subprocess
+import threading
+import urllib.parse
+
+from engine import BLOCK, Engine
+
+THROUGHPUT, MEDIANS = 0.02, 0.10  # largest errors of a right answer
+ASKED = 2048  # an exporter answers from so many requests, the last that have finished
+
+
+@contextlib.contextmanager
+def frozen(models):
+    """Serves answers of /api/v1/model, so that all questions are about the same moment."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            url = urllib.parse.urlsplit(self.path)
+            name = urllib.parse.parse_qs(url.query).get("engine", [""])[0].split(":")[0]
+            body = models.get(name, b"") if url.path == "/api/v1/model" else b""
+            self.send_response(200 if body else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def ask(binary, url, engine, question):
+    """The answer of the command, or an error."""
+    command = [str(binary), "what-if", url, "--engine", engine, "--format", "json", *question.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode not in (0, 3):
+        raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def change(settings, question):
+    """The changed settings, the factor of the rate, and the number of replicas."""
+    rate, replicas, words = 1.0, 1, question.split()
+    for option, value in zip(words[::2], words[1::2]):
+        name, _, to = value.partition("=")
+        if option == "--rate":
+            rate = float(value.rstrip("x"))
+        elif name == "replicas":
+            replicas = int(to)
+        elif name == "max_tokens":
+            settings = dataclasses.replace(settings, blocks=int(to) // BLOCK)
+        elif name == "capacity_scheduler_policy":
+            settings = dataclasses.replace(settings, policy=to)
+        elif name == "enable_chunked_prefill":
+            settings = dataclasses.replace(settings, chunked=to == "true")
+        else:
+            settings = dataclasses.replace(settings, **{name: int(to)})
+    return settings, rate, replicas
+
+
+def truth(iterations, settings, requests, question, overlap):
+    """What the changed engine does with these requests: three times as they arrived, of which the first warms it up."""
+    settings, rate, replicas = change(settings, question)
+    period = (requests[-1].arrival - requests[0].arrival) * len(requests) / (len(requests) - 1) / rate
+    load = [
+        request.again(number * len(requests) + place, number * period + (request.arrival - requests[0].arrival) / rate)
+        for number in range(3)
+        for place, request in enumerate(requests)
+    ]
+    finished = []
+    for replica in range(replicas):
+        # A multiplier scatters the requests over the replicas.
+        own = [request for request in load if request.id * 2654435761 % 2**32 * replicas >> 32 == replica]
+        finished += Engine(iterations, settings, own, overlap, seed=replica + 1).run(3 * period).finished
+    counted = [request for request in finished if request.last_token > period]
+    stable = len(counted) > 0.97 * 2 * len(requests)
+    return {
+        "stable": stable,
+        "requestsPerSecond": len(counted) / (2 * period),
+        "ttft": statistics.median(request.first_token - request.arrival for request in counted),
+        "tpot": statistics.median((request.last_token - request.first_token) / max(request.output - 1, 1) for request in counted),
+    }
+
+
+def judge(answer, true):
+    """`right`, `refused` or `wrong`, and the relative errors."""
+    if not answer["supported"]:
+        return "refused", answer["reason"]
+    then, errors = answer["then"], {}
+    errors["throughput"] = then["requestsPerSecond"]["value"] / true["requestsPerSecond"] - 1
+    right = then["stable"] == true["stable"] and abs(errors["throughput"]) <= THROUGHPUT
+    if then["stable"] and true["stable"]:
+        for name in ("ttft", "tpot"):
+            errors[name] = then[f"{name}Seconds"]["p50"]["value"] / true[name] - 1
+            right = right and abs(errors[name]) <= MEDIANS
+    else:
+        errors["stable"] = f"told {then['stable']}, true {true['stable']}"
+    return "right" if right else "wrong", errors
+
+
+def all_answers(binary, case, iterations, finished, overlap, url):
+    """Each question about an engine with its outcome, the reason or the errors, the answer and the truth."""
+    requests = sorted(finished[-ASKED:], key=lambda request: request.arrival)
+    found = []
+    for question in case.questions:
+        answer = ask(binary, url, case.name, question)
+        true = truth(iterations, case.settings, requests, question, overlap)
+        outcome, why = judge(answer, true)
+        found.append({"question": question, "outcome": outcome, "why": why, "then": answer.get("then"), "true": true})
+    return found
