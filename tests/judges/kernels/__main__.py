@@ -7,6 +7,7 @@ Needs the Python package aiconfigurator-core 0.12.0; `.ci/full kernels` installs
 
 import argparse
 import concurrent.futures
+import dataclasses
 import json
 import os
 import pathlib
@@ -33,7 +34,9 @@ AFTER = (20, 40, 70)  # seconds from then to the readings of the slowdown
 def simulate(case, iterations, kind, seconds, slow_at, seed):
     """The run of an engine, and its true capacity."""
     capacity = throughput(iterations, case.settings, draw(case.lengths, 1500, 1), is_overlap(kind))
-    settings = case.settings if case.causes != ("slowdown",) else type(case.settings)(**vars(case.settings) | {"slow_at": slow_at})
+    settings = case.settings
+    if case.causes == ("slowdown",):
+        settings = dataclasses.replace(settings, slow_at=slow_at)
     requests = arrivals(case.lengths, case.load * capacity, seconds, seed)
     engine = Engine(iterations, settings, requests, is_overlap(kind), seed).run(seconds)
     # The capacity for the lengths of this run, repeated so that the engine fills up.
@@ -48,21 +51,21 @@ def only(page, name, case):
 
 def compare(case, engine, capacity, seconds, kind, page, model, verdicts, slowdowns):
     """What the exporter told of one engine, and the truth."""
-    told = verdicts[-1] if verdicts else {}
+    told = verdicts[-1]
     present = json.loads(model).get("present", {})
     until_slow = min(seconds, engine.settings.slow_at)
     judged = [batch for batch in engine.batches if until_slow - 60 < batch.due < until_slow]
     count, total = (only(page, f"nv_trt_llm_iteration_latency_seconds_{part}", case) for part in ("count", "sum"))
     mean = sum(batch.took for batch in engine.batches) / len(engine.batches)
     rate = len(engine.requests) / seconds
-    last = [verdict.get("cause") for verdict in verdicts[-9:]]
+    last, causes = [verdict.get("cause") for verdict in verdicts[-9:]], case.causes_in(kind)
     return {
-        "expected": list(case.causes),
+        "expected": causes,
         "cause": told.get("cause"),
         "confidence": told.get("confidence"),
         "severity": told.get("severity"),
         "says": told.get("says"),
-        "steady": sum(cause in case.causes for cause in last) / max(len(last), 1),
+        "steady": sum(cause in causes for cause in last) / max(len(last), 1),
         "costErrors": median_errors(present, judged, kind),
         "slowdowns": slowdowns,
         "rate": rate,
@@ -97,13 +100,14 @@ def judge(args, cases, iterations):
     found = {}
     for name, case in cases.items():
         engine, capacity = runs[name]
-        told = (page, models[name], verdicts.get(name), slowdowns.get(name, {}))
+        told = (page, models[name], verdicts[name], slowdowns.get(name, {}))
         found[name] = compare(case, engine, capacity, args.seconds, args.kind, *told)
     with frozen(models) as url, concurrent.futures.ThreadPoolExecutor(2) as pool:
         jobs = {}
         for name, case in cases.items():
             ended = [request for request in runs[name][0].finished if request.last_token < args.seconds]
-            jobs[name] = pool.submit(all_answers, args.exporter, case, iterations[case.model], ended, is_overlap(args.kind), url)
+            model = iterations[case.model]
+            jobs[name] = pool.submit(all_answers, args.exporter, case, model, ended, is_overlap(args.kind), url)
         for name, job in jobs.items():
             found[name]["questions"] = job.result()
     return found, playing.late
@@ -115,8 +119,9 @@ def share(value):
 
 def row(name, told):
     errors, outcomes = told["costErrors"], [question["outcome"] for question in told["questions"]]
-    known = {"capacity": told["capacity"], "iteration": {key: value and value * 1e3 for key, value in told["iteration"].items()}}
-    pairs = [f"{pair['told']:.1f}/{pair['true']:.1f}" if pair["told"] is not None else f"-/{pair['true']:.1f}" for pair in known.values()]
+    pairs = [[told[name][whose] for whose in ("told", "true")] for name in ("capacity", "iteration")]
+    pairs[1] = [value and value * 1e3 for value in pairs[1]]
+    pairs = ["/".join("-" if value is None else f"{value:.1f}" for value in pair) for pair in pairs]
     return (
         name,
         " or ".join(told["expected"]),
@@ -141,21 +146,24 @@ def print_table(found):
         for question in told["questions"]:
             why = question["why"]
             if isinstance(why, dict):
-                why = ", ".join(f"{what} {error if isinstance(error, str) else format(error, '+.1%')}" for what, error in why.items())
+                why = ", ".join(f"{what} {error:+.1%}" for what, error in why.items() if not isinstance(error, str))
+                why += f"; stable: {question['why']['stable']}" if "stable" in question["why"] else ""
             print(f"{question['outcome']:8}{name} {question['question']}: {why}")
 
 
 def main():
     parser = argparse.ArgumentParser(prog="kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", type=pathlib.Path, default=os.environ.get("TRTLLM_TEST_BINARY"), help="default: TRTLLM_TEST_BINARY")
-    parser.add_argument("--kind", choices=KINDS, default="today", help="the kind of records (default: %(default)s)")
-    parser.add_argument("--queue", choices=("upstream", "believed"), default="upstream", help="numQueuedRequests: what came during a pass, as upstream, or the whole queue")
-    parser.add_argument("--seconds", type=float, default=135, help="how long the engines run (default: %(default)s)")
-    parser.add_argument("--engines", help="some of the engines, separated by commas (default: all)")
-    parser.add_argument("--seed", type=int, default=3, help="for the requests (default: %(default)s)")
-    parser.add_argument("--json", type=pathlib.Path, help="writes all numbers to this file")
-    parser.add_argument("--self-test", action="store_true", help="checks this judge instead of the exporter")
-    parser.add_argument("--samples", type=pathlib.Path, help="with --self-test: a folder of records with known times, to compare with")
+    option = parser.add_argument
+    option("--exporter", type=pathlib.Path, default=os.environ.get("TRTLLM_TEST_BINARY"), help="default: TRTLLM_TEST_BINARY")
+    option("--kind", choices=KINDS, default="today", help="the kind of records (default: %(default)s)")
+    option("--queue", choices=("upstream", "believed"), default="upstream", help="numQueuedRequests: as upstream, what came "
+           "during one pass, or the whole queue")  # fmt: skip
+    option("--seconds", type=float, default=135, help="how long the engines run (default: %(default)s)")
+    option("--engines", help="some of the engines, separated by commas (default: all)")
+    option("--seed", type=int, default=3, help="for the requests (default: %(default)s)")
+    option("--json", type=pathlib.Path, help="writes all numbers to this file")
+    option("--self-test", action="store_true", help="checks this judge instead of the exporter")
+    option("--samples", type=pathlib.Path, help="with --self-test: a folder of records with known times to compare with")
     args = parser.parse_args()
     cases = {case.name: case for case in CASES}
     if args.engines:
@@ -170,7 +178,8 @@ def main():
         parser.error("no exporter; use --exporter PATH, or set TRTLLM_TEST_BINARY")
     begun = time.monotonic()
     found, late = judge(args, cases, iterations)
-    print(f"{args.kind}, queue as {args.queue}, {args.seconds:g} s; {time.monotonic() - begun:.0f} s in all; lines at most {late * 1e3:.0f} ms late\n")
+    print(f"{args.kind}, queue as {args.queue}, {args.seconds:g} s; {time.monotonic() - begun:.0f} s in all", end="; ")
+    print(f"lines at most {late * 1e3:.0f} ms late\n")
     print_table(found)
     if args.json:
         args.json.write_text(json.dumps({"kind": args.kind, "queue": args.queue, "engines": found}, indent=1))

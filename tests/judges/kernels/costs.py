@@ -7,7 +7,8 @@ from engine import BLOCK
 
 
 def predicted(present, context, generation, kv_tokens):
-    """The seconds of a batch: the mean of the nearest known work, and the linear fit for the difference. None without known work."""
+    """The seconds of a batch: the mean of the nearest known work, and the linear fit for the difference. None if no work is
+    known."""
 
     def apart(work):
         def steps(one, other):
@@ -37,4 +38,5 @@ def median_errors(present, batches, kind):
         seconds = predicted(present, batch.context_tokens, len(batch.decoding), kv_tokens)
         if seconds is not None:
             errors[bool(batch.chunks)].append(abs(seconds / batch.took - 1))
-    return {name: statistics.median(errors[has]) if errors[has] else None for name, has in (("prompts", True), ("decoding", False))}
+    prompts, decoding = (statistics.median(errors[has]) if errors[has] else None for has in (True, False))
+    return {"prompts": prompts, "decoding": decoding}

@@ -76,8 +76,8 @@ def record(batch, kind, settings, sequence, believed):
     }
     if kind != "stable":
         inflight |= {"numCtxKvTokens": batch.context_kv, "numGenKvTokens": batch.kv_tokens}
-        nothing = ("numQueuedContextRequests", "numQueuedCtxTokens", "numQueuedGenRequests", "numQueuedGenKvTokens", "numPausedKvTokens")
-        inflight |= dict.fromkeys(nothing, 0)
+        queued = ("numQueuedContextRequests", "numQueuedCtxTokens", "numQueuedGenRequests", "numQueuedGenKvTokens")
+        inflight |= dict.fromkeys((*queued, "numPausedKvTokens"), 0)
         told |= {
             "schedulerMode": "overlap" if kind == "today" else "non_overlap",
             "statsSequence": sequence,
@@ -99,7 +99,8 @@ def entry(request):
     }
     cache = {"num_total_allocated_blocks": request.peak, "num_new_allocated_blocks": request.peak}
     cache |= {"num_reused_blocks": 0, "num_missed_blocks": 0}
-    metrics = {"first_iter": request.first_iter, "last_iter": request.last_iter, "timing_metrics": timing, "kv_cache_metrics": cache}
+    metrics = {"first_iter": request.first_iter, "last_iter": request.last_iter, "timing_metrics": timing}
+    metrics["kv_cache_metrics"] = cache
     return {
         "request_id": request.id,
         "perf_metrics": metrics,

@@ -52,10 +52,9 @@ MODELS = {
 }
 
 
-def table(name):
+def table(folder, name):
     package = pathlib.Path(importlib.util.find_spec("aiconfigurator_core").origin).parent
-    (path,) = (package / "systems/data/h100_sxm").glob(f"{name.split('/')[0]}/trtllm/{KERNELS}/{name.split('/')[1]}_perf.parquet")
-    return pandas.read_parquet(path)
+    return pandas.read_parquet(package / f"systems/data/h100_sxm/{folder}/trtllm/{KERNELS}/{name}_perf.parquet")
 
 
 def linear(points, rows, at):
@@ -96,19 +95,19 @@ class Iterations:
     def __init__(self, name):
         model = self.model = MODELS[name]
         tokens = numpy.arange(MOST_TOKENS + 1)
-        products = table("gemm/gemm")
+        products = table("gemm", "gemm")
         products = products[products.gemm_dtype == model.dtype]
         layer = sum(self.product(products, *size, tokens) for size in model.products)
         layer = layer + POINTWISE + tokens * model.hidden * 2 * POINTWISE_PASSES / MEMORY_BYTES_PER_MS
         if model.experts:
             layer = layer + self.mixture(tokens)
         if model.gpus > 1:
-            sums = table("comm/custom_allreduce")
+            sums = table("comm", "custom_allreduce")
             sums = sums[sums.num_gpus == model.gpus].sort_values("message_size")
             layer = layer + 2 * numpy.interp(tokens * model.hidden, sums.message_size, sums.latency)
         self.layers = (layer * model.layers).tolist()
         # Rows of the head are computed with bfloat16 weights.
-        head = table("gemm/gemm")
+        head = table("gemm", "gemm")
         self.head = self.product(head[head.gemm_dtype == "bfloat16"], *model.head, tokens[:2049]).tolist()
         self.context, self.generation = (self.attention(phase) for phase in ("context", "generation"))
 
@@ -116,21 +115,24 @@ class Iterations:
         pivot = rows.pivot_table(index="m", columns=["n", "k"], values="latency", aggfunc="median")
         pivot = pivot[pivot.index <= MOST_TOKENS]
         # The largest depth was not measured with the largest width.
-        widths, depths = sorted(set(pivot.columns.get_level_values("n"))), sorted(set(pivot.columns.get_level_values("k")))[:-1]
+        widths, depths = (sorted(set(pivot.columns.get_level_values(size))) for size in ("n", "k"))
+        depths.pop()
         by_depth = [linear(widths, [pivot[(width, depth)].to_numpy() for width in widths], n) for depth in depths]
         return numpy.interp(tokens, pivot.index, linear(depths, by_depth, k))
 
     def mixture(self, tokens):
         inner, top, experts = self.model.experts
-        rows = table("moe/moe")
-        rows = rows[(rows.moe_dtype == self.model.dtype) & (rows.hidden_size == self.model.hidden) & (rows.inter_size == inner)]
-        rows = rows[(rows.topk == top) & (rows.num_experts == experts) & (rows.moe_tp_size == 1) & (rows.moe_ep_size == 1)]
+        rows = table("moe", "moe")
+        rows = rows[(rows.moe_dtype == self.model.dtype) & (rows.hidden_size == self.model.hidden)]
+        rows = rows[(rows.inter_size == inner) & (rows.topk == top) & (rows.num_experts == experts)]
+        rows = rows[(rows.moe_tp_size == 1) & (rows.moe_ep_size == 1)]
         rows = rows[rows.distribution == "power_law_1.2"].sort_values("num_tokens")
         return numpy.interp(tokens, rows.num_tokens, rows.latency)
 
     def attention(self, phase):
-        model, rows = self.model, table(f"attention/{phase}_attention")
-        rows = rows[(rows.num_heads == model.heads) & (rows.num_key_value_heads == model.kv_heads) & (rows.head_dim == 128)]
+        model, rows = self.model, table("attention", f"{phase}_attention")
+        rows = rows[(rows.num_heads == model.heads) & (rows.num_key_value_heads == model.kv_heads)]
+        rows = rows[rows.head_dim == 128]
         rows = rows[(rows.window_size == 0) & (rows.kv_cache_dtype == model.kv_dtype) & (rows.attn_dtype == "bfloat16")]
         return Surface(rows, "batch_size", "isl" if phase == "context" else "step")
 
@@ -138,7 +140,8 @@ class Iterations:
         return not chunks and decoding <= GRAPHS[-1]
 
     def milliseconds(self, chunks, decoding, kv_tokens):
-        """`chunks`: for each prompt the tokens before the chunk and in it. `kv_tokens`: the cache that `decoding` requests read."""
+        """`chunks`: for each prompt the tokens before the chunk and in it. `kv_tokens`: the cache that `decoding` requests
+        read."""
         tokens = decoding + sum(new for _, new in chunks)
         graph = self.uses_graph(chunks, decoding)
         if graph:
