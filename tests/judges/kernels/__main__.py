@@ -75,15 +75,15 @@ def compare(case, engine, capacity, seconds, kind, page, model, verdicts, slowdo
     }
 
 
-def judge(args, cases, iterations):
+def judge(args, cases, iterations, pool):
+    """`pool`: processes that were started before any thread."""
     slow_at = min(SLOWED, args.seconds / 2)
     moments = {slow_at + after for after in AFTER if slow_at + after <= args.seconds}
-    with concurrent.futures.ProcessPoolExecutor(2) as pool:
-        jobs = {
-            name: pool.submit(simulate, case, iterations[case.model], args.kind, args.seconds, slow_at, args.seed + place)
-            for place, (name, case) in enumerate(cases.items())
-        }
-        runs = {name: job.result() for name, job in jobs.items()}
+    jobs = {
+        name: pool.submit(simulate, case, iterations[case.model], args.kind, args.seconds, slow_at, args.seed + place)
+        for place, (name, case) in enumerate(cases.items())
+    }
+    runs = {name: job.result() for name, job in jobs.items()}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "ingest.sock")
         with Exporter(args.exporter, f"--source=socket:{path}", "--gpu=off") as exporter:
@@ -102,12 +102,11 @@ def judge(args, cases, iterations):
         engine, capacity = runs[name]
         told = (page, models[name], verdicts[name], slowdowns.get(name, {}))
         found[name] = compare(case, engine, capacity, args.seconds, args.kind, *told)
-    with frozen(models) as url, concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with frozen(models) as url:
         jobs = {}
         for name, case in cases.items():
-            ended = [request for request in runs[name][0].finished if request.last_token < args.seconds]
-            model = iterations[case.model]
-            jobs[name] = pool.submit(all_answers, args.exporter, case, model, ended, is_overlap(args.kind), url)
+            model, engine = iterations[case.model], runs[name][0]
+            jobs[name] = pool.submit(all_answers, args.exporter, case, model, engine, is_overlap(args.kind), url)
         for name, job in jobs.items():
             found[name]["questions"] = job.result()
     return found, playing.late
@@ -177,7 +176,8 @@ def main():
     if not args.exporter:
         parser.error("no exporter; use --exporter PATH, or set TRTLLM_TEST_BINARY")
     begun = time.monotonic()
-    found, late = judge(args, cases, iterations)
+    with concurrent.futures.ProcessPoolExecutor(2) as pool:
+        found, late = judge(args, cases, iterations, pool)
     print(f"{args.kind}, queue as {args.queue}, {args.seconds:g} s; {time.monotonic() - begun:.0f} s in all", end="; ")
     print(f"lines at most {late * 1e3:.0f} ms late\n")
     print_table(found)

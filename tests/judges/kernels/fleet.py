@@ -36,9 +36,10 @@ class Case:
 
 
 CHAT = Lengths(800, 220)
+SMALL_CHUNKS = "--set max_num_tokens=2048 --set enable_chunked_prefill=true"
 CASES = (
     Case("8b-light", "llama-8b", ("none",), 0.3, CHAT, questions=("--rate 0.7x", "--rate 1.5x", "--set max_batch_size=16")),
-    Case("8b-half", "llama-8b", ("none",), 0.5, CHAT, questions=("--rate 0.7x", "--rate 1.4x", "--set max_num_tokens=2048")),
+    Case("8b-half", "llama-8b", ("none",), 0.5, CHAT, questions=("--rate 0.7x", "--rate 1.4x", SMALL_CHUNKS)),
     Case("8b-fp8-busy", "llama-8b-fp8", ("none",), 0.7, CHAT),
     Case(
         "8b-batch-limit", "llama-8b", ("batch_limit",), 1.3, CHAT, Settings(max_batch_size=16),
@@ -50,7 +51,7 @@ CASES = (
     ),
     Case(
         "8b-long-whole", "llama-8b", ("context_blocking",), 0.5, Lengths(3000, 250, 8000, 1000, 0.8), Settings(chunked=False),
-        ("--rate 0.6x", "--set max_num_tokens=2048 --set enable_chunked_prefill=true"),
+        ("--rate 0.6x", SMALL_CHUNKS),
     ),
     Case(
         "8b-small-cache", "llama-8b", ("kv_capacity",), 1.2, Lengths(500, 400, 1500, 1000, 0.4),

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import http.server
 import json
+import random
 import statistics
 import subprocess
 import threading
@@ -13,6 +14,7 @@ from engine import BLOCK, Engine
 
 THROUGHPUT, MEDIANS = 0.02, 0.10  # largest errors of a right answer
 ASKED = 2048  # an exporter answers from so many requests, the last that have finished
+TIMES = 4  # how often the truth has the measured load
 
 
 @contextlib.contextmanager
@@ -69,24 +71,25 @@ def change(settings, question):
 
 
 def truth(iterations, settings, requests, question, overlap):
-    """What the changed engine does with these requests: three times as they arrived, of which the first warms it up."""
+    """What the changed engine does with the load of these requests: their lengths and the times between them, several times in
+    random order. The first time warms the engine up."""
     settings, rate, replicas = change(settings, question)
-    period = (requests[-1].arrival - requests[0].arrival) * len(requests) / (len(requests) - 1) / rate
-    load = [
-        request.again(number * len(requests) + place, number * period + (request.arrival - requests[0].arrival) / rate)
-        for number in range(3)
-        for place, request in enumerate(requests)
-    ]
+    rand, now, load = random.Random(1), 0.0, []
+    gaps = [(two.arrival - one.arrival) / rate for one, two in zip(requests, requests[1:])]
+    for _ in range(TIMES + 1):
+        gaps, requests = rand.sample(gaps, len(gaps)), rand.sample(requests, len(requests))
+        for gap, request in zip(gaps, requests):
+            now += gap
+            load.append(request.again(rand.randrange(replicas), now))
     finished = []
     for replica in range(replicas):
-        # A multiplier scatters the requests over the replicas.
-        own = [request for request in load if request.id * 2654435761 % 2**32 * replicas >> 32 == replica]
-        finished += Engine(iterations, settings, own, overlap, seed=replica + 1).run(3 * period).finished
+        own = [request for request in load if request.id == replica]
+        finished += Engine(iterations, settings, own, overlap, seed=replica + 1).run(now).finished
+    period = sum(gaps)
     counted = [request for request in finished if request.last_token > period]
-    stable = len(counted) > 0.97 * 2 * len(requests)
     return {
-        "stable": stable,
-        "requestsPerSecond": len(counted) / (2 * period),
+        "stable": len(counted) > 0.97 * TIMES * len(gaps),
+        "requestsPerSecond": len(counted) / (TIMES * period),
         "ttft": statistics.median(request.first_token - request.arrival for request in counted),
         "tpot": statistics.median((request.last_token - request.first_token) / max(request.output - 1, 1) for request in counted),
     }
@@ -108,9 +111,12 @@ def judge(answer, true):
     return "right" if right else "wrong", errors
 
 
-def all_answers(binary, case, iterations, finished, overlap, url):
-    """Each question about an engine with its outcome, the reason or the errors, the answer and the truth."""
-    requests = sorted(finished[-ASKED:], key=lambda request: request.arrival)
+def all_answers(binary, case, iterations, run, overlap, url):
+    """Each question about an engine with its outcome, the reason or the errors, the answer and the truth. `run`: the engine."""
+    finished = run.finished
+    last = max(request.arrival for request in finished)
+    # Those that still run when the time is over belong to the load, too. Those that wait are unknown to everybody.
+    requests = [request for request in run.requests if request.arrival <= last][max(0, len(finished) - ASKED) :]
     found = []
     for question in case.questions:
         answer = ask(binary, url, case.name, question)
