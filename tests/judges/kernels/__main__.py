@@ -100,7 +100,8 @@ def judge(args, cases, iterations, pool):
     found = {}
     for name, case in cases.items():
         engine, capacity = runs[name]
-        told = (page, models[name], verdicts[name], slowdowns.get(name, {}))
+        slowed = {at: slowdowns.get(name, {}).get(at) for at in sorted(moments)}
+        told = (page, models[name], verdicts[name], slowed)
         found[name] = compare(case, engine, capacity, args.seconds, args.kind, *told)
     with frozen(models) as url:
         jobs = {}
@@ -127,7 +128,7 @@ def row(name, told):
         ("" if told["cause"] in told["expected"] else "! ") + str(told["cause"]),
         str(told["confidence"]),
         f"{share(errors['prompts'])} {share(errors['decoding'])}",
-        " ".join(f"{value:.2f}" for value in told["slowdowns"].values()) or "-",
+        " ".join("-" if value is None else f"{value:.2f}" for value in told["slowdowns"].values()),
         *pairs,
         " ".join(str(outcomes.count(outcome)) for outcome in ("right", "refused", "wrong")),
     )

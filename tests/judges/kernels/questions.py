@@ -113,10 +113,8 @@ def judge(answer, true):
 
 def all_answers(binary, case, iterations, run, overlap, url):
     """Each question about an engine with its outcome, the reason or the errors, the answer and the truth. `run`: the engine."""
-    finished = run.finished
-    last = max(request.arrival for request in finished)
-    # Those that still run when the time is over belong to the load, too. Those that wait are unknown to everybody.
-    requests = [request for request in run.requests if request.arrival <= last][max(0, len(finished) - ASKED) :]
+    # Nobody knows the lengths of the others.
+    requests = sorted(run.finished, key=lambda request: request.arrival)[-ASKED:]
     found = []
     for question in case.questions:
         answer = ask(binary, url, case.name, question)
