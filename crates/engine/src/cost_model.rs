@@ -140,6 +140,15 @@ struct Cell {
     work: [f32; FEATURES - 1],
 }
 
+/// An iteration that has just run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Recent {
+    work: Work,
+    seconds: f64,
+    /// It was learned at once.
+    is_learned: bool,
+}
+
 /// Iterations with about the same work: their number and their means.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -164,7 +173,10 @@ pub struct CostModel {
     cells: Box<[Cell]>,
     /// Mean of recent times ÷ expected times, where iterations with about the same work are known.
     drift: f64,
-    /// The same where the expected times are from the fit, because no such iterations are known. They may have a larger
+    /// The same over the last five iterations or, while the engine is slow, over up to `paced` of them.
+    pace: f64,
+    paced: f64,
+    /// The same as `drift` where the expected times are from the fit, because no such iterations are known. They may have a larger
     /// error.
     estimate_drift: f64,
     /// Share of spikes among recent iterations.
@@ -173,7 +185,7 @@ pub struct CostModel {
     compared: f64,
     /// Iterations since the engine became slow.
     slow_for: u32,
-    recent: VecDeque<(Work, f64)>,
+    recent: VecDeque<Recent>,
     /// The largest features so far.
     largest: [f64; FEATURES],
 }
@@ -189,6 +201,8 @@ impl Default for CostModel {
             error: f64::INFINITY,
             cells: Box::default(),
             drift: 1.0,
+            pace: 1.0,
+            paced: 0.0,
             estimate_drift: 1.0,
             spike_share: 0.0,
             compared: 0.0,
@@ -268,7 +282,7 @@ impl CostModel {
         judged.context_share = self.context_share(work, &features);
         if !judged.is_spike {
             self.note_drift(&judged, seconds);
-            self.learn_later(work, seconds);
+            self.learn_later(work, seconds, known.is_some());
         }
         judged
     }
@@ -277,6 +291,10 @@ impl CostModel {
         let Some(expected) = judged.expected else { return };
         let drift = if judged.is_estimate { &mut self.estimate_drift } else { &mut self.drift };
         *drift += (seconds / expected - *drift) / 100.0;
+        if !judged.is_estimate {
+            self.paced = if self.slow_for > 0 { (self.paced + 1.0).min(50.0) } else { 5.0 };
+            self.pace += (seconds / expected - self.pace) / self.paced;
+        }
         self.compared += (f64::from(!judged.is_estimate) - self.compared) / 100.0;
         // A comparison with equal work proves more than the fit. The fit decides only while such comparisons are rare.
         let by_prices = self.weight >= SETTLED && self.compared < 0.1 && self.estimate_drift > SLOWED_ESTIMATE;
@@ -287,10 +305,21 @@ impl CostModel {
         }
     }
 
-    /// Learns only iterations that no slowdown followed, so that the model describes the engine before a slowdown.
-    fn learn_later(&mut self, work: &Work, seconds: f64) {
+    /// Learns only iterations that no slowdown followed, so that the model describes the engine before a slowdown. Work that is not
+    /// known yet is learned at once, so that it can be compared soon: a batch that grows has new work all the time.
+    fn learn_later(&mut self, work: &Work, seconds: f64, is_known: bool) {
         if self.slow_for > 0 {
-            self.recent.clear();
+            for recent in std::mem::take(&mut self.recent) {
+                if recent.is_learned
+                    && let Some(cell) = self.cells.get_mut(Self::cell(&recent.work))
+                {
+                    *cell = Cell::default();
+                }
+            }
+            // While the engine is slow, new work is learned as if the engine were as fast as before.
+            if !is_known && self.drift > SLOWED {
+                self.learn(work, &work.features(), seconds / self.pace);
+            }
             return;
         }
         if self.weight < 2.0 * ENOUGH {
@@ -298,11 +327,15 @@ impl CostModel {
             return;
         }
         if self.recent.len() >= RECENT
-            && let Some((work, seconds)) = self.recent.pop_front()
+            && let Some(recent) = self.recent.pop_front()
+            && !recent.is_learned
         {
-            self.learn(&work, &work.features(), seconds);
+            self.learn(&recent.work, &recent.work.features(), recent.seconds);
         }
-        self.recent.push_back((*work, seconds));
+        if !is_known {
+            self.learn(work, &work.features(), seconds);
+        }
+        self.recent.push_back(Recent { work: *work, seconds, is_learned: !is_known });
     }
 
     /// Seconds by the linear fit, if the fit is good and the work is not much larger than any before.
@@ -327,15 +360,23 @@ impl CostModel {
         requests * STEPS_OF_TOKENS + tokens
     }
 
-    /// The mean of iterations with about the same work, corrected by the fit for the difference.
+    /// The mean of iterations with about the same work, corrected for the difference.
     fn expected(&self, work: &Work, features: &[f64; FEATURES]) -> Option<f64> {
-        let cell = self.cells.get(Self::cell(work)).filter(|cell| cell.weight >= KNOWN)?;
+        let at = Self::cell(work);
+        let cell = self.cells.get(at).filter(|cell| cell.weight >= KNOWN)?;
         let fit = self.fit?;
-        let difference: f64 =
-            (0..FEATURES - 1).map(|at| fit[at + 1] * (features[at + 1] - f64::from(cell.work[at]))).sum();
+        let price = |more: &dyn Fn(usize) -> f64| (0..FEATURES - 1).map(|at| fit[at + 1] * more(at)).sum::<f64>();
+        let difference = price(&|at| features[at + 1] - f64::from(cell.work[at]));
         let mean = f64::from(cell.seconds);
-        // The fit may be wrong, so it may at most halve or double the mean.
-        Some((mean + difference).clamp(0.5 * mean, 2.0 * mean))
+        // The fit may be wrong, so it may at most halve or double the mean. Costs that flatten out have a lower price here than
+        // the fit, which is for all batches: as the next smaller batches show.
+        let below =
+            at.checked_sub(STEPS_OF_TOKENS).and_then(|below| self.cells.get(below)).filter(|cell| cell.weight >= SEEN);
+        let slope = below.map_or(1.0, |below| {
+            let by_fit = price(&|at| f64::from(cell.work[at] - below.work[at]));
+            if by_fit > 0.0 { (f64::from(cell.seconds - below.seconds) / by_fit).clamp(0.0, 1.0) } else { 1.0 }
+        });
+        Some((mean + slope * difference).clamp(0.5 * mean, 2.0 * mean))
     }
 
     fn learn(&mut self, work: &Work, features: &[f64; FEATURES], seconds: f64) {

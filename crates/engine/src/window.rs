@@ -354,6 +354,23 @@ impl Span {
     }
 }
 
+/// Seconds over which a slowdown is measured, if enough iterations run in them.
+const SLOWDOWN_SECONDS: f64 = 15.0;
+const MINUTE: f64 = 60.0;
+const ENOUGH_ITERATIONS: f64 = 50.0;
+/// The least share of the time that iterations must have that can be compared.
+const COMPARED: f64 = 0.4;
+/// An estimate of the time of an iteration may be wrong. It shows a slowdown only from this ratio on, which is larger than its error.
+const FAR_SLOWDOWN: f64 = 1.5;
+
+/// How much longer iterations take than equal work took this engine before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Slowdown {
+    pub ratio: f64,
+    /// Most of the work is new, so the times before are from the linear fit.
+    pub is_estimate: bool,
+}
+
 /// The marks of the last five minutes, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
@@ -396,6 +413,21 @@ impl Window {
     #[must_use]
     pub fn waiting(&self, seconds: f64) -> [Option<f64>; 2] {
         self.marks_of(seconds).map_or([None; 2], |marks| marks.map(|mark| mark.levels.waiting))
+    }
+
+    /// The slowdown of the last seconds, or of the last minute if few iterations ran. Absent if too few of them can be compared.
+    #[must_use]
+    pub fn slowdown(&self) -> Option<Slowdown> {
+        let enough = |span: &Span| span.sums.iterations >= ENOUGH_ITERATIONS;
+        let span = [SLOWDOWN_SECONDS, MINUTE].into_iter().filter_map(|seconds| self.span(seconds)).find(enough)?;
+        let sums = &span.sums;
+        let is_compared = |seconds: f64| seconds >= COMPARED * sums.seconds;
+        if is_compared(sums.compared_seconds) && sums.expected_seconds > 0.0 {
+            return Some(Slowdown { ratio: sums.compared_seconds / sums.expected_seconds, is_estimate: false });
+        }
+        let seconds = sums.compared_seconds + sums.estimate_compared_seconds;
+        let ratio = seconds / (sums.expected_seconds + sums.estimated_seconds);
+        (is_compared(seconds) && ratio >= FAR_SLOWDOWN).then_some(Slowdown { ratio, is_estimate: true })
     }
 
     /// Each slot, with the mark at its end.

@@ -2,7 +2,7 @@
 
 use trtllm_engine::EngineState;
 use trtllm_engine::cost_model::Prices;
-use trtllm_engine::window::{Counts, Mark, Span, Window};
+use trtllm_engine::window::{Counts, Mark, Slowdown, Span, Window};
 use trtllm_model::Objectives;
 
 use super::cause::Cause;
@@ -14,8 +14,6 @@ const JUDGED: f64 = 60.0;
 const KEPT: f64 = 300.0;
 /// Time slots of the window in which the engine must have worked before its work is judged.
 const ENOUGH_SLOTS: usize = 3;
-/// An estimate of the time of an iteration may be wrong. It shows a slowdown only from this ratio on, which is larger than its error.
-const FAR_SLOWDOWN: f64 = 1.5;
 /// Requests count as waiting if their mean time in the queue is at least this, in seconds.
 const WAITS: f64 = 0.1;
 /// Without objectives, users are hurt if 5 % of the requests take at least this many seconds to the first token, or for each
@@ -70,6 +68,7 @@ pub struct Reading {
     /// The engine has worked long enough to judge its work.
     pub has_work: bool,
     pub costs: Option<Prices>,
+    pub slowdown: Option<Slowdown>,
     pub gpus: Vec<GpuSpan>,
     /// The highest power of each GPU in the whole window, while its utilization was about that of the last minute or higher.
     pub gpu_peak_watts: Vec<f64>,
@@ -94,6 +93,7 @@ impl Reading {
             has_work: slots(window, |mark| mark.sums.iterations).filter(|more| *more > 0.0).count() >= ENOUGH_SLOTS,
             kept,
             costs: window.last().and_then(|mark| mark.costs),
+            slowdown: window.slowdown(),
             gpu_peak_watts: gpus.iter().map(|(gpu, span)| peak_watts(gpu, span)).collect(),
             gpus: gpus.into_iter().map(|(_, span)| span).collect(),
             host_bytes: window.marks().filter_map(|mark| mark.levels.host_bytes).collect(),
@@ -131,22 +131,6 @@ impl Reading {
     #[must_use]
     pub fn busy(&self) -> f64 {
         Self::share(self.now.sums.seconds * self.now.sampling, self.now.seconds).min(1.0)
-    }
-
-    /// Time of the iterations of the last minute ÷ the time that equal work took this engine before. Absent if too few iterations can be
-    /// compared.
-    #[must_use]
-    pub fn slowdown(&self) -> Option<f64> {
-        let sums = &self.now.sums;
-        if sums.iterations < 50.0 {
-            return None;
-        }
-        if sums.compared_seconds >= 0.4 * sums.seconds && sums.expected_seconds > 0.0 {
-            return Some(sums.compared_seconds / sums.expected_seconds);
-        }
-        let seconds = sums.compared_seconds + sums.estimate_compared_seconds;
-        let ratio = seconds / (sums.expected_seconds + sums.estimated_seconds);
-        (seconds >= 0.4 * sums.seconds && ratio >= FAR_SLOWDOWN).then_some(ratio)
     }
 
     /// Time that spikes add ÷ the time of all iterations.

@@ -122,7 +122,7 @@ pub struct Objectives {
     pub e2e: Option<f64>,
 }
 
-/// Seconds that the slowdown and the drafts cover, and seconds that the workload covers.
+/// Seconds that the drafts cover, and seconds that the workload covers.
 const RECENT: f64 = 60.0;
 const MINUTES: f64 = 300.0;
 
@@ -174,7 +174,7 @@ impl Present {
                 e2e: seconds(objective.e2e),
             },
             sampling: engine.totals.statistics_interval.unwrap_or(1).max(1) as f64,
-            slowdown: (recent.expected_seconds > 0.0).then(|| recent.compared_seconds / recent.expected_seconds),
+            slowdown: window.slowdown().map(|slowdown| slowdown.ratio),
             attention_dp_ranks: latest.and_then(trtllm_engine::Latest::attention_dp_ranks).unwrap_or(1).max(1),
             static_batching: recent.static_slots > 0.0,
             disaggregated: totals.disaggregated_requests > 0,

@@ -275,7 +275,7 @@ impl EngineSlot {
             judged.verdict.follow(None);
             return;
         };
-        judged.slowdown = reading.slowdown();
+        judged.slowdown = reading.slowdown.map(|slowdown| slowdown.ratio);
         judged.verdict.follow(judge(&reading, wall));
         judged.findings = findings::engine::findings(&EngineCase {
             subject: &subject,

@@ -63,7 +63,7 @@ pub(super) fn gpu(reading: &Reading) -> Option<Found> {
                 .remedy("Look at the kernel log for Xid errors, drain the node, and reset or replace the GPU.", &[]),
         );
     }
-    let slower = reading.slowdown().filter(|ratio| *ratio >= SLOWER)?;
+    let slower = reading.slowdown.map(|slowdown| slowdown.ratio).filter(|ratio| *ratio >= SLOWER)?;
     let power = reading.gpus.iter().zip(&reading.gpu_peak_watts).filter_map(|(gpu, peak)| Some(gpu.watts? / peak));
     let power = power.filter(|share| share.is_finite()).reduce(f64::min)?;
     // After some minutes, the window no longer contains the time in which the GPU was fast, so keep a cause once found.
@@ -82,13 +82,13 @@ pub(super) fn gpu(reading: &Reading) -> Option<Found> {
 }
 
 pub(super) fn slowdown(reading: &Reading) -> Option<Found> {
-    let slower = reading.slowdown().filter(|ratio| *ratio >= SLOWER)?;
-    let sums = &reading.now.sums;
+    let slowdown = reading.slowdown.filter(|slowdown| slowdown.ratio >= SLOWER)?;
+    let slower = slowdown.ratio;
     Some(
         Found::new(format!("Equal work takes {slower:.1} times as long as before."))
             .with("time for equal work ÷ before", slower, Unit::Ratio, SLOWER)
             .severity(Severity::Warning)
-            .unsure(sums.compared_seconds < 0.4 * sums.seconds)
+            .unsure(slowdown.is_estimate)
             .remedy(
                 "Look for what has changed: a deploy of the engine, of its driver or libraries, or another load on the node. Roll it back.",
                 &[],

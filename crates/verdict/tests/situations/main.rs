@@ -105,7 +105,7 @@ fn reading(config: &Config) -> Reading {
 fn the_slowdown_at_equal_work_is_the_true_one() {
     for factor in [1.0, 1.3, 2.0] {
         let faults = vec![Fault::Slow { at: 60.0, factor, why: Slow::Regression }];
-        let found = reading(&Config { faults, ..Config::default() }).slowdown().unwrap();
+        let found = reading(&Config { faults, ..Config::default() }).slowdown.unwrap().ratio;
         assert!((found / factor - 1.0).abs() < 0.07, "{factor}: {found}");
     }
 }
@@ -155,4 +155,67 @@ fn the_cost_names_the_missed_objective() {
     let cost = verdict.cost.as_deref().unwrap();
     assert!(cost.ends_with("of requests miss ttft=500 ms"), "{cost}");
     assert!(verdict.evidence.iter().any(|fact| fact.threshold.is_some_and(|limit| fact.value >= limit)));
+}
+
+/// An engine whose decoding batch grows for minutes, one of experts, and one whose load doubles its batch after the slowdown.
+fn growing() -> Vec<(&'static str, Config)> {
+    use trtllm_sim::cost::Experts;
+    use trtllm_sim::load::{Arrivals, Length};
+    let with = |set: fn(&mut Config)| {
+        let mut config = Config::default();
+        set(&mut config);
+        config
+    };
+    vec![
+        ("default", with(|_| ())),
+        ("ramp", with(|c| c.load.arrivals = Arrivals::Ramp { from: 1.0, to: 14.0, seconds: 120.0 })),
+        (
+            "long answers",
+            with(|c| {
+                c.load.output = Length::Fixed(3000);
+                c.load.arrivals = Arrivals::Poisson { rate: 0.8 };
+                c.cache.blocks = 40_000;
+            }),
+        ),
+        (
+            "experts",
+            with(|c| {
+                c.costs.experts = Some(Experts { count: 64, per_token: 4, seconds: 80e-6 });
+                c.load.arrivals = Arrivals::Ramp { from: 1.0, to: 16.0, seconds: 120.0 };
+            }),
+        ),
+        ("busy", with(|c| c.load.arrivals = Arrivals::Poisson { rate: 12.0 })),
+        ("slow graphs", with(|c| c.costs.per_generation_token = 250e-6)),
+    ]
+}
+
+#[test]
+fn the_slowdown_is_known_after_20_seconds_and_1_where_nothing_changes() {
+    let mut wrong = Vec::new();
+    for (name, config) in growing() {
+        for factor in [1.0, 1.3, 1.9] {
+            let faults = vec![Fault::Slow { at: 60.0, factor, why: Slow::Regression }];
+            let mut play = Play::new(&Config { faults, ..config.clone() }, seed() + 40);
+            let mut line = format!("{name} {factor}:");
+            for at in (20..=130).step_by(5) {
+                play.until(f64::from(at));
+                let found = play.reading().and_then(|reading| reading.slowdown).map(|slowdown| slowdown.ratio);
+                let truth = if at > 60 { factor } else { 1.0 };
+                line += &found.map_or(" -".to_owned(), |found| format!(" {:.3}", found / truth));
+                let is_settled = at <= 60 || at >= 80;
+                // Experts flatten the costs, CUDA graphs add steps, and the batch grows by a factor of five meanwhile.
+                let bound = match (truth == 1.0, name) {
+                    (true, _) => 0.035,
+                    (false, "experts") => 0.12,
+                    (false, _) => 0.05,
+                };
+                let is_wrong = found.is_some_and(|found| (found / truth - 1.0).abs() > bound);
+                if is_settled && (is_wrong || at >= 80 && found.is_none()) {
+                    wrong.push(format!("{name} {factor} at {at} s: {found:?}"));
+                }
+            }
+            println!("{line}");
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
