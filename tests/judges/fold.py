@@ -180,6 +180,8 @@ class Fold:
         self.idle, self.account = False, None
         self.pools, self.cold_pools = {}, {}  # the last records with rows of pools
         self.waits = []  # ranges of iteration numbers that may contain the wait for work
+        self.handled = None  # PyTorch: the last record whose batch was handled when it says so, and what that batch took beside the GPU
+        self.slow_host = 0.0  # recent share of batches beside which the GPU was idle
         self.end = None  # end of the last iteration, microseconds
         self.last_was_flush = False
         self.typical = 0
@@ -249,7 +251,7 @@ class Fold:
             return
         self.close()
         if self.is_late(r, flush):
-            self.iteration(r, Iteration(n, late=True, missing=False), rank)
+            self.iteration(r, Iteration(n, late=True, missing=False), rank, False)
             return
         if self.seen is not None and self.restarted(r, flush):
             self.restart()
@@ -258,9 +260,12 @@ class Fold:
             self.from_start = self.from_start or first
             self.idle = n <= 1
         self.know_sampling(r)
+        lost_before, rejected = self.counts["nv_trt_llm_iterations_lost_total"], self.skipped > 0
         missing, gap = self.losses(r, flush)
         self.kv(r)
-        latency = self.flush(r) if flush else self.iteration(r, Iteration(n, late=False, missing=missing), rank)
+        lost_more = self.counts["nv_trt_llm_iterations_lost_total"] > lost_before or rejected
+        latency = (self.flush(r) if flush
+                   else self.iteration(r, Iteration(n, late=False, missing=missing), rank, lost_more))
         times = self.time(r, latency, flush, gap)
         if r.get("requestStats") is not None:
             self.rows(r["requestStats"], times)
@@ -349,7 +354,7 @@ class Fold:
         self.count("requests_completed", max(0, now - already))
         self.completed_of = (n, max(already, now))
 
-    def iteration(self, r, it, rank):
+    def iteration(self, r, it, rank, lost):
         """Counts the first row (record of a rank) of an iteration. Returns the latency if a C++ engine reports it."""
         self.open = it
         it.ranks.add(rank)
@@ -366,6 +371,8 @@ class Fold:
                 self.stride, self.active_records = math.gcd(self.stride, r["iter"]), self.active_records + 1
             self.know_sampling(r)
             self.steps(r, it.late)
+            if not it.late:
+                self.batch_time(r, lost)
             latency = None
         else:
             latency = self.latency(r, it.number)
@@ -455,12 +462,40 @@ class Fold:
         if self.idle and not late:
             self.waits = [*self.waits[-1:], range(n - max(self.stride, 1) + 1, n + 1)]
         host_of = n if overlap else n - 1
-        ms = r.get("hostStepTimeMS", r["iterLatencyMS"]) if overlap else r["iterLatencyMS"]
-        for name, value, of in (("iteration_latency", ms, n), ("host_step", r.get("hostStepTimeMS"), host_of),
+        for name, value, of in (("host_step", r.get("hostStepTimeMS"), host_of),
                                 ("device_step", r.get("prevDeviceStepTimeMS"), host_of - 1),
                                 ("gpu_forward", r.get("gpuForwardTimeMS"), None)):
             if value and not any(of in wait for wait in self.waits):
                 self.observe(f"{name}_seconds", value / 1000)
+
+    def batch_time(self, r, lost):
+        """Observes the time of the record's batch. With the overlap scheduler, a record has the latency from the begin of the pass
+        that builds the batch until the next pass has handled it, and the duration of the first of the two passes. Thus, the time
+        between two batches that were handled is the difference of their latencies, plus the first pass of the earlier one. Without the
+        record before, it is the part of the latency in the next pass."""
+        n, ms, before = r["iter"], r["iterLatencyMS"], self.handled
+        if ms <= 0:
+            return
+        waited = any(n in wait for wait in self.waits)
+        if r.get("schedulerMode") != "overlap":
+            if not waited and not (lost and "schedulerMode" in r):
+                self.observe("iteration_latency_seconds", ms / 1000)
+            return
+        if waited and before and not lost and not r["numNewActiveRequests"]:
+            return  # all requests of the batch had ended, so it is handled after the idle time; the record before stays the last one
+        host, device = r["hostStepTimeMS"], r["gpuForwardTimeMS"]
+        follows = before and not lost and not waited and before[0]["iter"] == n - 1
+        taken = ms - before[0]["iterLatencyMS"] + before[0]["hostStepTimeMS"] if follows else ms - host
+        if taken <= 0:
+            self.handled = (r, None)
+            return
+        beside = max(0.0, taken - device) if follows else None
+        if follows:
+            self.slow_host += ((beside > 0.2 * taken) - self.slow_host) / 20
+            if self.slow_host > 0.5 and before[1] is not None and not self.by_rank:
+                taken = before[1] + device  # the host builds this batch while the one before runs
+        self.handled = (r, beside)
+        self.observe("iteration_latency_seconds", taken / 1000)
 
     def queue_time(self, r, late):
         """The mean queue time in seconds and the number of new requests. A C++ engine reports how many milliseconds the

@@ -278,6 +278,7 @@ class PyTorch(Life):
         self.overlap = self.features.get("scheduler") == "overlap"
         self.every = self.features.get("every", 1)
         self.passes = [0.0, 0.0]  # milliseconds of each pass, including its wait for work
+        self.last_ms = 0.0  # with the overlap scheduler, a pass waits for the batch before
         self.overrun = 0  # finished requests that are still part of the next batch
         self.new = self.completed = 0  # requests of iterations without a record; the next record reports them
         self.others = [{"active": 0, "kv": [0, 0, 0, 0]} for _ in range(1, RANKS)]
@@ -295,9 +296,14 @@ class PyTorch(Life):
                 self.iter += 1
                 self.passes.append(0.5)
             idle_us = self.wait()
+            self.last_ms = 0.5  # the engine only builds a batch
+        needless = self.overrun and not self.active and not self.queue  # nobody waits for the tokens of this batch
         batch = self.work(self.features.get("drafts", False))
         self.batches += 1
-        self.passes.append(batch["ms"] + idle_us / 1000)
+        self.passes.append((self.last_ms if self.overlap else batch["ms"]) + idle_us / 1000)
+        # The overlap scheduler handles a batch one pass later, or after the next idle time.
+        latency = self.passes[-1] + (batch["ms"] + (5000.0 if needless else 0.0) if self.overlap else 0.0)
+        self.last_ms = batch["ms"]
         finished = len(batch["finished"])
         active = len(self.active) + finished + self.overrun
         batch["generating"] += self.overrun
@@ -306,7 +312,7 @@ class PyTorch(Life):
         self.seconds_waited += batch["waited"] / 1000
         drained = not self.active and not self.overrun and (self.new or self.completed)
         if self.iter % self.every == 0 or drained:
-            record = self.record(self.passes[-1], active if self.iter % self.every == 0 else 0, self.completed, self.new,
+            record = self.record(latency, active if self.iter % self.every == 0 else 0, self.completed, self.new,
                                  batch["waited"] if self.features.get("each") else self.seconds_waited, batch,
                                  self.rand.choice((0.0, 0.0, 1.25, 1.5)) if "v2" in self.features else 0.0)
             self.new = self.completed = 0

@@ -139,7 +139,9 @@ impl BatchTimes {
         let built_us = built_us.max(self.last.map_or(i64::MIN, |last| last.built_us));
         let may_have_waited = counted.latency_seconds.is_none();
         let before = self.last.filter(|last| counted.follows && (may_have_waited || !last.is_outdated));
-        let is_busy = before.is_some_and(|before| built_us < before.at_us);
+        // Without timestamps, only new requests show that the engine was not idle when it built the batch.
+        let is_clocked = record.timestamp.is_some();
+        let is_busy = before.is_some_and(|before| if is_clocked { built_us < before.at_us } else { counted.started == 0 });
         if let (true, true, 0, Some(before)) = (may_have_waited, is_busy, counted.started, before) {
             // All requests of this batch had ended when it was built. The next pass, which handles it, waits for work first.
             self.last = Some(Handled { is_outdated: true, ..before });
@@ -151,9 +153,9 @@ impl BatchTimes {
         let previous =
             before.filter(|before| !waited && record.iter.is_some_and(|iter| before.iter == iter.checked_sub(1)));
         let by_passes = previous.and_then(|previous| passes.since(&previous.passes));
-        let by_clock = match record.timestamp {
-            Some(_) => before.and(handled_us).map(|at_us| (at_us - begun_us) as f64 / 1e6),
-            None => counted.latency_seconds.filter(|_| record.scheduler_mode.is_none()),
+        let by_clock = match is_clocked {
+            true => before.and(handled_us).map(|at_us| (at_us - begun_us) as f64 / 1e6),
+            false => counted.latency_seconds.filter(|_| record.scheduler_mode.is_none()),
         };
         // After a loss it is unknown whether the engine was idle.
         let is_serial = record.scheduler_mode == Some(SchedulerMode::NonOverlap) && !counted.gap.broken;
