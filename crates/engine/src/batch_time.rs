@@ -9,8 +9,9 @@
 //! | overlap with host step (1.3) | latency k − latency k−1 + host step k−1: the same difference, without the noise of timestamps |
 //! | overlap of 1.0 to 1.2 | timestamp k + latency k − (timestamp k−1 + latency k−1) |
 //! | serial | latency k |
-//! | first after idle | the pass began when the batch before was handled, and the wait ended at the timestamp |
-//! | first of all, after a gap, sampled | latency k − host step k: the pass that waited for it. Without host step: unknown |
+//! | first after idle | as 1.0 to 1.2; the pass began when the batch before was handled, and its wait ended at the timestamp |
+//! | with host step, after several passes without a batch | latency k − host step k, which is how long the next pass waited for it, and the time to form it, from earlier idle times |
+//! | with host step, first of all, after a loss, sampled | latency k − host step k. Without host step: unknown |
 //! | pipeline parallelism | as 1.0 to 1.2, because the host step is that of another pass |
 //! | attention-DP rows | by the first row: all ranks run in step |
 //! | handled only after an idle time (a request ended by a stop word is in one more batch) | unknown |
@@ -141,17 +142,28 @@ impl BatchTimes {
         let before = self.last.filter(|last| counted.follows && (may_have_waited || !last.is_outdated));
         // Without timestamps, only new requests show that the engine was not idle when it built the batch.
         let is_clocked = record.timestamp.is_some();
-        let is_busy = before.is_some_and(|before| if is_clocked { built_us < before.at_us } else { counted.started == 0 });
+        let is_busy =
+            before.is_some_and(|before| if is_clocked { built_us < before.at_us } else { counted.started == 0 });
         if let (true, true, 0, Some(before)) = (may_have_waited, is_busy, counted.started, before) {
             // All requests of this batch had ended when it was built. The next pass, which handles it, waits for work first.
             self.last = Some(Handled { is_outdated: true, ..before });
             return BatchSpan { built_us, begun_us: before.at_us, handled_us: before.at_us, time: None };
         }
         let waited = may_have_waited && !is_busy;
-        let handled_us = handled_us(&passes, built_us, waited, before);
-        let begun_us = before.map_or(built_us, |before| before.at_us.max(built_us));
         let previous =
             before.filter(|before| !waited && record.iter.is_some_and(|iter| before.iter == iter.checked_sub(1)));
+        let is_after_others = waited || previous.is_none() && passes.host_step.is_some();
+        let passes_since = before.and_then(|before| record.iter?.checked_sub(before.iter?));
+        let began = before.filter(|_| waited && passes_since.is_none_or(|passes| passes <= 2));
+        let forming = self.forming.filter(|_| before.is_some());
+        let handled_us = match (is_after_others, began) {
+            (false, _) => Some(built_us.saturating_add(micros(passes.latency))),
+            (true, Some(before)) => Some(before.at_us.saturating_add(micros(passes.latency))),
+            (true, None) => passes.rest().map(|rest| built_us.saturating_add(micros(rest + forming.unwrap_or(0.0)))),
+        };
+        let latest_us = built_us.saturating_add(micros(passes.latency));
+        let handled_us = handled_us.map(|at_us| at_us.clamp(built_us, latest_us));
+        let begun_us = before.map_or(built_us, |before| before.at_us.max(built_us));
         let by_passes = previous.and_then(|previous| passes.since(&previous.passes));
         let by_clock = match is_clocked {
             true => before.and(handled_us).map(|at_us| (at_us - begun_us) as f64 / 1e6),
@@ -212,16 +224,6 @@ impl BatchTimes {
 
     pub(crate) fn forming_seconds(&self) -> Option<f64> {
         self.forming
-    }
-}
-
-/// When a batch was handled. If its pass `waited` for work, that pass began when the batch before was handled.
-fn handled_us(passes: &Passes, built_us: i64, waited: bool, before: Option<Handled>) -> Option<i64> {
-    let latest_us = built_us.saturating_add(micros(passes.latency));
-    match (waited, before) {
-        (false, _) => Some(latest_us),
-        (true, Some(before)) => Some(before.at_us.saturating_add(micros(passes.latency)).clamp(built_us, latest_us)),
-        (true, None) => passes.rest().map(|rest| built_us.saturating_add(micros(rest))),
     }
 }
 

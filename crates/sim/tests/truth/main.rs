@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod attribution;
+mod batch_times;
 mod folded;
 mod judged;
 mod passes;
