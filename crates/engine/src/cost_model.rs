@@ -73,7 +73,7 @@ const ENOUGH: f64 = 60.0;
 const KNOWN: f32 = 8.0;
 /// Number of iterations with about the same work that are needed before their mean is published. Where the costs have a step,
 /// even a few are better than the fit.
-const SEEN: f32 = 3.0;
+const SEEN: f32 = 8.0;
 /// An iteration is a spike if it takes this many times what is expected, and this many seconds more.
 const SPIKE: f64 = 3.0;
 const SPIKE_SECONDS: f64 = 0.05;
@@ -87,6 +87,8 @@ const SETTLED: f64 = 1000.0;
 /// Number of last iterations that are not learned yet, because a slowdown is noticed only after some iterations. The
 /// first iterations of an engine are learned at once: there is nothing learned before that they could spoil.
 const RECENT: usize = 256;
+/// A slowdown is noticed after at most about this many iterations.
+const UNNOTICED: usize = 64;
 /// After this many slow iterations (about an hour), the slow speed counts as normal and the model starts again.
 const NEW_NORMAL: u32 = 200_000;
 /// The fit is used for work up to this many times the largest work that was learned.
@@ -309,7 +311,7 @@ impl CostModel {
     /// known yet is learned at once, so that it can be compared soon: a batch that grows has new work all the time.
     fn learn_later(&mut self, work: &Work, seconds: f64, is_known: bool) {
         if self.slow_for > 0 {
-            for recent in std::mem::take(&mut self.recent) {
+            for recent in std::mem::take(&mut self.recent).iter().rev().take(UNNOTICED) {
                 if recent.is_learned
                     && let Some(cell) = self.cells.get_mut(Self::cell(&recent.work))
                 {
@@ -332,10 +334,11 @@ impl CostModel {
         {
             self.learn(&recent.work, &recent.work.features(), recent.seconds);
         }
-        if !is_known {
+        let is_learned = !is_known && self.pace < SLOWED;
+        if is_learned {
             self.learn(work, &work.features(), seconds);
         }
-        self.recent.push_back(Recent { work: *work, seconds, is_learned: !is_known });
+        self.recent.push_back(Recent { work: *work, seconds, is_learned });
     }
 
     /// Seconds by the linear fit, if the fit is good and the work is not much larger than any before.
