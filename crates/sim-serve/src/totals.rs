@@ -10,8 +10,6 @@ use trtllm_sim::config::Release;
 use trtllm_sim::record::{CacheCounts, CacheEvent, Entry, Record, StepTimes};
 use trtllm_sim::truth::Truth;
 
-use crate::options::is_since_1_3;
-
 /// Sums over iterations, and the number of records that report them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
@@ -78,7 +76,6 @@ impl AddAssign for Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     is_cpp: bool,
-    has_host_step: bool,
     /// Sums over the iterations that records report.
     counts: Counts,
     /// Sums over all iterations that the truth counts.
@@ -87,7 +84,7 @@ pub(crate) struct Totals {
     pending: Counts,
     records: u64,
     flushes: u64,
-    /// Records whose latency does not include waiting for work.
+    /// Records of the C++ Executor whose latency does not include waiting for work.
     latencies: u64,
     latency_seconds: f64,
     /// Started requests whose time in the queue is known from the records. With PyTorch, it is known if the sum in the record grows.
@@ -163,7 +160,7 @@ pub(crate) struct Waiting {
 impl Totals {
     pub(crate) fn new(release: Release) -> Self {
         let is_cpp = release.is_cpp();
-        Self { is_cpp, has_host_step: is_since_1_3(release), after_idle: if is_cpp { 2 } else { 1 }, ..Self::default() }
+        Self { is_cpp, after_idle: 2, ..Self::default() }
     }
 
     /// Updates the counts after a step of the engine.
@@ -190,12 +187,7 @@ impl Totals {
             self.after_idle -= 1;
         } else {
             self.latencies += 1;
-            // With the overlap scheduler, a latency covers two passes. Since 1.3, records also have the time of one pass.
-            let has_both = record.overlap && self.has_host_step;
-            self.latency_seconds += if has_both { record.host_seconds } else { record.latency };
-        }
-        if !self.is_cpp && record.active == record.completed && record.queued == 0 {
-            self.after_idle = 1;
+            self.latency_seconds += record.latency;
         }
         let counts = Counts { records: 1, ..counts };
         let waiting = Waiting { text, counts, iter: record.iter, cache: record.cache.total };

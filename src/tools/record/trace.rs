@@ -103,6 +103,8 @@ struct TracedEngine {
     fold: EngineFold,
     /// The last batch whose time is known, for the rows of other ranks.
     timed: Option<TimedBatch>,
+    /// End of the last iteration of each rank, in µs.
+    ends: BTreeMap<i64, i64>,
     /// The last record of each rank. The C++ executor tells the time of its batch in the next record.
     last: BTreeMap<i64, Box<IterationStats>>,
 }
@@ -115,6 +117,7 @@ impl TracedEngine {
             received: RecordedMoment::default(),
             fold: EngineFold::new(Duration::MAX),
             timed: None,
+            ends: BTreeMap::new(),
             last: BTreeMap::new(),
         }
     }
@@ -163,14 +166,17 @@ impl TracedEngine {
     }
 
     fn iteration(
-        &self,
+        &mut self,
         record: &IterationStats,
         timed: &TimedBatch,
         trace: &mut Trace<'_, impl Write>,
     ) -> io::Result<()> {
         let (process, first) = (self.process, first_track(rank(record)));
-        let micros = (timed.time.seconds * 1e6).round() as i64;
-        let began = timed.ended_us - micros;
+        // Events of a track must not overlap, but the times of batches are more exact than the moments when they ended.
+        let before = self.ends.get(&rank(record)).copied().unwrap_or(i64::MIN);
+        let end = timed.ended_us.max(before);
+        let began = (end - (timed.time.seconds * 1e6).round() as i64).max(before);
+        self.ends.insert(rank(record), end);
         let batch = record.inflight_batching_stats.as_ref();
         let context = batch.and_then(|batch| batch.num_context_requests).unwrap_or(0);
         let generation = batch.and_then(|batch| batch.num_gen_requests).unwrap_or(0);
@@ -183,7 +189,7 @@ impl TracedEngine {
             let thread = first + at;
             trace
                 .event(&json!({"ph": "X", "name": name, "cat": "iteration", "pid": process, "tid": thread, "ts": began,
-                "dur": micros, "args": args}))
+                "dur": end - began, "args": args}))
         };
         track(0, "iteration")?;
         if context > 0 {

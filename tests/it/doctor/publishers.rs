@@ -110,10 +110,7 @@ fn lines(problem: &str, iter: u64) -> Vec<String> {
     match problem {
         "statistics-off" => return vec![finished(iter, 0.01).to_string()],
         "host-bound" => {
-            merge(
-                &mut record,
-                json!({"hostStepTimeMS": 30, "prevDeviceStepTimeMS": 15, "schedulerMode": "non_overlap"}),
-            );
+            merge(&mut record, json!({"hostStepTimeMS": 18, "gpuForwardTimeMS": 9, "schedulerMode": "non_overlap"}));
         }
         "statistics-sampled" => merge(&mut record, json!({"iter": 10 * iter})),
         "speculation-pays" => {
