@@ -112,7 +112,7 @@ pub struct WhatIfArgs {
     pub engine: Option<String>,
 
     /// A setting to change (repeatable): max_batch_size, max_num_tokens, max_tokens (of the KV cache),
-    /// capacity_scheduler_policy, enable_chunked_prefill, replicas
+    /// capacity_scheduler_policy, enable_chunked_prefill, disable_overlap_scheduler, replicas
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
 

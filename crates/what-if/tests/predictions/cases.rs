@@ -147,6 +147,14 @@ pub(crate) fn all() -> Vec<Case> {
             c.ranks = Ranks { attention_dp: 4, ..c.ranks.clone() };
             rate(c, 20.0);
         }),
+        case("overlap, host 6 ms", &["disable_overlap_scheduler=true", "rate=1.5x"], &[], |c| {
+            c.costs.host = 0.006;
+            rate(c, 3.0);
+        }),
+        case("serial loop, host 4 ms", &["disable_overlap_scheduler=false", "rate=1.5x", "rate=0.5x"], &[], |c| {
+            (c.costs.overlap, c.costs.host) = (false, 0.004);
+            rate(c, 4.0);
+        }),
         case("sampled", &["rate=1.5x"], &["rate=1.5x"], |c| c.statistics.interval = 10),
         case("spikes", &["rate=1.5x"], &["rate=1.5x"], |c| {
             c.faults = vec![trtllm_sim::config::Fault::Spike { every: 2.0, seconds: 1.0 }];
@@ -182,6 +190,7 @@ pub(crate) fn apply(config: &Config, text: &str, present: &Present) -> Config {
         "max_num_tokens" => config.limits.max_num_tokens = value.parse().unwrap(),
         "max_tokens" => config.cache.blocks = value.parse::<u32>().unwrap() / config.cache.tokens_per_block,
         "capacity_scheduler_policy" => config.limits.policy = Policy::GuaranteedNoEvict,
+        "disable_overlap_scheduler" => config.costs.overlap = value == "false",
         "max_draft_len" => {}
         _ => panic!("{text}"),
     }
