@@ -8,7 +8,7 @@ families! {
 
     IterationLatency(|engine| &engine.totals.iteration_latency) = ENGINE.histogram("nv_trt_llm_iteration_latency_seconds")
         .unit("seconds").stable().help("Duration of one iteration in seconds, without iterations whose reported time includes waiting for requests.")
-        .origin("iterLatencyMS, or hostStepTimeMS with the overlap scheduler; iterations after an idle period are left out");
+        .origin("the time of one batch, from iterLatencyMS, hostStepTimeMS and timestamp: see semantics.md; C++: iterLatencyMS of the next record, without the first two after idle");
     IterationScheduledRequests(|engine| &engine.totals.iteration_scheduled_requests) =
         ENGINE.histogram("nv_trt_llm_iteration_scheduled_requests").unit("requests").stable()
         .help("Requests scheduled in one iteration.")
@@ -23,10 +23,10 @@ families! {
         .unit("seconds").stable().help("Queue time of newly activated requests in seconds: the mean of each iteration, observed once per request.")
         .origin("newActiveRequestsQueueLatencyMS / numNewActiveRequests. PyTorch engine: the value is the sum of seconds since its start, so its increases count. A value that falls is never a sum, and one that stays without a new request always is");
     HostStep(|engine| seen(&engine.totals.host_step)) = ENGINE.histogram("nv_trt_llm_host_step_seconds").unit("seconds")
-        .help("Duration of one host loop step in seconds.").origin("hostStepTimeMS, without the first steps after idle, which contain the wait for work");
+        .help("Duration of one host loop step in seconds.").origin("hostStepTimeMS, as reported: with the overlap scheduler, the pass that built the batch and waited for the batch before; without the first steps after idle, which contain the wait for work");
     DeviceStep(|engine| seen(&engine.totals.device_step)) = ENGINE.histogram("nv_trt_llm_device_step_seconds").unit("seconds")
-        .help("Duration of the previous device step in seconds; shorter than the host step means that the GPU waits.")
-        .origin("prevDeviceStepTimeMS");
+        .help("Duration of an earlier pass of the engine's loop on the GPU in seconds, idle time included.")
+        .origin("prevDeviceStepTimeMS, as reported: the whole pass before that of hostStepTimeMS, so it is not the work of the GPU (that is nv_trt_llm_gpu_forward_seconds)");
     GpuForward(|engine| seen(&engine.totals.gpu_forward)) = ENGINE.histogram("nv_trt_llm_gpu_forward_seconds").unit("seconds")
         .help("Duration of the forward pass on the GPU in seconds.").origin("gpuForwardTimeMS");
 

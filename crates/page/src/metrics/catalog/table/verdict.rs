@@ -20,8 +20,8 @@ families! {
         .help("Severity of the present cause: 0 none, 1 info, 2 warning (users are hurt, or will be), 3 critical (requests hang or fail).")
         .origin("as nv_trt_llm_limited_by: numActiveRequests, iterLatencyMS and others, and --objectives");
     IterationSlowdown(|engine| engine.judged.slowdown) = ENGINE.gauge("nv_trt_llm_iteration_slowdown_ratio").unit("ratio")
-        .help("Duration of the iterations of the last minute relative to what the engine took for equal work before; 1 is as fast.")
-        .origin("iterLatencyMS, or hostStepTimeMS with the overlap scheduler, by their context tokens, generation requests and KV cache tokens; absent while too few iterations can be compared");
+        .help("Duration of the last iterations relative to what the engine took for equal work before; 1 is as fast.")
+        .origin("the last 15 s of times of batches (iterLatencyMS, hostStepTimeMS), by their context tokens, generation requests and KV cache tokens; absent while too few iterations can be compared");
     Capacity(|engine| engine.headroom?.capacity) = ENGINE.gauge("nv_trt_llm_capacity_requests_per_second")
         .help("Requests per second that the engine could serve of those that it gets now.")
         .origin("simulated once a minute from the last requests of RequestPerfMetrics and the costs learned from iterLatencyMS: see what-if.md; requests completed in the last minute while requests always wait; absent where the data cannot tell it within 25 %");
