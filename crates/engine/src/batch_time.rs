@@ -218,7 +218,7 @@ impl BatchTimes {
     pub(crate) fn overlaps(&self, mode: Option<SchedulerMode>) -> Option<bool> {
         match mode {
             Some(mode) => Some(mode == SchedulerMode::Overlap),
-            None => (self.times > 0.0).then(|| self.latencies > 1.5 * self.times),
+            None => (self.times > 0.0).then_some(self.latencies > 1.5 * self.times),
         }
     }
 
