@@ -70,7 +70,7 @@ const MEMORY: f64 = 20_000.0;
 /// Number of iterations that are needed before the fit is used.
 const ENOUGH: f64 = 60.0;
 /// Number of iterations with about the same work that are needed before an iteration is compared with their mean.
-const KNOWN: f32 = 8.0;
+const KNOWN: f32 = 16.0;
 /// Number of iterations with about the same work that are needed before their mean is published. Where the costs have a step,
 /// even a few are better than the fit.
 const SEEN: f32 = 8.0;
