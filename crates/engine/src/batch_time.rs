@@ -10,7 +10,7 @@
 //! | overlap of 1.0 to 1.2 | timestamp k + latency k − (timestamp k−1 + latency k−1) |
 //! | serial | latency k |
 //! | first after idle | as 1.0 to 1.2; the pass began when the batch before was handled, and its wait ended at the timestamp |
-//! | with host step, after several passes without a batch | latency k − host step k, which is how long the next pass waited for it, and the time to form it, from earlier idle times |
+//! | with host step, after several passes without a batch | latency k − host step k, and the time to form it, from idle times before |
 //! | with host step, first of all, after a loss, sampled | latency k − host step k. Without host step: unknown |
 //! | pipeline parallelism | as 1.0 to 1.2, because the host step is that of another pass |
 //! | attention-DP rows | by the first row: all ranks run in step |
@@ -152,36 +152,26 @@ impl BatchTimes {
         let waited = may_have_waited && !is_busy;
         let previous =
             before.filter(|before| !waited && record.iter.is_some_and(|iter| before.iter == iter.checked_sub(1)));
-        let is_after_others = waited || previous.is_none() && passes.host_step.is_some();
-        let passes_since = before.and_then(|before| record.iter?.checked_sub(before.iter?));
-        let began = before.filter(|_| waited && passes_since.is_none_or(|passes| passes <= 2));
-        let forming = self.forming.filter(|_| before.is_some());
-        let handled_us = match (is_after_others, began) {
-            (false, _) => Some(built_us.saturating_add(micros(passes.latency))),
-            (true, Some(before)) => Some(before.at_us.saturating_add(micros(passes.latency))),
-            (true, None) => passes.rest().map(|rest| built_us.saturating_add(micros(rest + forming.unwrap_or(0.0)))),
+        let handled_us = match (waited, previous.is_none() && passes.host_step.is_some()) {
+            (false, false) => Some(built_us.saturating_add(micros(passes.latency))),
+            _ => self.handled_after_others(&passes, record.iter, built_us, before, waited),
         };
-        let latest_us = built_us.saturating_add(micros(passes.latency));
-        let handled_us = handled_us.map(|at_us| at_us.clamp(built_us, latest_us));
         let begun_us = before.map_or(built_us, |before| before.at_us.max(built_us));
         let by_passes = previous.and_then(|previous| passes.since(&previous.passes));
-        let by_clock = match is_clocked {
-            true => before.and(handled_us).map(|at_us| (at_us - begun_us) as f64 / 1e6),
-            false => counted.latency_seconds.filter(|_| record.scheduler_mode.is_none()),
-        };
-        // After a loss it is unknown whether the engine was idle.
-        let is_serial = record.scheduler_mode == Some(SchedulerMode::NonOverlap) && !counted.gap.broken;
-        let serial = counted.latency_seconds.filter(|_| is_serial);
-        let handled = serial.or(by_passes).or(by_clock).or(passes.rest()).filter(|seconds| *seconds > 0.0);
+        let by_clock = before.and(handled_us).map(|at_us| (at_us - begun_us) as f64 / 1e6).filter(|_| is_clocked);
+        let reported = counted.latency_seconds.filter(|_| match record.scheduler_mode {
+            // After a loss it is unknown whether the engine was idle.
+            Some(SchedulerMode::NonOverlap) => !counted.gap.broken,
+            Some(_) => false,
+            None => !is_clocked,
+        });
+        let handled = reported.or(by_passes).or(by_clock).or(passes.rest()).filter(|seconds| *seconds > 0.0);
         let beside_device = by_passes.and(handled.zip(passes.device)).map(|(all, device)| (all - device).max(0.0));
-        if let Some((beside, handled)) = beside_device.zip(handled) {
-            self.host_bound += (f64::from(beside > NOTABLE * handled) - self.host_bound) / 20.0;
-        }
-        let of_host = previous.filter(|_| one_rank && self.host_bound > 0.5);
-        let built = of_host.and_then(|previous| previous.beside_device).zip(passes.device);
-        let taken = built.map(|(building, device)| building + device).or(handled).filter(|_| handled.is_some());
-        let device_seconds = |seconds: f64| passes.device.map(|device| device.min(seconds));
-        let time = taken.map(|seconds| BatchTime { seconds, device_seconds: device_seconds(seconds) });
+        let builds = self.host_is_the_limit(beside_device.zip(handled)) && one_rank;
+        let building = previous.filter(|_| builds).and_then(|previous| previous.beside_device).zip(passes.device);
+        let seconds = handled.map(|handled| building.map_or(handled, |(building, device)| building + device));
+        let time = seconds
+            .map(|seconds| BatchTime { seconds, device_seconds: passes.device.map(|device| device.min(seconds)) });
         self.note(record.scheduler_mode, passes.latency, time.filter(|_| !waited), previous, built_us);
         self.last = handled_us.map(|at_us| Handled {
             iter: record.iter,
@@ -193,6 +183,36 @@ impl BatchTimes {
             was_idle: waited,
         });
         BatchSpan { built_us, begun_us, handled_us: handled_us.unwrap_or(built_us), time }
+    }
+
+    /// When a batch was handled whose pass does not follow that of another batch. A pass that `waited` began when the batch before was
+    /// handled, because an engine that becomes idle runs at most one pass without a batch. If it ran more, as during a transfer of KV
+    /// caches, only the wait of the next pass for the batch is known.
+    fn handled_after_others(
+        &self,
+        passes: &Passes,
+        iter: Option<u64>,
+        built_us: i64,
+        before: Option<Handled>,
+        waited: bool,
+    ) -> Option<i64> {
+        let passes_since = before.and_then(|before| iter?.checked_sub(before.iter?));
+        let at_us = match before.filter(|_| waited && passes_since.is_none_or(|passes| passes <= 2)) {
+            Some(before) => before.at_us.saturating_add(micros(passes.latency)),
+            None => {
+                let forming = self.forming.filter(|_| before.is_some());
+                built_us.saturating_add(micros(passes.rest()? + forming.unwrap_or(0.0)))
+            }
+        };
+        Some(at_us.clamp(built_us, built_us.saturating_add(micros(passes.latency))))
+    }
+
+    /// Whether the host is the limit of most batches. `batch`: seconds of the next batch without the forward pass, and with it.
+    fn host_is_the_limit(&mut self, batch: Option<(f64, f64)>) -> bool {
+        if let Some((beside, all)) = batch {
+            self.host_bound += (f64::from(beside > NOTABLE * all) - self.host_bound) / 20.0;
+        }
+        self.host_bound > 0.5
     }
 
     /// Learns how the loop works. `time` and `previous` are absent if the pass waited for work.
