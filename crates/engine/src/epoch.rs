@@ -34,6 +34,7 @@ pub(crate) struct Epoch {
     /// Iterations lost in earlier epochs.
     lost_before: u64,
     unreported_before: u64,
+    unexplained_before: u64,
     pub numbering: Numbering,
     ranks: Ranks,
     completed: CompletedRequests,
@@ -93,7 +94,12 @@ impl Epoch {
 
     /// The epoch after a time in which nobody read the records.
     pub(crate) fn unseen(&self) -> Self {
-        Self { lost_before: self.lost(), unreported_before: self.unreported(), ..Self::default() }
+        Self {
+            lost_before: self.lost(),
+            unreported_before: self.unreported(),
+            unexplained_before: self.unexplained(),
+            ..Self::default()
+        }
     }
 
     /// Whether a record with a number has been read.
@@ -109,6 +115,11 @@ impl Epoch {
     /// Iterations that the engine did not report, in all epochs.
     pub(crate) fn unreported(&self) -> u64 {
         self.unreported_before.saturating_add(self.numbering.unreported())
+    }
+
+    /// Iterations that the engine did not report and that may be lost, in all epochs.
+    pub(crate) fn unexplained(&self) -> u64 {
+        self.unexplained_before.saturating_add(self.numbering.unexplained())
     }
 
     /// The kind of the record. Changes nothing.
@@ -158,7 +169,7 @@ impl Epoch {
         let newest = kind == New;
         let was_idle = newest && self.was_idle_before(record);
         let before = self.numbering.through;
-        let gap = self.account(record, kind);
+        let gap = self.account(record, kind, was_idle);
         let is_next = record.iter.is_some_and(|iter| before == iter.checked_sub(1));
         let all_reported = !gap.unexplained && self.numbering.interval_so_far() == 1;
         if newest {
@@ -263,7 +274,7 @@ impl Epoch {
     }
 
     /// Updates the numbers. Returns what is missing before the record.
-    fn account(&mut self, record: &IterationStats, kind: RecordKind) -> Gap {
+    fn account(&mut self, record: &IterationStats, kind: RecordKind, was_idle: bool) -> Gap {
         let Some(iter) = record.iter else { return Gap::default() };
         match kind {
             RecordKind::Late => {
@@ -276,7 +287,7 @@ impl Epoch {
                 if !self.has_records() && (iter <= 1 || record.stats_sequence.is_some_and(|sequence| sequence <= 1)) {
                     self.ranks.met_at_its_start();
                 }
-                self.numbering.advance(record, iter, kind == RecordKind::Flush)
+                self.numbering.advance(record, iter, kind == RecordKind::Flush, was_idle)
             }
         }
     }

@@ -326,6 +326,7 @@ impl EngineFold {
         self.totals.iterations_lost = self.epoch.lost();
         self.totals.iterations_dropped = self.epoch.numbering.lost_by_engine;
         self.totals.iterations_unreported = self.epoch.unreported();
+        self.totals.iterations_unexplained = self.epoch.unexplained();
         self.totals.statistics_interval = self.epoch.numbering.interval();
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Numbering {
     /// Iterations whose records the engine has dropped itself.
     pub(crate) lost_by_engine: u64,
     unreported: u64,
+    /// Those of them that may be lost: neither a sequence number nor the engine's loop explains them.
+    unexplained: u64,
     /// A record was rejected since the last valid record, so its number is missing.
     rejected: bool,
     /// Iterations in the answer that is being read, and the gap before the first of them.
@@ -63,6 +65,11 @@ impl Numbering {
     /// Iterations without a record that are not known to be lost.
     pub(crate) fn unreported(&self) -> u64 {
         self.unreported.saturating_add(self.gap_before_answer)
+    }
+
+    /// The unreported iterations that may be lost.
+    pub(crate) fn unexplained(&self) -> u64 {
+        self.unexplained.saturating_add(self.gap_before_answer)
     }
 
     /// Iterations per record, once enough records of a PyTorch engine have been read.
@@ -101,8 +108,9 @@ impl Numbering {
     }
 
     /// Adds a record with the number `iter`. The idle flush (see `epoch`) has the number of the *next* iteration, so it
-    /// accounts for all iterations before that number.
-    pub(crate) fn advance(&mut self, record: &IterationStats, iter: u64, flush: bool) -> Gap {
+    /// accounts for all iterations before that number. `was_idle`: the record is the first of a PyTorch engine after an idle time. Its
+    /// loop takes one number without a batch when it becomes idle (upstream: `_executor_loop_overlap`).
+    pub(crate) fn advance(&mut self, record: &IterationStats, iter: u64, flush: bool, was_idle: bool) -> Gap {
         let rejected = std::mem::take(&mut self.rejected);
         let frames = match (self.sequence, record.stats_sequence) {
             (Some(last), Some(next)) if next > last => Some(next - last - 1),
@@ -120,8 +128,12 @@ impl Numbering {
                 add(&mut self.unreported, gap.saturating_sub(frames));
             }
             None if !pytorch => add(&mut self.lost_by_gap, gap),
+            None if was_idle && gap == 1 => add(&mut self.unreported, gap),
             None if self.answer == 0 => add(&mut self.gap_before_answer, gap),
-            None => add(&mut self.unreported, gap),
+            None => {
+                add(&mut self.unreported, gap);
+                add(&mut self.unexplained, gap);
+            }
         }
         let dropped = self.dropped.increase(record.stats_dropped_frames.and_then(|n| i64::try_from(n).ok()));
         add(&mut self.lost_by_engine, dropped);
@@ -145,8 +157,12 @@ impl Numbering {
     pub(crate) fn end_answer(&mut self, from_ring: bool) {
         let full = from_ring && self.answer >= RING;
         let gap = std::mem::take(&mut self.gap_before_answer);
-        let total = if full || self.last_answer_was_full { &mut self.lost_by_gap } else { &mut self.unreported };
-        add(total, gap);
+        if full || self.last_answer_was_full {
+            add(&mut self.lost_by_gap, gap);
+        } else {
+            add(&mut self.unreported, gap);
+            add(&mut self.unexplained, gap);
+        }
         self.last_answer_was_full = full;
         self.answer = 0;
     }

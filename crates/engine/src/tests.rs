@@ -188,6 +188,19 @@ fn skipped_iteration_numbers_without_a_dropped_frame_are_not_lost() {
 }
 
 #[test]
+fn a_pass_without_a_batch_is_no_loss_where_records_are_numbered() {
+    // Answers of three tokens, one after the other: each time the engine becomes idle, a pass without a batch takes a number.
+    let mut bench = Bench::new();
+    let frame = |iter, sequence| IterationStats {
+        stats_sequence: Some(sequence),
+        scheduler_mode: Some(SchedulerMode::Overlap),
+        ..working(iter)
+    };
+    let totals = bench.all(&[frame(2, 1), frame(3, 2), frame(4, 3), frame(6, 4), frame(7, 5), frame(8, 6), frame(10, 7)]);
+    assert_eq!((totals.iterations_unreported, totals.iterations_unexplained, totals.iterations_lost), (2, 0, 0));
+}
+
+#[test]
 fn a_lower_iteration_number_is_a_restart_and_totals_keep_growing() {
     let mut bench = Bench::new();
     let totals = bench.all(&[with_kv(working(100), 50, 50), with_kv(working(104), 60, 50), with_kv(working(1), 4, 6)]);

@@ -21,6 +21,8 @@ pub struct EngineTotals {
     pub iterations_dropped: u64,
     /// Iterations without a record that are not known to be lost.
     pub iterations_unreported: u64,
+    /// Those of them that may be lost: not the passes without a batch of an engine whose records are numbered.
+    pub iterations_unexplained: u64,
     /// Iterations per record. Known for PyTorch engines only.
     pub statistics_interval: Option<u64>,
     pub engine_restarts: u64,
@@ -75,6 +77,7 @@ impl Default for EngineTotals {
             iterations_lost: 0,
             iterations_dropped: 0,
             iterations_unreported: 0,
+            iterations_unexplained: 0,
             statistics_interval: None,
             engine_restarts: 0,
             requests_started: 0,

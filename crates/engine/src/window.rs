@@ -24,8 +24,8 @@ numbers! {
     pub struct Counts {
         iterations,
         iterations_lost,
-        /// Iterations without a record that are not known to be lost.
-        iterations_unreported,
+        /// Iterations without a record that may be lost.
+        iterations_unexplained,
         restarts,
         started,
         completed,
@@ -267,7 +267,7 @@ fn counts(engine: &EngineTotals, requests: &RequestTotals) -> Counts {
     Counts {
         iterations: engine.iterations as f64,
         iterations_lost: engine.iterations_lost as f64,
-        iterations_unreported: engine.iterations_unreported as f64,
+        iterations_unexplained: engine.iterations_unexplained as f64,
         restarts: engine.engine_restarts as f64,
         started: engine.requests_started as f64,
         completed: engine.requests_completed as f64,

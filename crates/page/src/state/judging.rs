@@ -102,7 +102,7 @@ impl EngineJudgement {
             // The first token of a request comes from its context phase.
             tokens: sums.generation_requests + sums.accepted_tokens + snapshot.totals.requests_started as f64,
             iterations: snapshot.totals.iterations as f64,
-            unseen: (snapshot.totals.iterations_lost + snapshot.totals.iterations_unreported) as f64,
+            unseen: (snapshot.totals.iterations_lost + snapshot.totals.iterations_unexplained) as f64,
             joules: gpus.and_then(|gpus| gpus.energy_joules),
             gpus: gpus.map_or(0, |gpus| gpus.uuids.len()),
         });

@@ -13,6 +13,14 @@ pub(super) const TABLE: &[Healthy] = &[
     ("default-v1", V1, "A moderate load.", |_| {}),
     ("default-cpp", CPP, "A moderate load.", |_| {}),
     ("light", V2, "A request now and then.", |c| rate(c, 0.3)),
+    ("short-answers", V2, "Short answers, one after the other. Passes without a batch take numbers.", |c| {
+        c.load.output = Length::Fixed(3);
+        rate(c, 2.0);
+    }),
+    ("short-answers-v1", V1, "Short answers, one after the other. Passes without a batch take numbers.", |c| {
+        c.load.output = Length::Fixed(3);
+        rate(c, 2.0);
+    }),
     ("light-cpp", CPP, "A request now and then.", |c| rate(c, 0.3)),
     ("idle", V2, "Nobody sends anything.", |c| c.load.arrivals = Arrivals::Submitted),
     ("busy", V2, "Much load that fits.", |c| rate(c, 16.0)),

@@ -160,7 +160,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
     let by_latency =
         || Some(performance.request_throughput_per_sec? * bench.latency_stats.e2e_ms.avg.map(|ms| ms / 1000.0)?);
     let bench_requests = positive(bench.requests.concurrent).or_else(|| positive(by_latency()))?;
-    let unseen = span.counts.iterations_lost + span.counts.iterations_unreported;
+    let unseen = span.counts.iterations_lost + span.counts.iterations_unexplained;
     let sees_all = span.sampling <= 1.0 && unseen <= FEW_UNSEEN * span.counts.iterations;
     if sums.iterations < ENOUGH || !sees_all || !has_same_lengths(span, bench) {
         return None;

@@ -130,9 +130,9 @@ fn each_reason_for_missing_records_is_named_and_only_once() {
     assert!(says(|scene| scene.notices.several_frontends = true).unwrap().contains("Several frontends"));
     assert!(says(|scene| scene.notices.records_missing = true).unwrap().contains("writes no records"));
     // Gaps that are normal for the engine are not a finding.
-    assert_eq!(names(&Scene::with(|scene| scene.after.counts.iterations_unreported = 300.0)), [""; 0]);
+    assert_eq!(names(&Scene::with(|scene| scene.after.counts.iterations_unexplained = 300.0)), [""; 0]);
     let waits = |scene: &mut Scene| {
-        (scene.after.counts.iterations_unreported, scene.after.distributions.transfer.count) = (3000.0, 9.0);
+        (scene.after.counts.iterations_unexplained, scene.after.distributions.transfer.count) = (3000.0, 9.0);
     };
     assert_eq!(names(&Scene::with(waits)), [""; 0]);
     // The verdict already has this cause, so there is no finding.

@@ -148,7 +148,7 @@ pub(super) fn statistics(reading: &Reading) -> Option<Found> {
     let counts = &reading.now.counts;
     let is_off = counts.iterations <= 0.0;
     // A few lost records are a finding, but not the cause of a verdict.
-    let many = is_off || counts.iterations_lost + counts.iterations_unreported >= ENOUGH_LOST;
+    let many = is_off || counts.iterations_lost + counts.iterations_unexplained >= ENOUGH_LOST;
     incomplete(reading).filter(|(missing, _)| many && *missing >= LOST).map(|(_, found)| found)
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
     // Gaps are normal if the engine reports only some iterations. They are also normal in an engine that waits for KV caches: a pass of
     // its loop without a batch has no record.
     let is_meant = reading.now.sampling > 1.0 || reading.now.distributions.transfer.count > 0.0;
-    let gaps = if is_meant { 0.0 } else { counts.iterations_unreported };
+    let gaps = if is_meant { 0.0 } else { counts.iterations_unexplained };
     let unreported = Reading::share(gaps, counts.iterations + gaps);
     let missing = if unreported >= LOST { lost.max(unreported) } else { lost };
     let (says, remedy, settings): (_, _, &[&str]) = if reading.given.notices.several_frontends {
