@@ -196,7 +196,8 @@ fn a_pass_without_a_batch_is_no_loss_where_records_are_numbered() {
         scheduler_mode: Some(SchedulerMode::Overlap),
         ..working(iter)
     };
-    let totals = bench.all(&[frame(2, 1), frame(3, 2), frame(4, 3), frame(6, 4), frame(7, 5), frame(8, 6), frame(10, 7)]);
+    let totals =
+        bench.all(&[frame(2, 1), frame(3, 2), frame(4, 3), frame(6, 4), frame(7, 5), frame(8, 6), frame(10, 7)]);
     assert_eq!((totals.iterations_unreported, totals.iterations_unexplained, totals.iterations_lost), (2, 0, 0));
 }
 
