@@ -180,8 +180,7 @@ class Fold:
         self.idle, self.account = False, None
         self.pools, self.cold_pools = {}, {}  # the last records with rows of pools
         self.waits = []  # ranges of iteration numbers that may contain the wait for work
-        self.handled = None  # PyTorch: the last record whose batch was handled when it says so, and what that batch took beside the GPU
-        self.slow_host = 0.0  # recent share of batches beside which the GPU was idle
+        self.handled = None  # PyTorch: the last record whose batch was handled when it says so
         self.end = None  # end of the last iteration, microseconds
         self.last_was_flush = False
         self.typical = 0
@@ -483,18 +482,12 @@ class Fold:
             return
         if waited and before and not lost and not r["numNewActiveRequests"]:
             return  # all requests of the batch had ended, so it is handled after the idle time; the record before stays the last one
-        host, device = r["hostStepTimeMS"], r["gpuForwardTimeMS"]
-        follows = before and not lost and not waited and before[0]["iter"] == n - 1
-        taken = ms - before[0]["iterLatencyMS"] + before[0]["hostStepTimeMS"] if follows else ms - host
+        host = r["hostStepTimeMS"]
+        follows = before and not lost and not waited and before["iter"] == n - 1
+        taken = ms - before["iterLatencyMS"] + before["hostStepTimeMS"] if follows else ms - host
+        self.handled = r
         if taken <= 0:
-            self.handled = (r, None)
             return
-        beside = max(0.0, taken - device) if follows else None
-        if follows:
-            self.slow_host += ((beside > 0.2 * taken) - self.slow_host) / 20
-            if self.slow_host > 0.5 and before[1] is not None and not self.by_rank:
-                taken = before[1] + device  # the host builds this batch while the one before runs
-        self.handled = (r, beside)
         self.observe("iteration_latency_seconds", taken / 1000)
 
     def queue_time(self, r, late):

@@ -18,8 +18,8 @@
 //! | C++ executor | the latency of record k is the time of batch k−1, unless the engine was idle |
 //! | no timestamp (0.20) | latency k, which covers two batches if the engine overlaps |
 //!
-//! Where the forward pass is told (`gpuForwardTimeMS`), it is the device's part, and the rest is the host's. If the host is the limit of
-//! most batches, the rest belongs to the batch that the host built meanwhile, which is the next one.
+//! Where the forward pass is told (`gpuForwardTimeMS`), it is the device's part, and the rest is the host's. If the host is the limit, it
+//! spends the rest on the next batch. It is not moved there: then a batch after a prompt would look short, and equal work unequal.
 
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::SchedulerMode;
@@ -62,16 +62,12 @@ struct Handled {
     built_us: i64,
     at_us: i64,
     passes: Passes,
-    /// Seconds until it was handled, without those of the forward pass.
-    beside_device: Option<f64>,
     /// A later batch was handled, but it is unknown when.
     is_outdated: bool,
     /// It was the first after an idle time.
     was_idle: bool,
 }
 
-/// The host is the limit of a batch if the GPU runs its forward pass for less than the rest of this share of the time.
-const NOTABLE: f64 = 0.2;
 /// Each sum over recent batches forgets a fiftieth with a new batch.
 const RECENT: f64 = 0.98;
 
@@ -84,8 +80,6 @@ pub(crate) struct BatchTimes {
     times: f64,
     /// Mean seconds that the loop needs to form a batch, from the batches after an idle time: then it waits for no other batch.
     forming: Option<f64>,
-    /// Recent share of batches beside whose forward pass the GPU was idle for a notable time.
-    host_bound: f64,
 }
 
 fn seconds(ms: Option<f64>) -> Option<f64> {
@@ -128,14 +122,8 @@ impl Passes {
 }
 
 impl BatchTimes {
-    /// Adds a record with its own timestamp `built_us`. `one_rank`: the engine has no second attention-DP rank.
-    pub(crate) fn observe(
-        &mut self,
-        record: &IterationStats,
-        built_us: i64,
-        counted: &Counted,
-        one_rank: bool,
-    ) -> BatchSpan {
+    /// Adds a record with its own timestamp `built_us`.
+    pub(crate) fn observe(&mut self, record: &IterationStats, built_us: i64, counted: &Counted) -> BatchSpan {
         let passes = Passes::of(record);
         let built_us = built_us.max(self.last.map_or(i64::MIN, |last| last.built_us));
         let may_have_waited = counted.latency_seconds.is_none();
@@ -165,11 +153,7 @@ impl BatchTimes {
             Some(_) => false,
             None => !is_clocked,
         });
-        let handled = reported.or(by_passes).or(by_clock).or(passes.rest()).filter(|seconds| *seconds > 0.0);
-        let beside_device = by_passes.and(handled.zip(passes.device)).map(|(all, device)| (all - device).max(0.0));
-        let builds = self.host_is_the_limit(beside_device.zip(handled)) && one_rank;
-        let building = previous.filter(|_| builds).and_then(|previous| previous.beside_device).zip(passes.device);
-        let seconds = handled.map(|handled| building.map_or(handled, |(building, device)| building + device));
+        let seconds = reported.or(by_passes).or(by_clock).or(passes.rest()).filter(|seconds| *seconds > 0.0);
         let time = seconds
             .map(|seconds| BatchTime { seconds, device_seconds: passes.device.map(|device| device.min(seconds)) });
         self.note(record.scheduler_mode, passes.latency, time.filter(|_| !waited), previous, built_us);
@@ -178,7 +162,6 @@ impl BatchTimes {
             built_us,
             at_us,
             passes,
-            beside_device,
             is_outdated: false,
             was_idle: waited,
         });
@@ -205,14 +188,6 @@ impl BatchTimes {
             }
         };
         Some(at_us.clamp(built_us, built_us.saturating_add(micros(passes.latency))))
-    }
-
-    /// Whether the host is the limit of most batches. `batch`: seconds of the next batch without the forward pass, and with it.
-    fn host_is_the_limit(&mut self, batch: Option<(f64, f64)>) -> bool {
-        if let Some((beside, all)) = batch {
-            self.host_bound += (f64::from(beside > NOTABLE * all) - self.host_bound) / 20.0;
-        }
-        self.host_bound > 0.5
     }
 
     /// Learns how the loop works. `time` and `previous` are absent if the pass waited for work.

@@ -73,14 +73,13 @@ pub(crate) struct IterationClock {
 
 impl IterationClock {
     /// Adds a record. `time_us` is its time, or the time when it was received. Returns the time of its batch, or of the batch before
-    /// if the record is from the C++ executor. `one_rank`: the engine has no second attention-DP rank.
+    /// if the record is from the C++ executor.
     pub(crate) fn record(
         &mut self,
         record: &IterationStats,
         time_us: i64,
         counted: &Counted,
         flush: bool,
-        one_rank: bool,
     ) -> Option<BatchTime> {
         self.pytorch_rows |= record.request_stats.iter().flatten().any(is_pytorch);
         let pytorch = self.pytorch_rows || record.backend() == Backend::PyTorch;
@@ -91,7 +90,7 @@ impl IterationClock {
             self.typical_us = latency_us;
         }
         let continuous = self.last.is_some() && !counted.gap.broken;
-        let batch = (pytorch && !flush).then(|| self.batches.observe(record, time_us, counted, one_rank));
+        let batch = (pytorch && !flush).then(|| self.batches.observe(record, time_us, counted));
         let (start_us, end_us) = match batch {
             Some(batch) if record.timestamp.is_some() => {
                 (batch.built_us, batch.handled_us.max(self.last.map_or(i64::MIN, |last| last.end_us)))
@@ -191,7 +190,7 @@ mod tests {
             let micros = record.timestamp.map_or(0, |time| time.micros);
             let latency_seconds = record.iter_latency_ms.map(|ms| ms / 1000.0).filter(|_| !waited);
             let counted = Counted { latency_seconds, follows: true, started: 1, ..Counted::default() };
-            clock.record(record, micros, &counted, *flush, true);
+            clock.record(record, micros, &counted, *flush);
         }
         let span = clock.newest().unwrap();
         [span.arrived_us, span.arrived_waiting_us, span.scheduled_us, span.tokens_us, span.ended_us].map(|us| us / MS)

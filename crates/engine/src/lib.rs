@@ -236,7 +236,7 @@ impl EngineFold {
         let latest = self.latest.get_or_insert_default();
         latest.update(record, wall_us);
         let flush = kind == RecordKind::Flush;
-        let time = self.clock.record(record, latest.time_us, counted, flush, self.totals.ranks.is_none());
+        let time = self.clock.record(record, latest.time_us, counted, flush);
         let lag = u64::from(record.backend() == Backend::TensorRt);
         let iter = record.iter.and_then(|iter| iter.checked_sub(lag));
         let ended_us = self.clock.newest().map(|span| span.ended_us);
