@@ -18,8 +18,9 @@
 //! | C++ executor | the latency of record k is the time of batch k−1, unless the engine was idle |
 //! | no timestamp (0.20) | latency k, which covers two batches if the engine overlaps |
 //!
-//! Where the forward pass is told (`gpuForwardTimeMS`), it is the device's part, and the rest is the host's. If the host is the limit, it
-//! spends the rest on the next batch. It is not moved there: then a batch after a prompt would look short, and equal work unequal.
+//! The device's part is the forward pass, if the engine reports it (`gpuForwardTimeMS`). The rest is the host's part. If the host is the
+//! limit, it spends the rest on building the next batch. The rest still counts for this batch. Otherwise batches after a prompt would
+//! look short, and iterations with equal work could not be compared.
 
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::SchedulerMode;
@@ -30,7 +31,7 @@ use super::counted::Counted;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchTime {
     pub seconds: f64,
-    /// The part in which the GPU ran the forward pass. Absent if the engine does not tell it.
+    /// The part in which the GPU ran the forward pass. Absent if the engine does not report it.
     pub device_seconds: Option<f64>,
 }
 
@@ -209,7 +210,7 @@ impl BatchTimes {
         }
     }
 
-    /// Whether a batch is formed while the one before runs. Absent while too few batches of an engine are known that does not tell it.
+    /// Whether a batch is formed while the one before runs. Engines before 1.3 do not report it, so it is absent until a batch is timed.
     pub(crate) fn overlaps(&self, mode: Option<SchedulerMode>) -> Option<bool> {
         match mode {
             Some(mode) => Some(mode == SchedulerMode::Overlap),

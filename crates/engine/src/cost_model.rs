@@ -69,7 +69,8 @@ const FEATURES: usize = 4;
 const MEMORY: f64 = 20_000.0;
 /// Number of iterations that are needed before the fit is used.
 const ENOUGH: f64 = 60.0;
-/// Number of iterations with about the same work that are needed before an iteration is compared with their mean.
+/// Number of iterations with about the same work that are needed before an iteration is compared with their mean. Fewer are no mean
+/// where the host is the limit, because the batch after a prompt is short and the others are long.
 const KNOWN: f32 = 16.0;
 /// Number of iterations with about the same work that are needed before their mean is published. Where the costs have a step,
 /// even a few are better than the fit.
@@ -175,7 +176,8 @@ pub struct CostModel {
     cells: Box<[Cell]>,
     /// Mean of recent times ÷ expected times, where iterations with about the same work are known.
     drift: f64,
-    /// The same over the last five iterations or, while the engine is slow, over up to `paced` of them.
+    /// The same mean over fewer iterations: over the last five or, while the engine is slow, over all slow ones, at most 50. `paced` is
+    /// that number.
     pace: f64,
     paced: f64,
     /// The same as `drift` where the expected times are from the fit, because no such iterations are known. They may have a larger

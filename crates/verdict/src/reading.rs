@@ -195,7 +195,7 @@ impl Reading {
     }
 
     /// Share of the time of iterations in which no kernel ran: from the engine's own times of its forward passes, or from the utilization
-    /// of its GPUs if the engine is busy. `prevDeviceStepTimeMS` is no such time, because it spans the whole pass.
+    /// of its GPUs if the engine is busy. `prevDeviceStepTimeMS` does not show this, because it spans the whole pass.
     #[must_use]
     pub fn gpu_idle(&self) -> Option<f64> {
         let sums = &self.now.sums;

@@ -175,7 +175,9 @@ fn changed(rules: &Rules, change: &Change) -> Rules {
 /// What another loop changes in the time of an iteration: a loop that overlaps hides the host's work behind the GPU's.
 fn host_time(present: &Present, now: bool, then: Option<bool>) -> Result<HostTime, String> {
     if present.limits.overlap.is_none() && then.is_some() {
-        return Err("this engine does not tell whether it overlaps, or has no such setting".to_owned());
+        return Err(
+            "it is not known which loop the engine has; ask again after it has served requests for a minute".to_owned()
+        );
     }
     let host = &present.host_seconds;
     match (now, then) {
