@@ -14,18 +14,28 @@ numbers! {
     pub struct IterationSums {
         iterations,
         scheduled,
-        /// Requests that have arrived and are not in the batch.
+        /// Requests that wait: for a seat, or with a seat for their batch. The second sum is only those with a seat.
         backlog,
+        held,
         /// Iterations with a backlog, and how many of these were at the limit of the batch, of the tokens and of the KV
         /// cache. An iteration can be at several limits.
         waits,
         waits_at_batch_limit,
         waits_at_token_limit,
         waits_at_full_cache,
+        /// Iterations that could begin a prompt: after an iteration without prompts that held requests back. Then how many of them
+        /// began one. The same two for iterations before which no request had ended, so no block of the KV cache came free.
+        chances,
+        admissions,
+        chances_without_end,
+        admissions_without_end,
         /// Sum of the used share of the KV cache, and number of iterations that report it.
         cache_used,
         cache_known,
         paused,
+        /// Iterations with prompts, and with both prompts and decoding requests.
+        prompt_iterations,
+        mixed_iterations,
         generation_requests,
         context_tokens,
         /// Tokens in the KV cache that decoding reads.
@@ -77,6 +87,15 @@ pub struct ConfiguredLimits {
     pub tokens: Option<i64>,
 }
 
+/// What the iterations before tell of the admission of prompts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Admission {
+    /// The last iteration held requests back, and computed no prompt.
+    may_follow: bool,
+    /// How many requests each of the last two iterations completed. A PyTorch loop that overlaps handles a batch one pass later.
+    completed: [u64; 2],
+}
+
 /// Adds up iterations, and learns what they cost.
 #[derive(Debug, Clone, Default)]
 pub struct IterationFold {
@@ -85,11 +104,14 @@ pub struct IterationFold {
     pub configured: ConfiguredLimits,
     /// The work of the previous iteration. The C++ executor reports the time of a batch in the next record.
     before: Option<Work>,
+    admission: Admission,
     batch_limit: Option<i64>,
 }
 
 /// Users notice an iteration that takes this many seconds if it contains decoding requests.
 const NOTICED: f64 = 0.12;
+/// The batch counts as full if it has at least this share of its limit.
+const AT_LIMIT: f64 = 0.95;
 /// Share of an iteration's time that counts as nearly all of it.
 const MOSTLY: f64 = 0.7;
 /// The KV cache counts as full if at least this share is used.
@@ -107,11 +129,33 @@ impl IterationFold {
             (_, Some(time), _) => self.observe_time(&work, time),
         }
         self.observe_batch(latest, iteration, &work);
+        self.observe_admission(latest, iteration, &work);
+    }
+
+    /// Counts whether prompts begin only when requests have ended, as they do if they wait for the blocks of others.
+    fn observe_admission(&mut self, latest: &Latest, iteration: &OpenIteration, work: &Work) {
+        let Admission { may_follow, completed: [last, before_last] } = self.admission;
+        let begins = work.context_requests > 0.0;
+        let has_end = match iteration.backend {
+            // Its record counts what ended before the batch was formed.
+            Backend::TensorRt => iteration.completed > 0,
+            Backend::PyTorch => last + before_last > 0,
+        };
+        if may_follow && iteration.known {
+            let sums = &mut self.sums;
+            sums.chances += 1.0;
+            sums.admissions += f64::from(begins);
+            sums.chances_without_end += f64::from(!has_end);
+            sums.admissions_without_end += f64::from(!has_end && begins);
+        }
+        let may_follow = !begins && work.scheduled() > 0.0 && latest.held().is_some_and(|held| held > 0);
+        self.admission = Admission { may_follow, completed: [iteration.completed, last] };
     }
 
     /// Notes a restart of the engine. The cost model is kept, so that a slower engine is noticed.
     pub(crate) fn restart(&mut self) {
         self.before = None;
+        self.admission = Admission::default();
         self.batch_limit = None;
     }
 
@@ -182,23 +226,27 @@ impl IterationFold {
         let sums = &mut self.sums;
         sums.iterations += 1.0;
         sums.scheduled += scheduled;
-        let backlog = number(latest.waiting_or_queued());
+        let (backlog, held) = (latest.all_waiting().unwrap_or(0.0), number(latest.held()));
         sums.backlog += backlog;
-        let at_batch_limit = batch.is_some_and(|limit| scheduled >= 0.95 * limit);
+        sums.held += held;
+        let at_batch_limit = batch.is_some_and(|limit| scheduled >= AT_LIMIT * limit) || latest.is_full_of_running();
         let at_token_limit = tokens.is_some_and(|limit| work.is_full_of_tokens(limit, batch));
-        let used = latest.kv.and_then(|kv| kv.used_fraction());
+        let used = latest.cache_used();
         let at_full_cache = used.is_some_and(|used| used >= FULL);
         if let Some(used) = used {
             sums.cache_used += used;
             sums.cache_known += 1.0;
         }
-        if backlog > 0.0 {
+        if backlog >= 0.5 {
             sums.waits += 1.0;
             sums.waits_at_batch_limit += f64::from(at_batch_limit);
             sums.waits_at_token_limit += f64::from(at_token_limit);
             sums.waits_at_full_cache += f64::from(at_full_cache);
         }
         sums.paused += number(latest.inflight.and_then(|batch| batch.num_paused_requests));
+        let has_prompts = work.context_requests > 0.0;
+        sums.prompt_iterations += f64::from(has_prompts);
+        sums.mixed_iterations += f64::from(has_prompts && work.generation_requests > 0.0);
         sums.generation_requests += work.generation_requests;
         sums.context_tokens += work.context_tokens;
         sums.kv_tokens += work.kv_tokens;

@@ -21,7 +21,15 @@ pub struct Latest {
     pub iter_latency_ms: Option<f64>,
     pub active: Option<i64>,
     pub max_active: Option<i64>,
+    /// Requests in the executor's queue. Since 1.0, those of a PyTorch engine are only the arrivals of about one pass.
     pub queued: Option<i64>,
+    /// Requests that wait for a seat (see `seats`). An estimate for a PyTorch engine, the queue of the C++ executor. Absent if it cannot be told.
+    pub waiting_for_seat: Option<f64>,
+    pub waiting_is_estimated: bool,
+    /// Active requests that run in another batch, or whose last token was in the batch before. They do not wait.
+    pub elsewhere: i64,
+    /// Scheduled requests of the row that has the number of active requests.
+    pub own_scheduled: Option<i64>,
     pub gpu_memory: Option<i64>,
     pub cpu_memory: Option<i64>,
     pub pinned_memory: Option<i64>,
@@ -86,6 +94,12 @@ impl Latest {
         self.pools.update(record);
         self.scheduler_mode = record.scheduler_mode;
         self.is_pytorch = record.backend() == Backend::PyTorch;
+        self.own_scheduled = self.scheduled();
+        self.elsewhere = 0;
+        self.waiting_is_estimated = self.is_pytorch && record.timestamp.is_some();
+        if !self.waiting_is_estimated {
+            self.waiting_for_seat = self.queued.map(|queued| queued.max(0) as f64);
+        }
         self.own_ranks = record.rank.is_some();
         self.ranks_before = self.ranks_before.max(self.ranks_seen);
         self.ranks_seen = (self.own_ranks || record.attention_dp_rank.is_some()).then_some(1);
@@ -112,9 +126,13 @@ impl Latest {
         if record.rank.is_none() {
             return;
         }
+        self.own_scheduled = self.scheduled();
         add_known(&mut self.active, record.num_active_requests);
         add_known(&mut self.max_active, record.max_num_active_requests);
         add_known(&mut self.queued, record.num_queued_requests);
+        if !self.waiting_is_estimated {
+            self.waiting_for_seat = self.queued.map(|queued| queued.max(0) as f64);
+        }
         add_known(&mut self.gpu_memory, record.gpu_mem_usage);
         add_known(&mut self.cpu_memory, record.cpu_mem_usage);
         add_known(&mut self.pinned_memory, record.pinned_mem_usage);
@@ -195,11 +213,39 @@ impl Latest {
         self.active_of_all().zip(self.scheduled()).map(|(active, scheduled)| active.saturating_sub(scheduled).max(0))
     }
 
-    /// All waiting requests: active requests that are not scheduled, and requests in the executor's own queue.
+    /// Requests that have a seat but are in no batch, of all ranks. If the rows copy the number of rank 0, the others are assumed to be
+    /// like it.
     #[must_use]
-    pub fn waiting_or_queued(&self) -> Option<i64> {
-        let (waiting, queued) = (self.waiting(), self.queued);
-        (waiting.is_some() || queued.is_some()).then(|| waiting.unwrap_or(0).saturating_add(queued.unwrap_or(0)))
+    pub fn held(&self) -> Option<i64> {
+        let held = self.active?.saturating_sub(self.own_scheduled?).saturating_sub(self.elsewhere).max(0);
+        if self.copies_rank_0() { self.times_ranks(Some(held)) } else { Some(held) }
+    }
+
+    /// All requests that wait: for a seat, or with a seat for their batch.
+    #[must_use]
+    pub fn all_waiting(&self) -> Option<f64> {
+        let for_seat = self.waiting_for_seat.or_else(|| self.queued.map(|queued| queued as f64));
+        let held = self.held().map(|held| held as f64);
+        (for_seat.is_some() || held.is_some()).then(|| for_seat.unwrap_or(0.0).max(0.0) + held.unwrap_or(0.0))
+    }
+
+    /// All requests that wait, as a whole number.
+    #[must_use]
+    pub fn all_waiting_rounded(&self) -> Option<i64> {
+        self.all_waiting().map(|waiting| waiting.round() as i64)
+    }
+
+    /// Whether all seats are taken, of rank 0 if the rows copy its number.
+    #[must_use]
+    pub fn is_full(&self) -> Option<bool> {
+        self.active.zip(self.max_active.filter(|most| *most > 0)).map(|(active, most)| active >= most)
+    }
+
+    /// Whether all seats are taken, nearly all of them by requests that run. A full batch may have fewer requests than seats, because a
+    /// seat is free only after the last token is handled.
+    pub(crate) fn is_full_of_running(&self) -> bool {
+        let few = |held: i64| self.max_active_of_all().is_some_and(|most| held.saturating_mul(20) <= most);
+        self.is_full() == Some(true) && self.held().is_some_and(few)
     }
 
     #[must_use]
@@ -207,6 +253,20 @@ impl Latest {
         self.inflight
             .and_then(|stats| stats.num_context_requests)
             .or_else(|| self.static_batching.and_then(|stats| stats.num_context_requests))
+    }
+
+    /// Whether the scheduler reserves no blocks for answers. KV cache manager V2 forces MAX_UTILIZATION (upstream:
+    /// `KVCacheV2Scheduler`). Only this manager reports pool groups.
+    #[must_use]
+    pub fn never_reserves(&self) -> bool {
+        self.pools.groups.is_some()
+    }
+
+    /// Used share of the KV cache: of its fullest pool, if it has several.
+    #[must_use]
+    pub fn cache_used(&self) -> Option<f64> {
+        let all = self.kv.and_then(|kv| kv.used_fraction());
+        self.pools.fullest.into_iter().chain(all).reduce(f64::max)
     }
 
     /// Whether requests are active or queued. Scheduled requests are used if the record has no number of active
@@ -224,10 +284,7 @@ impl Latest {
     pub fn is_blocked(&self) -> bool {
         let at_limit =
             self.active_of_all().zip(self.max_active_of_all()).is_some_and(|(active, most)| most > 0 && active >= most);
-        let full = self.kv.is_some_and(|kv| match (kv.used_num_blocks, kv.max_num_blocks) {
-            (Some(used), Some(most)) => most > 0 && used.saturating_mul(10) >= most.saturating_mul(9),
-            _ => false,
-        });
+        let full = self.cache_used().is_some_and(|used| used >= 0.9);
         at_limit && full && self.waiting().is_some_and(|waiting| waiting > 0)
     }
 
@@ -237,6 +294,9 @@ impl Latest {
         let clear = |value: &mut Option<i64>| *value = value.map(|_| 0);
         clear(&mut self.active);
         clear(&mut self.queued);
+        clear(&mut self.own_scheduled);
+        self.elsewhere = 0;
+        self.waiting_for_seat = self.waiting_for_seat.map(|_| 0.0);
         self.batch_tokens = self.batch_tokens.map(|_| 0);
         if let Some(stats) = &mut self.inflight {
             for value in [

@@ -36,6 +36,7 @@ pub mod request_totals;
 mod requests;
 mod saturating;
 pub mod saturation;
+mod seats;
 pub mod server_metrics;
 pub mod share;
 mod successes;
@@ -71,6 +72,7 @@ use rank_totals::RankRow;
 use ranks::OpenIteration;
 use requests::RequestFold;
 use saturating::add_known;
+use seats::{Elsewhere, SeatQueue};
 use timeline::Started;
 
 /// Everything that is known of one engine.
@@ -88,6 +90,8 @@ pub struct EngineFold {
     /// The last row of the only rank seen so far.
     only_rank: Option<RankRow>,
     clock: IterationClock,
+    seats: SeatQueue,
+    elsewhere: Elsewhere,
     timed_batch: Option<TimedBatch>,
     lifecycles: Lifecycles,
     kv_events: KvEvents,
@@ -110,6 +114,8 @@ impl EngineFold {
             open: None,
             only_rank: None,
             clock: IterationClock::default(),
+            seats: SeatQueue::default(),
+            elsewhere: Elsewhere::default(),
             timed_batch: None,
             lifecycles: Lifecycles::default(),
             kv_events: KvEvents::default(),
@@ -242,9 +248,17 @@ impl EngineFold {
         let ended_us = self.clock.newest().map(|span| span.ended_us);
         self.timed_batch = time.zip(ended_us).map(|(time, ended_us)| TimedBatch { iter, ended_us, time });
         match kind {
-            RecordKind::New => self.open_iteration(OpenIteration::new(record, counted, time, false)),
+            RecordKind::New => {
+                let overlaps = latest.is_pytorch && self.clock.batches.overlaps(latest.scheduler_mode) == Some(true);
+                latest.elsewhere = self.elsewhere.count(record, overlaps);
+                self.seats.begin(record, latest, ended_us.unwrap_or(latest.time_us));
+                self.open_iteration(OpenIteration::new(record, counted, time, false));
+            }
             // Nothing runs until the next iteration.
-            RecordKind::Flush => self.note_start(Started::default()),
+            RecordKind::Flush => {
+                self.elsewhere = Elsewhere::default();
+                self.note_start(Started::default());
+            }
             _ => {}
         }
         if let Some(rows) = &record.request_stats {
@@ -303,7 +317,11 @@ impl EngineFold {
         }
         if !iteration.late {
             self.epoch.follow_requests(iteration);
-            if let Some(latest) = &self.latest {
+            self.elsewhere.end(iteration);
+            if let Some(latest) = &mut self.latest {
+                if self.seats.is_begun() {
+                    latest.waiting_for_seat = self.seats.end(latest, iteration);
+                }
                 self.iterations.observe(latest, iteration);
                 if self.requests.attribution.timeline.is_some() {
                     let started = self.iterations.started(latest);
@@ -507,9 +525,11 @@ impl EngineFold {
         self.close_iteration();
         self.epoch = epoch;
         self.clock = IterationClock::default();
+        (self.seats, self.elsewhere) = (SeatQueue::default(), Elsewhere::default());
         self.lifecycles = Lifecycles::default();
         if let Some(latest) = &mut self.latest {
             latest.pools = Pools::default();
+            latest.waiting_for_seat = None;
             (latest.ranks_seen, latest.ranks_before) = (None, None);
         }
         self.only_rank = None;

@@ -9,6 +9,7 @@ use trtllm_model::rows::PoolRows;
 
 use super::cache_tiers::{CachedTokens, TierNumbers};
 use super::saturating::{SaturatingAdd, add_known, unsigned};
+use super::share::ratio;
 
 named_numbers! {
     /// Blocks of one pool, by state. A peak is the highest value since the previous record.
@@ -71,6 +72,9 @@ pub struct Pools {
     pub secondary_bytes: PoolBytes,
     /// Number of pool groups on the GPU. KV cache manager V2 only.
     pub groups: Option<usize>,
+    /// Used share of the fullest pool on the GPU, 0..1. A request needs blocks of each pool, so this pool decides whether it fits.
+    /// Absent if there is one pool.
+    pub fullest: Option<f64>,
     /// Blocks that the last iteration looked up and found in the cache, and those that it did not find.
     reused: Option<u64>,
     missed: Option<u64>,
@@ -172,6 +176,7 @@ impl Pools {
         if pool_groups(record).is_some() {
             self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(PoolRows::len);
             (self.primary, self.primary_bytes) = Default::default();
+            self.fullest = None;
         }
         if cold_pool_groups(record).is_some() {
             (self.secondary, self.secondary_bytes) = Default::default();
@@ -182,8 +187,11 @@ impl Pools {
 
     /// Adds the pools of `record`, e.g. those of another rank.
     pub(crate) fn add(&mut self, record: &IterationStats) {
+        let is_one_of_several = pool_groups(record).is_some_and(|pools| pools.len() > 1);
         for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
             add_all(&mut self.primary, primary(row));
+            let used = ratio(primary(row).used, primary(row).max).filter(|_| is_one_of_several);
+            self.fullest = used.into_iter().chain(self.fullest).reduce(f64::max);
             add_all(&mut self.primary_bytes, PoolBytes::of(primary(row), row.slot_size));
         }
         for row in cold_pool_groups(record).into_iter().flat_map(PoolRows::values) {

@@ -21,15 +21,15 @@ impl Saturation {
     #[must_use]
     pub fn of(latest: &Latest) -> Self {
         let batch_limit = latest.batch_limit(None);
-        let waiting = latest.waiting().map(|waiting| waiting.saturating_add(latest.queued.unwrap_or(0)));
         let tokens = latest.batch_tokens.and_then(|tokens| i64::try_from(tokens).ok());
+        let waiting = latest.active_of_all().and(latest.scheduled()).and(latest.all_waiting());
         // Rows that copy the cache of rank 0 say nothing about the whole engine.
         let kv = latest.kv.filter(|_| !latest.copies_rank_0());
         Self {
             batch: full_at_1(fullness(latest.scheduled(), batch_limit)),
             tokens: full_at_1(fullness(tokens, latest.token_limit(None))),
             kv_cache: full_at_1(kv.and_then(|kv| fullness(kv.used_num_blocks, kv.max_num_blocks))),
-            queue: fullness(waiting, batch_limit),
+            queue: waiting.zip(batch_limit.filter(|limit| *limit > 0)).map(|(waiting, limit)| waiting / limit as f64),
         }
     }
 }

@@ -202,7 +202,7 @@ impl Distributions {
 /// Values of an engine at one moment, which can go up and down.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Levels {
-    /// Requests that have arrived and are not in the batch.
+    /// Requests that wait for a seat or for their batch.
     pub waiting: Option<f64>,
     pub host_bytes: Option<f64>,
 }
@@ -210,7 +210,7 @@ pub struct Levels {
 impl Levels {
     fn of(latest: &Latest) -> Self {
         let number = |value: Option<i64>| value.map(|value| value as f64);
-        Self { waiting: number(latest.waiting_or_queued()), host_bytes: number(latest.cpu_memory) }
+        Self { waiting: latest.all_waiting(), host_bytes: number(latest.cpu_memory) }
     }
 }
 

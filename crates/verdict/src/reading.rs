@@ -54,6 +54,8 @@ pub struct Given {
     pub silence: Option<Silence>,
     pub notices: Notices,
     pub is_pytorch: bool,
+    /// The scheduler reserves no blocks for answers. KV cache manager V2 forces this, whatever is configured.
+    pub never_reserves: bool,
     pub objectives: Objectives,
     /// The cause of the previous verdict.
     pub before: Option<Cause>,
@@ -171,7 +173,7 @@ impl Reading {
         let by_length = || {
             let rate = self.now.rate(self.now.counts.started.max(self.now.counts.completed));
             let mean = self.of_iterations(self.now.sums.backlog);
-            (rate > 0.0 && self.gpus.len() < 2).then(|| mean / rate)
+            (rate > 0.0).then(|| mean / rate)
         };
         self.now.distributions.queue.mean().or_else(by_length)
     }
@@ -238,7 +240,10 @@ impl Reading {
             Some(missed) => missed >= HURT_MISSED,
             None => {
                 let first = [&times.ttft, &times.server_ttft];
-                first.iter().any(|times| times.quantile(0.95).is_some_and(|time| time >= HURT_FIRST_TOKEN))
+                // Without times of requests, the first token comes at least as late as the request leaves the queue.
+                let waits = times.ttft.count <= 0.0 && self.queue_time().is_some_and(|time| time >= HURT_FIRST_TOKEN);
+                waits
+                    || first.iter().any(|times| times.quantile(0.95).is_some_and(|time| time >= HURT_FIRST_TOKEN))
                     || times.tpot.quantile(0.95).is_some_and(|time| time >= HURT_PER_TOKEN)
             }
         };

@@ -57,7 +57,7 @@ impl Number {
             Self::Active => count(load?.active),
             Self::Max => count(load?.max_active),
             Self::Waiting => count(load?.waiting),
-            Self::Queued => count(load?.queued),
+            Self::Queued => load?.waiting_for_seat.map(f64::round).or_else(|| count(load?.queued)),
             Self::Paused => count(load?.paused),
             Self::KvUsed => load?.kv_cache_used_ratio,
             Self::Acceptance => load?.spec_decode_acceptance_ratio,

@@ -22,6 +22,8 @@ pub struct LoadJson {
     /// Active requests that are not scheduled.
     pub waiting: Option<i64>,
     pub queued: Option<i64>,
+    /// Requests that wait for a seat. An estimate if the engine is PyTorch.
+    pub waiting_for_seat: Option<f64>,
     pub paused: Option<i64>,
     pub kv_cache_used_ratio: Option<f64>,
     pub spec_decode_acceptance_ratio: Option<f64>,
@@ -54,6 +56,7 @@ impl LoadJson {
             scheduled: latest.scheduled(),
             waiting: latest.waiting(),
             queued: latest.queued,
+            waiting_for_seat: latest.waiting_for_seat,
             paused: latest.inflight.and_then(|batch| batch.num_paused_requests),
             kv_cache_used_ratio: latest.kv.and_then(|kv| kv.used_fraction()),
             spec_decode_acceptance_ratio: latest.spec_acceptance_ratio(),

@@ -95,9 +95,9 @@ impl EngineWriter<'_> {
 
     /// The five series that the endpoint picker of a Kubernetes gateway reads. They must disappear together: if one
     /// remained, the picker would treat the pod as fresh and keep using the last values of the others. Here, `waiting`
-    /// includes the executor's own queue: the picker asks how long a new request would wait.
+    /// is all that wait, also for a seat: the picker asks how long a new request would wait.
     pub(super) fn gateway(&mut self, latest: &Latest) {
-        let (scheduled, waiting) = (latest.scheduled(), latest.waiting_or_queued());
+        let (scheduled, waiting) = (latest.scheduled(), latest.all_waiting_rounded());
         self.named(Id::RequestMetrics, [("scheduled", scheduled), ("waiting", waiting)]);
         if let Some(kv) = &latest.kv {
             let [max, _, _, tokens_per_block, _, fraction] = kv_cache_blocks(kv);
@@ -109,7 +109,7 @@ impl EngineWriter<'_> {
     /// On the gateway's page they have the gateway's meaning, so that a picker decides the same under both names.
     pub(super) fn gateway_of_trtllm_serve(&mut self, latest: &Latest) {
         self.put(Id::TrtllmNumRequestsRunning, latest.scheduled());
-        self.put(Id::TrtllmNumRequestsWaiting, latest.waiting_or_queued());
+        self.put(Id::TrtllmNumRequestsWaiting, latest.all_waiting_rounded());
         if let Some(kv) = &latest.kv {
             self.put(Id::TrtllmKvCacheUtilization, kv.used_fraction());
             self.put(Id::TrtllmKvCacheTokensPerBlock, kv.tokens_per_block);

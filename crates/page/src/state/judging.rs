@@ -266,6 +266,7 @@ impl EngineSlot {
                 is_wedged: snapshot.state == EngineState::Stalled
                     && latest.is_some_and(trtllm_engine::Latest::is_blocked),
             },
+            never_reserves: latest.is_some_and(trtllm_engine::Latest::never_reserves),
             is_pytorch: snapshot.about.backend.as_deref() != Some("tensorrt"),
             objectives: snapshot.requests.objectives.map(|objectives| objectives.limits).unwrap_or_default(),
             before: judged.verdict.cause(),

@@ -67,6 +67,7 @@ impl Scene {
             silence: None,
             notices: self.notices,
             is_pytorch: true,
+            never_reserves: false,
             objectives: Objectives::default(),
             before: None,
         };

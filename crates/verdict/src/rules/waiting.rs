@@ -13,6 +13,13 @@ const CACHE_USED: f64 = 0.7;
 const PAUSES: f64 = 0.005;
 /// Static batches are the cause if less than this share of their slots is used.
 const SLOTS_USED: f64 = 0.8;
+/// A policy of static batches shows if at most this share of the iterations with prompts decode too, of at least ENOUGH_BATCHES.
+const MIXED: f64 = 0.02;
+const ENOUGH_BATCHES: f64 = 5.0;
+/// Requests wait for blocks that others hold if hardly any of them begins before another one ends: at most the share BEFORE_ENDS of what chance
+/// would give, which must be at least ENOUGH_CHANCES.
+const BEFORE_ENDS: f64 = 0.3;
+const ENOUGH_CHANCES: f64 = 3.0;
 /// The tuner is the cause if it has both raised and lowered the limit at least this many times in the window.
 const MOVES: f64 = 2.0;
 
@@ -20,7 +27,9 @@ const MOVES: f64 = 2.0;
 fn waiting(reading: &Reading, says: &str) -> Found {
     let queue = reading.queue_time();
     let long = queue.map(|time_| format!(", {} on average", time(time_))).unwrap_or_default();
-    Found::new(format!("{says}: {:.0} requests wait{long}.", reading.of_iterations(reading.now.sums.backlog)))
+    // The PyTorch engine does not report how many wait for a seat.
+    let about = reading.by_backend("about ", "");
+    Found::new(format!("{says}: {about}{:.0} requests wait{long}.", reading.of_iterations(reading.now.sums.backlog)))
         .with("mean time in the queue", queue, Unit::Seconds, None)
         .severity(reading.severity())
 }
@@ -36,6 +45,26 @@ pub(super) fn tuner(reading: &Reading) -> Option<Found> {
 }
 
 pub(super) fn static_batching(reading: &Reading) -> Option<Found> {
+    static_slots(reading).or_else(|| static_policy(reading))
+}
+
+/// The scheduler admits prompts only when no request decodes (upstream: `CapacitySchedulerPolicy::kSTATIC_BATCH`). Such an engine reports
+/// in-flight batches.
+fn static_policy(reading: &Reading) -> Option<Found> {
+    let sums = &reading.now.sums;
+    let mixed = Reading::share(sums.mixed_iterations, sums.prompt_iterations);
+    let is_static = !reading.given.is_pytorch && mixed <= MIXED && sums.held > 0.0;
+    (is_static && sums.prompt_iterations >= ENOUGH_BATCHES && reading.has_work && reading.waits()).then(|| {
+        waiting(reading, "A batch takes new requests only when all of its requests have ended")
+            .with("iterations that decode beside prompts", mixed, Unit::Share, MIXED)
+            .remedy(
+                "Use in-flight batching: set the capacity scheduler policy to GUARANTEED_NO_EVICT or MAX_UTILIZATION instead of STATIC_BATCH.",
+                &["capacity_scheduler_policy", "batch_scheduler_policy"],
+            )
+    })
+}
+
+fn static_slots(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
     let used = Reading::share(sums.static_slots_used, sums.static_slots);
     (sums.static_slots > 0.0 && used < SLOTS_USED && reading.has_work && reading.waits()).then(|| {
@@ -111,8 +140,16 @@ pub(super) fn batch_limit(reading: &Reading) -> Option<Found> {
     })
 }
 
+/// Requests with a seat begin only after others have ended, although no other limit is reached. So these hold what the waiting ones need.
 pub(super) fn kv_reservation(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
+    let by_chance = sums.admissions * Reading::share(sums.chances_without_end, sums.chances);
+    if reading.given.never_reserves
+        || by_chance < ENOUGH_CHANCES
+        || sums.admissions_without_end > BEFORE_ENDS * by_chance
+    {
+        return None;
+    }
     let used = reading.cache_used().filter(|used| *used < CACHE_USED && reading.has_work && reading.waits())?;
     let at_limit = sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache);
     let at_none = 1.0 - reading.of_waits(at_limit);
@@ -124,6 +161,12 @@ pub(super) fn kv_reservation(reading: &Reading) -> Option<Found> {
         waiting(reading, &format!("Requests wait for blocks of the KV cache although only {} are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("waits at no other limit", at_none, Unit::Share, MOST)
+            .with(
+                "prompts that begin before another request ends",
+                Reading::share(sums.admissions_without_end, by_chance),
+                Unit::Share,
+                BEFORE_ENDS,
+            )
             .remedy(format!("Lower the max_tokens that clients ask for, or set {policy}."), &[setting])
     })
 }

@@ -143,6 +143,7 @@ impl Play {
             state: self.fold.health.state(self.instant(self.now)),
             silence,
             notices: Notices::default(),
+            never_reserves: self.fold.latest().is_some_and(trtllm_engine::Latest::never_reserves),
             is_pytorch: !self.release.is_cpp(),
             objectives: self.objectives,
             before: self.verdicts.cause(),

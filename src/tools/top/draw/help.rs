@@ -23,7 +23,10 @@ const KEYS: [(&str, &str); 9] = [
 pub(super) fn draw(frame: &mut Frame<'_>, theme: Theme) {
     let columns = [
         ("STATE", "what limits the engine, if it is worth a look; else its state".to_owned()),
-        ("ACTIVE …", "requests: active, in the queue, waiting for the batch, paused".to_owned()),
+        (
+            "ACTIVE …",
+            "requests: active, in the queue (an estimate for PyTorch), waiting for the batch, paused".to_owned(),
+        ),
         ("GEN CTX", format!("tokens/s generated, and computed in context phases; {RECENT} s")),
         ("ITER", format!("duration of an iteration: mean and 99 % of the last {RECENT} s")),
         ("TTFT", format!("time to the first token: 50 % and 95 % of the last {RECENT} s")),

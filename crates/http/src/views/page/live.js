@@ -138,7 +138,7 @@ const labelsOf = ({ labels }) => Object.entries(labels).map(([name, value]) => `
 const NUMBERS = [
   ["Active requests", ({ load }) => shown(load?.active, (active) => (load.maxActive === undefined ? count(active) : `${count(active)} of ${count(load.maxActive)}`))],
   ["Waiting", ({ load }) => shown(load?.waiting, count)],
-  ["Queued", ({ load }) => shown(load?.queued, count)],
+  ["Queued", ({ load }) => shown(load?.waitingForSeat ?? load?.queued, count)],
   ["Paused", ({ load }) => shown(load?.paused || undefined, count)],
   ["KV cache", ({ load }) => shown(load?.kvCacheUsedRatio, percent)],
   ["Generated tokens", ({ window }) => shown(window?.generationTokensPerSecond, perSecond)],

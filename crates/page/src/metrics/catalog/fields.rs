@@ -158,7 +158,7 @@ fields! {
         newActiveRequestsQueueLatencyMS [NewRequestQueueTime]
         numNewActiveRequests [RequestsStarted NewRequestQueueTime]
         numActiveRequests [RequestMetrics BatchEfficiencyRatio SaturationRatio]
-        numQueuedRequests [QueuedRequests SaturationRatio]
+        numQueuedRequests [QueuedRequests WaitingRequestsEstimate SaturationRatio]
         numCompletedRequests [RequestsCompleted]
         maxNumActiveRequests [RequestMetrics BatchOccupancyRatio]
         @Cpp maxBatchSizeStatic [BatchSizeLimit]

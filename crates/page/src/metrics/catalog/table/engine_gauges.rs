@@ -14,8 +14,11 @@ families! {
     of: EngineReadings<'_>;
 
     QueuedRequests(|engine| engine.load?.queued) = ENGINE.gauge("nv_trt_llm_queued_requests").unit("requests").stable()
-        .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them).")
+        .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them). PyTorch: only those that came during one pass.")
         .origin("numQueuedRequests");
+    WaitingRequestsEstimate(|engine| engine.load?.waiting_for_seat) = ENGINE.gauge("nv_trt_llm_waiting_requests_estimate").unit("requests")
+        .help("Requests that wait for a seat, because the engine has no more active requests at a time; an estimate for the PyTorch engine.")
+        .origin("C++ executor: numQueuedRequests. PyTorch: arrivals (numQueuedRequests of each record) minus numNewActiveRequests, corrected by the wait of new requests (increase of newActiveRequestsQueueLatencyMS); 0 while numActiveRequests is below maxNumActiveRequests. If the arrivals were not counted, as after an idle time, it lags by one wait. Absent where it cannot be told");
     QueuedRequestsByPhase = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase").by("phase", &["context", "generation"])
         .help("Queued requests, by the phase they wait for.")
         .origin("inflightBatchingStats: numQueuedContextRequests, numQueuedGenRequests (their context phase ran on another instance)");

@@ -14,7 +14,7 @@ families! {
     RequestMetrics = TRITON.gauge("nv_trt_llm_request_metrics").by("request_type", &["active", "max", "scheduled", "context", "waiting"])
         .help("TRT LLM request metrics")
         .on_gateway("TRT LLM request metrics: requests scheduled in the last iteration, and requests waiting (queued in the executor, or active but not scheduled)")
-        .origin("numActiveRequests, maxNumActiveRequests, numScheduledRequests, numContextRequests; waiting = max(0, active − scheduled). With attention data parallelism these are sums over ranks, and max is one rank's limit × ranks; if rows have no own `rank`, they copy active from rank 0, so active and waiting are absent. On /metrics/gateway, waiting = numQueuedRequests + max(0, active − scheduled)");
+        .origin("numActiveRequests, maxNumActiveRequests, numScheduledRequests, numContextRequests; waiting = max(0, active − scheduled). With attention data parallelism these are sums over ranks, and max is one rank's limit × ranks; if rows have no own `rank`, they copy active from rank 0, so active and waiting are absent. On PyTorch, waiting also counts requests whose last token is being handled, and those of other batches. On /metrics/gateway, waiting is nv_trt_llm_waiting_requests_estimate, rounded, and the requests with a seat that are in no batch");
     RuntimeMemoryMetrics = TRITON.gauge("nv_trt_llm_runtime_memory_metrics").by("memory_type", &["cpu", "gpu", "pinned"])
         .help("TRT LLM runtime memory metrics").origin("cpuMemUsage, gpuMemUsage, pinnedMemUsage, in bytes");
     KvCacheBlockMetrics = TRITON.gauge("nv_trt_llm_kv_cache_block_metrics")

@@ -45,8 +45,8 @@ families! {
         TRITON_CORE.histogram("nv_inference_first_response_histogram_ms")
         .help("Duration from request to first response in milliseconds")
         .origin("triton-core: as nv_trt_llm_time_to_first_token_seconds, in milliseconds and with its buckets; Triton's buckets are a setting of each model");
-    InferencePending(|engine| engine.load?.queued?.saturating_add(engine.load?.waiting().unwrap_or(0))) =
+    InferencePending(|engine| engine.load?.all_waiting_rounded()) =
         TRITON_CORE.gauge("nv_inference_pending_request_count")
         .help("Instantaneous number of pending requests awaiting execution per-model.")
-        .origin("triton-core: numQueuedRequests + max(0, active − scheduled)");
+        .origin("triton-core: nv_trt_llm_waiting_requests_estimate, rounded, and the requests with a seat that are in no batch");
 }

@@ -17,7 +17,7 @@ families! {
     TrtllmNumRequestsWaiting(|engine| engine.load?.queued) = TRTLLM.gauge("trtllm_num_requests_waiting")
         .help("Requests in the executor's queue.")
         .on_gateway("Requests queued in the executor, and active requests that are not scheduled.")
-        .origin("trtllm: numQueuedRequests; on /metrics/gateway: numQueuedRequests + max(0, numActiveRequests − numScheduledRequests)");
+        .origin("trtllm: numQueuedRequests; on /metrics/gateway: as nv_trt_llm_request_metrics{request_type=\"waiting\"} there");
     TrtllmMaxNumActiveRequests(|engine| engine.latest?.max_active) = TRTLLM.gauge("trtllm_max_num_active_requests")
         .help("Maximum number of active requests.").origin("trtllm: maxNumActiveRequests");
     TrtllmNumContextRequests(|engine| engine.load?.inflight?.num_context_requests) = TRTLLM.gauge("trtllm_num_context_requests")

@@ -12,9 +12,9 @@ families! {
 
     VllmRunning(|engine| engine.load?.active_of_all()) = VLLM.gauge("vllm:num_requests_running")
         .help("Number of requests that the engine has admitted.").origin("vllm: numActiveRequests");
-    VllmWaiting(|engine| engine.load?.queued) = VLLM.gauge("vllm:num_requests_waiting")
-        .help("Number of requests in the executor's queue.")
-        .origin("vllm: numQueuedRequests; vLLM also counts preempted requests here");
+    VllmWaiting(|engine| engine.load?.all_waiting_rounded()) = VLLM.gauge("vllm:num_requests_waiting")
+        .help("Number of requests that wait for a seat or for their batch.")
+        .origin("vllm: nv_trt_llm_waiting_requests_estimate, rounded, and the requests with a seat that are in no batch; vLLM also counts requests here that have no seat or were preempted");
     VllmKvCacheUsage(|engine| engine.kv_cache_utilization()) = VLLM.gauge("vllm:kv_cache_usage_perc")
         .help("Share (0-1) of KV cache blocks in use.").origin("vllm: usedNumBlocks / maxNumBlocks");
     VllmCacheConfig = VLLM.gauge("vllm:cache_config_info")

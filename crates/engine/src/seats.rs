@@ -1,0 +1,284 @@
+//! The requests that wait for a seat. An engine has as many seats as requests can be active (`maxNumActiveRequests`).
+//!
+//! The C++ executor reports its whole queue. Since 1.0, each pass of the PyTorch loop moves all that arrived into a waiting queue, and
+//! gives free seats to its first requests (upstream: `_fetch_and_enqueue_requests`, `_pop_from_waiting_queue`). No member counts
+//! the waiting queue. `numQueuedRequests` counts the arrivals since the fetch of the pass in which the record is written. So the
+//! waiting requests are estimated:
+//!
+//! - If a seat is free, no request waits.
+//! - Otherwise each arrival adds a request, and each new active request takes one away. Arrivals between the writing of a record
+//!   and the next fetch are in no record. They count at the rate of the others.
+//! - `newActiveRequestsQueueLatencyMS` tells how long the last new requests have waited, so when they arrived. Requests that arrived
+//!   before them wait no longer, and those that arrived after them still wait. This corrects the sum, which errs after lost
+//!   records.
+//! - If no record counted the arrival of these requests, as in the first pass after an idle time, the number is taken from the wait
+//!   alone: as many as took seats during one wait. This lags by one wait.
+//!
+//! Static and C++ engines need no estimate. In a pipeline and under the overlap scheduler, some active requests are in no batch of
+//! the record although they do not wait: see [`Elsewhere`].
+
+use std::collections::VecDeque;
+
+use trtllm_model::IterationStats;
+
+use super::latest::Latest;
+use super::ranks::OpenIteration;
+use super::saturating::unsigned;
+
+/// The moments of one pass in microseconds since 1970 UTC, and what its record tells of the queue.
+#[derive(Debug, Clone, Copy)]
+struct Pass {
+    fetch_us: i64,
+    handled_us: i64,
+    /// Arrivals between the last fetch before `handled_us` and `handled_us`.
+    queued: f64,
+    /// Seconds that all requests with a seat have waited since the engine started.
+    waited: Option<f64>,
+}
+
+/// Arrivals until a moment, since the entry before.
+#[derive(Debug, Clone, Copy)]
+struct Arrivals {
+    until_us: i64,
+    /// Those that records tell, in `seen_us` microseconds of the time.
+    requests: f64,
+    seen_us: i64,
+}
+
+impl Arrivals {
+    /// Both entries as one.
+    fn and(&self, next: &Self) -> Self {
+        let (requests, seen_us) = (self.requests + next.requests, self.seen_us + next.seen_us);
+        Self { until_us: next.until_us, requests, seen_us }
+    }
+}
+
+/// The last requests that took a seat.
+#[derive(Debug, Clone, Copy)]
+struct Seated {
+    arrived_us: i64,
+    /// The mean error of `arrived_us`.
+    error_us: i64,
+    /// Their number. About half of them arrived after `arrived_us`, which is their mean.
+    requests: f64,
+    wait_us: i64,
+}
+
+/// The most entries of arrivals. If there are more, two become one, so that the entries cover any time.
+const ENTRIES: usize = 256;
+/// The least length of an entry at first.
+const RESOLUTION_US: i64 = 50_000;
+/// The error of the arrival time of a request that took a seat: this share of its wait, but at least this many passes.
+const ERROR_OF_WAIT: f64 = 0.05;
+const ERROR_IN_PASSES: i64 = 2;
+
+/// The estimate of the waiting queue of a PyTorch engine.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SeatQueue {
+    /// The pass of the last record, and of the record before.
+    open: Option<Pass>,
+    last: Option<Pass>,
+    /// Absent while it is unknown how many waited before the first record.
+    waiting: Option<f64>,
+    /// Only the wait of the next seated requests tells how many wait.
+    is_doubtful: bool,
+    arrivals: VecDeque<Arrivals>,
+    /// When the arrivals of `arrivals` begin.
+    since_us: i64,
+    /// Nobody waited at `since_us`.
+    was_empty: bool,
+    resolution_us: i64,
+    seated: Option<Seated>,
+    /// Since when all seats are taken, and how many requests took one since then.
+    full_since_us: i64,
+    seated_since: f64,
+}
+
+impl SeatQueue {
+    /// Notes the first row of an iteration. `handled_us`: when its tokens were handled.
+    pub(crate) fn begin(&mut self, record: &IterationStats, latest: &Latest, handled_us: i64) {
+        let is_told = latest.is_pytorch && record.timestamp.is_some() && record.num_new_active_requests.is_some();
+        self.open = record.num_queued_requests.filter(|_| is_told).map(|queued| Pass {
+            fetch_us: latest.time_us,
+            handled_us: handled_us.max(latest.time_us),
+            queued: unsigned(queued) as f64,
+            waited: record.new_active_requests_queue_latency_ms.filter(|seconds| *seconds >= 0.0),
+        });
+    }
+
+    /// Whether the record of the open iteration tells what the estimate needs.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// The number of requests that wait for a seat, after all rows of the iteration. Absent if it cannot be told.
+    pub(crate) fn end(&mut self, latest: &Latest, iteration: &OpenIteration) -> Option<f64> {
+        let now = self.open.take()?;
+        let is_full = latest.is_full()?;
+        // The waiting time is that of all ranks, but copied rows have the new requests of rank 0.
+        let ranks = latest.attention_dp_ranks().filter(|_| iteration.copied).unwrap_or(1);
+        let started = iteration.started.saturating_mul(ranks) as f64;
+        let last = self.last.replace(now).filter(|last| last.fetch_us <= now.fetch_us);
+        let Some(last) = last else {
+            self.restart(now.fetch_us, !is_full);
+            return self.waiting;
+        };
+        // Under the overlap scheduler, the record before was written after the fetch of this pass.
+        let is_after_fetch = now.fetch_us <= last.handled_us;
+        if !is_full {
+            self.restart(now.fetch_us, true);
+        }
+        let seen_since_us = if is_after_fetch { now.fetch_us } else { last.fetch_us };
+        let arrived = self.arrive(&last, seen_since_us);
+        if !is_full {
+            self.waiting = Some(if is_after_fetch { arrived } else { 0.0 });
+            return Some(0.0);
+        }
+        if !iteration.known {
+            // The requests that took seats meanwhile are unknown. Until the next ones do, as many wait as before.
+            (self.seated, self.is_doubtful) = (None, true);
+            return self.waiting;
+        }
+        if let Some(waited) = now.waited.zip(last.waited).map(|(now, last)| now - last).filter(|_| started > 0.0) {
+            self.seat(&now, &last, waited / started, started);
+        }
+        if !self.is_doubtful {
+            self.waiting = self.waiting.map(|waiting| waiting + arrived - started);
+        }
+        self.correct(now.fetch_us)
+    }
+
+    fn restart(&mut self, since_us: i64, is_empty: bool) {
+        self.arrivals.clear();
+        (self.since_us, self.was_empty, self.resolution_us) = (since_us, is_empty, RESOLUTION_US);
+        (self.seated, self.waiting, self.is_doubtful) = (None, is_empty.then_some(0.0), !is_empty);
+        (self.full_since_us, self.seated_since) = (since_us, 0.0);
+    }
+
+    /// Adds the arrivals that the record of `pass` counts, which are those from `since_us` on. Returns about how many arrived since the
+    /// entry before.
+    fn arrive(&mut self, pass: &Pass, since_us: i64) -> f64 {
+        let begin_us = self.arrivals.back().map_or(self.since_us, |last| last.until_us);
+        if pass.handled_us <= begin_us {
+            return 0.0;
+        }
+        let counted_us = (pass.handled_us - since_us.max(begin_us)).max(0);
+        // Between the fetch and the record before, requests arrived as they did after the fetch.
+        let seen_us = (pass.handled_us - begin_us).min(2 * counted_us);
+        let requests = if counted_us > 0 { pass.queued * seen_us as f64 / counted_us as f64 } else { 0.0 };
+        let new = Arrivals { until_us: pass.handled_us, requests, seen_us };
+        let before_us = self.arrivals.len().checked_sub(2).map_or(self.since_us, |at| self.arrivals[at].until_us);
+        match self.arrivals.back_mut() {
+            Some(last) if pass.handled_us - before_us < self.resolution_us => *last = last.and(&new),
+            _ => self.arrivals.push_back(new),
+        }
+        if self.arrivals.len() > ENTRIES {
+            self.resolution_us *= 2;
+            let pairs = self.arrivals.make_contiguous().chunks(2);
+            let pairs: VecDeque<_> =
+                pairs.filter_map(|pair| pair.iter().copied().reduce(|one, next| one.and(&next))).collect();
+            self.arrivals = pairs;
+        }
+        requests + self.rate() * (pass.handled_us - begin_us - seen_us) as f64
+    }
+
+    /// Arrivals in a microsecond, from the times that records tell.
+    fn rate(&self) -> f64 {
+        let (requests, seen_us) =
+            self.arrivals.iter().fold((0.0, 0), |(all, us), entry| (all + entry.requests, us + entry.seen_us));
+        if seen_us > 0 { requests / seen_us as f64 } else { 0.0 }
+    }
+
+    fn seat(&mut self, now: &Pass, last: &Pass, wait: f64, started: f64) {
+        if wait < 0.0 {
+            return;
+        }
+        let pass_us = now.fetch_us - last.fetch_us;
+        let error_us = (ERROR_IN_PASSES * pass_us).max((ERROR_OF_WAIT * wait * 1e6) as i64);
+        let arrived_us = now.fetch_us.saturating_sub((wait * 1e6) as i64);
+        self.seated = Some(Seated { arrived_us, error_us, requests: started, wait_us: now.fetch_us - arrived_us });
+        self.seated_since += started;
+        // What arrived long before is no longer needed.
+        while self.arrivals.front().is_some_and(|first| first.until_us < arrived_us - error_us) {
+            let first = self.arrivals.pop_front();
+            self.since_us = first.map_or(self.since_us, |first| first.until_us);
+            self.was_empty = false;
+        }
+    }
+
+    /// Limits the sum to what the wait of the last seated requests allows.
+    fn correct(&mut self, now_us: i64) -> Option<f64> {
+        if let Some(Seated { arrived_us, error_us, requests, wait_us }) = self.seated {
+            let later = (requests - 1.0).max(0.0) / 2.0;
+            let after = |moment_us: i64| (self.arrived_after(moment_us) - later).max(0.0);
+            let known = self.waiting.filter(|_| !self.is_doubtful);
+            let (least, most) = (after(arrived_us + error_us), after(arrived_us - error_us));
+            self.waiting = Some(if most - least < 0.5 * requests {
+                // No record saw them arrive, so neither the others. As many wait as took seats during a wait (Little's law).
+                let rate = self.seated_since / (now_us - self.full_since_us).max(wait_us).max(1) as f64;
+                (rate * wait_us as f64).max(known.unwrap_or(0.0))
+            } else {
+                known.unwrap_or_else(|| after(arrived_us)).clamp(least, most.max(least))
+            });
+            self.is_doubtful = false;
+        }
+        self.waiting = self.waiting.map(|waiting| waiting.max(0.0));
+        self.waiting
+    }
+
+    /// About how many requests arrived after this moment. Those that no record counts arrived at the rate of the others, but none before
+    /// `since_us` if nobody waited then.
+    fn arrived_after(&self, moment_us: i64) -> f64 {
+        let rate = self.rate();
+        let mut begin_us = self.since_us;
+        let mut arrived = 0.0;
+        for entry in &self.arrivals {
+            let length_us = (entry.until_us - begin_us).max(1);
+            let part = ((entry.until_us - moment_us) as f64 / length_us as f64).clamp(0.0, 1.0);
+            arrived += part * (entry.requests + rate * (length_us - entry.seen_us) as f64);
+            begin_us = entry.until_us;
+        }
+        let before_us = if self.was_empty { 0 } else { (self.since_us - moment_us).max(0) };
+        arrived + rate * before_us as f64
+    }
+}
+
+/// The most micro-batches that are told apart.
+const MICRO_BATCHES: usize = 64;
+
+/// Counts active requests that are in no batch of the record, but do not wait.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Elsewhere {
+    /// Scheduled requests of the last record of each micro-batch. The other micro-batches of a pipeline run meanwhile, and a request
+    /// stays active until its micro-batch has its turn again.
+    micro_batches: Vec<i64>,
+    /// Requests that the record before completed. An overlapping loop counts them once more, because it counts the active requests
+    /// before it handles the batch before (upstream: `GENERATION_TO_COMPLETE`).
+    completed: u64,
+}
+
+impl Elsewhere {
+    /// `overlaps`: the loop forms a batch while the one before runs.
+    pub(crate) fn count(&mut self, record: &IterationStats, overlaps: bool) -> i64 {
+        let micro_batch = record.inflight_batching_stats.and_then(|batch| {
+            let id = usize::try_from(batch.micro_batch_id?).ok().filter(|id| *id < MICRO_BATCHES)?;
+            Some((id, batch.num_scheduled_requests.unwrap_or(0).max(0)))
+        });
+        if let Some((id, scheduled)) = micro_batch {
+            self.micro_batches.resize(self.micro_batches.len().max(id + 1), 0);
+            self.micro_batches[id] = scheduled;
+            if self.micro_batches.len() > 1 {
+                return self.micro_batches.iter().sum::<i64>() - scheduled;
+            }
+        }
+        if overlaps { i64::try_from(self.completed).unwrap_or(i64::MAX) } else { 0 }
+    }
+
+    /// Notes the end of an iteration: how many requests it completed.
+    pub(crate) fn end(&mut self, iteration: &OpenIteration) {
+        self.completed = iteration.completed;
+    }
+}
+
+#[cfg(test)]
+mod tests;
