@@ -67,6 +67,11 @@ impl Release {
     pub fn is_cpp(self) -> bool {
         matches!(self, Self::Cpp { .. })
     }
+
+    /// Whether the loop moves all new requests into a waiting queue that no record counts: PyTorch since 1.0.
+    pub(crate) fn has_waiting_queue(self) -> bool {
+        matches!(self, Self::PyTorch { era, .. } if era >= Era::One)
+    }
 }
 
 /// Releases of the PyTorch backend, by what their records contain.

@@ -53,12 +53,17 @@ pub struct Engine {
     pub(crate) coming: BTreeMap<(u64, u64), Arrival>,
     /// Requests on their way from the frontend to the engine, by time and id.
     pub(crate) entering: BTreeMap<(u64, u64), Request>,
+    /// Requests that the engine has received and its loop has not taken.
     pub(crate) queue: VecDeque<Request>,
+    /// Requests that the PyTorch loop has taken and that have no seat. No record counts them.
+    pub(crate) waiting: VecDeque<Request>,
     pub(crate) ranks: Vec<Rank>,
     /// Batches that are not handled yet, oldest first. Two with the overlap scheduler, else one.
     pub(crate) launched: VecDeque<Launched>,
     pub(crate) passes: Passes,
     pub(crate) up_at: f64,
+    /// Until when [`Truth::waiting_seconds`] is counted.
+    pub(crate) waiting_counted_at: f64,
     /// C++: the number of the next record. PyTorch: the number of the running pass, as upstream's `iter_counter`.
     pub(crate) iter: u64,
     pub(crate) next_id: u64,
@@ -88,10 +93,12 @@ impl Engine {
             coming: BTreeMap::new(),
             entering: BTreeMap::new(),
             queue: VecDeque::new(),
+            waiting: VecDeque::new(),
             ranks: (0..config.ranks.attention_dp).map(|_| Rank::new(&config)).collect(),
             launched: VecDeque::new(),
             passes: Passes::new(up_at),
             up_at,
+            waiting_counted_at: 0.0,
             iter: 0,
             next_id: config.first_id(),
             micro_batch: 0,
@@ -150,10 +157,10 @@ impl Engine {
         !self.launched.is_empty()
     }
 
-    /// Requests that wait in the engine's queue.
+    /// Requests in the engine that wait to become active, whether or not a record counts them.
     #[must_use]
-    pub fn queued(&self) -> usize {
-        self.queue.len()
+    pub fn waiting_for_seat(&self) -> usize {
+        self.queue.len() + self.waiting.len()
     }
 
     /// What the GPU driver shows at `now`. The utilization is that of the time since the last call.
@@ -175,7 +182,7 @@ impl Engine {
     #[must_use]
     pub fn felt(&self, from: f64, until: f64) -> Felt {
         let active = self.ranks.iter().flat_map(|rank| &rank.active);
-        let open = active.chain(&self.queue).chain(self.entering.values());
+        let open = active.chain(&self.queue).chain(&self.waiting).chain(self.entering.values());
         let waiting: Vec<f64> = open.filter(|r| r.first_seen_at.is_none()).map(|r| r.arrival.at).collect();
         self.truth.felt(from, until, &waiting)
     }
@@ -195,6 +202,7 @@ impl Engine {
     /// Advances to `now`: the time that the last step returned, or an earlier time if a request was submitted since.
     pub fn step(&mut self, now: f64) -> Step {
         let mut step = Step::default();
+        self.count_waiting(now);
         if let Some(until) = self.faults.restart(now) {
             self.restart(now, until);
         }
@@ -230,6 +238,7 @@ impl Engine {
         let Some(launched) = self.launched.pop_front() else { return };
         let made = self.finish(&launched, now);
         if !self.config.release.is_cpp() {
+            self.enter_queue(now);
             self.count(&launched, made);
         }
         self.end_others(now);
@@ -264,7 +273,7 @@ impl Engine {
         self.passes = Passes::new(until.max(now));
         self.up_at = until;
         self.truth.restarts += 1;
-        let queued: Vec<_> = self.queue.drain(..).collect();
+        let queued: Vec<_> = self.waiting.drain(..).chain(self.queue.drain(..)).collect();
         let active: Vec<_> = self.ranks.iter_mut().flat_map(|rank| std::mem::take(&mut rank.active)).collect();
         self.ranks = self.ranks.iter().map(|_| Rank::new(&self.config)).collect();
         for request in active.into_iter().chain(queued) {

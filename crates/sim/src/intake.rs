@@ -1,5 +1,7 @@
 //! How requests enter the engine and leave it.
 
+use std::collections::VecDeque;
+
 use crate::config::Role;
 use crate::engine::{Engine, Progress};
 use crate::load::Arrival;
@@ -53,7 +55,7 @@ impl Engine {
 
     /// Requests that clients have sent and that have not ended.
     pub(crate) fn in_flight(&self) -> usize {
-        self.entering.len() + self.queue.len() + self.ranks.iter().map(|rank| rank.active.len()).sum::<usize>()
+        self.entering.len() + self.waiting_for_seat() + self.ranks.iter().map(|rank| rank.active.len()).sum::<usize>()
     }
 
     /// Sends a request to the frontend. Returns its id.
@@ -85,7 +87,7 @@ impl Engine {
         let too_long = blocks_at_end(&self.config, arrival.prompt, arrival.max_new_tokens)
             > self.config.cache.blocks as usize
             || !limits.chunked_context && arrival.prompt > limits.max_num_tokens;
-        let full = self.queue.len() >= limits.max_queue;
+        let full = self.waiting_for_seat() >= limits.max_queue;
         let fails = self.random.chance(self.faults.error_share());
         too_long || full || fails || arrival.at < self.up_at || self.faults.memory(arrival.at).1
     }
@@ -96,23 +98,47 @@ impl Engine {
             if f64::from_bits(entry.key().0) > now {
                 break;
             }
-            self.queue.push_back(entry.remove());
+            let request = entry.remove();
+            self.truth.waiting_seconds += now - request.queued_at;
+            self.queue.push_back(request);
         }
     }
 
-    /// Moves requests from the queue to the ranks, up to the limit of each rank.
+    /// Adds the time since the last step to the truth about waiting requests.
+    pub(crate) fn count_waiting(&mut self, now: f64) {
+        self.truth.waiting_seconds += self.waiting_for_seat() as f64 * (now - self.waiting_counted_at).max(0.0);
+        self.waiting_counted_at = now;
+    }
+
+    /// Moves requests into the loop's waiting queue: all that are in the queue, but only one if the loop was blocked until
+    /// it came.
+    fn drain_queue(&mut self, now: f64) {
+        let is_idle = self.waiting.is_empty() && self.ranks.iter().all(|rank| rank.active.is_empty());
+        let taken = if is_idle && self.passes.begin < now { 1 } else { self.queue.len() };
+        self.waiting.extend(self.queue.drain(..taken.min(self.queue.len())));
+    }
+
+    /// Takes new requests and gives them seats on the ranks, up to the limit of each rank.
     pub(crate) fn fetch(&mut self, now: f64) -> Intake {
+        if !self.config.release.has_waiting_queue() {
+            return self.give_seats(now, |engine| &mut engine.queue);
+        }
+        self.drain_queue(now);
+        self.give_seats(now, |engine| &mut engine.waiting)
+    }
+
+    fn give_seats(&mut self, now: f64, queue: fn(&mut Self) -> &mut VecDeque<Request>) -> Intake {
         let limit = self.max_active() as usize;
         let ranks = self.ranks.len();
         let mut intake = Intake { new: vec![0; ranks], queue_seconds: 0.0 };
-        while !self.queue.is_empty() {
+        while !queue(self).is_empty() {
             let least = (0..ranks).min_by_key(|rank| self.ranks[*rank].active.len()).unwrap_or(0);
             let skewed = ranks > 1 && self.random.chance(self.config.ranks.imbalance);
             let rank = if skewed { 0 } else { least };
             if self.ranks[rank].active.len() >= limit {
                 break;
             }
-            let Some(mut request) = self.queue.pop_front() else { break };
+            let Some(mut request) = queue(self).pop_front() else { break };
             request.micro_batch = (request.id % self.config.ranks.pipeline as u64) as usize;
             intake.new[rank] += 1;
             intake.queue_seconds += now - request.queued_at;
@@ -126,16 +152,17 @@ impl Engine {
         self.config.limits.max_batch_size * self.config.ranks.pipeline as u32
     }
 
-    /// When the next queued or active request is cancelled or times out.
+    /// When the next waiting or active request is cancelled or times out.
     pub(crate) fn next_deadline(&self) -> Option<f64> {
         if !self.has_deadlines {
             return None;
         }
         let active = self.ranks.iter().flat_map(|rank| &rank.active);
-        active.chain(&self.queue).filter_map(|request| deadline(request).map(|(at, _)| at)).min_by(f64::total_cmp)
+        let waiting = self.queue.iter().chain(&self.waiting);
+        active.chain(waiting).filter_map(|request| deadline(request).map(|(at, _)| at)).min_by(f64::total_cmp)
     }
 
-    /// Ends queued and active requests whose deadline has passed.
+    /// Ends waiting and active requests whose deadline has passed.
     pub(crate) fn end_late(&mut self, now: f64) {
         for index in 0..self.ranks.len() {
             while let Some((position, end)) = first_late(&self.ranks[index].active, now) {
@@ -143,10 +170,10 @@ impl Engine {
                 self.end(request, end, index, now);
             }
         }
-        while let Some((position, end)) = first_late(&self.queue, now) {
-            if let Some(request) = self.queue.remove(position) {
-                self.leave(&request, end, now);
-            }
+        let queues = [&mut self.queue, &mut self.waiting];
+        let late: Vec<_> = queues.into_iter().flat_map(|queue| remove_late(queue, now)).collect();
+        for (request, end) in late {
+            self.leave(&request, end, now);
         }
     }
 
@@ -257,6 +284,12 @@ impl Engine {
 fn transfer_seconds(request: &Request) -> f64 {
     let within = |(start, end): (f64, f64)| (end.min(request.last_token_at) - start).max(0.0);
     request.transfer.map_or(0.0, within)
+}
+
+/// Removes the requests of a queue whose deadline has passed.
+fn remove_late(queue: &mut VecDeque<Request>, now: f64) -> Vec<(Request, End)> {
+    let next = || first_late(&*queue, now).and_then(|(position, end)| Some((queue.remove(position)?, end)));
+    std::iter::from_fn(next).collect()
 }
 
 /// The first queued or active request whose deadline has passed: its position, and how it ends.

@@ -99,8 +99,9 @@ impl Engine {
             if now > self.passes.begin {
                 self.end_pass(now);
             }
-            // A paused request may fit in the next pass.
-            self.passes.due = has_paused.then(|| now + self.spin_seconds());
+            // The next pass takes the requests that arrived together with one that ended a wait, and a paused request may fit.
+            let takes_more = self.config.release.has_waiting_queue() && !self.queue.is_empty();
+            self.passes.due = (has_paused || takes_more).then(|| now + self.spin_seconds());
         }
     }
 

@@ -29,7 +29,9 @@ pub struct Record {
     pub decoded: u64,
     pub speculation: Option<SpeculationCounts>,
     pub is_static: bool,
-    pub queued_context_tokens: u64,
+    /// Prompt tokens of the queued requests, and whether these need a generation server's work.
+    pub queued_tokens: u64,
+    pub queues_generation: bool,
     /// Seconds of the last pass of the host's loop that was complete when the record was written.
     pub host_seconds: f64,
     /// Seconds of the batch's own forward pass on the GPU.

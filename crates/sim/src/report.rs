@@ -3,7 +3,7 @@
 //! it handles a batch; README.md says from which pass each member is.
 
 use crate::completion::SAMPLING;
-use crate::config::{Era, Policy, Release};
+use crate::config::{Era, Policy, Release, Role};
 use crate::engine::{Engine, Step};
 use crate::intake::Intake;
 use crate::launch::Launched;
@@ -159,18 +159,20 @@ impl Engine {
                 overhead: if gpu > 0.0 { drafts / (gpu + drafts) } else { 0.0 },
             }),
             is_static: limits.policy == Policy::Static,
-            queued_context_tokens: self
-                .queue
-                .iter()
-                .take(if rank == 0 { 64 } else { 0 })
-                .map(|r| u64::from(r.context))
-                .sum(),
+            queued_tokens: if rank == 0 { self.queued_tokens() } else { 0 },
+            queues_generation: self.config.role == Role::GenerationOnly,
             overlap: self.config.costs.overlap,
             rank: (self.ranks.len() > 1).then_some(rank as u32),
             sequence: self.writer.sequence,
             resumed: batch.resumed,
             ..Record::default()
         }
+    }
+
+    /// Prompt tokens of the requests that records count as queued. No other release writes them.
+    fn queued_tokens(&self) -> u64 {
+        let queue = self.queue.iter().filter(|_| self.config.release.has_waiting_queue());
+        queue.map(|request| u64::from(request.context)).sum()
     }
 
     fn cache_view(&self, rank: usize) -> CacheView {

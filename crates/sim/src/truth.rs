@@ -77,6 +77,9 @@ pub struct Truth {
     pub busy_seconds: f64,
     /// Waiting time of the started requests in the engine's queue.
     pub queue_seconds: f64,
+    /// Integral over time of the number of requests in the engine that wait to become active, until the last step. A request
+    /// that arrived during a batch counts from its arrival, as soon as the engine looks at its queue.
+    pub waiting_seconds: f64,
     pub requests: Vec<RequestTruth>,
     /// The handled batches, if the configuration keeps the truth about requests.
     pub batches: Vec<BatchTruth>,

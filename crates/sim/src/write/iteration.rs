@@ -93,10 +93,12 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
         "avgNumDecodedTokensPerIter": if era >= Era::Ranks { decoded(record) } else { 0.0 },
     }));
     if era >= Era::Ranks {
+        let queued = (record.queued, record.queued_tokens);
+        let (contexts, generations) = if record.queues_generation { ((0, 0), queued) } else { (queued, (0, 0)) };
         inflight.extend(object(json!({
             "numCtxKvTokens": work.context_kv_tokens, "numGenKvTokens": work.generation_kv_tokens,
-            "numQueuedContextRequests": record.queued, "numQueuedCtxTokens": record.queued_context_tokens,
-            "numQueuedGenRequests": 0, "numQueuedGenKvTokens": 0, "numPausedKvTokens": 0,
+            "numQueuedContextRequests": contexts.0, "numQueuedCtxTokens": contexts.1,
+            "numQueuedGenRequests": generations.0, "numQueuedGenKvTokens": generations.1, "numPausedKvTokens": 0,
         })));
     }
     let mut value = object(json!({

@@ -8,3 +8,4 @@ mod folded;
 mod judged;
 mod passes;
 mod scenarios;
+mod waiting;
