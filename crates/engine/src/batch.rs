@@ -1,8 +1,10 @@
 //! The batch of one record, with in-flight or static batching, and sums over batches.
 
 use trtllm_model::IterationStats;
+use trtllm_model::iteration::SpecDecodingStats;
 
-use super::saturating::{add, unsigned};
+use super::saturating::{add, add_known, unsigned};
+use super::share::ratio;
 
 /// Requests of the batch, with in-flight or static batching.
 pub(crate) fn scheduled(record: &IterationStats) -> Option<u64> {
@@ -30,17 +32,55 @@ pub(crate) fn generation_tokens(record: &IterationStats) -> u64 {
         return record.static_batching_stats.and_then(|fixed| fixed.num_gen_tokens).map_or(0, unsigned);
     };
     let requests = inflight.num_gen_requests.map_or(0, unsigned);
-    // The rows of other attention-DP ranks copy the mean and the accepted tokens from rank 0.
-    if record.rank.is_none() && record.attention_dp_rank.is_some_and(|rank| rank != 0) {
-        return requests;
-    }
     match inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0) {
         Some(mean) => (requests as f64 * mean).round() as u64,
         None => {
-            let accepted = record.spec_decoding_stats.and_then(|spec| spec.num_accepted_tokens);
+            let accepted = speculation(record).and_then(|spec| spec.num_accepted_tokens);
             requests.saturating_add(accepted.map_or(0, unsigned))
         }
     }
+}
+
+/// The drafts of the batch. The row of another attention-DP rank without `rank` has a copy of the drafts of rank 0 beside its own
+/// batch (upstream: `_make_rank_iter_stats`). Its requests are assumed to have as many drafts and accepted tokens as those of
+/// rank 0, on average.
+pub(crate) fn speculation(record: &IterationStats) -> Option<SpecDecodingStats> {
+    let of_rank_0 = record.spec_decoding_stats?;
+    if record.rank.is_some() || record.attention_dp_rank.is_none_or(|rank| rank == 0) {
+        return Some(of_rank_0);
+    }
+    let requests = record.inflight_batching_stats?.num_gen_requests.map_or(0, unsigned);
+    let drafted = of_rank_0.num_requests_with_draft_tokens.filter(|drafted| *drafted > 0).map(unsigned)?;
+    let of_requests = |tokens: Option<i64>| {
+        let tokens = share_of(unsigned(tokens?), requests, drafted, record.iter.unwrap_or(0));
+        Some(i64::try_from(tokens).unwrap_or(i64::MAX))
+    };
+    Some(SpecDecodingStats {
+        num_draft_tokens: of_requests(of_rank_0.num_draft_tokens),
+        num_accepted_tokens: of_requests(of_rank_0.num_accepted_tokens),
+        num_requests_with_draft_tokens: i64::try_from(requests).ok(),
+        // All ranks draft at the same time.
+        iter_latency_ms: None,
+        ..of_rank_0
+    })
+}
+
+/// Adds the drafts of another rank.
+pub(crate) fn add_drafts(total: &mut SpecDecodingStats, rank: &SpecDecodingStats) {
+    add_known(&mut total.num_draft_tokens, rank.num_draft_tokens);
+    add_known(&mut total.num_accepted_tokens, rank.num_accepted_tokens);
+    add_known(&mut total.num_requests_with_draft_tokens, rank.num_requests_with_draft_tokens);
+    let accepted = ratio(total.num_accepted_tokens, total.num_requests_with_draft_tokens);
+    total.acceptance_length = accepted.map(|accepted| 1.0 + accepted).or(total.acceptance_length);
+}
+
+/// `tokens` × `requests` ÷ `of`, rounded up in so many iterations and down in the others that the sum over iterations has no error.
+fn share_of(tokens: u64, requests: u64, of: u64, iter: u64) -> u64 {
+    let product = u128::from(tokens) * u128::from(requests);
+    let (of, iter) = (u128::from(of), u128::from(iter));
+    let rest = product % of;
+    let tokens = product / of + ((iter % of + 1) * rest / of - (iter % of) * rest / of);
+    u64::try_from(tokens).unwrap_or(u64::MAX)
 }
 
 /// All tokens of the batch.
@@ -71,7 +111,7 @@ impl BatchSums {
     }
 
     pub(crate) fn absorb_speculation(&mut self, record: &IterationStats) {
-        let Some(spec) = &record.spec_decoding_stats else { return };
+        let Some(spec) = speculation(record) else { return };
         add(&mut self.spec_decode_draft_tokens, spec.num_draft_tokens.map_or(0, unsigned));
         add(&mut self.spec_decode_accepted_tokens, spec.num_accepted_tokens.map_or(0, unsigned));
         add(&mut self.spec_decode_drafted_requests, spec.num_requests_with_draft_tokens.map_or(0, unsigned));

@@ -37,6 +37,8 @@ numbers! {
         prompt_iterations,
         mixed_iterations,
         generation_requests,
+        /// Tokens decoded in generation phases, with accepted drafts.
+        decoded_tokens,
         context_tokens,
         /// Tokens in the KV cache that decoding reads.
         kv_tokens,
@@ -248,6 +250,7 @@ impl IterationFold {
         sums.prompt_iterations += f64::from(has_prompts);
         sums.mixed_iterations += f64::from(has_prompts && work.generation_requests > 0.0);
         sums.generation_requests += work.generation_requests;
+        sums.decoded_tokens += iteration.generation_tokens as f64;
         sums.context_tokens += work.context_tokens;
         sums.kv_tokens += work.kv_tokens;
         if let Some(batch) = &latest.static_batching {

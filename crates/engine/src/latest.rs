@@ -105,8 +105,8 @@ impl Latest {
         self.ranks_seen = (self.own_ranks || record.attention_dp_rank.is_some()).then_some(1);
     }
 
-    /// Adds the row of another attention-DP rank for the same iteration. The batch is summed over the ranks. Everything else is
-    /// summed only if each row has its rank's own numbers.
+    /// Adds the row of another attention-DP rank for the same iteration. The batch and its drafts are summed over the ranks.
+    /// Everything else is summed only if each row has its rank's own numbers.
     pub(crate) fn add_sibling(&mut self, record: &IterationStats) {
         if record.iter != self.iter {
             return;
@@ -122,6 +122,9 @@ impl Latest {
             add_known(&mut total.num_gen_kv_tokens, rank.num_gen_kv_tokens);
             add_known(&mut total.num_paused_kv_tokens, rank.num_paused_kv_tokens);
             self.batch_tokens = self.batch_tokens.map(|tokens| tokens.saturating_add(batch::tokens(record)));
+        }
+        if let (Some(total), Some(rank)) = (&mut self.spec_decoding, batch::speculation(record)) {
+            batch::add_drafts(total, &rank);
         }
         if record.rank.is_none() {
             return;

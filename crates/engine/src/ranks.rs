@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::Backend;
 
-use super::batch::{context_tokens, scheduled, tokens};
+use super::batch::{context_tokens, generation_tokens, scheduled};
 use super::batch_time::BatchTime;
 use super::counted::Counted;
 use super::cumulative::KvCounts;
@@ -123,8 +123,8 @@ pub(crate) struct OpenIteration {
     pub rows: u64,
     pub scheduled: Option<u64>,
     pub context_tokens: u64,
-    /// Tokens of all ranks, and of the rank with the most tokens. 0 for rows without a rank.
-    tokens: u64,
+    pub generation_tokens: u64,
+    /// Tokens of the rank with the most tokens.
     most_tokens: u64,
     /// Active requests of all ranks, or of rank 0 if the rows copy them.
     pub active: Option<i64>,
@@ -147,16 +147,16 @@ pub(crate) struct OpenIteration {
 impl OpenIteration {
     pub(crate) fn new(record: &IterationStats, counted: &Counted, time: Option<BatchTime>, late: bool) -> Self {
         let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
-        let tokens = if has_ranks { tokens(record) } else { 0 };
+        let (context_tokens, generation_tokens) = (context_tokens(record), generation_tokens(record));
         Self {
             iter: record.iter,
             backend: record.backend(),
             has_ranks,
             rows: 1,
             scheduled: scheduled(record),
-            context_tokens: context_tokens(record),
-            tokens,
-            most_tokens: tokens,
+            context_tokens,
+            generation_tokens,
+            most_tokens: context_tokens.saturating_add(generation_tokens),
             active: record.num_active_requests,
             started: counted.started,
             completed: counted.completed,
@@ -178,16 +178,17 @@ impl OpenIteration {
     /// missing. `ranks`: the highest number of ranks in any iteration of this engine.
     pub(crate) fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
         let complete = self.rows > 1 && ranks.is_some_and(|ranks| self.rows >= ranks);
-        (complete && self.tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / self.tokens as f64)
+        let tokens = self.context_tokens.saturating_add(self.generation_tokens);
+        (complete && tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / tokens as f64)
     }
 
     pub(crate) fn add(&mut self, record: &IterationStats, counted: &Counted) {
         self.rows += 1;
         add_known(&mut self.scheduled, scheduled(record));
-        add(&mut self.context_tokens, context_tokens(record));
-        let tokens = tokens(record);
-        add(&mut self.tokens, tokens);
-        self.most_tokens = self.most_tokens.max(tokens);
+        let (context_tokens, generation_tokens) = (context_tokens(record), generation_tokens(record));
+        add(&mut self.context_tokens, context_tokens);
+        add(&mut self.generation_tokens, generation_tokens);
+        self.most_tokens = self.most_tokens.max(context_tokens.saturating_add(generation_tokens));
         if let Some(more) = counted.waited {
             self.waited = Some(self.waited.unwrap_or(0.0) + more);
         }

@@ -1,6 +1,8 @@
 use super::*;
 use trtllm_model::RecordTime;
-use trtllm_model::iteration::{InflightBatchingStats, KvCacheStats, SchedulerMode, StaticBatchingStats};
+use trtllm_model::iteration::{
+    InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
+};
 use trtllm_model::request::{RequestStage, RequestStats};
 
 const STALE: Duration = Duration::from_secs(15);
@@ -251,6 +253,63 @@ fn rows_of_other_attention_dp_ranks_add_only_their_batch() {
     assert_eq!((latest.scheduled(), latest.active, latest.gpu_memory), (Some(6), Some(5), Some(1000)));
 }
 
+/// The rows of eight ranks that decode 32 requests each. `own`: each row has its own drafts, otherwise those of rank 0.
+fn ranks_with_drafts(iter: u64, accepted: i64, own: bool) -> Vec<IterationStats> {
+    let row = |rank| IterationStats {
+        rank: own.then_some(rank),
+        attention_dp_rank: Some(rank),
+        inflight_batching_stats: Some(InflightBatchingStats {
+            num_scheduled_requests: Some(32),
+            num_gen_requests: Some(32),
+            avg_num_decoded_tokens_per_iter: Some(0.0),
+            ..InflightBatchingStats::default()
+        }),
+        spec_decoding_stats: Some(SpecDecodingStats {
+            num_draft_tokens: Some(96),
+            num_accepted_tokens: Some(accepted),
+            num_requests_with_draft_tokens: Some(32),
+            ..SpecDecodingStats::default()
+        }),
+        ..pytorch(iter, 32, 0, 0)
+    };
+    (0..8).map(row).collect()
+}
+
+#[test]
+fn equal_ranks_with_drafts_are_balanced_and_all_their_tokens_count() {
+    for own in [false, true] {
+        let mut bench = Bench::new();
+        for iter in 100..103 {
+            bench.all(&ranks_with_drafts(iter, 45, own));
+        }
+        bench.engine.settle(false, bench.now);
+        bench.engine.settle(false, bench.now);
+        let (totals, sums) = (&bench.engine.totals, bench.engine.iterations.sums);
+        let imbalance = &totals.ranks.as_ref().unwrap().imbalance;
+        assert_eq!((imbalance.count(), imbalance.sum(), sums.rank_wait), (3, 3.0, 0.0), "own: {own}");
+        assert_eq!((totals.batch.generation_tokens, sums.decoded_tokens), (3 * 8 * 77, 3.0 * 8.0 * 77.0), "own: {own}");
+        assert_eq!((totals.batch.spec_decode_draft_tokens, sums.draft_tokens), (3 * 8 * 96, 3.0 * 8.0 * 96.0));
+        assert_eq!((totals.batch.spec_decode_accepted_tokens, sums.drafted_requests), (3 * 8 * 45, 3.0 * 256.0));
+        let latest = bench.engine.latest().unwrap();
+        assert_eq!((latest.batch_tokens, latest.spec_acceptance_ratio()), (Some(8 * 77), Some(45.0 / 96.0)));
+        assert_eq!(cost_model::Work::of(latest).generation_tokens, 8.0 * 128.0);
+    }
+}
+
+#[test]
+fn accepted_tokens_of_another_rank_have_no_error_over_many_iterations() {
+    let mut bench = Bench::new();
+    for iter in 0..3000 {
+        let mut rows = ranks_with_drafts(iter, 1, false);
+        for row in &mut rows[1..] {
+            // One of 32 requests of rank 0 had an accepted token, so one of 32 iterations with one request has one.
+            row.inflight_batching_stats.as_mut().unwrap().num_gen_requests = Some(1);
+        }
+        bench.all(&rows);
+    }
+    assert_eq!(bench.engine.totals.batch.spec_decode_accepted_tokens, 3000 + 7 * (3000 / 32));
+}
+
 #[test]
 fn an_average_of_zero_decoded_tokens_is_taken_as_one() {
     let mut bench = Bench::new();
@@ -264,6 +323,16 @@ fn an_average_of_zero_decoded_tokens_is_taken_as_one() {
     stats.num_gen_requests = Some(3);
     stats.avg_num_decoded_tokens_per_iter = Some(f64::from(7.0_f32 / 3.0));
     assert_eq!(bench.absorb(&record).batch.generation_tokens, 14);
+}
+
+#[test]
+fn the_tokens_of_a_window_count_the_tokens_a_step_of_the_cpp_executor() {
+    let mut bench = Bench::new();
+    let mut record = working(1);
+    let stats = record.inflight_batching_stats.as_mut().unwrap();
+    (stats.num_gen_requests, stats.avg_num_decoded_tokens_per_iter) = (Some(4), Some(2.5));
+    bench.absorb(&record);
+    assert_eq!((bench.engine.iterations.sums.decoded_tokens, bench.engine.totals.batch.generation_tokens), (10.0, 10));
 }
 
 #[test]

@@ -129,13 +129,13 @@ impl EngineTotals {
         let sums = if self.sampled { &mut self.aside } else { &mut self.batch };
         if counted.batch {
             sums.absorb_tokens(record);
+            sums.absorb_speculation(record);
             let tokens = context_tokens(record);
             if tokens > 0 {
                 self.row_context_tokens.observe(tokens as f64);
             }
         }
         if counted.own {
-            sums.absorb_speculation(record);
             self.pools.absorb(record);
             if let Some(spec) = &record.spec_decoding_stats {
                 add(&mut self.reported_draft_tokens, spec.num_draft_tokens.map_or(0, unsigned));

@@ -332,7 +332,7 @@ impl Span {
     /// from its context phase and is not included.
     #[must_use]
     pub fn decoded_tokens(&self) -> f64 {
-        self.sums.generation_requests + self.sums.accepted_tokens
+        self.sums.decoded_tokens
     }
 
     /// Mean share of the KV cache that is used.

@@ -100,7 +100,7 @@ impl EngineJudgement {
         self.last_hour.push(Output {
             at,
             // The first token of a request comes from its context phase.
-            tokens: sums.generation_requests + sums.accepted_tokens + snapshot.totals.requests_started as f64,
+            tokens: sums.decoded_tokens + snapshot.totals.requests_started as f64,
             iterations: snapshot.totals.iterations as f64,
             unseen: (snapshot.totals.iterations_lost + snapshot.totals.iterations_unexplained) as f64,
             joules: gpus.and_then(|gpus| gpus.energy_joules),
