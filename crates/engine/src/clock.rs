@@ -23,11 +23,14 @@ const KEPT_OF_PYTORCH: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ClockSpan {
     pub iter: Option<u64>,
-    /// The earliest possible arrival of a request that these rows show for the first time. So a derived time is never too short.
-    pub arrived_us: i64,
-    /// The same for a request that is not in the batch. The rows of an overlapped batch are written when the next batch has
-    /// started, so they also show the requests that arrived until then.
+    /// When the requests arrived that became active in this pass: as the engine tells it, on average, or else the earliest possible
+    /// time. Absent if they may have waited for other requests to end, and the engine does not tell how long.
+    pub arrived_us: Option<i64>,
+    /// The earliest possible arrival of a request that these rows show for the first time, and that is not active.
     pub arrived_waiting_us: i64,
+    /// The rows of an overlapped batch are written in the next pass, so an active request that is not in the batch can have become
+    /// active in the next pass.
+    pub overlaps: bool,
     /// When the batch started.
     pub scheduled_us: i64,
     /// When it became the batch that the engine waits for: the batch before it was handled.
@@ -57,6 +60,8 @@ struct Last {
     start_us: i64,
     end_us: i64,
     flush: bool,
+    /// The engine could take no further request.
+    is_full: bool,
 }
 
 /// The recent iterations, oldest first.
@@ -90,6 +95,8 @@ impl IterationClock {
             self.typical_us = latency_us;
         }
         let continuous = self.last.is_some() && !counted.gap.broken;
+        let limit = record.max_num_active_requests.filter(|limit| *limit > 0);
+        let is_full = record.num_active_requests.zip(limit).is_some_and(|(active, limit)| active >= limit);
         let batch = (pytorch && !flush).then(|| self.batches.observe(record, time_us, counted));
         let (start_us, end_us) = match batch {
             Some(batch) if record.timestamp.is_some() => {
@@ -100,15 +107,26 @@ impl IterationClock {
         let span = if pytorch {
             // Requests in the batch arrived during the previous batch, or their arrival ended the idle time.
             let earlier_us = self.last.map_or(start_us, |last| last.start_us).max(start_us.saturating_sub(before_us));
-            let arrived_us = if waited { start_us } else { earlier_us };
-            let overlap = record.scheduler_mode != Some(SchedulerMode::NonOverlap);
-            let arrived_waiting_us = if overlap { start_us } else { arrived_us };
-            let begun_us = batch.map_or(start_us, |batch| batch.begun_us.max(start_us));
-            ClockSpan { arrived_us, arrived_waiting_us, scheduled_us: start_us, begun_us, ..ClockSpan::ending(end_us) }
+            let earliest_us = if waited { start_us } else { earlier_us };
+            let overlaps = record.scheduler_mode != Some(SchedulerMode::NonOverlap);
+            let was_full = is_full || self.last.is_some_and(|last| last.is_full);
+            let arrived_us = match seconds_before_active(record, counted) {
+                Some(seconds) => Some(start_us.saturating_sub((seconds * 1e6) as i64)),
+                None => (!was_full).then_some(earliest_us),
+            };
+            ClockSpan {
+                arrived_us,
+                arrived_waiting_us: if overlaps { start_us } else { earliest_us },
+                overlaps,
+                scheduled_us: start_us,
+                begun_us: batch.map_or(start_us, |batch| batch.begun_us.max(start_us)),
+                ..ClockSpan::ending(end_us)
+            }
         } else {
             // A request that ends the idle time is in the first record after it.
             let arrived_us = if self.last.is_some_and(|last| last.flush) { end_us } else { start_us };
-            let span = ClockSpan { arrived_us, arrived_waiting_us: arrived_us, ..ClockSpan::ending(end_us) };
+            let span =
+                ClockSpan { arrived_us: Some(arrived_us), arrived_waiting_us: arrived_us, ..ClockSpan::ending(end_us) };
             // A static batch runs before its record is written, and the requests that it finishes are in the next record.
             let is_static = |batch: &StaticBatchingStats| !batch.is_all_zero();
             if record.static_batching_stats.as_ref().is_some_and(is_static) {
@@ -117,7 +135,7 @@ impl IterationClock {
                 span
             }
         };
-        self.last = Some(Last { start_us, end_us, flush });
+        self.last = Some(Last { start_us, end_us, flush, is_full });
         let kept = if pytorch { KEPT_OF_PYTORCH } else { KEPT };
         while self.spans.len() >= kept {
             self.spans.pop_front();
@@ -161,6 +179,13 @@ impl IterationClock {
     }
 }
 
+/// Mean seconds that the new requests of a record of the PyTorch engine have waited until they became active. Most of that time they
+/// are in a queue of the loop that no row and no count shows. A row with `rank` has the time of all ranks.
+fn seconds_before_active(record: &IterationStats, counted: &Counted) -> Option<f64> {
+    let requests = counted.started.max(1) as f64;
+    counted.waited.filter(|_| record.rank.is_none() && counted.started > 0).map(|seconds| seconds / requests)
+}
+
 /// The C++ executor never reports a complete request as scheduled, because its rows already show the next batch.
 fn is_pytorch(row: &RequestStats) -> bool {
     row.stage == Some(RequestStage::Complete) && row.scheduled == Some(true)
@@ -193,7 +218,8 @@ mod tests {
             clock.record(record, micros, &counted, *flush);
         }
         let span = clock.newest().unwrap();
-        [span.arrived_us, span.arrived_waiting_us, span.scheduled_us, span.tokens_us, span.ended_us].map(|us| us / MS)
+        [span.arrived_us.unwrap(), span.arrived_waiting_us, span.scheduled_us, span.tokens_us, span.ended_us]
+            .map(|us| us / MS)
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Derives the times of a request from its stages in the rows of each iteration: queued, context, generation, complete.
-//! The derived times are too long by up to one iteration and never too short. Only RequestPerfMetrics has exact times.
-//! A request has no times if its start or some of its rows were missed. Memory is bounded.
+//! The derived times are too long by up to one iteration. Only RequestPerfMetrics has exact times. A request has no times if its
+//! start or some of its rows were missed. Memory is bounded.
+//!
+//! The PyTorch engine moves requests to a queue that no row shows until they become active. Their arrival is derived from the mean
+//! time that the requests of a pass have waited. A request has no arrival if it may have waited there and that time is unknown.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,12 +18,15 @@ use super::clock::ClockSpan;
 const MAX_FOLLOWED: usize = 32_768;
 /// Iterations after which a request without rows is forgotten: its end was missed.
 const FORGET_AFTER: u64 = 64;
+/// The same for a request that was not active yet. The PyTorch engine shows it again when it becomes active, unless it is cancelled.
+const FORGET_QUEUED_AFTER: u64 = 1 << 16;
 
 /// The times of one complete request, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lifecycle {
     pub id: u64,
-    pub arrived_us: i64,
+    /// Absent if the request may have waited and it is unknown how long.
+    pub arrived_us: Option<i64>,
     pub scheduled_us: Option<i64>,
     pub first_token_us: Option<i64>,
     pub ended_us: i64,
@@ -50,7 +56,12 @@ struct Followed {
     /// The end of the request was read. More rows with the stage "complete" can follow, while the request still
     /// transfers its KV cache.
     complete: bool,
-    /// `None` if the request had started before its first row was read.
+    /// No row was missed in which a time of the request would show.
+    is_known: bool,
+    /// The request has had no active row.
+    is_queued: bool,
+    /// The request has become active in the pass after that of its first row. The next record tells when it arrived.
+    arrival_follows: bool,
     arrived_us: Option<i64>,
     scheduled_us: Option<i64>,
     first_token_us: Option<i64>,
@@ -63,6 +74,24 @@ struct Followed {
 }
 
 impl Followed {
+    /// A request with its first row. `fresh`: the rows of the iteration before were read.
+    fn new(row: &RequestStats, span: ClockSpan, fresh: bool) -> Self {
+        let complete = row.stage == Some(RequestStage::Complete);
+        let scheduled = row.scheduled == Some(true);
+        let is_queued = row.stage == Some(RequestStage::Queued);
+        let arrival_follows = span.overlaps && !is_queued && !scheduled && !complete;
+        let is_seen = is_queued || arrival_follows;
+        Self {
+            // Only the PyTorch engine can complete a request in the request's first iteration. Then the row says that
+            // the request is scheduled.
+            is_known: fresh && (scheduled || !complete),
+            is_queued,
+            arrival_follows,
+            arrived_us: if is_seen { Some(span.arrived_waiting_us) } else { span.arrived_us },
+            ..Self::default()
+        }
+    }
+
     /// Whether a row with this many tokens belongs to this request. A row with fewer tokens belongs to a new request
     /// with the same id: the end of this one was missed. Exception: the C++ executor clears the tokens of a request
     /// that it cancels.
@@ -75,10 +104,9 @@ impl Followed {
 
     /// The times of the request, at the first row that reports it complete. Absent if some are unknown.
     fn end(&self, id: u64, tokens: i64, span: ClockSpan, fresh: bool) -> Option<Lifecycle> {
-        if self.complete {
+        if self.complete || !self.is_known {
             return None;
         }
-        let arrived_us = self.arrived_us?;
         // The missing times were in rows that were lost.
         if !fresh && (self.scheduled_us.is_none() || self.first_token_us.is_none()) {
             return None;
@@ -88,6 +116,7 @@ impl Followed {
         let unseen = (tokens > 0).then_some(ended_us);
         let scheduled_us = self.scheduled_us.or(unseen.map(|_| span.scheduled_us.min(ended_us)));
         let first_token_us = self.first_token_us.or(unseen);
+        let arrived_us = self.arrived_us;
         Some(Lifecycle { id, arrived_us, scheduled_us, first_token_us, ended_us, tokens: tokens.max(self.tokens) })
     }
 }
@@ -126,8 +155,9 @@ impl Lifecycles {
         }
         self.stages = Some(stages);
         if self.iterations.is_multiple_of(FORGET_AFTER) {
-            let oldest = self.iterations.saturating_sub(FORGET_AFTER);
-            self.followed.retain(|_, request| request.last_seen >= oldest);
+            let oldest =
+                |queued| self.iterations.saturating_sub(if queued { FORGET_QUEUED_AFTER } else { FORGET_AFTER });
+            self.followed.retain(|_, request| request.last_seen >= oldest(request.is_queued));
         }
         changes
     }
@@ -136,16 +166,16 @@ impl Lifecycles {
         let tokens = row.num_generated_tokens.unwrap_or(0);
         let complete = row.stage == Some(RequestStage::Complete);
         let scheduled = row.scheduled == Some(true);
-        let arrived_us = if complete || scheduled { span.arrived_us } else { span.arrived_waiting_us };
-        let new = Followed {
-            // Only the PyTorch engine can complete a request in the request's first iteration. Then the row says that
-            // the request is scheduled.
-            arrived_us: (fresh && (scheduled || !complete)).then_some(arrived_us),
-            ..Followed::default()
-        };
+        let new = Followed::new(row, span, fresh);
         let full = self.followed.len() >= MAX_FOLLOWED;
         let request = match self.followed.entry(id) {
-            Entry::Occupied(request) => request.into_mut(),
+            Entry::Occupied(request) => {
+                let request = request.into_mut();
+                if std::mem::take(&mut request.arrival_follows) {
+                    request.arrived_us = span.arrived_us;
+                }
+                request
+            }
             Entry::Vacant(_) if full => return,
             Entry::Vacant(place) => place.insert(new),
         };
@@ -156,6 +186,7 @@ impl Lifecycles {
             *request = new;
         }
         request.last_seen = self.iterations;
+        request.is_queued &= row.stage == Some(RequestStage::Queued);
         if let Some(from_us) = request.stopped_us.filter(|_| complete || tokens > request.tokens) {
             request.stopped_us = None;
             changes.over.push(Pause { id, from_us, until_us: span.tokens_us });
@@ -168,7 +199,7 @@ impl Lifecycles {
                 (scheduled && request.scheduled_us.is_none(), tokens > 0 && request.first_token_us.is_none());
             if !fresh && (first_scheduled || first_token) {
                 // The request was scheduled, or got its first token, in one of the lost iterations. That time is unknown.
-                request.arrived_us = None;
+                request.is_known = false;
             }
             if first_scheduled {
                 request.scheduled_us = Some(span.scheduled_us);
@@ -198,8 +229,9 @@ mod tests {
         let (start_us, end_us) = (iteration * 10 * MS, (iteration + 1) * 10 * MS);
         ClockSpan {
             iter: None,
-            arrived_us: start_us,
+            arrived_us: Some(start_us),
             arrived_waiting_us: start_us,
+            overlaps: false,
             scheduled_us: end_us,
             begun_us: end_us,
             tokens_us: end_us,
@@ -236,7 +268,7 @@ mod tests {
             changes.completed,
             [Lifecycle {
                 id: 7,
-                arrived_us: 10 * MS,
+                arrived_us: Some(10 * MS),
                 scheduled_us: Some(30 * MS),
                 first_token_us: Some(40 * MS),
                 ended_us: 70 * MS,
@@ -301,7 +333,7 @@ mod tests {
         lifecycles.absorb(&[row(7, RequestStage::Generation, 9)], span(1));
         lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(5));
         let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 2)], span(7));
-        assert_eq!(changes.completed[0].arrived_us, 50 * MS);
+        assert_eq!(changes.completed[0].arrived_us, Some(50 * MS));
     }
 
     #[test]
@@ -328,7 +360,7 @@ mod tests {
         let ended = lifecycles.absorb(&[row(7, RequestStage::Complete, 0)], span(3)).completed;
         assert_eq!(
             ended.iter().map(|request| (request.arrived_us, request.ended_us)).collect::<Vec<_>>(),
-            [(10 * MS, 40 * MS)]
+            [(Some(10 * MS), 40 * MS)]
         );
     }
 
@@ -341,10 +373,10 @@ mod tests {
             // A row of the C++ executor: the earlier rows of the request were missed.
             RequestStats { scheduled: Some(false), ..row(8, RequestStage::Complete, 1) },
         ];
-        let pytorch = ClockSpan { arrived_us: 5 * MS, scheduled_us: 10 * MS, ..span(1) };
+        let pytorch = ClockSpan { arrived_us: Some(5 * MS), scheduled_us: 10 * MS, ..span(1) };
         let expected = Lifecycle {
             id: 7,
-            arrived_us: 5 * MS,
+            arrived_us: Some(5 * MS),
             scheduled_us: Some(10 * MS),
             first_token_us: Some(20 * MS),
             ended_us: 20 * MS,
@@ -360,7 +392,7 @@ mod tests {
         for base in [1, 11] {
             lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(base));
             let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 1)], span(base + 2));
-            assert_eq!(changes.completed[0].arrived_us, base * 10 * MS);
+            assert_eq!(changes.completed[0].arrived_us, Some(base * 10 * MS));
         }
     }
 }

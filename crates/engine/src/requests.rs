@@ -389,7 +389,7 @@ impl Lifecycle {
     fn times(&self) -> Times {
         let seconds = |micros: i64| micros as f64 / 1e6;
         Times {
-            arrived: Some(seconds(self.arrived_us)),
+            arrived: self.arrived_us.map(seconds),
             scheduled: self.scheduled_us.map(seconds),
             first_token: self.first_token_us.map(seconds),
             ended: Some(seconds(self.ended_us)),
@@ -634,7 +634,8 @@ mod tests {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         let observed = |fold: &RequestFold| (fold.totals.times.e2e_latency.count(), fold.totals.source);
         let (scheduled_us, first_token_us) = (Some(250_000), Some(500_000));
-        let served = Lifecycle { id: 1, arrived_us: 0, scheduled_us, first_token_us, ended_us: 2_000_000, tokens: 9 };
+        let served =
+            Lifecycle { id: 1, arrived_us: Some(0), scheduled_us, first_token_us, ended_us: 2_000_000, tokens: 9 };
         fold.absorb_perf_metrics(&timed(10.25), now);
         fold.absorb_complete_row(&row(), Some(&served), false, now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);

@@ -358,7 +358,7 @@ mod tests {
         let row = RequestStats { id: Some(1), stage: Some(RequestStage::Complete), ..RequestStats::default() };
         let lifecycle = Lifecycle {
             id: 1,
-            arrived_us: 0,
+            arrived_us: Some(0),
             scheduled_us: Some(10),
             first_token_us: Some(20),
             ended_us: 1_000_000,

@@ -611,3 +611,85 @@ fn an_engine_that_reports_iterations_without_a_batch_is_stalled() {
     bench.absorb(&context_worker(20, 1, 40));
     assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
 }
+
+/// A pass of an overlapped loop in batches of 50 ms. All four seats are taken. Its rows are read in the next pass.
+fn full_pass(iter: u64, waited: Option<f64>, started: i64, row: Option<RequestStats>) -> IterationStats {
+    IterationStats {
+        timestamp: Some(RecordTime { micros: 50_000 * iter as i64, zoned: true }),
+        iter_latency_ms: Some(100.0),
+        host_step_time_ms: Some(50.0),
+        scheduler_mode: Some(SchedulerMode::Overlap),
+        max_num_active_requests: Some(4),
+        new_active_requests_queue_latency_ms: waited,
+        request_stats: Some(row.into_iter().collect()),
+        ..pytorch(iter, 4, started, 0)
+    }
+}
+
+fn row_of_7(stage: RequestStage, tokens: i64, scheduled: bool) -> Option<RequestStats> {
+    Some(RequestStats {
+        id: Some(7),
+        stage: Some(stage),
+        num_generated_tokens: Some(tokens),
+        scheduled: Some(scheduled),
+        paused: Some(false),
+        ..RequestStats::default()
+    })
+}
+
+/// Request 7 gets a seat in pass `from` and decodes two tokens.
+fn seated(from: u64, before: Option<f64>, after: Option<f64>) -> [IterationStats; 3] {
+    use RequestStage::{Complete, Context, Generation};
+    [
+        full_pass(from - 1, before, 0, row_of_7(Context, 0, false)),
+        full_pass(from, after, 1, row_of_7(Generation, 1, true)),
+        full_pass(from + 1, after, 0, row_of_7(Complete, 2, true)),
+    ]
+}
+
+/// The sums of queue time, TTFT, E2E and TPOT in milliseconds, if they were observed.
+fn derived(bench: &mut Bench) -> [Option<i64>; 4] {
+    bench.engine.settle(false, bench.now + Duration::from_secs(60));
+    let times = &bench.engine.requests.totals.times;
+    [&times.queue_time, &times.time_to_first_token, &times.e2e_latency, &times.time_per_output_token]
+        .map(|histogram| (histogram.count() > 0).then(|| (histogram.sum() * 1e3).round() as i64))
+}
+
+#[test]
+fn the_times_of_rows_contain_the_wait_for_a_seat_that_no_row_shows() {
+    let mut bench = Bench::new();
+    bench.all(&[10, 11].map(|iter| full_pass(iter, Some(500.0), 0, None)));
+    bench.all(&seated(13, Some(500.0), Some(530.0)));
+    assert_eq!(derived(&mut bench), [Some(30_000), Some(30_100), Some(30_150), Some(50)]);
+}
+
+#[test]
+fn the_times_of_rows_are_unknown_if_a_wait_for_a_seat_is_not_told() {
+    let second = Some(Duration::from_secs(1));
+    let objectives = Objectives { ttft: second, tpot: second, e2e: second };
+    let mut bench = Bench { engine: EngineFold::new(STALE).with_objectives(objectives), now: Instant::now() };
+    bench.all(&[10, 11].map(|iter| full_pass(iter, None, 0, None)));
+    bench.all(&seated(13, None, None));
+    assert_eq!(derived(&mut bench), [None, None, None, Some(50)]);
+    let judged = bench.engine.requests.totals.objectives.unwrap();
+    let unknown = [judged.ttft, judged.tpot, judged.e2e].map(|outcomes| outcomes.unwrap().unknown);
+    assert_eq!((unknown, judged.all.unknown), ([1, 0, 1], 1));
+    // A request that finds a free seat waits for one pass at most.
+    let mut bench = Bench::new();
+    let free = |record: IterationStats| IterationStats { max_num_active_requests: Some(8), ..record };
+    bench.all(&[10, 11].map(|iter| free(full_pass(iter, None, 0, None))));
+    bench.all(&seated(13, None, None).map(free));
+    assert_eq!(derived(&mut bench), [Some(50), Some(150), Some(200), Some(50)]);
+}
+
+#[test]
+fn a_request_that_was_seen_before_it_waited_for_a_seat_arrived_then() {
+    let mut bench = Bench::new();
+    bench.all(&[10, 11].map(|iter| full_pass(iter, Some(500.0), 0, None)));
+    bench.absorb(&full_pass(12, Some(500.0), 0, row_of_7(RequestStage::Queued, 0, false)));
+    for iter in 13..500 {
+        bench.absorb(&full_pass(iter, Some(500.0), 0, None));
+    }
+    bench.all(&seated(501, Some(500.0), Some(530.0)));
+    assert_eq!(derived(&mut bench), [Some(24_450), Some(24_550), Some(24_600), Some(50)]);
+}
