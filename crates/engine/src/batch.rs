@@ -24,6 +24,13 @@ pub(crate) fn context_tokens(record: &IterationStats) -> u64 {
     tokens.map_or(0, unsigned)
 }
 
+/// Requests that were paused in this iteration. KV cache manager V2 counts an eviction twice: as a paused request of the batch, and
+/// as a suspended request.
+pub(crate) fn pauses(record: &IterationStats) -> Option<i64> {
+    let paused = record.inflight_batching_stats.and_then(|batch| batch.num_paused_requests);
+    paused.max(record.iter_suspended_requests)
+}
+
 /// Tokens of the batch's generation phases: requests times the mean number of tokens. The result is rounded, because
 /// the mean is an inexact float. The PyTorch engine leaves the mean at 0 (upstream issue 6364). A generation request
 /// then decodes one token, and with speculative decoding the accepted draft tokens, too.

@@ -73,7 +73,7 @@ pub(crate) struct IterationClock {
     /// Latency of the last iteration whose latency is known, in microseconds.
     typical_us: i64,
     /// The rows are from the PyTorch engine, even if its records do not show that.
-    pytorch_rows: bool,
+    pub(crate) pytorch_rows: bool,
 }
 
 impl IterationClock {

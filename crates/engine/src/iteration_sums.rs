@@ -32,6 +32,7 @@ numbers! {
         /// Sum of the used share of the KV cache, and number of iterations that report it.
         cache_used,
         cache_known,
+        /// Requests that were paused, whichever member of the records says so.
         paused,
         /// Iterations with prompts, and with both prompts and decoding requests.
         prompt_iterations,
@@ -165,7 +166,7 @@ impl IterationFold {
     pub(crate) fn started(&self, latest: &Latest) -> Started {
         let work = Work::of(latest);
         let (expected_seconds, context_share) = self.model.predict(&work);
-        let paused = number(latest.inflight.and_then(|batch| batch.num_paused_requests));
+        let paused = number(latest.pauses);
         Started { context_tokens: work.context_tokens, context_share, expected_seconds, paused, ..Started::default() }
     }
 
@@ -245,7 +246,7 @@ impl IterationFold {
             sums.waits_at_token_limit += f64::from(at_token_limit);
             sums.waits_at_full_cache += f64::from(at_full_cache);
         }
-        sums.paused += number(latest.inflight.and_then(|batch| batch.num_paused_requests));
+        sums.paused += number(latest.pauses);
         let has_prompts = work.context_requests > 0.0;
         sums.prompt_iterations += f64::from(has_prompts);
         sums.mixed_iterations += f64::from(has_prompts && work.generation_requests > 0.0);

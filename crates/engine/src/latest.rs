@@ -42,6 +42,8 @@ pub struct Latest {
     pub spec_decoding: Option<SpecDecodingStats>,
     /// Context and generation tokens of the iteration. Absent without a batch.
     pub batch_tokens: Option<u64>,
+    /// Requests that were paused in this iteration.
+    pub pauses: Option<i64>,
     pub pools: Pools,
     pub scheduler_mode: Option<SchedulerMode>,
     pub is_pytorch: bool,
@@ -91,6 +93,7 @@ impl Latest {
         self.static_batching = record.static_batching_stats.filter(|stats| !stats.is_all_zero());
         self.spec_decoding = record.spec_decoding_stats;
         self.batch_tokens = (self.inflight.is_some() || self.static_batching.is_some()).then(|| batch::tokens(record));
+        self.pauses = batch::pauses(record);
         self.pools.update(record);
         self.scheduler_mode = record.scheduler_mode;
         self.is_pytorch = record.backend() == Backend::PyTorch;
@@ -123,6 +126,7 @@ impl Latest {
             add_known(&mut total.num_paused_kv_tokens, rank.num_paused_kv_tokens);
             self.batch_tokens = self.batch_tokens.map(|tokens| tokens.saturating_add(batch::tokens(record)));
         }
+        add_known(&mut self.pauses, batch::pauses(record));
         if let (Some(total), Some(rank)) = (&mut self.spec_decoding, batch::speculation(record)) {
             batch::add_drafts(total, &rank);
         }

@@ -468,9 +468,9 @@ impl EngineFold {
     /// Folds rows of requests. Rows of an unknown iteration are counted, but have no times.
     fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<ClockSpan>, now: Instant) {
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
-        if !rows.is_empty() {
+        if rows.iter().any(|row| self.tells_pauses(row)) {
             add_known(&mut self.totals.request_pauses, Some(changes.pauses));
-            self.requests.attribution.knows_pauses |= rows.iter().any(|row| row.paused.is_some());
+            self.requests.attribution.knows_pauses = true;
         }
         for pause in &changes.over {
             self.requests.attribution.note_pause(*pause);
@@ -482,6 +482,12 @@ impl EngineFold {
             let lifecycle = lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id);
             self.requests.absorb_complete_row(row, lifecycle, self.totals.is_sampled(), now);
         }
+    }
+
+    /// Whether the row tells if its request is paused. The PyTorch engine leaves the default, which is false.
+    fn tells_pauses(&self, row: &RequestStats) -> bool {
+        let is_pytorch = self.latest.as_ref().is_some_and(|latest| latest.is_pytorch) || self.clock.pytorch_rows;
+        row.paused.is_some_and(|paused| paused || !is_pytorch)
     }
 
     /// Sets the number of the process that sends the records. A new process means that the engine has restarted, even

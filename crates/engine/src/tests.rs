@@ -630,6 +630,7 @@ fn row_of_7(stage: RequestStage, tokens: i64, scheduled: bool) -> Option<Request
     Some(RequestStats {
         id: Some(7),
         stage: Some(stage),
+        context_prefill_position: Some(100),
         num_generated_tokens: Some(tokens),
         scheduled: Some(scheduled),
         paused: Some(false),
@@ -692,4 +693,52 @@ fn a_request_that_was_seen_before_it_waited_for_a_seat_arrived_then() {
     }
     bench.all(&seated(501, Some(500.0), Some(530.0)));
     assert_eq!(derived(&mut bench), [Some(24_450), Some(24_550), Some(24_600), Some(50)]);
+}
+
+/// Requests whose time could not be split, after two requests whose rows say `paused: false`. `change` is applied to each record
+/// of the second request.
+fn unattributed(change: impl Fn(&mut IterationStats)) -> (Bench, u64) {
+    let mut bench = Bench::new();
+    let mut records: Vec<_> = (10..12).map(|iter| full_pass(iter, Some(500.0), 0, None)).collect();
+    records.extend(seated(13, Some(500.0), Some(500.1)));
+    records.extend((15..20).map(|iter| full_pass(iter, Some(500.1), 0, None)));
+    records.extend(seated(21, Some(500.1), Some(500.2)));
+    records[10..].iter_mut().for_each(change);
+    bench.all(&records);
+    bench.absorb(&full_pass(23, Some(500.2), 0, None));
+    bench.engine.settle(false, bench.now + Duration::from_secs(60));
+    let unattributed = bench.engine.requests.attribution.totals.unwrap().unattributed;
+    (bench, unattributed)
+}
+
+#[test]
+fn rows_of_the_pytorch_engine_do_not_say_which_request_was_paused() {
+    // Nothing is known of the iterations before the first request ended.
+    assert_eq!(unattributed(|_| {}).1, 1);
+    let (mut paused, unattributed_paused) =
+        unattributed(|record| record.inflight_batching_stats.as_mut().unwrap().num_paused_requests = Some(1));
+    assert_eq!((unattributed_paused, paused.engine.totals.request_pauses), (2, None));
+    assert_eq!(unattributed(|record| record.iter_suspended_requests = Some(1)).1, 2);
+    // The rows of the C++ executor tell it.
+    let told = IterationStats {
+        request_stats: Some(row_of_7(RequestStage::Context, 0, true).into_iter().collect()),
+        ..working(24)
+    };
+    paused.engine = EngineFold::new(STALE);
+    paused.all(&[working(23), told]);
+    assert_eq!(paused.engine.totals.request_pauses, Some(0));
+}
+
+#[test]
+fn an_eviction_that_two_members_of_a_record_count_is_one_pause() {
+    let mut bench = Bench::new();
+    let mut engine_at = |suspended, iter| {
+        let mut record = IterationStats { iter_suspended_requests: suspended, ..pytorch(iter, 4, 0, 0) };
+        record.inflight_batching_stats.as_mut().unwrap().num_paused_requests = Some(1);
+        bench.absorb(&record);
+        window::Mark::of(&bench.engine, iter as f64)
+    };
+    let (start, both, one) = (engine_at(None, 1), engine_at(Some(1), 2), engine_at(Some(0), 3));
+    assert_eq!(window::Span::between(&start, &both).pauses(), 1.0);
+    assert_eq!(window::Span::between(&both, &one).pauses(), 1.0);
 }

@@ -335,6 +335,12 @@ impl Span {
         self.sums.decoded_tokens
     }
 
+    /// Number of times that a request was paused. Records and the rows of requests both count a pause.
+    #[must_use]
+    pub fn pauses(&self) -> f64 {
+        self.sums.paused.max(self.counts.pauses)
+    }
+
     /// Mean share of the KV cache that is used.
     #[must_use]
     pub fn cache_used(&self) -> Option<f64> {

@@ -145,5 +145,5 @@ families! {
         .help("Resumptions of suspended requests.").origin("iterResumedRequests");
     RequestPauses(|engine| engine.totals.request_pauses) = ENGINE.counter("nv_trt_llm_request_pauses_total").stable()
         .help("Request pauses for lack of resources.")
-        .origin("RequestStats.paused becoming true; absent until the engine reports its requests");
+        .origin("RequestStats.paused becoming true; absent until the C++ executor reports its requests");
 }
