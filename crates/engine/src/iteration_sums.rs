@@ -56,7 +56,8 @@ numbers! {
         drafted_requests,
         draft_tokens,
         accepted_tokens,
-        /// Sum of the share of an iteration that drafting took, and number of iterations that report it.
+        /// Sum of the share of a batch's time that drafting took, and number of iterations for which it is known. The engine's own
+        /// share is of two batches under the overlap scheduler.
         draft_overhead,
         draft_iterations,
         /// Seconds of iterations whose duration and work are known: of all, of iterations that only decode, and of
@@ -266,8 +267,10 @@ impl IterationFold {
             sums.drafted_requests += number(drafts.num_requests_with_draft_tokens);
             sums.draft_tokens += number(drafts.num_draft_tokens);
             sums.accepted_tokens += number(drafts.num_accepted_tokens);
-            if let Some(overhead) = drafts.draft_overhead.filter(|share| *share > 0.0) {
-                sums.draft_overhead += overhead;
+            // 0 means that drafting was not measured, as where the model drafts itself.
+            let drafting = drafts.iter_latency_ms.filter(|ms| *ms > 0.0);
+            if let (Some(ms), Some(time)) = (drafting, iteration.time) {
+                sums.draft_overhead += (ms / 1000.0 / time.seconds).min(1.0);
                 sums.draft_iterations += 1.0;
             }
         }

@@ -742,3 +742,25 @@ fn an_eviction_that_two_members_of_a_record_count_is_one_pause() {
     assert_eq!(window::Span::between(&start, &both).pauses(), 1.0);
     assert_eq!(window::Span::between(&both, &one).pauses(), 1.0);
 }
+
+#[test]
+fn the_share_of_drafting_is_of_one_batch_and_unknown_where_it_is_0() {
+    let share = |ms, overhead| {
+        let mut bench = Bench::new();
+        for iter in 10..14 {
+            let drafts = SpecDecodingStats {
+                num_draft_tokens: Some(9),
+                num_requests_with_draft_tokens: Some(3),
+                iter_latency_ms: Some(ms),
+                draft_overhead: Some(overhead),
+                ..SpecDecodingStats::default()
+            };
+            bench.absorb(&IterationStats { spec_decoding_stats: Some(drafts), ..full_pass(iter, None, 0, None) });
+        }
+        let sums = bench.engine.iterations.sums;
+        (sums.draft_iterations, (sums.draft_overhead * 100.0).round())
+    };
+    // The engine divides by its latency of 100 ms, which covers two batches of 50 ms.
+    assert_eq!(share(20.0, 0.2), (4.0, 160.0));
+    assert_eq!(share(0.0, 0.0), (0.0, 0.0));
+}

@@ -39,9 +39,10 @@ pub(super) fn speculation(reading: &Reading) -> Option<Found> {
         true => sums.generation_seconds / sums.generation_iterations,
         false => Reading::share(sums.mixed_seconds, sums.mixed_timed),
     };
-    let drafting = Reading::share(sums.draft_overhead, sums.draft_iterations) * iteration;
+    // Engines do not measure a model that drafts itself. Without that time, the gain is the highest possible one.
+    let drafting = (sums.draft_iterations > 0.0).then(|| sums.draft_overhead / sums.draft_iterations * iteration);
     let checking = costs.generation_token * Reading::share(sums.draft_tokens, sums.iterations);
-    let overhead = (drafting + checking).min(0.95 * iteration);
+    let overhead = (drafting.unwrap_or(0.0) + checking).min(0.95 * iteration);
     let gain = length * Reading::share(iteration - overhead, iteration);
     (iteration > 0.0 && gain < GAIN).then(|| {
         Found::new(format!("Speculation gives {length:.2} tokens a step, and drafts take {} of it.", percent(overhead / iteration)))
