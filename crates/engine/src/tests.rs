@@ -764,3 +764,29 @@ fn the_share_of_drafting_is_of_one_batch_and_unknown_where_it_is_0() {
     assert_eq!(share(20.0, 0.2), (4.0, 160.0));
     assert_eq!(share(0.0, 0.0), (0.0, 0.0));
 }
+
+/// The entry of a request whose prompt and two tokens took the batches up to `last_batch`, of 50 ms each. The pass that handled its
+/// last token has the next number.
+fn entry_of_overlap(last_batch: u64) -> PerfMetricsEntry {
+    // A clock of the process, not that of the records.
+    let ended = 1000.0 + 0.05 * last_batch as f64;
+    let timing = serde_json::json!({"arrival_time": ended - 0.15, "first_scheduled_time": ended - 0.1,
+        "first_token_time": ended - 0.05, "last_token_time": ended});
+    let metrics = serde_json::json!({"timing_metrics": timing, "first_iter": last_batch, "last_iter": last_batch + 1});
+    serde_json::from_value(serde_json::json!({"perf_metrics": metrics, "prompt_tokens": 100, "output_tokens": 2}))
+        .unwrap()
+}
+
+#[test]
+fn the_last_request_before_an_idle_time_is_split_although_the_pass_that_handled_it_has_no_record() {
+    let mut bench = Bench::new();
+    bench.all(&[10, 11].map(|iter| full_pass(iter, None, 0, None)));
+    // The timeline begins with the first entry.
+    bench.engine.absorb_perf_metrics(&entry_of_overlap(11), bench.now).unwrap();
+    bench.all(&[12, 13, 14, 15, 16, 17].map(|iter| full_pass(iter, None, 0, None)));
+    bench.engine.absorb_perf_metrics(&entry_of_overlap(17), bench.now).unwrap();
+    bench.engine.settle(false, bench.now + Duration::from_secs(5));
+    let parts = bench.engine.requests.attribution.totals.unwrap();
+    assert_eq!(parts.unattributed, 1, "the first one");
+    assert!((parts.all.iter().sum::<f64>() - 0.15).abs() < 1e-6, "{parts:?}");
+}

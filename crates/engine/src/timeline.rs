@@ -156,7 +156,8 @@ impl Timeline {
     /// When the last iteration ends, as reported or as expected. `None` if `iter` is not the last iteration.
     pub(crate) fn last_end_us(&self, iter: u64) -> Option<i64> {
         let running = self.running.filter(|running| running.iter == iter)?;
-        running.end_us.or(Some(running.start_us + (running.expected_seconds? * 1e6) as i64))
+        let expected_us = running.expected_seconds.map(|seconds| running.start_us + (seconds * 1e6) as i64);
+        running.end_us.or(expected_us)
     }
 
     /// Forgets all iterations: a new process counts them from the start again.
