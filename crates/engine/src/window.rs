@@ -353,6 +353,18 @@ impl Span {
         self.counts.failed + self.counts.timed_out + self.counts.refused
     }
 
+    /// Requests that the engine has served. The records count cancelled requests as completed, and do not count the requests of a
+    /// context server when they leave it, so those that started are its served ones.
+    #[must_use]
+    pub fn served(&self) -> f64 {
+        let counts = &self.counts;
+        let has_only_prompts = self.sums.generation_requests <= 0.0 && self.sums.context_tokens > 0.0;
+        let requests = if has_only_prompts { counts.started.max(counts.completed) } else { counts.completed };
+        // A request that is cancelled before it becomes active is not among the completed ones.
+        let ended = counts.ended_well + counts.timed_out + counts.failed;
+        (requests - counts.cancelled).max(ended.min(requests)).max(0.0)
+    }
+
     /// `number` per second.
     #[must_use]
     pub fn rate(&self, number: f64) -> f64 {
@@ -454,6 +466,24 @@ mod tests {
     #[test]
     fn the_window_of_an_engine_takes_at_most_100_kb() {
         assert!((SLOTS + 1) * size_of::<Mark>() <= 100_000, "{}", size_of::<Mark>());
+    }
+
+    #[test]
+    fn cancelled_requests_are_not_served_and_a_context_server_serves_what_it_starts() {
+        let mark = Mark::of(&EngineFold::new(std::time::Duration::from_secs(15)), 0.0);
+        let span = |counts: Counts, generation_requests| {
+            let mut after = mark;
+            (after.at, after.counts) = (10.0, counts);
+            (after.sums.generation_requests, after.sums.context_tokens) = (generation_requests, 500.0);
+            Span::between(&mark, &after)
+        };
+        let completed = Counts { started: 14.0, completed: 10.0, ..Counts::default() };
+        assert_eq!(span(completed, 100.0).served(), 10.0);
+        let active = Counts { cancelled: 3.0, ended_well: 7.0, ..completed };
+        assert_eq!(span(active, 100.0).served(), 7.0);
+        let queued = Counts { cancelled: 3.0, ended_well: 10.0, ..completed };
+        assert_eq!(span(queued, 100.0).served(), 10.0);
+        assert_eq!(span(Counts { completed: 0.0, ..completed }, 0.0).served(), 14.0);
     }
 
     #[test]
