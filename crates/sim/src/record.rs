@@ -65,8 +65,8 @@ pub struct SpeculationCounts {
     pub drafted: u64,
     pub accepted: u64,
     pub requests: u64,
+    /// Seconds of the draft model as the record tells them.
     pub seconds: f64,
-    pub overhead: f64,
 }
 
 /// One request in an iteration.

@@ -100,19 +100,23 @@ impl Engine {
         let own_rows = era == Era::Frames;
         let reported = self.is_reported(now);
         for rank in 0..ranks {
-            let mut record = self.base_record(launched.at, rank, &launched.batches[rank]);
+            // Without rows of their own, ranks have only their batch. All else is of rank 0.
+            let from = if own_rows { rank } else { 0 };
+            let mut record = self.base_record(launched.at, from, &launched.batches[from]);
+            record.work = launched.batches[rank].work;
+            record.rank = (ranks > 1).then_some(rank as u32);
             record.iter = iter;
             // Active requests are counted when the pass starts. A record between two intervals is
             // written only when the engine becomes idle. It reports ended requests, and no active ones.
-            record.active = if on_beat { launched.active[rank] } else { 0 };
+            record.active = if on_beat { launched.active[from] } else { 0 };
             // Includes the wait for work. With the overlap scheduler, it covers two passes of the loop.
             record.latency = now - launched.pass_begin;
             if rank == 0 {
                 record.queue_latency = self.writer.queue_seconds;
                 record.queued = self.queue.len() as u32;
                 record.rows = self.config.statistics.rows.then(|| self.rows(0, false));
-            } else if !own_rows {
-                record.cache = self.cache_view(0);
+            } else {
+                (record.queued, record.queued_tokens) = (0, 0);
             }
             if rank == 0 || own_rows {
                 record.new_active = taken.get(rank).copied().unwrap_or(0);
@@ -134,8 +138,8 @@ impl Engine {
         let limits = &self.config.limits;
         let runtime = self.batch_limit(at);
         let grown = self.faults.memory(at).0;
-        let drafts = self.draft_seconds(std::slice::from_ref(batch));
-        let gpu = self.config.costs.gpu_seconds(&batch.work);
+        // Under overlap, the static loop of a draft model does not measure its time.
+        let drafts = if self.overlaps() { 0.0 } else { self.draft_seconds(std::slice::from_ref(batch)) };
         Record {
             at,
             iter: self.iter,
@@ -156,7 +160,6 @@ impl Engine {
                 accepted: batch.decoded - u64::from(batch.work.generation_requests),
                 requests: u64::from(batch.work.generation_requests),
                 seconds: drafts,
-                overhead: if gpu > 0.0 { drafts / (gpu + drafts) } else { 0.0 },
             }),
             is_static: limits.policy == Policy::Static,
             queued_tokens: if rank == 0 { self.queued_tokens() } else { 0 },

@@ -90,7 +90,7 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
         // The second cache manager suspends requests instead, and counts them as `iterSuspendedRequests`.
         "numPausedRequests": if manager == CacheManager::V2 { 0 } else { work.paused },
         "numCtxTokens": work.context_tokens, "microBatchId": 0,
-        "avgNumDecodedTokensPerIter": if era >= Era::Ranks { decoded(record) } else { 0.0 },
+        "avgNumDecodedTokensPerIter": 0.0,
     }));
     if era >= Era::Ranks {
         let queued = (record.queued, record.queued_tokens);
@@ -155,7 +155,8 @@ fn speculation(record: &Record) -> Value {
         "numDraftTokens": counts.drafted, "numAcceptedTokens": counts.accepted,
         "numRequestsWithDraftTokens": counts.requests,
         "acceptanceLength": (counts.accepted + counts.requests) as f64 / counts.requests as f64,
-        "iterLatencyMS": counts.seconds * 1e3, "draftOverhead": counts.overhead,
+        "iterLatencyMS": counts.seconds * 1e3,
+        "draftOverhead": if record.latency > 0.0 { counts.seconds / record.latency } else { 0.0 },
     })
 }
 
@@ -271,7 +272,9 @@ fn row(row: &Row, release: Release) -> Value {
     };
     let mut value = object(json!({
         "id": row.id, "stage": stage, "contextPrefillPosition": row.prefill_position,
-        "numGeneratedTokens": row.generated, "scheduled": row.scheduled, "paused": row.paused,
+        "numGeneratedTokens": row.generated, "scheduled": row.scheduled,
+        // The PyTorch loop never sets it.
+        "paused": row.paused && release.is_cpp(),
     }));
     let mut insert = |is_known: bool, key: &str, known: Value| {
         if is_known {

@@ -6,6 +6,7 @@ mod attribution;
 mod batch_times;
 mod folded;
 mod judged;
+mod members;
 mod passes;
 mod scenarios;
 mod waiting;

@@ -1,0 +1,90 @@
+//! Members of PyTorch records that upstream copies, forces or never sets. README.md names upstream's functions.
+
+use serde_json::Value;
+use trtllm_sim::config::{CacheManager, Era, Policy, Ranks, Release, Speculation};
+use trtllm_sim::load::Arrivals;
+use trtllm_sim::{Config, Engine, write};
+
+fn pytorch(era: Era, cache: CacheManager) -> Config {
+    Config { release: Release::PyTorch { era, cache }, ..Config::default() }
+}
+
+/// The written records of `seconds`.
+fn written(config: &Config, seconds: f64) -> (Vec<Value>, Engine) {
+    let mut engine = Engine::new(config.clone(), 4);
+    let mut records = Vec::new();
+    engine.run(seconds, |step| {
+        records.extend(step.records.iter().map(|record| write::record(record, config.release, 0)));
+    });
+    (records, engine)
+}
+
+fn drafts(config: &mut Config) {
+    config.speculation = Some(Speculation { draft_len: 3, acceptance: 0.7, seconds_per_position: 0.001 });
+}
+
+fn pauses(config: &mut Config) {
+    config.limits.policy = Policy::MaxUtilization;
+    config.cache.blocks = 150;
+    config.load.arrivals = Arrivals::Poisson { rate: 6.0 };
+}
+
+#[test]
+fn copied_rows_have_only_their_own_batch() {
+    for (era, is_copy) in [(Era::Ranks, true), (Era::Frames, false)] {
+        let mut config = pytorch(era, CacheManager::V1);
+        config.ranks = Ranks { attention_dp: 4, pipeline: 1, imbalance: 0.5 };
+        config.load.arrivals = Arrivals::Poisson { rate: 16.0 };
+        drafts(&mut config);
+        let (records, _) = written(&config, 20.0);
+        let mut own_batches = 0;
+        for frame in records.chunks(4) {
+            for copy in &frame[1..] {
+                own_batches += u32::from(copy["inflightBatchingStats"] != frame[0]["inflightBatchingStats"]);
+                for member in ["specDecodingStats", "kvCacheStats", "numActiveRequests"] {
+                    assert!(!is_copy || copy[member] == frame[0][member], "{member}");
+                }
+                assert_eq!(copy["numQueuedRequests"], 0);
+            }
+        }
+        assert!(own_batches > 100);
+        let differ = records.chunks(4).any(|frame| frame[1]["specDecodingStats"] != frame[0]["specDecodingStats"]);
+        assert_eq!(differ, !is_copy);
+    }
+}
+
+#[test]
+fn only_the_serial_loop_tells_the_time_of_drafts() {
+    for overlap in [true, false] {
+        let mut config = pytorch(Era::Frames, CacheManager::V1);
+        config.costs.overlap = overlap;
+        drafts(&mut config);
+        let (records, _) = written(&config, 20.0);
+        let told: Vec<_> = records.iter().filter(|record| !record["specDecodingStats"].is_null()).collect();
+        assert!(told.len() > 100);
+        for record in told {
+            let stats = &record["specDecodingStats"];
+            let seconds = if overlap { 0.0 } else { 3.0 };
+            assert_eq!(stats["iterLatencyMS"], seconds);
+            let overhead = seconds / record["iterLatencyMS"].as_f64().unwrap();
+            assert!((stats["draftOverhead"].as_f64().unwrap() - overhead).abs() < 1e-9);
+            assert_eq!(record["inflightBatchingStats"]["avgNumDecodedTokensPerIter"], 0.0);
+        }
+    }
+}
+
+#[test]
+fn a_row_of_pytorch_never_says_that_its_request_is_paused() {
+    let mut config = pytorch(Era::One, CacheManager::V1);
+    pauses(&mut config);
+    let (records, engine) = written(&config, 60.0);
+    assert!(engine.truth().pauses > 10);
+    let rows = records.iter().flat_map(|record| record["requestStats"].as_array().unwrap());
+    assert!(rows.into_iter().all(|row| row["paused"] == false));
+    config.release = Release::Cpp { major: 1, minor: 1 };
+    let mut paused = 0;
+    Engine::new(config, 4).run(60.0, |step| {
+        paused += step.rows.iter().flat_map(|(_, rows)| rows).filter(|row| row.paused).count();
+    });
+    assert!(paused > 10);
+}
