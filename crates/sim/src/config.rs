@@ -51,6 +51,14 @@ impl Config {
         self.role != Role::Aggregated && !self.release.is_cpp()
     }
 
+    /// The policy of the capacity scheduler. The scheduler of the second cache manager has only one.
+    pub(crate) fn policy(&self) -> Policy {
+        match self.release {
+            Release::PyTorch { cache: CacheManager::V2, .. } => Policy::MaxUtilization,
+            _ => self.limits.policy,
+        }
+    }
+
     /// The id of the first request. The C++ Executor counts from 1. PyTorch keeps the ids below max_batch_size for its
     /// warm-up requests.
     pub(crate) fn first_id(&self) -> u64 {

@@ -169,7 +169,7 @@ impl Rank {
                 return;
             }
             if !request.is_admitted() {
-                let closed = limits.policy == Policy::Static && was_running;
+                let closed = pass.config.policy() == Policy::Static && was_running;
                 // A request that was paused in this pass must wait. Otherwise it would take back its blocks at once.
                 let waits = closed
                     || batch.work.paused > 0
@@ -213,7 +213,8 @@ impl Rank {
         let needed = request.context.div_ceil(pass.config.cache.tokens_per_block) as usize;
         let at_end = blocks_at_end(pass.config, request.arrival.prompt, request.arrival.max_new_tokens);
         let held = self.cache.held_by_others(&request.keys, request.context);
-        let fits = match pass.config.limits.policy {
+        let policy = pass.config.policy();
+        let fits = match policy {
             Policy::GuaranteedNoEvict | Policy::Static => self.cache.available() + held >= self.promised + at_end,
             // One more block is kept for the next token, unless the request is alone.
             Policy::MaxUtilization => {
@@ -236,7 +237,7 @@ impl Rank {
         let request = &mut self.active[index];
         let (blocks, cached) = self.cache.take_prompt(&request.keys, request.context);
         let counts = self.cache.counts.since(&before);
-        if pass.config.limits.policy != Policy::MaxUtilization {
+        if policy != Policy::MaxUtilization {
             request.promised = at_end.saturating_sub(blocks.len()) as u32;
             self.promised += request.promised as usize;
         }

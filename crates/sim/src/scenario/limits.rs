@@ -1,6 +1,6 @@
 //! Situations caused by the limits and by the KV cache.
 
-use super::{ALL, CPP, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, Measure, PY, Remedy, Situation, rate};
+use super::{ALL, CPP, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, Measure, PY, RESERVING, Remedy, Situation, rate};
 use crate::config::Policy;
 use crate::load::{Arrivals, Length, Prefixes};
 
@@ -134,7 +134,7 @@ pub(super) const TABLE: &[Situation] = &[
         name: "kv-reservation",
         cause: "kv_reservation",
         says: "Clients ask for 4000 tokens and get 100; the policy keeps blocks for 4000.",
-        on: ALL,
+        on: RESERVING,
         change: |c| {
             c.load.max_new_tokens = Some(4000);
             c.cache.blocks = 700;
@@ -147,7 +147,7 @@ pub(super) const TABLE: &[Situation] = &[
         name: "kv-reservation-by-clients",
         cause: "kv_reservation",
         says: "A client library sets max_tokens to 8000 in each request.",
-        on: ALL,
+        on: RESERVING,
         change: |c| {
             c.load.max_new_tokens = Some(8000);
             c.cache.blocks = 1500;

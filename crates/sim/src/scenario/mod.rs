@@ -89,6 +89,8 @@ const V1: On =
 const CPP: On = On { backend: "tensorrt", release: Release::Cpp { major: 1, minor: 1 }, suffix: "-cpp" };
 const ALL: &[On] = &[V2, V1, CPP];
 const PY: &[On] = &[V2, V1];
+/// Backends whose scheduler can reserve the blocks of whole answers.
+const RESERVING: &[On] = &[V1, CPP];
 
 impl On {
     /// The default engine with this change.

@@ -87,8 +87,8 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
     let mut inflight = object(json!({
         "numScheduledRequests": work.scheduled, "numContextRequests": work.context_requests,
         "numGenRequests": work.generation_requests,
-        // The second cache manager suspends requests instead, and counts them as `iterSuspendedRequests`.
-        "numPausedRequests": if manager == CacheManager::V2 { 0 } else { work.paused },
+        // The requests that the second cache manager suspends are in `iterSuspendedRequests`, too.
+        "numPausedRequests": work.paused,
         "numCtxTokens": work.context_tokens, "microBatchId": 0,
         "avgNumDecodedTokensPerIter": 0.0,
     }));

@@ -88,3 +88,26 @@ fn a_row_of_pytorch_never_says_that_its_request_is_paused() {
     });
     assert!(paused > 10);
 }
+
+#[test]
+fn the_second_cache_manager_evicts_under_every_policy_and_counts_evictions_twice() {
+    for policy in [Policy::GuaranteedNoEvict, Policy::MaxUtilization] {
+        let mut config = pytorch(Era::Frames, CacheManager::V2);
+        pauses(&mut config);
+        config.limits.policy = policy;
+        // A scheduler that reserves blocks for 2000 tokens would let two requests run.
+        config.load.max_new_tokens = Some(2000);
+        let (records, engine) = written(&config, 60.0);
+        let sum = |member: fn(&Value) -> &Value| records.iter().map(|r| member(r).as_u64().unwrap()).sum::<u64>();
+        let paused = sum(|record| &record["inflightBatchingStats"]["numPausedRequests"]);
+        assert!(paused > 10 && paused == engine.truth().pauses, "{policy:?} {paused}");
+        assert_eq!(sum(|record| &record["iterSuspendedRequests"]), paused);
+        assert!(
+            records.iter().any(|record| record["inflightBatchingStats"]["numScheduledRequests"].as_u64() > Some(4))
+        );
+    }
+    let mut config = pytorch(Era::Frames, CacheManager::V1);
+    pauses(&mut config);
+    config.limits.policy = Policy::GuaranteedNoEvict;
+    assert_eq!(written(&config, 60.0).1.truth().pauses, 0);
+}
