@@ -48,6 +48,16 @@ pub(crate) fn generation_tokens(record: &IterationStats) -> u64 {
     }
 }
 
+/// Tokens of the batch's generation phases that belong to an answer: without those of `discarded` requests.
+pub(crate) fn generated_tokens(record: &IterationStats, discarded: u64) -> u64 {
+    let tokens = generation_tokens(record);
+    let requests = record.inflight_batching_stats.and_then(|batch| batch.num_gen_requests).map_or(0, unsigned);
+    if discarded == 0 || requests == 0 {
+        return tokens;
+    }
+    tokens.saturating_sub(tokens.saturating_mul(discarded) / requests)
+}
+
 /// The drafts of the batch. The row of another attention-DP rank without `rank` has a copy of the drafts of rank 0 beside its own
 /// batch (upstream: `_make_rank_iter_stats`). Its requests are assumed to have as many drafts and accepted tokens as those of
 /// rank 0, on average.
@@ -112,9 +122,10 @@ pub struct BatchSums {
 }
 
 impl BatchSums {
-    pub(crate) fn absorb_tokens(&mut self, record: &IterationStats) {
+    /// `discarded`: requests whose tokens belong to no answer.
+    pub(crate) fn absorb_tokens(&mut self, record: &IterationStats, discarded: u64) {
         add(&mut self.context_tokens, context_tokens(record));
-        add(&mut self.generation_tokens, generation_tokens(record));
+        add(&mut self.generation_tokens, generated_tokens(record, discarded));
     }
 
     pub(crate) fn absorb_speculation(&mut self, record: &IterationStats) {

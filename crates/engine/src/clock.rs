@@ -77,6 +77,11 @@ pub(crate) struct IterationClock {
 }
 
 impl IterationClock {
+    /// Whether the loop forms a batch while the one before runs. False while that is unknown.
+    pub(crate) fn overlaps(&self, record: &IterationStats) -> bool {
+        record.backend() == Backend::PyTorch && self.batches.overlaps(record.scheduler_mode) == Some(true)
+    }
+
     /// Adds a record. `time_us` is its time, or the time when it was received. Returns the time of its batch, or of the batch before
     /// if the record is from the C++ executor.
     pub(crate) fn record(

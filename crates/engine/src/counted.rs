@@ -14,6 +14,8 @@ pub(crate) struct Counted {
     pub own: bool,
     pub started: u64,
     pub completed: u64,
+    /// Requests of the batch that had ended before it ran, so their tokens belong to no answer.
+    pub discarded: u64,
     /// Seconds that the started requests have waited in total.
     pub waited: Option<f64>,
     /// The record's `iterLatencyMS` in seconds. Absent if it contains a wait for work.

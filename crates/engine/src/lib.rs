@@ -176,7 +176,10 @@ impl EngineFold {
         if matches!(kind, RecordKind::New | RecordKind::Flush) {
             self.close_iteration();
         }
-        let counted = self.epoch.count(record, kind);
+        let mut counted = self.epoch.count(record, kind);
+        if kind == RecordKind::New && counted.follows && self.clock.overlaps(record) {
+            counted.discarded = self.elsewhere.discarded(record);
+        }
         self.update_sampling(record);
         self.totals.absorb(record, &counted);
         if counted.batch {
@@ -249,8 +252,7 @@ impl EngineFold {
         self.timed_batch = time.zip(ended_us).map(|(time, ended_us)| TimedBatch { iter, ended_us, time });
         match kind {
             RecordKind::New => {
-                let overlaps = latest.is_pytorch && self.clock.batches.overlaps(latest.scheduler_mode) == Some(true);
-                latest.elsewhere = self.elsewhere.count(record, overlaps);
+                latest.elsewhere = self.elsewhere.count(record, self.clock.overlaps(record));
                 self.seats.begin(record, latest, ended_us.unwrap_or(latest.time_us));
                 self.open_iteration(OpenIteration::new(record, counted, time, false));
             }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::Backend;
 
-use super::batch::{context_tokens, generation_tokens, scheduled};
+use super::batch::{context_tokens, generated_tokens, generation_tokens, scheduled};
 use super::batch_time::BatchTime;
 use super::counted::Counted;
 use super::cumulative::KvCounts;
@@ -147,7 +147,7 @@ pub(crate) struct OpenIteration {
 impl OpenIteration {
     pub(crate) fn new(record: &IterationStats, counted: &Counted, time: Option<BatchTime>, late: bool) -> Self {
         let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
-        let (context_tokens, generation_tokens) = (context_tokens(record), generation_tokens(record));
+        let (context_tokens, generation_tokens) = (context_tokens(record), generated_tokens(record, counted.discarded));
         Self {
             iter: record.iter,
             backend: record.backend(),

@@ -255,6 +255,8 @@ pub(crate) struct Elsewhere {
     /// Requests that the record before completed. An overlapping loop counts them once more, because it counts the active requests
     /// before it handles the batch before (upstream: `GENERATION_TO_COMPLETE`).
     completed: u64,
+    /// The iteration of the record before.
+    iter: Option<u64>,
 }
 
 impl Elsewhere {
@@ -271,12 +273,30 @@ impl Elsewhere {
                 return self.micro_batches.iter().sum::<i64>() - scheduled;
             }
         }
-        if overlaps { i64::try_from(self.completed).unwrap_or(i64::MAX) } else { 0 }
+        if !overlaps {
+            return 0;
+        }
+        // If statistics are sampled, it is the mean of the passes since the record before.
+        let passes = record.iter.zip(self.iter).map_or(1, |(iter, before)| iter.saturating_sub(before).max(1));
+        i64::try_from(self.completed.div_ceil(passes)).unwrap_or(i64::MAX)
+    }
+
+    /// Requests of this batch that the record before completed. An answer that ends by a stop word is in one more batch, which was formed
+    /// before the word was seen. Its token is thrown away. A request that is not in this batch either ended by its length or waits, so
+    /// these are the fewest possible. 0 for attention-DP rows, which do not tell it for each rank.
+    pub(crate) fn discarded(&self, record: &IterationStats) -> u64 {
+        let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
+        let is_next = self.iter.is_some() && self.iter == record.iter.and_then(|iter| iter.checked_sub(1));
+        let is_told = is_next && !has_ranks && self.micro_batches.len() <= 1;
+        let batch = record.inflight_batching_stats.filter(|_| is_told);
+        let missing = record.num_active_requests.zip(batch.and_then(|batch| batch.num_scheduled_requests));
+        missing
+            .map_or(0, |(active, scheduled)| self.completed.saturating_sub(unsigned(active.saturating_sub(scheduled))))
     }
 
     /// Notes the end of an iteration: how many requests it completed.
     pub(crate) fn end(&mut self, iteration: &OpenIteration) {
-        self.completed = iteration.completed;
+        (self.completed, self.iter) = (iteration.completed, iteration.iter);
     }
 }
 

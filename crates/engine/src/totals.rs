@@ -128,7 +128,7 @@ impl EngineTotals {
         add(&mut self.requests_started, counted.started);
         let sums = if self.sampled { &mut self.aside } else { &mut self.batch };
         if counted.batch {
-            sums.absorb_tokens(record);
+            sums.absorb_tokens(record, counted.discarded);
             sums.absorb_speculation(record);
             let tokens = context_tokens(record);
             if tokens > 0 {

@@ -80,7 +80,7 @@ fn static_slots(reading: &Reading) -> Option<Found> {
 pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
     let used = reading.cache_used().filter(|_| reading.has_work)?;
-    let pauses = Reading::share(sums.paused + reading.now.counts.pauses, sums.iterations);
+    let pauses = Reading::share(sums.paused.max(reading.now.counts.pauses), sums.iterations);
     let pausing = pauses >= PAUSES && used >= CACHE_USED;
     let at_batch = reading.of_waits(sums.waits_at_batch_limit) >= MOST;
     let full =
