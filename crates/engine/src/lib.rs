@@ -177,7 +177,9 @@ impl EngineFold {
             self.close_iteration();
         }
         let mut counted = self.epoch.count(record, kind);
-        if kind == RecordKind::New && counted.follows && self.clock.overlaps(record) {
+        let has_one_rank =
+            self.latest.as_ref().is_some_and(|latest| latest.attention_dp_ranks().is_none_or(|ranks| ranks <= 1));
+        if kind == RecordKind::New && counted.follows && has_one_rank && self.clock.overlaps(record) {
             counted.discarded = self.elsewhere.discarded(record);
         }
         self.update_sampling(record);

@@ -124,7 +124,7 @@ impl SeatQueue {
             return self.waiting;
         };
         // Under the overlap scheduler, the record before was written after the fetch of this pass.
-        let is_after_fetch = now.fetch_us <= last.handled_us;
+        let is_after_fetch = now.fetch_us < last.handled_us;
         if !is_full {
             self.restart(now.fetch_us, true);
         }
@@ -283,11 +283,10 @@ impl Elsewhere {
 
     /// Requests of this batch that the record before completed. An answer that ends by a stop word is in one more batch, which was formed
     /// before the word was seen. Its token is thrown away. A request that is not in this batch either ended by its length or waits, so
-    /// these are the fewest possible. 0 for attention-DP rows, which do not tell it for each rank.
+    /// these are the fewest possible. For an engine of one rank in no pipeline: other rows do not tell it.
     pub(crate) fn discarded(&self, record: &IterationStats) -> u64 {
-        let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
         let is_next = self.iter.is_some() && self.iter == record.iter.and_then(|iter| iter.checked_sub(1));
-        let is_told = is_next && !has_ranks && self.micro_batches.len() <= 1;
+        let is_told = is_next && self.micro_batches.len() <= 1;
         let batch = record.inflight_batching_stats.filter(|_| is_told);
         let missing = record.num_active_requests.zip(batch.and_then(|batch| batch.num_scheduled_requests));
         missing

@@ -124,7 +124,7 @@ fn cases() -> Vec<Case> {
 fn compare(case: &Case, seed: u64) -> (RequestParts, [Seconds; 2], f64) {
     let objectives = Objectives { ttft: Some(Duration::from_secs_f64(TTFT)), ..Objectives::default() };
     let mut early = RequestParts::default();
-    let (engine, fold) = folded::fold(&case.config, seed, objectives, SECONDS, |time, fold| {
+    let (engine, fold) = folded::fold(&case.config, seed, objectives, SECONDS, |time, _, fold| {
         if time < FROM {
             early = fold.requests.attribution.totals.unwrap_or_default();
         }

@@ -22,7 +22,7 @@ fn the_time_of_each_batch_is_the_true_one_in_every_scenario() {
             continue;
         }
         let mut times: HashMap<u64, f64> = HashMap::new();
-        let (engine, _) = folded::fold(config, 5, Objectives::default(), SECONDS, |_, fold| {
+        let (engine, _) = folded::fold(config, 5, Objectives::default(), SECONDS, |_, _, fold| {
             if let Some(TimedBatch { iter: Some(iter), time, .. }) = fold.timed_batch() {
                 times.insert(iter, time.seconds);
             }

@@ -10,13 +10,13 @@ use trtllm_sources::{Batch, trtllm_json};
 
 pub(crate) const EPOCH_US: i64 = 1_760_000_000_000_000;
 
-/// Runs an engine for `seconds`, writes all reports as JSON text and folds them. `each` sees the fold after each step.
+/// Runs an engine for `seconds`, writes all reports as JSON text and folds them. `each` sees the engine and the fold after each step.
 pub(crate) fn fold(
     config: &Config,
     seed: u64,
     objectives: Objectives,
     seconds: f64,
-    mut each: impl FnMut(f64, &EngineFold),
+    mut each: impl FnMut(f64, &Engine, &EngineFold),
 ) -> (Engine, EngineFold) {
     let start = Instant::now();
     let mut fold = EngineFold::new(Duration::from_secs(15)).with_objectives(objectives);
@@ -52,7 +52,7 @@ pub(crate) fn fold(
             fold.absorb_requests(&parsed, now).unwrap();
         }
         fold.settle(false, now);
-        each(time, &fold);
+        each(time, &engine, &fold);
         at = step.next;
     }
     (engine, fold)

@@ -13,7 +13,7 @@ use crate::folded::{self, EPOCH_US};
 
 /// Runs an engine for some time and folds all that it reports.
 fn fold(config: &Config, seconds: f64) -> (Engine, EngineFold) {
-    folded::fold(config, 7, Objectives::default(), seconds, |_, _| ())
+    folded::fold(config, 7, Objectives::default(), seconds, |_, _, _| ())
 }
 
 /// A load that ends, so that the records of all requests are written before the comparison.
@@ -49,20 +49,23 @@ fn totals_are_the_truth_for_each_backend_and_release() {
         let (engine, fold) = assert_totals(&config);
         assert_eq!(fold.totals.requests_started, engine.truth().started, "{release:?}");
         let truth = engine.truth();
-        let generated = truth.decoded_tokens + truth.discarded_tokens;
-        assert_eq!(fold.totals.batch.generation_tokens, generated, "{release:?}");
+        assert_eq!(truth.discarded_tokens, 0);
+        assert_eq!(fold.totals.batch.generation_tokens, truth.decoded_tokens, "{release:?}");
     }
 }
 
 #[test]
-fn tokens_after_a_stop_word_are_in_the_records_and_thrown_away() {
+fn tokens_after_a_stop_word_are_in_the_records_and_do_not_count() {
     for era in [Era::Early, Era::One, Era::Ranks, Era::Frames] {
         let mut config = Config { release: pytorch(era, CacheManager::V1), ..finite() };
         config.load.max_new_tokens = Some(500);
         let (engine, fold) = assert_totals(&config);
         let truth = engine.truth();
         assert!(truth.discarded_tokens > 100);
-        assert_eq!(fold.totals.batch.generation_tokens, truth.decoded_tokens + truth.discarded_tokens, "{era:?}");
+        let counted = fold.totals.batch.generation_tokens;
+        // Early records do not tell that the loop overlaps.
+        let discarded = if era == Era::Early { truth.discarded_tokens } else { 0 };
+        assert_eq!(counted, truth.decoded_tokens + discarded, "{era:?}");
         let answers: u64 = truth.requests.iter().map(|request| u64::from(request.generated)).sum();
         assert_eq!(truth.decoded_tokens + truth.first_tokens, answers, "{era:?}");
     }

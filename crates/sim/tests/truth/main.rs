@@ -9,4 +9,5 @@ mod judged;
 mod members;
 mod passes;
 mod scenarios;
+mod seats;
 mod waiting;

@@ -1,0 +1,63 @@
+//! Compares the number of requests that wait for a seat, as the exporter estimates it from the records, with the truth of the simulated
+//! PyTorch engine.
+
+use trtllm_model::Objectives;
+use trtllm_sim::config::{Fault, Release};
+use trtllm_sim::{Config, scenario};
+
+use crate::folded;
+
+const SECONDS: f64 = 100.0;
+
+/// Means over the records after the first seconds: of the true number, and of the error of the estimate.
+fn compare(config: &Config) -> (f64, f64) {
+    let (mut waiting, mut errors, mut samples) = (0.0, 0.0, 0.0);
+    folded::fold(config, 5, Objectives::default(), SECONDS, |time, engine, fold| {
+        let estimate = fold.latest().and_then(|latest| latest.waiting_for_seat).filter(|_| time > 20.0);
+        if let Some(estimate) = estimate {
+            let truth = engine.waiting_for_seat() as f64;
+            (waiting, samples) = (waiting + truth, samples + 1.0);
+            errors += (estimate - truth).abs();
+        }
+    });
+    assert!(samples > 100.0);
+    (waiting / samples, errors / samples)
+}
+
+fn config(name: &str) -> Config {
+    let scenario = scenario::all().into_iter().find(|scenario| scenario.name == name);
+    scenario.unwrap_or_else(|| panic!("no scenario {name}")).config
+}
+
+#[test]
+fn the_requests_that_wait_for_a_seat_are_known_within_a_tenth() {
+    let limited =
+        ["batch-limit", "batch-limit-bursts-v1", "batch-limit-closed-loop", "kv-capacity", "kv-reservation-v1", "load"];
+    for name in limited {
+        let (waiting, error) = compare(&config(name));
+        assert!(waiting > 10.0 && error < 0.1 * waiting, "{name}: {waiting} wait, error {error}");
+    }
+    for name in ["healthy-default", "healthy-busy", "healthy-bursts"] {
+        let (waiting, error) = compare(&config(name));
+        assert!(error < 0.2, "{name}: {waiting} wait, error {error}");
+    }
+}
+
+#[test]
+fn the_estimate_stays_within_a_fifth_in_each_loop_with_sampled_and_with_lost_records() {
+    let serial = |config: &mut Config| config.costs.overlap = false;
+    let sampled = |config: &mut Config| config.statistics.interval = 10;
+    let lossy = |config: &mut Config| config.faults.push(Fault::LoseRecords { share: 0.3 });
+    let stable = |config: &mut Config| {
+        config.release =
+            Release::PyTorch { era: trtllm_sim::config::Era::One, cache: trtllm_sim::config::CacheManager::V1 }
+    };
+    let changes: [(&str, &dyn Fn(&mut Config)); 4] =
+        [("serial", &serial), ("sampled", &sampled), ("lossy", &lossy), ("1.2", &stable)];
+    for (name, change) in changes {
+        let mut config = config("batch-limit");
+        change(&mut config);
+        let (waiting, error) = compare(&config);
+        assert!(waiting > 50.0 && error < 0.2 * waiting, "{name}: {waiting} wait, error {error}");
+    }
+}
