@@ -90,17 +90,35 @@ impl Engine {
         });
     }
 
-    /// Ends the requests of a rank that have all their tokens and whose transfer is over.
+    /// Ends the requests of a rank that have all their tokens. A request whose KV cache is still being sent leaves the
+    /// active requests of the PyTorch loop, and stays active in the C++ Executor.
     fn end_finished(&mut self, index: usize, now: f64, seen: f64) {
         let mut position = 0;
         while position < self.ranks[index].active.len() {
             let request = &self.ranks[index].active[position];
-            match request.end().filter(|_| !request.is_receiving(now)) {
-                Some(end) => {
+            match request.end() {
+                Some(end) if !request.is_receiving(now) => {
                     let request = self.ranks[index].remove(position);
-                    self.end(request, end, index, seen);
+                    self.report_end(&request, end, index);
+                    self.end(&request, end, seen);
                 }
-                None => position += 1,
+                Some(end) if !self.config.release.is_cpp() => {
+                    let request = self.ranks[index].active.remove(position);
+                    if self.config.counts_sending() {
+                        self.report_end(&request, end, index);
+                    }
+                    self.ranks[index].sending.push(request);
+                }
+                _ => position += 1,
+            }
+        }
+    }
+
+    /// Ends the requests of a context server whose KV cache was sent.
+    fn end_sent(&mut self, index: usize, now: f64) {
+        for request in self.ranks[index].remove_sent(now) {
+            if let Some(end) = request.end() {
+                self.end(&request, end, now);
             }
         }
     }
@@ -110,6 +128,7 @@ impl Engine {
         if self.config.role == Role::ContextOnly {
             for index in 0..self.ranks.len() {
                 self.end_finished(index, now, now);
+                self.end_sent(index, now);
             }
         }
         if self.has_deadlines {

@@ -59,6 +59,13 @@ impl Config {
         }
     }
 
+    /// Whether a context server counts a request as completed when it begins to send its KV cache. Upstream's loop ends the
+    /// request then if its blocks are stored for reuse, which only the first cache manager does.
+    pub(crate) fn counts_sending(&self) -> bool {
+        let stores = matches!(self.release, Release::PyTorch { cache: CacheManager::V1, era } if era >= Era::One);
+        stores && self.cache.reuse
+    }
+
     /// The id of the first request. The C++ Executor counts from 1. PyTorch keeps the ids below max_batch_size for its
     /// warm-up requests.
     pub(crate) fn first_id(&self) -> u64 {

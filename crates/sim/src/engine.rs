@@ -259,7 +259,7 @@ impl Engine {
     /// The next time at which something changes if no batch is launched.
     fn next_change(&self, now: f64) -> Option<f64> {
         let first = |key: Option<&(u64, u64)>| key.map(|(bits, _)| f64::from_bits(*bits));
-        let transfers = self.ranks.iter().flat_map(|rank| &rank.active);
+        let transfers = self.ranks.iter().flat_map(|rank| rank.active.iter().chain(&rank.sending));
         let transfer = transfers.filter_map(|r| r.transfer.map(|(_, end)| end).filter(|end| *end > now));
         let times = [self.generator.next_at(), first(self.coming.keys().next()), first(self.entering.keys().next())];
         let next =
@@ -274,8 +274,9 @@ impl Engine {
         self.up_at = until;
         self.truth.restarts += 1;
         let queued: Vec<_> = self.waiting.drain(..).chain(self.queue.drain(..)).collect();
-        let active: Vec<_> = self.ranks.iter_mut().flat_map(|rank| std::mem::take(&mut rank.active)).collect();
-        self.ranks = self.ranks.iter().map(|_| Rank::new(&self.config)).collect();
+        let ranks = std::mem::take(&mut self.ranks);
+        let active: Vec<_> = ranks.into_iter().flat_map(|rank| rank.active.into_iter().chain(rank.sending)).collect();
+        self.ranks = (0..self.config.ranks.attention_dp).map(|_| Rank::new(&self.config)).collect();
         for request in active.into_iter().chain(queued) {
             self.leave(&request, End::Error, now);
         }

@@ -55,7 +55,8 @@ impl Engine {
 
     /// Requests that clients have sent and that have not ended.
     pub(crate) fn in_flight(&self) -> usize {
-        self.entering.len() + self.waiting_for_seat() + self.ranks.iter().map(|rank| rank.active.len()).sum::<usize>()
+        let inside: usize = self.ranks.iter().map(|rank| rank.active.len() + rank.sending.len()).sum();
+        self.entering.len() + self.waiting_for_seat() + inside
     }
 
     /// Sends a request to the frontend. Returns its id.
@@ -167,7 +168,8 @@ impl Engine {
         for index in 0..self.ranks.len() {
             while let Some((position, end)) = first_late(&self.ranks[index].active, now) {
                 let request = self.ranks[index].remove(position);
-                self.end(request, end, index, now);
+                self.report_end(&request, end, index);
+                self.end(&request, end, now);
             }
         }
         let queues = [&mut self.queue, &mut self.waiting];
@@ -185,18 +187,22 @@ impl Engine {
         }
     }
 
-    /// Ends an active request. The step reports its perf-metrics entry; the next record reports its last row.
-    pub(crate) fn end(&mut self, request: Request, end: End, rank: usize, seen: f64) {
-        self.leave(&request, end, seen);
+    /// Ends a request that has left the active ones. The step reports its perf-metrics entry.
+    pub(crate) fn end(&mut self, request: &Request, end: End, seen: f64) {
+        self.leave(request, end, seen);
         self.truth.completed += 1;
         if self.config.statistics.entries {
-            self.writer.entries.extend(self.entry(&request, end));
+            self.writer.entries.extend(self.entry(request, end));
         }
+    }
+
+    /// The next record counts the request as completed, and has its last row.
+    pub(crate) fn report_end(&mut self, request: &Request, end: End, rank: usize) {
         // The C++ Executor clears the tokens of a request that timed out or was cancelled.
         let is_cleared = self.config.release.is_cpp() && matches!(end, End::TimedOut | End::Cancelled);
         let scheduled = request.was_scheduled && !self.config.release.is_cpp();
         let generated = if is_cleared { 0 } else { request.generated };
-        let row = Row { generated, scheduled, stage: Stage::Complete, ..self.row(&request) };
+        let row = Row { generated, scheduled, stage: Stage::Complete, ..self.row(request) };
         self.writer.unreported.push(row);
         self.writer.done.resize(self.ranks.len(), 0);
         self.writer.done[rank] += 1;

@@ -13,6 +13,8 @@ use crate::request::{Request, Share};
 pub(crate) struct Rank {
     pub(crate) cache: Cache,
     pub(crate) active: Vec<Request>,
+    /// Requests of a PyTorch context server that left `active` and whose KV cache is being sent.
+    pub(crate) sending: Vec<Request>,
     /// Blocks that are promised to admitted requests and that they have not taken yet.
     promised: usize,
 }
@@ -45,7 +47,7 @@ pub(crate) struct Batch {
 impl Rank {
     pub(crate) fn new(config: &Config) -> Self {
         let cache = Cache::new(config.cache.clone(), config.statistics.events);
-        Self { cache, active: Vec::new(), promised: 0 }
+        Self { cache, active: Vec::new(), sending: Vec::new(), promised: 0 }
     }
 
     pub(crate) fn schedule(&mut self, pass: &mut Pass<'_>) -> Batch {
@@ -264,10 +266,21 @@ impl Rank {
     /// Removes a request. Its blocks become reusable.
     pub(crate) fn remove(&mut self, index: usize) -> Request {
         let request = self.active.remove(index);
+        self.release(&request);
+        request
+    }
+
+    /// Removes the requests whose KV cache was sent. Their blocks become reusable.
+    pub(crate) fn remove_sent(&mut self, now: f64) -> Vec<Request> {
+        let sent: Vec<_> = self.sending.extract_if(.., |request| !request.is_receiving(now)).collect();
+        sent.iter().for_each(|request| self.release(request));
+        sent
+    }
+
+    fn release(&mut self, request: &Request) {
         self.promised -= request.promised as usize;
         self.cache.store(&request.keys, &request.blocks, request.filled);
         self.cache.release(&request.blocks);
-        request
     }
 }
 

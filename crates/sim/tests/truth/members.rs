@@ -1,9 +1,9 @@
 //! Members of PyTorch records that upstream copies, forces or never sets. README.md names upstream's functions.
 
 use serde_json::Value;
-use trtllm_sim::config::{CacheManager, Era, Policy, Ranks, Release, Speculation};
+use trtllm_sim::config::{CacheManager, Era, Policy, Ranks, Release, Role, Speculation};
 use trtllm_sim::load::Arrivals;
-use trtllm_sim::{Config, Engine, write};
+use trtllm_sim::{Config, End, Engine, write};
 
 fn pytorch(era: Era, cache: CacheManager) -> Config {
     Config { release: Release::PyTorch { era, cache }, ..Config::default() }
@@ -110,4 +110,44 @@ fn the_second_cache_manager_evicts_under_every_policy_and_counts_evictions_twice
     pauses(&mut config);
     config.limits.policy = Policy::GuaranteedNoEvict;
     assert_eq!(written(&config, 60.0).1.truth().pauses, 0);
+}
+
+#[test]
+fn a_context_server_counts_no_request_that_is_being_sent() {
+    for (era, cache, reuse, counts) in [
+        (Era::Early, CacheManager::V1, true, false),
+        (Era::One, CacheManager::V1, true, true),
+        (Era::One, CacheManager::V1, false, false),
+        (Era::Frames, CacheManager::V1, true, true),
+        (Era::Frames, CacheManager::V2, true, false),
+    ] {
+        let mut config = pytorch(era, cache);
+        config.role = Role::ContextOnly;
+        config.cache.reuse = reuse;
+        config.transfer.seconds = 0.5;
+        config.load.arrivals = Arrivals::Poisson { rate: 1.0 };
+        config.load.requests = Some(30);
+        let (records, engine) = written(&config, 200.0);
+        let completed: u64 = records.iter().map(|record| record["numCompletedRequests"].as_u64().unwrap()).sum();
+        let rows = records.iter().flat_map(|record| record["requestStats"].as_array().unwrap());
+        let complete = rows.filter(|row| row["stage"] == "GENERATION_COMPLETE").count() as u64;
+        let expected = if counts { 30 } else { 0 };
+        assert_eq!((completed, complete, engine.truth().completed), (expected, expected, 30), "{era:?} {cache:?}");
+        // A transfer lasts many passes, but the seat is free after the only batch.
+        assert!(records.iter().all(|record| record["numActiveRequests"].as_u64() <= Some(2)));
+        assert!(engine.is_idle());
+    }
+}
+
+#[test]
+fn cancelled_requests_count_as_completed() {
+    let mut config = pytorch(Era::Frames, CacheManager::V2);
+    config.load.cancelled_share = 0.5;
+    config.load.requests = Some(100);
+    let (records, engine) = written(&config, 200.0);
+    let completed: u64 = records.iter().map(|record| record["numCompletedRequests"].as_u64().unwrap()).sum();
+    let ended = |end| engine.truth().requests.iter().filter(|request| request.end == end).count() as u64;
+    assert!(ended(End::Cancelled) > 20);
+    assert_eq!(completed, engine.truth().completed);
+    assert!(completed > ended(End::Length) + 20);
 }
