@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use trtllm_model::IterationStats;
-use trtllm_model::iteration::{Backend, SchedulerMode, StaticBatchingStats};
+use trtllm_model::iteration::{Backend, SchedulerMode};
 use trtllm_model::request::{RequestStage, RequestStats};
 
 use super::batch_time::{BatchTime, BatchTimes};
@@ -59,7 +59,8 @@ impl ClockSpan {
 struct Last {
     start_us: i64,
     end_us: i64,
-    flush: bool,
+    /// The engine was idle after it. It has taken the next requests at once if some were queued.
+    was_idle: bool,
     /// The engine could take no further request.
     is_full: bool,
 }
@@ -128,19 +129,21 @@ impl IterationClock {
                 ..ClockSpan::ending(end_us)
             }
         } else {
+            // A static batch runs from its first to its last token before its record is written.
+            let is_static = record.static_batching_stats.as_ref().is_some_and(|batch| !batch.is_all_zero());
+            let begun_us = if is_static { start_us } else { end_us };
             // A request that ends the idle time is in the first record after it.
-            let arrived_us = if self.last.is_some_and(|last| last.flush) { end_us } else { start_us };
-            let span =
-                ClockSpan { arrived_us: Some(arrived_us), arrived_waiting_us: arrived_us, ..ClockSpan::ending(end_us) };
-            // A static batch runs before its record is written, and the requests that it finishes are in the next record.
-            let is_static = |batch: &StaticBatchingStats| !batch.is_all_zero();
-            if record.static_batching_stats.as_ref().is_some_and(is_static) {
-                ClockSpan { scheduled_us: start_us, begun_us: start_us, ended_us: start_us, ..span }
-            } else {
-                span
+            let arrived_us = if self.last.is_some_and(|last| last.was_idle) { begun_us } else { start_us };
+            ClockSpan {
+                arrived_us: Some(arrived_us),
+                arrived_waiting_us: arrived_us,
+                scheduled_us: begun_us,
+                begun_us,
+                ..ClockSpan::ending(end_us)
             }
         };
-        self.last = Some(Last { start_us, end_us, flush, is_full });
+        let was_idle = flush && record.num_queued_requests.unwrap_or(0) == 0;
+        self.last = Some(Last { start_us, end_us, was_idle, is_full });
         let kept = if pytorch { KEPT_OF_PYTORCH } else { KEPT };
         while self.spans.len() >= kept {
             self.spans.pop_front();
@@ -163,7 +166,7 @@ impl IterationClock {
             (_, last) => time_us.max(last.map_or(i64::MIN, |last| last.end_us)),
         };
         let start_us = match self.last {
-            Some(last) if continuous && !last.flush => last.end_us,
+            Some(last) if continuous && !last.was_idle => last.end_us,
             // After an idle period, the time since the last record includes the wait for work.
             Some(last) => end_us.saturating_sub(self.typical_us).max(last.end_us),
             None => end_us.saturating_sub(self.typical_us),
@@ -200,7 +203,7 @@ fn is_pytorch(row: &RequestStats) -> bool {
 mod tests {
     use super::*;
     use trtllm_model::RecordTime;
-    use trtllm_model::iteration::InflightBatchingStats;
+    use trtllm_model::iteration::{InflightBatchingStats, StaticBatchingStats};
 
     const MS: i64 = 1000;
 
@@ -241,7 +244,7 @@ mod tests {
     fn a_static_batch_runs_before_its_record_is_stamped() {
         let batch = StaticBatchingStats { num_scheduled_requests: Some(4), ..StaticBatchingStats::default() };
         let fixed = |at| IterationStats { static_batching_stats: Some(batch), ..record(at, 50.0) };
-        assert_eq!(last(&[(fixed(100), false, false), (fixed(150), false, false)]), [100, 100, 100, 150, 100]);
+        assert_eq!(last(&[(fixed(100), false, false), (fixed(150), false, false)]), [100, 100, 100, 150, 150]);
     }
 
     #[test]

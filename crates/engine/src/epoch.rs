@@ -194,7 +194,7 @@ impl Epoch {
         let completed = if kind == SiblingRank {
             record.num_completed_requests.map_or(0, unsigned)
         } else {
-            self.completed(record)
+            self.completed(record, kind)
         };
         let latency_seconds = self.latency_seconds(record, kind);
         let counts = self.ranks.of(record);
@@ -293,12 +293,14 @@ impl Epoch {
     }
 
     /// Completed requests that were not counted yet. The executor repeats the completed requests of the flush in the next
-    /// record, which has the same iteration number.
-    fn completed(&mut self, record: &IterationStats) -> u64 {
+    /// record. The flush has the number of that record, or with static batching that of the record before.
+    fn completed(&mut self, record: &IterationStats, kind: RecordKind) -> u64 {
         let Some(completed) = record.num_completed_requests else { return 0 };
-        let repeated = record.iter.is_some() && self.completed.iter == record.iter;
+        let is_late_flush = kind == RecordKind::Flush && is_static(record);
+        let iter = record.iter.map(|iter| iter.saturating_add(u64::from(is_late_flush)));
+        let repeated = iter.is_some() && self.completed.iter == iter;
         let counted = if repeated { self.completed.counted } else { 0 };
-        self.completed = CompletedRequests { iter: record.iter, counted: completed.max(counted) };
+        self.completed = CompletedRequests { iter, counted: completed.max(counted) };
         unsigned(completed.saturating_sub(counted))
     }
 
@@ -321,6 +323,13 @@ impl Epoch {
         match kind {
             // A PyTorch engine writes this record when it has started. The wait after it is handled like any other.
             RecordKind::Flush if record.backend() == Backend::PyTorch => return None,
+            RecordKind::Flush if is_static(record) => {
+                // The next pass waits if no request is queued. The record after the next one has the time of that pass.
+                if let Some(iter) = record.iter.filter(|_| record.num_queued_requests.unwrap_or(0) == 0) {
+                    self.waits.add(iter.saturating_add(2), 1);
+                }
+                return None;
+            }
             RecordKind::Flush => {
                 self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
                 return None;
@@ -336,6 +345,12 @@ impl Epoch {
         let waited = record.iter.zip(self.waited_through).is_some_and(|(iter, through)| iter <= through);
         (!waited).then_some(latency / 1000.0)
     }
+}
+
+/// Whether the executor runs static batches (upstream: `TrtGptModelV1`). A pass runs a batch from its first to its last token, and then
+/// writes its record. All its requests end at the begin of the next pass, so a flush follows almost every batch.
+fn is_static(record: &IterationStats) -> bool {
+    record.static_batching_stats.is_some() && record.inflight_batching_stats.is_none()
 }
 
 /// Two kinds of records have nothing scheduled, nothing active and no latency: the idle flush of the C++ executor, and the record

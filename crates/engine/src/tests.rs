@@ -790,3 +790,43 @@ fn the_last_request_before_an_idle_time_is_split_although_the_pass_that_handled_
     assert_eq!(parts.unattributed, 1, "the first one");
     assert!((parts.all.iter().sum::<f64>() - 0.15).abs() < 1e-6, "{parts:?}");
 }
+
+/// Static batches, as the V1 executor reports them: a record at the end of each batch, then a flush with the same number. `requests`
+/// and `queued` are of the batch and of the flush, and `before` is the number of requests of the batch before. `latency_ms` is that of
+/// the pass before.
+fn static_batch(iter: u64, latency_ms: f64, requests: i64, before: i64, queued: i64) -> [IterationStats; 2] {
+    let batch = |requests: i64| StaticBatchingStats {
+        num_scheduled_requests: Some(requests),
+        num_context_requests: Some(requests),
+        num_ctx_tokens: Some(100 * requests),
+        num_gen_tokens: Some(512 * requests),
+        empty_gen_slots: Some(0),
+    };
+    let record = |latency_ms, requests, completed| IterationStats {
+        timestamp: Some(RecordTime { micros: 1_000_000 * iter as i64, zoned: true }),
+        iter_latency_ms: Some(latency_ms),
+        num_active_requests: Some(requests),
+        num_queued_requests: Some(queued),
+        num_new_active_requests: Some(requests),
+        num_completed_requests: Some(completed),
+        static_batching_stats: Some(batch(requests)),
+        inflight_batching_stats: None,
+        ..working(iter)
+    };
+    [record(latency_ms, requests, before), record(0.0, 0, requests)]
+}
+
+#[test]
+fn the_requests_of_static_batches_complete_once_and_their_times_are_known() {
+    let mut bench = Bench::new();
+    // Requests are queued after the first batch, and none after the second. So the third pass waits for work, for 5 s.
+    bench.all(&static_batch(1, 0.0, 8, 0, 3));
+    bench.all(&static_batch(2, 1000.0, 2, 8, 0));
+    bench.all(&static_batch(3, 1100.0, 8, 2, 3));
+    bench.all(&static_batch(4, 6000.0, 4, 8, 3));
+    bench.all(&static_batch(5, 1200.0, 8, 4, 0));
+    let totals = &bench.engine.totals;
+    assert_eq!((totals.iterations, totals.iterations_lost, totals.requests_completed), (5, 0, 30));
+    // The first pass waited for the first request, too.
+    assert_eq!((totals.iteration_latency.count(), totals.iteration_latency.sum()), (2, 2.3));
+}
