@@ -15,6 +15,12 @@ pub(crate) fn scheduled(record: &IterationStats) -> Option<u64> {
     scheduled.map(unsigned)
 }
 
+/// Whether the executor runs static batches (upstream: `TrtGptModelV1`). A pass runs a batch from its first to its last token, and then
+/// writes its record. All its requests end at the begin of the next pass, so a flush follows almost every batch.
+pub(crate) fn is_static(record: &IterationStats) -> bool {
+    record.static_batching_stats.is_some() && record.inflight_batching_stats.is_none()
+}
+
 /// Tokens of the batch's context phases.
 pub(crate) fn context_tokens(record: &IterationStats) -> u64 {
     let tokens = match (&record.inflight_batching_stats, &record.static_batching_stats) {
@@ -33,11 +39,10 @@ pub(crate) fn pauses(record: &IterationStats) -> Option<i64> {
 
 /// Tokens of the batch's generation phases: requests times the mean number of tokens. The result is rounded, because
 /// the mean is an inexact float. The PyTorch engine leaves the mean at 0 (upstream issue 6364). A generation request
-/// then decodes one token, and with speculative decoding the accepted draft tokens, too.
+/// then decodes one token, and with speculative decoding the accepted draft tokens, too. 0 for a static batch: its record has only
+/// the tokens that requests may decode at most.
 pub(crate) fn generation_tokens(record: &IterationStats) -> u64 {
-    let Some(inflight) = &record.inflight_batching_stats else {
-        return record.static_batching_stats.and_then(|fixed| fixed.num_gen_tokens).map_or(0, unsigned);
-    };
+    let Some(inflight) = &record.inflight_batching_stats else { return 0 };
     let requests = inflight.num_gen_requests.map_or(0, unsigned);
     match inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0) {
         Some(mean) => (requests as f64 * mean).round() as u64,
@@ -113,6 +118,8 @@ pub struct BatchSums {
     pub context_tokens: u64,
     /// Tokens decoded in generation phases. The first token of a request comes from its context phase and is not included.
     pub generation_tokens: u64,
+    /// Some batches were static, so their tokens are unknown.
+    has_static_batches: bool,
     pub spec_decode_draft_tokens: u64,
     pub spec_decode_accepted_tokens: u64,
     /// Generation requests that had draft tokens.
@@ -126,6 +133,13 @@ impl BatchSums {
     pub(crate) fn absorb_tokens(&mut self, record: &IterationStats, discarded: u64) {
         add(&mut self.context_tokens, context_tokens(record));
         add(&mut self.generation_tokens, generated_tokens(record, discarded));
+        self.has_static_batches |= is_static(record);
+    }
+
+    /// Tokens decoded in generation phases. Absent with static batches.
+    #[must_use]
+    pub fn decoded_tokens(&self) -> Option<u64> {
+        (!self.has_static_batches).then_some(self.generation_tokens)
     }
 
     pub(crate) fn absorb_speculation(&mut self, record: &IterationStats) {
@@ -141,6 +155,7 @@ impl BatchSums {
     pub(crate) fn add(&mut self, more: &Self) {
         add(&mut self.context_tokens, more.context_tokens);
         add(&mut self.generation_tokens, more.generation_tokens);
+        self.has_static_batches |= more.has_static_batches;
         add(&mut self.spec_decode_draft_tokens, more.spec_decode_draft_tokens);
         add(&mut self.spec_decode_accepted_tokens, more.spec_decode_accepted_tokens);
         add(&mut self.spec_decode_drafted_requests, more.spec_decode_drafted_requests);

@@ -4,6 +4,7 @@
 use trtllm_model::IterationStats;
 use trtllm_model::iteration::{Backend, SchedulerMode};
 
+use super::batch::is_static;
 use super::counted::Counted;
 use super::in_flight::InFlight;
 use super::numbering::{Gap, Numbering};
@@ -345,12 +346,6 @@ impl Epoch {
         let waited = record.iter.zip(self.waited_through).is_some_and(|(iter, through)| iter <= through);
         (!waited).then_some(latency / 1000.0)
     }
-}
-
-/// Whether the executor runs static batches (upstream: `TrtGptModelV1`). A pass runs a batch from its first to its last token, and then
-/// writes its record. All its requests end at the begin of the next pass, so a flush follows almost every batch.
-fn is_static(record: &IterationStats) -> bool {
-    record.static_batching_stats.is_some() && record.inflight_batching_stats.is_none()
 }
 
 /// Two kinds of records have nothing scheduled, nothing active and no latency: the idle flush of the C++ executor, and the record

@@ -358,7 +358,7 @@ fn zero_static_batching_and_zero_limits_of_the_pytorch_backend_are_absent() {
 }
 
 #[test]
-fn static_batching_counts_its_own_tokens() {
+fn static_batches_count_the_tokens_of_their_prompts_but_not_those_that_they_may_decode() {
     let fixed = StaticBatchingStats {
         num_scheduled_requests: Some(4),
         num_ctx_tokens: Some(40),
@@ -367,7 +367,7 @@ fn static_batching_counts_its_own_tokens() {
     };
     let record = IterationStats { static_batching_stats: Some(fixed), inflight_batching_stats: None, ..working(1) };
     let totals = Bench::new().absorb(&record).clone();
-    assert_eq!((totals.batch.context_tokens, totals.batch.generation_tokens), (40, 3));
+    assert_eq!((totals.batch.context_tokens, totals.batch.decoded_tokens()), (40, None));
     assert_eq!(totals.iteration_scheduled_requests.sum(), 4.0);
 }
 

@@ -138,7 +138,7 @@ impl Totals {
             requests_started: totals.requests_started,
             requests_completed: totals.requests_completed,
             context_tokens: complete(totals.batch.context_tokens),
-            generation_tokens: complete(totals.batch.generation_tokens),
+            generation_tokens: totals.batch.decoded_tokens().and_then(complete),
             kv_cache_blocks_allocated: totals.kv_cache_blocks_allocated,
             kv_cache_blocks_newly_allocated: totals.kv_cache_blocks_newly_allocated,
             kv_cache_blocks_reused: totals.kv_cache_blocks_reused,

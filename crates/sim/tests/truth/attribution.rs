@@ -98,12 +98,14 @@ fn cases() -> Vec<Case> {
         case("full batches, C++", CPP, full_batches),
         case("full batches, PyTorch", V2, full_batches),
         case("pauses, C++", CPP, pauses),
-        case("pauses, disaggregated PyTorch 1.0", V1, |config| {
-            pauses(config);
-            config.role = Role::GenerationOnly;
-        }),
-        // The entries of trtllm-serve do not say which rows belong to them, so it is unknown which requests were
-        // paused.
+        // The rows of the PyTorch engine do not tell which requests were paused.
+        Case {
+            unattributed: 0.5,
+            ..case("pauses, disaggregated PyTorch 1.0", V1, |config| {
+                pauses(config);
+                config.role = Role::GenerationOnly;
+            })
+        },
         Case { unattributed: 0.5, ..case("pauses, PyTorch 1.0", V1, pauses) },
         case("drafts, PyTorch", V2, drafts),
         case("KV transfers, PyTorch", V2, transfers),

@@ -225,7 +225,7 @@ fields! {
         numScheduledRequests [RequestMetrics IterationScheduledRequests SaturationRatio]
         numContextRequests [RequestMetrics]
         numCtxTokens [V1Metrics ContextTokens SaturationRatio]
-        numGenTokens [V1Metrics GenerationTokens StaticBatchEfficiencyRatio SaturationRatio]
+        numGenTokens [V1Metrics StaticBatchEfficiencyRatio]
         emptyGenSlots [V1Metrics StaticBatchEfficiencyRatio]
     }
     SpecDecodingStats: Speculation {

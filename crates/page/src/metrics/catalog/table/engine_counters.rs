@@ -33,15 +33,15 @@ families! {
     ContextTokens(|engine| engine.batch()?.context_tokens) = ENGINE.counter("nv_trt_llm_context_tokens_total").stable()
         .help("Tokens computed in context phases (prefill), excluding tokens found in the KV cache.")
         .origin("numCtxTokens; absent if statistics_interval_iterations is above 1");
-    GenerationTokens(|engine| engine.batch()?.generation_tokens) = ENGINE.counter("nv_trt_llm_generation_tokens_total").stable()
+    GenerationTokens(|engine| engine.batch()?.decoded_tokens()) = ENGINE.counter("nv_trt_llm_generation_tokens_total").stable()
         .help("Tokens decoded in generation phases, excluding each request's first token.")
-        .origin("numGenRequests × avgNumDecodedTokensPerIter; where that is 0, numGenRequests + specDecodingStats.numAcceptedTokens; numGenTokens with static batching; a request's first token comes from its context phase; absent if statistics_interval_iterations is above 1");
+        .origin("numGenRequests × avgNumDecodedTokensPerIter; where that is 0, numGenRequests + specDecodingStats.numAcceptedTokens; absent with static batching; a request's first token comes from its context phase; absent if statistics_interval_iterations is above 1");
     RankContextTokens = ENGINE.counter("nv_trt_llm_rank_context_tokens_total").labels(RANK)
         .help("Tokens computed in context phases, by attention data parallel rank; ranks above 63 are summed as other.")
         .origin("numCtxTokens by rank, else by attentionDpRank, from the iteration on in which a second rank is seen; absent if statistics_interval_iterations is above 1");
     RankGenerationTokens = ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
         .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as other.")
-        .origin("as nv_trt_llm_generation_tokens_total, by rank, else by attentionDpRank; rows that copy the mean and the accepted tokens from rank 0 count one token per request");
+        .origin("as nv_trt_llm_generation_tokens_total, by rank, else by attentionDpRank; rows that copy the accepted tokens from rank 0 count as many for each of their own requests");
     KvBlocksAllocated(|engine| engine.totals.kv_cache_blocks_allocated) = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total")
         .stable().help("KV cache blocks allocated for prompts and generated tokens, excluding blocks found in the cache.")
         .origin("increases of kvCacheStats.allocTotalBlocks; KV cache manager V2 also counts pages moved to the GPU");
