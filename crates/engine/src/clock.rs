@@ -10,6 +10,7 @@ use trtllm_model::IterationStats;
 use trtllm_model::iteration::{Backend, SchedulerMode};
 use trtllm_model::request::{RequestStage, RequestStats};
 
+use super::batch::scheduled;
 use super::batch_time::{BatchTime, BatchTimes};
 use super::counted::Counted;
 
@@ -61,6 +62,8 @@ struct Last {
     end_us: i64,
     /// The engine was idle after it. It has taken the next requests at once if some were queued.
     was_idle: bool,
+    /// The last pass had a batch. A flush is no pass.
+    had_batch: bool,
     /// The engine could take no further request.
     is_full: bool,
 }
@@ -71,6 +74,8 @@ pub(crate) struct IterationClock {
     spans: VecDeque<ClockSpan>,
     pub(crate) batches: BatchTimes,
     last: Option<Last>,
+    /// The batches of a pipeline take turns: several passes run at the same time.
+    is_pipeline: bool,
     /// Latency of the last iteration whose latency is known, in microseconds.
     typical_us: i64,
     /// The rows are from the PyTorch engine, even if its records do not show that.
@@ -94,7 +99,11 @@ impl IterationClock {
     ) -> Option<BatchTime> {
         self.pytorch_rows |= record.request_stats.iter().flatten().any(is_pytorch);
         let pytorch = self.pytorch_rows || record.backend() == Backend::PyTorch;
-        let waited = counted.latency_seconds.is_none();
+        self.is_pipeline |= record.inflight_batching_stats.is_some_and(|batch| batch.micro_batch_id.unwrap_or(0) > 0);
+        // The latency of the C++ executor is of the pass before. In a pipeline that pass may have had no batch.
+        let had_batch = self.last.is_none_or(|last| last.had_batch);
+        let latency_seconds = counted.latency_seconds.filter(|_| pytorch || had_batch);
+        let waited = latency_seconds.is_none();
         let before_us = self.typical_us;
         let latency_us = record.iter_latency_ms.or(record.host_step_time_ms).map(|ms| (ms * 1000.0) as i64);
         if let Some(latency_us) = latency_us.filter(|_| !waited) {
@@ -129,9 +138,10 @@ impl IterationClock {
                 ..ClockSpan::ending(end_us)
             }
         } else {
-            // A static batch runs from its first to its last token before its record is written.
+            // A static batch runs from its first to its last token before its record is written. In a pipeline, a pass launches its
+            // batch and waits for the tokens of this batch (upstream: `decoderSync` in `forwardAsync`).
             let is_static = record.static_batching_stats.as_ref().is_some_and(|batch| !batch.is_all_zero());
-            let begun_us = if is_static { start_us } else { end_us };
+            let begun_us = if is_static || self.is_pipeline { start_us } else { end_us };
             // A request that ends the idle time is in the first record after it.
             let arrived_us = if self.last.is_some_and(|last| last.was_idle) { begun_us } else { start_us };
             ClockSpan {
@@ -143,7 +153,8 @@ impl IterationClock {
             }
         };
         let was_idle = flush && record.num_queued_requests.unwrap_or(0) == 0;
-        self.last = Some(Last { start_us, end_us, was_idle, is_full });
+        let had_batch = if flush { had_batch } else { scheduled(record) != Some(0) };
+        self.last = Some(Last { start_us, end_us, was_idle, had_batch, is_full });
         let kept = if pytorch { KEPT_OF_PYTORCH } else { KEPT };
         while self.spans.len() >= kept {
             self.spans.pop_front();
@@ -151,7 +162,7 @@ impl IterationClock {
         self.spans.push_back(ClockSpan { iter: record.iter, flush, continuous, ..span });
         match batch.filter(|_| record.backend() == Backend::PyTorch) {
             Some(batch) => batch.time,
-            None => counted.latency_seconds.map(|seconds| BatchTime { seconds, device_seconds: None }),
+            None => latency_seconds.map(|seconds| BatchTime { seconds, device_seconds: None }),
         }
     }
 
@@ -245,6 +256,27 @@ mod tests {
         let batch = StaticBatchingStats { num_scheduled_requests: Some(4), ..StaticBatchingStats::default() };
         let fixed = |at| IterationStats { static_batching_stats: Some(batch), ..record(at, 50.0) };
         assert_eq!(last(&[(fixed(100), false, false), (fixed(150), false, false)]), [100, 100, 100, 150, 150]);
+    }
+
+    #[test]
+    fn a_pass_of_a_pipeline_of_the_cpp_executor_ends_with_the_tokens_of_its_own_batch() {
+        let pass = |at, micro_batch_id, scheduled| {
+            let batch = InflightBatchingStats {
+                micro_batch_id: Some(micro_batch_id),
+                num_scheduled_requests: Some(scheduled),
+                ..InflightBatchingStats::default()
+            };
+            (IterationStats { inflight_batching_stats: Some(batch), ..record(at, 50.0) }, false, false)
+        };
+        assert_eq!(last(&[pass(50, 1, 4), pass(100, 0, 4), pass(150, 1, 4)]), [100, 100, 100, 150, 150]);
+        // A pass without a batch takes no time, which the next record tells.
+        let time_after = |scheduled| {
+            let mut clock = IterationClock::default();
+            let counted = Counted { latency_seconds: Some(0.000_02), follows: true, ..Counted::default() };
+            clock.record(&pass(100, 1, scheduled).0, 100 * MS, &counted, false);
+            clock.record(&pass(150, 0, 4).0, 150 * MS, &counted, false)
+        };
+        assert_eq!((time_after(0).is_some(), time_after(4).is_some()), (false, true));
     }
 
     #[test]
