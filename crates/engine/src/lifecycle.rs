@@ -31,6 +31,8 @@ pub(crate) struct Lifecycle {
     pub first_token_us: Option<i64>,
     pub ended_us: i64,
     pub tokens: i64,
+    /// Absent if no row shows the request while it decodes.
+    pub prompt_tokens: Option<i64>,
 }
 
 /// Requests by stage in the last iteration that had rows.
@@ -69,6 +71,8 @@ struct Followed {
     /// When the request lost its KV cache. It computes its tokens again before its next token.
     stopped_us: Option<i64>,
     tokens: i64,
+    /// Tokens of the prompt when the first token was there. After a pause, the C++ executor adds the answer so far to the prompt.
+    prompt_tokens: Option<i64>,
     /// Value of `Lifecycles::iterations` at the request's last row.
     last_seen: u64,
 }
@@ -116,8 +120,15 @@ impl Followed {
         let unseen = (tokens > 0).then_some(ended_us);
         let scheduled_us = self.scheduled_us.or(unseen.map(|_| span.scheduled_us.min(ended_us)));
         let first_token_us = self.first_token_us.or(unseen);
-        let arrived_us = self.arrived_us;
-        Some(Lifecycle { id, arrived_us, scheduled_us, first_token_us, ended_us, tokens: tokens.max(self.tokens) })
+        Some(Lifecycle {
+            id,
+            arrived_us: self.arrived_us,
+            scheduled_us,
+            first_token_us,
+            ended_us,
+            tokens: tokens.max(self.tokens),
+            prompt_tokens: self.prompt_tokens,
+        })
     }
 }
 
@@ -205,6 +216,7 @@ impl Lifecycles {
                 request.scheduled_us = Some(span.scheduled_us);
             }
             if first_token {
+                request.prompt_tokens = row.context_prefill_position.filter(|_| fresh);
                 request.first_token_us = Some(span.tokens_us);
             }
             let paused = row.paused == Some(true);
@@ -273,6 +285,7 @@ mod tests {
                 first_token_us: Some(40 * MS),
                 ended_us: 70 * MS,
                 tokens: 3,
+                prompt_tokens: None,
             }]
         );
         assert_eq!(unfinished(&lifecycles), 0);
@@ -299,6 +312,20 @@ mod tests {
         let pauses: u64 =
             [true, true, false, true].map(|on| lifecycles.absorb(&paused(on), span(1)).pauses).iter().sum();
         assert_eq!(pauses, 2);
+    }
+
+    #[test]
+    fn the_prompt_of_a_request_that_was_paused_does_not_contain_its_answer() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        let at = |position, row| [RequestStats { context_prefill_position: Some(position), ..row }];
+        lifecycles.absorb(&at(0, row(7, RequestStage::Context, 0)), span(1));
+        lifecycles.absorb(&at(80, row(7, RequestStage::Generation, 1)), span(2));
+        // Paused at 100 tokens, and computed again.
+        lifecycles.absorb(&at(0, RequestStats { paused: Some(true), ..row(7, RequestStage::Context, 100) }), span(3));
+        lifecycles.absorb(&at(180, row(7, RequestStage::Generation, 101)), span(4));
+        let ended = lifecycles.absorb(&at(180, row(7, RequestStage::Complete, 200)), span(5)).completed;
+        assert_eq!(ended[0].prompt_tokens, Some(80));
     }
 
     #[test]
@@ -381,6 +408,7 @@ mod tests {
             first_token_us: Some(20 * MS),
             ended_us: 20 * MS,
             tokens: 1,
+            prompt_tokens: None,
         };
         assert_eq!(lifecycles.absorb(&rows, pytorch).completed, [expected]);
     }

@@ -84,6 +84,9 @@ impl RequestFold {
         sampled: bool,
         now: Instant,
     ) {
+        // The prefill position of a complete request is the length of its prompt, unless the request was paused.
+        let prompt = lifecycle.and_then(|lifecycle| lifecycle.prompt_tokens).or(row.context_prefill_position);
+        let row = &RequestStats { context_prefill_position: prompt, ..row.clone() };
         // The row of a request that only had a context phase shows a transfer that has not ended, with a time of 0.
         let transfer =
             row.dis_serving_stats.filter(|transfer| transfer.kv_cache_transfer_ms.is_some_and(|ms| ms > 0.0));
@@ -93,8 +96,7 @@ impl RequestFold {
         let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
         self.recent.note_row(row, &times);
         self.totals.observe_usage(&Usage {
-            // The prefill position of a complete request is the length of its prompt.
-            input_tokens: row.context_prefill_position,
+            input_tokens: prompt,
             output_tokens: row.num_generated_tokens,
             transfer: transfer.map(|transfer| transfer.kv_cache_transfer_ms),
         });
@@ -634,8 +636,15 @@ mod tests {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         let observed = |fold: &RequestFold| (fold.totals.times.e2e_latency.count(), fold.totals.source);
         let (scheduled_us, first_token_us) = (Some(250_000), Some(500_000));
-        let served =
-            Lifecycle { id: 1, arrived_us: Some(0), scheduled_us, first_token_us, ended_us: 2_000_000, tokens: 9 };
+        let served = Lifecycle {
+            id: 1,
+            arrived_us: Some(0),
+            scheduled_us,
+            first_token_us,
+            ended_us: 2_000_000,
+            tokens: 9,
+            prompt_tokens: None,
+        };
         fold.absorb_perf_metrics(&timed(10.25), now);
         fold.absorb_complete_row(&row(), Some(&served), false, now);
         fold.settle(0, now + EXACT_TIMES_WITHIN);

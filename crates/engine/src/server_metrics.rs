@@ -362,6 +362,7 @@ mod tests {
             scheduled_us: Some(10),
             first_token_us: Some(20),
             ended_us: 1_000_000,
+            prompt_tokens: None,
             tokens: 9,
         };
         folded.absorb_server_metrics(&times("1", 0, 0));
