@@ -58,7 +58,7 @@ named_numbers! {
 pub(super) struct Usage {
     pub(super) input_tokens: Option<i64>,
     pub(super) output_tokens: Option<i64>,
-    /// `Some` if the request's KV cache came from another instance; inside, the milliseconds if they are known.
+    /// `Some` if the request's KV cache came from or went to another instance; inside, the milliseconds if they are known.
     pub(super) transfer: Option<Option<f64>>,
 }
 

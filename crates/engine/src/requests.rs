@@ -98,7 +98,8 @@ impl RequestFold {
         self.totals.observe_usage(&Usage {
             input_tokens: prompt,
             output_tokens: row.num_generated_tokens,
-            transfer: transfer.map(|transfer| transfer.kv_cache_transfer_ms),
+            // Triton counts each request of a context or generation server.
+            transfer: row.dis_serving_stats.map(|transfer| transfer.kv_cache_transfer_ms),
         });
         if let Some(tokens) = row.avg_num_decoded_tokens_per_iter.filter(|tokens| *tokens > 0.0) {
             self.totals.times.decoded_tokens_per_iteration.observe(tokens);
@@ -530,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_a_time_of_its_transfer_counts_no_transfer() {
+    fn a_row_without_a_time_of_its_transfer_counts_the_request_but_no_transfer() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         for ms in [0.0, 2.5] {
             fold.absorb_complete_row(
@@ -542,7 +543,7 @@ mod tests {
         }
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         let times = &fold.totals.times;
-        assert_eq!((fold.totals.disaggregated_requests, fold.totals.kv_cache_transfer_ms), (1, 2.5));
+        assert_eq!((fold.totals.disaggregated_requests, fold.totals.kv_cache_transfer_ms), (2, 2.5));
         assert_eq!((times.kv_cache_transfer.count(), times.kv_cache_transfer_bytes.count()), (1, 1));
     }
 
