@@ -71,7 +71,7 @@ filled! { pub(crate) struct Record, of(record: &record::Record, is_static: bool)
     accepted: u64 = speculation.accepted,
     drafting: u64 = speculation.requests,
     draft_seconds: f64 = speculation.seconds,
-    draft_overhead: f64 = speculation.overhead,
+    draft_overhead: f64 = if record.latency > 0.0 { speculation.seconds / record.latency } else { 0.0 },
 }
 
 filled! { pub(crate) struct Row, of(row: &record::Row) { let (transfer_ms, transfer_bytes) = row.transfer.unwrap_or_default(); }
@@ -114,7 +114,7 @@ filled! { pub struct State, of(engine: &Engine, next: Option<f64>) { let truth =
     next: f64 = next.unwrap_or(-1.0),
     is_iterating: bool = engine.is_iterating(),
     is_idle: bool = engine.is_idle(),
-    queued: u64 = engine.queued() as u64,
+    queued: u64 = engine.waiting_for_seat() as u64,
     iterations: u64 = truth.iterations,
     flushes: u64 = truth.flushes,
     arrived: u64 = truth.arrived,
