@@ -84,6 +84,25 @@ numbers! {
     }
 }
 
+/// A policy of static batches shows if at most this share of the iterations with prompts decode too, of at least ENOUGH_BATCHES.
+pub const MIXED: f64 = 0.02;
+const ENOUGH_BATCHES: f64 = 5.0;
+
+impl IterationSums {
+    /// Share of the iterations with prompts that decode too. Absent if there are few.
+    #[must_use]
+    pub fn mixed_share(&self) -> Option<f64> {
+        (self.prompt_iterations >= ENOUGH_BATCHES).then(|| self.mixed_iterations / self.prompt_iterations)
+    }
+
+    /// Whether prompts begin only when no request decodes, although requests with a seat wait (upstream:
+    /// `CapacitySchedulerPolicy::kSTATIC_BATCH`). Such an engine reports in-flight batches.
+    #[must_use]
+    pub fn admits_into_empty_batches(&self) -> bool {
+        self.generation_requests > 0.0 && self.held > 0.0 && self.mixed_share().is_some_and(|mixed| mixed <= MIXED)
+    }
+}
+
 /// Limits from the engine's settings, each for one rank. The records of the PyTorch engine contain no limits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ConfiguredLimits {

@@ -68,6 +68,8 @@ struct Seated {
 const ENTRIES: usize = 256;
 /// The least length of an entry at first.
 const RESOLUTION_US: i64 = 50_000;
+/// Less than this part of a pass lies between the writing of a record and the next fetch of a loop that does not overlap.
+const SOON: i64 = 20;
 /// The error of the arrival time of a request that took a seat: this share of its wait, but at least this many passes.
 const ERROR_OF_WAIT: f64 = 0.05;
 const ERROR_IN_PASSES: i64 = 2;
@@ -123,8 +125,8 @@ impl SeatQueue {
             self.restart(now.fetch_us, !is_full);
             return self.waiting;
         };
-        // Under the overlap scheduler, the record before was written after the fetch of this pass.
-        let is_after_fetch = now.fetch_us < last.handled_us;
+        // Under the overlap scheduler, the record before was written well after the fetch of this pass, otherwise just before it.
+        let is_after_fetch = last.handled_us - now.fetch_us > (now.fetch_us - last.fetch_us) / SOON;
         if !is_full {
             self.restart(now.fetch_us, true);
         }

@@ -52,6 +52,9 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
                 .to_owned(),
         );
     }
+    if present.limits.policy == Some(Policy::MaxUtilization) && change.policy == Some(Policy::GuaranteedNoEvict) {
+        return Err("the engine uses MAX_UTILIZATION, as KV cache manager V2 always does; ask without capacity_scheduler_policy".to_owned());
+    }
     let load = Load::of(&present.requests);
     if load.arrivals == Arrivals::Once {
         return Err("all requests came at once, so there is no rate; ask while requests arrive".to_owned());

@@ -59,7 +59,7 @@ impl Headroom {
     pub fn of(minute: &Span, waiting: [Option<f64>; 2], by_costs: Option<f64>) -> Option<Self> {
         let sums = &minute.sums;
         let is_full = sums.iterations >= ENOUGH_ITERATIONS && sums.waits >= ALWAYS_WAITING * sums.iterations;
-        let served = minute.rate(minute.counts.completed);
+        let served = minute.rate(minute.served());
         let capacity = if is_full { Some(served) } else { by_costs }.filter(|capacity| *capacity > 0.0)?;
         let [before, after] = waiting.map(|waiting| waiting.unwrap_or(0.0));
         let arrived = minute.rate(minute.counts.started + after - before);

@@ -138,7 +138,9 @@ impl Present {
         };
         let configured = engine.iterations.configured;
         let whole = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok()).filter(|value| *value > 0);
-        let cache = latest.and_then(|latest| latest.kv).and_then(|kv| {
+        // With several pools, the sum of their blocks does not tell how many tokens fit.
+        let one_pool = latest.filter(|latest| latest.pools.fullest.is_none());
+        let cache = one_pool.and_then(|latest| latest.kv).and_then(|kv| {
             Some(Cache { blocks: whole(kv.max_num_blocks)?, tokens_per_block: whole(kv.tokens_per_block)? })
         });
         let model = &engine.iterations.model;
@@ -157,7 +159,7 @@ impl Present {
                 max_batch_size: limit(|latest| latest.batch_size_limits, configured.batch),
                 max_num_tokens: limit(|latest| latest.token_limits, configured.tokens),
                 chunked_context: None,
-                policy: None,
+                policy: latest.is_some_and(trtllm_engine::Latest::never_reserves).then_some(Policy::MaxUtilization),
                 overlap: engine.overlaps(),
             },
             host_seconds: HostSeconds { forming: engine.forming_seconds(), beside_device: beside_device(recent) },
@@ -176,7 +178,8 @@ impl Present {
             sampling: engine.totals.statistics_interval.unwrap_or(1).max(1) as f64,
             slowdown: window.slowdown().map(|slowdown| slowdown.ratio),
             attention_dp_ranks: latest.and_then(trtllm_engine::Latest::attention_dp_ranks).unwrap_or(1).max(1),
-            static_batching: recent.static_slots > 0.0,
+            static_batching: recent.static_slots > 0.0
+                || latest.is_some_and(|latest| !latest.is_pytorch) && recent.admits_into_empty_batches(),
             disaggregated: totals.disaggregated_requests > 0,
         }
     }
@@ -202,7 +205,7 @@ impl Workload {
         let mean = |of: fn(&Request) -> u32| (!recent.is_empty()).then(|| sum(of) / recent.len() as f64);
         let prompts = sum(|request| request.prompt);
         Some(Self {
-            requests_per_second: span.rate(span.counts.completed),
+            requests_per_second: span.rate(span.served()),
             prompt_tokens: mean(|request| request.prompt),
             output_tokens: mean(|request| request.output),
             cached_share: (prompts > 0.0).then(|| sum(|request| request.cached) / prompts),

@@ -44,6 +44,7 @@ impl Scene {
         after.sums.iterations = 6000.0;
         after.sums.scheduled = 6000.0 * 8.0;
         after.sums.generation_requests = 6000.0 * 8.0;
+        after.sums.decoded_tokens = 6000.0 * 8.0;
         // Iterations ran half of the time.
         after.distributions.iteration.sum = 30.0;
         Self {

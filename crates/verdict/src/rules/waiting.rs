@@ -1,5 +1,7 @@
 //! Causes that make requests wait: limits of the batch, of tokens and of the KV cache, or too many requests.
 
+use trtllm_engine::iteration_sums::MIXED;
+
 use crate::reading::Reading;
 use crate::verdict::{Found, Unit, percent, time};
 
@@ -13,9 +15,6 @@ const CACHE_USED: f64 = 0.7;
 const PAUSES: f64 = 0.005;
 /// Static batches are the cause if less than this share of their slots is used.
 const SLOTS_USED: f64 = 0.8;
-/// A policy of static batches shows if at most this share of the iterations with prompts decode too, of at least ENOUGH_BATCHES.
-const MIXED: f64 = 0.02;
-const ENOUGH_BATCHES: f64 = 5.0;
 /// Requests wait for blocks that others hold if hardly any of them begins before another one ends: at most the share BEFORE_ENDS of what chance
 /// would give, which must be at least ENOUGH_CHANCES.
 const BEFORE_ENDS: f64 = 0.3;
@@ -48,15 +47,12 @@ pub(super) fn static_batching(reading: &Reading) -> Option<Found> {
     static_slots(reading).or_else(|| static_policy(reading))
 }
 
-/// The scheduler admits prompts only when no request decodes (upstream: `CapacitySchedulerPolicy::kSTATIC_BATCH`). Such an engine reports
-/// in-flight batches.
 fn static_policy(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
-    let mixed = Reading::share(sums.mixed_iterations, sums.prompt_iterations);
-    let is_static = !reading.given.is_pytorch && mixed <= MIXED && sums.held > 0.0;
-    (is_static && sums.prompt_iterations >= ENOUGH_BATCHES && reading.has_work && reading.waits()).then(|| {
+    let is_static = !reading.given.is_pytorch && sums.admits_into_empty_batches();
+    (is_static && reading.has_work && reading.waits()).then(|| {
         waiting(reading, "A batch takes new requests only when all of its requests have ended")
-            .with("iterations that decode beside prompts", mixed, Unit::Share, MIXED)
+            .with("iterations that decode beside prompts", sums.mixed_share(), Unit::Share, MIXED)
             .remedy(
                 "Use in-flight batching: set the capacity scheduler policy to GUARANTEED_NO_EVICT or MAX_UTILIZATION instead of STATIC_BATCH.",
                 &["capacity_scheduler_policy", "batch_scheduler_policy"],
@@ -80,7 +76,7 @@ fn static_slots(reading: &Reading) -> Option<Found> {
 pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
     let used = reading.cache_used().filter(|_| reading.has_work)?;
-    let pauses = Reading::share(sums.paused.max(reading.now.counts.pauses), sums.iterations);
+    let pauses = Reading::share(reading.now.pauses(), sums.iterations);
     let pausing = pauses >= PAUSES && used >= CACHE_USED;
     let at_batch = reading.of_waits(sums.waits_at_batch_limit) >= MOST;
     let full =

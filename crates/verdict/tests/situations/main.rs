@@ -3,6 +3,7 @@
 
 mod incidents;
 mod play;
+mod records_alone;
 mod remedies;
 
 use std::sync::Mutex;

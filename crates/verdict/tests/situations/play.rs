@@ -36,6 +36,8 @@ pub(crate) struct Play {
     now: f64,
     next: Option<f64>,
     throttled: [f64; 2],
+    /// The exporter reads the records only: not the server's page, and no GPU.
+    pub(crate) records_only: bool,
 }
 
 impl Play {
@@ -62,6 +64,7 @@ impl Play {
             now: 0.0,
             next: Some(0.0),
             throttled: [0.0; 2],
+            records_only: false,
         };
         play.mark();
         play
@@ -84,8 +87,10 @@ impl Play {
             self.now = end;
             let now = self.instant(end);
             if self.engine.is_up(end) {
-                let page = self.page();
-                self.fold.absorb_server_metrics(&page, now);
+                if !self.records_only {
+                    let page = self.page();
+                    self.fold.absorb_server_metrics(&page, now);
+                }
                 self.fold.health.answered(now);
                 (self.last_answer, self.has_answered) = (end, true);
             }
@@ -127,7 +132,8 @@ impl Play {
     }
 
     pub(crate) fn reading(&self) -> Option<Reading> {
-        Reading::of(self.given(), &self.window, &self.gpus)
+        let gpus = if self.records_only { &[] } else { self.gpus.as_slice() };
+        Reading::of(self.given(), &self.window, gpus)
     }
 
     pub(crate) fn given(&self) -> Given {
