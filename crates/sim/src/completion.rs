@@ -4,6 +4,7 @@ use crate::config::Role;
 use crate::engine::{Engine, Progress};
 use crate::launch::Launched;
 use crate::record::StepTime;
+use crate::request::Request;
 use crate::scheduler::transfer_seconds;
 use crate::truth::BatchTruth;
 
@@ -11,9 +12,9 @@ use crate::truth::BatchTruth;
 pub(crate) const SAMPLING: f64 = 0.05;
 
 impl Engine {
-    /// Gives the requests of a batch their tokens, and ends the requests that have all their tokens. Returns the tokens
-    /// of decoding requests, without those that are thrown away because their request has left.
-    pub(crate) fn finish(&mut self, launched: &Launched, now: f64) -> u64 {
+    /// Gives the requests of a batch their tokens. Returns the tokens of decoding requests, without those that are thrown
+    /// away because their request has left, and when clients see the tokens.
+    pub(crate) fn finish(&mut self, launched: &Launched, now: f64) -> (u64, f64) {
         if self.config.keeps_requests {
             self.record_parts(launched, now);
             self.record_batch(launched, now);
@@ -27,8 +28,7 @@ impl Engine {
         let mut first_tokens = 0;
         let gpu_sample = launched.gpu * SAMPLING;
         let step = StepTime { start: launched.start, end: now, gpu_forward: launched.gpu - gpu_sample, gpu_sample };
-        for index in 0..self.ranks.len() {
-            let rank = &mut self.ranks[index];
+        for rank in &mut self.ranks {
             for request in &mut rank.active {
                 let share = std::mem::take(&mut request.shares[launched.slot]);
                 if !share.is_scheduled {
@@ -70,12 +70,18 @@ impl Engine {
                 }
                 request.was_scheduled = true;
             }
+        }
+        self.truth.first_tokens += first_tokens;
+        (decoded, seen)
+    }
+
+    /// Ends the requests that have all their tokens.
+    pub(crate) fn end_all_finished(&mut self, now: f64, seen: f64) {
+        for index in 0..self.ranks.len() {
             self.end_finished(index, now, seen);
         }
         // PyTorch numbers passes, see `passes`.
         self.iter += u64::from(self.config.release.is_cpp());
-        self.truth.first_tokens += first_tokens;
-        decoded
     }
 
     /// What the batch truly took.
@@ -90,13 +96,18 @@ impl Engine {
         });
     }
 
+    /// Whether a request that has all its tokens stays active, because the C++ Executor has not come back to its micro batch.
+    fn is_in_pipeline(&self, request: &Request) -> bool {
+        self.config.has_cpp_pipeline() && request.last_iter + self.config.ranks.pipeline as u64 > self.iter + 1
+    }
+
     /// Ends the requests of a rank that have all their tokens. A request whose KV cache is still being sent leaves the
     /// active requests of the PyTorch loop, and stays active in the C++ Executor.
     fn end_finished(&mut self, index: usize, now: f64, seen: f64) {
         let mut position = 0;
         while position < self.ranks[index].active.len() {
             let request = &self.ranks[index].active[position];
-            match request.end() {
+            match request.end().filter(|_| !self.is_in_pipeline(request)) {
                 Some(end) if !request.is_receiving(now) => {
                     let request = self.ranks[index].remove(position);
                     self.report_end(&request, end, index);

@@ -66,6 +66,11 @@ impl Config {
         stores && self.cache.reuse
     }
 
+    /// Whether the C++ Executor runs micro batches in a pipeline.
+    pub(crate) fn has_cpp_pipeline(&self) -> bool {
+        self.release.is_cpp() && self.ranks.pipeline > 1
+    }
+
     /// The id of the first request. The C++ Executor counts from 1. PyTorch keeps the ids below max_batch_size for its
     /// warm-up requests.
     pub(crate) fn first_id(&self) -> u64 {

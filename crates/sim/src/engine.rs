@@ -14,7 +14,7 @@ use crate::passes::{Passes, Phase};
 use crate::random::{Random, mix};
 use crate::record::{End, Entry, NumberedEvent, Record, Row};
 use crate::request::Request;
-use crate::scheduler::Rank;
+use crate::scheduler::{Batch, Rank};
 use crate::truth::{Felt, Truth};
 use crate::writer::Writer;
 
@@ -236,7 +236,11 @@ impl Engine {
     /// Handles the tokens of the oldest launched batch.
     fn handle(&mut self, now: f64, step: &mut Step) {
         let Some(launched) = self.launched.pop_front() else { return };
-        let made = self.finish(&launched, now);
+        let (made, seen) = self.finish(&launched, now);
+        if self.config.has_cpp_pipeline() {
+            self.report_cpp(now, &launched, step);
+        }
+        self.end_all_finished(now, seen);
         if !self.config.release.is_cpp() {
             self.enter_queue(now);
             self.count(&launched, made);
@@ -252,8 +256,38 @@ impl Engine {
             self.take_arrivals(now);
         }
         self.enter_queue(now);
-        let intake = self.fetch(now);
-        self.launch(now, intake, step);
+        let micro_batches = if self.config.has_cpp_pipeline() { self.config.ranks.pipeline } else { 1 };
+        for _ in 0..micro_batches {
+            let intake = self.fetch(now);
+            self.launch(now, intake, step);
+            if !self.launched.is_empty() || self.ranks.iter().all(|rank| rank.active.is_empty()) {
+                return;
+            }
+            if self.config.has_cpp_pipeline() && !self.faults.is_wedged(now) {
+                self.pass_empty_micro_batch(now, step);
+            }
+        }
+    }
+
+    /// A pass of the C++ Executor whose micro batch is empty takes no time, and writes a record.
+    fn pass_empty_micro_batch(&mut self, now: f64, step: &mut Step) {
+        let empty = Launched {
+            pass: self.iter,
+            pass_begin: now,
+            at: now,
+            since: now,
+            start: now,
+            end: now,
+            batches: vec![Batch::default(); self.ranks.len()],
+            active: self.ranks.iter().map(|rank| rank.active.len() as u32).collect(),
+            intake: std::mem::take(&mut self.passes.intake),
+            ..Launched::default()
+        };
+        self.micro_batch = (self.micro_batch + 1) % self.config.ranks.pipeline;
+        self.count(&empty, 0);
+        self.report_cpp(now, &empty, step);
+        self.end_all_finished(now, now);
+        self.report_finished(&empty, now, step);
     }
 
     /// The next time at which something changes if no batch is launched.
@@ -280,7 +314,7 @@ impl Engine {
         for request in active.into_iter().chain(queued) {
             self.leave(&request, End::Error, now);
         }
-        self.iter = 0;
+        (self.iter, self.micro_batch) = (0, 0);
         self.writer.restart();
     }
 

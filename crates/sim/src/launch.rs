@@ -7,7 +7,7 @@ use crate::passes::{BUILD, Phase};
 use crate::scheduler::{Batch, Pass};
 
 /// A batch whose tokens are not handled yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Launched {
     /// The pass that formed it: its number, its begin, and when it took new requests after its wait for work.
     pub(crate) pass: u64,
@@ -34,7 +34,8 @@ impl Engine {
     pub(crate) fn launch(&mut self, now: f64, mut intake: Intake, step: &mut Step) {
         self.passes.wait(Phase::Fetch, None);
         let is_cpp = self.config.release.is_cpp();
-        if !is_cpp {
+        let is_pipelined = self.config.has_cpp_pipeline();
+        if !is_cpp || is_pipelined {
             self.passes.intake.add(&intake);
         }
         let active: Vec<_> = self.ranks.iter().map(|rank| rank.active.len() as u32).collect();
@@ -52,7 +53,7 @@ impl Engine {
             self.pass_without_batch(now, batches.iter().any(|batch| batch.work.paused > 0));
             return;
         }
-        if !is_cpp {
+        if !is_cpp || is_pipelined {
             intake = std::mem::take(&mut self.passes.intake);
         }
         let costs = &self.config.costs;
@@ -84,7 +85,9 @@ impl Engine {
         if is_cpp {
             self.count(&launched, launched.batches.iter().map(|batch| batch.decoded).sum());
         }
-        self.report_launched(&launched, step);
+        if is_cpp && !is_pipelined {
+            self.report_cpp(now, &launched, step);
+        }
         self.launched.push_back(launched);
     }
 
@@ -108,9 +111,11 @@ impl Engine {
     /// The batch of each rank.
     fn schedule(&mut self, now: f64) -> Vec<Batch> {
         let stages = self.config.ranks.pipeline;
+        // A pass of the C++ Executor is for one micro batch, even if it is empty.
+        let turns = if self.config.has_cpp_pipeline() { 1 } else { stages };
         let batch_limit = self.batch_limit(now);
         let mut batches = Vec::new();
-        for _ in 0..stages {
+        for turn in 1..=turns {
             batches.clear();
             for rank in &mut self.ranks {
                 let mut pass = Pass {
@@ -125,7 +130,7 @@ impl Engine {
                 };
                 batches.push(rank.schedule(&mut pass));
             }
-            if batches.iter().any(|batch| batch.work.scheduled > 0) {
+            if turn == turns || batches.iter().any(|batch| batch.work.scheduled > 0) {
                 break;
             }
             self.micro_batch = (self.micro_batch + 1) % stages;

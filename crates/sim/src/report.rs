@@ -46,15 +46,13 @@ impl Engine {
         }
     }
 
-    /// Reports the start of a batch.
-    pub(crate) fn report_launched(&mut self, launched: &Launched, step: &mut Step) {
-        if !self.config.release.is_cpp() {
-            return;
-        }
-        self.writer.now = launched.at;
+    /// Writes the record of a batch of the C++ Executor: when it is launched, or in a pipeline, whose last stage waits for
+    /// the tokens of its own batch, when its requests have their tokens.
+    pub(crate) fn report_cpp(&mut self, now: f64, launched: &Launched, step: &mut Step) {
+        self.writer.now = now;
         let new_active = std::mem::take(&mut self.writer.taken).iter().sum();
         self.writer.new_active = new_active;
-        let mut record = self.base_record(launched.at, 0, &launched.batches[0]);
+        let mut record = self.base_record(now, 0, &launched.batches[0]);
         record.new_active = new_active;
         record.queue_latency = launched.intake.queue_seconds;
         self.push_cpp(record, step);
@@ -200,7 +198,8 @@ impl Engine {
             .active
             .iter()
             .map(|request| {
-                let scheduled = if cpp { request.is_scheduled() } else { request.was_scheduled };
+                let is_launched = cpp && !self.config.has_cpp_pipeline();
+                let scheduled = if is_launched { request.is_scheduled() } else { request.was_scheduled };
                 Row { scheduled, ..self.row(request) }
             })
             .collect();

@@ -4,6 +4,7 @@
 
 mod attribution;
 mod batch_times;
+mod executor;
 mod folded;
 mod judged;
 mod members;
