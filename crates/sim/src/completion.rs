@@ -46,6 +46,7 @@ impl Engine {
                     request.accepted += made.saturating_sub(1);
                 } else if made > 0 {
                     first_tokens += 1;
+                    request.context_steps += 1;
                     rank.cache.store(&request.keys, &request.blocks, request.context);
                 }
                 if made > 0 {

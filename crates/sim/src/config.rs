@@ -88,6 +88,12 @@ impl Release {
         matches!(self, Self::Cpp { .. })
     }
 
+    /// Whether the C++ Executor still runs static batches itself. Later, static batching is a policy of the in-flight
+    /// scheduler.
+    pub(crate) fn has_static_batching(self) -> bool {
+        matches!(self, Self::Cpp { major: 0, minor } if minor < 20)
+    }
+
     /// Whether the loop moves all new requests into a waiting queue that no record counts: PyTorch since 1.0.
     pub(crate) fn has_waiting_queue(self) -> bool {
         matches!(self, Self::PyTorch { era, .. } if era >= Era::One)
@@ -118,6 +124,7 @@ pub enum CacheManager {
 pub enum Policy {
     GuaranteedNoEvict,
     MaxUtilization,
+    /// The C++ Executor admits requests only when none is running.
     Static,
 }
 

@@ -275,7 +275,8 @@ impl Engine {
         Row {
             id: request.id,
             stage: request.stage(filled),
-            prefill_position: filled.min(request.arrival.prompt),
+            // After a pause, the prompt contains the tokens of the answer so far.
+            prefill_position: filled.min(request.context),
             generated: request.generated,
             steps: request.steps,
             scheduled: request.is_scheduled(),

@@ -27,6 +27,8 @@ pub struct Record {
     pub micro_batch: u32,
     /// Tokens of decoding requests.
     pub decoded: u64,
+    /// Mean over the decoding requests of their tokens per step, from their start to before this batch.
+    pub tokens_per_step: f64,
     pub speculation: Option<SpeculationCounts>,
     pub is_static: bool,
     /// Prompt tokens of the queued requests, and whether these need a generation server's work.

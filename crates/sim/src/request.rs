@@ -45,8 +45,9 @@ pub(crate) struct Request {
     pub(crate) paused: bool,
     /// Its part of each launched batch that is not handled yet, by the slot of the batch.
     pub(crate) shares: [Share; 2],
-    /// Decoding steps so far.
+    /// Decoding steps so far, and steps that ended a context phase.
     pub(crate) steps: u32,
+    pub(crate) context_steps: u32,
     /// Whether the request was in the batch that ended last.
     pub(crate) was_scheduled: bool,
     pub(crate) drafted: u32,
@@ -96,6 +97,13 @@ impl Request {
     pub(crate) fn wants_token(&self) -> bool {
         let (output, limit) = (self.arrival.output, self.arrival.max_new_tokens);
         self.launched_tokens() < output || output < limit && self.generated < output
+    }
+
+    /// Mean tokens of its steps, as upstream's `getAvgDecodedTokensPerIter`. A pause makes the tokens before it a part of the
+    /// prompt, but their steps still count.
+    pub(crate) fn tokens_per_step(&self) -> f64 {
+        let before_pause = self.context - self.arrival.prompt;
+        f64::from(self.generated.saturating_sub(before_pause)) / f64::from((self.steps + self.context_steps).max(1))
     }
 
     pub(crate) fn is_scheduled(&self) -> bool {

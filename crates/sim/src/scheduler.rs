@@ -39,6 +39,8 @@ pub(crate) struct Batch {
     /// Tokens that the decoding requests generate, including those that are thrown away.
     pub(crate) decoded: u64,
     pub(crate) drafted: u64,
+    /// Sum over the decoding requests of their mean tokens per step before this batch.
+    pub(crate) tokens_per_step: f64,
     /// Seconds to load adapters, and to copy blocks from and to the host.
     pub(crate) loading: f64,
     pub(crate) resumed: u32,
@@ -97,6 +99,7 @@ impl Rank {
             batch.work.generation_kv_tokens += u64::from(request.launched_filled());
             batch.decoded += u64::from(filled);
             batch.drafted += u64::from(draft);
+            batch.tokens_per_step += request.tokens_per_step();
             request.shares[pass.slot] = Share { is_scheduled: true, decodes: true, filled, made, drafted: draft };
             index += 1;
         }

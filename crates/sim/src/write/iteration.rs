@@ -57,7 +57,7 @@ fn cpp(record: &Record, release: (u32, u32), epoch_us: i64) -> Value {
             "numCtxTokens": work.context_tokens, "microBatchId": record.micro_batch,
         }));
         if since(11) {
-            inflight.insert("avgNumDecodedTokensPerIter".into(), json!(decoded(record)));
+            inflight.insert("avgNumDecodedTokensPerIter".into(), json!(record.tokens_per_step));
         }
         value["inflightBatchingStats"] = inflight.into();
     }
@@ -158,11 +158,6 @@ fn speculation(record: &Record) -> Value {
         "iterLatencyMS": counts.seconds * 1e3,
         "draftOverhead": if record.latency > 0.0 { counts.seconds / record.latency } else { 0.0 },
     })
-}
-
-/// Mean tokens per decoding request.
-fn decoded(record: &Record) -> f64 {
-    record.decoded as f64 / f64::from(record.work.generation_requests.max(1))
 }
 
 fn cache(view: &CacheView, allocations: bool, misses: bool) -> Value {

@@ -1,6 +1,6 @@
 //! Records of the C++ Executor in a pipeline and in static batches. README.md names upstream's functions.
 
-use trtllm_sim::config::{Ranks, Release};
+use trtllm_sim::config::{Policy, Ranks, Release, Speculation};
 use trtllm_sim::load::{Arrivals, Length};
 use trtllm_sim::record::{Record, Row};
 use trtllm_sim::{Config, Engine, Stage};
@@ -96,4 +96,57 @@ fn an_empty_micro_batch_has_a_record_and_takes_no_time() {
     let truth = run.engine.truth();
     assert_eq!(truth.iterations + truth.flushes, run.records.len() as u64);
     assert_eq!(truth.started, u64::from(run.records[0].new_active));
+}
+
+#[test]
+fn the_mean_of_decoded_tokens_is_over_the_life_of_the_requests() {
+    let mut config = cpp(1);
+    config.speculation = Some(Speculation { draft_len: 3, acceptance: 0.8, seconds_per_position: 0.0003 });
+    config.load.arrivals = Arrivals::Offline { requests: 1 };
+    config.load.output = Length::Fixed(60);
+    let run = run(config, 10.0);
+    let means: Vec<_> = run.records.iter().map(|record| record.tokens_per_step).collect();
+    // The context phase made the first token in one step.
+    assert_eq!(means[..2], [0.0, 1.0]);
+    let mut tokens = 1;
+    for (step, record) in (1..).zip(&run.records[1..]).filter(|(_, record)| record.work.generation_requests > 0) {
+        assert!((record.tokens_per_step - tokens as f64 / f64::from(step)).abs() < 1e-9);
+        tokens += record.decoded;
+    }
+    assert_eq!(tokens, 60);
+}
+
+#[test]
+fn a_pause_makes_the_answer_a_part_of_the_prompt() {
+    let mut config = cpp(1);
+    config.limits.policy = Policy::MaxUtilization;
+    config.cache.blocks = 40;
+    config.load.arrivals = Arrivals::Offline { requests: 4 };
+    (config.load.prompt, config.load.output) = (Length::Fixed(100), Length::Fixed(300));
+    let run = run(config, 60.0);
+    assert!(run.engine.truth().pauses > 0);
+    let rows = run.rows.iter().flatten().filter(|row| row.stage == Stage::Generation && !row.paused);
+    let (longest, mean) = (rows.map(|row| row.prefill_position).max(), |record: &Record| record.tokens_per_step);
+    assert!(longest > Some(150));
+    // The steps before the pause still count.
+    let low = run.records.iter().filter(|record| record.work.generation_requests > 0).map(mean);
+    assert!(low.fold(1.0, f64::min) < 0.5);
+}
+
+#[test]
+fn a_late_release_runs_static_batches_in_the_inflight_scheduler() {
+    let mut config = cpp(1);
+    config.limits.policy = Policy::Static;
+    config.limits.max_batch_size = 8;
+    config.load.output = Length::Mixed { short: 20, long: 200, share: 0.2 };
+    config.load.arrivals = Arrivals::Offline { requests: 60 };
+    let release = config.release;
+    let run = run(config, 60.0);
+    assert!(run.records.len() > 200);
+    assert!(run.records.iter().any(|record| record.active == 8 && record.work.scheduled < 8));
+    for record in &run.records {
+        assert!(record.work.context_requests == 0 || record.work.generation_requests == 0);
+        let written = trtllm_sim::write::record(record, release, 0);
+        assert!(written["staticBatchingStats"].is_null() && written["inflightBatchingStats"].is_object());
+    }
 }

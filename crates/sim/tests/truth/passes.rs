@@ -325,5 +325,5 @@ fn the_cpp_executor_writes_what_it_wrote_before_the_pytorch_loop_had_passes() {
         config.limits.policy = Policy::MaxUtilization;
         config.cache.blocks = 200;
     });
-    assert_eq!(paused, 0x64a0_ff90_0448_6645, "{paused:#x}");
+    assert_eq!(paused, 0x397f_dab1_c723_ee73, "{paused:#x}");
 }
