@@ -17,7 +17,7 @@ from fleet import RULES, shortened
 from prometheus import Prometheus, scraping, target
 
 DRILLS = [
-    "batch-limit", "kv-capacity", "kv-reservation", "kv-thrash", "context-blocking", "generation-work", "speculation", "frontend",
+    "batch-limit", "kv-capacity", "kv-reservation-v1", "kv-thrash", "context-blocking", "generation-work", "speculation", "frontend",
     "context-work", "statistics-lost",
 ]
 HEAD = """# Fire drills
@@ -30,8 +30,8 @@ trtllm-exporter --source 'sim:?scenario=kv-thrash' --gpu off
 ```
 
 `seed=N` gives other requests, and `speed=X` runs X times as fast. All scenarios: `trtllm-exporter catalog --scenarios`. Names with
-`-cpp` are for the C++ Executor, and names with `-v1` for the first KV cache manager of the PyTorch backend. `healthy-…` are
-engines without trouble; the load of some of them looks alarming.
+`-cpp` are for the C++ Executor, those with `-cpp-0.16` for an old one, and those with `-v1` for the first KV cache manager of the
+PyTorch backend. `healthy-…` are engines without trouble; the load of some of them looks alarming.
 
 The page of the exporter with the ten engines below, in order of trouble:
 

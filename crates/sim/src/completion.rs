@@ -22,9 +22,10 @@ impl Engine {
         self.passes.handled_at = now;
         let iter = self.iter;
         let active = self.ranks.iter().flat_map(|rank| &rank.active).map(|request| request.shares[launched.slot]);
+        let answers: u64 = launched.batches.iter().map(|batch| batch.answers.tokens).sum();
         let decoded = active.filter(|share| share.decodes).map(|share| u64::from(share.made)).sum();
         let contexts: u64 = launched.batches.iter().map(|batch| u64::from(batch.work.context_requests)).sum();
-        let seen = self.frontend.send(now, decoded + contexts);
+        let seen = self.frontend.send(now, decoded + answers + contexts);
         let mut first_tokens = 0;
         let gpu_sample = launched.gpu * SAMPLING;
         let step = StepTime { start: launched.start, end: now, gpu_forward: launched.gpu - gpu_sample, gpu_sample };

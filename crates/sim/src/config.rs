@@ -71,6 +71,21 @@ impl Config {
         self.release.is_cpp() && self.ranks.pipeline > 1
     }
 
+    /// Whether the C++ Executor runs a whole static batch in one pass. Later releases have static batching as a policy of
+    /// the in-flight scheduler.
+    pub(crate) fn runs_static_batches(&self) -> bool {
+        self.limits.policy == Policy::Static && matches!(self.release, Release::Cpp { major: 0, minor } if minor < 20)
+    }
+
+    /// Whether the C++ Executor writes a record when the requests of its batch have their tokens, and not before.
+    pub(crate) fn writes_after_tokens(&self) -> bool {
+        self.has_cpp_pipeline() || self.runs_static_batches()
+    }
+
+    pub(crate) fn chunks_context(&self) -> bool {
+        self.limits.chunked_context && !self.runs_static_batches()
+    }
+
     /// The id of the first request. The C++ Executor counts from 1. PyTorch keeps the ids below max_batch_size for its
     /// warm-up requests.
     pub(crate) fn first_id(&self) -> u64 {
@@ -86,12 +101,6 @@ impl Release {
     #[must_use]
     pub fn is_cpp(self) -> bool {
         matches!(self, Self::Cpp { .. })
-    }
-
-    /// Whether the C++ Executor still runs static batches itself. Later, static batching is a policy of the in-flight
-    /// scheduler.
-    pub(crate) fn has_static_batching(self) -> bool {
-        matches!(self, Self::Cpp { major: 0, minor } if minor < 20)
     }
 
     /// Whether the loop moves all new requests into a waiting queue that no record counts: PyTorch since 1.0.

@@ -237,7 +237,7 @@ impl Engine {
     fn handle(&mut self, now: f64, step: &mut Step) {
         let Some(launched) = self.launched.pop_front() else { return };
         let (made, seen) = self.finish(&launched, now);
-        if self.config.has_cpp_pipeline() {
+        if self.config.writes_after_tokens() {
             self.report_cpp(now, &launched, step);
         }
         self.end_all_finished(now, seen);

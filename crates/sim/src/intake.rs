@@ -87,7 +87,7 @@ impl Engine {
         let limits = &self.config.limits;
         let too_long = blocks_at_end(&self.config, arrival.prompt, arrival.max_new_tokens)
             > self.config.cache.blocks as usize
-            || !limits.chunked_context && arrival.prompt > limits.max_num_tokens;
+            || !self.config.chunks_context() && arrival.prompt > limits.max_num_tokens;
         let full = self.waiting_for_seat() >= limits.max_queue;
         let fails = self.random.chance(self.faults.error_share());
         too_long || full || fails || arrival.at < self.up_at || self.faults.memory(arrival.at).1

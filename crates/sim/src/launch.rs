@@ -57,7 +57,7 @@ impl Engine {
             intake = std::mem::take(&mut self.passes.intake);
         }
         let costs = &self.config.costs;
-        let host = batches.iter().map(|batch| costs.host_seconds(&batch.work)).fold(0.0, f64::max);
+        let host = batches.iter().map(|batch| batch.sum(|work| costs.host_seconds(work))).fold(0.0, f64::max);
         let loading: f64 = batches.iter().map(|batch| batch.loading).sum();
         let gpu = self.gpu_seconds(now, &batches);
         let before = self.launched.back().map_or(now, |before| before.end);
@@ -85,7 +85,7 @@ impl Engine {
         if is_cpp {
             self.count(&launched, launched.batches.iter().map(|batch| batch.decoded).sum());
         }
-        if is_cpp && !is_pipelined {
+        if is_cpp && !self.config.writes_after_tokens() {
             self.report_cpp(now, &launched, step);
         }
         self.launched.push_back(launched);
@@ -144,7 +144,7 @@ impl Engine {
         let stages = self.config.ranks.pipeline;
         let slow = self.faults.slow(now).map_or(1.0, |(factor, _)| factor);
         let drafts = self.draft_seconds(batches);
-        let longest = batches.iter().map(|batch| costs.gpu_seconds(&batch.work)).fold(0.0, f64::max);
+        let longest = batches.iter().map(|batch| batch.sum(|work| costs.gpu_seconds(work))).fold(0.0, f64::max);
         let skew = if stages > 1 { (1.0 + self.config.ranks.imbalance) / stages as f64 } else { 1.0 };
         let spread = match costs.jitter {
             0.0 => 1.0,
@@ -170,6 +170,7 @@ impl Engine {
         self.truth.decoded_tokens += decoded;
         self.truth.discarded_tokens += batches.iter().map(|batch| batch.decoded).sum::<u64>() - decoded;
         for batch in batches {
+            self.truth.decoded_tokens += batch.answers.tokens;
             self.truth.context_tokens += batch.work.context_tokens;
             self.truth.drafted += batch.drafted;
             self.truth.accepted += batch.decoded - u64::from(batch.work.generation_requests);

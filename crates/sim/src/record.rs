@@ -30,7 +30,8 @@ pub struct Record {
     /// Mean over the decoding requests of their tokens per step, from their start to before this batch.
     pub tokens_per_step: f64,
     pub speculation: Option<SpeculationCounts>,
-    pub is_static: bool,
+    /// Absent if the release batches in flight.
+    pub static_batch: Option<StaticBatch>,
     /// Prompt tokens of the queued requests, and whether these need a generation server's work.
     pub queued_tokens: u64,
     pub queues_generation: bool,
@@ -60,6 +61,15 @@ pub struct CacheView {
     pub bytes_per_block: u64,
     pub total: CacheCounts,
     pub iteration: CacheCounts,
+}
+
+/// The counts of a static batch.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StaticBatch {
+    pub context_tokens: u64,
+    /// Tokens that its requests ask for, and the tokens that they ask for less than the one that asks for most.
+    pub generation_tokens: u64,
+    pub empty_slots: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]

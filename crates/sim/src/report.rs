@@ -3,7 +3,7 @@
 //! it handles a batch; README.md says from which pass each member is.
 
 use crate::completion::SAMPLING;
-use crate::config::{Era, Policy, Release, Role};
+use crate::config::{Era, Release, Role};
 use crate::engine::{Engine, Step};
 use crate::intake::Intake;
 use crate::launch::Launched;
@@ -31,11 +31,13 @@ impl Engine {
             self.writer.completed = std::mem::take(&mut self.writer.done).iter().sum();
             if self.ranks.iter().all(|rank| rank.active.is_empty()) {
                 // The record of an engine that becomes idle has the next record's iteration, and repeats `new_active`.
-                self.writer.pass_seconds = 0.0;
+                // After a static batch it has the iteration of this batch, and the next record has the batch's time.
+                let seconds = std::mem::take(&mut self.writer.pass_seconds);
                 let record =
                     Record { new_active: self.writer.new_active, ..self.base_record(now, 0, &Batch::default()) };
                 self.truth.flushes += 1;
                 self.push_cpp(record, step);
+                self.writer.pass_seconds = if self.config.runs_static_batches() { seconds } else { 0.0 };
             }
             self.writer.pass_start = now;
         } else {
@@ -46,8 +48,8 @@ impl Engine {
         }
     }
 
-    /// Writes the record of a batch of the C++ Executor: when it is launched, or in a pipeline, whose last stage waits for
-    /// the tokens of its own batch, when its requests have their tokens.
+    /// Writes the record of a batch of the C++ Executor: when it is launched, or when its requests have their tokens, if
+    /// upstream's `forwardAsync` waits for them. A pass with a static batch takes its number after it.
     pub(crate) fn report_cpp(&mut self, now: f64, launched: &Launched, step: &mut Step) {
         self.writer.now = now;
         let new_active = std::mem::take(&mut self.writer.taken).iter().sum();
@@ -55,6 +57,7 @@ impl Engine {
         let mut record = self.base_record(now, 0, &launched.batches[0]);
         record.new_active = new_active;
         record.queue_latency = launched.intake.queue_seconds;
+        record.iter += u64::from(self.config.runs_static_batches());
         self.push_cpp(record, step);
     }
 
@@ -160,7 +163,7 @@ impl Engine {
                 requests: u64::from(batch.work.generation_requests),
                 seconds: drafts,
             }),
-            is_static: self.config.policy() == Policy::Static && self.config.release.has_static_batching(),
+            static_batch: self.config.runs_static_batches().then_some(batch.answers.counts),
             queued_tokens: if rank == 0 { self.queued_tokens() } else { 0 },
             queues_generation: self.config.role == Role::GenerationOnly,
             overlap: self.config.costs.overlap,
@@ -199,7 +202,7 @@ impl Engine {
             .active
             .iter()
             .map(|request| {
-                let is_launched = cpp && !self.config.has_cpp_pipeline();
+                let is_launched = cpp && !self.config.writes_after_tokens();
                 let scheduled = if is_launched { request.is_scheduled() } else { request.was_scheduled };
                 Row { scheduled, ..self.row(request) }
             })

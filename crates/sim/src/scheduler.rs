@@ -6,6 +6,7 @@ use crate::cache::Cache;
 use crate::config::{Config, Policy, Role};
 use crate::cost::Work;
 use crate::random::Random;
+use crate::record::StaticBatch;
 use crate::request::{Request, Share};
 
 /// The requests and the cache of one rank.
@@ -44,6 +45,25 @@ pub(crate) struct Batch {
     /// Seconds to load adapters, and to copy blocks from and to the host.
     pub(crate) loading: f64,
     pub(crate) resumed: u32,
+    pub(crate) answers: Answers,
+}
+
+/// The answers that a static batch generates after the context phase of its requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answers {
+    /// Steps until the longest answer ends, and the mean work of a step.
+    pub(crate) steps: u32,
+    pub(crate) step: Work,
+    /// Tokens without the first ones.
+    pub(crate) tokens: u64,
+    pub(crate) counts: StaticBatch,
+}
+
+impl Batch {
+    /// A cost of all its passes.
+    pub(crate) fn sum(&self, cost: impl Fn(&Work) -> f64) -> f64 {
+        cost(&self.work) + f64::from(self.answers.steps) * cost(&self.answers.step)
+    }
 }
 
 impl Rank {
@@ -58,11 +78,39 @@ impl Rank {
         let was_running = self.active.iter().any(Request::is_admitted);
         self.schedule_decoding(pass, &mut batch);
         self.schedule_context(pass, &mut batch, was_running);
+        if pass.config.runs_static_batches() {
+            batch.answers = self.answer(pass.slot);
+        }
         let counts = self.cache.counts.since(&before);
         let copied =
             (counts.onboarded + counts.offloaded) * pass.config.cache.bytes(pass.config.cache.tokens_per_block);
         batch.loading += copied as f64 / pass.config.cache.host_bandwidth;
         batch
+    }
+
+    /// Lets the requests of a static batch run until their answers end.
+    fn answer(&mut self, slot: usize) -> Answers {
+        let mut answers = Answers::default();
+        let mut longest = 0;
+        for request in self.active.iter_mut().filter(|request| request.shares[slot].is_scheduled) {
+            let (prompt, output, limit) =
+                (request.arrival.prompt, request.arrival.output, request.arrival.max_new_tokens);
+            request.shares[slot].made = output;
+            request.shares[slot].filled += output - 1;
+            answers.steps = answers.steps.max(output - 1);
+            answers.step.scheduled += 1;
+            answers.step.generation_kv_tokens += u64::from(prompt);
+            answers.tokens += u64::from(output - 1);
+            answers.counts.context_tokens += u64::from(prompt);
+            answers.counts.generation_tokens += u64::from(limit);
+            longest = longest.max(limit);
+        }
+        let requests = u64::from(answers.step.scheduled);
+        answers.step.generation_requests = answers.step.scheduled;
+        answers.step.generation_tokens = requests;
+        answers.step.generation_kv_tokens += requests * u64::from(answers.steps) / 2;
+        answers.counts.empty_slots = requests * u64::from(longest) - answers.counts.generation_tokens;
+        answers
     }
 
     fn schedule_decoding(&mut self, pass: &mut Pass<'_>, batch: &mut Batch) {
@@ -157,6 +205,7 @@ impl Rank {
 
     fn schedule_context(&mut self, pass: &mut Pass<'_>, batch: &mut Batch, was_running: bool) {
         let limits = &pass.config.limits;
+        let chunks = pass.config.chunks_context();
         for index in 0..self.active.len() {
             let used = batch.work.generation_tokens + batch.work.context_tokens;
             let budget = u64::from(limits.max_num_tokens).saturating_sub(used) as u32;
@@ -169,16 +218,14 @@ impl Rank {
             }
             // A paused request computes its prompt and its generated tokens again. Without chunks, these may exceed the limit of an
             // iteration, so the request waits until no other request is scheduled.
-            let is_too_long = !limits.chunked_context && request.context > limits.max_num_tokens;
+            let is_too_long = !chunks && request.context > limits.max_num_tokens;
             if is_too_long && used > 0 {
                 return;
             }
             if !request.is_admitted() {
                 let closed = pass.config.policy() == Policy::Static && was_running;
                 // A request that was paused in this pass must wait. Otherwise it would take back its blocks at once.
-                let waits = closed
-                    || batch.work.paused > 0
-                    || !limits.chunked_context && request.context > budget && !is_too_long;
+                let waits = closed || batch.work.paused > 0 || !chunks && request.context > budget && !is_too_long;
                 if waits || !self.admit(index, pass, batch) {
                     return;
                 }
@@ -191,7 +238,7 @@ impl Rank {
             }
             let mut chunk = if is_too_long { left } else { left.min(budget) };
             if chunk < left {
-                if !limits.chunked_context {
+                if !chunks {
                     return;
                 }
                 let size = pass.config.cache.tokens_per_block;

@@ -1,6 +1,6 @@
 //! Situations caused by the limits and by the KV cache.
 
-use super::{ALL, CPP, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, Measure, PY, RESERVING, Remedy, Situation, rate};
+use super::{ALL, CPP, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, Measure, OLD_CPP, PY, RESERVING, Remedy, Situation, rate};
 use crate::config::Policy;
 use crate::load::{Arrivals, Length, Prefixes};
 
@@ -76,7 +76,7 @@ pub(super) const TABLE: &[Situation] = &[
         name: "static-batching",
         cause: "static_batching",
         says: "A batch runs until its longest answer ends; its other slots stay empty.",
-        on: &[CPP],
+        on: &[CPP, OLD_CPP],
         change: |c| {
             c.limits.policy = Policy::Static;
             c.load.output = Length::Mixed { short: 20, long: 600, share: 0.1 };
@@ -90,7 +90,7 @@ pub(super) const TABLE: &[Situation] = &[
         name: "static-batching-offline",
         cause: "static_batching",
         says: "An offline job in static batches of 16.",
-        on: &[CPP],
+        on: &[CPP, OLD_CPP],
         change: |c| {
             c.limits.policy = Policy::Static;
             c.limits.max_batch_size = 16;

@@ -87,6 +87,8 @@ const V2: On =
 const V1: On =
     On { backend: "pytorch", release: Release::PyTorch { era: Era::One, cache: CacheManager::V1 }, suffix: "-v1" };
 const CPP: On = On { backend: "tensorrt", release: Release::Cpp { major: 1, minor: 1 }, suffix: "-cpp" };
+/// The last era of the C++ Executor that ran static batches itself.
+const OLD_CPP: On = On { backend: "tensorrt", release: Release::Cpp { major: 0, minor: 16 }, suffix: "-cpp-0.16" };
 const ALL: &[On] = &[V2, V1, CPP];
 const PY: &[On] = &[V2, V1];
 /// Backends whose scheduler can reserve the blocks of whole answers.

@@ -44,11 +44,11 @@ fn cpp(record: &Record, release: (u32, u32), epoch_us: i64) -> Value {
         "staticBatchingStats": null,
         "inflightBatchingStats": null,
     }));
-    if record.is_static {
+    if let Some(batch) = record.static_batch {
         value["staticBatchingStats"] = json!({
             "numScheduledRequests": work.scheduled, "numContextRequests": work.context_requests,
-            "numCtxTokens": work.context_tokens, "numGenTokens": record.decoded,
-            "emptyGenSlots": record.batch_limit.saturating_sub(work.scheduled),
+            "numCtxTokens": batch.context_tokens, "numGenTokens": batch.generation_tokens,
+            "emptyGenSlots": batch.empty_slots,
         });
     } else {
         let mut inflight = object(json!({

@@ -150,3 +150,45 @@ fn a_late_release_runs_static_batches_in_the_inflight_scheduler() {
         assert!(written["staticBatchingStats"].is_null() && written["inflightBatchingStats"].is_object());
     }
 }
+
+#[test]
+fn an_old_release_runs_a_static_batch_in_one_pass_and_flushes_after_each() {
+    let mut config = cpp(16);
+    config.limits.policy = Policy::Static;
+    config.limits.max_batch_size = 8;
+    config.load.arrivals = Arrivals::Offline { requests: 20 };
+    (config.load.prompt, config.load.output) = (Length::Fixed(100), Length::Mixed { short: 20, long: 50, share: 0.3 });
+    config.load.max_new_tokens = Some(512);
+    let release = config.release;
+    let run = run(config, 60.0);
+    let truth = run.engine.truth();
+    assert_eq!((truth.completed, truth.iterations, truth.flushes), (20, 3, 3));
+    let answers: u64 = truth.requests.iter().map(|request| u64::from(request.generated)).sum();
+    assert_eq!(truth.decoded_tokens + truth.first_tokens, answers);
+    let mut previous = 0.0;
+    for (number, pair) in (1..).zip(run.records.chunks(2)) {
+        let [batch, flush] = pair else { panic!() };
+        assert_eq!((batch.iter, flush.iter), (number, number));
+        assert_eq!((batch.active, flush.active), (batch.work.scheduled, 0));
+        assert_eq!((batch.at, flush.completed), (flush.at, batch.work.scheduled));
+        // The time of the batch before. The first batch follows an idle time.
+        let seconds = batch.at - previous;
+        assert!(number == 1 || run.records.get(2 * number as usize).is_none_or(|next| near(next.latency, seconds)));
+        assert_eq!(flush.latency, 0.0);
+        previous = batch.at;
+        let written = trtllm_sim::write::record(batch, release, 0);
+        let stats = &written["staticBatchingStats"];
+        assert_eq!(stats["numGenTokens"], 512 * batch.work.scheduled);
+        assert_eq!(
+            (&stats["emptyGenSlots"], &stats["numCtxTokens"]),
+            (&0.into(), &(100 * batch.work.scheduled).into())
+        );
+        assert!(written["inflightBatchingStats"].is_null());
+    }
+    // All tokens come at the end of the batch.
+    assert!(truth.requests.iter().all(|request| request.first_token == Some(request.last_token)));
+}
+
+fn near(value: f64, truth: f64) -> bool {
+    (value - truth).abs() < 1e-9
+}
