@@ -97,7 +97,8 @@ impl IterationClock {
         counted: &Counted,
         flush: bool,
     ) -> Option<BatchTime> {
-        self.pytorch_rows |= record.request_stats.iter().flatten().any(is_pytorch);
+        let is_static = record.static_batching_stats.as_ref().is_some_and(|batch| !batch.is_all_zero());
+        self.pytorch_rows |= !is_static && record.request_stats.iter().flatten().any(is_pytorch);
         let pytorch = self.pytorch_rows || record.backend() == Backend::PyTorch;
         self.is_pipeline |= record.inflight_batching_stats.is_some_and(|batch| batch.micro_batch_id.unwrap_or(0) > 0);
         // The latency of the C++ executor is of the pass before. In a pipeline that pass may have had no batch.
@@ -140,7 +141,6 @@ impl IterationClock {
         } else {
             // A static batch runs from its first to its last token before its record is written. In a pipeline, a pass launches its
             // batch and waits for the tokens of this batch (upstream: `decoderSync` in `forwardAsync`).
-            let is_static = record.static_batching_stats.as_ref().is_some_and(|batch| !batch.is_all_zero());
             let begun_us = if is_static || self.is_pipeline { start_us } else { end_us };
             // A request that ends the idle time is in the first record after it.
             let arrived_us = if self.last.is_some_and(|last| last.was_idle) { begun_us } else { start_us };
@@ -205,7 +205,8 @@ fn seconds_before_active(record: &IterationStats, counted: &Counted) -> Option<f
     counted.waited.filter(|_| record.rank.is_none() && counted.started > 0).map(|seconds| seconds / requests)
 }
 
-/// The C++ executor never reports a complete request as scheduled, because its rows already show the next batch.
+/// The C++ executor never reports a complete request as scheduled, because its rows already show the next batch. Only static batches
+/// have ended when their rows are written.
 fn is_pytorch(row: &RequestStats) -> bool {
     row.stage == Some(RequestStage::Complete) && row.scheduled == Some(true)
 }

@@ -31,7 +31,7 @@ pub(crate) struct Lifecycle {
     pub first_token_us: Option<i64>,
     pub ended_us: i64,
     pub tokens: i64,
-    /// Absent if no row shows the request while it decodes.
+    /// Tokens of the prompt of a request that was paused. The prefill position of its last row contains a part of its answer, too.
     pub prompt_tokens: Option<i64>,
 }
 
@@ -73,6 +73,7 @@ struct Followed {
     tokens: i64,
     /// Tokens of the prompt when the first token was there. After a pause, the C++ executor adds the answer so far to the prompt.
     prompt_tokens: Option<i64>,
+    was_paused: bool,
     /// Value of `Lifecycles::iterations` at the request's last row.
     last_seen: u64,
 }
@@ -127,7 +128,7 @@ impl Followed {
             first_token_us,
             ended_us,
             tokens: tokens.max(self.tokens),
-            prompt_tokens: self.prompt_tokens,
+            prompt_tokens: self.prompt_tokens.filter(|_| self.was_paused),
         })
     }
 }
@@ -222,6 +223,7 @@ impl Lifecycles {
             let paused = row.paused == Some(true);
             if paused && tokens > 0 {
                 request.stopped_us.get_or_insert(span.scheduled_us);
+                request.was_paused = true;
             }
             changes.pauses += u64::from(paused && !request.paused);
             (request.paused, request.tokens) = (paused, tokens);
