@@ -154,7 +154,7 @@ fn requests_with_exact_times_equal_the_reference_and_count_once() {
 
 #[test]
 fn an_engine_with_kv_cache_manager_v2_equals_the_reference() {
-    let page = compare(3, &["--last", "cold_tiers"]);
+    let page = compare(12, &["--last", "cold_tiers"]);
     assert!(page.get("nv_trt_llm_kv_cache_secondary_pool_blocks", &["state=max"]) > 0.0);
     assert_eq!(
         page.find("nv_trt_llm_kv_cache_available_tokens", &[]),

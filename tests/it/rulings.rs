@@ -144,15 +144,16 @@ fn ruling_the_rows_of_the_idle_flush_ended_at_its_timestamp_too() {
 fn ruling_with_several_micro_batches_the_record_with_the_complete_row_is_the_end_too() {
     // With pipeline parallelism, every second batch belongs to another micro batch.
     let mut records = vec![cpp(10, 1000, json!([]))];
-    let rows = [(CONTEXT, 0), (GENERATION, 1), (GENERATION, 2)];
+    // A pass waits for the tokens of its own batch, so a new request first appears with a token.
+    let rows = [(GENERATION, 1), (GENERATION, 2)];
     let rows = rows.into_iter().flat_map(|(stage, tokens)| [true, false].map(|own| row(stage, own, tokens)));
     records
         .extend((11..).zip(rows.chain([row(COMPLETE, false, 3)])).map(|(iter, row)| cpp(iter, iter * 50 + 500, row)));
     for record in &mut records {
         record["inflightBatchingStats"]["microBatchId"] = json!(record["iter"].as_u64().unwrap() % 2);
     }
-    // The request was scheduled at 1050, had its first token at 1150, and ended at 1350.
-    assert_eq!(times(&Engine::records(&records).page()), [150, 350, 50, 100, 200, 100]);
+    // The request was scheduled at 1000, had its first token at 1050, and ended at 1250.
+    assert_eq!(times(&Engine::records(&records).page()), [50, 250, 0, 50, 200, 100]);
 }
 
 #[test]
@@ -175,16 +176,21 @@ fn ruling_releases_0_9_to_0_15_have_times_by_the_rule_of_later_ones() {
 }
 
 #[test]
-fn ruling_a_static_batch_ended_at_the_previous_timestamp() {
-    let mut records = begun_in_cpp();
-    records.push(cpp(14, 1200, row(COMPLETE, false, 3)));
+fn ruling_a_static_batch_ended_at_the_timestamp_of_its_record() {
+    // The requests of a static batch are complete, but still active, when its record is written. The flush reports them again.
+    let mut records =
+        vec![cpp(10, 1000, json!([])), cpp(11, 1100, row(COMPLETE, true, 3)), cpp(11, 1100, row(COMPLETE, false, 3))];
     for record in &mut records {
-        let batch = json!({"numScheduledRequests": 1, "numContextRequests": 0, "numCtxTokens": 0, "numGenTokens": 1, "emptyGenSlots": 0});
+        let batch = json!({"numScheduledRequests": 1, "numContextRequests": 1, "numCtxTokens": 8, "numGenTokens": 9, "emptyGenSlots": 0});
         (record["staticBatchingStats"], record["inflightBatchingStats"]) = (batch, Value::Null);
     }
-    // A static batch has run before its record gets a timestamp. Therefore, the request was scheduled at 1000, had its
-    // first token at 1100, and ended at 1150.
-    assert_eq!(times(&Engine::records(&records).page()), [100, 150, 0, 100, 50, 25]);
+    let empty = json!({"numScheduledRequests": 0, "numContextRequests": 0, "numCtxTokens": 0, "numGenTokens": 0, "emptyGenSlots": 0});
+    records[2]["staticBatchingStats"] = empty;
+    (records[2]["numActiveRequests"], records[2]["iterLatencyMS"]) = (json!(0), json!(0.0));
+    // The batch began at 1000, and all its tokens came at 1100.
+    let page = Engine::records(&records).page();
+    let families = ["time_to_first_token", "e2e_request_latency", "request_queue_time", "request_prefill_time"];
+    assert_eq!(families.map(|family| observed(&page, family)), [(1, 100), (1, 100), (1, 0), (1, 100)]);
 }
 
 #[test]

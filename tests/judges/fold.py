@@ -105,6 +105,14 @@ def is_pytorch(r):
             or r.get("inflightBatchingStats") is not None and static is not None and not any(static.values()))
 
 
+def is_static(r):
+    return r.get("inflightBatchingStats") is None and r.get("staticBatchingStats") is not None
+
+
+def scheduled(r):
+    return (r.get("inflightBatchingStats") or r.get("staticBatchingStats") or {}).get("numScheduledRequests")
+
+
 def sums(rows, names):
     """For each key, the sum over the rows that have the key."""
     told = {key: [row[key] for row in rows if row.get(key) is not None] for key in names}
@@ -156,7 +164,7 @@ class Fold:
         self.process = None
         self.by_rank = {}  # label -> [context tokens, generated tokens]; empty until a second rank appears
         self.last = self.last_end = None  # the last record, and its time
-        self.sampled = False
+        self.sampled = self.static = False
         self.begin(met_running=True)
 
     def begin(self, met_running):
@@ -182,9 +190,11 @@ class Fold:
         self.waits = []  # ranges of iteration numbers that may contain the wait for work
         self.handled = None  # PyTorch: the last record whose batch was handled when it says so
         self.end = None  # end of the last iteration, microseconds
-        self.last_was_flush = False
+        self.was_idle = False  # C++ only: the last record is a flush without queued requests
+        self.had_batch = True  # C++ only: the last pass had a batch
         self.typical = 0
         self.lives, self.rounds = {}, 0
+        self.ended = set()  # requests whose end was read
 
     def count(self, name, more):
         if self.sampled and name in OF_BATCHES:
@@ -339,16 +349,19 @@ class Fold:
 
     def flush(self, r):
         n = r["iter"]
-        self.completed(r)
+        self.completed(r, flush=True)
         if is_pytorch(r):  # a PyTorch engine sends a record without work at its start
             self.idle, self.account = True, 0
-        else:
+        elif not is_static(r):
             self.waited_through = n + 1
+        elif not r["numQueuedRequests"]:
+            # The next pass waits for work, and the record after the next one has its latency.
+            self.waits = [*self.waits[-1:], range(n + 2, n + 3)]
 
-    def completed(self, r):
+    def completed(self, r, flush=False):
         """Counts completed requests. A C++ engine repeats those of its flush record in the next record, which has the
-        same iteration number."""
-        n, now = r["iter"], r["numCompletedRequests"]
+        same iteration number, or the following one with static batching."""
+        n, now = r["iter"] + (flush and is_static(r)), r["numCompletedRequests"]
         already = self.completed_of[1] if self.completed_of[0] == n else 0
         self.count("requests_completed", max(0, now - already))
         self.completed_of = (n, max(already, now))
@@ -382,7 +395,6 @@ class Fold:
         elif r["rank"] == 0 and not it.late:
             it.waited = self.wait_of_ranks(r)
         self.batch(r, own=not r.get("attentionDpRank") or "rank" in r)
-        self.speculation(r)
         self.views(r)
         return latency
 
@@ -401,7 +413,6 @@ class Fold:
         self.started(r)
         self.account_of(r)
         self.batch(r, own=True)
-        self.speculation(r)
         self.views(r)
 
     def close(self):
@@ -448,9 +459,9 @@ class Fold:
         if ms <= 0:
             self.waited_through = n + 1
             return None
-        if self.waited_through is not None and n <= self.waited_through:
+        if self.waited_through is not None and n <= self.waited_through or any(n in wait for wait in self.waits):
             return None
-        return ms / 1000
+        return ms / 1000 if self.had_batch else None
 
     def steps(self, r, late):
         """Observes the times that a PyTorch engine reports, except those that contain the wait for work. The first pass
@@ -523,19 +534,20 @@ class Fold:
         return value - last if value > last else None
 
     def batch(self, r, own):
-        """Counts the batch of one row. If `own` is false, the mean and the accepted tokens are copies from rank 0 and
-        are not used."""
+        """Counts the batch of one row, with its drafts. A static batch does not tell how many tokens it decodes."""
         batch = r.get("inflightBatchingStats")
+        drafts = self.drafts(r, own)
         if batch is None:
-            batch = r["staticBatchingStats"]
-            generated = batch["numGenTokens"]
+            batch, generated, self.static = r["staticBatchingStats"], 0, True
         else:
             generated = batch["numGenRequests"]
             mean = batch.get("avgNumDecodedTokensPerIter")
-            if own and mean:
-                generated = math.floor(generated * mean + 0.5)
-            elif own:
-                generated += (r.get("specDecodingStats") or {}).get("numAcceptedTokens", 0)
+            generated = math.floor(generated * mean + 0.5) if mean else generated + drafts.get("numAcceptedTokens", 0)
+        for key, name in (("numDraftTokens", "draft_tokens"), ("numAcceptedTokens", "accepted_tokens"),
+                          ("numRequestsWithDraftTokens", "drafted_requests")):
+            self.count(f"spec_decode_{name}", drafts.get(key, 0))
+        if own and drafts:
+            self.count("spec_decode_draft_seconds", drafts["iterLatencyMS"] / 1000)
         self.count("context_tokens", batch["numCtxTokens"])
         self.count("generation_tokens", generated)
         rank = r.get("rank", r.get("attentionDpRank"))
@@ -555,13 +567,20 @@ class Fold:
             label = str(number) if 0 <= number < 64 else "other"
             self.count_rank(label, more)
 
-    def speculation(self, r):
-        spec = r.get("specDecodingStats")
-        if spec:
-            self.count("spec_decode_draft_tokens", spec["numDraftTokens"])
-            self.count("spec_decode_accepted_tokens", spec["numAcceptedTokens"])
-            self.count("spec_decode_drafted_requests", spec["numRequestsWithDraftTokens"])
-            self.count("spec_decode_draft_seconds", spec["iterLatencyMS"] / 1000)
+    def drafts(self, r, own):
+        """The drafts of one row. If it is not the rank's `own` row, its drafts are a copy of those of rank 0. The requests of the
+        rank have as many drafts and accepted tokens as those of rank 0 on average, rounded so that no error adds up."""
+        drafts = r.get("specDecodingStats") or {}
+        if own or not drafts:
+            return drafts
+        of, requests, n = drafts["numRequestsWithDraftTokens"], r["inflightBatchingStats"]["numGenRequests"], r["iter"]
+        if not of:
+            return {}
+        def share(total):
+            whole, rest = divmod(total * requests, of)
+            return whole + (n % of + 1) * rest // of - n % of * rest // of
+        return {"numDraftTokens": share(drafts["numDraftTokens"]), "numAcceptedTokens": share(drafts["numAcceptedTokens"]),
+                "numRequestsWithDraftTokens": requests}
 
     def views(self, r):
         """Counts events of the KV cache since the previous record. Several parts of a record report the same events, and
@@ -600,24 +619,25 @@ class Fold:
             self.last_end = None  # without a timestamp, the exporter uses the time of receipt
             return None
         if latency is not None:
-            self.typical = int(latency * 1e6)
+            self.typical = int(r["iterLatencyMS"] * 1000)
         stamp = datetime.fromisoformat(r["timestamp"].replace("Z", "+00:00"))
         delta = stamp - datetime(1970, 1, 1, tzinfo=timezone.utc)
         end = (delta.days * 86400 + delta.seconds) * 1_000_000 + delta.microseconds
         continuous = self.end is not None and not gap
         if self.end is None:
             start = end - self.typical
-        elif continuous and not self.last_was_flush:
+        elif continuous and not self.was_idle:
             start = self.end
         else:
             start = max(end - self.typical, self.end)
-        woken = self.last_was_flush and self.end is not None
-        self.end, self.last_end, self.last_was_flush = end, end, flush
-        static = r.get("staticBatchingStats") is not None
+        woken = self.was_idle and self.end is not None
+        self.end, self.last_end, self.was_idle = end, end, flush and not r["numQueuedRequests"]
+        if not flush:
+            self.had_batch = scheduled(r) != 0
         # A pass ends the previous batch, starts its own batch, and then sets the timestamp of the record. A static batch
         # has already run before the timestamp.
-        return {"arrived": end if woken else start, "scheduled": start if static else end, "first": end,
-                "ended": start if static else end, "continuous": continuous}
+        begun = start if is_static(r) else end
+        return {"arrived": begun if woken else start, "scheduled": begun, "first": end, "ended": end, "continuous": continuous}
 
     def rows(self, rows, times):
         """Reads the request rows of a record. A request arrives with its first row, is scheduled with the first row that
@@ -629,13 +649,19 @@ class Fold:
         for row in rows:
             number, tokens = row["id"], row["numGeneratedTokens"]
             if row["stage"] == "GENERATION_COMPLETE":
-                self.complete(row, self.lives.pop(number, None), times["ended"], known)
+                if number in self.ended:
+                    continue
+                self.ended.add(number)
+                unseen = None
+                if row["scheduled"] and known:  # a whole static batch can run between two records
+                    unseen = {"arrived": times["arrived"], "scheduled": None, "first": None, "tokens": 0}
+                self.complete(row, self.lives.pop(number, unseen), times, known)
                 continue
             life = self.lives.get(number)
             if life is None or tokens < life["tokens"]:
                 life = self.lives[number] = {"arrived": times["arrived"] if known else None, "scheduled": None, "first": None,
                                              "paused": False}
-            life["tokens"], life["round"] = tokens, self.rounds
+            life["tokens"], life["round"], life["queued"] = tokens, self.rounds, row["stage"] == "QUEUED"
             if row["scheduled"] and life["scheduled"] is None:
                 life["scheduled"] = times["scheduled"]
                 life["arrived"] = life["arrived"] if known else None
@@ -646,14 +672,13 @@ class Fold:
                 self.count("request_pauses", 1)
             life["paused"] = row["paused"]
         if self.rounds % 64 == 0:  # forget requests without recent rows: their last row was lost
-            self.lives = {number: life for number, life in self.lives.items() if life["round"] >= self.rounds - 64}
+            self.lives = {number: life for number, life in self.lives.items()
+                          if life["round"] >= self.rounds - (65536 if life["queued"] else 64)}
 
-    def complete(self, row, life, ended, known):
+    def complete(self, row, life, times, known):
         self.rows_seen, self.undecided = True, []
         self.lengths(row["contextPrefillPosition"], row["numGeneratedTokens"])
-        transfer = row["disServingStats"]
-        if transfer and not transfer["kvCacheTransferMS"]:
-            transfer = None
+        ended, transfer = times["ended"], row["disServingStats"]
         if transfer:
             self.transfers += 1
             self.transfer_ms += transfer["kvCacheTransferMS"]
@@ -667,7 +692,7 @@ class Fold:
             first = life["first"] if life["first"] is not None else ended if tokens else None
             scheduled = life["scheduled"]
             if scheduled is None and tokens:
-                scheduled = ended
+                scheduled = times["scheduled"]
             seconds = [None if us is None else us / 1e6 for us in (life["arrived"], scheduled, first, ended)]
             self.times(*seconds, max(tokens, life["tokens"]))
             judged = (seconds[0], seconds[2], seconds[3])
@@ -817,9 +842,11 @@ class Fold:
                 series[f'nv_trt_llm_rank_{kind}_tokens_total{{rank="{rank}"}}'] = number
         if self.active_records >= 3:
             series["nv_trt_llm_statistics_interval_iterations"] = self.stride
+        if self.static:
+            del series["nv_trt_llm_generation_tokens_total"]
         if self.sampled:
             for name in OF_BATCHES:
-                del series[f"nv_trt_llm_{name}_total"]
+                series.pop(f"nv_trt_llm_{name}_total", None)
             series = {name: value for name, value in series.items() if "_rank_" not in name}
         for name, bounds in {**BOUNDS, **LATER}.items():
             if name in BOUNDS or self.observed[name]:

@@ -145,7 +145,7 @@ class Life:
             "numQueuedRequests": len(self.queue), "numCompletedRequests": completed, "maxNumActiveRequests": 64,
             "gpuMemUsage": 36100332423, "cpuMemUsage": 68172, "pinnedMemUsage": 2952841216, "kvCacheStats": kv}
         if self.kind == "static":
-            record["staticBatchingStats"] = {**shared, "numGenTokens": generating, "emptyGenSlots": MAX_ACTIVE - generating}
+            record["staticBatchingStats"] = {**shared, "numGenTokens": generating, "emptyGenSlots": batch.get("empty", 0)}
         else:
             record["inflightBatchingStats"] = {
                 **shared, "numGenRequests": generating, "numPausedRequests": batch.get("paused", 0), "microBatchId": 0,
@@ -267,6 +267,53 @@ class Executor(Life):
         return [{"forward_start_time": 1.0, "token_time": rand.choice((None, *[377_680 + us / 1e6] * 20)), "iter": at,
                  "gpu_forward_time": rand.choice((0, ms * 0.75)), "gpu_sample_time": rand.choice((0, ms / 16))}
                 for at, (us, ms) in enumerate(batches)]
+
+
+class Static(Executor):
+    """The C++ engine with static batches. A pass runs a batch from its first to its last token. Then its requests are complete,
+    but still active. The next pass ends them, writes a flush record with the number of the record before, and fetches requests."""
+
+    def one_pass(self):
+        frames = []
+        self.arrive()
+        if self.ended:
+            self.iter -= 1
+            frames = self.flush()
+            self.iter += 1
+        started = self.clock.us
+        if not self.queue:
+            self.wait()
+        batch = self.whole_batch()
+        finished = batch["finished"]
+        if self.entries:
+            frames += [[self.entry(request)] for request in finished]
+        completed, self.repeat = self.repeat or 0, None
+        record = self.record(self.last_ms, len(finished), completed, batch["new"], batch["waited"], batch, 1.0)
+        record["staticBatchingStats"]["numScheduledRequests"] = len(finished)
+        record["requestStats"] = [{**self.row(request, complete=True), "scheduled": True} for request in finished]
+        record["requestStats"] += [{"id": request["id"], "stage": "QUEUED", "contextPrefillPosition": 0,
+                                    "numGeneratedTokens": 0, "scheduled": False, "paused": False}
+                                   for request in self.queue]
+        self.ended, self.stale_new = finished, batch["new"]
+        self.last_ms = (self.clock.us - started) / 1000
+        self.iter += 1
+        return frames + [[record]]
+
+    def whole_batch(self):
+        requests, self.queue = self.queue[:MAX_ACTIVE], self.queue[MAX_ACTIVE:]
+        start = self.clock.us
+        steps = max(request["left"] for request in requests)
+        self.clock.us += 3000 * (steps + 1) + self.rand.randrange(1000)
+        for request in requests:
+            request.update(done=request["prompt"], tokens=request["left"], scheduled=True, paused=False, scheduled_us=start,
+                           first_iter=self.iter, first_us=start + 3000, last_us=self.clock.us)
+            self.alloc_total += request["blocks"]
+            self.alloc_new += request["blocks"] - request["reused"]
+            self.reused += request["reused"]
+            self.missed += request["missed"]
+        return {"new": len(requests), "waited": sum((start - request["arrived"]) / 1000 for request in requests),
+                "finished": requests, "contexts": len(requests),
+                "context_tokens": sum(request["prompt"] for request in requests), "generating": 512 * len(requests)}
 
 
 class PyTorch(Life):
@@ -521,7 +568,7 @@ def main():
     while not last:
         last = records >= args.records
         kind = args.last if last else kinds[lives % len(kinds)]
-        engine = Executor if kind in ("executor", "static") else PyTorch
+        engine = {"executor": Executor, "static": Static}.get(kind, PyTorch)
         if first_iter is None:  # the iteration numbers begin a little below the last number of the old engine
             sampled = "every" in KINDS[kind]
             first_iter = 5 if sampled else max(2, delivery.told - rand.randrange(1, 60))
