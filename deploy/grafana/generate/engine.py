@@ -106,10 +106,10 @@ def build():
         "Load": [
             line(
                 "Requests in the engine",
-                "Active: admitted by the engine. Scheduled: computed in the last iteration. Waiting: active and not scheduled. Queued: not yet active.",
+                "Active: has a seat in the engine. Scheduled: computed in the last iteration. Waiting: active and not scheduled; on PyTorch, this includes requests that are ending. Without a seat: waits to become active; an estimate on PyTorch.",
                 "none",
                 (each("nv_trt_llm_request_metrics", 'request_type=~"active|scheduled|waiting"', more=", request_type"), "{{request_type}}"),
-                (each("nv_trt_llm_queued_requests"), "queued"),
+                (each("nv_trt_llm_waiting_requests_estimate"), "without a seat"),
             ),
             line("Batch occupancy", "Scheduled requests as a share of the maximum. At 100 %, the batch is the limit.", "percentunit", (each("nv_trt_llm_batch_occupancy_ratio", operation="max"), "occupancy"), high=1),
             line(

@@ -109,7 +109,7 @@ def build():
                     Column("TTFT p95", ttft, "s"),
                     Column("TPOT p95", tpot, "s"),
                     Column("Active", each("nv_trt_llm_request_metrics", 'request_type="active"')),
-                    Column("Queued", each("nv_trt_llm_queued_requests")),
+                    Column("No seat", each("nv_trt_llm_waiting_requests_estimate")),
                     Column("KV cache", used, "percentunit"),
                     Column("Tokens/s", per_second("nv_trt_llm_generation_tokens_total")),
                     Column("Fail/s", failed, "none", steps((0.01, ORANGE), (0.1, RED))),
@@ -129,7 +129,7 @@ def build():
             series("Requests that fail", "Timeouts, errors and statuses of 5xx per second.", "reqps", failed, limits=steps((0.1, RED))),
         ],
         "Load": [
-            series("Queued requests", "Requests in the executor's queue, not yet active.", "none", each("nv_trt_llm_queued_requests")),
+            series("Requests without a seat", "Requests that wait to become active. An estimate for the PyTorch engine, whose own queue has only the arrivals of one iteration.", "none", each("nv_trt_llm_waiting_requests_estimate")),
             series("Batch occupancy", "Scheduled requests as a share of the maximum. At 100 %, the batch is the limit.", "percentunit", each("nv_trt_llm_batch_occupancy_ratio", operation="max"), high=1),
             series("KV cache in use", "Share of the blocks that requests hold. A full cache can be normal: the verdict says whether it limits the engine.", "percentunit", used, high=1),
         ],

@@ -132,7 +132,7 @@ def build():
         "Traffic": [
             series("Completed requests", f"Requests per second, over 5 minutes. {RULES}", "reqps", recorded("requests_completed:rate5m")),
             series("Generated tokens", f"Tokens per second, without each request's first token. {RULES}", "none", recorded("generation_tokens:rate5m")),
-            series("Backlog", f"Requests that have arrived and are not being computed. {RULES}", "none", recorded("backlog_requests:sum")),
+            series("Backlog", f"Requests that wait for a seat in the engine, or with a seat for their batch. {RULES}", "none", recorded("backlog_requests:sum")),
         ],
         "Energy and cost": [
             series("Energy per token", f"Joules per token of a generation phase, idle time included. {RULES}", "joule", recorded("energy_per_token_joules:ratio_rate5m", "max")),
