@@ -71,6 +71,31 @@ fn a_field_that_is_not_exported_has_a_reason() {
     }
 }
 
+/// docs/METRICS.md describes by hand when the engine reads each field. This checks only that no field is missing there.
+#[test]
+fn the_reference_describes_when_the_engine_reads_each_field() {
+    let page = include_str!("../../src/tools/metrics.md");
+    let (_, page) = page.split_once("## When the engine reads each field").unwrap();
+    let (page, _) = page.split_once("\n## ").unwrap();
+    let tables: BTreeMap<&str, &str> = page.split("\n**").filter_map(|part| part.split_once("**")).collect();
+    let table_of = |structure| match structure {
+        "IterationStats" | "KvCacheStats" | "InflightBatchingStats" | "SpecDecodingStats" | "RequestStats" => structure,
+        "DisServingRequestStats" => "RequestStats",
+        "TimingMetrics" | "RequestKvCacheMetrics" | "SpeculativeDecodingMetrics" => "Entries",
+        _ => "",
+    };
+    let missing: Vec<String> = FIELDS
+        .iter()
+        .filter(|field| !table_of(field.structure).is_empty())
+        .filter(|field| {
+            let rows = tables[table_of(field.structure)].lines();
+            !rows.filter_map(|row| row.split('|').nth(1)).any(|cell| cell.contains(&format!("`{}`", field.name)))
+        })
+        .map(|field| format!("{}.{}", field.structure, field.name))
+        .collect();
+    assert!(missing.is_empty(), "not in src/tools/metrics.md, \"When the engine reads each field\": {missing:?}");
+}
+
 /// A record with a different value in every field.
 fn full_record() -> Value {
     let kv = |base: i64| {
