@@ -69,7 +69,7 @@ def main():
             return {dict(labels)["pod"]: value for labels, value in query(expression).items()}
 
         until("both scrapes", lambda: len(query("up == 1")) == 2, 20)
-        until("a backlog", lambda: sum(query("nv_trt_llm_queued_requests").values()) > 10, 30)
+        until("a backlog", lambda: sum(query("nv_trt_llm_waiting_requests_estimate").values()) > 10, 30)
         time.sleep(10)  # rates need several scrapes
         for name, series, expression in adapter_queries():
             check(f"HPA: prometheus-adapter finds {name}", query(series), f"{len(query(series))} series")
