@@ -24,9 +24,11 @@ numbers! {
         waits_at_token_limit,
         waits_at_full_cache,
         /// Iterations that could begin a prompt: after an iteration without prompts that held requests back. Then how many of them
-        /// began one. The same two for iterations before which no request had ended, so no block of the KV cache came free.
+        /// began one, and how many of these decoded nothing. The first two for iterations before which no request had ended, so no
+        /// block of the KV cache came free.
         chances,
         admissions,
+        admissions_alone,
         chances_without_end,
         admissions_without_end,
         /// Sum of the used share of the KV cache, and number of iterations that report it.
@@ -34,9 +36,6 @@ numbers! {
         cache_known,
         /// Requests that were paused, whichever member of the records says so.
         paused,
-        /// Iterations with prompts, and with both prompts and decoding requests.
-        prompt_iterations,
-        mixed_iterations,
         generation_requests,
         /// Tokens decoded in generation phases, with accepted drafts.
         decoded_tokens,
@@ -84,22 +83,22 @@ numbers! {
     }
 }
 
-/// A policy of static batches shows if at most this share of the iterations with prompts decode too, of at least ENOUGH_BATCHES.
-pub const MIXED: f64 = 0.02;
+/// A policy of static batches shows if at least this share of the prompts begin while no request decodes, of at least ENOUGH_BATCHES.
+pub const ALONE: f64 = 0.95;
 const ENOUGH_BATCHES: f64 = 5.0;
 
 impl IterationSums {
-    /// Share of the iterations with prompts that decode too. Absent if there are few.
+    /// Share of the prompts that begin while no request decodes, although requests with a seat waited. Absent if there are few.
     #[must_use]
-    pub fn mixed_share(&self) -> Option<f64> {
-        (self.prompt_iterations >= ENOUGH_BATCHES).then(|| self.mixed_iterations / self.prompt_iterations)
+    pub fn alone_share(&self) -> Option<f64> {
+        (self.admissions >= ENOUGH_BATCHES).then(|| self.admissions_alone / self.admissions)
     }
 
-    /// Whether prompts begin only when no request decodes, although requests with a seat wait (upstream:
-    /// `CapacitySchedulerPolicy::kSTATIC_BATCH`). Such an engine reports in-flight batches.
+    /// Whether the scheduler admits requests only when all others have ended (upstream: `CapacitySchedulerPolicy::kSTATIC_BATCH`). Such
+    /// an engine reports in-flight batches.
     #[must_use]
     pub fn admits_into_empty_batches(&self) -> bool {
-        self.generation_requests > 0.0 && self.held > 0.0 && self.mixed_share().is_some_and(|mixed| mixed <= MIXED)
+        self.generation_requests > 0.0 && self.alone_share().is_some_and(|alone| alone >= ALONE)
     }
 }
 
@@ -168,6 +167,7 @@ impl IterationFold {
             let sums = &mut self.sums;
             sums.chances += 1.0;
             sums.admissions += f64::from(begins);
+            sums.admissions_alone += f64::from(begins && work.generation_requests <= 0.0);
             sums.chances_without_end += f64::from(!has_end);
             sums.admissions_without_end += f64::from(!has_end && begins);
         }
@@ -267,9 +267,6 @@ impl IterationFold {
             sums.waits_at_full_cache += f64::from(at_full_cache);
         }
         sums.paused += number(latest.pauses);
-        let has_prompts = work.context_requests > 0.0;
-        sums.prompt_iterations += f64::from(has_prompts);
-        sums.mixed_iterations += f64::from(has_prompts && work.generation_requests > 0.0);
         sums.generation_requests += work.generation_requests;
         sums.decoded_tokens += iteration.generation_tokens as f64;
         sums.context_tokens += work.context_tokens;

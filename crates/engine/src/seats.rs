@@ -70,6 +70,9 @@ const ENTRIES: usize = 256;
 const RESOLUTION_US: i64 = 50_000;
 /// Less than this part of a pass lies between the writing of a record and the next fetch of a loop that does not overlap.
 const SOON: i64 = 20;
+/// The rate of arrivals is computed from the seated requests that arrived in at least and at most this time.
+const ENOUGH_US: i64 = 3_000_000;
+const RECENT_US: i64 = 120_000_000;
 /// The error of the arrival time of a request that took a seat: this share of its wait, but at least this many passes.
 const ERROR_OF_WAIT: f64 = 0.05;
 const ERROR_IN_PASSES: i64 = 2;
@@ -94,6 +97,9 @@ pub(crate) struct SeatQueue {
     /// Since when all seats are taken, and how many requests took one since then.
     full_since_us: i64,
     seated_since: f64,
+    /// When the first requests of a recent time arrived that took seats, and how many took seats after them.
+    first_arrived_us: Option<i64>,
+    seated_after_first: f64,
 }
 
 impl SeatQueue {
@@ -139,6 +145,7 @@ impl SeatQueue {
         if !iteration.known {
             // The requests that took seats meanwhile are unknown. Until the next ones do, as many wait as before.
             (self.seated, self.is_doubtful) = (None, true);
+            (self.first_arrived_us, self.seated_after_first) = (None, 0.0);
             return self.waiting;
         }
         if let Some(waited) = now.waited.zip(last.waited).map(|(now, last)| now - last).filter(|_| started > 0.0) {
@@ -155,6 +162,7 @@ impl SeatQueue {
         (self.since_us, self.was_empty, self.resolution_us) = (since_us, is_empty, RESOLUTION_US);
         (self.seated, self.waiting, self.is_doubtful) = (None, is_empty.then_some(0.0), !is_empty);
         (self.full_since_us, self.seated_since) = (since_us, 0.0);
+        (self.first_arrived_us, self.seated_after_first) = (None, 0.0);
     }
 
     /// Adds the arrivals that the record of `pass` counts, which are those from `since_us` on. Returns about how many arrived since the
@@ -184,11 +192,21 @@ impl SeatQueue {
         requests + self.rate() * (pass.handled_us - begin_us - seen_us) as f64
     }
 
-    /// Arrivals in a microsecond, from the times that records tell.
+    /// Arrivals in a microsecond, from the times that records tell. If these are few, as with sampled statistics, from the requests that
+    /// took seats.
     fn rate(&self) -> f64 {
         let (requests, seen_us) =
             self.arrivals.iter().fold((0.0, 0), |(all, us), entry| (all + entry.requests, us + entry.seen_us));
-        if seen_us > 0 { requests / seen_us as f64 } else { 0.0 }
+        let known_us = self.arrivals.back().map_or(0, |last| last.until_us - self.since_us);
+        let seated_us =
+            self.seated.zip(self.first_arrived_us).map_or(0, |(seated, first_us)| seated.arrived_us - first_us);
+        if 2 * seen_us < known_us && seated_us > ENOUGH_US {
+            self.seated_after_first / seated_us as f64
+        } else if seen_us > 0 {
+            requests / seen_us as f64
+        } else {
+            0.0
+        }
     }
 
     fn seat(&mut self, now: &Pass, last: &Pass, wait: f64, started: f64) {
@@ -200,6 +218,16 @@ impl SeatQueue {
         let arrived_us = now.fetch_us.saturating_sub((wait * 1e6) as i64);
         self.seated = Some(Seated { arrived_us, error_us, requests: started, wait_us: now.fetch_us - arrived_us });
         self.seated_since += started;
+        match &mut self.first_arrived_us {
+            Some(first_us) => {
+                self.seated_after_first += started;
+                if arrived_us - *first_us > RECENT_US {
+                    *first_us += RECENT_US / 2;
+                    self.seated_after_first /= 2.0;
+                }
+            }
+            unknown => *unknown = Some(arrived_us),
+        }
         // What arrived long before is no longer needed.
         while self.arrivals.front().is_some_and(|first| first.until_us < arrived_us - error_us) {
             let first = self.arrivals.pop_front();

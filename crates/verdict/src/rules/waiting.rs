@@ -1,6 +1,6 @@
 //! Causes that make requests wait: limits of the batch, of tokens and of the KV cache, or too many requests.
 
-use trtllm_engine::iteration_sums::MIXED;
+use trtllm_engine::iteration_sums::ALONE;
 
 use crate::reading::Reading;
 use crate::verdict::{Found, Unit, percent, time};
@@ -52,7 +52,7 @@ fn static_policy(reading: &Reading) -> Option<Found> {
     let is_static = !reading.given.is_pytorch && sums.admits_into_empty_batches();
     (is_static && reading.has_work && reading.waits()).then(|| {
         waiting(reading, "A batch takes new requests only when all of its requests have ended")
-            .with("iterations that decode beside prompts", sums.mixed_share(), Unit::Share, MIXED)
+            .with("prompts that begin while no request decodes", sums.alone_share(), Unit::Share, ALONE)
             .remedy(
                 "Use in-flight batching: set the capacity scheduler policy to GUARANTEED_NO_EVICT or MAX_UTILIZATION instead of STATIC_BATCH.",
                 &["capacity_scheduler_policy", "batch_scheduler_policy"],

@@ -38,7 +38,9 @@ fn change(setting: &str, remedy: &str, config: &mut Config) {
         "max_num_tokens" if remedy.contains("lower") => config.limits.max_num_tokens = 512,
         "max_num_tokens" => config.limits.max_num_tokens *= 4,
         "enable_chunked_prefill" | "enable_chunked_context" => config.limits.chunked_context = true,
-        "batching_type" | "gpt_model_type" => config.limits.policy = Policy::GuaranteedNoEvict,
+        "batching_type" | "gpt_model_type" | "capacity_scheduler_policy" => {
+            config.limits.policy = Policy::GuaranteedNoEvict
+        }
         "scheduler_config" | "batch_scheduler_policy" => config.limits.policy = Policy::MaxUtilization,
         "enable_kv_cache_reuse" => config.cache.reuse = true,
         "kv_cache_config" if remedy.contains("enable_block_reuse") => config.cache.reuse = true,
