@@ -15,6 +15,7 @@ const LOADS: &[&str] = &[
     "nv_trt_llm_inflight_batcher_metrics",
     "nv_trt_llm_v1_metrics",
     "nv_trt_llm_queued_requests",
+    "nv_trt_llm_waiting_requests_estimate",
     "nv_trt_llm_kv_cache_available_tokens",
     "nv_trt_llm_kv_cache_pressure_ratio",
     "nv_trt_llm_batch_occupancy_ratio",

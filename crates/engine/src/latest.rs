@@ -236,10 +236,11 @@ impl Latest {
         (for_seat.is_some() || held.is_some()).then(|| for_seat.unwrap_or(0.0).max(0.0) + held.unwrap_or(0.0))
     }
 
-    /// All requests that wait, as a whole number.
+    /// All requests that wait, as a whole number. If the rows copy rank 0, only those that wait for a seat.
     #[must_use]
     pub fn all_waiting_rounded(&self) -> Option<i64> {
-        self.all_waiting().map(|waiting| waiting.round() as i64)
+        let all = if self.copies_rank_0() { self.waiting_for_seat } else { self.all_waiting() };
+        all.or(self.queued.map(|queued| queued as f64)).map(|waiting| waiting.round() as i64)
     }
 
     /// Whether all seats are taken, of rank 0 if the rows copy its number.

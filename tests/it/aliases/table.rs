@@ -133,7 +133,11 @@ pub(super) const ALIASES: &[Alias] = &[
     ("trtllm_kv_transfer_speed_gb_s", &[], Values(&[3.2, 6.4, 9.6, 12.8])),
     // vllm
     ("vllm:num_requests_running", &[], Times(1.0, &[(REQUESTS, &["request_type=active"])])),
-    ("vllm:num_requests_waiting", &[], Times(1.0, &[("nv_trt_llm_queued_requests", &[])])),
+    (
+        "vllm:num_requests_waiting",
+        &[],
+        Times(1.0, &[("nv_trt_llm_waiting_requests_estimate", &[]), (REQUESTS, &["request_type=waiting"])]),
+    ),
     ("vllm:kv_cache_usage_perc", &[], Times(1.0, &[(BLOCKS, &["kv_cache_block_type=fraction"])])),
     ("vllm:cache_config_info", &["block_size=32", "num_gpu_blocks=1000", "enable_prefix_caching=d"], Sent(1.0)),
     ("vllm:num_preemptions_total", &[], Sent(10.0)),
@@ -192,6 +196,6 @@ pub(super) const ALIASES: &[Alias] = &[
     (
         "nv_inference_pending_request_count",
         &[],
-        Times(1.0, &[("nv_trt_llm_queued_requests", &[]), (REQUESTS, &["request_type=waiting"])]),
+        Times(1.0, &[("nv_trt_llm_waiting_requests_estimate", &[]), (REQUESTS, &["request_type=waiting"])]),
     ),
 ];

@@ -38,7 +38,7 @@ fn queries(batch_seen: f64) -> Vec<Case> {
     // the earlier values.
     add("max B (vllm:kv_cache_usage_percS)", load(0.25));
     add("max B (max_over_time(vllm:kv_cache_usage_percS[1m]))", same(Is(0.25)));
-    add("max B (max_over_time(vllm:num_requests_waitingS[1m]))", same(Is(3.0)));
+    add("max B (max_over_time(vllm:num_requests_waitingS[1m]))", same(Is(5.0)));
     add(
         r#"max by (instance, pod, llm_d_ai_variant, num_gpu_blocks, block_size) (vllm:cache_config_info{namespace="ns",num_gpu_blocks="1000",block_size="32"})"#,
         [Is(1.0), Is(1.0), Empty, Empty],
@@ -80,8 +80,8 @@ fn queries(batch_seen: f64) -> Vec<Case> {
     );
     // KServe and KEDA. Because of `or vector(0)`, a stale engine looks idle.
     add("vllm:num_requests_running", load(8.0));
-    add("vllm:num_requests_waiting", load(3.0));
-    add(r#"sum(vllm:num_requests_waiting{model_name="llama"})"#, load(3.0));
+    add("vllm:num_requests_waiting", load(5.0));
+    add(r#"sum(vllm:num_requests_waiting{model_name="llama"})"#, load(5.0));
     add(
         r#"sum(vllm:kv_cache_usage_perc{namespace="ns",pod=~".*decode.*"}) or vector(0)"#,
         [Is(0.25), Is(0.0), Is(0.0), Is(0.0)],

@@ -16,7 +16,7 @@ families! {
     QueuedRequests(|engine| engine.load?.queued) = ENGINE.gauge("nv_trt_llm_queued_requests").unit("requests").stable()
         .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them). PyTorch: only those that came during one pass.")
         .origin("numQueuedRequests");
-    WaitingRequestsEstimate(|engine| engine.load?.waiting_for_seat) = ENGINE.gauge("nv_trt_llm_waiting_requests_estimate").unit("requests")
+    WaitingRequestsEstimate(|engine| engine.load?.waiting_for_seat) = ENGINE.gauge("nv_trt_llm_waiting_requests_estimate")
         .help("Requests that wait for a seat, because the engine has no more active requests at a time; an estimate for the PyTorch engine.")
         .origin("C++ executor: numQueuedRequests. PyTorch: arrivals (numQueuedRequests of each record) minus numNewActiveRequests, corrected by the wait of new requests (increase of newActiveRequestsQueueLatencyMS); 0 while numActiveRequests is below maxNumActiveRequests. If the arrivals were not counted, as after an idle time, it lags by one wait. Absent where it cannot be told");
     QueuedRequestsByPhase = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase").by("phase", &["context", "generation"])
@@ -79,7 +79,7 @@ families! {
         .origin("numActiveRequests / maxBatchSizeRuntime");
     SaturationRatio = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio").by("resource", &["batch", "tokens", "kv_cache", "queue"])
         .help("Share of a resource of the engine that is in use, 1 if it is full; for the queue, waiting requests divided by the batch limit.")
-        .origin("batch: scheduled requests / batch limit; tokens: context and generation tokens of the iteration / token limit; kv_cache: usedNumBlocks / maxNumBlocks, each at most 1; queue: (active but not scheduled + queued requests) / batch limit. The batch limit is maxBatchSizeRuntime, else maxBatchSizeStatic, else maxNumActiveRequests (PyTorch engine); the token limit is maxNumTokensRuntime, else maxNumTokensStatic; each times the attention-DP ranks. Absent without the limit, and where the rows of ranks copy the number from rank 0");
+        .origin("batch: scheduled requests / batch limit; tokens: context and generation tokens of the iteration / token limit; kv_cache: usedNumBlocks / maxNumBlocks, each at most 1; queue: (nv_trt_llm_waiting_requests_estimate + requests with a seat that are in no batch) / batch limit. The batch limit is maxBatchSizeRuntime, else maxBatchSizeStatic, else maxNumActiveRequests (PyTorch engine); the token limit is maxNumTokensRuntime, else maxNumTokensStatic; each times the attention-DP ranks. Absent without the limit, and where the rows of ranks copy the number from rank 0");
     ContextRequestRatio(|engine| share(engine.load?.inflight?.num_context_requests, engine.batch_requests())) =
         ENGINE.gauge("nv_trt_llm_context_request_ratio").unit("ratio").stable()
         .help("Share (0-1) of the batch's requests that are in context phase.")
