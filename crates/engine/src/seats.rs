@@ -73,6 +73,8 @@ const SOON: i64 = 20;
 /// The rate of arrivals is computed from the seated requests that arrived in at least and at most this time.
 const ENOUGH_US: i64 = 3_000_000;
 const RECENT_US: i64 = 120_000_000;
+/// The mean age of the time that a mean number of waiting requests is from.
+const MEAN_SECONDS: f64 = 5.0;
 /// The error of the arrival time of a request that took a seat: this share of its wait, but at least this many passes.
 const ERROR_OF_WAIT: f64 = 0.05;
 const ERROR_IN_PASSES: i64 = 2;
@@ -100,6 +102,8 @@ pub(crate) struct SeatQueue {
     /// When the first requests of a recent time arrived that took seats, and how many took seats after them.
     first_arrived_us: Option<i64>,
     seated_after_first: f64,
+    /// Seconds that requests have waited, and all seconds, of a recent time.
+    recent: [f64; 2],
 }
 
 impl SeatQueue {
@@ -123,10 +127,11 @@ impl SeatQueue {
     pub(crate) fn end(&mut self, latest: &Latest, iteration: &OpenIteration) -> Option<f64> {
         let now = self.open.take()?;
         let is_full = latest.is_full()?;
-        // The waiting time is that of all ranks, but copied rows have the new requests of rank 0.
-        let ranks = latest.attention_dp_ranks().filter(|_| iteration.copied).unwrap_or(1);
-        let started = iteration.started.saturating_mul(ranks) as f64;
         let last = self.last.replace(now).filter(|last| last.fetch_us <= now.fetch_us);
+        if iteration.copied {
+            return self.mean(&now, &last?).filter(|_| is_full).or((!is_full).then_some(0.0));
+        }
+        let started = iteration.started as f64;
         let Some(last) = last else {
             self.restart(now.fetch_us, !is_full);
             return self.waiting;
@@ -155,6 +160,17 @@ impl SeatQueue {
             self.waiting = self.waiting.map(|waiting| waiting + arrived - started);
         }
         self.correct(now.fetch_us)
+    }
+
+    /// The mean number that waited in the last seconds: the increase of the waiting time ÷ the time (Little's law). It lags by one wait. Rows
+    /// that copy rank 0 tell the waiting time of all ranks, but only the new requests of rank 0.
+    fn mean(&mut self, now: &Pass, last: &Pass) -> Option<f64> {
+        let waited = (now.waited? - last.waited?).max(0.0);
+        let seconds = (now.fetch_us - last.fetch_us) as f64 / 1e6;
+        let kept = (-seconds / MEAN_SECONDS).exp();
+        let [all_waited, all_seconds] = self.recent;
+        self.recent = [kept * all_waited + waited, kept * all_seconds + seconds];
+        (self.recent[1] > 0.0).then(|| self.recent[0] / self.recent[1])
     }
 
     fn restart(&mut self, since_us: i64, is_empty: bool) {

@@ -2,7 +2,7 @@
 //! PyTorch engine.
 
 use trtllm_model::Objectives;
-use trtllm_sim::config::{Fault, Release};
+use trtllm_sim::config::{CacheManager, Era, Fault, Release};
 use trtllm_sim::{Config, scenario};
 
 use crate::folded;
@@ -48,10 +48,7 @@ fn the_estimate_stays_within_a_fifth_in_each_loop_with_sampled_and_with_lost_rec
     let serial = |config: &mut Config| config.costs.overlap = false;
     let sampled = |config: &mut Config| config.statistics.interval = 10;
     let lossy = |config: &mut Config| config.faults.push(Fault::LoseRecords { share: 0.3 });
-    let stable = |config: &mut Config| {
-        config.release =
-            Release::PyTorch { era: trtllm_sim::config::Era::One, cache: trtllm_sim::config::CacheManager::V1 }
-    };
+    let stable = |config: &mut Config| config.release = Release::PyTorch { era: Era::One, cache: CacheManager::V1 };
     let changes: [(&str, &dyn Fn(&mut Config)); 4] =
         [("serial", &serial), ("sampled", &sampled), ("lossy", &lossy), ("1.2", &stable)];
     for (name, change) in changes {
@@ -60,4 +57,14 @@ fn the_estimate_stays_within_a_fifth_in_each_loop_with_sampled_and_with_lost_rec
         let (waiting, error) = compare(&config);
         assert!(waiting > 50.0 && error < 0.2 * waiting, "{name}: {waiting} wait, error {error}");
     }
+}
+
+#[test]
+fn rows_that_copy_rank_0_tell_the_mean_number_that_waits_one_wait_later() {
+    let mut config = config("batch-limit-closed-loop");
+    config.release = Release::PyTorch { era: Era::Ranks, cache: CacheManager::V1 };
+    config.ranks.attention_dp = 2;
+    config.limits.max_batch_size /= 2;
+    let (waiting, error) = compare(&config);
+    assert!(waiting > 20.0 && error < 0.2 * waiting, "{waiting} wait, error {error}");
 }
