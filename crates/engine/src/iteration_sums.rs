@@ -34,6 +34,8 @@ numbers! {
         /// Sum of the used share of the KV cache, and number of iterations that report it.
         cache_used,
         cache_known,
+        /// Sum of the highest used share of the KV cache during each of these iterations.
+        cache_peak,
         /// Requests that were paused, whichever member of the records says so.
         paused,
         generation_requests,
@@ -255,9 +257,11 @@ impl IterationFold {
         let at_batch_limit = batch.is_some_and(|limit| scheduled >= AT_LIMIT * limit) || latest.is_full_of_running();
         let at_token_limit = tokens.is_some_and(|limit| work.is_full_of_tokens(limit, batch));
         let used = latest.cache_used();
-        let at_full_cache = used.is_some_and(|used| used >= FULL);
-        if let Some(used) = used {
+        let peak = latest.cache_peak.into_iter().chain(used).reduce(f64::max);
+        let at_full_cache = peak.is_some_and(|used| used >= FULL);
+        if let Some((used, peak)) = used.zip(peak) {
             sums.cache_used += used;
+            sums.cache_peak += peak;
             sums.cache_known += 1.0;
         }
         if backlog >= 0.5 {

@@ -9,7 +9,7 @@ use trtllm_model::timestamp::RecordTime;
 use super::batch;
 use super::pools::Pools;
 use super::saturating::add_known;
-use super::share::share;
+use super::share::{ratio, share};
 
 /// The last iteration. A member that the engine does not send is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -36,6 +36,9 @@ pub struct Latest {
     pub batch_size_limits: EngineLimits,
     pub token_limits: EngineLimits,
     pub kv: Option<KvCacheStats>,
+    /// The highest used share of the KV cache since the record before, 0..1. A PyTorch engine writes its record when the blocks of ended
+    /// requests are free again. If it does not report the peak, it is the blocks in use at the record before and those allocated since.
+    pub cache_peak: Option<f64>,
     pub cross_kv: Option<KvCacheStats>,
     pub inflight: Option<InflightBatchingStats>,
     pub static_batching: Option<StaticBatchingStats>,
@@ -66,7 +69,9 @@ pub struct EngineLimits {
 impl Latest {
     /// Replaces all values by those of `record`, in place: a copy of the struct would cost more than the rest of the fold.
     /// `wall_us` is the time of receipt in microseconds since 1970 UTC.
-    pub(crate) fn update(&mut self, record: &IterationStats, wall_us: i64) {
+    /// `allocated`: blocks of the KV cache that were allocated since the record before.
+    pub(crate) fn update(&mut self, record: &IterationStats, wall_us: i64, allocated: u64) {
+        let used_before = self.kv.and_then(|kv| kv.used_num_blocks);
         self.iter = record.iter;
         self.time_us = utc_micros(record.timestamp, wall_us);
         self.iter_latency_ms = record.iter_latency_ms;
@@ -95,6 +100,14 @@ impl Latest {
         self.batch_tokens = (self.inflight.is_some() || self.static_batching.is_some()).then(|| batch::tokens(record));
         self.pauses = batch::pauses(record);
         self.pools.update(record);
+        let reports_pools =
+            record.kv_cache_iteration_stats_by_pool_group.is_some() || record.kv_cache_iteration_stats.is_some();
+        let peak = || {
+            let used = used_before?.saturating_add_unsigned(allocated);
+            ratio(Some(used), record.kv_cache_stats?.max_num_blocks).map(|peak| peak.min(1.0))
+        };
+        let is_pytorch = record.backend() == Backend::PyTorch;
+        self.cache_peak = self.pools.peak.filter(|_| reports_pools).or_else(|| peak().filter(|_| is_pytorch));
         self.scheduler_mode = record.scheduler_mode;
         self.is_pytorch = record.backend() == Backend::PyTorch;
         self.own_scheduled = self.scheduled();
@@ -372,6 +385,52 @@ mod tests {
         assert_eq!(latest.waiting(), None);
         latest.inflight = Some(inflight);
         assert_eq!(latest.waiting(), Some(0));
+    }
+
+    fn record(value: serde_json::Value) -> IterationStats {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn the_fullest_pool_of_the_cache_decides_and_its_manager_never_reserves() {
+        let group = |max: i64, used: i64| serde_json::json!({"primaryMaxNumBlocks": max, "primaryUsedNumBlocks": used});
+        let kv = serde_json::json!({"maxNumBlocks": 400, "freeNumBlocks": 160, "usedNumBlocks": 240});
+        let mut latest = Latest::default();
+        latest.update(&record(serde_json::json!({"iter": 1, "kvCacheStats": kv})), 0, 0);
+        assert_eq!((latest.cache_used(), latest.never_reserves()), (Some(0.6), false));
+        let groups = serde_json::json!({"0": group(100, 90), "1": group(300, 150)});
+        let pools = serde_json::json!({"iter": 2, "kvCacheStats": kv, "kvCacheIterationStatsByPoolGroup": groups});
+        latest.update(&record(pools), 0, 0);
+        assert_eq!((latest.cache_used(), latest.never_reserves()), (Some(0.9), true));
+    }
+
+    #[test]
+    fn the_peak_of_the_cache_is_told_or_what_was_used_before_and_allocated_since() {
+        let mut latest = Latest::default();
+        let kv =
+            |used: i64| serde_json::json!({"iter": 1, "kvCacheStats": {"maxNumBlocks": 100, "usedNumBlocks": used}});
+        latest.update(&record(kv(10)), 0, 80);
+        assert_eq!(latest.cache_peak, None, "nothing is known of the time before");
+        latest.update(&record(kv(0)), 0, 80);
+        assert_eq!(latest.cache_peak, Some(0.9));
+        let mut told = kv(0);
+        told["kvCacheIterationStats"] =
+            serde_json::json!({"32768": {"primaryMaxNumBlocks": 100, "primaryPeakUsedNumBlocks": 60}});
+        latest.update(&record(told), 0, 80);
+        assert_eq!(latest.cache_peak, Some(0.6));
+        // The C++ executor writes its record after it has allocated the blocks of the batch.
+        let mut cpp = kv(50);
+        cpp["timestamp"] = "07-25-2025 10:00:00.000000".into();
+        latest.update(&record(cpp), 0, 80);
+        assert_eq!(latest.cache_peak, None);
+    }
+
+    #[test]
+    fn requests_of_other_micro_batches_and_ended_ones_are_not_held() {
+        let mut latest = Latest { active: Some(79), own_scheduled: Some(40), elsewhere: 39, ..Latest::default() };
+        assert_eq!(latest.held(), Some(0));
+        latest.elsewhere = 0;
+        assert_eq!((latest.held(), latest.waiting()), (Some(39), None));
     }
 
     #[test]

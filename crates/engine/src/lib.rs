@@ -245,7 +245,7 @@ impl EngineFold {
         wall_us: i64,
     ) {
         let latest = self.latest.get_or_insert_default();
-        latest.update(record, wall_us);
+        latest.update(record, wall_us, counted.kv.allocated);
         let flush = kind == RecordKind::Flush;
         let time = self.clock.record(record, latest.time_us, counted, flush);
         let lag = u64::from(record.backend() == Backend::TensorRt);

@@ -75,6 +75,8 @@ pub struct Pools {
     /// Used share of the fullest pool on the GPU, 0..1. A request needs blocks of each pool, so this pool decides whether it fits.
     /// Absent if there is one pool.
     pub fullest: Option<f64>,
+    /// The highest used share of a pool on the GPU since the record before, 0..1.
+    pub peak: Option<f64>,
     /// Blocks that the last iteration looked up and found in the cache, and those that it did not find.
     reused: Option<u64>,
     missed: Option<u64>,
@@ -176,7 +178,7 @@ impl Pools {
         if pool_groups(record).is_some() {
             self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(PoolRows::len);
             (self.primary, self.primary_bytes) = Default::default();
-            self.fullest = None;
+            (self.fullest, self.peak) = (None, None);
         }
         if cold_pool_groups(record).is_some() {
             (self.secondary, self.secondary_bytes) = Default::default();
@@ -192,6 +194,8 @@ impl Pools {
             add_all(&mut self.primary, primary(row));
             let used = ratio(primary(row).used, primary(row).max).filter(|_| is_one_of_several);
             self.fullest = used.into_iter().chain(self.fullest).reduce(f64::max);
+            let peak = ratio(primary(row).peak_used, primary(row).max);
+            self.peak = peak.into_iter().chain(self.peak).reduce(f64::max);
             add_all(&mut self.primary_bytes, PoolBytes::of(primary(row), row.slot_size));
         }
         for row in cold_pool_groups(record).into_iter().flat_map(PoolRows::values) {

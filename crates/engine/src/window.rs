@@ -347,6 +347,12 @@ impl Span {
         (self.sums.cache_known > 0.0).then(|| self.sums.cache_used / self.sums.cache_known)
     }
 
+    /// Mean over the iterations of the highest share of the KV cache that was used during each.
+    #[must_use]
+    pub fn cache_peak(&self) -> Option<f64> {
+        (self.sums.cache_known > 0.0).then(|| self.sums.cache_peak / self.sums.cache_known)
+    }
+
     /// Requests that failed or timed out. A request that its client cancels has not failed.
     #[must_use]
     pub fn failed(&self) -> f64 {

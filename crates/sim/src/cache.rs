@@ -83,6 +83,8 @@ pub struct Cache {
     /// Unreferenced blocks with content, oldest first, with their stamps. A block whose stamp changed was used again since.
     unused: VecDeque<(u32, u64)>,
     evictable: usize,
+    /// The fewest available blocks since the last report.
+    least_available: usize,
     index: Index<u32>,
     partial: Index<u32>,
     host: Index<u64>,
@@ -103,6 +105,7 @@ impl Cache {
             blank: (0..blocks).rev().collect(),
             unused: VecDeque::new(),
             evictable: 0,
+            least_available: blocks as usize,
             index: Index::default(),
             partial: Index::default(),
             host: Index::default(),
@@ -117,6 +120,16 @@ impl Cache {
     #[must_use]
     pub fn available(&self) -> usize {
         self.blank.len() + self.evictable
+    }
+
+    /// The most blocks in use since the last report.
+    pub(crate) fn peak_used(&self) -> usize {
+        self.blocks.len() - self.least_available
+    }
+
+    /// Notes that a record reports the peak.
+    pub(crate) fn reset_peak(&mut self) {
+        self.least_available = self.available();
     }
 
     #[must_use]
@@ -172,6 +185,7 @@ impl Cache {
             let Some(block) = self.take_block() else { break };
             taken.push(block);
         }
+        self.least_available = self.least_available.min(self.available());
         (taken, cached)
     }
 
@@ -179,6 +193,7 @@ impl Cache {
     pub(crate) fn take_generation(&mut self) -> Option<u32> {
         let block = self.take_block()?;
         self.counts.generation_alloc += 1;
+        self.least_available = self.least_available.min(self.available());
         Some(block)
     }
 

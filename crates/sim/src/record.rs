@@ -55,6 +55,8 @@ pub struct CacheView {
     pub max: u32,
     pub free: u32,
     pub evictable: u32,
+    /// The most blocks in use since the previous record.
+    pub peak_used: u32,
     pub tokens_per_block: u32,
     pub host_max: u32,
     pub host_used: u32,

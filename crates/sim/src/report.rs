@@ -132,6 +132,7 @@ impl Engine {
         }
         self.writer.sequence += 1;
         self.writer.cache_reported = self.ranks.iter().map(|rank| rank.cache.counts).collect();
+        self.ranks.iter_mut().for_each(|rank| rank.cache.reset_peak());
     }
 
     /// The members that all records share.
@@ -187,6 +188,7 @@ impl Engine {
             max: config.blocks,
             free: cache.available() as u32,
             evictable: cache.evictable() as u32,
+            peak_used: cache.peak_used() as u32,
             tokens_per_block: config.tokens_per_block,
             host_max: config.host_blocks,
             host_used: cache.host_used() as u32,

@@ -183,10 +183,10 @@ impl Reading {
         self.queue_time().is_some_and(|time| time >= WAITS) && self.of_iterations(self.now.sums.waits) >= 0.05
     }
 
-    /// Mean share of the KV cache that is used.
+    /// Mean share of the KV cache that is used, each iteration at its peak.
     #[must_use]
     pub fn cache_used(&self) -> Option<f64> {
-        self.now.cache_used()
+        self.now.cache_peak()
     }
 
     /// Mean utilization of the GPUs.

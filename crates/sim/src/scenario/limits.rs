@@ -115,6 +115,24 @@ pub(super) const TABLE: &[Situation] = &[
         other: MORE_SLOTS,
     },
     Situation {
+        name: "kv-capacity-prompts",
+        cause: "kv_capacity",
+        says: "Each prompt takes a third of the KV cache, and its blocks are free again before the record is written.",
+        on: ALL,
+        change: |c| {
+            c.cache.blocks = 13;
+            c.cache.reuse = false;
+            // Four blocks each.
+            c.load.prompt = Length::Sample((97..128).collect());
+            (c.load.output, c.load.max_new_tokens) = (Length::Fixed(1), Some(1));
+            c.load.arrivals = Arrivals::Closed { concurrency: 120 };
+            c.load.think = 0.0;
+        },
+        felt: Measure::TimeToFirstToken,
+        cure: Remedy { says: "give the KV cache more memory", apply: |c| c.cache.blocks = 2000 },
+        other: MORE_SLOTS,
+    },
+    Situation {
         name: "kv-pauses",
         cause: "kv_capacity",
         says: "MAX_UTILIZATION pauses requests and computes them again.",

@@ -187,25 +187,25 @@ fn hit_rate(counts: &CacheCounts) -> f32 {
 fn cache_iteration(value: &mut Map<String, Value>, record: &Record, manager: CacheManager) {
     let (view, counts) = (&record.cache, &record.cache.iteration);
     let bytes = |blocks: u64| blocks * view.bytes_per_block;
-    let levels = |prefix: &str, max: u32, free: u32, evictable: u32| {
+    let levels = |prefix: &str, max: u32, free: u32, evictable: u32, peak_used: u32| {
         let mut levels = Map::new();
-        // The simulation does not track peaks between records, so peaks are the values at the record.
+        // The simulation tracks only the peak of used blocks. The others are the values at the record.
         for (name, blocks) in [
             ("Max", max),
             ("Free", free),
             ("Used", max - free),
             ("Evictable", evictable),
             ("PeakFree", free),
-            ("PeakUsed", max - free),
+            ("PeakUsed", peak_used),
             ("PeakEvictable", evictable),
         ] {
             levels.insert(format!("{prefix}{name}NumBlocks"), json!(blocks));
         }
         levels
     };
-    let primary = levels("primary", view.max, view.free, view.evictable);
+    let primary = levels("primary", view.max, view.free, view.evictable, view.peak_used);
     let host_free = view.host_max - view.host_used.min(view.host_max);
-    let secondary = levels("secondary", view.host_max, host_free, view.host_used);
+    let secondary = levels("secondary", view.host_max, host_free, view.host_used, view.host_max - host_free);
     let allocation = object(json!({
         "iterAllocTotalBlocks": counts.alloc_total, "iterAllocNewBlocks": counts.alloc_new,
         "iterGenAllocBlocks": counts.generation_alloc,
