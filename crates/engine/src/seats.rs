@@ -14,7 +14,7 @@
 //! - If no record counted the arrival of these requests, as in the first pass after an idle time, the number is taken from the wait
 //!   alone: as many as took seats during one wait. This lags by one wait.
 //!
-//! Static and C++ engines need no estimate. In a pipeline and under the overlap scheduler, some active requests are in no batch of
+//! Of rows that copy rank 0, only the mean is known. In a pipeline and under the overlap scheduler, some active requests are in no batch of
 //! the record although they do not wait: see [`Elsewhere`].
 
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ impl Arrivals {
     }
 }
 
-/// The last requests that took a seat.
+/// Requests that took a seat.
 #[derive(Debug, Clone, Copy)]
 struct Seated {
     arrived_us: i64,
@@ -61,7 +61,6 @@ struct Seated {
     error_us: i64,
     /// Their number. About half of them arrived after `arrived_us`, which is their mean.
     requests: f64,
-    wait_us: i64,
 }
 
 /// The most entries of arrivals. If there are more, two become one, so that the entries cover any time.
@@ -73,6 +72,8 @@ const SOON: i64 = 20;
 /// The rate of arrivals is computed from the seated requests that arrived in at least and at most this time.
 const ENOUGH_US: i64 = 3_000_000;
 const RECENT_US: i64 = 120_000_000;
+/// The arrival of requests was counted if enough others were counted in this time before and after it.
+const AROUND_US: i64 = 1_000_000;
 /// The mean age of the time that a mean number of waiting requests is from.
 const MEAN_SECONDS: f64 = 5.0;
 /// The error of the arrival time of a request that took a seat: this share of its wait, but at least this many passes.
@@ -95,13 +96,9 @@ pub(crate) struct SeatQueue {
     /// Nobody waited at `since_us`.
     was_empty: bool,
     resolution_us: i64,
-    seated: Option<Seated>,
-    /// Since when all seats are taken, and how many requests took one since then.
-    full_since_us: i64,
-    seated_since: f64,
-    /// When the first requests of a recent time arrived that took seats, and how many took seats after them.
-    first_arrived_us: Option<i64>,
-    seated_after_first: f64,
+    /// When the first and the last requests of a recent time arrived that took seats, and how many took seats after the first ones.
+    seated_us: Option<(i64, i64)>,
+    seated: f64,
     /// Seconds that requests have waited, and all seconds, of a recent time.
     recent: [f64; 2],
 }
@@ -128,8 +125,11 @@ impl SeatQueue {
         let now = self.open.take()?;
         let is_full = latest.is_full()?;
         let last = self.last.replace(now).filter(|last| last.fetch_us <= now.fetch_us);
+        if let Some(last) = &last {
+            self.note_waits(&now, last);
+        }
         if iteration.copied {
-            return self.mean(&now, &last?).filter(|_| is_full).or((!is_full).then_some(0.0));
+            return if is_full { self.mean() } else { Some(0.0) };
         }
         let started = iteration.started as f64;
         let Some(last) = last else {
@@ -149,36 +149,38 @@ impl SeatQueue {
         }
         if !iteration.known {
             // The requests that took seats meanwhile are unknown. Until the next ones do, as many wait as before.
-            (self.seated, self.is_doubtful) = (None, true);
-            (self.first_arrived_us, self.seated_after_first) = (None, 0.0);
+            (self.seated_us, self.seated, self.is_doubtful) = (None, 0.0, true);
             return self.waiting;
+        }
+        if !self.is_doubtful {
+            self.waiting = self.waiting.map(|waiting| (waiting + arrived - started).max(0.0));
         }
         if let Some(waited) = now.waited.zip(last.waited).map(|(now, last)| now - last).filter(|_| started > 0.0) {
             self.seat(&now, &last, waited / started, started);
         }
-        if !self.is_doubtful {
-            self.waiting = self.waiting.map(|waiting| waiting + arrived - started);
-        }
-        self.correct(now.fetch_us)
+        self.waiting
     }
 
-    /// The mean number that waited in the last seconds: the increase of the waiting time ÷ the time (Little's law). It lags by one wait. Rows
-    /// that copy rank 0 tell the waiting time of all ranks, but only the new requests of rank 0.
-    fn mean(&mut self, now: &Pass, last: &Pass) -> Option<f64> {
-        let waited = (now.waited? - last.waited?).max(0.0);
+    fn note_waits(&mut self, now: &Pass, last: &Pass) {
+        let Some(waited) = now.waited.zip(last.waited).map(|(now, last)| (now - last).max(0.0)) else { return };
         let seconds = (now.fetch_us - last.fetch_us) as f64 / 1e6;
         let kept = (-seconds / MEAN_SECONDS).exp();
         let [all_waited, all_seconds] = self.recent;
         self.recent = [kept * all_waited + waited, kept * all_seconds + seconds];
-        (self.recent[1] > 0.0).then(|| self.recent[0] / self.recent[1])
+    }
+
+    /// The mean number that waited in the last seconds: the increase of the waiting time ÷ the time (Little's law). It lags by one wait. Rows
+    /// that copy rank 0 tell the waiting time of all ranks, but only the new requests of rank 0.
+    fn mean(&self) -> Option<f64> {
+        let [waited, seconds] = self.recent;
+        (seconds > 0.0).then(|| waited / seconds)
     }
 
     fn restart(&mut self, since_us: i64, is_empty: bool) {
         self.arrivals.clear();
         (self.since_us, self.was_empty, self.resolution_us) = (since_us, is_empty, RESOLUTION_US);
-        (self.seated, self.waiting, self.is_doubtful) = (None, is_empty.then_some(0.0), !is_empty);
-        (self.full_since_us, self.seated_since) = (since_us, 0.0);
-        (self.first_arrived_us, self.seated_after_first) = (None, 0.0);
+        (self.seated_us, self.seated) = (None, 0.0);
+        (self.waiting, self.is_doubtful) = (is_empty.then_some(0.0), !is_empty);
     }
 
     /// Adds the arrivals that the record of `pass` counts, which are those from `since_us` on. Returns about how many arrived since the
@@ -214,10 +216,9 @@ impl SeatQueue {
         let (requests, seen_us) =
             self.arrivals.iter().fold((0.0, 0), |(all, us), entry| (all + entry.requests, us + entry.seen_us));
         let known_us = self.arrivals.back().map_or(0, |last| last.until_us - self.since_us);
-        let seated_us =
-            self.seated.zip(self.first_arrived_us).map_or(0, |(seated, first_us)| seated.arrived_us - first_us);
+        let seated_us = self.seated_us.map_or(0, |(first_us, last_us)| last_us - first_us);
         if 2 * seen_us < known_us && seated_us > ENOUGH_US {
-            self.seated_after_first / seated_us as f64
+            self.seated / seated_us as f64
         } else if seen_us > 0 {
             requests / seen_us as f64
         } else {
@@ -232,17 +233,16 @@ impl SeatQueue {
         let pass_us = now.fetch_us - last.fetch_us;
         let error_us = (ERROR_IN_PASSES * pass_us).max((ERROR_OF_WAIT * wait * 1e6) as i64);
         let arrived_us = now.fetch_us.saturating_sub((wait * 1e6) as i64);
-        self.seated = Some(Seated { arrived_us, error_us, requests: started, wait_us: now.fetch_us - arrived_us });
-        self.seated_since += started;
-        match &mut self.first_arrived_us {
-            Some(first_us) => {
-                self.seated_after_first += started;
+        match &mut self.seated_us {
+            Some((first_us, last_us)) => {
+                *last_us = arrived_us;
+                self.seated += started;
                 if arrived_us - *first_us > RECENT_US {
                     *first_us += RECENT_US / 2;
-                    self.seated_after_first /= 2.0;
+                    self.seated /= 2.0;
                 }
             }
-            unknown => *unknown = Some(arrived_us),
+            unknown => *unknown = Some((arrived_us, arrived_us)),
         }
         // What arrived long before is no longer needed.
         while self.arrivals.front().is_some_and(|first| first.until_us < arrived_us - error_us) {
@@ -250,32 +250,31 @@ impl SeatQueue {
             self.since_us = first.map_or(self.since_us, |first| first.until_us);
             self.was_empty = false;
         }
+        self.correct(&Seated { arrived_us, error_us, requests: started });
     }
 
     /// Limits the sum to what the wait of the last seated requests allows.
-    fn correct(&mut self, now_us: i64) -> Option<f64> {
-        if let Some(Seated { arrived_us, error_us, requests, wait_us }) = self.seated {
-            let later = (requests - 1.0).max(0.0) / 2.0;
-            let after = |moment_us: i64| (self.arrived_after(moment_us) - later).max(0.0);
-            let known = self.waiting.filter(|_| !self.is_doubtful);
-            let (least, most) = (after(arrived_us + error_us), after(arrived_us - error_us));
-            self.waiting = Some(if most - least < 0.5 * requests {
-                // No record saw them arrive, so neither the others. As many wait as took seats during a wait (Little's law).
-                let rate = self.seated_since / (now_us - self.full_since_us).max(wait_us).max(1) as f64;
-                (rate * wait_us as f64).max(known.unwrap_or(0.0))
-            } else {
-                known.unwrap_or_else(|| after(arrived_us)).clamp(least, most.max(least))
-            });
-            self.is_doubtful = false;
-        }
-        self.waiting = self.waiting.map(|waiting| waiting.max(0.0));
-        self.waiting
+    fn correct(&mut self, seated: &Seated) {
+        let later = (seated.requests - 1.0).max(0.0) / 2.0;
+        let rate = self.rate();
+        let after = |moment_us: i64| (self.arrived_after(moment_us, rate) - later).max(0.0);
+        let known = self.waiting.filter(|_| !self.is_doubtful);
+        let least = after(seated.arrived_us + seated.error_us);
+        let most = after(seated.arrived_us - seated.error_us).max(least);
+        let around_us = seated.error_us.max(AROUND_US);
+        let seen = after(seated.arrived_us - around_us) - after(seated.arrived_us + around_us);
+        self.waiting = if seen < 0.5 * seated.requests {
+            // No record saw them arrive, so neither the others.
+            self.mean().into_iter().chain(known).reduce(f64::max)
+        } else {
+            Some(known.unwrap_or_else(|| after(seated.arrived_us)).clamp(least, most))
+        };
+        self.is_doubtful = false;
     }
 
-    /// About how many requests arrived after this moment. Those that no record counts arrived at the rate of the others, but none before
-    /// `since_us` if nobody waited then.
-    fn arrived_after(&self, moment_us: i64) -> f64 {
-        let rate = self.rate();
+    /// About how many requests arrived after this moment. Those that no record counts arrived at this rate, but none before `since_us` if
+    /// nobody waited then.
+    fn arrived_after(&self, moment_us: i64, rate: f64) -> f64 {
         let mut begin_us = self.since_us;
         let mut arrived = 0.0;
         for entry in &self.arrivals {
