@@ -80,6 +80,10 @@ impl FinishedRequest {
         let output_tokens = tokens(entry.output_tokens);
         let transfer = timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end);
         let transfer_seconds = transfer.map(|(from, to)| to - from);
+        // Without streaming, the server stamps the first token when the whole answer is ready (upstream: `_extract_metrics`).
+        let is_streamed =
+            |first: &f64| output_tokens == Some(1) || timing.last_token_time.is_none_or(|last| *first < last);
+        let server_first_token = timing.server_first_token_time.filter(is_streamed);
         let times = Times {
             arrived: timing.arrival_time,
             scheduled: timing.first_scheduled_time,
@@ -93,7 +97,7 @@ impl FinishedRequest {
             output_tokens,
             cached_tokens: entry.cached_tokens,
             latencies: Latencies::of(&times, output_tokens),
-            server_time_to_first_token: positive(timing.server_arrival_time, timing.server_first_token_time),
+            server_time_to_first_token: positive(timing.server_arrival_time, server_first_token),
             disaggregated: entry.ctx_request_id || transfer_seconds.is_some(),
             transfer_seconds,
             transfer_bytes: timing.kv_cache_size,
@@ -230,6 +234,22 @@ mod tests {
         assert_eq!((shown(&times.kv_cache_blocks), shown(&times.iterations)), ((1, 7.0), (1, 5.0)));
         assert_eq!((totals.disaggregated_requests, totals.kv_cache_transfer_ms), (1, 500.0));
         assert_eq!((totals.output_token_len.count(), totals.source), (1, LatencySource::PerfMetrics));
+    }
+
+    #[test]
+    fn an_answer_that_is_not_streamed_has_no_first_token_at_the_server() {
+        let server_time = |first: f64, tokens: u64| {
+            let timing = json!({
+                "server_arrival_time": 9.0, "arrival_time": 9.5, "first_scheduled_time": 9.6, "first_token_time": 10.0,
+                "last_token_time": 17.0, "server_first_token_time": first,
+            });
+            let entry = json!({"request_id": 1, "output_tokens": tokens, "perf_metrics": {"timing_metrics": timing}});
+            let times = totals(&[entry]).times;
+            (times.server_time_to_first_token.count(), times.time_to_first_token.count())
+        };
+        assert_eq!(server_time(17.1, 50), (0, 1));
+        assert_eq!(server_time(10.1, 50), (1, 1), "streamed");
+        assert_eq!(server_time(17.1, 1), (1, 1), "the whole answer is one token");
     }
 
     #[test]

@@ -37,7 +37,6 @@ numbers! {
         ended_well,
         timed_out,
         cancelled,
-        failed,
         /// Requests refused with an HTTP error.
         refused,
         met_ttft,
@@ -279,7 +278,6 @@ fn counts(engine: &EngineTotals, requests: &RequestTotals) -> Counts {
         ended_well: reason(FinishReason::Stop) + reason(FinishReason::Length),
         timed_out: reason(FinishReason::Timeout),
         cancelled: reason(FinishReason::Cancelled),
-        failed: reason(FinishReason::Other),
         refused: requests.server.errors.values().map(|count| *count as f64).sum(),
         met_ttft: ttft.met as f64,
         missed_ttft: ttft.missed as f64,
@@ -353,10 +351,11 @@ impl Span {
         (self.sums.cache_known > 0.0).then(|| self.sums.cache_peak / self.sums.cache_known)
     }
 
-    /// Requests that failed or timed out. A request that its client cancels has not failed.
+    /// Requests that failed or timed out. A request that its client cancels has not failed, and of one with an unknown reason it is
+    /// unknown.
     #[must_use]
     pub fn failed(&self) -> f64 {
-        self.counts.failed + self.counts.timed_out + self.counts.refused
+        self.counts.timed_out + self.counts.refused
     }
 
     /// Requests that the engine has served. The records count cancelled requests as completed, and do not count the requests of a
@@ -367,7 +366,7 @@ impl Span {
         let has_only_prompts = self.sums.generation_requests <= 0.0 && self.sums.context_tokens > 0.0;
         let requests = if has_only_prompts { counts.started.max(counts.completed) } else { counts.completed };
         // A request that is cancelled before it becomes active is not among the completed ones.
-        let ended = counts.ended_well + counts.timed_out + counts.failed;
+        let ended = counts.ended_well + counts.timed_out;
         (requests - counts.cancelled).max(ended.min(requests)).max(0.0)
     }
 

@@ -76,12 +76,15 @@ pub enum FinishReason {
     /// An end token or a stop word.
     #[serde(alias = "end_id", alias = "stop_words", alias = "END_ID", alias = "STOP_WORDS")]
     Stop,
-    #[serde(alias = "LENGTH")]
+    /// Also a request that a context server hands to a generation server after its first token (upstream: `not_finished`, before that
+    /// `length`).
+    #[serde(alias = "LENGTH", alias = "not_finished", alias = "NOT_FINISHED")]
     Length,
     #[serde(alias = "timed_out", alias = "TIMED_OUT")]
     Timeout,
     #[serde(alias = "CANCELLED")]
     Cancelled,
+    /// A reason that is not known, so it is unknown whether the request failed.
     #[serde(other)]
     Other,
 }
@@ -97,6 +100,15 @@ impl FinishReason {
             Self::Timeout => "timeout",
             Self::Cancelled => "cancelled",
             Self::Other => "other",
+        }
+    }
+
+    /// The reason with this name on trtllm-serve's page.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        match name {
+            "not_finished" => Self::Length,
+            _ => Self::ALL.into_iter().find(|reason| reason.name() == name).unwrap_or(Self::Other),
         }
     }
 }

@@ -75,7 +75,9 @@ fn add(metrics: &mut ServerMetrics, sample: &ParsedSample<'_>) {
     }
     let of = |label: &str| sample.label(label).map(short);
     let (counter, value) = match name {
-        "request_success_total" => (sample.label("finished_reason").map(finish_reason), value),
+        "request_success_total" => {
+            (sample.label("finished_reason").map(|reason| ServerCounter::Finished(FinishReason::of(reason))), value)
+        }
         "request_error_total" => (of("http_code").map(ServerCounter::Errors), value),
         "prompt_tokens_total" => (Some(ServerCounter::PromptTokens), value),
         "generation_tokens_total" => (Some(ServerCounter::GenerationTokens), value),
@@ -115,11 +117,6 @@ fn histogram(name: &str) -> Option<(RequestHistogram, &str)> {
     RequestHistogram::ALL
         .into_iter()
         .find_map(|of_requests| Some((of_requests, name.strip_prefix(of_requests.family())?)))
-}
-
-fn finish_reason(name: &str) -> ServerCounter {
-    let known = FinishReason::ALL.into_iter().find(|reason| reason.name() == name);
-    ServerCounter::Finished(known.unwrap_or(FinishReason::Other))
 }
 
 pub(super) fn short(text: &str) -> String {
@@ -246,6 +243,18 @@ mod tests {
     /// The values of one counter's series.
     fn values(metrics: &ServerMetrics, counter: &ServerCounter) -> Vec<u64> {
         metrics.counts.iter().filter(|count| count.counter == *counter).map(|count| count.value).collect()
+    }
+
+    #[test]
+    fn a_request_that_a_context_server_hands_on_has_ended_well_and_an_unknown_reason_is_unknown() {
+        let page = |reason: &str| {
+            parse(&format!(
+                "# TYPE trtllm_request_success_total counter\ntrtllm_request_success_total{{finished_reason=\"{reason}\"}} 3.0\n"
+            ))
+        };
+        assert_eq!(values(&page("not_finished"), &ServerCounter::Finished(FinishReason::Length)), [3]);
+        assert_eq!(values(&page("length"), &ServerCounter::Finished(FinishReason::Length)), [3]);
+        assert_eq!(values(&page("moved"), &ServerCounter::Finished(FinishReason::Other)), [3]);
     }
 
     #[test]

@@ -61,7 +61,7 @@ def build():
         for name in ("time_to_first_token", "time_per_output_token", "e2e_request_latency", "new_request_queue_time")
     )
     missed = " / ".join(per_second("nv_trt_llm_objective_requests_total", labels, ", objective") for labels in ('outcome="missed"', 'outcome!="unknown"'))
-    failed = per_second("nv_trt_llm_requests_finished_total", 'reason=~"timeout|other"') + " or " + per_second("nv_trt_llm_request_errors_total", 'code=~"5.."')
+    failed = per_second("nv_trt_llm_requests_finished_total", 'reason="timeout"') + " or " + per_second("nv_trt_llm_request_errors_total", 'code=~"5.."')
     to_engine = {name: f"${{__data.fields.{name.capitalize()}}}" for name in LABELS}
 
     def series(title, text, unit, expression, more=(), legend=ENGINE_LEGEND, **how):

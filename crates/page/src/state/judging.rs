@@ -215,18 +215,22 @@ fn push<M>(marks: &mut VecDeque<M>, mark: M) {
 fn mark(gpu: &GpuSnapshot, at: f64) -> GpuMark {
     let readings = &gpu.readings;
     let throttle = &readings.throttle_ns;
-    let seconds = |nanos: [Option<u64>; 3]| nanos.into_iter().flatten().map(|nanos| nanos as f64 / 1e9).sum();
+    // The driver counts the seconds of one reason in several counters, some of them under an older name.
+    let seconds = |nanos: [Option<u64>; 3]| nanos.into_iter().flatten().max().map(|nanos| nanos as f64 / 1e9);
+    let limits = &readings.health.power_limits_watts;
     let clocks = (readings.clock_hertz.sm, readings.health.clock_max_hertz.sm);
     GpuMark {
         at,
         utilization: readings.utilization_ratio,
         watts: readings.power_usage_watts,
         clock_share: clocks.0.zip(clocks.1).filter(|(_, max)| *max > 0).map(|(now, max)| now as f64 / max as f64),
+        has_lowered_limit: limits.enforced.zip(limits.default).map(|(enforced, default)| enforced < default),
         throttled_by_power: seconds([throttle.power, None, None]),
         throttled_by_heat: seconds([throttle.thermal, throttle.sw_thermal_slowdown, throttle.hw_thermal_slowdown]),
-        throttled_by_hardware: seconds([throttle.hw_power_brake_slowdown, throttle.reliability, None]),
+        // `reliability` is usual at the top of the clock's range.
+        throttled_by_hardware: seconds([throttle.hw_power_brake_slowdown, None, None]),
         xids: gpu.xids.iter().map(|(_, count)| *count as f64).sum(),
-        ecc_errors: readings.health.ecc_errors.uncorrected_volatile.unwrap_or(0) as f64,
+        ecc_errors: readings.health.ecc_errors.uncorrected_volatile.map(|errors| errors as f64),
         is_ok: gpu.state == GpuState::Ok,
     }
 }

@@ -20,7 +20,7 @@ finding_rules! {
          the GPU stays absent, drain the node.";
     THROTTLED = "gpu-throttled", Gpu, Warning:
         "Heat or the power supply slows the GPU down",
-        "A thermal, power brake or reliability policy limited the clocks for at least 5 % of the last minute, or does so now.",
+        "A thermal or power brake policy limited the clocks for at least 5 % of the last minute, or does so now.",
         "Every iteration takes longer, on all ranks: they wait for the slowest GPU. Check fans, air flow and power supplies (nvidia-smi -q -d \
          TEMPERATURE,POWER,PERFORMANCE).";
     CAPPED = "gpu-power-capped", Gpu, Info:
@@ -93,7 +93,7 @@ fn of_gpu(gpu: &GpuSnapshot, window: Option<&GpuWindow>, found: &mut Vec<Finding
         let by = match reasons.is_empty() {
             false => reasons.join(", "),
             true if span.throttled_by_heat > 0.0 => "heat".to_owned(),
-            true => "power brake or reliability".to_owned(),
+            true => "power brake".to_owned(),
         };
         let finding = THROTTLED.about(&*subject).detail(&by);
         found.push(heat(finding.with("time throttled", throttled.min(1.0), Unit::Share, THROTTLED_SHARE)));

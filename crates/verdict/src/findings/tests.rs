@@ -172,9 +172,21 @@ fn gpu(state: GpuState, reasons: u64) -> GpuSnapshot {
     GpuSnapshot { identity, state, readings, last_poll: None, xids: Vec::new(), last_xid: None, reports_xids: true }
 }
 
+/// A GPU whose counters have not grown.
+fn quiet() -> GpuMark {
+    let zero = Some(0.0);
+    GpuMark {
+        throttled_by_power: zero,
+        throttled_by_heat: zero,
+        throttled_by_hardware: zero,
+        ecc_errors: zero,
+        ..GpuMark::default()
+    }
+}
+
 fn gpu_findings(gpu: GpuSnapshot, later: GpuMark, nvml: NvmlState, expected: u32) -> Vec<Finding> {
     let mut window = GpuWindow::new("GPU-a".to_owned());
-    window.push(GpuMark::default());
+    window.push(quiet());
     window.push(GpuMark { at: 60.0, ..later });
     let inventory = GpuInventory { nvml, gpus: vec![gpu], expected, ..GpuInventory::default() };
     gpu::findings(&inventory, &[window], "here")
@@ -183,7 +195,7 @@ fn gpu_findings(gpu: GpuSnapshot, later: GpuMark, nvml: NvmlState, expected: u32
 #[test]
 fn gpus_that_are_lost_slowed_down_or_in_error_are_named() {
     let healthy = || gpu(GpuState::Ok, 0x4);
-    let quiet = GpuMark::default();
+    let quiet = quiet();
     let up = NvmlState::Up;
     assert_eq!(names(&gpu_findings(healthy(), quiet, up, 1)), [""; 0], "the power cap alone says nothing");
     assert_eq!(names(&gpu_findings(gpu(GpuState::Stalled, 0), quiet, up, 1)), ["gpu-lost"]);
@@ -194,9 +206,9 @@ fn gpus_that_are_lost_slowed_down_or_in_error_are_named() {
     let throttled = gpu_findings(gpu(GpuState::Ok, 0x40), quiet, up, 1);
     assert_eq!(names(&throttled), ["gpu-throttled"]);
     assert_eq!(throttled[0].says, "Heat or the power supply slows the GPU down: hw_thermal_slowdown.");
-    let heat = GpuMark { throttled_by_heat: 3.0, ..quiet };
+    let heat = GpuMark { throttled_by_heat: Some(3.0), ..quiet };
     assert_eq!(names(&gpu_findings(healthy(), heat, up, 1)), ["gpu-throttled"]);
-    let capped = GpuMark { throttled_by_power: 31.0, throttled_by_heat: 2.9, ..quiet };
+    let capped = GpuMark { throttled_by_power: Some(31.0), throttled_by_heat: Some(2.9), ..quiet };
     assert_eq!(names(&gpu_findings(healthy(), capped, up, 1)), ["gpu-power-capped"]);
     let mut with_xid = healthy();
     (with_xid.xids, with_xid.last_xid) = (vec![(79, 1)], Some(LastXid { code: 79, at_us: 0 }));

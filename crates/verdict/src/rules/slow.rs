@@ -26,7 +26,9 @@ const LESS_WORK: f64 = 0.6;
 
 pub(super) fn clocks(reading: &Reading) -> Option<Found> {
     let limited = |gpu: &&GpuSpan| {
-        let share = gpu.throttled_by_power.max(gpu.throttled_by_heat).max(gpu.throttled_by_hardware);
+        // With the default limit, large batches of prompts take all of the power. That is usual.
+        let by_power = if gpu.has_lowered_limit == Some(false) { 0.0 } else { gpu.throttled_by_power };
+        let share = by_power.max(gpu.throttled_by_heat).max(gpu.throttled_by_hardware);
         share >= THROTTLED && gpu.clock_share.is_some_and(|clock| clock <= CLOCK)
     };
     let gpu = reading.gpus.iter().find(limited).filter(|_| reading.has_work)?;
@@ -50,6 +52,8 @@ pub(super) fn clocks(reading: &Reading) -> Option<Found> {
         Found::new(format!("A GPU runs at {} of its clock, limited by {by}.", percent(clock)))
             .with("share of the full clock", clock, Unit::Share, CLOCK)
             .with("time with limited clocks", share, Unit::Share, THROTTLED)
+            // Without the limits, it is unknown whether a higher one is possible.
+            .unsure(share == gpu.throttled_by_power && gpu.has_lowered_limit.is_none())
             .severity(Severity::Warning)
             .remedy(remedy, &[]),
     )

@@ -15,6 +15,8 @@ use trtllm_sim::Config;
 use trtllm_sim::config::{Fault, Slow};
 use trtllm_sim::scenario::{Scenario, all};
 use trtllm_verdict::cause::Cause;
+use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
+use trtllm_verdict::judge::judge;
 use trtllm_verdict::reading::Reading;
 use trtllm_verdict::verdict::Severity;
 
@@ -100,6 +102,38 @@ fn reading(config: &Config) -> Reading {
     let mut play = Play::new(config, 5);
     play.until(UNTIL);
     play.reading().unwrap()
+}
+
+/// The cause after two minutes, with this change of the GPU's readings.
+fn cause_with_gpu(name: &str, change: impl Fn(&mut GpuMark)) -> Cause {
+    let scenario = all().into_iter().find(|scenario| scenario.name == name).unwrap();
+    let mut play = Play::new(&scenario.config, 1);
+    let mut cause = Cause::None;
+    for until in (1..=24).map(|slot| 5.0 * f64::from(slot)) {
+        play.until(until);
+        let mut gpu = GpuWindow::new("GPU-0".to_owned());
+        for mark in play.gpus[0].marks() {
+            let mut mark = *mark;
+            change(&mut mark);
+            gpu.push(mark);
+        }
+        let reading = Reading::of(play.given(), &play.window, &[gpu]);
+        cause = reading.and_then(|reading| judge(&reading, until)).map_or(cause, |verdict| verdict.cause);
+    }
+    cause
+}
+
+#[test]
+fn a_gpu_that_takes_all_of_its_default_power_is_not_limited_by_its_clocks() {
+    let at_limit = |lowered: Option<bool>| {
+        cause_with_gpu("healthy-busy", |mark| {
+            (mark.clock_share, mark.throttled_by_power) = (Some(0.8), Some(mark.at));
+            mark.has_lowered_limit = lowered;
+        })
+    };
+    assert_eq!(at_limit(Some(false)), Cause::None);
+    assert_eq!(at_limit(Some(true)), Cause::Clocks);
+    assert_eq!(at_limit(None), Cause::Clocks);
 }
 
 #[test]

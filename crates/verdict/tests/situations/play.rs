@@ -121,11 +121,12 @@ impl Play {
                 utilization: Some(gpu.utilization * share),
                 watts: Some(idle_watts + (gpu.power_watts - idle_watts) * share),
                 clock_share: Some(gpu.sm_clock_mhz / gpu.max_sm_clock_mhz),
-                throttled_by_power: self.throttled[0],
-                throttled_by_heat: self.throttled[1],
-                throttled_by_hardware: 0.0,
+                has_lowered_limit: Some(throttle == Some("sw_power_cap")),
+                throttled_by_power: Some(self.throttled[0]),
+                throttled_by_heat: Some(self.throttled[1]),
+                throttled_by_hardware: Some(0.0),
                 xids: 0.0,
-                ecc_errors: 0.0,
+                ecc_errors: Some(0.0),
                 is_ok: true,
             });
         }

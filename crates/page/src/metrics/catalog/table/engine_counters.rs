@@ -117,7 +117,7 @@ families! {
     RequestsFinished = ENGINE.counter("nv_trt_llm_requests_finished_total").stable()
         .by("reason", &["stop", "length", "timeout", "cancelled", "other"])
         .help("Finished requests, by finish reason.")
-        .origin("finishReason sent with RequestPerfMetrics (END_ID and STOP_WORDS become stop); if no entry has one, trtllm-serve's own trtllm_request_success_total; absent without both");
+        .origin("finishReason sent with RequestPerfMetrics (END_ID and STOP_WORDS become stop; not_finished, with which a context server hands a request on, becomes length; an unknown reason becomes other); if no entry has one, trtllm-serve's own trtllm_request_success_total; absent without both");
     RequestErrors = ENGINE.counter("nv_trt_llm_request_errors_total").labels(&["code", "model", "version"])
         .help("Requests that trtllm-serve refused, by HTTP status.")
         .origin("trtllm-serve's own trtllm_request_error_total; at most 64 codes, further ones are other");
