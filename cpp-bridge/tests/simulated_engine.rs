@@ -171,9 +171,14 @@ fn a_record_has_either_in_flight_or_static_statistics() {
     let mut engine = finished(50, "batching=static&rate=50", &KEEP_ALL);
     let truth = engine.truth().unwrap();
     let fixed = all_iterations(&mut engine);
-    assert!(fixed.iter().all(|row| row.has_static && !row.has_inflight));
-    assert!(fixed.iter().any(|row| row.static_empty_gen_slots > 0));
-    assert_eq!(sum(&fixed, |row| row.static_num_gen_tokens), truth.generation_tokens);
+    // Later releases have static batching as a policy of the in-flight scheduler.
+    let is_static = !cfg!(sim_since = "1.0");
+    assert!(fixed.iter().all(|row| row.has_static == is_static && row.has_inflight != is_static));
+    if is_static {
+        assert!(fixed.iter().any(|row| row.static_empty_gen_slots > 0));
+        // The tokens that the requests of a batch may have at most.
+        assert!(sum(&fixed, |row| row.static_num_gen_tokens) >= truth.generation_tokens);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use structs::{Entry, Opened, Record, Row, State};
-use trtllm_sim::config::{Policy, Release};
+use trtllm_sim::config::Release;
 use trtllm_sim::load::Arrival;
 use trtllm_sim::options::{self, Options};
 use trtllm_sim::random::{Random, mix};
@@ -157,13 +157,12 @@ pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *c
     // SAFETY: the caller guarantees valid pointers.
     let (engine, sink) = unsafe { (&mut (*engine).engine, &*sink) };
     let step = engine.step(now);
-    let is_static = engine.config().limits.policy == Policy::Static;
     for (iter, rows) in &step.rows {
         let rows: Vec<_> = rows.iter().map(Row::of).collect();
         (sink.rows)(sink.context, *iter, rows.as_ptr(), rows.len());
     }
     for record in &step.records {
-        (sink.record)(sink.context, &Record::of(record, is_static));
+        (sink.record)(sink.context, &Record::of(record));
     }
     for entry in &step.entries {
         (sink.entry)(sink.context, &Entry::of(entry));

@@ -34,8 +34,10 @@ pub struct Opened {
     pub(crate) request_stats: bool,
 }
 
-filled! { pub(crate) struct Record, of(record: &record::Record, is_static: bool) {
+filled! { pub(crate) struct Record, of(record: &record::Record) {
         let (counts, work) = (&record.cache.total, &record.work);
+        let fixed = record.static_batch.unwrap_or_default();
+        let is_static = record.static_batch.is_some();
         let speculation = record.speculation.unwrap_or_default();
     }
     iter: u64 = record.iter,
@@ -63,8 +65,10 @@ filled! { pub(crate) struct Record, of(record: &record::Record, is_static: bool)
     generation_requests: u32 = work.generation_requests,
     paused: u32 = work.paused,
     micro_batch: u32 = record.micro_batch,
-    context_tokens: u64 = work.context_tokens,
-    decoded: u64 = record.decoded,
+    context_tokens: u64 = if is_static { fixed.context_tokens } else { work.context_tokens },
+    decoded: u64 = if is_static { fixed.generation_tokens } else { record.decoded },
+    empty_slots: u64 = fixed.empty_slots,
+    tokens_per_step: f64 = record.tokens_per_step,
     is_static: bool = is_static,
     has_speculation: bool = record.speculation.is_some(),
     drafted: u64 = speculation.drafted,

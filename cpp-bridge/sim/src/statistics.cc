@@ -51,7 +51,7 @@ executor::StaticBatchingStats staticStats(trtllm_sim_record const& record)
     batching.numContextRequests = narrowed(record.context_requests);
     batching.numCtxTokens = narrowed(record.context_tokens);
     batching.numGenTokens = narrowed(record.decoded);
-    batching.emptyGenSlots = record.scheduled == 0 ? 0 : narrowed(record.batch_limit - record.scheduled);
+    batching.emptyGenSlots = narrowed(record.empty_slots);
     return batching;
 }
 
@@ -65,7 +65,7 @@ executor::InflightBatchingStats inflightStats(trtllm_sim_record const& record)
     batching.numCtxTokens = narrowed(record.context_tokens);
     batching.microBatchId = narrowed(record.micro_batch);
 #if TRTLLM_SIM_SINCE(0, 11)
-    batching.avgNumDecodedTokensPerIter = quotient(record.decoded, record.generation_requests);
+    batching.avgNumDecodedTokensPerIter = static_cast<float>(record.tokens_per_step);
 #endif
     return batching;
 }

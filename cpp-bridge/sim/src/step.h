@@ -36,7 +36,8 @@ struct trtllm_sim_record
     std::uint32_t cache_max, cache_free, tokens_per_block;
     std::uint64_t alloc_total, alloc_new, reused, missed;
     std::uint32_t scheduled, context_requests, generation_requests, paused, micro_batch;
-    std::uint64_t context_tokens, decoded;
+    std::uint64_t context_tokens, decoded, empty_slots;
+    double tokens_per_step;
     bool is_static, has_speculation;
     std::uint64_t drafted, accepted, drafting;
     double draft_seconds, draft_overhead;

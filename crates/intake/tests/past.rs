@@ -84,7 +84,7 @@ fn record_with(config: &Config, seconds: f64, directory: &Path, stale_after: Dur
         let result = if engine.is_up(now) { Ok(Presence::Present) } else { Err(&error) };
         intake.end_poll(&mut batch, Duration::ZERO, result, moment);
         // The recorder works in real time. An engine may fill half of its queue, with about a thousand items. So wait.
-        while counts.items_written() + 500 < sent {
+        while counts.items_written() + 100 < sent {
             std::thread::sleep(Duration::from_millis(10));
         }
         if now + 1e-6 >= judgement {
