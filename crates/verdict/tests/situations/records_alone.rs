@@ -68,7 +68,7 @@ fn an_engine_on_which_nobody_waits_has_no_cause_at_half_and_at_nearly_full_load(
         for overlap in [true, false] {
             let config = engine(release, overlap);
             let capacity = capacity(&config);
-            for load in [0.5, 0.9] {
+            for load in [0.5, 0.95] {
                 let mut play = Play::new(&with_rate(&config, load * capacity), 2);
                 play.records_only = true;
                 play.until(150.0);
