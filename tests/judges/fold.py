@@ -800,9 +800,12 @@ class Fold:
 
     def at_server(self, line, begun):
         """The time to the first token at the orchestrator, or at the server if only the server reports it. 0 and
-        null mean unknown."""
+        null mean unknown. The server stamps the first token of an answer that is not streamed when all of it is ready."""
         for times, name in ((line, "disagg_server"), (begun, "server")):
             arrived, first = times.get(f"{name}_arrival_time"), times.get(f"{name}_first_token_time")
+            token, last = begun.get("first_token_time"), begun.get("last_token_time")
+            if name == "server" and first and token and last and token < last <= first:
+                return
             if arrived and first and first > arrived:
                 self.observe("server_time_to_first_token_seconds", first - arrived)
                 return

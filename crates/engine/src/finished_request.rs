@@ -81,8 +81,8 @@ impl FinishedRequest {
         let transfer = timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end);
         let transfer_seconds = transfer.map(|(from, to)| to - from);
         // Without streaming, the server stamps the first token when the whole answer is ready (upstream: `_extract_metrics`).
-        let is_streamed =
-            |first: &f64| output_tokens == Some(1) || timing.last_token_time.is_none_or(|last| *first < last);
+        let has_several_tokens = timing.first_token_time < timing.last_token_time;
+        let is_streamed = |first: &f64| !has_several_tokens || timing.last_token_time.is_none_or(|last| *first < last);
         let server_first_token = timing.server_first_token_time.filter(is_streamed);
         let times = Times {
             arrived: timing.arrival_time,
@@ -238,18 +238,18 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_not_streamed_has_no_first_token_at_the_server() {
-        let server_time = |first: f64, tokens: u64| {
+        let server_time = |first: f64, last: f64| {
             let timing = json!({
                 "server_arrival_time": 9.0, "arrival_time": 9.5, "first_scheduled_time": 9.6, "first_token_time": 10.0,
-                "last_token_time": 17.0, "server_first_token_time": first,
+                "last_token_time": last, "server_first_token_time": first,
             });
-            let entry = json!({"request_id": 1, "output_tokens": tokens, "perf_metrics": {"timing_metrics": timing}});
+            let entry = json!({"request_id": 1, "perf_metrics": {"timing_metrics": timing}});
             let times = totals(&[entry]).times;
             (times.server_time_to_first_token.count(), times.time_to_first_token.count())
         };
-        assert_eq!(server_time(17.1, 50), (0, 1));
-        assert_eq!(server_time(10.1, 50), (1, 1), "streamed");
-        assert_eq!(server_time(17.1, 1), (1, 1), "the whole answer is one token");
+        assert_eq!(server_time(17.1, 17.0), (0, 1));
+        assert_eq!(server_time(10.1, 17.0), (1, 1), "streamed");
+        assert_eq!(server_time(10.1, 10.0), (1, 1), "the whole answer is one token");
     }
 
     #[test]
