@@ -14,7 +14,7 @@ families! {
     of: EngineReadings<'_>;
 
     QueuedRequests(|engine| engine.load?.queued) = ENGINE.gauge("nv_trt_llm_queued_requests").unit("requests").stable()
-        .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them). PyTorch: only those that came during one pass.")
+        .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them; PyTorch reports only those that came during one pass).")
         .origin("numQueuedRequests");
     WaitingRequestsEstimate(|engine| engine.load?.waiting_for_seat) = ENGINE.gauge("nv_trt_llm_waiting_requests_estimate")
         .help("Requests that wait for a seat, because the engine has no more active requests at a time; an estimate for the PyTorch engine.")
