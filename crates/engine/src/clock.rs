@@ -62,7 +62,7 @@ struct Last {
     end_us: i64,
     /// The engine was idle after it. It has taken the next requests at once if some were queued.
     was_idle: bool,
-    /// The last pass had a batch. A flush is no pass.
+    /// The last pass had a batch. A flush does not count as a pass.
     had_batch: bool,
     /// The engine could take no further request.
     is_full: bool,

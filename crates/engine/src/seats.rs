@@ -57,7 +57,7 @@ impl Arrivals {
 #[derive(Debug, Clone, Copy)]
 struct Seated {
     arrived_us: i64,
-    /// The mean error of `arrived_us`.
+    /// `arrived_us` may be wrong by this much.
     error_us: i64,
     /// Their number. About half of them arrived after `arrived_us`, which is their mean.
     requests: f64,
@@ -244,7 +244,7 @@ impl SeatQueue {
             }
             unknown => *unknown = Some((arrived_us, arrived_us)),
         }
-        // What arrived long before is no longer needed.
+        // The estimate does not need older arrivals.
         while self.arrivals.front().is_some_and(|first| first.until_us < arrived_us - error_us) {
             let first = self.arrivals.pop_front();
             self.since_us = first.map_or(self.since_us, |first| first.until_us);
