@@ -61,7 +61,8 @@ impl Engine {
                     if request.first_token_at.is_some() {
                         request.longest_gap = request.longest_gap.max(now - request.last_token_at);
                     } else {
-                        (request.first_token_at, request.first_seen_at) = (Some(now), Some(seen));
+                        request.first_token_at = Some(now);
+                        request.first_seen_at.get_or_insert(seen);
                         if self.config.role == Role::ContextOnly {
                             let start = self.link_free_at.max(now);
                             self.link_free_at = start + transfer_seconds(&self.config, request.arrival.prompt);

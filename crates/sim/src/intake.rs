@@ -68,6 +68,11 @@ impl Engine {
         if self.config.role == Role::ContextOnly {
             (arrival.output, arrival.max_new_tokens) = (1, 1);
         }
+        if self.config.role == Role::GenerationOnly {
+            // The context server answers a request of one token alone.
+            arrival.output = arrival.output.max(2);
+            arrival.max_new_tokens = arrival.max_new_tokens.max(2);
+        }
         let at = arrival.at;
         self.truth.arrived += 1;
         let request = Request::new(id, arrival, at, self.config.cache.tokens_per_block);

@@ -3,6 +3,7 @@
 use crate::cache::Keys;
 use crate::load::Arrival;
 use crate::record::{CacheCounts, End, Stage, StepTimes};
+use crate::scheduler::Pass;
 use crate::truth::RequestParts;
 
 /// What a launched batch does for one request.
@@ -70,6 +71,16 @@ impl Request {
             context: arrival.prompt,
             arrival,
             ..Self::default()
+        }
+    }
+
+    /// A generation server has the token of the context server when it first schedules the request, and sends it to the client
+    /// then. Its own first token, which `first_token_at` means, is the second of the answer.
+    pub(crate) fn take_first_token(&mut self, pass: &Pass<'_>) {
+        self.generated = 1;
+        self.scheduled_at.get_or_insert(pass.now);
+        if !pass.config.release.is_cpp() {
+            (self.first_seen_at, self.last_token_at) = (Some(pass.now), pass.now);
         }
     }
 

@@ -137,6 +137,9 @@ impl Rank {
                 break;
             }
             let request = &mut self.active[index];
+            if pass.config.role == Role::GenerationOnly && request.generated == 0 {
+                request.take_first_token(pass);
+            }
             let accepted = accepted(pass, draft);
             let made = (1 + accepted).min(request.arrival.output.saturating_sub(request.launched_tokens()));
             // A request whose answer has ended still computes a token, which is thrown away.
@@ -308,7 +311,8 @@ impl Rank {
             *pass.link_free_at = end;
             request.transfer = Some((start, end));
             request.filled = request.context;
-            request.scheduled_at = Some(pass.now);
+            // The C++ Executor gives a request its slot before the transfer, the PyTorch loop after it.
+            request.scheduled_at = pass.config.release.is_cpp().then_some(pass.now);
         }
         true
     }

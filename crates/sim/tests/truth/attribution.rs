@@ -23,9 +23,10 @@ const TTFT: f64 = 0.2;
 fn true_parts(request: &RequestTruth) -> (Seconds, Seconds) {
     let (scheduled, first_token) = (request.scheduled.unwrap(), request.first_token.unwrap());
     let parts = &request.parts;
-    let queue = scheduled - request.queued;
+    // Every transfer here ends before the request is scheduled.
+    let queue = scheduled - request.queued - parts.transfer;
     let (prefill, decode) = (first_token - scheduled, request.last_token - first_token);
-    let own = prefill - parts.blocked[0] - parts.unexplained[0] - parts.transfer;
+    let own = prefill - parts.blocked[0] - parts.unexplained[0];
     let before = [queue, own, parts.blocked[0], 0.0, 0.0, parts.transfer, parts.unexplained[0]];
     let own = decode - parts.blocked[1] - parts.unexplained[1] - parts.pause;
     (before, [0.0, 0.0, parts.blocked[1], own, parts.pause, 0.0, parts.unexplained[1]])

@@ -258,7 +258,23 @@ fn passes_are_numbered_while_nothing_can_be_scheduled() {
     // One pass a millisecond during the transfer.
     assert!(run.records[0].iter.abs_diff(500) < 5, "{}", run.records[0].iter);
     assert!(near(run.records[0].previous_device_seconds, 0.001, 0.01));
-    assert_eq!(run.truth.iterations, 3);
+    // The context server has computed the first of the three tokens.
+    assert_eq!(run.truth.iterations, 2);
+}
+
+#[test]
+fn a_generation_server_schedules_after_the_transfer_and_sends_the_first_token_then() {
+    let mut config = pytorch(Era::Frames, true);
+    config.role = Role::GenerationOnly;
+    (config.transfer.seconds, config.transfer.bytes_per_second) = (0.5, 1e12);
+    config.load.arrivals = requests(&[(1.0, 3, 3), (1.1, 1, 1)]);
+    let run = run(config, 10.0);
+    let request = &run.truth.requests[0];
+    let scheduled = request.scheduled.unwrap();
+    assert!(near(scheduled - request.queued, 0.5, 0.01), "{request:?}");
+    assert_eq!((request.first_seen, request.generated), (Some(scheduled), 3));
+    assert!(request.first_token > request.first_seen, "its own first token is the second of the answer");
+    assert_eq!(run.truth.requests[1].generated, 2, "a context server answers one token alone");
 }
 
 #[test]
@@ -283,10 +299,9 @@ fn no_part_of_a_request_is_longer_than_its_time() {
         for request in &truth.requests {
             let (Some(scheduled), Some(first)) = (request.scheduled, request.first_token) else { continue };
             let parts = &request.parts;
-            let others = [
-                parts.blocked[0] + parts.unexplained[0] + parts.transfer,
-                parts.blocked[1] + parts.unexplained[1] + parts.pause,
-            ];
+            let others =
+                [parts.blocked[0] + parts.unexplained[0], parts.blocked[1] + parts.unexplained[1] + parts.pause];
+            assert!(parts.transfer <= scheduled - request.queued + 1e-9, "{overlap} {request:?}");
             assert!(others[0] <= first - scheduled + 1e-9, "{overlap} {request:?}");
             assert!(others[1] <= request.last_token - first + 1e-9, "{overlap} {request:?}");
         }
