@@ -5,7 +5,7 @@ use trtllm_model::PerfMetricsEntry;
 use trtllm_model::perf_metrics::{FinishReason, RequestKvCacheMetrics, SpeculativeDecodingMetrics};
 
 use super::objectives::Served;
-use super::request_times::{Latencies, Times, positive};
+use super::request_times::{Answer, Latencies, Times, generation_queue, positive};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FinishedRequest {
@@ -22,6 +22,8 @@ pub(crate) struct FinishedRequest {
     pub server_time_to_first_token: Option<f64>,
     /// Two engines served the request.
     pub disaggregated: bool,
+    /// Seconds in the queue of a generation server.
+    pub generation_queue: Option<f64>,
     pub transfer_seconds: Option<f64>,
     pub transfer_bytes: Option<u64>,
     /// Number of iterations from the request's first to its last.
@@ -41,21 +43,30 @@ impl FinishedRequest {
     /// `None` if the entry has no metrics.
     pub(crate) fn of(entry: &PerfMetricsEntry) -> Option<Self> {
         let part = |part: Option<&PerfMetricsEntry>| part.and_then(Self::of_part);
-        let parts = (part(entry.ctx_perf_metrics.as_deref()), part(entry.gen_perf_metrics.as_deref()));
-        let times = |part: &Option<Self>| part.map(|part| part.times);
-        let (context, generation) = (times(&parts.0), times(&parts.1));
-        let mut request = match parts {
+        let mut request = match (part(entry.ctx_perf_metrics.as_deref()), part(entry.gen_perf_metrics.as_deref())) {
             (None, None) => return Self::of_part(entry),
             (Some(context), Some(generation)) => Self::join(context, generation),
-            (Some(part), None) | (None, Some(part)) => part,
+            // The generation server sends the first token, and the request arrives at the context server.
+            (Some(part), None) => {
+                Self { served: Served { output_tokens: part.served.output_tokens, ..Served::default() }, ..part }
+            }
+            (None, Some(part)) => {
+                Self { served: Served { time_to_first_token: None, e2e: None, ..part.served }, ..part }
+            }
         };
-        request.served = Served::of_pair(context.as_ref(), generation.as_ref(), request.served.output_tokens);
         request.disaggregated = true;
         (request.last_iter, request.row_id) = (None, None);
         // 0 means that the time was not measured.
         let arrived = entry.disagg_server_arrival_time.filter(|time| *time > 0.0);
-        request.server_time_to_first_token =
-            positive(arrived, entry.disagg_server_first_token_time).or(request.server_time_to_first_token);
+        let first = positive(arrived, entry.disagg_server_first_token_time);
+        // Without streaming, the orchestrator stamps the first token when it has the whole answer.
+        let is_streamed = |first: &f64| request.served.e2e.is_none_or(|whole| *first < whole);
+        if let Some(first) = first.filter(is_streamed) {
+            request.served.time_to_first_token = Some(first);
+            request.server_time_to_first_token = Some(first);
+        } else if first.is_some() {
+            request.server_time_to_first_token = None;
+        }
         Some(request)
     }
 
@@ -90,6 +101,12 @@ impl FinishedRequest {
             first_token: timing.first_token_time,
             ended: timing.last_token_time,
         };
+        // A transfer before the first token is that of a generation server.
+        let receives = transfer.zip(times.first_token).is_some_and(|((_, end), first)| end <= first);
+        let served = match receives {
+            true => Served::of_answer(times.arrived, &Answer::of(&times, transfer), entry.output_tokens),
+            false => Served::of(&times, entry.output_tokens),
+        };
         Some(Self {
             request: entry.request_id,
             row_id: entry.row_id(),
@@ -98,6 +115,7 @@ impl FinishedRequest {
             cached_tokens: entry.cached_tokens,
             latencies: Latencies::of(&times, output_tokens),
             server_time_to_first_token: positive(timing.server_arrival_time, server_first_token),
+            generation_queue: generation_queue(&times, transfer, None),
             disaggregated: entry.ctx_request_id || transfer_seconds.is_some(),
             transfer_seconds,
             transfer_bytes: timing.kv_cache_size,
@@ -109,7 +127,7 @@ impl FinishedRequest {
             transfer,
             kv_cache: metrics.kv_cache_metrics,
             speculative_decoding: metrics.speculative_decoding,
-            served: Served::of(&times, entry.output_tokens),
+            served,
             times,
         })
     }
@@ -117,22 +135,23 @@ impl FinishedRequest {
     /// The prompt is processed and looked up in the KV cache by the context server; the generation server does the rest.
     fn join(context: Self, generation: Self) -> Self {
         let output_tokens = generation.output_tokens.or(context.output_tokens);
+        let tokens = generation.served.output_tokens.or(context.served.output_tokens);
+        let answer = Answer::of(&generation.times, generation.transfer);
         Self {
             request: generation.request.or(context.request),
             prompt_tokens: context.prompt_tokens.or(generation.prompt_tokens),
             output_tokens,
             cached_tokens: context.cached_tokens.or(generation.cached_tokens),
-            latencies: Latencies::of_pair(&context.times, &generation.times, output_tokens),
-            server_time_to_first_token: context.server_time_to_first_token.or(generation.server_time_to_first_token),
+            latencies: Latencies::of_pair(&context.times, &generation.times, &answer, output_tokens),
+            generation_queue: generation_queue(&generation.times, generation.transfer, context.times.first_token),
+            // Each server stamps only its own part.
+            server_time_to_first_token: None,
             transfer_seconds: generation.transfer_seconds.or(context.transfer_seconds),
             transfer_bytes: generation.transfer_bytes.or(context.transfer_bytes),
             iterations: generation.iterations.or(context.iterations),
             kv_cache: context.kv_cache.or(generation.kv_cache),
             speculative_decoding: generation.speculative_decoding.or(context.speculative_decoding),
-            served: Served {
-                output_tokens: generation.served.output_tokens.or(context.served.output_tokens),
-                ..generation.served
-            },
+            served: Served::of_answer(context.times.arrived, &answer, tokens),
             ..generation
         }
     }
@@ -180,6 +199,7 @@ mod tests {
     use super::super::histogram::Histogram;
     use super::super::request_totals::{LatencySource, RequestTotals};
     use super::super::requests::RequestFold;
+    use trtllm_model::Objectives;
     use trtllm_model::request::{RequestStage, RequestStats};
     use trtllm_recording::Item;
     use trtllm_sources::trtllm_json::{PublisherLine, parse_line};
@@ -209,7 +229,7 @@ mod tests {
             "last_token_time": 1004.0, "kv_cache_size": 1024, "kv_cache_transfer_start": 1001.0,
             "kv_cache_transfer_end": 1001.5});
         json!({"ctx_server": "a:1", "gen_server": "b:1", "disagg_server_arrival_time": 998.5,
-            "disagg_server_first_token_time": 1001.0, "ctx_perf_metrics": part(1, context, 7),
+            "disagg_server_first_token_time": 1001.625, "ctx_perf_metrics": part(1, context, 7),
             "gen_perf_metrics": part(5, generation, 2)})
     }
 
@@ -226,9 +246,9 @@ mod tests {
         assert_eq!((shown(&times.queue_time), shown(&times.prefill_time)), ((1, 0.25), (1, 0.5)));
         assert_eq!(
             (shown(&times.time_to_first_token), shown(&times.server_time_to_first_token)),
-            ((1, 0.75), (1, 2.5))
+            ((1, 1.5), (1, 3.125))
         );
-        assert_eq!((shown(&times.decode_time), shown(&times.time_per_output_token)), ((1, 2.0), (1, 0.5)));
+        assert_eq!((shown(&times.decode_time), shown(&times.time_per_output_token)), ((1, 2.5), (1, 0.625)));
         assert_eq!((shown(&times.e2e_latency), shown(&times.inference_time)), ((1, 4.0), (1, 3.75)));
         assert_eq!((shown(&times.kv_cache_transfer), shown(&times.kv_cache_transfer_bytes)), ((1, 0.5), (1, 1024.0)));
         assert_eq!((shown(&times.kv_cache_blocks), shown(&times.iterations)), ((1, 7.0), (1, 5.0)));
@@ -252,6 +272,60 @@ mod tests {
         assert_eq!(server_time(10.1, 10.0), (1, 1), "the whole answer is one token");
     }
 
+    /// The pair with these members of the generation server's times and of the orchestrator.
+    fn changed(times: Value, orchestrator: Value) -> Value {
+        let mut entry = pair();
+        let merge = |into: &mut Value, from: Value| {
+            into.as_object_mut().unwrap().extend(from.as_object().unwrap().clone());
+        };
+        merge(&mut entry["gen_perf_metrics"]["perf_metrics"]["timing_metrics"], times);
+        merge(&mut entry, orchestrator);
+        entry
+    }
+
+    #[test]
+    fn the_queue_of_the_generation_server_is_a_part_of_its_own() {
+        let of = |times: Value| {
+            let times = totals(&[changed(times, json!({}))]).times;
+            (shown(&times.generation_queue), shown(&times.kv_cache_transfer), shown(&times.time_to_first_token))
+        };
+        assert_eq!(of(json!({})), ((1, 0.0), (1, 0.5), (1, 1.5)), "all of it is the transfer");
+        let full = json!({"first_scheduled_time": 1003.0, "first_token_time": 1003.5});
+        assert_eq!(of(full), ((1, 1.5), (1, 0.5), (1, 3.0)), "the server is full");
+        let early = json!({"arrival_time": 1000.0, "kv_cache_transfer_start": 1000.75});
+        assert_eq!(of(early).0, (1, 0.0), "it has the request before the context server is done");
+        let cpp = json!({"first_scheduled_time": 1001.0});
+        assert_eq!(of(cpp), ((0, 0.0), (1, 0.5), (1, 2.0)), "the C++ Executor schedules before the transfer");
+    }
+
+    #[test]
+    fn objectives_of_a_pair_use_what_the_client_saw() {
+        let of = |entry: Value| {
+            let limits = Objectives { ttft: Some(Duration::from_secs(2)), ..Objectives::default() };
+            let (mut fold, now) = (RequestFold::default(), Instant::now());
+            fold.set_objectives(limits);
+            let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(entry.to_string().as_bytes()) else {
+                panic!("no entry");
+            };
+            fold.absorb_perf_metrics(&entry, now);
+            fold.settle(0, now + Duration::from_secs(60));
+            let ttft = fold.totals.objectives.unwrap().ttft.unwrap();
+            (ttft.met, ttft.missed, ttft.unknown)
+        };
+        assert_eq!(of(pair()), (0, 1, 0), "3.1 s at the orchestrator");
+        let whole = json!({"disagg_server_first_token_time": 1004.25});
+        assert_eq!(of(changed(json!({}), whole)), (1, 0, 0), "not streamed: 1.5 s at the engines");
+        let late = json!({"first_scheduled_time": 1003.0, "first_token_time": 1003.5});
+        assert_eq!(
+            of(changed(late, json!({"disagg_server_first_token_time": null}))),
+            (0, 1, 0),
+            "a full generation server"
+        );
+        let mut alone = changed(json!({}), json!({"disagg_server_first_token_time": null}));
+        alone["gen_perf_metrics"] = Value::Null;
+        assert_eq!(of(alone), (0, 0, 1), "the context server does not send the first token");
+    }
+
     #[test]
     fn two_clocks_have_no_latency_between_them() {
         let mut entry = pair();
@@ -259,7 +333,8 @@ mod tests {
             json!({"arrival_time": 5000.0, "first_scheduled_time": 5000.25, "first_token_time": 5000.75});
         let times = totals(&[entry]).times;
         assert_eq!((shown(&times.e2e_latency), shown(&times.inference_time)), ((1, 3.0), (1, 2.5)));
-        assert_eq!((shown(&times.queue_time), shown(&times.decode_time)), ((1, 0.25), (1, 2.0)));
+        assert_eq!((shown(&times.queue_time), shown(&times.decode_time)), ((1, 0.25), (1, 2.5)));
+        assert_eq!(times.time_to_first_token.count(), 0);
     }
 
     #[test]

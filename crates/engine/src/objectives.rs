@@ -8,7 +8,7 @@ use trtllm_model::Objectives;
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::server_metrics::RequestHistogram;
 
-use super::request_times::{Times, between};
+use super::request_times::{Answer, Times, between};
 use super::saturating::{add, add_known};
 use super::server_metrics::{HistogramIncrease, Increase};
 
@@ -37,8 +37,9 @@ pub struct ObjectiveTotals {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Served {
     pub time_to_first_token: Option<f64>,
-    /// Seconds from the first to the last token.
+    /// Seconds from the first to the last token. The tokens in `skipped` came before, but after the first one.
     pub decode: Option<f64>,
+    pub skipped: u64,
     pub e2e: Option<f64>,
     pub output_tokens: Option<u64>,
     /// The request timed out or has failed.
@@ -65,19 +66,18 @@ enum Outcome {
 impl Served {
     /// The times of a request that one engine served.
     pub(crate) fn of(times: &Times, output_tokens: Option<u64>) -> Self {
-        Self::of_pair(Some(times), Some(times), output_tokens)
+        let answer = Answer { first: times.first_token, ended: times.ended, skipped: 0 };
+        Self::of_answer(times.arrived, &answer, output_tokens)
     }
 
-    /// The times of a request whose prompt one engine processed (`context`) and whose tokens another engine generated
-    /// (`generation`). A time is absent without the part that measures it. The end-to-end time is absent if it is
-    /// negative, which shows that the clocks differ.
-    pub(crate) fn of_pair(context: Option<&Times>, generation: Option<&Times>, output_tokens: Option<u64>) -> Self {
-        let context = context.copied().unwrap_or_default();
-        let generation = generation.copied().unwrap_or_default();
+    /// The times of a request that arrived at one engine and whose tokens another engine sent. A time is absent if it is negative,
+    /// which shows that the clocks differ.
+    pub(crate) fn of_answer(arrived: Option<f64>, answer: &Answer, output_tokens: Option<u64>) -> Self {
         Self {
-            time_to_first_token: between(context.arrived, context.first_token),
-            decode: between(generation.first_token, generation.ended),
-            e2e: between(context.arrived, generation.ended),
+            time_to_first_token: between(arrived, answer.first),
+            decode: answer.decode(),
+            skipped: answer.skipped,
+            e2e: between(arrived, answer.ended),
             output_tokens,
             failed: false,
         }
@@ -88,7 +88,9 @@ impl Served {
         // The first token is not part of the decode time, so a request with one token meets any limit.
         let (decode, parts) = match self.output_tokens {
             Some(0 | 1) => (Some(0.0), 1),
-            Some(tokens) => (self.decode, tokens - 1),
+            Some(tokens) => {
+                (self.decode.filter(|_| tokens > 1 + self.skipped), tokens.saturating_sub(1 + self.skipped))
+            }
             None => (None, 1),
         };
         [
@@ -364,16 +366,27 @@ mod tests {
     }
 
     #[test]
-    fn each_time_of_a_pair_needs_the_part_that_measured_it() {
-        let (context, generation) = (times(10.0, 10.5, 10.5), times(10.6, 10.7, 12.0));
-        let pair = Served::of_pair(Some(&context), Some(&generation), Some(4));
-        assert_eq!((pair.time_to_first_token, pair.e2e), (Some(0.5), Some(2.0)));
-        assert!((pair.decode.unwrap() - 1.3).abs() < 1e-9);
-        let only_context = Served::of_pair(Some(&context), None, None);
-        assert_eq!((only_context.time_to_first_token, only_context.decode, only_context.e2e), (Some(0.5), None, None));
-        let only_generation = Served::of_pair(None, Some(&generation), None);
-        assert_eq!((only_generation.time_to_first_token, only_generation.e2e), (None, None));
-        let other_clock = Served::of_pair(Some(&times(5000.0, 5000.5, 5000.5)), Some(&generation), None);
-        assert_eq!(other_clock.e2e, None);
+    fn the_time_for_each_token_of_a_generation_server_divides_by_the_tokens_of_its_span() {
+        // Five tokens: one of the context server, then one each 100 ms.
+        let times = Times { arrived: Some(10.0), scheduled: Some(10.5), first_token: Some(10.6), ended: Some(10.9) };
+        let of = |transfer, tokens| {
+            let request = Served::of_answer(times.arrived, &Answer::of(&times, transfer), tokens);
+            let limits = |tpot| limits(0, tpot, 0);
+            let met = |limit| counted(limits(limit), &[request]).tpot.unwrap().met;
+            (request.time_to_first_token, met(99), met(101), counted(limits(101), &[request]).all)
+        };
+        let known = outcomes(1, 0, 0);
+        assert_eq!(
+            of(Some((10.1, 10.4)), Some(5)),
+            (Some(0.5), 0, 1, known),
+            "the context server's token is sent when scheduled"
+        );
+        let first = 10.6 - 10.0;
+        assert_eq!(of(None, Some(5)), (Some(first), 0, 1, known), "if that is not known, the span has one token less");
+        assert_eq!(of(Some((10.55, 10.58)), Some(5)), (Some(first), 0, 1, known), "the C++ Executor schedules first");
+        assert_eq!(of(None, Some(2)), (Some(first), 0, 0, outcomes(0, 0, 1)), "the span has no further token");
+        // Read as one engine, the span of three tokens would be divided by four.
+        let limits = limits(0, 99, 0);
+        assert_eq!(counted(limits, &[Served::of(&times, Some(5))]).tpot.unwrap().met, 1);
     }
 }

@@ -18,6 +18,8 @@ pub struct RequestTimes {
     pub time_per_output_token: Histogram,
     pub e2e_latency: Histogram,
     pub queue_time: Histogram,
+    /// See [`generation_queue`].
+    pub generation_queue: Histogram,
     pub prefill_time: Histogram,
     pub decode_time: Histogram,
     pub inference_time: Histogram,
@@ -55,6 +57,39 @@ pub(crate) struct Times {
     pub scheduled: Option<f64>,
     pub first_token: Option<f64>,
     pub ended: Option<f64>,
+}
+
+/// The part of an answer that a generation server of disaggregated serving sends.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Answer {
+    /// When the client got the first token, or the second if it is not known when the first was sent.
+    pub first: Option<f64>,
+    pub ended: Option<f64>,
+    /// Tokens before the one at `first`.
+    pub skipped: u64,
+}
+
+impl Answer {
+    /// The PyTorch loop sends the token of the context server when it first schedules the request, which is after the transfer of
+    /// the KV cache (`_handle_first_token_response`). `first_token_time` is then that of its own first token, the second of the
+    /// answer. The C++ Executor sends both together, and schedules before the transfer.
+    pub(crate) fn of(times: &Times, transfer: Option<(f64, f64)>) -> Self {
+        let sent = times.scheduled.filter(|scheduled| transfer.is_some_and(|(_, end)| end <= *scheduled));
+        Self { first: sent.or(times.first_token), ended: times.ended, skipped: u64::from(sent.is_none()) }
+    }
+
+    pub(crate) fn decode(&self) -> Option<f64> {
+        between(self.first, self.ended)
+    }
+}
+
+/// Seconds that a generation server held a request back, without the transfer of its KV cache and the time before the context server
+/// had its token. Absent if it does not schedule after the transfer.
+pub(crate) fn generation_queue(times: &Times, transfer: Option<(f64, f64)>, ready: Option<f64>) -> Option<f64> {
+    let (from, until) = transfer?;
+    let scheduled = times.scheduled.filter(|scheduled| until <= *scheduled)?;
+    let begin = ready.filter(|ready| *ready <= scheduled).into_iter().fold(times.arrived?, f64::max);
+    between(Some(begin + (until - from.max(begin)).max(0.0)), Some(scheduled))
 }
 
 /// The latencies of one request, in seconds. As in upstream, all are above 0, except that a queue time can be 0.
@@ -96,18 +131,23 @@ impl Latencies {
     }
 
     /// The latencies of a request whose prompt one engine processed (`context`) and whose tokens another engine generated
-    /// (`generation`). Latencies from the first engine to the second need a common clock. They are absent if they are negative.
-    pub(crate) fn of_pair(context: &Times, generation: &Times, tokens: Option<i64>) -> Self {
-        let across = Self::of(&Times { first_token: None, ended: generation.ended, ..*context }, None);
-        let (context, generation) = (Self::of(context, tokens), Self::of(generation, tokens));
+    /// (`generation`, `answer`). Latencies from the first engine to the second need a common clock. They are absent if they are
+    /// negative.
+    pub(crate) fn of_pair(context: &Times, generation: &Times, answer: &Answer, tokens: Option<i64>) -> Self {
+        let across = Self::of(&Times { first_token: answer.first, ended: answer.ended, ..*context }, None);
+        let (context, generation) = (Self::of(context, None), Self::of(generation, None));
+        let decode = positive(answer.first, answer.ended);
+        let later = tokens.and_then(|tokens| u64::try_from(tokens).ok()?.checked_sub(1 + answer.skipped));
         Self {
             queue: context.queue.or(generation.queue),
             prefill: context.prefill.or(generation.prefill),
-            time_to_first_token: context.time_to_first_token.or(generation.time_to_first_token),
-            decode: generation.decode.or(context.decode),
+            time_to_first_token: across.time_to_first_token,
+            decode,
             inference: across.inference.or(generation.inference).or(context.inference),
             e2e: across.e2e.or(generation.e2e).or(context.e2e),
-            time_per_output_token: generation.time_per_output_token.or(context.time_per_output_token),
+            time_per_output_token: decode
+                .zip(later.filter(|tokens| *tokens > 0))
+                .map(|(seconds, tokens)| seconds / tokens as f64),
         }
     }
 
@@ -125,6 +165,7 @@ impl Default for RequestTimes {
             time_per_output_token: Histogram::new(PER_TOKEN_SECONDS),
             e2e_latency: Histogram::new(LONG_SECONDS),
             queue_time: Histogram::new(LONG_SECONDS),
+            generation_queue: Histogram::new(LONG_SECONDS),
             prefill_time: Histogram::new(SHORT_SECONDS),
             decode_time: Histogram::new(LONG_SECONDS),
             inference_time: Histogram::new(LONG_SECONDS),

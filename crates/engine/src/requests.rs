@@ -173,6 +173,9 @@ impl RequestFold {
         let request = finished.request;
         self.observe_latencies(finished.latencies, request);
         let times = &mut self.totals.times;
+        if let Some(seconds) = finished.generation_queue {
+            times.generation_queue.observe_request(seconds, request);
+        }
         if let Some(seconds) = finished.server_time_to_first_token {
             times.server_time_to_first_token.observe_request(seconds, request);
         }

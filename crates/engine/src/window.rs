@@ -161,6 +161,8 @@ pub struct Distributions {
     pub tpot: Distribution,
     pub e2e: Distribution,
     pub queue: Distribution,
+    /// Time in the queue of a generation server.
+    pub generation_queue: Mean,
     pub prefill: Mean,
     pub transfer: Mean,
     /// Hit ratio of each request, 0..1.
@@ -177,6 +179,7 @@ impl Distributions {
             tpot: Distribution::of(&times.time_per_output_token),
             e2e: Distribution::of(&times.e2e_latency),
             queue: Distribution::of(&times.queue_time),
+            generation_queue: Mean::of(&times.generation_queue),
             prefill: Mean::of(&times.prefill_time),
             transfer: Mean::of(&times.kv_cache_transfer),
             hit_ratio: Distribution::of(&times.kv_cache_hit_ratio),
@@ -191,6 +194,7 @@ impl Distributions {
             tpot: self.tpot.since(&before.tpot),
             e2e: self.e2e.since(&before.e2e),
             queue: self.queue.since(&before.queue),
+            generation_queue: self.generation_queue.since(&before.generation_queue),
             prefill: self.prefill.since(&before.prefill),
             transfer: self.transfer.since(&before.transfer),
             hit_ratio: self.hit_ratio.since(&before.hit_ratio),

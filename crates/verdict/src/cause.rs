@@ -51,6 +51,7 @@ causes! {
     Spikes = "spikes": "Single iterations take much longer than their work explains.", "Find what interrupts the process: CPU limits, garbage collection, swapping, a profiler.",
     Ranks = "ranks": "Ranks or pipeline stages have unequal work, and all wait for the slowest.", "Balance the ranks (`attention_dp_config.enable_balance`) or the stages of the pipeline.",
     Transfer = "transfer": "Requests wait for their KV cache from a context server.", "Use a faster path between the servers (`cache_transceiver_config`).",
+    GenerationQueue = "generation_queue": "Requests wait in the queue of a generation server, and only their times are known.", "Read the verdict of the generation servers; add one, or raise what limits them.",
     Frontend = "frontend": "Requests lose their time in the HTTP server, before and after the engine.", "Run more HTTP processes, and give them CPU.",
     Adapters = "adapters": "Requests wait until their LoRA adapter is loaded.", "Give adapters more memory (`lora_config`), or send requests of one adapter to one engine.",
     Tuner = "tuner": "The tuner moves the batch limit up and down.", "Switch the tuner off, or give it a longer window.",

@@ -9,6 +9,11 @@ const NOTICED: f64 = 0.2;
 /// The same limits for the transfer of KV caches.
 const TRANSFER: f64 = 0.3;
 const TRANSFER_SECONDS: f64 = 0.1;
+/// Requests wait for the link if transfers run for at least this share of the time.
+const BUSY_LINK: f64 = 0.5;
+/// The limits of a transfer, for the queue of a generation server.
+const QUEUE: f64 = TRANSFER;
+const QUEUE_SECONDS: f64 = TRANSFER_SECONDS;
 /// Adapters are the cause if, in at least the share NO_LIMIT of the iterations with waiting requests, no limit is reached, and
 /// the GPU is idle for at least the share LOADING of the time.
 const NO_LIMIT: f64 = 0.5;
@@ -35,9 +40,7 @@ pub(super) fn transfer(reading: &Reading) -> Option<Found> {
     let times = &reading.now.distributions;
     let each = times.transfer.mean()?;
     let first = times.ttft.mean()?;
-    // A generation server computes no prompts, so all of the time before the first token is for the transfer.
-    let is_generation_server = reading.now.sums.context_tokens <= 0.0;
-    let waited = if is_generation_server { times.prefill.mean().unwrap_or(each).max(each) } else { each };
+    let waited = each + link_wait(reading, each).unwrap_or(0.0);
     let share = Reading::share(waited, first);
     (waited >= TRANSFER_SECONDS && share >= TRANSFER).then(|| {
         Found::new(format!("Requests wait {} for their KV cache, of {} to the first token.", time(waited), time(first)))
@@ -49,6 +52,43 @@ pub(super) fn transfer(reading: &Reading) -> Option<Found> {
                 "Use a fast path: cache_transceiver_config.backend UCX or NIXL over NVLink or InfiniBand instead of TCP; keep connections \
                  open; raise cache_transceiver_config.max_tokens_in_buffer.",
                 &["cache_transceiver_config"],
+            )
+    })
+}
+
+/// Seconds for which a request of a generation server waits until its transfer begins. Upstream stamps the begin when a worker of the
+/// transceiver takes the request. Until its transfer is over, the request has a seat but is in no batch.
+fn link_wait(reading: &Reading, each: f64) -> Option<f64> {
+    let (now, sums) = (&reading.now, &reading.now.sums);
+    let is_generation_server = sums.generation_requests > 0.0 && sums.context_tokens <= 0.0;
+    let busy = now.rate(now.distributions.transfer.sum);
+    let at_limit = sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache);
+    if !is_generation_server || busy < BUSY_LINK || reading.of_waits(at_limit) >= MOST {
+        return None;
+    }
+    let rate = now.rate(now.counts.started.max(now.counts.completed));
+    let held = (rate > 0.0).then(|| reading.of_iterations(sums.held) / rate)?;
+    // The loop looks at transfers once in an iteration, and a request is in the batch after that.
+    let iteration = Reading::share(sums.generation_seconds, sums.generation_iterations);
+    Some((held - each - 2.0 * iteration).max(0.0))
+}
+
+/// The queue of generation servers of which only requests are known. If their records are known, these show the cause.
+pub(super) fn generation_queue(reading: &Reading) -> Option<Found> {
+    let times = &reading.now.distributions;
+    let queue = times.generation_queue.mean().filter(|_| reading.kept.sums.iterations <= 0.0)?;
+    let first = times.ttft.mean()?;
+    let share = Reading::share(queue, first);
+    (queue >= QUEUE_SECONDS && share >= QUEUE).then(|| {
+        Found::new(format!("Requests wait {} in the queue of a generation server, of {} to the first token.", time(queue), time(first)))
+            .with("time in the queue of the generation server", queue, Unit::Seconds, QUEUE_SECONDS)
+            .with("its share of the time to the first token", share, Unit::Share, QUEUE)
+            .with("mean transfer", times.transfer.mean(), Unit::Seconds, None)
+            .severity(reading.severity())
+            .remedy(
+                "Read the verdict of the generation servers: it tells whether their batch, their KV cache, the transfers or the load limits them. \
+                 These times alone do not.",
+                &[],
             )
     })
 }

@@ -19,7 +19,7 @@ pub(super) use work::alone;
 pub(super) type CauseRule = (Cause, fn(&Reading) -> Option<Found>);
 
 /// All rules, the first with precedence.
-pub(super) const RULES: [CauseRule; 25] = [
+pub(super) const RULES: [CauseRule; 26] = [
     (Cause::Unavailable, broken::unavailable),
     (Cause::Memory, broken::memory),
     (Cause::Errors, broken::errors),
@@ -34,6 +34,7 @@ pub(super) const RULES: [CauseRule; 25] = [
     (Cause::Host, slow::host),
     (Cause::Speculation, work::speculation),
     (Cause::Transfer, around::transfer),
+    (Cause::GenerationQueue, around::generation_queue),
     (Cause::Frontend, around::frontend),
     (Cause::KvThrash, work::kv_thrash),
     (Cause::ContextWork, work::context_work),

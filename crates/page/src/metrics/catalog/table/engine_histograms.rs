@@ -48,6 +48,9 @@ families! {
     RequestQueueTime(|engine| &engine.times.queue_time) = ENGINE.histogram("nv_trt_llm_request_queue_time_seconds").unit("seconds").stable()
         .help("Time from a request's arrival to its first scheduling in seconds.")
         .origin("RequestPerfMetrics firstScheduledTime − arrivalTime; without them trtllm_request_queue_time_seconds of trtllm-serve; else stage changes in RequestStats");
+    GenerationQueueTime(|engine| seen(&engine.times.generation_queue)) = ENGINE.histogram("nv_trt_llm_generation_queue_time_seconds")
+        .unit("seconds").help("Time of a request in the queue of a generation server in seconds, without the transfer of its KV cache.")
+        .origin("RequestPerfMetrics firstScheduledTime − arrivalTime of the generation server, without kvCacheTransferStart to kvCacheTransferEnd and the time before firstTokenTime of the context server; absent where requests are scheduled before the transfer");
     RequestPrefillTime(|engine| &engine.times.prefill_time) = ENGINE.histogram("nv_trt_llm_request_prefill_time_seconds")
         .unit("seconds").stable().help("Time from a request's first scheduling to its first token in seconds.")
         .origin("RequestPerfMetrics firstTokenTime − firstScheduledTime; without them trtllm_request_prefill_time_seconds of trtllm-serve; else stage changes in RequestStats");
