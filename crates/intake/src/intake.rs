@@ -364,6 +364,7 @@ impl Intake {
     /// Logs restarts and lost records, and sets the notice: `notice`, or else that requests end but no records arrive.
     fn note_changes_of_the_engine(&mut self, only_requests: bool, notice: Option<&'static str>, now: Instant) {
         self.log.losses(&self.slot.name, &self.engine.totals, now);
+        self.source.only_requests = only_requests;
         self.source.records_missing = !only_requests && self.engine.records_are_missing(now);
         self.source.notice = notice.or(self.source.records_missing.then_some(MISSING_RECORDS));
         self.log.notice(&self.slot.name, self.source.notice, now);

@@ -33,6 +33,9 @@ pub fn judge_orchestrator(state: EngineState, silence: Option<&Silence>, wall: f
 fn healthy(reading: &Reading, wall: f64) -> Verdict {
     let says = match reading.has_work {
         true => "The engine serves what arrives.",
+        false if reading.given.notices.only_requests && reading.now.distributions.e2e.count > 0.0 => {
+            "Nothing delays the first tokens of these requests; what limits the engines is unknown here."
+        }
         false => "The engine is idle.",
     };
     verdict(Cause::None, Found::new(says).severity(Severity::None), Vec::new(), reading.cost(), wall)

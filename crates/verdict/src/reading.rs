@@ -40,6 +40,8 @@ pub struct Silence {
 /// Facts about the source of the statistics that the statistics themselves do not show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notices {
+    /// The source never has records of iterations.
+    pub only_requests: bool,
     /// Requests end while no iteration records arrive.
     pub records_missing: bool,
     pub several_frontends: bool,

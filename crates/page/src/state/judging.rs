@@ -265,6 +265,7 @@ impl EngineSlot {
             state: snapshot.state,
             silence,
             notices: Notices {
+                only_requests: source.only_requests,
                 records_missing: source.records_missing,
                 several_frontends: source.notice == Some(SEVERAL_FRONTENDS),
                 is_wedged: snapshot.state == EngineState::Stalled

@@ -97,6 +97,8 @@ pub struct SourceStatus {
     pub unread_keys: Option<Arc<[String]>>,
     /// Endpoints that the server does not have.
     pub missing_endpoints: Vec<&'static str>,
+    /// The source has finished requests and never has records of iterations.
+    pub only_requests: bool,
     /// Requests end while no iteration records arrive.
     pub records_missing: bool,
     /// What the user should change, because statistics are missing although polls succeed.

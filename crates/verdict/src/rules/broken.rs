@@ -158,6 +158,9 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
     let (ended, _) = reading.failures();
     let ended = ended.max(reading.now.distributions.e2e.count).max(counts.completed);
     let is_off = counts.iterations <= 0.0 && reading.kept.counts.iterations <= 0.0;
+    if reading.given.notices.only_requests {
+        return None;
+    }
     if is_off && ended >= ENOUGH_FAILED || reading.given.notices.records_missing {
         return Some((1.0, off(reading, ended)));
     }

@@ -1,6 +1,7 @@
 //! Tests the verdict in virtual time, with scenarios of the simulated engine, whose causes are known.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod disaggregated;
 mod executor;
 mod incidents;
 mod play;
