@@ -709,32 +709,33 @@ class Fold:
         if output is not None:
             self.observe("nv_llm_output_token_len", output)
 
-    def times(self, arrived, scheduled, first, ended, tokens, decoding=None):
-        """Observes the times of a request. If another server generates the tokens, `decoding` is the time of its first token."""
+    def times(self, arrived, scheduled, first, ended, tokens, skipped=0, computed=None):
+        """Observes the times of a request. If another server sends the tokens, `computed` is when the prompt was, and `skipped`
+        tokens are sent between the first one and `first`."""
         between = lambda a, b: None if a is None or b is None else b - a
-        decoding = first if decoding is None else decoding
+        computed = first if computed is None else computed
         pairs = {"time_to_first_token": (arrived, first), "e2e_request_latency": (arrived, ended),
-                 "request_prefill_time": (scheduled, first), "request_decode_time": (decoding, ended),
+                 "request_prefill_time": (scheduled, computed), "request_decode_time": (first, ended),
                  "request_inference_time": (scheduled, ended)}
         for name, (a, b) in pairs.items():
             if (between(a, b) or 0) > 0:
                 self.observe(f"{name}_seconds", b - a)
-        waited, decode = between(arrived, scheduled), between(decoding, ended)
+        waited, decode = between(arrived, scheduled), between(first, ended)
         if waited is not None and waited >= 0:  # a queue time of 0 is valid
             self.observe("request_queue_time_seconds", waited)
-        if tokens is not None and tokens >= 2 and (decode or 0) > 0:
-            self.observe("time_per_output_token_seconds", decode / (tokens - 1))
+        if tokens is not None and tokens >= 2 + skipped and (decode or 0) > 0:
+            self.observe("time_per_output_token_seconds", decode / (tokens - 1 - skipped))
 
-    def judge(self, arrived, first, ended, tokens, failed, decoding=None):
+    def judge(self, arrived, first, ended, tokens, failed, skipped=0, seen=None):
         """Counts a request for each objective. For `all`, it is missed if any objective is missed, otherwise unknown if
         any is unknown, otherwise met. A time equal to the limit meets the objective."""
         def micros(a, b):
             return None if a is None or b is None or b < a else round((b - a) * 1e6)
-        took = {"ttft": micros(arrived, first), "e2e": micros(arrived, ended), "tpot": None}
+        took = {"ttft": micros(arrived, first) if seen is None else round(seen * 1e6), "e2e": micros(arrived, ended), "tpot": None}
         steps = 1
         if tokens is not None:
-            steps = max(tokens - 1, 1)
-            took["tpot"] = 0 if tokens < 2 else micros(first if decoding is None else decoding, ended)
+            steps = max(tokens - 1 - skipped, 1)
+            took["tpot"] = 0 if tokens < 2 else None if tokens < 2 + skipped else micros(first, ended)
         outcomes = []
         for objective, limit in self.objectives.items():
             time, parts = took[objective], steps if objective == "tpot" else 1
@@ -763,6 +764,7 @@ class Fold:
         if not self.exact:
             assert not self.rows_seen, "the test's entries begin before its rows"
         self.exact = True
+        of_pair = "ctx_perf_metrics" in line and "gen_perf_metrics" in line
         parts = [line[side] for side in ("ctx_perf_metrics", "gen_perf_metrics") if side in line] or [line]
         context, last = parts[0], parts[-1]
         reason, tokens, prompt = last.get("finish_reason"), last.get("output_tokens"), context.get("prompt_tokens")
@@ -773,13 +775,29 @@ class Fold:
         moved = t["kv_cache_transfer_end"] - t["kv_cache_transfer_start"] if "kv_cache_transfer_start" in t else None
         if not self.rows_seen:
             self.undecided.append((prompt, tokens, moved))
-        times = [begun.get("arrival_time"), begun.get("first_token_time"), t.get("last_token_time"), tokens]
-        decoding = t.get("first_token_time")
-        self.times(times[0], begun.get("first_scheduled_time"), *times[1:], decoding)
-        if reason == "cancelled":  # the client ended the request, so its times do not describe the engine
-            times, decoding = [None] * 4, None
-        self.judge(*times, failed=reason in ("timeout", "other"), decoding=decoding)
-        self.at_server(line, begun)
+        # A generation server sends the context server's token when it schedules the request after the transfer. Otherwise the
+        # first token that it stamps is the second of the answer.
+        own, scheduled, arrived = t.get("first_token_time"), t.get("first_scheduled_time"), t.get("arrival_time")
+        end = t.get("kv_cache_transfer_end")
+        is_received = moved is not None and scheduled is not None and end <= scheduled
+        if is_received and arrived is not None:
+            ready = begun.get("first_token_time") if of_pair else None
+            start = arrived if ready is None or ready > scheduled else max(arrived, ready)
+            queue = scheduled - start - max(0, end - max(start, t["kv_cache_transfer_start"]))
+            if queue >= 0:
+                self.observe("generation_queue_time_seconds", queue)
+        receives = of_pair or moved is not None and own is not None and end <= own
+        sent, skipped = (scheduled, 0) if receives and is_received else (own, 1 if receives else 0)
+        arrival, ended = begun.get("arrival_time"), t.get("last_token_time")
+        if of_pair:
+            self.times(arrival, begun.get("first_scheduled_time"), sent, ended, tokens, skipped, begun.get("first_token_time"))
+        else:
+            self.times(arrival, begun.get("first_scheduled_time"), own, ended, tokens)
+        times = [arrival, sent, ended, tokens]
+        at_server = self.at_server(line, begun, None if not of_pair or None in (arrival, ended) else ended - arrival)
+        if reason in ("cancelled", "other"):  # the client ended the request, or it may have failed
+            times, at_server = [None] * 4, None
+        self.judge(*times, failed=reason == "timeout", skipped=skipped, seen=at_server if of_pair else None)
         for part in parts:
             self.token_steps(part)
         if moved is not None:
@@ -798,17 +816,19 @@ class Fold:
             self.add_event('nv_trt_llm_request_draft_tokens_total{outcome="proposed"}', drafted)
             self.add_event('nv_trt_llm_request_draft_tokens_total{outcome="accepted"}', accepted)
 
-    def at_server(self, line, begun):
-        """The time to the first token at the orchestrator, or at the server if only the server reports it. 0 and
-        null mean unknown. The server stamps the first token of an answer that is not streamed when all of it is ready."""
-        for times, name in ((line, "disagg_server"), (begun, "server")):
-            arrived, first = times.get(f"{name}_arrival_time"), times.get(f"{name}_first_token_time")
-            token, last = begun.get("first_token_time"), begun.get("last_token_time")
-            if name == "server" and first and token and last and token < last <= first:
-                return
-            if arrived and first and first > arrived:
-                self.observe("server_time_to_first_token_seconds", first - arrived)
-                return
+    def at_server(self, line, begun, whole):
+        """The time to the first token at the orchestrator, or at the server of a request that is not of a pair. 0 and null mean
+        unknown. If the answer is not streamed, both stamp the first token when all of it is ready. `whole`: seconds of a pair's answer."""
+        is_pair = "ctx_perf_metrics" in line
+        times, name = (line, "disagg_server") if is_pair else (begun, "server")
+        arrived, first = times.get(f"{name}_arrival_time"), times.get(f"{name}_first_token_time")
+        token, last = begun.get("first_token_time"), begun.get("last_token_time")
+        if not is_pair and first and token and last and token < last <= first:
+            return None
+        if not (arrived and first and first > arrived) or whole is not None and first - arrived >= whole:
+            return None
+        self.observe("server_time_to_first_token_seconds", first - arrived)
+        return first - arrived
 
     def token_steps(self, part):
         """Observes times between tokens and on the GPU. With speculative decoding, a step produces several tokens. The last

@@ -249,10 +249,13 @@ class Executor(Life):
                 whole["time_breakdown_metrics"] = {"ctx_chunk_metrics": chunks, "step_metrics": steps}
             return whole
         # The generation server receives the request with its first token, and generates the next tokens later.
-        part = {"arrival_time": first, "first_scheduled_time": first, "first_token_time": first + (last - first) / 3,
+        span = last - first
+        part = {"arrival_time": first, "first_scheduled_time": first + rand.choice((0, span / 4)), "first_token_time": first + span / 3,
                 "last_token_time": last}
+        if transfer:  # it ends before the request is scheduled, or after that (C++)
+            transfer |= {"kv_cache_transfer_start": first, "kv_cache_transfer_end": first + rand.choice((span / 8, span / 3.5))}
         return {"ctx_server": "a:1", "gen_server": "b:1", "disagg_request_id": request["id"], "status": "complete",
-                "disagg_server_arrival_time": arrived - 0.004, "disagg_server_first_token_time": rand.choice((None, first + 0.007)),
+                "disagg_server_arrival_time": arrived - 0.004, "disagg_server_first_token_time": rand.choice((None, first + span / 4 + 0.007, last + 0.5)),
                 "ctx_perf_metrics": {
                     "request_id": request["id"], "ctx_request_id": request["id"], "prompt_tokens": request["prompt"],
                     "perf_metrics": {"timing_metrics": context | {"last_token_time": first} | server} | usage,

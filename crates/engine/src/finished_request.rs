@@ -70,6 +70,14 @@ impl FinishedRequest {
         Some(request)
     }
 
+    /// The request for objectives and for the parts of its time, if its first token was stamped too early. Its latencies stay those that
+    /// the engine reports.
+    pub(crate) fn without_first_token(mut self) -> Self {
+        self.times.first_token = None;
+        (self.served.time_to_first_token, self.served.decode) = (None, None);
+        self
+    }
+
     /// Tokens of the prompt that were found in the KV cache, or else those of its reused blocks.
     pub(crate) fn cached(&self, tokens_per_block: Option<i64>) -> Option<u64> {
         self.cached_tokens.or_else(|| reused_tokens(self.kv_cache?.num_reused_blocks, tokens_per_block))
@@ -172,9 +180,10 @@ pub(crate) fn computed_tokens(prompt: Option<i64>, cached: Option<u64>) -> Optio
 /// The request as objectives judge it. `finished`: from the metrics of the entry.
 pub(crate) fn served(entry: &PerfMetricsEntry, finished: Option<&FinishedRequest>) -> Served {
     let failed = match finish_reason(entry) {
-        // The client ended the request, so its times and its length say nothing about the engine.
-        Some(FinishReason::Cancelled) => return Served::default(),
-        Some(FinishReason::Timeout | FinishReason::Other) => true,
+        // The client ended the request, so its times and its length say nothing about the engine. Nor do those of a request that may
+        // have failed.
+        Some(FinishReason::Cancelled | FinishReason::Other) => return Served::default(),
+        Some(FinishReason::Timeout) => true,
         Some(FinishReason::Stop | FinishReason::Length) | None => false,
     };
     let served = finished.map(|finished| finished.served).unwrap_or_default();
@@ -324,6 +333,28 @@ mod tests {
         let mut alone = changed(json!({}), json!({"disagg_server_first_token_time": null}));
         alone["gen_perf_metrics"] = Value::Null;
         assert_eq!(of(alone), (0, 0, 1), "the context server does not send the first token");
+    }
+
+    #[test]
+    fn a_first_token_that_was_stamped_too_early_meets_no_objective() {
+        let timing = json!({"arrival_time": 10.0, "first_scheduled_time": 10.5, "first_token_time": 10.6, "last_token_time": 11.0});
+        let entry = json!({"request_id": 1, "output_tokens": 3, "perf_metrics": {"timing_metrics": timing}});
+        let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(entry.to_string().as_bytes()) else {
+            panic!("no entry");
+        };
+        for (first_token_is_early, met, unknown) in [(false, 1, 0), (true, 0, 1)] {
+            let mut fold = RequestFold::default();
+            fold.first_token_is_early = first_token_is_early;
+            let limit = Some(Duration::from_secs(1));
+            fold.set_objectives(Objectives { ttft: limit, tpot: limit, e2e: limit });
+            fold.absorb_perf_metrics(&entry, Instant::now());
+            let objectives = fold.totals.objectives.unwrap();
+            for of in [objectives.ttft.unwrap(), objectives.tpot.unwrap(), objectives.all] {
+                assert_eq!((of.met, of.unknown), (met, unknown));
+            }
+            assert_eq!(objectives.e2e.unwrap().met, 1);
+            assert_eq!(fold.totals.times.time_to_first_token.count(), 1, "as upstream's collector");
+        }
     }
 
     #[test]

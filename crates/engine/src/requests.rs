@@ -23,6 +23,8 @@ use super::successes::Successes;
 
 #[derive(Debug, Clone, Default)]
 pub struct RequestFold {
+    /// See `EngineAbout::stamps_first_token_early`.
+    pub first_token_is_early: bool,
     pub totals: RequestTotals,
     pub recent: RecentRequests,
     /// Requests that rows reported complete, kept while exact times may still arrive.
@@ -145,7 +147,10 @@ impl RequestFold {
             self.entries_have_reasons = true;
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
         }
-        let finished = FinishedRequest::of(entry);
+        let finished = FinishedRequest::of(entry).map(|request| match self.first_token_is_early {
+            true => request.without_first_token(),
+            false => request,
+        });
         let has_times = !self.times_from_server && finished.is_some_and(|finished| finished.latencies.any());
         if has_times && !self.entries_have_times {
             // From now on only exact times are observed. The entries of the queued requests are still to come.

@@ -174,6 +174,7 @@ impl Intake {
 
     fn learn(&mut self, about: EngineAbout) {
         self.engine.iterations.configured = configured(&about.settings);
+        self.engine.requests.first_token_is_early = about.stamps_first_token_early();
         self.about = about;
     }
 

@@ -109,5 +109,40 @@ pub struct EngineAbout {
     pub settings: EngineSettings,
 }
 
+impl EngineAbout {
+    /// Whether the engine stamps the first token of a request in the first pass after it has a seat, even if its prompt is not computed
+    /// yet. The PyTorch engine of 0.20 to 1.0 does: its `_handle_responses` calls `update_perf_metrics` for each active request.
+    #[must_use]
+    pub fn stamps_first_token_early(&self) -> bool {
+        let mut numbers =
+            self.version.iter().flat_map(|version| version.split('.')).map(|number| number.parse::<u32>().ok());
+        let release = (numbers.next().flatten(), numbers.next().flatten());
+        self.backend.as_deref() != Some("tensorrt") && matches!(release, (Some(0), Some(20..)) | (Some(1), Some(0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_old_pytorch_engines_stamp_the_first_token_early() {
+        let is_early = |backend: Option<&str>, version: Option<&str>| {
+            let (backend, version) = (backend.map(str::to_owned), version.map(str::to_owned));
+            EngineAbout { backend, version, ..EngineAbout::default() }.stamps_first_token_early()
+        };
+        for version in ["0.20.0", "0.21.0rc1", "1.0.0rc6.post2", "1.0"] {
+            assert!(
+                is_early(Some("pytorch"), Some(version)) && !is_early(Some("tensorrt"), Some(version)),
+                "{version}"
+            );
+        }
+        for version in ["0.19.0", "1.1.0", "1.3.0rc29", "2.0.0", "main", ""] {
+            assert!(!is_early(Some("pytorch"), Some(version)), "{version}");
+        }
+        assert!(!is_early(Some("pytorch"), None), "the release is unknown");
+    }
+}
+
 /// Seconds per stage. The name of a stage is the path of its key in the server's JSON, joined with dots.
 pub type StartupTimes = BTreeMap<String, f64>;

@@ -42,6 +42,8 @@ pub struct Silence {
 pub struct Notices {
     /// The source never has records of iterations.
     pub only_requests: bool,
+    /// The engine stamps first tokens too early.
+    pub first_token_is_early: bool,
     /// Requests end while no iteration records arrive.
     pub records_missing: bool,
     pub several_frontends: bool,

@@ -266,6 +266,7 @@ impl EngineSlot {
             silence,
             notices: Notices {
                 only_requests: source.only_requests,
+                first_token_is_early: snapshot.about.stamps_first_token_early(),
                 records_missing: source.records_missing,
                 several_frontends: source.notice == Some(SEVERAL_FRONTENDS),
                 is_wedged: snapshot.state == EngineState::Stalled

@@ -46,6 +46,12 @@ finding_rules! {
         "return_perf_metrics: true; up to release 1.2 also perf_metrics_max_requests above 0. Or, in newer releases, \
          perf_metrics_output_dir: DIR, and --source trtllm-serve:…?perf_metrics_dir=DIR. C++ Executor: OutputConfig.returnPerfMetrics, or \
          requestStatsMaxIterations above 0.";
+    FIRST_TOKEN_EARLY = "first-token-early", Engine, Info:
+        "This release reports times to the first token that are too short.",
+        "The PyTorch engine of release 0.20 to 1.0 reports times of requests. It stamps the first token in the first pass after a request has \
+         its seat, even if its prompt is not computed yet. Objectives of ttft and tpot are unknown, and no cause is concluded from these times.",
+        "Update TensorRT-LLM to 1.1 or newer. Until then, request statistics (enable_iter_req_stats: true and ?perf_metrics=false) have the \
+         right times, exact to one iteration.";
     OBJECTIVES_UNKNOWN = "objectives-unknown", Engine, Info:
         "Nothing tells whether the requests of this engine meet their objectives.",
         "Objectives are set, and all requests of the last minute have the outcome unknown: their times are not known, or only in buckets \
@@ -127,6 +133,9 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     found.extend(newer(subject, case.unread_keys, case.missing_endpoints));
     if case.has_no_latencies && case.completed >= SOME_REQUESTS && span.counts.completed > 0.0 {
         found.push(NO_LATENCIES.about(subject).with("completed requests", case.completed, Unit::Count, None));
+    }
+    if reading.given.notices.first_token_is_early && span.distributions.ttft.count > 0.0 {
+        found.push(FIRST_TOKEN_EARLY.about(subject));
     }
     let counts = &span.counts;
     if counts.met_all + counts.missed_all <= 0.0 && counts.unknown_all > 0.0 {

@@ -96,13 +96,16 @@ impl Scene {
 fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     assert_eq!(names(&Scene::new().found()), [""; 0]);
     type Change = fn(&mut Scene);
-    let cases: [(&str, Change); 9] = [
+    let cases: [(&str, Change); 10] = [
         ("engine-restarted", |scene| scene.after.counts.restarts = 1.0),
         ("source-failing", |scene| scene.after.polling.polls_failed = 6.0),
         ("records-rejected", |scene| scene.after.polling.records_rejected = 1.0),
         ("statistics-sampled", |scene| scene.after.sampling = 10.0),
         ("engine-newer", |scene| scene.unread_keys.push("numDreams".to_owned())),
         ("request-latencies-missing", |scene| scene.has_no_latencies = true),
+        ("first-token-early", |scene| {
+            (scene.notices.first_token_is_early, scene.after.distributions.ttft.count) = (true, 9.0);
+        }),
         ("objectives-unknown", |scene| scene.after.counts.unknown_all = 5.0),
         ("goodput-unknown", |scene| (scene.has_no_goodput, scene.after.counts.met_all) = (true, 1.0)),
         ("statistics-incomplete", |scene| scene.after.counts.iterations_lost = 3.0),

@@ -20,6 +20,9 @@ const NO_LIMIT: f64 = 0.5;
 const LOADING: f64 = 0.15;
 
 pub(super) fn frontend(reading: &Reading) -> Option<Found> {
+    if reading.given.notices.first_token_is_early {
+        return None;
+    }
     let times = &reading.now.distributions;
     let (server, engine) = (times.server_ttft.mean()?, times.ttft.mean()?);
     let added = server - engine;

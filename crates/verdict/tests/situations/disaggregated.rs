@@ -17,15 +17,13 @@ use crate::play::Play;
 
 /// The cause on a generation server, with the seconds of a batch without work and of a transfer.
 fn cause_on_generation_server(overlap: bool, batch: f64, transfer: f64) -> Cause {
-    let mut config = Config::default();
-    config.release = Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 };
-    config.role = Role::GenerationOnly;
+    let release = Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 };
+    let mut config = Config { release, role: Role::GenerationOnly, keeps_requests: true, ..Config::default() };
     config.costs.overlap = overlap;
     config.costs.base = batch;
     config.load.arrivals = Arrivals::Poisson { rate: 4.0 };
     config.load.output = Length::Fixed(40);
     (config.transfer.seconds, config.transfer.bytes_per_second) = (transfer, 1e12);
-    config.keeps_requests = true;
     let mut play = Play::new(&config, 7);
     play.until(150.0);
     let transfers = play.window.last().unwrap().distributions.transfer;
