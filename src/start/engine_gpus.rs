@@ -31,9 +31,10 @@ fn own_pod() -> Option<PodName> {
 
 fn claim(slot: &EngineSlot) -> EngineClaim {
     let origin = slot.origin().cloned().unwrap_or_default();
-    let mut pids = slot.snapshot().source.processes.clone();
+    let snapshot = slot.snapshot();
+    let mut pids = snapshot.source.processes.clone();
     if origin.is_own_process {
         pids.push(std::process::id());
     }
-    EngineClaim { id: slot.id, configured: origin.gpus, pids, port: origin.port }
+    EngineClaim { id: slot.id, configured: origin.gpus, pids, port: origin.port, gpu_count: snapshot.gpu_count() }
 }

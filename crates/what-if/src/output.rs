@@ -26,9 +26,9 @@ pub struct Output {
     pub iterations: f64,
     /// Iterations without a record.
     pub unseen: f64,
-    /// Energy of the engine's GPUs. Absent if they serve another engine, too.
+    /// Energy of the engine's GPUs. Absent if they serve another engine, too, or if some of them were not found.
     pub joules: Option<f64>,
-    /// 0 if it is not known which GPUs serve the engine.
+    /// 0 if not all GPUs that serve the engine are known.
     pub gpus: usize,
 }
 

@@ -199,6 +199,7 @@ fn a_gpu_without_an_energy_counter_has_time_only_and_one_that_was_never_found_no
 
 const ENERGY: &str = "nv_trt_llm_gpu_energy_joules_total";
 const SECONDS: &str = "nv_trt_llm_gpu_seconds_total";
+const COST: &str = "nv_trt_llm_gpu_cost_total";
 const INFO: &str = "nv_trt_llm_engine_gpu_info";
 
 #[test]
@@ -239,6 +240,50 @@ fn the_page_has_the_gpus_of_each_configured_engine() {
     }
     assert!(daemon.text("/metrics?collect[]=engine").contains(ENERGY));
     assert!(!daemon.text("/metrics?collect[]=gpu").contains("nv_trt_llm_"));
+}
+
+/// The tokens of an engine are those of all its nodes, so a cost per token from the GPUs of one node would be too low.
+#[test]
+fn an_engine_that_reports_more_gpus_than_it_has_here_shows_its_gpus_but_no_energy_time_or_cost() {
+    let standin = Standin::new(&state(&[8000, 3000], ""));
+    let folder = tempfile::tempdir().unwrap();
+    let (file, socket) = (folder.path().join("engines.yaml"), folder.path().join("ingest.sock"));
+    let engine = format!(
+        "engines:\n- source: socket:{}\n  model: m\n  gpus: [{UUID_0}, {UUID_1}]\n  gpu_hour_cost: 2.5\n",
+        socket.display()
+    );
+    std::fs::write(&file, engine).unwrap();
+    let (file, library) = (file.to_str().unwrap(), standin.library());
+    let daemon =
+        Daemon::start(&["--config.file", file, "--gpu.interval=100ms", "--gpu.library", library.to_str().unwrap()]);
+    let publish = |pid: u32, size: u32| {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let config = format!("{{\"tensor_parallel_size\":{size},\"pipeline_parallel_size\":1}}");
+        writeln!(stream, "{{\"hello\":{{\"model\":\"m\",\"pid\":{pid},\"config\":{config}}}}}\n{{\"iter\":1}}")
+            .unwrap();
+        stream
+    };
+    let until = |energy: Option<f64>| {
+        let page = daemon.until(|page| {
+            let found = page.find(ENERGY, &[]);
+            ensure(found == energy, || format!("{found:?} instead of {energy:?}"))
+        });
+        for family in [SECONDS, COST] {
+            assert_eq!(page.find(family, &[]).is_some(), energy.is_some(), "{family}");
+        }
+        for uuid in [UUID_0, UUID_1] {
+            assert_eq!(page.get(INFO, &[&format!("gpu_uuid={uuid}")]), 1.0);
+        }
+        page
+    };
+    until(Some(0.0));
+    standin.set(&state(&[8250, 3004], ""));
+    let before = until(Some(0.254));
+    let on_two_nodes = publish(1, 4);
+    until(None);
+    drop(on_two_nodes);
+    let _on_this_node = publish(2, 2);
+    until(Some(0.254)).never_below(&before);
 }
 
 /// The exporter takes this test process for an engine, because it publishes records. The stand-in for NVML lists this

@@ -26,6 +26,8 @@ pub struct EngineClaim {
     pub pids: Vec<u32>,
     /// The port on this host where the engine's server listens.
     pub port: Option<u16>,
+    /// Number of GPUs of the engine on all nodes, if the engine reports it.
+    pub gpu_count: Option<usize>,
 }
 
 /// Tracks which GPUs each engine uses, and how much. It needs each inventory.
@@ -69,15 +71,20 @@ impl GpuUse {
                 None => self.account.away(uuid),
             }
         }
-        let each = engines.iter().zip(&mapping).map(|(EngineClaim { id, .. }, gpus)| {
+        let each = engines.iter().zip(&mapping).map(|(EngineClaim { id, gpu_count, .. }, gpus)| {
             if gpus.is_empty() {
                 return None;
             }
+            let missing = gpu_count.map_or(0, |count| count.saturating_sub(gpus.len()));
             let counts_time = |uuid: &String| owner(uuid) == Some(*id) && self.account.counts_time(uuid, *id);
-            let used = gpus.iter().all(counts_time).then(|| self.account.used(*id));
+            // The engine's tokens are those of all its GPUs, so the energy of only some of them would mislead. It is still counted:
+            // a process on the missing GPU may only be late, or the engine may correct its number of GPUs.
+            let is_known = missing == 0 && gpus.iter().all(counts_time);
+            let used = is_known.then(|| self.account.used(*id));
             let has_energy = gpus.iter().all(|uuid| self.account.counts_energy(uuid, *id));
             Some(EngineGpus {
                 uuids: gpus.clone(),
+                missing,
                 energy_joules: used.filter(|_| has_energy).map(|used| used.energy_mj as f64 / 1000.0),
                 gpu_seconds: used.map(|used| used.time.as_secs_f64()),
             })
@@ -92,4 +99,73 @@ fn current_poll(gpu: &GpuSnapshot) -> Option<Poll> {
     // `energy_joules` stays on the page after a poll that could not read the counter, so the counter is checked, too.
     let total = gpu.readings.energy_joules.filter(|_| gpu.readings.energy_counter_mj.is_some());
     Some(Poll { at: last.monotonic, energy_mj: total.map(|joules| (joules * 1000.0).round() as u64) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use trtllm_model::gpu::{GpuIdentity, GpuPoll, GpuReadings};
+
+    use super::*;
+
+    const GPUS: [&str; 2] = ["GPU-a", "GPU-b"];
+
+    /// Both GPUs after so many polls, one a second. Each uses 100 J between two polls.
+    fn inventory(polls: u32) -> GpuInventory {
+        let gpu = |uuid: &str| GpuSnapshot {
+            identity: GpuIdentity { uuid: uuid.to_owned(), ..GpuIdentity::default() },
+            state: GpuState::Ok,
+            readings: GpuReadings {
+                energy_joules: Some(100.0 * f64::from(polls)),
+                energy_counter_mj: Some(100_000 * u64::from(polls)),
+                ..GpuReadings::default()
+            },
+            last_poll: Some(GpuPoll {
+                at_us: i64::from(polls) * 1_000_000,
+                monotonic: Duration::from_secs(u64::from(polls)),
+                took: Duration::ZERO,
+            }),
+            xids: Vec::new(),
+            last_xid: None,
+            reports_xids: true,
+        };
+        GpuInventory { gpus: GPUS.map(gpu).to_vec(), ..GpuInventory::default() }
+    }
+
+    /// What the page shows after each poll of an engine on both GPUs that reports these numbers of GPUs.
+    fn shown(gpu_counts: &[Option<usize>]) -> Vec<EngineGpus> {
+        let mut gpu_use = GpuUse::default();
+        let absorb = |(polls, gpu_count): (u32, &Option<usize>)| {
+            let configured = GPUS.map(str::to_owned).to_vec();
+            let engine = EngineClaim { id: 1, configured, gpu_count: *gpu_count, ..EngineClaim::default() };
+            gpu_use.absorb(&inventory(polls), &[engine]).remove(0).unwrap()
+        };
+        (0..).zip(gpu_counts).map(absorb).collect()
+    }
+
+    fn used(gpus: &EngineGpus) -> (Option<f64>, Option<f64>) {
+        (gpus.energy_joules, gpus.gpu_seconds)
+    }
+
+    #[test]
+    fn an_engine_with_more_gpus_than_were_found_has_neither_energy_nor_time() {
+        let after_two_polls = |gpu_count| shown(&[gpu_count; 2]).remove(1);
+        let on_two_nodes = after_two_polls(Some(4));
+        assert_eq!((used(&on_two_nodes), on_two_nodes.missing), ((None, None), 2));
+        assert_eq!(on_two_nodes.uuids, GPUS);
+        // All GPUs were found, more were found than one replica has, or the engine does not report how many it has.
+        for gpu_count in [Some(2), Some(1), None] {
+            let all = after_two_polls(gpu_count);
+            assert_eq!((used(&all), all.missing), ((Some(200.0), Some(2.0)), 0), "{gpu_count:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_gpus_that_is_known_late_or_corrected_resets_no_counter() {
+        let counts = [None, None, Some(2), Some(16), Some(16), Some(2), None];
+        let energy: Vec<Option<f64>> = shown(&counts).iter().map(|gpus| gpus.energy_joules).collect();
+        let expected = [Some(0.0), Some(200.0), Some(400.0), None, None, Some(1000.0), Some(1200.0)];
+        assert_eq!(energy, expected);
+    }
 }

@@ -77,9 +77,14 @@ pub struct GpuPoll {
 pub struct EngineGpus {
     /// UUIDs of the GPUs, sorted.
     pub uuids: Vec<String>,
-    /// Joules since the engine appeared. `None` if the energy of the GPUs cannot be attributed to this engine alone.
+    /// Number of further GPUs that the engine has but that were not found, such as those of another node. 0 if the engine does not
+    /// report how many it has.
+    pub missing: usize,
+    /// Joules since the engine appeared. `None` if a GPU is missing, or if the energy of the GPUs
+    /// cannot be attributed to this engine alone.
     pub energy_joules: Option<f64>,
-    /// GPU seconds since the engine appeared, summed over its GPUs. `None` if a GPU is shared with something else.
+    /// GPU seconds since the engine appeared, summed over its GPUs. `None` if a GPU is missing or is
+    /// shared with something else.
     pub gpu_seconds: Option<f64>,
 }
 

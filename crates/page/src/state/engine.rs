@@ -103,6 +103,22 @@ impl EngineSnapshot {
         self.about.clone_from(about);
     }
 
+    /// Number of GPUs that the engine runs on, on all nodes: the one that trtllm-serve reports, else tensor × pipeline parallel
+    /// size. Attention data parallelism and expert parallelism divide these GPUs and need no others. `None` if the engine reports
+    /// no valid number.
+    #[must_use]
+    pub fn gpu_count(&self) -> Option<usize> {
+        let positive = |value: &String| value.parse().ok().filter(|count: &usize| *count > 0);
+        let parallel = self.requests.server.config.get(&ConfigSection::Parallel);
+        let of_server = parallel.and_then(|config| config.iter().find(|(name, _)| name == "gpu_count"));
+        // If only one of the two sizes is known, the engine has at least as many GPUs.
+        let is_size = |label: &str| matches!(label, "tensor_parallel_size" | "pipeline_parallel_size");
+        let settings = self.settings();
+        let sizes = settings.iter().filter(|(label, _)| is_size(label)).filter_map(|(_, value)| value.as_ref());
+        let product = || sizes.filter_map(positive).reduce(usize::saturating_mul);
+        of_server.and_then(|(_, count)| positive(count)).or_else(product)
+    }
+
     /// Settings by label of `nv_trt_llm_engine_config_info`, as far as the engine reports them.
     #[must_use]
     pub fn settings(&self) -> [(&'static str, Option<String>); EngineSettings::NAMES.len()] {
@@ -124,5 +140,50 @@ impl EngineSnapshot {
         // Records come from the running engine, so they take precedence over its configuration.
         let known = |label| of_server(label).or_else(|| of_records(label)).or_else(|| of_about(label));
         EngineSettings::NAMES.map(|label| (label, known(label)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// The number of GPUs of an engine whose server and whose configuration report these settings.
+    fn gpu_count(of_server: &[(&str, &str)], of_config: &[(&str, &str)]) -> Option<usize> {
+        let mut snapshot = EngineSnapshot::starting();
+        let settings = of_server.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Arc::make_mut(&mut snapshot.requests.server).config.insert(ConfigSection::Parallel, settings);
+        let mut settings = EngineSettings::default();
+        of_config.iter().for_each(|(name, value)| settings.set(name, value));
+        snapshot.about.settings = settings;
+        snapshot.gpu_count()
+    }
+
+    const TENSOR: &str = "tensor_parallel_size";
+    const PIPELINE: &str = "pipeline_parallel_size";
+
+    #[test]
+    fn an_engine_has_as_many_gpus_as_its_server_says_or_else_tensor_times_pipeline_parallel_size() {
+        let sizes = [(TENSOR, "8"), (PIPELINE, "2"), ("expert_parallel_size", "8")];
+        assert_eq!(gpu_count(&sizes, &[]), Some(16));
+        assert_eq!(gpu_count(&[], &sizes), Some(16));
+        // The server's own number includes context parallelism.
+        assert_eq!(
+            gpu_count(&[&sizes[..], &[("context_parallel_size", "2"), ("gpu_count", "32")]].concat(), &[]),
+            Some(32)
+        );
+        assert_eq!(gpu_count(&[], &[(TENSOR, "8")]), Some(8));
+        assert_eq!(gpu_count(&[], &[]), None);
+    }
+
+    #[test]
+    fn an_impossible_number_of_gpus_is_not_used() {
+        for wrong in ["0", "-1", "", "none", "1.5", "99999999999999999999"] {
+            assert_eq!(gpu_count(&[("gpu_count", wrong)], &[]), None, "{wrong}");
+            assert_eq!(gpu_count(&[("gpu_count", wrong), (TENSOR, "4")], &[]), Some(4), "{wrong}");
+            assert_eq!(gpu_count(&[], &[(TENSOR, wrong), (PIPELINE, "2")]), Some(2), "{wrong}");
+        }
+        assert_eq!(gpu_count(&[], &[(TENSOR, "9999999999999"), (PIPELINE, "9999999999999")]), Some(usize::MAX));
     }
 }

@@ -104,7 +104,7 @@ impl EngineJudgement {
             iterations: snapshot.totals.iterations as f64,
             unseen: (snapshot.totals.iterations_lost + snapshot.totals.iterations_unexplained) as f64,
             joules: gpus.and_then(|gpus| gpus.energy_joules),
-            gpus: gpus.map_or(0, |gpus| gpus.uuids.len()),
+            gpus: gpus.filter(|gpus| gpus.missing == 0).map_or(0, |gpus| gpus.uuids.len()),
         });
         if let Some(hour) = self.last_hour.hour() {
             self.best.merge(&Best::of(&hour, wall), wall);
@@ -339,8 +339,34 @@ mod tests {
     use super::*;
     use crate::state::PollFailure;
     use trtllm_engine::orchestrator::OrchestratorFold;
-    use trtllm_model::{EngineName, OrchestratorReading};
+    use trtllm_model::{BenchReport, EngineName, OrchestratorReading};
     use trtllm_verdict::cause::Cause;
+
+    /// The throughput of an engine relative to that of a benchmark on 16 GPUs with 200 tokens a second. The engine generates 100
+    /// tokens a second. 8 of its GPUs were found.
+    fn throughput_of_benchmark(missing: usize) -> f64 {
+        let state = State::new(vec![EngineName::new("e", "1", "test")]);
+        let slot = Arc::clone(&state.slots()[0]);
+        let uuids = (0..8).map(|gpu| format!("GPU-{gpu}")).collect();
+        slot.publish_gpus(Some(EngineGpus { uuids, missing, ..EngineGpus::default() }));
+        for minute in 0..=6_u32 {
+            slot.update(|engine| {
+                engine.iteration_sums.decoded_tokens = f64::from(minute * 6000);
+                engine.totals.iterations = u64::from(minute * 600);
+            });
+            state.judge(f64::from(minute * 60), 0.0);
+        }
+        let mut bench = BenchReport::default();
+        (bench.metadata.num_gpus, bench.performance.token_throughput_per_sec) = (Some(16.0), Some(200.0));
+        slot.with_judged(|judged| judged.output_ratios(Some(&bench)))[0].throughput.unwrap()
+    }
+
+    #[test]
+    fn an_engine_whose_other_gpus_are_on_another_node_is_not_compared_as_if_it_had_half_of_them() {
+        assert_eq!(throughput_of_benchmark(8), 0.5);
+        // An engine that has only these 8 GPUs does as much on each of them as the benchmark.
+        assert_eq!(throughput_of_benchmark(0), 1.0);
+    }
 
     /// If orchestrators were judged by iterations, the verdict `unavailable` would never end.
     #[test]
