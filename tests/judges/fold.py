@@ -39,6 +39,7 @@ BOUNDS = {
 }
 # Histograms that are not on the page before their first observation.
 LATER = {
+    "nv_trt_llm_generation_queue_time_seconds": LONG,
     "nv_trt_llm_host_step_seconds": ITERATION,
     "nv_trt_llm_device_step_seconds": ITERATION,
     "nv_trt_llm_gpu_forward_seconds": ITERATION,

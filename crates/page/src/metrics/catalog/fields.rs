@@ -321,7 +321,7 @@ fields! {
         outputTokens [OutputTokenLen TimePerOutputToken GoodputTokens]
         cachedTokens [RequestCachedTokens]
         ctxPerfMetrics [TimeToFirstToken RequestQueueTime RequestPrefillTime E2eLatency RequestInferenceTime]
-        genPerfMetrics [E2eLatency RequestDecodeTime RequestInferenceTime TimePerOutputToken KvCacheTransferTime]
+        genPerfMetrics [TimeToFirstToken GenerationQueueTime E2eLatency RequestDecodeTime RequestInferenceTime TimePerOutputToken KvCacheTransferTime]
         timeBreakdownMetrics [InterTokenLatency InterStepLatency RequestGpuForwardTime RequestGpuSampleTime]
         disaggServerArrivalTime [ServerTimeToFirstToken]
         disaggServerFirstTokenTime [ServerTimeToFirstToken]
@@ -347,11 +347,11 @@ fields! {
         serverArrivalTime [ServerTimeToFirstToken]
         serverFirstTokenTime [ServerTimeToFirstToken]
         arrivalTime [TimeToFirstToken E2eLatency RequestQueueTime ObjectiveRequests]
-        firstScheduledTime [RequestQueueTime RequestPrefillTime RequestInferenceTime]
+        firstScheduledTime [RequestQueueTime GenerationQueueTime RequestPrefillTime RequestInferenceTime]
         firstTokenTime [TimeToFirstToken RequestPrefillTime RequestDecodeTime]
         lastTokenTime [E2eLatency RequestDecodeTime RequestInferenceTime ObjectiveRequests]
-        kvCacheTransferStart [KvCacheTransferTime]
-        kvCacheTransferEnd [KvCacheTransferTime]
+        kvCacheTransferStart [KvCacheTransferTime GenerationQueueTime]
+        kvCacheTransferEnd [KvCacheTransferTime GenerationQueueTime]
         kvCacheSize [KvCacheTransferBytes]
     }
     RequestKvCacheMetrics: Entries {
