@@ -23,6 +23,9 @@ numbers! {
         waits_at_batch_limit,
         waits_at_token_limit,
         waits_at_full_cache,
+        /// Iterations for which the limit of the batch is known, and that of the tokens.
+        batch_limit_known,
+        token_limit_known,
         /// Iterations that could begin a prompt: after an iteration without prompts that held requests back. Then how many of them
         /// began one, and how many of these decoded nothing. The first two for iterations before which no request had ended, so no
         /// block of the KV cache came free.
@@ -264,6 +267,8 @@ impl IterationFold {
             sums.cache_peak += peak;
             sums.cache_known += 1.0;
         }
+        sums.batch_limit_known += f64::from(batch.is_some() || latest.is_full().is_some());
+        sums.token_limit_known += f64::from(tokens.is_some());
         if backlog >= 0.5 {
             sums.waits += 1.0;
             sums.waits_at_batch_limit += f64::from(at_batch_limit);

@@ -30,6 +30,8 @@ pub struct RequestTotals {
     /// Requests by finish reason, in the order of [`trtllm_model::perf_metrics::FinishReason::ALL`]. Absent if no publisher
     /// reports why requests end.
     pub finished: Option<Finished>,
+    /// Finished requests have come with the reason of their end.
+    pub entries_have_reasons: bool,
     /// Requests that ended well, or all completed requests if finish reasons are unknown.
     pub succeeded: u64,
     /// From trtllm-serve's own metrics.
@@ -75,6 +77,7 @@ impl Default for RequestTotals {
             times: RequestTimes::default(),
             source: LatencySource::None,
             finished: None,
+            entries_have_reasons: false,
             succeeded: 0,
             server: Arc::default(),
             draft_tokens: DraftTokens::default(),
@@ -84,6 +87,12 @@ impl Default for RequestTotals {
 }
 
 impl RequestTotals {
+    /// Whether failed requests are counted. The page of trtllm-serve counts requests that ended well, and errors only in some releases.
+    #[must_use]
+    pub fn tells_failures(&self) -> bool {
+        self.entries_have_reasons || !self.server.errors.is_empty()
+    }
+
     /// The time per output token. Absent while no number of tokens is known, because it cannot be observed then.
     #[must_use]
     pub fn time_per_output_token(&self) -> Option<&Histogram> {

@@ -38,8 +38,6 @@ pub struct RequestFold {
     successes: Successes,
     pub(super) server: ServerFold,
     pub attribution: Attribution,
-    /// Entries have finish reasons, so those of trtllm-serve's metrics are not counted.
-    entries_have_reasons: bool,
     /// Entries have exact times, so those of rows are not observed.
     entries_have_times: bool,
     /// The times of requests come from trtllm-serve's metrics, so neither those of rows nor those of entries are observed.
@@ -144,7 +142,7 @@ impl RequestFold {
     /// Folds the RequestPerfMetrics of one finished request.
     pub(crate) fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
         if let Some(reason) = finish_reason(entry) {
-            self.entries_have_reasons = true;
+            self.totals.entries_have_reasons = true;
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
         }
         let finished = FinishedRequest::of(entry).map(|request| match self.first_token_is_early {
@@ -229,7 +227,7 @@ impl RequestFold {
         if !self.server.known {
             return;
         }
-        if !self.entries_have_reasons {
+        if !self.totals.entries_have_reasons {
             let finished = self.totals.finished.get_or_insert_default();
             finished.iter_mut().zip(more.finished).for_each(|(total, more)| add(total, more));
         }
@@ -263,7 +261,7 @@ impl RequestFold {
     fn forget_server_metrics(&mut self, page: &ServerMetrics) {
         self.server = ServerFold::default();
         self.totals.server = Arc::new(ServerTotals { config: page.config.clone(), ..ServerTotals::default() });
-        if !self.entries_have_reasons {
+        if !self.totals.entries_have_reasons {
             self.totals.finished = None;
         }
         self.times_from_server = false;

@@ -208,12 +208,17 @@ pub struct Levels {
     /// Requests that wait for a seat or for their batch.
     pub waiting: Option<f64>,
     pub host_bytes: Option<f64>,
+    /// A source tells which requests failed.
+    pub tells_failures: bool,
 }
 
 impl Levels {
-    fn of(latest: &Latest) -> Self {
-        let number = |value: Option<i64>| value.map(|value| value as f64);
-        Self { waiting: latest.all_waiting(), host_bytes: number(latest.cpu_memory) }
+    fn of(latest: Option<&Latest>, requests: &RequestTotals) -> Self {
+        Self {
+            waiting: latest.and_then(Latest::all_waiting),
+            host_bytes: latest.and_then(|latest| latest.cpu_memory).map(|bytes| bytes as f64),
+            tells_failures: requests.tells_failures(),
+        }
     }
 }
 
@@ -252,7 +257,7 @@ impl Mark {
             polling: PollCounts::default(),
             sums,
             distributions: Distributions::of(engine, requests),
-            levels: latest.map(Levels::of).unwrap_or_default(),
+            levels: Levels::of(latest, requests),
             costs,
             sampling: engine.statistics_interval.unwrap_or(1).max(1) as f64,
         }

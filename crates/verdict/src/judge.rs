@@ -2,6 +2,7 @@
 
 use trtllm_engine::EngineState;
 
+use super::blind::{BlindSpot, blind_spots, is_costly, needed};
 use super::cause::Cause;
 use super::reading::{Reading, Silence};
 use super::rules::{RULES, alone, silent};
@@ -14,14 +15,33 @@ pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
     let Some((cause, first)) = found.next().or_else(|| alone(reading)) else {
         // A working engine is called healthy only after some time slots with work, an idle engine at once.
         let is_known = reading.has_work || reading.kept.sums.iterations <= 0.0 || reading.now.sums.iterations <= 0.0;
-        return is_known.then(|| healthy(reading, wall));
+        return is_known.then(|| certain(reading, healthy(reading, wall)));
     };
     // While the engine does not answer, its statistics are old, and other causes that they show mean nothing.
     let consequences = match cause {
         Cause::Unavailable => Vec::new(),
         _ => found.map(|(cause, _)| cause).collect(),
     };
-    Some(verdict(cause, first, consequences, reading.cost(), wall))
+    Some(certain(reading, verdict(cause, first, consequences, reading.cost(), wall)))
+}
+
+/// Adds to a verdict what cannot be seen, and what that means for it.
+fn certain(reading: &Reading, mut verdict: Verdict) -> Verdict {
+    let blind = blind_spots(reading);
+    let missing: Vec<_> = blind.iter().filter(|blind| needed(verdict.cause).contains(blind)).collect();
+    verdict.blind = blind.iter().copied().map(BlindSpot::from).collect();
+    if !missing.is_empty() {
+        verdict.confidence = Confidence::Low;
+        if is_costly(verdict.cause) {
+            let names: Vec<_> = missing.iter().map(|blind| blind.name()).collect();
+            verdict.remedy = format!(
+                "Another cause is possible, because these cannot be seen here: {}. See that first. If nothing else shows: {}",
+                names.join(", ").replace('_', " "),
+                verdict.remedy
+            );
+        }
+    }
+    verdict
 }
 
 /// The verdict on an orchestrator. It runs no iterations, so the only possible cause is that it does not answer.
@@ -43,7 +63,8 @@ fn healthy(reading: &Reading, wall: f64) -> Verdict {
 
 fn verdict(cause: Cause, found: Found, consequences: Vec<Cause>, cost: Option<String>, since: f64) -> Verdict {
     let Found { severity, confidence, says, evidence, remedy, settings } = found;
-    Verdict { cause, severity, confidence, says, evidence, cost, remedy, settings, consequences, since }
+    let blind = Vec::new();
+    Verdict { cause, severity, confidence, says, evidence, cost, remedy, settings, consequences, blind, since }
 }
 
 /// How many times in a row another cause must be found before it replaces the present one.

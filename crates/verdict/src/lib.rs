@@ -2,6 +2,7 @@
 //! engine and of its GPUs, and time is an argument.
 #![forbid(unsafe_code)]
 
+pub mod blind;
 pub mod cause;
 pub mod findings;
 pub mod gpu_window;

@@ -60,6 +60,8 @@ pub struct Given {
     pub is_pytorch: bool,
     /// The scheduler reserves no blocks for answers. KV cache manager V2 forces this, whatever is configured.
     pub never_reserves: bool,
+    /// GPUs of the engine on all nodes, if that is known.
+    pub gpu_count: Option<usize>,
     pub objectives: Objectives,
     /// The cause of the previous verdict.
     pub before: Option<Cause>,
@@ -73,6 +75,8 @@ pub struct Reading {
     pub kept: Span,
     /// The engine has worked long enough to judge its work.
     pub has_work: bool,
+    /// A source tells which requests failed.
+    pub tells_failures: bool,
     pub costs: Option<Prices>,
     pub slowdown: Option<Slowdown>,
     pub gpus: Vec<GpuSpan>,
@@ -98,6 +102,7 @@ impl Reading {
             given,
             has_work: slots(window, |mark| mark.sums.iterations).filter(|more| *more > 0.0).count() >= ENOUGH_SLOTS,
             kept,
+            tells_failures: window.last().is_some_and(|mark| mark.levels.tells_failures),
             costs: window.last().and_then(|mark| mark.costs),
             slowdown: window.slowdown(),
             gpu_peak_watts: gpus.iter().map(|(gpu, span)| peak_watts(gpu, span)).collect(),

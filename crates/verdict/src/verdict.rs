@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use super::blind::BlindSpot;
 use super::cause::Cause;
 
 /// How bad the cause is.
@@ -79,6 +80,9 @@ pub struct Verdict {
     pub settings: Vec<Cow<'static, str>>,
     /// Other causes that follow from this one.
     pub consequences: Vec<Cause>,
+    /// What cannot be seen of the engine.
+    #[serde(default)]
+    pub blind: Vec<BlindSpot>,
     /// When the engine got this cause, in seconds since 1970.
     pub since: f64,
 }

@@ -148,6 +148,14 @@ fn verdict_text(out: &mut String, verdict: &Verdict) {
     if verdict.confidence == Confidence::Low {
         *out += "  Not certain: another cause would look similar, or a number that would prove it is missing.\n";
     }
+    if !verdict.blind.is_empty() {
+        let names: Vec<&str> = verdict.blind.iter().map(|spot| &*spot.what).collect();
+        let _ = writeln!(
+            out,
+            "  Cannot be seen here: {} (docs/verdict.md tells what shows them).",
+            names.join(", ").replace('_', " ")
+        );
+    }
     let follows: Vec<&str> = verdict.consequences.iter().map(|cause| cause.name()).collect();
     for (title, words) in [
         ("Users", verdict.cost.as_deref().unwrap_or_default()),

@@ -6,7 +6,7 @@ use trtllm_http::views::engine::Engine;
 use trtllm_http::views::history::Slot;
 use trtllm_http::views::numbers::Gpu;
 use trtllm_service::printable::one_line;
-use trtllm_verdict::verdict::{Severity, Verdict};
+use trtllm_verdict::verdict::{Confidence, Severity, Verdict};
 
 /// What one read of an exporter returned.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -90,7 +90,10 @@ impl Row<'_> {
     /// What limits the engine, or the cause of its state.
     #[must_use]
     pub fn why(&self) -> String {
-        let limit = self.limit().map(|limit| format!("{}: {}", limit.cause.name(), limit.says));
+        let limit = self.limit().map(|limit| {
+            let is_unsure = limit.confidence == Confidence::Low;
+            format!("{}{}: {}", limit.cause.name(), if is_unsure { " (not certain)" } else { "" }, limit.says)
+        });
         limit.unwrap_or_else(|| self.engine.why.clone())
     }
 

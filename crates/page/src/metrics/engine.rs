@@ -6,6 +6,7 @@ use trtllm_engine::EngineState;
 use trtllm_engine::request_totals::LatencySource;
 use trtllm_model::ErrorKind;
 use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
+use trtllm_verdict::blind::Blind;
 use trtllm_verdict::cause::Cause;
 
 use super::catalog::Id;
@@ -82,6 +83,8 @@ impl EngineWriter<'_> {
     fn verdict(&mut self, engine: &EngineReadings<'_>) {
         if let Some(verdict) = engine.judged.verdict.verdict() {
             self.in_order(Id::LimitedBy, Cause::ALL.map(|cause| Some(u64::from(cause == verdict.cause))));
+            let is_blind = |what: &str| verdict.blind.iter().any(|spot| spot.what == what);
+            self.in_order(Id::LimitedByBlind, Blind::NAMES.map(|what| Some(u64::from(is_blind(what)))));
         }
         let outputs = engine.judged.output_ratios(engine.bench);
         self.in_order(Id::ThroughputOfReference, outputs.map(|of| of.throughput));

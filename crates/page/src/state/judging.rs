@@ -273,6 +273,7 @@ impl EngineSlot {
                     && latest.is_some_and(trtllm_engine::Latest::is_blocked),
             },
             never_reserves: latest.is_some_and(trtllm_engine::Latest::never_reserves),
+            gpu_count: snapshot.gpu_count(),
             is_pytorch: snapshot.about.backend.as_deref() != Some("tensorrt"),
             objectives: snapshot.requests.objectives.map(|objectives| objectives.limits).unwrap_or_default(),
             before: judged.verdict.cause(),

@@ -151,6 +151,7 @@ impl Play {
             silence,
             notices: Notices::default(),
             never_reserves: self.fold.latest().is_some_and(trtllm_engine::Latest::never_reserves),
+            gpu_count: None,
             is_pytorch: !self.release.is_cpp(),
             objectives: self.objectives,
             before: self.verdicts.cause(),

@@ -1,12 +1,16 @@
 //! What most people have: `enable_iter_perf_stats` and nothing else. No entries, no rows, no page of the server, no readings of the GPU.
 
+use std::sync::Mutex;
+
 use trtllm_sim::config::{CacheManager, Era, Release};
 use trtllm_sim::load::{Arrivals, Length};
+use trtllm_sim::scenario::all;
 use trtllm_sim::{Config, Engine};
 use trtllm_verdict::cause::Cause;
-use trtllm_verdict::verdict::Severity;
+use trtllm_verdict::verdict::{Confidence, Severity};
 
 use crate::play::Play;
+use crate::{UNTIL, play_each};
 
 const RELEASES: [Release; 3] = [
     Release::PyTorch { era: Era::One, cache: CacheManager::V1 },
@@ -37,6 +41,27 @@ fn with_rate(config: &Config, per_second: f64) -> Config {
     let mut config = config.clone();
     config.load.arrivals = Arrivals::Ramp { from: per_second, to: per_second, seconds: 1.0 };
     config
+}
+
+/// What is told of each scenario: by records alone, and by records and requests without a GPU.
+#[test]
+fn nothing_that_is_told_with_high_confidence_is_wrong_where_much_cannot_be_seen() {
+    let told = Mutex::new(Vec::new());
+    let failures = play_each(all(), |scenario, play| {
+        play.records_only = true;
+        play.until(UNTIL);
+        let verdict = play.verdicts.verdict()?;
+        let is_right = verdict.cause.name() == scenario.cause;
+        told.lock().unwrap().push((is_right, verdict.confidence));
+        let wrong = !is_right && verdict.confidence == Confidence::High;
+        wrong.then(|| format!("{}, not {}: {}", verdict.cause.name(), scenario.cause, verdict.says))
+    });
+    let told = told.into_inner().unwrap();
+    let count = |right, confidence| told.iter().filter(|one| **one == (right, confidence)).count();
+    let [high, low, wrong] =
+        [count(true, Confidence::High), count(true, Confidence::Low), count(false, Confidence::Low)];
+    println!("right with high confidence {high}, with low {low}; wrong with low {wrong}");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]

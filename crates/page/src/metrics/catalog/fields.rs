@@ -70,7 +70,7 @@ pub enum Destination {
 /// Further families that a kind of statistics feeds, although its fields below do not list them.
 static OTHERS: &[(Switch, &[Id])] = &[
     (Switch::Any, &[Id::EngineState, Id::EngineInfo]),
-    (Switch::Any, &[Id::LimitedBy, Id::LimitedBySince, Id::LimitedBySeverity]),
+    (Switch::Any, &[Id::LimitedBy, Id::LimitedByBlind, Id::LimitedBySince, Id::LimitedBySeverity]),
     (Switch::Iterations, &[Id::IterationSlowdown, Id::Capacity, Id::Headroom]),
     (Switch::Iterations, &[Id::ThroughputOfReference, Id::EfficiencyOfReference]),
     (Switch::Any, &[Id::EngineGpuInfo, Id::EngineGpuEnergy, Id::EngineGpuSeconds, Id::EngineGpuCost]),

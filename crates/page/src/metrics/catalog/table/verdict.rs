@@ -1,5 +1,6 @@
 //! What limits an engine.
 
+use trtllm_verdict::blind::Blind;
 use trtllm_verdict::cause::Cause;
 
 use super::{ENGINE, EngineReadings, families};
@@ -13,6 +14,9 @@ families! {
     LimitedBy = ENGINE.gauge("nv_trt_llm_limited_by").by("cause", &Cause::NAMES)
         .help("1 for the cause that limits the engine, none if nothing does.")
         .origin("the last five minutes of numActiveRequests, iterLatencyMS and the other numbers of records, of request times and of GPU readings, judged every five seconds: see verdict.md; absent while too little is known");
+    LimitedByBlind = ENGINE.gauge("nv_trt_llm_limited_by_blind").by("what", &Blind::NAMES)
+        .help("1 for each kind of numbers about the engine that no source provides.")
+        .origin("whether numActiveRequests and the other numbers of records, request times, finish reasons and GPU readings are known: see verdict.md; absent as nv_trt_llm_limited_by is");
     LimitedBySince(|engine| engine.judged.verdict.verdict()?.since) = ENGINE.gauge("nv_trt_llm_limited_by_since_timestamp_seconds")
         .unit("seconds").help("Time at which the present cause was found as a Unix timestamp in seconds.")
         .origin("as nv_trt_llm_limited_by: numActiveRequests, iterLatencyMS and others");

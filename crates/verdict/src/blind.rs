@@ -1,0 +1,152 @@
+//! What cannot be seen of an engine, and which causes that leaves open. A verdict is certain only if every number that proves its
+//! cause, and every one that would rule it out, is known.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cause::Cause;
+use crate::reading::Reading;
+
+/// Defines the blind spots: for each one its variant, its name in `nv_trt_llm_limited_by_blind`, why it is blind, and what shows it.
+macro_rules! blind_spots {
+    ($($variant:ident = $name:literal: $why:literal, $switch_on:literal,)*) => {
+        /// A kind of numbers that no source of the engine tells.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Blind { $(#[doc = $why] $variant,)* }
+
+        impl Blind {
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+            pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),*];
+
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            #[must_use]
+            pub const fn why(self) -> &'static str {
+                match self { $(Self::$variant => $why,)* }
+            }
+
+            /// What to change so that the numbers are known.
+            #[must_use]
+            pub const fn switch_on(self) -> &'static str {
+                match self { $(Self::$variant => $switch_on,)* }
+            }
+        }
+    };
+}
+
+blind_spots! {
+    Gpu = "gpu": "No readings of the engine's GPUs.",
+        "Run the exporter on the node of the engine, and name its GPUs (`gpus:` of the engine in the file of --config.file) if they are not found.",
+    Failures = "failures": "Nothing tells which requests failed.",
+        "A publisher that sends `finishReason`, or a release whose page has `trtllm_request_error_total`.",
+    RequestTimes = "request_times": "Nothing tells the times of requests.",
+        "`return_perf_metrics: true`, and up to release 1.2 `perf_metrics_max_requests`; or `enable_iter_req_stats: true`.",
+    BatchLimit = "batch_limit": "Nothing tells max_batch_size.",
+        "A publisher that sends the engine's settings.",
+    TokenLimit = "token_limit": "Nothing tells max_num_tokens.",
+        "A publisher that sends the engine's settings. The records of the PyTorch engine do not contain this limit.",
+    Ranks = "ranks": "Nothing tells the work of each rank.",
+        "Readings of all GPUs of the engine; with attention data parallelism `TLLM_METRICS_ALL_RANKS=1`.",
+    Transfer = "transfer": "Nothing tells how long transfers of KV caches take.",
+        "`return_perf_metrics: true`, or `enable_iter_req_stats: true`.",
+    Host = "host": "Nothing tells how long the GPU works in a batch.",
+        "Readings of the engine's GPUs, or a release that reports `gpuForwardTimeMS`.",
+}
+
+/// A blind spot of a verdict, as the API shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlindSpot {
+    pub what: Cow<'static, str>,
+    pub why: Cow<'static, str>,
+    pub switch_on: Cow<'static, str>,
+}
+
+impl From<Blind> for BlindSpot {
+    fn from(blind: Blind) -> Self {
+        Self { what: blind.name().into(), why: blind.why().into(), switch_on: blind.switch_on().into() }
+    }
+}
+
+/// What cannot be seen of an engine in the last minute.
+#[must_use]
+pub fn blind_spots(reading: &Reading) -> Vec<Blind> {
+    let (given, sums, times) = (&reading.given, &reading.now.sums, &reading.now.distributions);
+    let is_generation_server = sums.generation_requests > 0.0 && sums.context_tokens <= 0.0;
+    let is_blind = |blind: &Blind| match blind {
+        Blind::Gpu => reading.gpus.is_empty(),
+        Blind::Failures => !reading.tells_failures,
+        Blind::RequestTimes => reading.kept.distributions.ttft.count <= 0.0,
+        Blind::BatchLimit => sums.batch_limit_known < sums.iterations,
+        Blind::TokenLimit => sums.token_limit_known < sums.iterations,
+        // With several GPUs, their power shows the stage that works most.
+        Blind::Ranks => sums.rank_iterations <= 0.0 && reading.gpus.is_empty() && given.gpu_count != Some(1),
+        Blind::Transfer => is_generation_server && times.transfer.count <= 0.0,
+        Blind::Host => sums.device_known_seconds <= 0.0 && reading.utilization().is_none(),
+    };
+    Blind::ALL.into_iter().filter(is_blind).collect()
+}
+
+/// What must be seen so that this cause is certain. A rule that was applied knows the numbers that prove its cause, so most of these would
+/// rule it out: a cause that is judged earlier explains it.
+pub(crate) const fn needed(cause: Cause) -> &'static [Blind] {
+    use Blind::{BatchLimit, Failures, Gpu, Host, Ranks, RequestTimes, TokenLimit, Transfer};
+    match cause {
+        // Nothing that could limit the engine may be unseen.
+        Cause::None => &[Gpu, Failures, RequestTimes, BatchLimit, TokenLimit, Ranks, Transfer, Host],
+        // Slow clocks make prompts long, too.
+        Cause::Slowdown | Cause::Adapters | Cause::Ranks | Cause::ContextBlocking => &[Gpu],
+        Cause::Host => &[Host],
+        Cause::ContextWork | Cause::GenerationWork | Cause::Load => &[Gpu, Ranks, Transfer, Host],
+        Cause::KvCapacity => &[BatchLimit, Transfer],
+        Cause::BatchLimit => &[BatchLimit, Transfer],
+        Cause::TokenLimit => &[BatchLimit, TokenLimit, Transfer],
+        // Adapters that load hold requests back like reserved blocks. Without the GPU's idle time, they are not seen.
+        Cause::KvReservation => &[Gpu, BatchLimit, TokenLimit, Transfer],
+        Cause::Unavailable
+        | Cause::Memory
+        | Cause::Errors
+        | Cause::Clocks
+        | Cause::Gpu
+        | Cause::Spikes
+        | Cause::Tuner
+        | Cause::StaticBatching
+        | Cause::Speculation
+        | Cause::Transfer
+        | Cause::GenerationQueue
+        | Cause::Frontend
+        | Cause::KvThrash
+        | Cause::Statistics => &[],
+    }
+}
+
+/// Whether the remedy of this cause costs money or quality.
+pub(crate) const fn is_costly(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Load
+            | Cause::GenerationWork
+            | Cause::ContextWork
+            | Cause::KvCapacity
+            | Cause::KvReservation
+            | Cause::Speculation
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_lists_each_blind_spot() {
+        let document = include_str!("../../../docs/verdict.md");
+        for blind in Blind::ALL {
+            let row = format!("| `{}` | {} | {} |", blind.name(), blind.why(), blind.switch_on());
+            assert!(document.contains(&row), "{row}");
+        }
+    }
+}
