@@ -224,6 +224,7 @@ fn doctor_finds_a_side_without_workers_and_requests_that_fail_and_nothing_else()
                 counted.streamed += 10;
                 counted.context.sent += 10;
                 counted.generation.sent += 10;
+                counted.generation.first_bytes += 10;
                 if counted.health == 503 {
                     counted.generation.failed += 2;
                 }

@@ -183,7 +183,7 @@ impl OrchestratorNumbers {
         let sides = span.sides.iter().map(|(side, counted)| {
             let numbers = SideNumbers {
                 requests_per_second: rate(counted.sent),
-                error_ratio: (counted.sent > 0.0).then(|| counted.failed / counted.sent),
+                error_ratio: (counted.sent > 0.0).then(|| counted.errors() / counted.sent),
                 retries_per_second: rate(counted.retried),
                 seconds: TimesJson::of(&counted.complete),
                 first_byte_seconds: TimesJson::of(&counted.first_bytes),

@@ -43,7 +43,7 @@ pub struct EngineJudgement {
     /// When the engine's baseline was last written, on the clock of the window.
     pub(super) kept_at: Option<f64>,
     pub findings: Vec<Finding>,
-    /// Counts of an orchestrator in the last minute, taken every five seconds, oldest first.
+    /// Counts of an orchestrator in the last five minutes, taken every five seconds, oldest first.
     orchestrator: VecDeque<OrchestratorMark>,
 }
 
@@ -114,9 +114,7 @@ impl EngineJudgement {
     /// What an orchestrator counted in the last `seconds`.
     #[must_use]
     pub fn orchestrator_span(&self, seconds: f64) -> Option<OrchestratorMark> {
-        let last = self.orchestrator.back()?;
-        let first = self.orchestrator.iter().find(|mark| last.at - mark.at <= seconds + 0.5 * SLOT_SECONDS)?;
-        (last.at > first.at).then(|| last.since(first))
+        OrchestratorMark::span(&self.orchestrator, seconds)
     }
 }
 
@@ -171,7 +169,7 @@ impl State {
             items_not_recorded: self.recorder.get().map_or(0, trtllm_model::RecorderCounts::items_dropped),
             publishers_refused: self.refused_publishers.counts(),
         };
-        push(&mut host.exporter, now);
+        push(&mut host.exporter, now, MINUTE);
         let before = host.exporter.front().copied().unwrap_or_default();
         let (restarts, reloaded) = (supervise::restarts().iter().sum(), *self.config_reload.lock());
         let mut found = findings::gpu::findings(inventory, &host.gpus, THIS_EXPORTER);
@@ -204,9 +202,9 @@ impl State {
     }
 }
 
-/// Adds a mark. Keeps the marks of a minute.
-fn push<M>(marks: &mut VecDeque<M>, mark: M) {
-    if marks.len() >= MINUTE {
+/// Adds a mark. Keeps at most `kept` marks.
+fn push<M>(marks: &mut VecDeque<M>, mark: M, kept: usize) {
+    if marks.len() >= kept {
         marks.pop_front();
     }
     marks.push_back(mark);
@@ -243,14 +241,11 @@ impl EngineSlot {
         let (silence, source) = (silence(&snapshot, wall), &snapshot.source);
         let unread_keys = source.unread_keys.as_deref().unwrap_or_default();
         if let Some(totals) = &snapshot.orchestrator {
-            push(&mut judged.orchestrator, OrchestratorMark::of(totals, at));
+            push(&mut judged.orchestrator, OrchestratorMark::of(totals, at), findings::orchestrator::MARKS);
             judged.verdict.follow(judge_orchestrator(snapshot.state, silence.as_ref(), wall));
             // While the orchestrator does not answer, its current state is unknown.
             judged.findings = match judged.verdict.cause() {
-                None => {
-                    let minute = judged.orchestrator_span(f64::INFINITY);
-                    findings::orchestrator::findings(&subject, totals, minute.as_ref())
-                }
+                None => findings::orchestrator::findings(&subject, totals, &judged.orchestrator),
                 Some(_) => Vec::new(),
             };
             judged.findings.extend(findings::engine::newer(&subject, unread_keys, &source.missing_endpoints));

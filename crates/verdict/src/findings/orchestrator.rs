@@ -1,7 +1,9 @@
 //! Findings about an orchestrator of disaggregated serving: it cannot serve, or requests to its workers fail.
 
+use std::collections::VecDeque;
+
 use trtllm_engine::orchestrator::{OrchestratorTotals, SideTotals};
-use trtllm_engine::window::Distribution;
+use trtllm_engine::window::{Distribution, SLOT_SECONDS};
 use trtllm_model::orchestrator::Side;
 
 use super::Finding;
@@ -19,9 +21,12 @@ finding_rules! {
     ERRORS = "orchestrator-errors", Engine, Warning:
         "Requests through the orchestrator fail",
         "More than 5 % of at least 20 requests in a minute ended with an error status, or of the requests to the workers of one side failed. \
-         The orchestrator does not tell 4xx from 5xx: the client may be at fault.",
-        "Read the log of the workers of the side that fails, or of the orchestrator if no side does. Timeouts of transfers: check the \
-         network between the sides.";
+         Or more than 5 % of at least 20 streams to generation workers in five minutes got no first byte, although they had twice the usual \
+         time and at least 10 seconds, or a minute if no stream was ever answered. An attempt of a stream that broke and was repeated is no \
+         failure: on a side with streams, the retries are subtracted from the errors. The orchestrator does not tell 4xx from 5xx, so the \
+         client may be at fault. A client that leaves before the first byte looks like a stream without an answer.",
+        "If the text names the workers of a side, read their logs: a worker has ended, refuses requests or breaks connections. If it names \
+         no side, read the log of the orchestrator. Timeouts of transfers: check the network between the sides.";
     RETRIES = "orchestrator-retries", Engine, Warning:
         "The orchestrator repeats requests to its workers, and users wait a second longer for each",
         "Retries are more than 5 % of at least 20 requests in a minute to the workers of a side.",
@@ -32,6 +37,17 @@ finding_rules! {
 pub const ORCHESTRATOR_ERRORS: f64 = 0.05;
 /// With fewer requests, the share may be chance.
 const ENOUGH_REQUESTS: f64 = 20.0;
+/// Seconds over which requests, errors and retries are counted.
+const MINUTE: f64 = 60.0;
+/// Number of marks, one every five seconds, that span five minutes. Streams without an answer need this longer span, because its last
+/// seconds do not count: those streams may still wait.
+pub const MARKS: usize = 61;
+/// Every stream gets this many seconds until its first bytes, so a short stall of a worker is no failure.
+const LEAST_WAIT: f64 = 10.0;
+/// Seconds that a stream gets if no stream has ever been answered, so that the usual time is unknown.
+const UNKNOWN_WAIT: f64 = 60.0;
+/// Seconds that a request may need from its acceptance through the context side to the generation side.
+const CONTEXT_SECONDS: f64 = 30.0;
 
 /// The counters of an orchestrator at one moment, or how much they grew in a span. Counters that it does not report are absent.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +55,8 @@ pub struct OrchestratorMark {
     /// The time of the moment, or the length of the span, in seconds.
     pub at: f64,
     pub requests: Option<f64>,
+    /// The part of `requests` that is not streamed.
+    pub whole: Option<f64>,
     pub http_errors: f64,
     pub internal_errors: f64,
     /// Requests that the orchestrator did not accept.
@@ -66,6 +84,7 @@ impl OrchestratorMark {
         Self {
             at,
             requests,
+            whole: number(totals.whole),
             http_errors: number(totals.http_errors).unwrap_or(0.0),
             internal_errors: number(totals.internal_errors).unwrap_or(0.0),
             invalid: number(totals.invalid).unwrap_or(0.0),
@@ -73,19 +92,31 @@ impl OrchestratorMark {
         }
     }
 
-    /// How much the counters grew since `before`.
+    /// How much the counters grew in the last `seconds`. `marks` were taken every five seconds, oldest first.
     #[must_use]
-    pub fn since(&self, before: &Self) -> Self {
-        let old = |side: Side| before.sides.iter().find(|(known, _)| *known == side).map(|(_, counted)| counted);
-        let grew = |(side, now): &(Side, SideMark)| (*side, old(*side).map_or(*now, |old| now.since(old)));
+    pub fn span(marks: &VecDeque<Self>, seconds: f64) -> Option<Self> {
+        let last = marks.back()?;
+        let first = marks.iter().find(|mark| last.at - mark.at <= seconds + 0.5 * SLOT_SECONDS)?;
+        (last.at > first.at).then(|| last.since(first))
+    }
+
+    /// How much the counters grew since `before`.
+    fn since(&self, before: &Self) -> Self {
+        let grew = |(side, now): &(Side, SideMark)| (*side, before.side(*side).map_or(*now, |old| now.since(old)));
+        let grown = |now: Option<f64>, before: Option<f64>| now.zip(before).map(|(now, before)| now - before);
         Self {
             at: self.at - before.at,
-            requests: self.requests.zip(before.requests).map(|(now, before)| now - before),
+            requests: grown(self.requests, before.requests),
+            whole: grown(self.whole, before.whole),
             http_errors: self.http_errors - before.http_errors,
             internal_errors: self.internal_errors - before.internal_errors,
             invalid: self.invalid - before.invalid,
             sides: self.sides.iter().map(grew).collect(),
         }
+    }
+
+    fn side(&self, side: Side) -> Option<&SideMark> {
+        self.sides.iter().find(|(known, _)| *known == side).map(|(_, counted)| counted)
     }
 
     /// Share of the requests that ended with an error or were not accepted.
@@ -109,6 +140,17 @@ impl SideMark {
         }
     }
 
+    /// Failed requests, without attempts that were repeated. In most releases, `_response_generator` in openai_client.py
+    /// counts an error if a stream breaks before its first line, although `_post_with_retry` then sends the request again.
+    /// The page does not say which errors these are, but they are at most as many as the retries, and as the streams
+    /// with first bytes. So each error counts on a side without streams: context workers, whose requests never stream
+    /// (`_get_ctx_request`), and a side that answers nothing.
+    #[must_use]
+    pub fn errors(&self) -> f64 {
+        let repeated = self.retried.min(self.first_bytes.count);
+        (self.failed - repeated).clamp(0.0, self.sent.max(0.0))
+    }
+
     fn since(&self, before: &Self) -> Self {
         Self {
             sent: self.sent - before.sent,
@@ -121,9 +163,9 @@ impl SideMark {
     }
 }
 
-/// All findings about an orchestrator. `minute` is how much its counters grew in the last minute, if that is known.
+/// All findings about an orchestrator. `marks` are its counters of the last five minutes, taken every five seconds, oldest first.
 #[must_use]
-pub fn findings(subject: &str, now: &OrchestratorTotals, minute: Option<&OrchestratorMark>) -> Vec<Finding> {
+pub fn findings(subject: &str, now: &OrchestratorTotals, marks: &VecDeque<OrchestratorMark>) -> Vec<Finding> {
     let mut found = Vec::new();
     let sides = [
         (Side::Context, now.workers.context, now.minimal_workers.context),
@@ -140,7 +182,7 @@ pub fn findings(subject: &str, now: &OrchestratorTotals, minute: Option<&Orchest
         let detail = if short.is_empty() { "it says that it is not ready".to_owned() } else { short.join(", ") };
         found.push(NOT_READY.about(subject).detail(&detail));
     }
-    let Some(minute) = minute else { return found };
+    let Some(minute) = OrchestratorMark::span(marks, MINUTE) else { return found };
     let mut failing = Vec::new();
     for (failed, of) in [(minute.http_errors, "error status"), (minute.internal_errors, "internal error")] {
         let share = many(failed, minute.requests.unwrap_or(0.0));
@@ -152,10 +194,15 @@ pub fn findings(subject: &str, now: &OrchestratorTotals, minute: Option<&Orchest
         };
         minute.sides.iter().filter_map(share).collect::<Vec<_>>()
     };
-    failing.extend(of_sides(|counted| counted.failed));
+    failing.extend(of_sides(SideMark::errors));
+    let unanswered = unanswered_streams(marks).and_then(|(lost, streams)| many(lost, streams));
+    failing.extend(unanswered.map(|share| {
+        format!("{} of the streams to {} workers got no answer", percent(share), Side::Generation.name())
+    }));
     if !failing.is_empty() {
-        let requests = minute.requests.unwrap_or(0.0);
         let errors = ERRORS.about(subject).detail(&failing.join(", "));
+        // Streams without an answer are counted over a longer time, in which fewer requests a minute are enough.
+        let requests = minute.requests.filter(|requests| *requests >= ENOUGH_REQUESTS);
         found.push(errors.with("requests", requests, Unit::Count, ENOUGH_REQUESTS));
     }
     let repeated = of_sides(|counted| counted.retried);
@@ -163,6 +210,35 @@ pub fn findings(subject: &str, now: &OrchestratorTotals, minute: Option<&Orchest
         found.push(RETRIES.about(subject).detail(&repeated.join(", ")));
     }
     found
+}
+
+/// Streams to generation workers that have waited too long for their first bytes, and all streams that were sent as long ago.
+///
+/// The error counters of most releases miss them: for a stream, `_send_request` in openai_client.py returns a generator
+/// before anything is sent, so nothing counts a refused connection or an error status, neither as an error nor as
+/// completed. The first bytes are the earliest sign of an accepted stream. `completed_requests` would show the same, but
+/// only after the time of the longest answers.
+fn unanswered_streams(marks: &VecDeque<OrchestratorMark>) -> Option<(f64, f64)> {
+    let (oldest, last) = (marks.front()?, marks.back()?);
+    let side = last.side(Side::Generation)?;
+    if side.first_bytes.count == 0.0 && side.complete.count > 0.0 {
+        // No answer is streamed, or the page does not have this histogram.
+        return None;
+    }
+    let minute = OrchestratorMark::span(marks, MINUTE)?;
+    // In a growing queue, those that still wait will need longer than those that were answered.
+    let usual = [side, minute.side(Side::Generation)?].map(|side| side.first_bytes.quantile(0.95).unwrap_or(0.0));
+    let wait = if side.first_bytes.count > 0.0 { LEAST_WAIT.max(2.0 * usual[0].max(usual[1])) } else { UNKNOWN_WAIT };
+    let settled = marks.iter().rev().find(|mark| last.at - mark.at >= wait)?;
+    let first = marks.iter().find(|mark| mark.at - oldest.at >= CONTEXT_SECONDS)?;
+    // A side that the page did not have yet had no requests.
+    let of = |mark: &OrchestratorMark, part: fn(&SideMark) -> f64| mark.side(Side::Generation).map_or(0.0, part);
+    // The orchestrator counts requests without streaming when it accepts them, and the side counts them when they are
+    // sent to it. So those that were accepted shortly before `first` count, too.
+    let whole = settled.whole? - oldest.whole?;
+    let streams = of(settled, |side| side.sent) - of(first, |side| side.sent) - whole;
+    let answered = of(last, |side| side.first_bytes.count) - of(first, |side| side.first_bytes.count);
+    Some((streams - answered, streams))
 }
 
 /// `part` ÷ `of`, if it is above [`ORCHESTRATOR_ERRORS`] and `of` is large enough.

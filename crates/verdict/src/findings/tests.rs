@@ -1,18 +1,18 @@
 //! Tests that each rule finds its problem, and finds nothing where all is healthy.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use trtllm_engine::orchestrator::OrchestratorFold;
 use trtllm_engine::window::{Mark, Window};
 use trtllm_engine::{EngineFold, EngineState};
 use trtllm_model::bench_report::{BenchPerformance, BenchReport, BenchRequests};
 use trtllm_model::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastXid, NvmlState};
-use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, Side, WorkerCounts};
+use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 use trtllm_model::{Objectives, OrchestratorReading};
 
 use super::engine::EngineCase;
 use super::exporter::ExporterMark;
-use super::orchestrator::OrchestratorMark;
+use super::orchestrator::{MARKS, OrchestratorMark};
 use super::*;
 use crate::cause::Cause;
 use crate::gpu_window::{GpuMark, GpuWindow};
@@ -222,38 +222,277 @@ fn gpus_that_are_lost_slowed_down_or_in_error_are_named() {
     assert_eq!(names(&gpu_findings(with_xid, quiet, up, 1)), [""; 0], "an old error is nothing new");
 }
 
-#[test]
-fn an_orchestrator_without_workers_or_with_errors_is_named() {
-    let mut fold = OrchestratorFold::default();
-    let mut absorb = |requests: u64, failed: u64, retried: u64, workers: u64| {
-        let count = |counter, value| OrchestratorCount { counter, value };
-        fold.absorb(&OrchestratorReading {
+/// An orchestrator whose counters are read every five seconds.
+#[derive(Default)]
+struct Disagg {
+    fold: OrchestratorFold,
+    counts: HashMap<OrchestratorCounter, u64>,
+    workers: u64,
+    marks: VecDeque<OrchestratorMark>,
+}
+
+impl Disagg {
+    fn new() -> Self {
+        let mut new = Self { workers: 1, ..Self::default() };
+        for counter in [OrchestratorCounter::Streamed, OrchestratorCounter::Whole, OrchestratorCounter::HttpErrors] {
+            new.count(counter, 0);
+        }
+        new.read();
+        new
+    }
+
+    fn count(&mut self, counter: OrchestratorCounter, more: u64) {
+        *self.counts.entry(counter).or_default() += more;
+    }
+
+    /// Adds requests that took as many seconds. The buckets of a page are cumulative.
+    fn took(&mut self, time: OrchestratorTime, requests: u64, seconds: f64) {
+        for bound in ["0.1", "0.25", "1.0", "5.0", "10.0", "20.0", "40.0", "80.0", "160.0", "+Inf"] {
+            let within = if seconds <= bound.parse().unwrap() { requests } else { 0 };
+            self.count(OrchestratorCounter::Time(time, bound.to_owned()), within);
+        }
+    }
+
+    fn read(&mut self) {
+        let counts = self.counts.iter();
+        self.fold.absorb(&OrchestratorReading {
             ready: Some(true),
-            workers: WorkerCounts { context: Some(1), generation: Some(workers) },
+            workers: WorkerCounts { context: Some(1), generation: Some(self.workers) },
             minimal_workers: WorkerCounts { context: Some(1), generation: Some(1) },
-            counts: vec![
-                count(OrchestratorCounter::Streamed, requests),
-                count(OrchestratorCounter::Whole, 0),
-                count(OrchestratorCounter::HttpErrors, failed),
-                count(OrchestratorCounter::Sent(Side::Context), requests),
-                count(OrchestratorCounter::Retried(Side::Context), retried),
-                count(OrchestratorCounter::Failed(Side::Context), 0),
-            ],
+            counts: counts
+                .map(|(counter, value)| OrchestratorCount { counter: counter.clone(), value: *value })
+                .collect(),
             ..OrchestratorReading::default()
         });
-        (OrchestratorMark::of(&fold.totals, 0.0), fold.totals.clone())
+        let at = self.marks.back().map_or(0.0, |last| last.at + 5.0);
+        if self.marks.len() == MARKS {
+            self.marks.pop_front();
+        }
+        self.marks.push_back(OrchestratorMark::of(&self.fold.totals, at));
+    }
+
+    fn found(&self) -> Vec<Finding> {
+        orchestrator::findings("o 1", &self.fold.totals, &self.marks)
+    }
+}
+
+#[test]
+fn an_orchestrator_without_workers_or_with_errors_is_named() {
+    let mut disagg = Disagg::new();
+    let mut absorb = |errors: u64, workers: u64| {
+        disagg.count(OrchestratorCounter::Streamed, 100);
+        disagg.count(OrchestratorCounter::HttpErrors, errors);
+        disagg.count(OrchestratorCounter::Sent(Side::Context), 100);
+        disagg.count(OrchestratorCounter::Retried(Side::Context), errors);
+        disagg.workers = workers;
+        disagg.marks.drain(..disagg.marks.len() - 1);
+        disagg.read();
+        disagg.found()
     };
-    let (first, totals) = absorb(0, 0, 0, 1);
-    assert_eq!(names(&orchestrator::findings("o 1", &totals, None)), [""; 0]);
-    let (second, totals) = absorb(100, 5, 5, 1);
-    assert_eq!(names(&orchestrator::findings("o 1", &totals, Some(&second.since(&first)))), [""; 0], "a few");
-    let (third, totals) = absorb(200, 11, 11, 1);
-    let found = orchestrator::findings("o 1", &totals, Some(&third.since(&second)));
+    assert_eq!(names(&absorb(5, 1)), [""; 0], "a few");
+    let found = absorb(6, 1);
     assert_eq!(names(&found), ["orchestrator-errors", "orchestrator-retries"]);
     assert_eq!(found[0].says, "Requests through the orchestrator fail: 6 % with an error status.");
-    let (_, totals) = absorb(200, 11, 11, 0);
-    let found = orchestrator::findings("o 1", &totals, None);
-    assert_eq!(found[0].says, "The orchestrator cannot serve: 0 of 1 generation workers.");
+    assert_eq!(absorb(0, 0)[0].says, "The orchestrator cannot serve: 0 of 1 generation workers.");
+}
+
+/// A change of the requests of one side in a minute.
+type Change = (fn(Side) -> OrchestratorCounter, u64);
+
+#[test]
+fn an_attempt_that_was_repeated_is_no_failure_and_each_other_error_is_one() {
+    use OrchestratorCounter::{Ended, Failed, Retried};
+    const TO_GENERATION: &str = "Requests through the orchestrator fail: 10 % to generation workers.";
+    const TO_CONTEXT: &str = "Requests through the orchestrator fail: 10 % to context workers.";
+    // The side, the part of 100 requests that got first bytes, and what is counted of them.
+    let cases: [(&str, Side, u64, &[Change], &str); 6] = [
+        (
+            "streams break before the first line, then succeed",
+            Side::Generation,
+            100,
+            &[(Failed, 10), (Retried, 10), (Ended, 110)],
+            "",
+        ),
+        ("streams break after the first line", Side::Generation, 100, &[(Failed, 10), (Ended, 100)], TO_GENERATION),
+        (
+            "20 % break, and half of them succeed later",
+            Side::Generation,
+            100,
+            &[(Failed, 20), (Retried, 10), (Ended, 110)],
+            TO_GENERATION,
+        ),
+        (
+            "without streams, all attempts fail",
+            Side::Context,
+            0,
+            &[(Failed, 10), (Retried, 10), (Ended, 100)],
+            TO_CONTEXT,
+        ),
+        ("without streams, the second attempt succeeds", Side::Context, 0, &[(Retried, 10), (Ended, 100)], ""),
+        (
+            "streams are refused, in a release that counts them",
+            Side::Generation,
+            90,
+            &[(Failed, 10), (Ended, 100)],
+            TO_GENERATION,
+        ),
+    ];
+    for (case, side, first_bytes, changes, wanted) in cases {
+        let mut disagg = Disagg::new();
+        disagg.count(OrchestratorCounter::Streamed, 100);
+        disagg.count(OrchestratorCounter::Sent(side), 100);
+        disagg.took(OrchestratorTime::FirstBytes(side), first_bytes, 0.2);
+        for (counter, requests) in changes {
+            disagg.count(counter(side), *requests);
+        }
+        disagg.read();
+        let found = disagg.found();
+        let errors: Vec<_> = found
+            .iter()
+            .filter(|finding| finding.rule == "orchestrator-errors")
+            .map(|finding| &*finding.says)
+            .collect();
+        assert_eq!(errors.join(""), wanted, "{case}");
+        assert_eq!(
+            found.len() > errors.len(),
+            changes.iter().any(|(counter, _)| counter(side) == Retried(side)),
+            "{case}"
+        );
+    }
+}
+
+/// What a load of streams does in the five seconds before a time in seconds: the number of streams that are sent, the
+/// number that get their first bytes, and the time until then.
+type Load = fn(u64) -> (u64, u64, f64);
+
+/// The times at which streams without an answer are reported.
+fn unanswered(load: Load, until: u64) -> Vec<u64> {
+    let mut disagg = Disagg::new();
+    let mut times = Vec::new();
+    for time in (5..=until).step_by(5) {
+        let (sent, answered, seconds) = load(time);
+        disagg.count(OrchestratorCounter::Streamed, sent);
+        disagg.count(OrchestratorCounter::Sent(Side::Generation), sent);
+        disagg.took(OrchestratorTime::FirstBytes(Side::Generation), answered, seconds);
+        disagg.read();
+        let found = disagg.found();
+        if let Some(finding) = found.first() {
+            assert!(finding.says.ends_with("of the streams to generation workers got no answer."), "{}", finding.says);
+            times.push(time);
+        }
+    }
+    times
+}
+
+#[test]
+fn streams_that_generation_workers_refuse_are_found() {
+    // The load, how long it is followed, and when it is reported for the first time at the latest.
+    let cases: [(&str, Load, u64, u64); 4] = [
+        ("a worker ends after 400 s", |time| if time <= 400 { (50, 50, 0.2) } else { (50, 0, 0.0) }, 460, 435),
+        (
+            "few requests, and no worker after 400 s",
+            |time| if time <= 400 { (2, 2, 0.2) } else { (2, 0, 0.0) },
+            460,
+            435,
+        ),
+        ("no worker from the start", |_| (50, 0, 0.0), 120, 95),
+        ("10 % refused", |_| (50, 45, 0.2), 400, 300),
+    ];
+    for (case, load, until, latest) in cases {
+        let times = unanswered(load, until);
+        assert!(times.first().is_some_and(|first| *first <= latest), "{case}: {times:?}");
+        assert_eq!(times.last(), Some(&until), "{case}: reported until the end");
+    }
+}
+
+#[test]
+fn streams_that_still_wait_are_no_failures() {
+    let cases: [(&str, Load); 7] = [
+        ("all is answered", |_| (50, 50, 0.2)),
+        ("nobody sends requests", |_| (0, 0, 0.0)),
+        ("the load starts, and each stream waits 40 s", |time| if time <= 40 { (50, 0, 0.0) } else { (50, 50, 40.0) }),
+        ("a burst is answered slowly", |time| match time {
+            ..100 => (0, 0, 0.0),
+            100 => (1000, 0, 0.0),
+            _ => (0, if time <= 200 { 50 } else { 0 }, time as f64 - 100.0),
+        }),
+        // Streams that wait t seconds after the start of a queue were sent at t ÷ 2, or at t ÷ 4.
+        ("twice the load that a side can serve", |time| (100, 50, time as f64 / 2.0)),
+        ("after a calm hour, four times that load", |time| {
+            if time <= 400 { (50, 50, 0.2) } else { (200, 50, (time - 400) as f64 * 0.75) }
+        }),
+        ("a stall of 20 s", |time| match time {
+            405..=420 => (50, 0, 0.0),
+            425 => (50, 250, 20.0),
+            _ => (50, 50, 0.2),
+        }),
+    ];
+    for (case, load) in cases {
+        assert_eq!(unanswered(load, 600), [0; 0], "{case}");
+    }
+}
+
+#[test]
+fn requests_without_streaming_and_those_that_fail_before_generation_are_no_streams() {
+    // In each five seconds: accepted streams, other accepted requests, those that are sent to the generation side, those
+    // with first bytes, and whether there is a histogram of them.
+    let cases = [
+        ("half of the requests do not stream", [25, 25, 50, 25], true, false),
+        ("half of the requests do not stream, and all streams are refused", [25, 25, 50, 0], true, true),
+        ("nothing streams", [0, 50, 50, 0], true, false),
+        ("a third fails on the context side", [50, 25, 50, 33], true, false),
+        ("without a histogram of first bytes", [50, 0, 50, 0], false, false),
+    ];
+    for (case, [streamed, whole, sent, answered], has_histogram, wanted) in cases {
+        let mut disagg = Disagg::new();
+        if has_histogram {
+            disagg.took(OrchestratorTime::FirstBytes(Side::Generation), 0, 0.2);
+            disagg.read();
+            disagg.took(OrchestratorTime::FirstBytes(Side::Generation), 1, 0.2);
+        }
+        for _ in 0..MARKS {
+            disagg.count(OrchestratorCounter::Streamed, streamed);
+            disagg.count(OrchestratorCounter::Whole, whole);
+            disagg.count(OrchestratorCounter::Sent(Side::Generation), sent);
+            disagg.took(OrchestratorTime::FirstBytes(Side::Generation), answered, 0.2);
+            disagg.took(OrchestratorTime::Complete(Side::Generation), sent, 1.0);
+            disagg.read();
+        }
+        assert_eq!(disagg.found().len(), usize::from(wanted), "{case}");
+    }
+}
+
+#[test]
+fn requests_without_streaming_that_wait_for_the_context_side_are_no_streams() {
+    let mut disagg = Disagg::new();
+    disagg.took(OrchestratorTime::FirstBytes(Side::Generation), 0, 0.2);
+    disagg.read();
+    disagg.took(OrchestratorTime::FirstBytes(Side::Generation), 1, 0.2);
+    for time in (5..500).step_by(5) {
+        if time == 50 {
+            disagg.count(OrchestratorCounter::Whole, 500);
+        }
+        if (50..75).contains(&time) {
+            disagg.count(OrchestratorCounter::Sent(Side::Generation), 100);
+        }
+        disagg.read();
+        assert_eq!(names(&disagg.found()), [""; 0], "{time}");
+    }
+}
+
+#[test]
+fn an_orchestrator_that_restarts_loses_no_streams() {
+    let mut disagg = Disagg::new();
+    for time in 0..100 {
+        if time == 70 {
+            disagg.counts.values_mut().for_each(|value| *value = 0);
+        }
+        disagg.count(OrchestratorCounter::Streamed, 50);
+        disagg.count(OrchestratorCounter::Sent(Side::Generation), 50);
+        disagg.took(OrchestratorTime::FirstBytes(Side::Generation), 50, 0.2);
+        disagg.read();
+        assert_eq!(names(&disagg.found()), [""; 0], "{time}");
+    }
 }
 
 #[test]
