@@ -85,8 +85,10 @@ pub enum OrchestratorCounter {
     /// Requests that were sent to workers of this kind.
     Sent(Side),
     Retried(Side),
+    /// Requests that failed, and attempts of streams that broke. Most releases do not count streams that a worker refused.
     Failed(Side),
-    /// Requests that ended, including failed ones.
+    /// Requests that ended, including failed ones. A stream that broke and was repeated ended twice. A stream that its worker
+    /// refused never ends.
     Ended(Side),
     /// One bucket of a histogram. The text is the upper bound of the bucket: `0.001` … `+Inf`.
     Time(OrchestratorTime, String),
@@ -99,10 +101,10 @@ pub enum OrchestratorCounter {
 pub enum OrchestratorTime {
     /// From the arrival of a request to the start of its routing.
     Queue,
-    /// From sending a streamed request to a worker to the first bytes of the answer.
+    /// From the last attempt to send a streamed request to a worker to the first bytes of the answer.
     FirstBytes(Side),
     /// Between two reads of a streamed answer.
     BetweenReads(Side),
-    /// From sending a request to a worker to the end of the answer, for successful requests.
+    /// From the last attempt to send a request to a worker to the end of the answer, for successful requests.
     Complete(Side),
 }

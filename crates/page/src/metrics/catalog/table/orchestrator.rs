@@ -31,19 +31,19 @@ families! {
         .help("Further attempts of requests to the workers of a side after a failed connection or an error status.")
         .origin("orchestrator: ctx_retry_requests_total, gen_…, mme_…");
     DisaggWorkerErrors = ENGINE.counter("nv_trt_llm_disagg_worker_errors_total").by("side", SIDES)
-        .help("Requests to the workers of a side that have failed, without streams whose connection failed before the first byte.")
-        .origin("orchestrator: ctx_error_requests_total, gen_…, mme_…; a stream that is retried after an error counts each failed attempt");
+        .help("Requests to the workers of a side that have failed, without streams that a worker refused and with repeated attempts of streams that broke.")
+        .origin("orchestrator: ctx_error_requests_total, gen_…, mme_…; a stream that breaks before its first byte counts each failed attempt, also if the last one succeeds. Later releases count each request once, with refused streams and streams whose client left");
     DisaggWorkerEnded = ENGINE.counter("nv_trt_llm_disagg_worker_requests_ended_total").by("side", SIDES)
-        .help("Requests to the workers of a side that have ended, failed ones included.")
-        .origin("orchestrator: ctx_completed_requests_total, gen_…, mme_…, which count failed requests, too");
+        .help("Requests to the workers of a side that have ended, with failed ones but without streams that a worker refused.")
+        .origin("orchestrator: ctx_completed_requests_total, gen_…, mme_…, which count failed requests and each broken attempt of a stream, too");
     DisaggWorkerFirstBytes = ENGINE.histogram("nv_trt_llm_disagg_worker_time_to_first_byte_seconds").unit("seconds").by("side", SIDES)
-        .help("Time from a streaming request to a worker to the first bytes of its answer in seconds, without retries.")
+        .help("Time from the last attempt of a streaming request to a worker to the first bytes of its answer in seconds.")
         .origin("orchestrator: ctx_first_token_latency_seconds, gen_…, mme_…, whose HELP says otherwise; a side that does not stream has no observations");
     DisaggWorkerReadInterval = ENGINE.histogram("nv_trt_llm_disagg_worker_read_interval_seconds").unit("seconds").by("side", SIDES)
         .help("Time between two network reads of a streaming answer of a worker in seconds, which is longer than the time per token if a read has several tokens.")
         .origin("orchestrator: ctx_per_token_latency_seconds, gen_…, mme_…, whose HELP says otherwise");
     DisaggWorkerRequestTime = ENGINE.histogram("nv_trt_llm_disagg_worker_request_time_seconds").unit("seconds").by("side", SIDES)
-        .help("Time from a request to a worker to the end of its answer in seconds, of requests that succeeded, without retries.")
+        .help("Time from the last attempt of a request to a worker to the end of its answer in seconds, of requests that succeeded.")
         .origin("orchestrator: ctx_complete_latency_seconds, gen_…, mme_…");
     DisaggReady(|engine| engine.answering_orchestrator()?.ready) = ENGINE.gauge("nv_trt_llm_disagg_ready")
         .help("1 if the orchestrator says that it is ready, 0 if it says that it is not.")
