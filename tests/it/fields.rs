@@ -148,7 +148,7 @@ fn full_entry() -> Value {
             "firstIter": 10, "lastIter": 25, "iter": 25,
             "timingMetrics": {
                 "serverArrivalTime": 999.9, "serverFirstTokenTime": 1000.21, "arrivalTime": 1000.0,
-                "firstScheduledTime": 1000.01, "firstTokenTime": 1000.2, "lastTokenTime": 1001.2,
+                "firstScheduledTime": 1000.06, "firstTokenTime": 1000.2, "lastTokenTime": 1001.2,
                 "kvCacheTransferStart": 1000.02, "kvCacheTransferEnd": 1000.05, "kvCacheSize": 1048576},
             "kvCacheMetrics": {
                 "numTotalAllocatedBlocks": 6, "numNewAllocatedBlocks": 4, "numReusedBlocks": 2, "numMissedBlocks": 4,

@@ -795,7 +795,10 @@ class Fold:
         else:
             self.times(arrival, begun.get("first_scheduled_time"), own, ended, tokens)
         times = [arrival, sent, ended, tokens]
-        at_server = self.at_server(line, begun, None if not of_pair or None in (arrival, ended) else ended - arrival)
+        whole = None if not of_pair or None in (arrival, ended) or ended < arrival else ended - arrival
+        if whole is not None and 0 <= arrival - (line.get("disagg_server_arrival_time") or arrival) <= 60:
+            whole = ended - line["disagg_server_arrival_time"] if line.get("disagg_server_arrival_time") else whole
+        at_server = self.at_server(line, begun, whole)
         if reason in ("cancelled", "other"):  # the client ended the request, or it may have failed
             times, at_server = [None] * 4, None
         self.judge(*times, failed=reason == "timeout", skipped=skipped, seen=at_server if of_pair else None)

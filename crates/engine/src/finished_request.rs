@@ -5,7 +5,10 @@ use trtllm_model::PerfMetricsEntry;
 use trtllm_model::perf_metrics::{FinishReason, RequestKvCacheMetrics, SpeculativeDecodingMetrics};
 
 use super::objectives::Served;
-use super::request_times::{Answer, Latencies, Times, generation_queue, positive};
+use super::request_times::{Answer, Latencies, Times, between, generation_queue, positive};
+
+/// Most seconds from a request's arrival at the orchestrator to that at the context server. If it seems longer, their clocks differ.
+const LONGEST_LEAD: f64 = 60.0;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FinishedRequest {
@@ -60,12 +63,11 @@ impl FinishedRequest {
         let arrived = entry.disagg_server_arrival_time.filter(|time| *time > 0.0);
         let first = positive(arrived, entry.disagg_server_first_token_time);
         // Without streaming, the orchestrator stamps the first token when it has the whole answer.
-        let is_streamed = |first: &f64| request.served.e2e.is_none_or(|whole| *first < whole);
+        let lead = between(arrived, request.times.arrived).filter(|lead| *lead <= LONGEST_LEAD).unwrap_or(0.0);
+        let is_streamed = |first: &f64| request.served.e2e.is_none_or(|whole| *first < lead + whole);
         if let Some(first) = first.filter(is_streamed) {
             request.served.time_to_first_token = Some(first);
             request.server_time_to_first_token = Some(first);
-        } else if first.is_some() {
-            request.server_time_to_first_token = None;
         }
         Some(request)
     }
@@ -160,6 +162,7 @@ impl FinishedRequest {
             kv_cache: context.kv_cache.or(generation.kv_cache),
             speculative_decoding: generation.speculative_decoding.or(context.speculative_decoding),
             served: Served::of_answer(context.times.arrived, &answer, tokens),
+            times: Times { arrived: context.times.arrived, ..generation.times },
             ..generation
         }
     }
@@ -324,6 +327,12 @@ mod tests {
         assert_eq!(of(pair()), (0, 1, 0), "3.1 s at the orchestrator");
         let whole = json!({"disagg_server_first_token_time": 1004.25});
         assert_eq!(of(changed(json!({}), whole)), (1, 0, 0), "not streamed: 1.5 s at the engines");
+        let short = json!({"disagg_server_arrival_time": 995.0});
+        assert_eq!(
+            of(changed(json!({}), short)),
+            (0, 1, 0),
+            "streamed: it waited 5 s at the orchestrator, and decoded for 2.5 s"
+        );
         let late = json!({"first_scheduled_time": 1003.0, "first_token_time": 1003.5});
         assert_eq!(
             of(changed(late, json!({"disagg_server_first_token_time": null}))),
