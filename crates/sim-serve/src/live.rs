@@ -148,8 +148,8 @@ impl Live {
     fn finish(&mut self, entry: Entry) {
         self.totals.entry(&entry);
         let index = (entry.id % self.frontends.len() as u64) as usize;
-        let frontend = &mut self.frontends[index];
-        frontend.page.add(&entry, self.engine.config().cache.tokens_per_block);
+        let config = self.engine.config();
+        self.frontends[index].page.add(&entry, config.cache.tokens_per_block, config.release);
         if self.mode == FrontendMode::Own && self.frontends.len() > 1 {
             // The end of a request makes its frontend collect the records.
             self.frontends[index].records.extend(self.ring.drain(..));
@@ -254,6 +254,6 @@ pub(crate) fn published(entry: &Entry, release: Release) -> Value {
     let mut value = write::entry(entry, if release.is_cpp() { write::Version::Host } else { write::Version::V2 });
     value["prompt_tokens"] = json!(entry.prompt_tokens);
     value["output_tokens"] = json!(entry.output_tokens);
-    value["finish_reason"] = json!(reason(entry.end));
+    value["finish_reason"] = json!(reason(entry, release));
     value
 }

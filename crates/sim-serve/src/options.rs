@@ -124,11 +124,6 @@ impl Arguments {
     }
 }
 
-/// Whether the release is 1.3 or newer: metrics are named `trtllm_*`, and records have host and device times.
-pub(crate) fn is_since_1_3(release: Release) -> bool {
-    matches!(release, Release::PyTorch { era: Era::Ranks | Era::Frames, .. })
-}
-
 fn release_of(backend: Backend, text: Option<&str>) -> Result<Release, String> {
     let text = text.unwrap_or(if backend == Backend::Tensorrt { "1.1" } else { "1.4" });
     let mut parts = text.split('.').map(str::parse::<u32>);

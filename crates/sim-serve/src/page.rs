@@ -7,7 +7,6 @@ use trtllm_sim::config::Release;
 use trtllm_sim::record::{Entry, Record};
 
 use crate::families::{FIRST_TOKEN, Histogram, PER_TOKEN, REQUEST, Text};
-use crate::options::is_since_1_3;
 
 /// A histogram: its name, its buckets, whether it exists only since 1.3, and its value in seconds for a request.
 type Family = (&'static str, &'static [f64], bool, fn(&Entry) -> Option<f64>);
@@ -50,8 +49,8 @@ impl Default for ServerPage {
 }
 
 impl ServerPage {
-    pub(crate) fn add(&mut self, entry: &Entry, tokens_per_block: u32) {
-        *self.ended.entry(format!("finished_reason=\"{}\"", reason(entry.end))).or_default() += 1;
+    pub(crate) fn add(&mut self, entry: &Entry, tokens_per_block: u32, release: Release) {
+        *self.ended.entry(format!("finished_reason=\"{}\"", reason(entry, release))).or_default() += 1;
         self.prompt_tokens += u64::from(entry.prompt_tokens);
         self.cached_tokens += (entry.counts.reused() * u64::from(tokens_per_block)).min(u64::from(entry.prompt_tokens));
         self.output_tokens += u64::from(entry.output_tokens);
@@ -76,7 +75,8 @@ impl ServerPage {
 
     /// Releases before 1.3 have only five families, whose names have no prefix.
     pub(crate) fn text(&self, release: Release, model: &str, last: &Record) -> String {
-        let is_new = is_since_1_3(release);
+        // Since 1.3, names begin with `trtllm_`.
+        let is_new = release.is_since_1_3();
         let prefix = if is_new { "trtllm_" } else { "" };
         let (kind, model) = if is_new { ("pytorch", model) } else { ("undefined", "undefined") };
         let mut text = Text::new(format!("engine_type=\"{kind}\",model_name=\"{model}\""));
@@ -100,8 +100,9 @@ impl ServerPage {
 }
 
 /// Why a request ended, in upstream's words.
-pub(crate) fn reason(end: End) -> &'static str {
-    match end {
+pub(crate) fn reason(entry: &Entry, release: Release) -> &'static str {
+    match entry.end {
+        _ if entry.continued && release.is_since_1_3() => "not_finished",
         End::Stop => "stop",
         End::Length => "length",
         End::TimedOut => "timeout",

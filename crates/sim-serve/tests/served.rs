@@ -19,8 +19,12 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
+        Self::of(FAST, arguments)
+    }
+
+    fn of(engine: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trtllm-sim-serve"));
-        let mut process = command.args([FAST, "--port", "0"]).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = command.args([engine, "--port", "0"]).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         Self { process, address: line.trim().strip_prefix("listening on ").unwrap().to_owned() }
@@ -260,4 +264,25 @@ fn each_path_of_trtllm_serve_and_of_the_orchestrator_answers() {
     assert!(requests.parse::<f64>().unwrap() >= truth["perf_metrics"].as_f64().unwrap());
     assert_eq!(orchestrator.get("/cluster_info")["current_workers"]["context_servers"].as_array().unwrap().len(), 2);
     assert_eq!(orchestrator.ask("GET", "/metrics", "").0, 404);
+}
+
+/// A series of the server's own page, found by the begin of its line.
+fn series(server: &Server, begin: &str) -> Option<f64> {
+    let page = server.ask("GET", "/prometheus/metrics", "").1;
+    let line = page.lines().find(|line| line.starts_with(begin));
+    line.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn a_context_server_ends_its_requests_as_not_finished_since_1_3() {
+    for (release, family, reason) in [
+        ("1.2", "request_success_total", "length"),
+        ("1.3", "trtllm_request_success_total", "not_finished"),
+        ("1.4", "trtllm_request_success_total", "not_finished"),
+    ] {
+        let server = Server::of(&format!("{FAST}&disagg=context"), &["--prometheus", "--release", release]);
+        let truth = server.until(at_least("perf_metrics", 5));
+        let ended = series(&server, &format!("{family}{{finished_reason=\"{reason}\"")).unwrap();
+        assert!(ended >= truth["perf_metrics"].as_f64().unwrap(), "{release}: {ended}");
+    }
 }

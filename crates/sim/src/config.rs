@@ -103,6 +103,12 @@ impl Release {
         matches!(self, Self::Cpp { .. })
     }
 
+    /// Whether the release is 1.3 or newer.
+    #[must_use]
+    pub fn is_since_1_3(self) -> bool {
+        matches!(self, Self::PyTorch { era, .. } if era >= Era::Ranks)
+    }
+
     /// Whether the loop moves all new requests into a waiting queue that no record counts: PyTorch since 1.0.
     pub(crate) fn has_waiting_queue(self) -> bool {
         matches!(self, Self::PyTorch { era, .. } if era >= Era::One)

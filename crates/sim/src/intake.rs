@@ -65,6 +65,7 @@ impl Engine {
         let id = arrival.id.unwrap_or(self.next_id);
         self.next_id += u64::from(arrival.id.is_none());
         arrival.prompt = arrival.prompt.max(1);
+        let asked = (arrival.output.max(1), arrival.max_new_tokens.max(1));
         if self.config.role == Role::ContextOnly {
             (arrival.output, arrival.max_new_tokens) = (1, 1);
         }
@@ -75,7 +76,10 @@ impl Engine {
         }
         let at = arrival.at;
         self.truth.arrived += 1;
-        let request = Request::new(id, arrival, at, self.config.cache.tokens_per_block);
+        let mut request = Request::new(id, arrival, at, self.config.cache.tokens_per_block);
+        if self.config.role == Role::ContextOnly {
+            request.asked = asked;
+        }
         let refused = self.is_refused(&request);
         match self.frontend.accept(at, request.arrival.prompt).filter(|_| !refused) {
             Some(entered) => {
@@ -251,6 +255,7 @@ impl Engine {
             api_id: request.id.wrapping_sub(self.config.first_id()).wrapping_add(2),
             has_orchestrator_id: self.config.uses_orchestrator_ids(),
             end,
+            continued: end == End::Length && request.is_handed_over(self.config.role),
             server_arrival: request.arrival.at,
             server_first_token: request.first_seen_at,
             arrival: request.queued_at,

@@ -100,7 +100,7 @@ const KEYS: &[Key] = keys![
     "jitter", "0 to 1", o, v => o.engine.costs.jitter = number(v, 0.0, 1.0)?;
     "spec_draft_len", "0 to 64 tokens", o, v => o.draft_len = number(v, 0, 64)?;
     "spec_acceptance", "0 to 1", o, v => o.acceptance = number(v, 0.0, 1.0)?;
-    "disagg", "0 or 1", o, v => o.engine.role = if word(v, "0", "1")? { Role::GenerationOnly } else { Role::Aggregated };
+    "disagg", "generation, context, 1 for generation, or 0", o, v => o.engine.role = role(v)?;
     "ranks", "1 to 64 ranks of attention data parallelism", o, v => o.engine.ranks.attention_dp = number(v, 1, 64)?;
     "timeout_s", "0.001 to 86400", o, v => o.engine.load.timeout = Some(number(v, 0.001, 86400.0)?);
     "losing", "0 to 1", o, v => o.engine.faults = vec![Fault::LoseRecords { share: number(v, 0.0, 1.0)? }];
@@ -126,6 +126,15 @@ fn number<T: std::str::FromStr + PartialOrd>(text: &str, least: T, most: T) -> O
 /// False for the first word, true for the second.
 fn word(text: &str, first: &str, second: &str) -> Option<bool> {
     (text == first || text == second).then_some(text == second)
+}
+
+fn role(text: &str) -> Option<Role> {
+    match text {
+        "0" => Some(Role::Aggregated),
+        "1" | "generation" => Some(Role::GenerationOnly),
+        "context" => Some(Role::ContextOnly),
+        _ => None,
+    }
 }
 
 /// Decodes %XX as in a URL, so that a file's name may contain `&`.
@@ -341,6 +350,21 @@ mod tests {
         assert!(error.ends_with("remove rate"), "{error}");
         let error = Options::parse("sim:?scenario=nothing").unwrap_err();
         assert!(error.contains("unknown scenario nothing") && error.contains("list"), "{error}");
+    }
+
+    #[test]
+    fn the_role_is_a_word_or_the_number_of_older_command_lines() {
+        for (value, role) in [
+            ("0", Role::Aggregated),
+            ("1", Role::GenerationOnly),
+            ("generation", Role::GenerationOnly),
+            ("context", Role::ContextOnly),
+        ] {
+            let options = Options::parse(&format!("sim:?disagg={value}")).unwrap();
+            assert_eq!(options.config(&Host::default()).role, role, "{value}");
+        }
+        let error = Options::parse("sim:?disagg=2").unwrap_err();
+        assert!(error.ends_with("use generation, context, 1 for generation, or 0"), "{error}");
     }
 
     #[test]

@@ -108,6 +108,9 @@ pub struct Entry {
     /// Whether the Executor's id is the id of the orchestrator.
     pub has_orchestrator_id: bool,
     pub end: End,
+    /// A generation server continues the answer. Since 1.3, the context server then tells the reason `not_finished`
+    /// instead of `length`.
+    pub continued: bool,
     pub server_arrival: f64,
     pub server_first_token: Option<f64>,
     pub arrival: f64,

@@ -1,6 +1,7 @@
 //! A request inside the engine.
 
 use crate::cache::Keys;
+use crate::config::Role;
 use crate::load::Arrival;
 use crate::record::{CacheCounts, End, Stage, StepTimes};
 use crate::scheduler::Pass;
@@ -23,6 +24,8 @@ pub(crate) struct Share {
 pub(crate) struct Request {
     pub(crate) id: u64,
     pub(crate) arrival: Arrival,
+    /// Length and limit of the answer that the client asked for. A context server generates only its first token.
+    pub(crate) asked: (u32, u32),
     pub(crate) keys: Keys,
     /// When the engine received the request from the frontend.
     pub(crate) queued_at: f64,
@@ -69,6 +72,7 @@ impl Request {
             keys: Keys::new(&arrival, tokens_per_block),
             queued_at,
             context: arrival.prompt,
+            asked: (arrival.output, arrival.max_new_tokens),
             arrival,
             ..Self::default()
         }
@@ -134,7 +138,13 @@ impl Request {
 
     /// How the request ends, if it has all its tokens.
     pub(crate) fn end(&self) -> Option<End> {
-        let end = if self.arrival.output < self.arrival.max_new_tokens { End::Stop } else { End::Length };
+        let (output, limit) = self.asked;
+        let end = if output < limit && self.generated >= output { End::Stop } else { End::Length };
         (self.generated >= self.arrival.output).then_some(end)
+    }
+
+    /// Whether a generation server continues the answer of this context server.
+    pub(crate) fn is_handed_over(&self, role: Role) -> bool {
+        role == Role::ContextOnly && self.asked.0 > 1
     }
 }

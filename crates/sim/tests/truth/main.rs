@@ -6,6 +6,7 @@ mod attribution;
 mod batch_times;
 mod executor;
 mod folded;
+mod frontend;
 mod judged;
 mod members;
 mod passes;

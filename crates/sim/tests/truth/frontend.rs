@@ -1,0 +1,42 @@
+//! What entries tell about a request compared with when its client really received it, for each kind of request and release.
+
+use trtllm_sim::config::{CacheManager, Era, Release, Role};
+use trtllm_sim::load::Arrivals;
+use trtllm_sim::record::Entry;
+use trtllm_sim::truth::RequestTruth;
+use trtllm_sim::{Arrival, Config, End, Engine};
+
+const ERAS: [Era; 4] = [Era::Early, Era::One, Era::Ranks, Era::Frames];
+
+fn pytorch(era: Era) -> Config {
+    Config { release: Release::PyTorch { era, cache: CacheManager::V1 }, ..Config::default() }
+}
+
+/// The entries of a minute, each with the truth of its request.
+fn run(config: Config) -> Vec<(Entry, RequestTruth)> {
+    let mut engine = Engine::new(config, 7);
+    let mut entries = Vec::new();
+    engine.run(60.0, |step| entries.extend(step.entries));
+    let truth = |entry: &Entry| engine.truth().requests.iter().find(|request| request.id == entry.id).unwrap().clone();
+    let pairs: Vec<_> = entries.into_iter().map(|entry| (truth(&entry), entry)).map(|(t, e)| (e, t)).collect();
+    assert!(!pairs.is_empty());
+    pairs
+}
+
+fn recorded(requests: &[(f64, u32, u32, u32)]) -> Arrivals {
+    let arrival =
+        |&(at, prompt, output, max_new_tokens)| Arrival { at, prompt, output, max_new_tokens, ..Arrival::default() };
+    Arrivals::Recorded(requests.iter().map(arrival).collect())
+}
+
+#[test]
+fn a_context_server_ends_all_answers_that_a_generation_server_continues_by_their_length() {
+    for era in ERAS {
+        let mut config = pytorch(era);
+        config.role = Role::ContextOnly;
+        // The limit is one token; the first token is a stop word; both servers answer.
+        config.load.arrivals = recorded(&[(1.0, 100, 1, 1), (2.0, 100, 1, 9), (3.0, 100, 5, 9)]);
+        let ended: Vec<_> = run(config).iter().map(|(entry, _)| (entry.end, entry.continued)).collect();
+        assert_eq!(ended, [(End::Length, false), (End::Stop, false), (End::Length, true)], "{era:?}");
+    }
+}
