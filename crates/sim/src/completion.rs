@@ -62,7 +62,9 @@ impl Engine {
                         request.longest_gap = request.longest_gap.max(now - request.last_token_at);
                     } else {
                         request.first_token_at = Some(now);
-                        request.first_seen_at.get_or_insert(seen);
+                        if request.is_streamed(self.config.role) {
+                            request.first_seen_at.get_or_insert(seen);
+                        }
                         if self.config.role == Role::ContextOnly {
                             let start = self.link_free_at.max(now);
                             self.link_free_at = start + transfer_seconds(&self.config, request.arrival.prompt);
@@ -109,6 +111,10 @@ impl Engine {
     fn end_finished(&mut self, index: usize, now: f64, seen: f64) {
         let mut position = 0;
         while position < self.ranks[index].active.len() {
+            let request = &mut self.ranks[index].active[position];
+            if request.end().is_some() {
+                request.first_seen_at.get_or_insert(seen);
+            }
             let request = &self.ranks[index].active[position];
             match request.end().filter(|_| !self.is_in_pipeline(request)) {
                 Some(end) if !request.is_receiving(now) => {

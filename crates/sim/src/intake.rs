@@ -249,6 +249,8 @@ impl Engine {
             return None;
         }
         let bytes = self.config.cache.bytes(request.arrival.prompt);
+        let release = self.config.release;
+        let is_streamed = request.is_streamed(self.config.role);
         Some(Entry {
             id: request.id,
             // The process that answers the request numbers its requests from 2.
@@ -257,7 +259,9 @@ impl Engine {
             end,
             continued: end == End::Length && request.is_handed_over(self.config.role),
             server_arrival: request.arrival.at,
-            server_first_token: request.first_seen_at,
+            nonstream: request.arrival.nonstream,
+            // Since 1.3, trtllm-serve stamps the first token of a whole answer when the answer is ready.
+            server_first_token: request.first_seen_at.filter(|_| is_streamed || release.is_since_1_3()),
             arrival: request.queued_at,
             first_scheduled: request.scheduled_at.unwrap_or_default(),
             first_token: request.first_token_at.unwrap_or_default(),

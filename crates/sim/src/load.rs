@@ -19,6 +19,8 @@ pub struct Load {
     pub cancelled_share: f64,
     /// Mean seconds until a client cancels.
     pub cancelled_after: f64,
+    /// Share of the requests without streaming. Their clients receive the whole answer at its end.
+    pub nonstream_share: f64,
     /// Seconds after which a request times out.
     pub timeout: Option<f64>,
     /// Number of requests in a conversation. Each prompt contains the earlier prompts and answers.
@@ -125,6 +127,7 @@ impl Default for Load {
             max_new_tokens: None,
             cancelled_share: 0.0,
             cancelled_after: 1.0,
+            nonstream_share: 0.0,
             timeout: None,
             turns: 1,
             think: 1.0,
@@ -158,6 +161,8 @@ pub struct Arrival {
     pub conversation: u64,
     pub turn: u32,
     pub adapter: Option<u32>,
+    /// Whether the client asks for the answer without streaming.
+    pub nonstream: bool,
     pub cancelled_after: Option<f64>,
     pub timeout: Option<f64>,
 }
@@ -284,6 +289,8 @@ impl Generator {
         let cancels = self.random.chance(self.load.cancelled_share);
         arrival.cancelled_after = cancels.then(|| self.random.exponential(self.load.cancelled_after));
         arrival.timeout = self.load.timeout;
+        // Without such requests, no random number is drawn, so that older runs stay the same.
+        arrival.nonstream = self.random.chance(self.load.nonstream_share);
         arrival.is_watched = self.load.is_watched;
         self.cut(&mut arrival);
         arrival

@@ -102,6 +102,7 @@ const KEYS: &[Key] = keys![
     "spec_acceptance", "0 to 1", o, v => o.acceptance = number(v, 0.0, 1.0)?;
     "disagg", "generation, context, 1 for generation, or 0", o, v => o.engine.role = role(v)?;
     "ranks", "1 to 64 ranks of attention data parallelism", o, v => o.engine.ranks.attention_dp = number(v, 1, 64)?;
+    "nonstream", "0 to 1", o, v => o.engine.load.nonstream_share = number(v, 0.0, 1.0)?;
     "timeout_s", "0.001 to 86400", o, v => o.engine.load.timeout = Some(number(v, 0.001, 86400.0)?);
     "losing", "0 to 1", o, v => o.engine.faults = vec![Fault::LoseRecords { share: number(v, 0.0, 1.0)? }];
     "rank", "0 to 65535", o, v => o.rank = number(v, 0, 65535)?;

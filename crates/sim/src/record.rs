@@ -111,6 +111,8 @@ pub struct Entry {
     /// A generation server continues the answer. Since 1.3, the context server then tells the reason `not_finished`
     /// instead of `length`.
     pub continued: bool,
+    /// Whether the client asked for the answer without streaming.
+    pub nonstream: bool,
     pub server_arrival: f64,
     pub server_first_token: Option<f64>,
     pub arrival: f64,

@@ -36,7 +36,7 @@ pub(crate) struct Request {
     pub(crate) longest_gap: f64,
     pub(crate) first_iter: Option<u64>,
     pub(crate) last_iter: u64,
-    /// When the client received the first token.
+    /// When the client received the first token. Without streaming, that is when the answer is complete.
     pub(crate) first_seen_at: Option<f64>,
     pub(crate) generated: u32,
     /// Tokens in the KV cache (`filled`), and how many must be there before decoding starts or continues (`context`).
@@ -84,7 +84,8 @@ impl Request {
         self.generated = 1;
         self.scheduled_at.get_or_insert(pass.now);
         if !pass.config.release.is_cpp() {
-            (self.first_seen_at, self.last_token_at) = (Some(pass.now), pass.now);
+            self.first_seen_at = self.is_streamed(pass.config.role).then_some(pass.now);
+            self.last_token_at = pass.now;
         }
     }
 
@@ -141,6 +142,11 @@ impl Request {
         let (output, limit) = self.asked;
         let end = if output < limit && self.generated >= output { End::Stop } else { End::Length };
         (self.generated >= self.arrival.output).then_some(end)
+    }
+
+    /// Whether the client receives each token at once. The orchestrator asks a context server without streaming.
+    pub(crate) fn is_streamed(&self, role: Role) -> bool {
+        !self.arrival.nonstream && role != Role::ContextOnly
     }
 
     /// Whether a generation server continues the answer of this context server.

@@ -40,3 +40,24 @@ fn a_context_server_ends_all_answers_that_a_generation_server_continues_by_their
         assert_eq!(ended, [(End::Length, false), (End::Stop, false), (End::Length, true)], "{era:?}");
     }
 }
+
+#[test]
+fn the_client_of_a_request_without_streaming_receives_all_tokens_at_the_end() {
+    for era in ERAS {
+        let mut config = pytorch(era);
+        config.load.nonstream_share = 0.5;
+        let requests = run(config);
+        let (whole, streamed): (Vec<_>, Vec<_>) = requests.iter().partition(|(entry, _)| entry.nonstream);
+        assert!(whole.len() > 50 && streamed.len() > 50, "{} {}", whole.len(), streamed.len());
+        for (entry, truth) in whole {
+            assert_eq!(truth.first_seen, Some(truth.last_seen));
+            // Before 1.3, the server stamped the first token only of streams.
+            assert_eq!(entry.server_first_token, truth.first_seen.filter(|_| era >= Era::Ranks), "{era:?}");
+            assert_eq!(entry.last_token, truth.last_token);
+        }
+        for (entry, truth) in streamed.iter().filter(|(entry, _)| entry.output_tokens > 1) {
+            assert_eq!(entry.server_first_token, truth.first_seen);
+            assert!(truth.first_seen < Some(truth.last_seen));
+        }
+    }
+}
