@@ -28,6 +28,8 @@ pub(crate) struct Live {
     iterations: u64,
     is_draining: bool,
     in_flight: Option<usize>,
+    /// Before 1.3, trtllm-serve passed the time before tokenising to the C++ Executor. Another host does not.
+    stamps_on_arrival: bool,
     ring_size: usize,
     ring: VecDeque<Waiting>,
     entries: VecDeque<Entry>,
@@ -74,6 +76,7 @@ impl Live {
             iterations: options.iterations.unwrap_or(u64::MAX),
             is_draining: false,
             in_flight: engine.config().load.in_flight,
+            stamps_on_arrival: engine.config().release.is_cpp() && arguments.socket.is_none(),
             ring_size: arguments.ring,
             ring: VecDeque::new(),
             entries: VecDeque::new(),
@@ -145,7 +148,10 @@ impl Live {
         }
     }
 
-    fn finish(&mut self, entry: Entry) {
+    fn finish(&mut self, mut entry: Entry) {
+        if self.stamps_on_arrival {
+            entry.arrival = entry.server_arrival;
+        }
         self.totals.entry(&entry);
         let index = (entry.id % self.frontends.len() as u64) as usize;
         let config = self.engine.config();

@@ -286,3 +286,21 @@ fn a_context_server_ends_its_requests_as_not_finished_since_1_3() {
         assert!(ended >= truth["perf_metrics"].as_f64().unwrap(), "{release}: {ended}");
     }
 }
+
+#[test]
+fn the_arrival_of_an_entry_is_before_tokenising_until_1_2_and_after_it_since_1_3() {
+    for (backend, release, is_before) in [
+        ("tensorrt", "1.1", true),
+        ("pytorch", "0.20", true),
+        ("pytorch", "1.2", true),
+        ("pytorch", "1.3", false),
+        ("pytorch", "1.4", false),
+    ] {
+        let server = Server::of("sim:?scenario=frontend&speed=10", &["--backend", backend, "--release", release]);
+        server.until(at_least("perf_metrics", 5));
+        for entry in server.get("/perf_metrics").as_array().unwrap() {
+            let times = &entry["perf_metrics"]["timing_metrics"];
+            assert_eq!(times["arrival_time"] == times["server_arrival_time"], is_before, "{backend} {release} {times}");
+        }
+    }
+}

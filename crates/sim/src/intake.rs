@@ -250,7 +250,7 @@ impl Engine {
         }
         let bytes = self.config.cache.bytes(request.arrival.prompt);
         let release = self.config.release;
-        let is_streamed = request.is_streamed(self.config.role);
+        let (is_cpp, is_streamed) = (release.is_cpp(), request.is_streamed(self.config.role));
         Some(Entry {
             id: request.id,
             // The process that answers the request numbers its requests from 2.
@@ -262,7 +262,8 @@ impl Engine {
             nonstream: request.arrival.nonstream,
             // Since 1.3, trtllm-serve stamps the first token of a whole answer when the answer is ready.
             server_first_token: request.first_seen_at.filter(|_| is_streamed || release.is_since_1_3()),
-            arrival: request.queued_at,
+            // Before 1.3, `generate_async` stamps the arrival before it tokenises. The C++ Executor stamps its own.
+            arrival: if is_cpp || release.is_since_1_3() { request.queued_at } else { request.arrival.at },
             first_scheduled: request.scheduled_at.unwrap_or_default(),
             first_token: request.first_token_at.unwrap_or_default(),
             last_token: request.last_token_at,

@@ -115,6 +115,8 @@ pub struct Entry {
     pub nonstream: bool,
     pub server_arrival: f64,
     pub server_first_token: Option<f64>,
+    /// What the release stamps as the arrival. [`RequestTruth::queued`](crate::truth::RequestTruth) is when the engine
+    /// received the request.
     pub arrival: f64,
     pub first_scheduled: f64,
     pub first_token: f64,

@@ -61,3 +61,19 @@ fn the_client_of_a_request_without_streaming_receives_all_tokens_at_the_end() {
         }
     }
 }
+
+#[test]
+fn tokenising_is_in_the_queue_time_of_entries_before_1_3() {
+    for era in ERAS {
+        let mut config = pytorch(era);
+        (config.frontend.seconds_per_request, config.frontend.workers) = (0.05, 8);
+        for (entry, truth) in run(config) {
+            assert!(truth.queued - truth.arrival >= 0.05);
+            assert_eq!(entry.server_arrival, truth.arrival);
+            let expected = if era >= Era::Ranks { truth.queued } else { truth.arrival };
+            assert_eq!(entry.arrival, expected, "{era:?}");
+        }
+    }
+    let cpp = Config { release: Release::Cpp { major: 1, minor: 1 }, ..Config::default() };
+    assert!(run(cpp).iter().all(|(entry, truth)| entry.arrival == truth.queued), "the Executor stamps its own time");
+}
