@@ -21,6 +21,7 @@ impl Engine {
         }
         self.passes.handled_at = now;
         let iter = self.iter;
+        let stamps_early = self.config.stamps_early();
         let active = self.ranks.iter().flat_map(|rank| &rank.active).map(|request| request.shares[launched.slot]);
         let answers: u64 = launched.batches.iter().map(|batch| batch.answers.tokens).sum();
         let decoded = active.filter(|share| share.decodes).map(|share| u64::from(share.made)).sum();
@@ -32,6 +33,10 @@ impl Engine {
         for rank in &mut self.ranks {
             for request in &mut rank.active {
                 let share = std::mem::take(&mut request.shares[launched.slot]);
+                if stamps_early && !request.is_receiving(now) {
+                    request.stamped_at.get_or_insert(now);
+                    request.first_iter.get_or_insert(iter);
+                }
                 if !share.is_scheduled {
                     continue;
                 }

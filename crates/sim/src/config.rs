@@ -51,6 +51,14 @@ impl Config {
         self.role != Role::Aggregated && !self.release.is_cpp()
     }
 
+    /// Whether the loop stamps the first token in the first pass that handles responses after the request has its seat,
+    /// even if its prompt is not computed. Upstream's `_handle_responses` did so for all active requests, except those of
+    /// a generation server under overlap.
+    pub(crate) fn stamps_early(&self) -> bool {
+        let is_skipped = self.role == Role::GenerationOnly && self.costs.overlap;
+        matches!(self.release, Release::PyTorch { era: Era::Early, .. }) && !is_skipped
+    }
+
     /// The policy of the capacity scheduler. The scheduler of the second cache manager has only one.
     pub(crate) fn policy(&self) -> Policy {
         match self.release {

@@ -265,7 +265,7 @@ impl Engine {
             // Before 1.3, `generate_async` stamps the arrival before it tokenises. The C++ Executor stamps its own.
             arrival: if is_cpp || release.is_since_1_3() { request.queued_at } else { request.arrival.at },
             first_scheduled: request.scheduled_at.unwrap_or_default(),
-            first_token: request.first_token_at.unwrap_or_default(),
+            first_token: request.stamped_at.or(request.first_token_at).unwrap_or_default(),
             last_token: request.last_token_at,
             first_iter: request.first_iter.unwrap_or_default(),
             last_iter: request.last_iter,

@@ -31,6 +31,8 @@ pub(crate) struct Request {
     pub(crate) queued_at: f64,
     pub(crate) scheduled_at: Option<f64>,
     pub(crate) first_token_at: Option<f64>,
+    /// The time of the first token that the entry has instead, if the release stamps it early.
+    pub(crate) stamped_at: Option<f64>,
     pub(crate) last_token_at: f64,
     /// Longest time between two tokens.
     pub(crate) longest_gap: f64,

@@ -1,7 +1,7 @@
 //! What entries tell about a request compared with when its client really received it, for each kind of request and release.
 
 use trtllm_sim::config::{CacheManager, Era, Release, Role};
-use trtllm_sim::load::Arrivals;
+use trtllm_sim::load::{Arrivals, Length};
 use trtllm_sim::record::Entry;
 use trtllm_sim::truth::RequestTruth;
 use trtllm_sim::{Arrival, Config, End, Engine};
@@ -76,4 +76,38 @@ fn tokenising_is_in_the_queue_time_of_entries_before_1_3() {
     }
     let cpp = Config { release: Release::Cpp { major: 1, minor: 1 }, ..Config::default() };
     assert!(run(cpp).iter().all(|(entry, truth)| entry.arrival == truth.queued), "the Executor stamps its own time");
+}
+
+#[test]
+fn release_0_20_stamps_a_first_token_before_the_prompt_is_computed() {
+    for era in [Era::Early, Era::One] {
+        let mut config = pytorch(era);
+        // The second prompt needs several batches, and the first request keeps the loop busy.
+        config.load.arrivals = recorded(&[(1.0, 100, 300, 300), (1.5, 30_000, 20, 20)]);
+        config.limits.max_num_tokens = 2048;
+        config.cache.reuse = false;
+        let requests = run(config);
+        let (entry, truth) = requests.iter().find(|(entry, _)| entry.prompt_tokens == 30_000).unwrap();
+        let first = truth.first_token.unwrap();
+        if era == Era::Early {
+            let scheduled = truth.scheduled.unwrap();
+            assert!(entry.first_token < scheduled + 0.1 && first > scheduled + 0.3, "{entry:?} {truth:?}");
+            assert!(entry.first_iter + 10 < entry.last_iter - 20);
+        } else {
+            assert_eq!(entry.first_token, first);
+        }
+    }
+}
+
+#[test]
+fn a_generation_server_of_0_20_under_overlap_stamps_its_own_token() {
+    for overlap in [true, false] {
+        let mut config = pytorch(Era::Early);
+        config.role = Role::GenerationOnly;
+        config.costs.overlap = overlap;
+        config.load.output = Length::Fixed(20);
+        config.transfer.seconds = 0.05;
+        let early = run(config).iter().filter(|(entry, truth)| Some(entry.first_token) < truth.first_token).count();
+        assert_eq!(early > 0, !overlap, "{early}");
+    }
 }
