@@ -70,7 +70,11 @@ impl Engine {
                         if request.is_streamed(self.config.role) {
                             request.first_seen_at.get_or_insert(seen);
                         }
-                        if self.config.role == Role::ContextOnly {
+                        if self.config.role == Role::ContextOnly && self.peer.is_some() {
+                            // The generation engine tells later when it receives the KV cache.
+                            let is_sent = request.is_handed_over(self.config.role);
+                            request.transfer = is_sent.then_some((now, f64::INFINITY));
+                        } else if self.config.role == Role::ContextOnly {
                             let start = self.link_free_at.max(now);
                             self.link_free_at = start + transfer_seconds(&self.config, request.arrival.prompt);
                             request.transfer = Some((start, self.link_free_at));
@@ -132,6 +136,10 @@ impl Engine {
                     if self.config.counts_sending() {
                         self.report_end(&request, end, index);
                     }
+                    if self.peer.is_some() {
+                        // The orchestrator gets the answer before the generation engine asks for the KV cache.
+                        self.end(&request, end, seen);
+                    }
                     self.ranks[index].sending.push(request);
                 }
                 _ => position += 1,
@@ -142,7 +150,7 @@ impl Engine {
     /// Ends the requests of a context server whose KV cache was sent.
     fn end_sent(&mut self, index: usize, now: f64) {
         for request in self.ranks[index].remove_sent(now) {
-            if let Some(end) = request.end() {
+            if let Some(end) = request.end().filter(|_| self.peer.is_none()) {
                 self.end(&request, end, now);
             }
         }

@@ -10,6 +10,7 @@ use crate::frontend::FrontendState;
 use crate::gpu::{Gpu, GpuState};
 use crate::launch::Launched;
 use crate::load::{Arrival, Generator};
+use crate::pair::{Peer, Unanswered};
 use crate::passes::{Passes, Phase};
 use crate::random::{Random, mix};
 use crate::record::{End, Entry, NumberedEvent, Record, Row};
@@ -26,6 +27,8 @@ pub struct Step {
     pub rows: Vec<(u64, Vec<Row>)>,
     pub entries: Vec<Entry>,
     pub events: Vec<NumberedEvent>,
+    /// Requests that ended without an answer since the last step.
+    pub unanswered: Vec<Unanswered>,
     /// What watched requests received.
     pub progress: Vec<Progress>,
     /// When to call [`Engine::step`] next. Absent if nothing happens before the next submission.
@@ -74,6 +77,9 @@ pub struct Engine {
     /// Whether a request is due that the limit `in_flight` keeps outside the engine.
     pub(crate) load_waits: bool,
     pub(crate) progress: Vec<Progress>,
+    pub(crate) unanswered: Vec<Unanswered>,
+    /// In a deployment: the engine that continues the answers of this context engine.
+    pub(crate) peer: Option<Peer>,
     pub(crate) writer: Writer,
     gpu: GpuState,
     pub(crate) truth: Truth,
@@ -106,6 +112,8 @@ impl Engine {
             has_deadlines: false,
             load_waits: false,
             progress: Vec::new(),
+            unanswered: Vec::new(),
+            peer: None,
             writer: Writer::new(mix(seed) ^ 3),
             gpu: GpuState::default(),
             truth: Truth::default(),
@@ -229,6 +237,7 @@ impl Engine {
         }
         self.collect_events(&mut step);
         step.progress = std::mem::take(&mut self.progress);
+        step.unanswered = std::mem::take(&mut self.unanswered);
         step.next = self.passes.due.or_else(|| self.next_change(now));
         step
     }
@@ -309,7 +318,10 @@ impl Engine {
         self.truth.restarts += 1;
         let queued: Vec<_> = self.waiting.drain(..).chain(self.queue.drain(..)).collect();
         let ranks = std::mem::take(&mut self.ranks);
-        let active: Vec<_> = ranks.into_iter().flat_map(|rank| rank.active.into_iter().chain(rank.sending)).collect();
+        // In a deployment, the orchestrator has the answers of requests whose KV cache is being sent.
+        let sending = |rank: Vec<Request>| rank.into_iter().filter(|_| self.peer.is_none());
+        let active: Vec<_> =
+            ranks.into_iter().flat_map(|rank| rank.active.into_iter().chain(sending(rank.sending))).collect();
         self.ranks = (0..self.config.ranks.attention_dp).map(|_| Rank::new(&self.config)).collect();
         for request in active.into_iter().chain(queued) {
             self.leave(&request, End::Error, now);

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use crate::config::Role;
 use crate::engine::{Engine, Progress};
 use crate::load::Arrival;
+use crate::pair::Unanswered;
 use crate::record::{End, Entry, Row, Stage};
 use crate::request::Request;
-use crate::scheduler::blocks_at_end;
+use crate::scheduler::{Rank, blocks_at_end};
 use crate::truth::{RequestParts, RequestTruth};
 
 /// Requests that became active in one pass.
@@ -55,8 +56,10 @@ impl Engine {
 
     /// Requests that clients have sent and that have not ended.
     pub(crate) fn in_flight(&self) -> usize {
-        let inside: usize = self.ranks.iter().map(|rank| rank.active.len() + rank.sending.len()).sum();
-        self.entering.len() + self.waiting_for_seat() + inside
+        // In a deployment, requests whose KV cache is being sent are in the other engine.
+        let sending = |rank: &Rank| if self.peer.is_some() { 0 } else { rank.sending.len() };
+        let inside: usize = self.ranks.iter().map(|rank| rank.active.len() + sending(rank)).sum();
+        self.entering.len() + self.waiting_for_seat() + inside + self.peer_in_flight()
     }
 
     /// Sends a request to the frontend. Returns its id.
@@ -76,6 +79,7 @@ impl Engine {
         }
         let at = arrival.at;
         self.truth.arrived += 1;
+        self.truth.arrived_nonstream += u64::from(arrival.nonstream);
         let mut request = Request::new(id, arrival, at, self.config.cache.tokens_per_block);
         if self.config.role == Role::ContextOnly {
             request.asked = asked;
@@ -85,7 +89,7 @@ impl Engine {
             Some(entered) => {
                 self.entering.insert((entered.to_bits(), id), Request { queued_at: entered, ..request });
             }
-            None => self.leave(&request, End::Error, at + 0.001),
+            None => self.leave(&Request { is_refused: true, ..request }, End::Error, at + 0.001),
         }
         id
     }
@@ -191,8 +195,26 @@ impl Engine {
     /// Records what happened to a request that leaves the engine, and lets its client send the next request.
     pub(crate) fn leave(&mut self, request: &Request, end: End, seen: f64) {
         self.record_truth(request, end, seen);
-        if let Some(next) = self.generator.follow(&request.arrival, seen) {
-            self.coming.insert((next.at.to_bits(), request.id), next);
+        let is_answered = matches!(end, End::Stop | End::Length);
+        if !is_answered {
+            self.unanswered.push(Unanswered {
+                id: request.id,
+                end,
+                nonstream: request.arrival.nonstream,
+                is_refused: request.is_refused,
+                is_begun: request.first_seen_at.is_some(),
+                is_retried: false,
+            });
+        }
+        if !(is_answered && self.peer.is_some() && request.is_handed_over(self.config.role)) {
+            self.follow(&request.arrival, request.id, seen);
+        }
+    }
+
+    /// Lets the client of a request that has ended send the next one.
+    pub(crate) fn follow(&mut self, ended: &Arrival, id: u64, at: f64) {
+        if let Some(next) = self.generator.follow(ended, at) {
+            self.coming.insert((next.at.to_bits(), id), next);
         }
     }
 
@@ -200,9 +222,14 @@ impl Engine {
     pub(crate) fn end(&mut self, request: &Request, end: End, seen: f64) {
         self.leave(request, end, seen);
         self.truth.completed += 1;
-        if self.config.statistics.entries {
-            self.writer.entries.extend(self.entry(request, end));
+        if !self.config.statistics.entries {
+            return;
         }
+        let Some(entry) = self.entry(request, end) else { return };
+        if entry.continued {
+            self.hand_over(&request.arrival, request.asked, &entry, seen);
+        }
+        self.writer.entries.push(entry);
     }
 
     /// The next record counts the request as completed, and has its last row.
@@ -269,7 +296,8 @@ impl Engine {
             last_token: request.last_token_at,
             first_iter: request.first_iter.unwrap_or_default(),
             last_iter: request.last_iter,
-            transfer: request.transfer.map(|(start, over)| (start, over, bytes)),
+            // A context engine in a deployment does not know the time when it answers.
+            transfer: request.transfer.filter(|(_, end)| end.is_finite()).map(|(start, over)| (start, over, bytes)),
             counts: request.counts,
             drafted: request.drafted,
             accepted: request.accepted,

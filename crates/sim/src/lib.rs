@@ -16,6 +16,7 @@ mod intake;
 mod launch;
 pub mod load;
 pub mod options;
+pub mod pair;
 mod parts;
 mod passes;
 pub mod random;

@@ -101,6 +101,9 @@ const KEYS: &[Key] = keys![
     "spec_draft_len", "0 to 64 tokens", o, v => o.draft_len = number(v, 0, 64)?;
     "spec_acceptance", "0 to 1", o, v => o.acceptance = number(v, 0.0, 1.0)?;
     "disagg", "generation, context, 1 for generation, or 0", o, v => o.engine.role = role(v)?;
+    "transfer_ms", "0 to 60000", o, v => o.engine.transfer.seconds = number(v, 0.0, 60000.0)? / 1e3;
+    "transfer_gbps", "0.001 to 100000 gigabits per second", o, v =>
+        o.engine.transfer.bytes_per_second = number(v, 0.001, 1e5)? * 1e9 / 8.0;
     "ranks", "1 to 64 ranks of attention data parallelism", o, v => o.engine.ranks.attention_dp = number(v, 1, 64)?;
     "nonstream", "0 to 1", o, v => o.engine.load.nonstream_share = number(v, 0.0, 1.0)?;
     "timeout_s", "0.001 to 86400", o, v => o.engine.load.timeout = Some(number(v, 0.001, 86400.0)?);
@@ -366,6 +369,8 @@ mod tests {
         }
         let error = Options::parse("sim:?disagg=2").unwrap_err();
         assert!(error.ends_with("use generation, context, 1 for generation, or 0"), "{error}");
+        let transfer = Options::parse("sim:?transfer_ms=20&transfer_gbps=8").unwrap().config(&Host::default()).transfer;
+        assert_eq!((transfer.seconds, transfer.bytes_per_second), (0.02, 1e9));
     }
 
     #[test]

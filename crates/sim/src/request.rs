@@ -40,6 +40,8 @@ pub(crate) struct Request {
     pub(crate) last_iter: u64,
     /// When the client received the first token. Without streaming, that is when the answer is complete.
     pub(crate) first_seen_at: Option<f64>,
+    /// Whether the server refused the request when it arrived.
+    pub(crate) is_refused: bool,
     pub(crate) generated: u32,
     /// Tokens in the KV cache (`filled`), and how many must be there before decoding starts or continues (`context`).
     /// Batches that are not handled yet do not count, see [`Self::launched_filled`].

@@ -56,6 +56,8 @@ pub struct BatchTruth {
 pub struct Truth {
     pub iterations: u64,
     pub arrived: u64,
+    /// Requests without streaming among them.
+    pub arrived_nonstream: u64,
     pub started: u64,
     /// Requests that ended inside the engine.
     pub completed: u64,

@@ -18,6 +18,12 @@ pub enum Version {
 /// The steady clock at virtual time 0, in seconds. It is above 0, because upstream omits times that are not above 0.
 const STEADY: f64 = 1000.0;
 
+/// A virtual time as an entry has it.
+#[must_use]
+pub fn steady(at: f64) -> f64 {
+    STEADY + at
+}
+
 /// The same for the times of steps. Upstream adds an offset to all other times, but not to these.
 const RAW_STEADY: f64 = 51_000.0;
 

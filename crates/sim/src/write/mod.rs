@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::record::{CacheEvent, NumberedEvent};
 
-pub use entry::{Version, entry};
+pub use entry::{Version, entry, steady};
 pub use iteration::{record, rows};
 
 /// A KV cache event, as in the answer to `POST /kv_cache_events`. Blocks have no tokens, because the simulation has none.

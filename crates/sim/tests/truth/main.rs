@@ -9,6 +9,7 @@ mod folded;
 mod frontend;
 mod judged;
 mod members;
+mod pair;
 mod passes;
 mod scenarios;
 mod seats;
