@@ -76,12 +76,12 @@ impl Server {
             }
             ("/truth", false) => reply(stream, &self.truth()),
             ("/control", true) => self.control(request, stream),
-            ("/prometheus/metrics", false) if self.arguments.orchestrator.is_some() => {
+            ("/prometheus/metrics", false) if self.arguments.workers().is_some() => {
                 let page = self.advanced().orchestrator.text();
                 answer(request, stream, 200, TEXT, &page)
             }
-            (path, _) if self.arguments.orchestrator.is_some() => {
-                match self.arguments.orchestrator.filter(|_| path == "/cluster_info") {
+            (path, _) if self.arguments.workers().is_some() => {
+                match self.arguments.workers().filter(|_| path == "/cluster_info") {
                     Some(workers) => reply(stream, &cluster(workers)),
                     None => not_found(request, stream),
                 }
@@ -91,7 +91,7 @@ impl Server {
                 answer(request, stream, 200, TEXT, &page)
             }
             ("/server_info", false) => {
-                let startup = self.live.lock().engine.config().startup.clone();
+                let startup = self.live.lock().engine().config().startup.clone();
                 let stages: serde_json::Map<_, _> =
                     startup.iter().map(|(name, s)| ((*name).into(), json!(s))).collect();
                 reply(stream, &json!({"disaggregated_params": null, "startup_metrics": stages}))
@@ -139,6 +139,13 @@ impl Server {
             Ok(changed) => changed,
             Err(error) => return invalid(stream, &error),
         };
+        let changes_engine = ["drain", "engine", "restart"].iter().any(|key| command.get(key).is_some());
+        if changes_engine && !self.live.lock().can_change() {
+            return invalid(
+                stream,
+                "--disaggregated: the other processes of the deployment would not change; use stop or mode",
+            );
+        }
         if let Some(mode) = mode {
             *self.mode.lock() = mode;
         }

@@ -4,24 +4,26 @@ use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_sim::config::Release;
 use trtllm_sim::record::Entry;
 use trtllm_sim::{Engine, Step, write};
 
+use crate::clock::{Clock, unix_seconds};
 use crate::options::{Arguments, FrontendMode, Simulated};
 use crate::orchestrator::Orchestrator;
 use crate::page::{ServerPage, reason};
 use crate::totals::{Totals, Waiting};
+use crate::world::{Part, World};
 
 /// Limit for the real time that one call of [`Live::advance`] may take.
 const LONGEST: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Live {
-    pub(crate) engine: Engine,
+    world: World,
     clock: Clock,
     next: Option<f64>,
     /// The engine hangs after this many iterations.
@@ -49,34 +51,22 @@ struct FrontendState {
     records: Vec<Waiting>,
 }
 
-/// Virtual time. It does not advance while the engine is stopped.
-#[derive(Debug)]
-struct Clock {
-    at: f64,
-    since: Option<Instant>,
-    speed: f64,
-}
-
-impl Clock {
-    fn now(&self, now: Instant) -> f64 {
-        self.at + self.since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64() * self.speed)
-    }
-}
-
 impl Live {
-    pub(crate) fn new(simulated: Simulated, arguments: &Arguments, now: Instant) -> Self {
-        let Simulated { options, config, .. } = simulated;
-        let engine = Engine::new(config, options.seed);
+    pub(crate) fn new(world: World, speed: f64, iterations: Option<u64>, arguments: &Arguments, now: Instant) -> Self {
+        let config = world.shown().config();
+        let (release, in_flight) = (config.release, config.load.in_flight);
+        let kind = if arguments.disaggregated == Some(Part::Orchestrator) { "disagg" } else { "server" };
         let file = |directory: &PathBuf| {
-            directory.join(format!("perf_metrics-server-sim-{}-20261101T000000Z.jsonl", std::process::id()))
+            directory.join(format!("perf_metrics-{kind}-sim-{}-20261101T000000Z.jsonl", std::process::id()))
         };
         Self {
-            clock: Clock { at: 0.0, since: Some(now), speed: options.speed },
+            world,
+            clock: Clock::new(arguments.start, speed, now),
             next: Some(0.0),
-            iterations: options.iterations.unwrap_or(u64::MAX),
+            iterations: iterations.unwrap_or(u64::MAX),
             is_draining: false,
-            in_flight: engine.config().load.in_flight,
-            stamps_on_arrival: engine.config().release.is_cpp() && arguments.socket.is_none(),
+            in_flight,
+            stamps_on_arrival: release.is_cpp() && arguments.socket.is_none(),
             ring_size: arguments.ring,
             ring: VecDeque::new(),
             entries: VecDeque::new(),
@@ -85,42 +75,52 @@ impl Live {
             mode: arguments.frontend_mode,
             frontends: (0..arguments.frontends).map(|_| FrontendState::default()).collect(),
             orchestrator: Orchestrator::default(),
-            totals: Totals::new(engine.config().release),
-            engine,
+            totals: Totals::new(release),
         }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        self.world.shown()
     }
 
     /// Whether the model has been loaded.
     pub(crate) fn is_up(&self, now: Instant) -> bool {
-        self.engine.is_up(self.clock.now(now))
+        self.world.is_up(self.clock.now(now))
     }
 
     /// Runs all iterations that are due.
     pub(crate) fn advance(&mut self, now: Instant) {
         let (until, begun) = (self.clock.now(now), Instant::now());
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let wall = unix_seconds();
         while let Some(at) = self.next.filter(|at| *at <= until) {
             if self.clock.since.is_none() || self.totals.begun.iterations >= self.iterations {
                 return;
             }
-            let step = self.engine.step(at);
-            self.next = step.next;
+            let seen = self.world.step(at, &mut self.orchestrator);
+            self.next = seen.next;
             // Chosen so that `epoch + at` is the wall-clock time of this step.
             let epoch = wall - (until - at) / self.clock.speed - at;
-            self.keep(step, (epoch * 1e6) as i64);
-            if self.is_draining && self.engine.is_idle() {
+            if let Some(step) = seen.step {
+                self.keep(step, (epoch * 1e6) as i64);
+            }
+            for line in &seen.lines {
+                self.append(line);
+            }
+            if self.is_draining && self.engine().is_idle() {
                 (self.clock.at, self.clock.since) = (at, None);
             } else if begun.elapsed() > LONGEST {
                 // If the machine is too slow for this engine, virtual time slows down, so that readers still get answers.
-                (self.clock.at, self.clock.since) = (at, Some(Instant::now()));
+                if !self.clock.is_shared {
+                    (self.clock.at, self.clock.since) = (at, Some(Instant::now()));
+                }
                 return;
             }
         }
     }
 
     fn keep(&mut self, step: Step, epoch_us: i64) {
-        self.totals.step(&self.engine);
-        let release = self.engine.config().release;
+        self.totals.step(self.world.shown());
+        let release = self.engine().config().release;
         let mut rows = step.rows.into_iter().peekable();
         let records = step.records.len();
         for (number, record) in (1..).zip(step.records) {
@@ -154,18 +154,14 @@ impl Live {
         }
         self.totals.entry(&entry);
         let index = (entry.id % self.frontends.len() as u64) as usize;
-        let config = self.engine.config();
+        let config = self.world.shown().config();
         self.frontends[index].page.add(&entry, config.cache.tokens_per_block, config.release);
         if self.mode == FrontendMode::Own && self.frontends.len() > 1 {
             // The end of a request makes its frontend collect the records.
             self.frontends[index].records.extend(self.ring.drain(..));
         }
-        self.orchestrator.add(&entry);
-        if let Some(file) = &self.perf_metrics_file {
-            let line = format!("{}\n", write::entry(&entry, write::Version::V2));
-            let file = OpenOptions::new().create(true).append(true).open(file);
-            let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
-            self.totals.entries_served += u64::from(written.is_ok());
+        if self.perf_metrics_file.is_some() {
+            self.append(&write::entry(&entry, write::Version::V2));
             return;
         }
         self.entries.push_back(entry);
@@ -173,6 +169,14 @@ impl Live {
             self.entries.pop_front();
             self.totals.entries_lost += 1;
         }
+    }
+
+    /// Appends a line to the perf-metrics file.
+    fn append(&mut self, line: &Value) {
+        let Some(file) = &self.perf_metrics_file else { return };
+        let file = OpenOptions::new().create(true).append(true).open(file);
+        let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+        self.totals.entries_served += u64::from(written.is_ok());
     }
 
     /// Takes all waiting records. Call [`Totals::answered`] when they are sent.
@@ -196,7 +200,7 @@ impl Live {
 
     /// The Prometheus page of the server, or of one of its frontends.
     pub(crate) fn page(&self, frontend: usize, model: &str) -> String {
-        let config = self.engine.config();
+        let config = self.engine().config();
         let mut page = ServerPage::default();
         for (index, each) in self.frontends.iter().enumerate() {
             if index == frontend || self.mode == FrontendMode::Multiproc {
@@ -206,17 +210,26 @@ impl Live {
         page.text(config.release, model, &self.totals.last)
     }
 
+    /// Whether commands may change the engine.
+    pub(crate) fn can_change(&mut self) -> bool {
+        self.world.alone().is_some()
+    }
+
     /// Replaces the load and the faults of the engine.
     pub(crate) fn change(&mut self, simulated: Simulated, now: Instant) {
         let at = self.interrupt(now);
         self.in_flight = simulated.config.load.in_flight;
-        self.engine.change(simulated.config, at);
+        if let Some(engine) = self.world.alone() {
+            engine.change(simulated.config, at);
+        }
     }
 
     /// Crashes the engine, which serves again at once.
     pub(crate) fn restart(&mut self, now: Instant) {
         let at = self.interrupt(now);
-        self.engine.restart(at, at);
+        if let Some(engine) = self.world.alone() {
+            engine.restart(at, at);
+        }
     }
 
     /// Schedules a step of the engine for now, because a command is about to change the engine. Returns the virtual time.
@@ -238,7 +251,10 @@ impl Live {
     pub(crate) fn drain(&mut self, is_draining: bool, now: Instant) {
         self.advance(now);
         self.is_draining = is_draining;
-        self.engine.limit_in_flight(if is_draining { Some(0) } else { self.in_flight });
+        let limit = if is_draining { Some(0) } else { self.in_flight };
+        if let Some(engine) = self.world.alone() {
+            engine.limit_in_flight(limit);
+        }
         if self.clock.since.is_none() && !is_draining {
             self.clock.since = Some(now);
         }
@@ -249,7 +265,7 @@ impl Live {
         let in_ring = self.ring.len() + self.frontends.iter().map(|frontend| frontend.records.len()).sum::<usize>();
         value["in_ring"] = json!(in_ring);
         value["stopped"] = json!(self.clock.since.is_none());
-        value["idle"] = json!(self.is_draining && self.engine.is_idle());
+        value["idle"] = json!(self.is_draining && self.engine().is_idle());
         value["kv_events"]["waiting"] = json!(self.events.len());
         value
     }

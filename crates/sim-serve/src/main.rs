@@ -3,6 +3,7 @@
 //! reports what really happened (`/truth`), and a test can stop, drain or break it (`/control`).
 
 mod answers;
+mod clock;
 mod families;
 mod http;
 mod live;
@@ -11,6 +12,7 @@ mod orchestrator;
 mod page;
 mod publisher;
 mod totals;
+mod world;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -52,7 +54,10 @@ fn run(arguments: Arguments) -> Result<(), String> {
     let version = engine.version.clone();
     // Simulates the time that loading a model takes.
     thread::sleep(Duration::from_secs_f64(engine.options.load_seconds));
-    let live = Arc::new(Mutex::new(Live::new(engine, &arguments, Instant::now())));
+    let world = arguments.world(&engine)?;
+    let options = &engine.options;
+    let live = Live::new(world, options.speed, options.iterations, &arguments, Instant::now());
+    let live = Arc::new(Mutex::new(live));
     let address = (arguments.host, arguments.port).into();
     let listeners = http::listen(address, arguments.frontends).map_err(|error| format!("{address}: {error}"))?;
     if let Some(listener) = listeners.first() {

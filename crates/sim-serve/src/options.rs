@@ -8,6 +8,8 @@ use trtllm_sim::Config;
 use trtllm_sim::config::{CacheManager, Era, Release};
 use trtllm_sim::options::{Host, Options};
 
+use crate::world::{Part, World};
+
 /// A simulated trtllm-serve. It prints its address when it listens.
 #[derive(Debug, Parser)]
 #[command(version)]
@@ -61,6 +63,16 @@ pub(crate) struct Arguments {
     /// Answer as the orchestrator of disaggregated serving with this many context and generation workers
     #[arg(long, value_name = "CONTEXT,GENERATION", value_parser = workers)]
     pub(crate) orchestrator: Option<(usize, usize)>,
+    /// Show one server of a disaggregated deployment. SIM has the load and the context server; the other servers are
+    /// processes with the same SIM, --generation and --start
+    #[arg(long, value_name = "SERVER", requires = "start", conflicts_with_all = ["orchestrator", "no_perf_metrics"])]
+    pub(crate) disaggregated: Option<Part>,
+    /// Generation server of the deployment, as SIM; its load is not used
+    #[arg(long, value_name = "SIM", requires = "disaggregated")]
+    pub(crate) generation: Option<String>,
+    /// Unix time in seconds at which the simulation starts; default: now
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) start: Option<f64>,
     /// Also publish to this socket of an exporter (`--source socket:PATH`)
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -92,6 +104,22 @@ pub(crate) struct Simulated {
 }
 
 impl Arguments {
+    /// The numbers of workers at `/cluster_info`, if this process is an orchestrator.
+    pub(crate) fn workers(&self) -> Option<(usize, usize)> {
+        self.orchestrator.or((self.disaggregated == Some(Part::Orchestrator)).then_some((1, 1)))
+    }
+
+    /// Creates what is simulated. `engine` is that of SIM.
+    pub(crate) fn world(&self, engine: &Simulated) -> Result<World, String> {
+        let (config, seed) = (engine.config.clone(), engine.options.seed);
+        let Some(part) = self.disaggregated else { return Ok(World::engine(config, seed)) };
+        if config.release.is_cpp() {
+            return Err("--disaggregated needs --backend pytorch".to_owned());
+        }
+        let generation = self.simulated(self.generation.as_deref().unwrap_or(&self.engine))?;
+        Ok(World::deployment(config, generation.config, seed, part))
+    }
+
     /// The engine of `sim:?key=value`.
     pub(crate) fn simulated(&self, engine: &str) -> Result<Simulated, String> {
         let options = Options::parse(engine)?;

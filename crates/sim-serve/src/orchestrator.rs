@@ -1,43 +1,58 @@
-//! The page of the orchestrator of disaggregated serving. It counts each ended request as one call to a context worker and one call to
-//! a generation worker.
+//! The page of the orchestrator of disaggregated serving. It counts its calls to the workers as upstream's `OpenAIHttpClient` does:
+//! a stream that a worker refuses is in no counter of errors, and a stream that breaks is in one, even if it is retried.
 
+use trtllm_sim::End;
+use trtllm_sim::pair::{Side, Unanswered};
 use trtllm_sim::record::Entry;
+use trtllm_sim::truth::Truth;
 
 use crate::families::{CALL, FIRST_TOKEN, Histogram, Text};
 
 #[derive(Debug)]
 pub(crate) struct Orchestrator {
     requests: u64,
+    nonstream: u64,
+    responses: u64,
+    /// Worker errors are no `HTTPException`, so upstream counts them as internal.
+    internal_errors: u64,
     queue: Histogram,
-    context: Side,
-    generation: Side,
+    context: Calls,
+    generation: Calls,
 }
 
 /// Calls to the context workers, or to the generation workers.
 #[derive(Debug)]
-struct Side {
+struct Calls {
     name: &'static str,
+    total: u64,
+    errors: u64,
+    retries: u64,
+    completed: u64,
     first: Histogram,
     per_token: Histogram,
     complete: Histogram,
 }
 
-impl Side {
+impl Calls {
     fn new(name: &'static str) -> Self {
         Self {
             name,
+            total: 0,
+            errors: 0,
+            retries: 0,
+            completed: 0,
             first: Histogram::new(FIRST_TOKEN),
             per_token: Histogram::new(FIRST_TOKEN),
             complete: Histogram::new(CALL),
         }
     }
 
-    fn write(&self, calls: u64, text: &mut Text) {
+    fn write(&self, text: &mut Text) {
         let name = |rest: &str| format!("{}_{rest}", self.name);
-        text.counter(&name("total_requests"), &[("", calls)]);
-        text.counter(&name("error_requests"), &[("", 0)]);
-        text.counter(&name("retry_requests"), &[("", 0)]);
-        text.counter(&name("completed_requests"), &[("", calls)]);
+        text.counter(&name("total_requests"), &[("", self.total)]);
+        text.counter(&name("error_requests"), &[("", self.errors)]);
+        text.counter(&name("retry_requests"), &[("", self.retries)]);
+        text.counter(&name("completed_requests"), &[("", self.completed)]);
         text.histogram(&name("first_token_latency_seconds"), &self.first);
         text.histogram(&name("complete_latency_seconds"), &self.complete);
         text.histogram(&name("per_token_latency_seconds"), &self.per_token);
@@ -48,43 +63,166 @@ impl Default for Orchestrator {
     fn default() -> Self {
         Self {
             requests: 0,
+            nonstream: 0,
+            responses: 0,
+            internal_errors: 0,
             queue: Histogram::new(FIRST_TOKEN),
-            context: Side::new("ctx"),
-            generation: Side::new("gen"),
+            context: Calls::new("ctx"),
+            generation: Calls::new("gen"),
         }
     }
 }
 
 impl Orchestrator {
-    pub(crate) fn add(&mut self, entry: &Entry) {
+    /// Counts the requests that have arrived at the context server, or at an engine that stands for the whole deployment.
+    pub(crate) fn arrived(&mut self, truth: &Truth) {
+        (self.requests, self.nonstream, self.context.total) = (truth.arrived, truth.arrived_nonstream, truth.arrived);
+    }
+
+    /// An engine that stands for the whole deployment has answered.
+    pub(crate) fn answered(&mut self, entry: &Entry) {
         // The generation server requests the KV cache once the context server has answered.
         let handed_over = entry.transfer.map_or(entry.first_scheduled, |(start, ..)| start);
-        self.requests += 1;
+        self.handed_over(entry, handed_over);
+        self.answered_by_generation(entry, handed_over);
+    }
+
+    pub(crate) fn answered_by_context(&mut self, entry: &Entry) {
+        if entry.continued {
+            self.handed_over(entry, entry.last_token);
+        } else {
+            self.completed_by_context(entry, entry.last_token);
+            self.responses += 1;
+        }
+    }
+
+    fn completed_by_context(&mut self, entry: &Entry, at: f64) {
         self.queue.observe((entry.arrival - entry.server_arrival).max(0.0), 1);
-        self.context.complete.observe((handed_over - entry.server_arrival).max(0.0), 1);
-        self.generation.first.observe((entry.first_token - handed_over).max(0.0), 1);
-        self.generation.complete.observe((entry.last_token - handed_over).max(0.0), 1);
+        self.context.completed += 1;
+        self.context.complete.observe((at - entry.server_arrival).max(0.0), 1);
+    }
+
+    fn handed_over(&mut self, entry: &Entry, at: f64) {
+        self.completed_by_context(entry, at);
+        self.generation.total += 1;
+        // The response to a stream begins before the call to the generation worker.
+        self.responses += u64::from(!entry.nonstream);
+    }
+
+    pub(crate) fn answered_by_generation(&mut self, entry: &Entry, sent: f64) {
+        let calls = &mut self.generation;
+        calls.completed += 1;
+        calls.complete.observe((entry.last_token - sent).max(0.0), 1);
+        let Some(first) = entry.server_first_token.filter(|_| !entry.nonstream) else {
+            self.responses += 1;
+            return;
+        };
+        calls.first.observe((first - sent).max(0.0), 1);
         let gaps = u64::from(entry.output_tokens.saturating_sub(1));
-        let gap = (entry.last_token - entry.first_token) / gaps.max(1) as f64;
-        self.generation.per_token.observe(gap, gaps);
+        calls.per_token.observe((entry.last_token - first).max(0.0) / gaps.max(1) as f64, gaps);
+    }
+
+    /// An engine that stands for the whole deployment has not answered: its generation half has not.
+    pub(crate) fn unanswered_alone(&mut self, call: &Unanswered) {
+        self.context.completed += 1;
+        self.generation.total += 1;
+        self.responses += u64::from(!call.nonstream);
+        self.unanswered(call, Side::Generation);
+    }
+
+    /// Counts a call that no answer ended, as `_send_request`, `_post_with_retry` and `_response_generator` do.
+    pub(crate) fn unanswered(&mut self, call: &Unanswered, side: Side) {
+        // Calls to context workers are never streamed.
+        let is_streamed = side == Side::Generation && !call.nonstream;
+        let calls = if side == Side::Context { &mut self.context } else { &mut self.generation };
+        match (call.end, is_streamed) {
+            // A stream that a worker refuses fails before the code that counts.
+            (End::Error, true) if call.is_refused => {}
+            (End::Error, true) => {
+                calls.errors += 1;
+                calls.completed += 1;
+                calls.retries += u64::from(call.is_retried);
+            }
+            (End::Error, false) if call.is_retried => calls.retries += 1,
+            (End::Error, false) => {
+                // An HTTP error is retried once, and the worker refuses that, too.
+                calls.retries += u64::from(call.is_refused);
+                calls.errors += 1;
+                calls.completed += 1;
+                self.internal_errors += 1;
+            }
+            // The client closed its connection: only the end of a stream counts.
+            (End::Cancelled, _) => calls.completed += u64::from(is_streamed),
+            // The worker answered with the reason for the end.
+            (End::TimedOut | End::Stop | End::Length, _) => {
+                calls.completed += 1;
+                self.responses += u64::from(!is_streamed);
+            }
+        }
     }
 
     pub(crate) fn text(&self) -> String {
         let mut text = Text::new(String::new());
         for (name, value) in [
             ("total_requests", self.requests),
-            ("stream_requests", self.requests),
-            ("nonstream_requests", 0),
+            ("stream_requests", self.requests - self.nonstream),
+            ("nonstream_requests", self.nonstream),
             ("validation_exceptions", 0),
             ("http_exceptions", 0),
-            ("internal_errors", 0),
-            ("total_responses", self.requests),
+            ("internal_errors", self.internal_errors),
+            ("total_responses", self.responses),
         ] {
             text.counter(name, &[("", value)]);
         }
         text.histogram("queue_latency_seconds", &self.queue);
-        self.context.write(self.requests, &mut text);
-        self.generation.write(self.requests, &mut text);
+        self.context.write(&mut text);
+        self.generation.write(&mut text);
         text.into_text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Errors, retries and completed requests of the generation workers, and internal errors, after one such call.
+    fn counts(end: End, [nonstream, is_refused, is_retried]: [bool; 3]) -> [u64; 4] {
+        let mut orchestrator = Orchestrator::default();
+        let call = Unanswered { id: 1, end, nonstream, is_refused, is_begun: false, is_retried };
+        orchestrator.unanswered(&call, Side::Generation);
+        let calls = &orchestrator.generation;
+        [calls.errors, calls.retries, calls.completed, orchestrator.internal_errors]
+    }
+
+    #[test]
+    fn calls_that_fail_count_as_the_client_of_upstream_counts_them() {
+        // Streamed or not, refused or not, retried or not.
+        for (call, expected) in [
+            ([false, true, false], [0, 0, 0, 0]),
+            ([false, false, true], [1, 1, 1, 0]),
+            ([false, false, false], [1, 0, 1, 0]),
+            ([true, true, false], [1, 1, 1, 1]),
+            ([true, false, true], [0, 1, 0, 0]),
+            ([true, false, false], [1, 0, 1, 1]),
+        ] {
+            assert_eq!(counts(End::Error, call), expected, "{call:?}");
+        }
+        assert_eq!(counts(End::Cancelled, [false; 3]), [0, 0, 1, 0]);
+        assert_eq!(counts(End::Cancelled, [true, false, false]), [0, 0, 0, 0]);
+        let mut context = Orchestrator::default();
+        let call = Unanswered {
+            id: 1,
+            end: End::Error,
+            nonstream: false,
+            is_refused: true,
+            is_begun: false,
+            is_retried: false,
+        };
+        context.unanswered(&call, Side::Context);
+        assert_eq!(
+            (context.context.errors, context.generation.errors),
+            (1, 0),
+            "a call to a context worker is no stream"
+        );
     }
 }

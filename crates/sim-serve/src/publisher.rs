@@ -27,7 +27,7 @@ fn publish(live: &Mutex<Live>, path: &Path, hello: &Value) -> io::Result<()> {
         let mut guard = live.lock();
         guard.advance(Instant::now());
         let (records, entries, events) = (guard.take_records(0), guard.take_entries(), guard.take_events());
-        let release = guard.engine.config().release;
+        let release = guard.engine().config().release;
         drop(guard);
         for line in records.iter().map(|record| record.text.as_str()) {
             let _ = writeln!(lines, "{line}");

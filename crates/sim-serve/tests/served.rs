@@ -5,7 +5,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -266,6 +266,11 @@ fn each_path_of_trtllm_serve_and_of_the_orchestrator_answers() {
     assert_eq!(orchestrator.ask("GET", "/metrics", "").0, 404);
 }
 
+/// The Unix time in seconds.
+fn now() -> String {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().to_string()
+}
+
 /// A series of the server's own page, found by the begin of its line.
 fn series(server: &Server, begin: &str) -> Option<f64> {
     let page = server.ask("GET", "/prometheus/metrics", "").1;
@@ -303,4 +308,82 @@ fn the_arrival_of_an_entry_is_before_tokenising_until_1_2_and_after_it_since_1_3
             assert_eq!(times["arrival_time"] == times["server_arrival_time"], is_before, "{backend} {release} {times}");
         }
     }
+}
+
+#[test]
+fn an_orchestrator_counts_no_error_of_a_stream_that_a_worker_refuses() {
+    for (nonstream, has_errors) in [("0", false), ("1", true)] {
+        // The generation server of this scenario refuses a fifth of the requests.
+        let generation = ["--disaggregated", "orchestrator", "--generation", "sim:?scenario=errors", "--start", &now()];
+        let server = Server::of(&format!("sim:?rate=8&wave=0&speed=10&nonstream={nonstream}"), &generation);
+        let count = |name: &str| series(&server, &format!("{name}_total ")).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while count("gen_completed_requests") < 100.0 {
+            assert!(Instant::now() < deadline, "{}", server.ask("GET", "/prometheus/metrics", "").1);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        server.control(r#"{"stop":true}"#);
+        let (total, completed) = (count("gen_total_requests"), count("gen_completed_requests"));
+        let (errors, retries) = (count("gen_error_requests"), count("gen_retry_requests"));
+        assert_eq!((errors > 10.0, retries > 10.0), (has_errors, has_errors), "{errors} {retries}");
+        assert_eq!(count("internal_errors"), errors, "the client of a stream has its response already");
+        // A fifth is refused. Without streaming, these calls are completed, too.
+        assert_eq!(total - completed > 10.0 && (total - completed) / total > 0.1, !has_errors, "{total} {completed}");
+        assert_eq!((count("ctx_error_requests"), count("ctx_retry_requests")), (0.0, 0.0));
+        assert_eq!(count("nonstream_requests") > 0.0, has_errors);
+        assert_eq!(count("stream_requests") > 0.0, !has_errors);
+        assert_eq!(count("ctx_total_requests"), count("total_requests"));
+    }
+}
+
+#[test]
+fn the_three_servers_of_a_deployment_show_the_same_requests() {
+    let start = now();
+    let lines = std::env::temp_dir().join(format!("sim-serve-lines-{}", std::process::id()));
+    std::fs::create_dir(&lines).unwrap();
+    let directory = lines.to_str().unwrap();
+    let server = |part: &'static str, more: &[&str]| {
+        let arguments =
+            ["--disaggregated", part, "--generation", "sim:?max_batch_size=8", "--start", &start, "--ring", "100000"];
+        Server::of("sim:?rate=6&speed=5&nonstream=0.3", &[&arguments, more].concat())
+    };
+    let (context, generation) = (server("context", &[]), server("generation", &[]));
+    let orchestrator = server("orchestrator", &["--perf-metrics-dir", directory]);
+    let reached = |server: &Server, number| server.until(at_least("perf_metrics_served", number));
+    reached(&orchestrator, 60);
+    let file = std::fs::read_dir(&lines).unwrap().next().unwrap().unwrap();
+    assert!(file.file_name().to_str().unwrap().starts_with("perf_metrics-disagg-"));
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    let told: Vec<Value> = text.lines().take(60).map(|line| serde_json::from_str(line).unwrap()).collect();
+    context.until(at_least("perf_metrics", 200));
+    generation.until(at_least("perf_metrics", 80));
+    for (server, part) in [(&context, "ctx_perf_metrics"), (&generation, "gen_perf_metrics")] {
+        let entries = server.get("/perf_metrics");
+        let entries = entries.as_array().unwrap();
+        for line in &told {
+            let id = &line[part]["disagg_request_id"];
+            let entry = entries.iter().find(|entry| entry["disagg_request_id"] == *id);
+            assert_eq!(entry, Some(&line[part]), "{part} {line}");
+        }
+    }
+    let (mut whole, mut streamed) = (0, 0);
+    for line in &told {
+        let times = |part: &str| line[part]["perf_metrics"]["timing_metrics"].clone();
+        let (context, generation) = (times("ctx_perf_metrics"), times("gen_perf_metrics"));
+        assert_eq!(line["disagg_server_arrival_time"], context["server_arrival_time"]);
+        assert!(generation["server_arrival_time"].as_f64() >= context["last_token_time"].as_f64());
+        assert!(generation["first_scheduled_time"].as_f64() >= generation["kv_cache_transfer_end"].as_f64());
+        let first = line["disagg_server_first_token_time"].as_f64();
+        if first >= generation["last_token_time"].as_f64() {
+            whole += 1;
+        } else {
+            // The generation server sends the token of the context server when it schedules the request.
+            streamed += 1;
+            assert_eq!(first, generation["first_scheduled_time"].as_f64());
+        }
+    }
+    assert!(whole > 5 && streamed > 20, "{whole} {streamed}");
+    std::fs::remove_dir_all(&lines).unwrap();
+    assert_eq!(context.ask("POST", "/control", r#"{"restart":true}"#).0, 400);
+    assert_eq!(orchestrator.ask("GET", "/metrics", "").0, 404);
 }
