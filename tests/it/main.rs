@@ -13,6 +13,7 @@ mod bench_report;
 mod command_line;
 mod compare;
 mod connections;
+mod disaggregated;
 mod discovery;
 mod doctor;
 mod drift;
