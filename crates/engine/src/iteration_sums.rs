@@ -26,6 +26,9 @@ numbers! {
         /// Iterations for which the limit of the batch is known, and that of the tokens.
         batch_limit_known,
         token_limit_known,
+        /// Iterations for which it is known whether all seats are taken, and those in which they are.
+        seats_known,
+        seats_taken,
         /// Iterations that could begin a prompt: after an iteration without prompts that held requests back. Then how many of them
         /// began one, and how many of these decoded nothing. The first two for iterations before which no request had ended, so no
         /// block of the KV cache came free.
@@ -269,6 +272,8 @@ impl IterationFold {
         }
         sums.batch_limit_known += f64::from(batch.is_some() || latest.is_full().is_some());
         sums.token_limit_known += f64::from(tokens.is_some());
+        sums.seats_known += f64::from(latest.is_full().is_some());
+        sums.seats_taken += f64::from(latest.is_full() == Some(true));
         if backlog >= 0.5 {
             sums.waits += 1.0;
             sums.waits_at_batch_limit += f64::from(at_batch_limit);

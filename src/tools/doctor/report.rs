@@ -148,7 +148,7 @@ fn verdict_text(out: &mut String, verdict: &Verdict) {
     if verdict.confidence == Confidence::Low {
         *out += "  Not certain: another cause would look similar, or a number that would prove it is missing.\n";
     }
-    if !verdict.blind.is_empty() {
+    if verdict.confidence == Confidence::Low && !verdict.blind.is_empty() {
         let names: Vec<&str> = verdict.blind.iter().map(|spot| &*spot.what).collect();
         let _ = writeln!(
             out,

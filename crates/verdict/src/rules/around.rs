@@ -6,6 +6,8 @@ use crate::verdict::{Found, Unit, percent, time};
 /// The HTTP server is the cause if it takes at least NOTICED seconds, and the share MOST of the time to the first token.
 const MOST: f64 = 0.5;
 const NOTICED: f64 = 0.2;
+/// All seats are taken in at most this share of the iterations if seats are usually free.
+const FEW: f64 = 0.05;
 /// The same limits for the transfer of KV caches.
 const TRANSFER: f64 = 0.3;
 const TRANSFER_SECONDS: f64 = 0.1;
@@ -24,7 +26,9 @@ pub(super) fn frontend(reading: &Reading) -> Option<Found> {
         return None;
     }
     let times = &reading.now.distributions;
-    let (server, engine) = (times.server_ttft.mean()?, times.ttft.mean()?);
+    let (ttft, before) = (times.ttft.mean()?, before_queue(reading).unwrap_or(0.0));
+    let server = times.server_ttft.mean().unwrap_or(ttft).max(ttft);
+    let engine = (ttft - before).max(0.0);
     let added = server - engine;
     (added >= NOTICED && added >= MOST * server).then(|| {
         Found::new(format!("The HTTP server adds {} to the {} that the engine takes to the first token.", time(added), time(engine)))
@@ -37,6 +41,19 @@ pub(super) fn frontend(reading: &Reading) -> Option<Found> {
                 &["num_serve_frontends"],
             )
     })
+}
+
+/// Seconds from the arrival of a request until the engine has it. Releases up to 1.2 stamp the arrival before they tokenise the prompt, so the
+/// queue time contains that. While seats are free, a request waits in the engine itself for two passes at most, and then for its batch.
+fn before_queue(reading: &Reading) -> Option<f64> {
+    let (now, sums) = (&reading.now, &reading.now.sums);
+    if sums.seats_known <= 0.0 || sums.seats_taken > FEW * sums.seats_known {
+        return None;
+    }
+    let rate = now.rate(now.counts.started.max(now.counts.completed));
+    let held = (rate > 0.0).then(|| reading.of_iterations(sums.held) / rate)?;
+    let passes = 2.0 * reading.of_iterations(sums.seconds);
+    Some((now.distributions.queue.mean()? - held - passes).max(0.0))
 }
 
 pub(super) fn transfer(reading: &Reading) -> Option<Found> {

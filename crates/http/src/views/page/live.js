@@ -207,7 +207,7 @@ class Card {
     if (verdict !== undefined && verdict.severity !== "none") {
       lines.push(evidenceText(verdict.evidence));
       if (verdict.confidence === "low") lines.push("Not certain: another cause would look similar, or a number that would prove it is missing.");
-      if (verdict.blind.length) lines.push(`Cannot be seen here: ${verdict.blind.map((spot) => spot.what).join(", ").replaceAll("_", " ")}`);
+      if (verdict.confidence === "low" && verdict.blind.length) lines.push(`Cannot be seen here: ${verdict.blind.map((spot) => spot.what).join(", ").replaceAll("_", " ")}`);
       if (verdict.cost) lines.push(`Users: ${verdict.cost}`);
       lines.push(`Change: ${verdict.remedy}`);
       if (verdict.consequences.length) lines.push(`Follows from it: ${verdict.consequences.join(", ").replaceAll("_", " ")}`);
