@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_engine::iteration_sums::ConfiguredLimits;
 use trtllm_engine::{EngineFold, EngineState, Implausible};
-use trtllm_model::{BenchReport, EngineAbout, EngineSettings, RejectCounts, RejectReason};
+use trtllm_model::{BenchReport, EngineAbout, EngineSettings, ErrorKind, RejectCounts, RejectReason};
 use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
 use trtllm_recording::gpu::GpuReading;
@@ -343,6 +343,11 @@ impl Intake {
             self.source.metrics.errors[kind as usize].inc();
         }
         self.log.failure(&self.slot.name, error, now);
+        match kind {
+            None => self.source.server_has_served |= self.engine.totals.iterations > 0,
+            Some(ErrorKind::Connect) => self.source.server_has_served = false,
+            Some(_) => {}
+        }
         self.source.loading = None;
         self.source.last_failure = error.map(|error| PollFailure {
             kind: error.kind(),

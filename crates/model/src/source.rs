@@ -121,6 +121,9 @@ impl EngineAbout {
     }
 }
 
+/// Seconds per stage. The name of a stage is the path of its key in the server's JSON, joined with dots.
+pub type StartupTimes = BTreeMap<String, f64>;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +146,3 @@ mod tests {
         assert!(!is_early(Some("pytorch"), None), "the release is unknown");
     }
 }
-
-/// Seconds per stage. The name of a stage is the path of its key in the server's JSON, joined with dots.
-pub type StartupTimes = BTreeMap<String, f64>;

@@ -31,6 +31,10 @@ pub struct Silence {
     pub why: String,
     /// The server is still loading the model.
     pub is_loading: bool,
+    /// The server answers 503, and has served before.
+    pub has_lost_engine: bool,
+    /// The server answers with an error status.
+    pub has_status: bool,
     /// Another kind of server answers at the address.
     pub is_no_engine: bool,
     /// The longest time that this model took to load so far, in seconds.

@@ -12,6 +12,8 @@ const NOT_POLLED: &str = "not polled yet";
 const WEDGED: &str = "no batch runs, active requests are at their limit and the KV cache is nearly full: transfers that were \
                       cancelled may have kept their blocks; restart the engine";
 
+const LOST_ENGINE: &str = "the server has lost its engine";
+
 /// The phase of an engine that is starting.
 pub(super) fn start_phase(snapshot: &EngineSnapshot) -> Option<StartPhase> {
     (snapshot.state == EngineState::Starting).then(|| snapshot.source.start_phase())
@@ -29,6 +31,7 @@ pub(super) fn why(snapshot: &EngineSnapshot) -> String {
     }
     match (&source.last_failure, source.loading) {
         (_, Some(loading)) => loading.to_owned(),
+        (Some(failure), _) if source.has_lost_engine() => format!("{LOST_ENGINE}: {}", failure.text),
         (Some(failure), _) => with_lead(phase, &failure.text),
         (None, None) if is_wedged(snapshot) => WEDGED.to_owned(),
         (None, None) => source.notice.unwrap_or_else(|| of_state(snapshot.state, phase)).to_owned(),
@@ -64,6 +67,9 @@ pub(super) fn without_addresses(snapshot: &EngineSnapshot) -> Option<String> {
         (_, Some(loading)) => Some(loading.to_owned()),
         (Some(PollFailure { kind, .. }), _) => {
             let error = format!("{} ({}); see the log", kind.words(), kind.name());
+            if source.has_lost_engine() {
+                return Some(format!("{LOST_ENGINE}: {error}"));
+            }
             Some(with_lead(Some(phase_of(source)), &error))
         }
         (None, None) => (!source.ready).then(|| NOT_POLLED.to_owned()),

@@ -316,8 +316,9 @@ fn silence(snapshot: &EngineSnapshot, wall: f64) -> Option<Silence> {
     let source = &snapshot.source;
     let since = source.unanswered_since_us? as f64 / 1e6;
     let failure = source.last_failure.as_ref();
+    let has_lost_engine = source.has_lost_engine();
     let is_loading = source.loading.is_some()
-        || failure.is_some_and(|failure| failure.not_ready)
+        || failure.is_some_and(|failure| failure.not_ready) && !has_lost_engine
         || !source.ready && source.start_phase() == StartPhase::Loading;
     let startup: f64 = snapshot.about.startup.values().sum();
     let why = failure.map(|failure| failure.text.clone()).or(source.loading.map(str::to_owned));
@@ -325,6 +326,8 @@ fn silence(snapshot: &EngineSnapshot, wall: f64) -> Option<Silence> {
         seconds: (wall - since).max(0.0),
         why: why.unwrap_or_else(|| "the last poll failed".to_owned()),
         is_loading,
+        has_lost_engine,
+        has_status: failure.is_some_and(|failure| failure.kind == ErrorKind::HttpStatus),
         is_no_engine: failure.is_some_and(|failure| failure.kind == ErrorKind::NotJson) && !source.ready,
         longest_load: (startup > 0.0).then_some(startup),
     })

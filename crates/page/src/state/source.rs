@@ -97,6 +97,8 @@ pub struct SourceStatus {
     pub unread_keys: Option<Arc<[String]>>,
     /// Endpoints that the server does not have.
     pub missing_endpoints: Vec<&'static str>,
+    /// The server has sent records, and no connection to it has failed since.
+    pub server_has_served: bool,
     /// The source has finished requests and never has records of iterations.
     pub only_requests: bool,
     /// Requests end while no iteration records arrive.
@@ -108,6 +110,13 @@ pub struct SourceStatus {
 }
 
 impl SourceStatus {
+    /// Whether the server still answers although its engine has ended. Such a server answers 503 until it is restarted, which
+    /// interrupts its connections.
+    #[must_use]
+    pub fn has_lost_engine(&self) -> bool {
+        self.server_has_served && self.last_failure.as_ref().is_some_and(|failure| failure.not_ready)
+    }
+
     /// The phase of an engine that is starting.
     #[must_use]
     pub fn start_phase(&self) -> StartPhase {

@@ -66,6 +66,18 @@ pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Fo
                 ),
         );
     }
+    if silence.has_lost_engine {
+        let is_long = silence.seconds >= SILENT;
+        return Some(
+            Found::new(format!(
+                "The server has lost its engine: it has served, and answers 503 for {}.",
+                time(silence.seconds)
+            ))
+            .with("time with status 503", silence.seconds, Unit::Seconds, SILENT)
+            .severity(if is_long { Severity::Critical } else { Severity::Warning })
+            .remedy("Restart the server. Before that, save its log: it names the error that ended the engine.", &[]),
+        );
+    }
     if silence.is_loading {
         let limit = silence.longest_load.map_or(LONG_LOAD, |longest| 2.0 * longest);
         let is_long = silence.seconds > limit;
@@ -75,11 +87,18 @@ pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Fo
         return Some(found.remedy("Wait. If it takes much longer than usual, look at the server's log.", &[]));
     }
     let is_long = silence.seconds >= SILENT;
+    let (says, remedy) = match silence.has_status {
+        true => (
+            "The server answers without statistics",
+            "Correct the port or the path in --source. With 401 or 403, give the credentials; with 5xx, read the server's log.",
+        ),
+        false => ("Nothing answers", "Start the server, or correct the address in --source."),
+    };
     Some(
-        Found::new(format!("Nothing answers for {}: {}.", time(silence.seconds), silence.why.trim_end_matches('.')))
+        Found::new(format!("{says} for {}: {}.", time(silence.seconds), silence.why.trim_end_matches('.')))
             .with("time without an answer", silence.seconds, Unit::Seconds, SILENT)
             .severity(if is_long { Severity::Warning } else { Severity::Info })
-            .remedy("Start the server, or correct the address in --source.", &[]),
+            .remedy(remedy, &[]),
     )
 }
 
@@ -224,4 +243,37 @@ fn overflows(reading: &Reading) -> bool {
     let Span { counts, polling, .. } = &reading.now;
     let per_poll = Reading::share(counts.iterations + counts.iterations_lost, polling.polls);
     counts.dropped_by_engine > 0.0 || per_poll >= NEAR_OVERFLOW
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(change: fn(&mut Silence)) -> (String, Severity) {
+        let mut silence = Silence { seconds: 150.0, why: "http://e:8000 answered".to_owned(), ..Silence::default() };
+        change(&mut silence);
+        let found = silent(EngineState::Unreachable, Some(&silence)).unwrap();
+        (found.says, found.severity)
+    }
+
+    #[test]
+    fn a_server_that_has_served_and_answers_503_has_lost_its_engine() {
+        let (says, severity) = told(|silence| (silence.has_lost_engine, silence.has_status) = (true, true));
+        assert!(says.starts_with("The server has lost its engine"), "{says}");
+        assert_eq!(severity, Severity::Critical);
+        let (says, severity) = told(|silence| (silence.is_loading, silence.has_status) = (true, true));
+        assert!(says.starts_with("The model loads"), "{says}");
+        assert_eq!(severity, Severity::Info);
+    }
+
+    #[test]
+    fn an_answer_with_a_status_is_not_silence() {
+        let (says, severity) = told(|silence| silence.has_status = true);
+        assert_eq!(
+            (&*says, severity),
+            ("The server answers without statistics for 2 min: http://e:8000 answered.", Severity::Warning)
+        );
+        let (says, severity) = told(|_| ());
+        assert_eq!((&*says, severity), ("Nothing answers for 2 min: http://e:8000 answered.", Severity::Warning));
+    }
 }

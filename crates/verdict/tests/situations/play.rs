@@ -143,6 +143,8 @@ impl Play {
             seconds: silent,
             why: "connection refused".to_owned(),
             is_loading: false,
+            has_lost_engine: false,
+            has_status: false,
             is_no_engine: false,
             longest_load: None,
         });
