@@ -174,6 +174,8 @@ fn sampled_statistics_equal_the_reference_and_have_no_token_counters() {
 #[derive(serde::Deserialize)]
 struct Pages {
     pages: Vec<String>,
+    /// Index of the first page after a restart of the server.
+    restart: usize,
     /// Name, labels and value of each expected series.
     expected: Vec<(String, Vec<String>, f64)>,
 }
@@ -204,7 +206,10 @@ fn pages_of_a_server_equal_the_reference() {
     let pages = Pages::of(&["1"]);
     let server = Server::start(&pages.pages[0]);
     let daemon = server_page::start(&server);
-    for page in &pages.pages[1..] {
+    for (index, page) in pages.pages.iter().enumerate().skip(1) {
+        if index == pages.restart {
+            server.restart(page.clone());
+        }
         server.show(&daemon, page.clone());
     }
     let page = pages.until_counted(&daemon);

@@ -24,6 +24,8 @@ struct Answers {
     page_after: Duration,
     records_status: u16,
     iter: u64,
+    /// The engine's statistics are switched off.
+    without_records: bool,
     /// Additional keys of each record, each preceded by a comma.
     more_keys: &'static str,
     /// The answer of `/server_info`, if the server has it.
@@ -54,6 +56,7 @@ impl Server {
             page_after: Duration::ZERO,
             records_status: 200,
             iter: 0,
+            without_records: false,
             more_keys: "",
             info: None,
             events: None,
@@ -75,6 +78,9 @@ impl Server {
     fn answer(&self, path: &str) -> (u16, String) {
         match path {
             "/metrics" => self.change(|answers| {
+                if answers.without_records {
+                    return (answers.records_status, "[]".to_owned());
+                }
                 answers.iter += 1;
                 let (iter, more) = (answers.iter, answers.more_keys);
                 let record = format!(
@@ -125,6 +131,11 @@ impl Server {
             let (begun, ended) = self.change(|answers| (answers.begun, answers.ended));
             ensure(ended > 0 && begun == before && ended == begun, || "the page is being read".to_owned())
         });
+    }
+
+    /// Restarts the server, so its records begin again. `page` is the page of the new server.
+    pub(crate) fn restart(&self, page: String) {
+        self.change(|answers| (answers.iter, answers.page) = (0, page));
     }
 
     /// Serves another page, and waits until the daemon has read it.
@@ -220,22 +231,66 @@ fn the_increases_of_its_counters_are_on_our_page() {
         assert_eq!(second.count(family, &[]), value, "{family}");
     }
 
-    // Another server has replaced the first one. It has a second process.
-    let replaced = "trtllm_request_success_total{finished_reason=\"stop\",pid=\"9\"} 5\n";
-    let third = server.show(
-        &daemon,
+    // The server restarts with a second process. One of its counts is as high as before.
+    let new_process = "trtllm_request_success_total{finished_reason=\"stop\",pid=\"9\"} 5\n";
+    server.restart(
         with(&[
             (
                 "finished_reason=\"stop\",model_name=\"llama-3-8b\"} 7",
                 "finished_reason=\"stop\",model_name=\"llama-3-8b\"} 1",
             ),
             ("model_name=\"llama-3-8b\"} 1000", "model_name=\"llama-3-8b\"} 90"),
-        ]) + replaced,
+            ("model_name=\"llama-3-8b\"} 128", "model_name=\"llama-3-8b\"} 160"),
+        ]) + new_process,
     );
+    let third = until_counted(&daemon, "trtllm_prompt_tokens_total", 400 + 90);
     third.never_below(&second);
     assert_eq!(third.count("nv_trt_llm_requests_finished_total", &["reason=stop"]), 3 + 1 + 5);
-    assert_eq!(third.count("trtllm_prompt_tokens_total", &[]), 400 + 90);
+    assert_eq!(third.count("trtllm_prompt_cached_tokens_total", &[]), 32 + 160);
+    assert_eq!(third.count("nv_trt_llm_engine_restarts_total", &[]), 1);
     assert_eq!(third.count("nv_trt_llm_iterations_lost_total", &[]), 0);
+}
+
+/// Waits until the counter has this value. It must never exceed it.
+fn until_counted(daemon: &Daemon, family: &str, value: u64) -> Page {
+    daemon.until(|page| {
+        let counted = page.count(family, &[]);
+        assert!(counted <= value, "{family} is {counted}, not {value}");
+        ensure(counted == value, || format!("{family} is {counted}, not {value}"))
+    })
+}
+
+const REQUESTS: &str = "nv_trt_llm_e2e_request_latency_seconds_count";
+
+#[test]
+fn counts_that_fall_while_records_continue_are_not_counted() {
+    let server = Server::start(&times(500));
+    let daemon = start(&server);
+    assert_eq!(server.show(&daemon, times(512)).count(REQUESTS, &[]), 12);
+    // The files of an ended process were removed from PROMETHEUS_MULTIPROC_DIR.
+    assert_eq!(server.show(&daemon, times(112)).count(REQUESTS, &[]), 12);
+    server.change(|answers| answers.page = times(117));
+    let page = until_counted(&daemon, REQUESTS, 12 + 5);
+    assert_eq!(page.count("nv_trt_llm_requests_finished_total", &["reason=stop"]), 12 + 5);
+    assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 0);
+    // Control: the server restarts.
+    server.restart(times(6));
+    let page = until_counted(&daemon, REQUESTS, 12 + 5 + 6);
+    assert_eq!(page.count("nv_trt_llm_engine_restarts_total", &[]), 1);
+}
+
+#[test]
+fn a_server_without_records_has_restarted_if_its_counts_stay_low() {
+    let server = Server::start(&times(30));
+    server.change(|answers| answers.without_records = true);
+    let daemon = start(&server);
+    assert_eq!(server.show(&daemon, times(34)).count(REQUESTS, &[]), 4);
+    // Control: counts that fall for one reading.
+    assert_eq!(server.show(&daemon, times(5)).count(REQUESTS, &[]), 4);
+    assert_eq!(server.show(&daemon, times(35)).count(REQUESTS, &[]), 5);
+    assert_eq!(server.show(&daemon, times(6)).count(REQUESTS, &[]), 5);
+    until_counted(&daemon, REQUESTS, 5 + 6);
+    assert_eq!(server.show(&daemon, times(8)).count(REQUESTS, &[]), 5 + 8);
 }
 
 /// The page after `requests` requests. Each time of each request is 0.4 s.
@@ -300,9 +355,9 @@ fn request_times_of_a_server_without_perf_metrics_come_from_its_page() {
         assert_eq!(second.count("nv_trt_llm_objective_requests_total", &[objective, "outcome=met"]), 3);
     }
     assert_eq!(second.find("nv_trt_llm_goodput_tokens_total", &[]), None);
-    // Another server has replaced the first one, so the page counts from 0.
-    let third = server.show(&daemon, times(4));
-    assert_eq!(third.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]), 7);
+    // The server restarts, so the page counts from 0.
+    server.restart(times(4));
+    until_counted(&daemon, REQUESTS, 7);
 }
 
 #[test]

@@ -2,11 +2,13 @@
 """Generates a sequence of pages of a server, and the values that the exporter's page must have after them. fold.py does the same for
 records.
 
-  server_pages.py SEED [--orchestrator]     prints {"pages": [text, ...], "expected": [[name, [label=value, ...], value], ...]}
+  server_pages.py SEED [--orchestrator]
+    prints {"pages": [text, ...], "restart": index, "expected": [[name, [label=value, ...], value], ...]}
 
 The server is a trtllm-serve, or the orchestrator of disaggregated serving. The requests on the first page came before the exporter's start,
-so they do not count. Between two of the pages, another server replaces the first one. Names and buckets are from TensorRT-LLM's
-tensorrt_llm/metrics/collector.py and tensorrt_llm/serve/perf_metrics.py. Uses only Python's standard library.
+so they do not count. The page "restart" is the first one after a restart of the server, so each of its counts began at 0.
+Names and buckets are from TensorRT-LLM's tensorrt_llm/metrics/collector.py and tensorrt_llm/serve/perf_metrics.py. Uses only Python's
+standard library.
 """
 import collections
 import json
@@ -173,18 +175,18 @@ def main():
     for replaced in (False, True, False):
         before = server.series()
         while True:
-            # All counts of the new server must be lower than those of the old server. Otherwise the exporter could not detect
-            # the restart.
+            # A count of the new server must be lower than that of the old server. Otherwise the exporter could not detect the
+            # restart. All other counts begin at 0, too.
             now = kind() if replaced else server
             now.serve(rand, 5 if replaced else 60)
-            if not replaced or all(value < before.get(series, 0) or not value for series, value in now.series().items()):
+            if not replaced or any(value < before.get(series, 0) for series, value in now.series().items()):
                 break
         for series, value in now.series().items():
             increases[series] += value - (0 if replaced else before.get(series, 0))
         server = now
         pages.append(server.page())
     named = ((kind.name_here(*series), value) for series, value in increases.items())
-    json.dump({"pages": pages, "expected": [[*name, value] for name, value in named if name]}, sys.stdout)
+    json.dump({"pages": pages, "restart": 2, "expected": [[*name, value] for name, value in named if name]}, sys.stdout)
 
 
 if __name__ == "__main__":

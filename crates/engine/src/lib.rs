@@ -25,6 +25,7 @@ mod numbering;
 mod numbers;
 pub mod objectives;
 pub mod orchestrator;
+mod page_counts;
 mod plausible;
 pub mod pools;
 mod queue_time;
@@ -168,6 +169,7 @@ impl EngineFold {
             return Err(implausible);
         }
         self.timed_batch = None;
+        self.requests.server.note_record();
         let mut kind = self.epoch.classify(record);
         if kind == RecordKind::Restart {
             self.restart();

@@ -1,17 +1,15 @@
-//! Folds the readings of an orchestrator of disaggregated serving. Its counters started before the exporter, so only their
-//! increases count. A counter that falls belongs to a new orchestrator, whose counters all started at 0.
+//! Folds the readings of an orchestrator of disaggregated serving. Its counters started before the exporter, so only
+//! their increases count. `page_counts` decides what a counter that falls means.
 
 use std::collections::HashMap;
 
 use trtllm_model::OrchestratorReading;
-use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
+use trtllm_model::orchestrator::{OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
 use super::histogram::{COMPLETE_SECONDS, FIRST_TOKEN_SECONDS, Histogram};
+use super::page_counts::{CountName, PageCounts};
 use super::saturating::add;
 use super::server_metrics::{HistogramIncrease, apart};
-
-/// Maximum number of series that are remembered.
-const MAX_SERIES: usize = 4096;
 
 /// What is known of an orchestrator. Counts that it does not report are absent.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,14 +105,19 @@ impl OrchestratorTotals {
 #[derive(Debug, Clone, Default)]
 pub struct OrchestratorFold {
     pub totals: OrchestratorTotals,
-    /// The last value of each series. `None` until the first page.
-    last: Option<HashMap<OrchestratorCounter, u64>>,
+    counts: PageCounts<OrchestratorCounter>,
+}
+
+impl CountName for OrchestratorCounter {
+    fn is_sum(&self) -> bool {
+        matches!(self, Self::TimeNanos(_))
+    }
 }
 
 impl OrchestratorFold {
     /// Makes the counts of the next page only a baseline.
     pub fn resume(&mut self) {
-        self.last = None;
+        self.counts = PageCounts::default();
     }
 
     /// Returns whether there were new requests.
@@ -126,21 +129,14 @@ impl OrchestratorFold {
             // dropped.
             let OrchestratorTotals { ready, workers, minimal_workers, .. } = self.totals;
             self.totals = OrchestratorTotals { ready, workers, minimal_workers, ..OrchestratorTotals::default() };
-            self.last = None;
+            self.counts = PageCounts::default();
             return false;
         }
         let totals = &mut self.totals;
         let before = totals.requests();
-        let baseline = self.last.is_none();
-        let last = self.last.get_or_insert_default();
-        let falls = |count: &OrchestratorCount| last.get(&count.counter).is_some_and(|last| count.value < *last);
-        if reading.counts.iter().any(falls) {
-            last.clear();
-        }
         let mut times: HashMap<OrchestratorTime, HistogramIncrease> = HashMap::new();
-        for OrchestratorCount { counter, value } in &reading.counts {
-            let earlier = if baseline { *value } else { last.get(counter).copied().unwrap_or(0) };
-            let increase = value.saturating_sub(earlier);
+        let counts: Vec<_> = reading.counts.iter().map(|count| (count.counter.clone(), count.value)).collect();
+        for ((counter, _), increase) in counts.iter().zip(self.counts.increases(&counts)) {
             match counter {
                 OrchestratorCounter::Time(time, bound) => {
                     times.entry(*time).or_default().buckets.extend(bound.parse().ok().zip(Some(increase)));
@@ -152,10 +148,6 @@ impl OrchestratorFold {
         for (time, HistogramIncrease { buckets, sum }) in times {
             totals.histogram(time).add_buckets(apart(buckets), sum);
         }
-        if last.len() > MAX_SERIES {
-            last.clear();
-        }
-        last.extend(reading.counts.iter().map(|count| (count.counter.clone(), count.value)));
         totals.requests() > before
     }
 }
@@ -207,7 +199,11 @@ mod tests {
         for (requests, failed) in [(100, 5), (110, 6)] {
             fold.absorb(&page(requests, failed));
         }
-        // Fewer requests than before, and more failures.
+        // Fewer requests than before, and more failures. Three more pages show that it is no page of another process.
+        for _ in 0..3 {
+            assert!(!fold.absorb(&page(50, 20)));
+        }
+        assert_eq!(totals(&fold), (10, 1, 10, 1, 9, 3.6));
         assert!(fold.absorb(&page(50, 20)));
         assert_eq!(totals(&fold), (60, 21, 60, 21, 9 + 30, 15.6));
         fold.absorb(&page(51, 20));

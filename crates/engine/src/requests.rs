@@ -281,6 +281,7 @@ impl RequestFold {
     pub(crate) fn restart(&mut self) {
         self.recent.clear();
         self.attribution.restart();
+        self.server.note_restart();
         self.times_from_server = false;
         // The new process may have other options.
         self.rows = RequestRows::Unknown;

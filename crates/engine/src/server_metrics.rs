@@ -1,17 +1,15 @@
-//! Folds trtllm-serve's own metrics. Its counters started before the exporter, so only their increases count. A counter that
-//! falls was reset and counts from 0. Memory is bounded.
+//! Folds trtllm-serve's own metrics. Its counters started before the exporter, so only their increases count.
+//! `page_counts` decides what a counter that falls means. Memory is bounded.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use trtllm_model::ServerMetrics;
-use trtllm_model::server_metrics::{Configuration, RequestHistogram, ServerCount, ServerCounter};
+use trtllm_model::server_metrics::{Configuration, RequestHistogram, ServerCounter};
 
-use super::cumulative::Cumulative;
+use super::page_counts::{CountName, PageCounts};
 use super::saturating::{add, add_known};
 use super::successes::Finished;
 
-/// Number of series that are remembered. Processes that were replaced leave old series.
-const MAX_SERIES: usize = 16_384;
 /// Number of values of one label that are counted separately.
 const MAX_VALUES: usize = 64;
 /// The label value under which all further values are counted.
@@ -65,17 +63,32 @@ impl HistogramIncrease {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerFold {
-    /// The counts of the series of all processes. `None` until the first reading.
-    series: Option<HashMap<(ServerCounter, u64), Cumulative>>,
+    counts: PageCounts<(ServerCounter, u64)>,
     /// The server has metrics of finished requests.
     pub known: bool,
     finished: u64,
 }
 
+impl CountName for (ServerCounter, u64) {
+    fn is_sum(&self) -> bool {
+        matches!(self.0, ServerCounter::HistogramSum(_))
+    }
+}
+
 impl ServerFold {
     /// Makes the counts of the next page only a baseline.
     pub(crate) fn resume(&mut self) {
-        self.series = None;
+        self.counts = PageCounts::default();
+    }
+
+    /// Notes that the engine has restarted, so its server may have restarted, too.
+    pub(crate) fn note_restart(&mut self) {
+        self.counts.note_restart();
+    }
+
+    /// Notes that a record of the engine has come.
+    pub(crate) fn note_record(&mut self) {
+        self.counts.note_record();
     }
 
     /// Requests that finished or failed since the first reading.
@@ -89,7 +102,9 @@ impl ServerFold {
             totals.config.clone_from(&page.config);
         }
         let mut more = Increase::default();
-        for (counter, increase) in self.increases(page) {
+        let counts = page.counts.iter().map(|count| ((count.counter.clone(), count.series), count.value));
+        let counts: Vec<_> = counts.collect();
+        for (((counter, _), _), increase) in counts.iter().zip(self.counts.increases(&counts)) {
             match counter {
                 ServerCounter::Finished(reason) => {
                     add(&mut more.finished[*reason as usize], increase);
@@ -118,39 +133,6 @@ impl ServerFold {
             histogram.buckets = apart(std::mem::take(&mut histogram.buckets));
         }
         more
-    }
-
-    /// The increase of each series since it was last read. A series that appears later started at 0. If one series of a histogram
-    /// falls, its process was replaced, and the whole histogram counts from 0.
-    fn increases<'p>(&mut self, page: &'p ServerMetrics) -> Vec<(&'p ServerCounter, u64)> {
-        let new = Cumulative::new(self.series.is_some());
-        let series = self.series.get_or_insert_default();
-        if series.len() > MAX_SERIES {
-            // Keeps only the series of the page.
-            let key = |count: &ServerCount| (count.counter.clone(), count.series);
-            *series = page.counts.iter().filter_map(|count| series.remove_entry(&key(count))).collect();
-        }
-        let value = |count: &ServerCount| i64::try_from(count.value).ok();
-        let falls = |count: &&ServerCount| {
-            series.get(&(count.counter.clone(), count.series)).is_some_and(|last| last.falls(value(count)))
-        };
-        let replaced: HashSet<_> = page.counts.iter().filter(falls).filter_map(histogram).collect();
-        let mut increase = |count: &'p ServerCount| {
-            let last = series.entry((count.counter.clone(), count.series)).or_insert(new);
-            if histogram(count).is_some_and(|histogram| replaced.contains(&histogram)) {
-                *last = Cumulative::new(true);
-            }
-            (&count.counter, last.increase(value(count)))
-        };
-        page.counts.iter().map(&mut increase).collect()
-    }
-}
-
-/// The histogram that a series belongs to.
-fn histogram(count: &ServerCount) -> Option<(RequestHistogram, u64)> {
-    match count.counter {
-        ServerCounter::HistogramBucket(of, _) | ServerCounter::HistogramSum(of) => Some((of, count.series)),
-        _ => None,
     }
 }
 
@@ -185,6 +167,7 @@ mod tests {
     use trtllm_model::Objectives;
     use trtllm_model::perf_metrics::{FinishReason, PerfMetricsEntry};
     use trtllm_model::request::{RequestStage, RequestStats};
+    use trtllm_model::server_metrics::ServerCount;
     use trtllm_sources::prometheus_text::parse_server_metrics;
 
     /// Folds pages one after the other.
@@ -210,10 +193,27 @@ mod tests {
         let second = fold(&[&page(50, 5000, 3), &page(54, 5400, 4)]);
         assert_eq!((second.totals.finished.unwrap()[0], second.totals.prompt_tokens()), (4, Some(400)));
         assert_eq!((second.totals.server.errors["400"], second.server.finished()), (1, Some(5)));
-        // The server was replaced: its counters began at 0.
-        let replaced = fold(&[&page(50, 5000, 3), &page(54, 5400, 4), &page(1, 90, 0)]);
-        assert_eq!((replaced.totals.finished.unwrap()[0], replaced.totals.prompt_tokens()), (5, Some(490)));
-        assert_eq!((replaced.totals.server.errors["400"], replaced.server.finished()), (1, Some(6)));
+    }
+
+    #[test]
+    fn a_server_that_has_restarted_counts_from_0_in_all_its_counters() {
+        let page = |stop: u64, length: u64, tokens: u64| {
+            format!(
+                "trtllm_request_success_total{{finished_reason=\"stop\"}} {stop}\n\
+                 trtllm_request_success_total{{finished_reason=\"length\"}} {length}\n\
+                 trtllm_prompt_tokens_total {tokens}\n"
+            )
+        };
+        let mut folded = fold(&[&page(20, 1, 5000), &page(20, 1, 5400)]);
+        folded.restart();
+        let more = page(5, 1, 5600);
+        folded.absorb_server_metrics(&parse_server_metrics(more.as_bytes()).unwrap());
+        let finished = folded.totals.finished.unwrap();
+        assert_eq!((finished[0], finished[FinishReason::Length as usize]), (5, 1));
+        assert_eq!((folded.totals.prompt_tokens(), folded.server.finished()), (Some(400 + 5600), Some(6)));
+        // Control: nothing shows a restart yet, so nothing counts.
+        let folded = fold(&[&page(20, 1, 5000), &page(20, 1, 5400), &more]);
+        assert_eq!((folded.totals.prompt_tokens(), folded.server.finished()), (Some(400), Some(0)));
     }
 
     #[test]
@@ -340,15 +340,42 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_of_a_replaced_server_counts_from_0_in_all_its_buckets() {
+    fn a_histogram_of_a_restarted_server_counts_from_0_in_all_its_buckets() {
         let mut folded = RequestFold::default();
         // Only some buckets of the new server are lower: it has already had more short requests than the old server.
-        for page in [times("1", 0, 0), times("1", 2, 40), times("1", 5, 4)] {
-            folded.absorb_server_metrics(&page);
+        let [first, old, new] = [times("1", 0, 0), times("1", 2, 40), times("1", 5, 4)];
+        for page in [&first, &old] {
+            folded.absorb_server_metrics(page);
         }
+        folded.restart();
+        folded.absorb_server_metrics(&new);
         assert_eq!(observed(&mut folded), [(42 + 9, 2.0 * 0.0625 + 20.0 + 5.0 * 0.0625 + 2.0, 51); 7]);
         let first_bucket = folded.totals.times.e2e_latency.cumulative().next().unwrap();
         assert_eq!((first_bucket.0.value, first_bucket.1), (0.3, 7));
+    }
+
+    #[test]
+    fn requests_after_a_fall_are_observed_and_judged_once_its_reason_is_known() {
+        // The engine continues, so the counts of a process were removed. Or it has restarted.
+        for (restarted, requests) in [(false, 4 + 2), (true, 4 + 9)] {
+            let mut folded = RequestFold::default();
+            folded.set_objectives(Objectives { ttft: Some(Duration::from_millis(500)), ..Objectives::default() });
+            for high in [40, 44, 7] {
+                folded.absorb_server_metrics(&times("1", 0, high));
+            }
+            assert_eq!(observed(&mut folded), [(4, 2.0, 4); 7], "nothing counts until the reason is known");
+            folded.server.note_record();
+            if restarted {
+                folded.restart();
+            }
+            for high in [8, 9, 9] {
+                folded.absorb_server_metrics(&times("1", 0, high));
+            }
+            assert_eq!(observed(&mut folded), [(requests, requests as f64 * 0.5, requests); 7]);
+            assert_eq!(folded.server.finished(), Some(requests));
+            let judged = folded.totals.objectives.as_ref().unwrap().ttft.unwrap();
+            assert_eq!((judged.met + judged.missed + judged.unknown, judged.met), (requests, requests));
+        }
     }
 
     #[test]
@@ -422,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn label_values_and_series_are_bounded() {
+    fn label_values_are_bounded() {
         let page = |from: u64| -> String {
             (from..from + 4000).map(|code| format!("trtllm_request_error_total{{http_code=\"{code}\"}} 1\n")).collect()
         };
@@ -430,7 +457,6 @@ mod tests {
         let mut folded = fold(&pages.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(folded.totals.server.errors.len(), MAX_VALUES + 1);
         assert_eq!(folded.totals.server.errors[OTHER], 40_000 - MAX_VALUES as u64);
-        assert!(folded.server.series.as_ref().unwrap().len() <= MAX_SERIES + 4000);
         // The series of the last page are remembered.
         folded.absorb_server_metrics(&parse_server_metrics(pages[10].as_bytes()).unwrap());
         assert_eq!(folded.server.finished(), Some(40_000));

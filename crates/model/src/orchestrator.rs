@@ -32,7 +32,7 @@ pub struct WorkerCounts {
     pub generation: Option<u64>,
 }
 
-/// One counter series. Its value decreases only if the orchestrator's process was replaced.
+/// One counter series. Its value decreases if the orchestrator has restarted, or if another of its processes answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrchestratorCount {
     pub counter: OrchestratorCounter,

@@ -33,7 +33,8 @@ pub const SEVERAL_FRONTENDS: &str = "several frontends answer on this port, each
 /// Names and values of the server's configuration, as the server writes them.
 pub type Configuration = BTreeMap<ConfigSection, Vec<(String, String)>>;
 
-/// One counter series. Its value decreases only if its process was replaced.
+/// One counter series. Its value decreases if the server has restarted, if another process answers, or if the files of an ended
+/// process are removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerCount {
     pub counter: ServerCounter,

@@ -80,8 +80,8 @@ impl ServerPageReader {
     /// To be called when the server does not answer: another server may answer next.
     pub(super) fn may_be_replaced(&mut self) {
         (self.missing, self.several_frontends, self.last) = (false, false, None);
-        // The page that is being read may come from the old server.
-        self.reading = JoinSet::new();
+        // These pages come from the old server. They must not be folded after the first record of the new one.
+        (self.reading, self.arrived) = (JoinSet::new(), None);
     }
 
     /// Takes the last page if it arrived before `before`. Counts are cumulative, so an earlier page that was never taken is
