@@ -76,7 +76,7 @@ impl Number {
         match self {
             Self::Scheduled => span.scheduled,
             Self::Waiting => span.waiting,
-            Self::Generated => Some(span.generation_tokens_per_second),
+            Self::Generated => span.generation_tokens_per_second,
             Self::Context => Some(span.context_tokens_per_second),
             Self::Iterations => Some(span.iterations_per_second),
             Self::LatencyMean => Some(span.iteration_seconds?.mean),

@@ -88,7 +88,8 @@ pub struct Numbers {
     pub requests_started_per_second: f64,
     pub requests_completed_per_second: f64,
     pub context_tokens_per_second: f64,
-    pub generation_tokens_per_second: f64,
+    /// Absent for static batches, whose records do not tell it.
+    pub generation_tokens_per_second: Option<f64>,
     /// Mean over iterations, like the next two fields.
     pub scheduled: Option<f64>,
     pub waiting: Option<f64>,
@@ -128,7 +129,8 @@ impl Numbers {
             requests_started_per_second: span.rate(counts.started),
             requests_completed_per_second: span.rate(counts.completed),
             context_tokens_per_second: span.rate(sums.context_tokens * span.sampling),
-            generation_tokens_per_second: span.rate(span.decoded_tokens() * span.sampling),
+            generation_tokens_per_second: (sums.static_slots <= 0.0)
+                .then(|| span.rate(span.decoded_tokens() * span.sampling)),
             scheduled: mean(sums.scheduled),
             waiting: mean(sums.backlog),
             kv_cache_used_ratio: span.cache_used(),
