@@ -10,6 +10,7 @@ use trtllm_engine::share::{ratio, share};
 use trtllm_engine::{EngineTotals, Latest};
 use trtllm_model::BenchReport;
 use trtllm_model::gpu::EngineGpus;
+use trtllm_model::iteration::SpecDecodingStats;
 use trtllm_model::named_numbers::NamedNumbers as _;
 use trtllm_what_if::Headroom;
 
@@ -53,6 +54,12 @@ impl EngineReadings<'_> {
     /// The sums of an engine that has drafted tokens.
     pub(super) fn drafts(&self) -> Option<&BatchSums> {
         self.batch().filter(|batch| batch.spec_decode_draft_tokens > 0)
+    }
+
+    /// The last record's drafts, if their time was measured. A model that drafts itself has a time of 0.
+    pub(super) fn measured_drafts(&self) -> Option<&SpecDecodingStats> {
+        let drafts = self.load?.spec_decoding.as_ref()?;
+        drafts.iter_latency_ms.is_none_or(|ms| ms > 0.0).then_some(drafts)
     }
 
     /// Requests in context and generation phase.

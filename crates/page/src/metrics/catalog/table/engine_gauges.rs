@@ -97,9 +97,9 @@ families! {
         ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_ratio").unit("ratio").stable()
         .help("Share (0-1) of the last iteration's draft tokens accepted by the model.")
         .origin("numAcceptedTokens / numDraftTokens");
-    SpecDraftOverheadRatio(|engine| engine.load?.spec_decoding?.draft_overhead) =
+    SpecDraftOverheadRatio(|engine| engine.measured_drafts()?.draft_overhead) =
         ENGINE.gauge("nv_trt_llm_spec_decode_draft_overhead_ratio").unit("ratio").stable()
-        .help("Share (0-1) of the iteration's time spent drafting.").origin("specDecodingStats.draftOverhead");
+        .help("Share (0-1) of the iteration's time spent drafting.").origin("specDecodingStats.draftOverhead; absent where specDecodingStats.iterLatencyMS is 0, because drafting was not measured");
     CrossKvCacheBlockMetrics = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
         .by("kv_cache_block_type", KV_CACHE_BLOCKS)
         .help("KV cache blocks of cross attention (encoder-decoder models), by type.")
