@@ -7,7 +7,13 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _}
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::net::{UnixListener, UnixStream};
+use rustix::fs::{Mode, fchmod};
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
+
+/// The mode of a socket's file: owner and group may connect.
+const MODE: u32 = 0o660;
+/// Limit of the connections that wait to be accepted. tokio uses the same number.
+const BACKLOG: u32 = 1024;
 
 /// The file of a bound socket. Dropping this value removes the file, unless another process has replaced it. Drop it before the
 /// listener: once the socket is closed, its inode number may be given to another file.
@@ -53,10 +59,22 @@ pub async fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
             Err((_, error)) => return Err(error),
         },
     }
-    let listener = UnixListener::bind(path)?;
+    let (socket, file) = bind_closed(path)?;
+    Ok((socket.listen(BACKLOG)?, file))
+}
+
+/// Binds `path`. A connection is refused until the socket listens, and by then the file has its own mode. The umask stays
+/// as it is, because it belongs to the whole process and other threads create files at the same time.
+fn bind_closed(path: &Path) -> io::Result<(UnixSocket, SocketFile)> {
+    let socket = UnixSocket::new_stream()?;
+    // Linux creates the file with the mode of the socket, without the bits of the umask. So the file never has more rights
+    // than its own, not even before the socket listens. If another system refuses this, the mode below is still set in time.
+    let _ = fchmod(&socket, Mode::from_raw_mode(MODE));
+    socket.bind(path)?;
     let file = SocketFile::of(path);
-    std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
-    Ok((listener, file))
+    // The umask may have removed the rights of the group.
+    std::fs::set_permissions(path, Permissions::from_mode(MODE))?;
+    Ok((socket, file))
 }
 
 /// Checks that [`bind`] can use the path, without touching it. Another process may listen there, because it may be the exporter
@@ -116,6 +134,60 @@ mod tests {
         assert_eq!(bind(&path).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(waiting);
         assert_eq!(bind(&path).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().mode() & 0o777
+    }
+
+    /// Set in the process that `a_socket_never_has_more_rights_than_its_own_whatever_the_umask` starts.
+    const UMASK_IS_SET: &str = "UNIX_SOCKET_TEST_UMASK_IS_SET";
+
+    #[tokio::test]
+    async fn a_socket_never_has_more_rights_than_its_own_whatever_the_umask() {
+        // The umask belongs to the whole process, so each umask gets a process of its own.
+        if std::env::var_os(UMASK_IS_SET).is_none() {
+            let test = std::env::current_exe().unwrap();
+            for umask in ["0", "0022", "0077"] {
+                let mut shell = std::process::Command::new("sh");
+                shell.args(["-c", &format!("umask {umask} && exec \"$0\" --exact \"$1\"")]).arg(&test);
+                let name = "unix_socket::tests::a_socket_never_has_more_rights_than_its_own_whatever_the_umask";
+                let output = shell.arg(name).env(UMASK_IS_SET, "1").output().unwrap();
+                assert!(output.status.success(), "umask {umask}: {}", String::from_utf8_lossy(&output.stdout));
+            }
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.sock");
+        // Another thread looks at the file all the time. It sees each mode that the file has.
+        let (watched, done) = (path.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+        let ends = Arc::clone(&done);
+        let watching = std::thread::spawn(move || {
+            let mut modes = std::collections::BTreeSet::new();
+            while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                modes.extend(std::fs::symlink_metadata(&watched).map(|file| file.mode() & 0o777));
+            }
+            modes
+        });
+        for _ in 0..2000 {
+            drop(bind(&path).await.unwrap());
+        }
+        let (_listener, _file) = bind(&path).await.unwrap();
+        assert_eq!(mode(&path), MODE);
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        let modes = watching.join().unwrap();
+        assert!(modes.iter().all(|mode| mode & !MODE == 0), "modes seen: {modes:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_refused_until_the_socket_has_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.sock");
+        let (socket, _file) = bind_closed(&path).unwrap();
+        let refused = UnixStream::connect(&path).await.unwrap_err();
+        assert_eq!((refused.kind(), mode(&path)), (io::ErrorKind::ConnectionRefused, MODE));
+        let _listener = socket.listen(BACKLOG).unwrap();
+        UnixStream::connect(&path).await.unwrap();
     }
 
     #[tokio::test]
