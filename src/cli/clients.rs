@@ -15,7 +15,7 @@ pub struct ClientOptions {
     #[arg(value_name = "URL", default_value = DEFAULT_EXPORTER)]
     pub urls: Vec<String>,
 
-    /// For https: trust these certificate authorities (PEM) instead of the system's
+    /// For https: trust these certificate authorities (PEM) instead of the system's. Also the server's own certificate
     #[arg(long = "ca-file", value_name = "PATH")]
     pub ca_file: Option<PathBuf>,
 

@@ -570,6 +570,40 @@ fn a_slow_page_delays_no_records() {
 }
 
 #[test]
+fn a_page_with_a_status_that_does_not_mean_missing_is_requested_again_and_the_error_is_told() {
+    for status in [401, 403, 408, 429, 400, 302, 500, 503] {
+        let server = Server::start(FIXTURE);
+        server.change(|answers| answers.page_status = status);
+        let daemon = Daemon::start(&["--source", &server.source]);
+        let engine = || daemon.get("/api/v1/engines").json()[0].clone();
+        let told = format!("/prometheus/metrics answered with status {status}");
+        until(|| ensure(engine()["notice"].to_string().contains(&told), || engine()["notice"].to_string()));
+        assert_eq!(engine()["missingEndpoints"], json!(["/perf_metrics"]));
+        daemon.until_logged(&["an endpoint cannot be read", &told]);
+        let ready = daemon.text("/readyz");
+        assert!(ready.contains("an endpoint of the server cannot be read") && !ready.contains("127.0.0.1"), "{ready}");
+        server.change(|answers| answers.page_status = 200);
+        until(|| ensure(engine()["notice"].is_null(), || engine()["notice"].to_string()));
+        daemon.until_logged(&["all endpoints can be read again"]);
+        assert_eq!(daemon.page().find("nv_trt_llm_requests_finished_total", &["reason=stop"]), Some(0.0));
+    }
+}
+
+#[test]
+fn a_page_that_is_missing_is_listed_and_is_no_error() {
+    for status in [404, 405, 410] {
+        let server = Server::start(FIXTURE);
+        server.change(|answers| answers.page_status = status);
+        let daemon = Daemon::start(&["--source", &server.source]);
+        let engine = || daemon.get("/api/v1/engines").json()[0].clone();
+        let missing = json!(["/perf_metrics", "/prometheus/metrics"]);
+        until(|| ensure(engine()["missingEndpoints"] == missing, || engine()["missingEndpoints"].to_string()));
+        assert!(engine()["notice"].is_null(), "{}", engine()["notice"]);
+        assert_eq!(server.reads(), 1, "status {status}");
+    }
+}
+
+#[test]
 fn a_missing_page_is_requested_again_only_after_the_server_was_replaced() {
     let server = Server::start(FIXTURE);
     server.change(|answers| answers.page_status = 404);

@@ -320,6 +320,11 @@ impl Intake {
     fn note_keys(&mut self, batch: &mut Batch, now: Instant) {
         if let Some(missing) = batch.missing_endpoints.take() {
             self.source.missing_endpoints = missing;
+            let error = batch.endpoint_error.take().map(|text| beginning(&text));
+            if self.source.endpoint_error.as_deref() != error.as_deref() {
+                self.source.endpoint_error = error.map(Into::into);
+            }
+            self.log.endpoint(&self.slot.name, self.source.endpoint_error.as_ref(), now);
         }
         if batch.keys.is_empty() {
             return;

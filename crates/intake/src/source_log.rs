@@ -1,6 +1,7 @@
 //! Logs the changes of a source and its engine. A change that exceeds the log's rate limit is logged as soon as the
 //! limit allows, if it still holds then. So the last line about a source is always true.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_engine::EngineState;
@@ -30,6 +31,8 @@ pub(crate) struct SourceLog {
     pub(crate) losing: Option<(Instant, u64)>,
     notice: Option<&'static str>,
     notices: LogLimit,
+    endpoint: Option<Arc<str>>,
+    endpoints: LogLimit,
     newer: LogLimit,
 }
 
@@ -132,6 +135,17 @@ impl SourceLog {
                     tracing::warn!(model, version, notice, "statistics are missing; do what the notice says");
                 }
                 None => tracing::info!(model, version, "no statistics are missing any more"),
+            }
+        }
+    }
+
+    /// Logs that an endpoint besides the records cannot be read, or that all can be read again.
+    pub(crate) fn endpoint(&mut self, name: &EngineName, error: Option<&Arc<str>>, now: Instant) {
+        let EngineName { model, version, .. } = name;
+        if changes(&mut self.endpoint, error.cloned(), &mut self.endpoints, now) {
+            match error {
+                Some(error) => tracing::warn!(model, version, %error, "an endpoint cannot be read; it is tried again"),
+                None => tracing::info!(model, version, "all endpoints can be read again"),
             }
         }
     }

@@ -27,6 +27,9 @@ pub struct Batch {
     pub keys: BTreeSet<String>,
     /// Endpoints that the server does not have; `None` if no endpoint was requested.
     pub missing_endpoints: Option<Vec<&'static str>>,
+    /// Why an endpoint besides the records cannot be read although the server has it, and what to do. It may name an
+    /// address. Only known if `missing_endpoints` is.
+    pub endpoint_error: Option<String>,
     /// The source delivers finished requests and no records.
     pub only_requests: bool,
     /// What the user should change, because statistics are missing although the poll succeeds.

@@ -140,14 +140,17 @@ async fn ask(target: &str, orchestrator: bool) -> Result<Identity, SourceError> 
 async fn is_orchestrator(client: &mut HttpClient) -> Result<bool, SourceError> {
     let told = match client.read_at_most(MAX_FACTS, Method::GET, "/cluster_info").await {
         Ok(body) => parse_cluster_info(body).is_some(),
-        Err(SourceError::HttpStatus { .. }) => false,
+        Err(error) if error.is_missing() => false,
+        // A server that is busy or starts answers the next search.
         Err(error) => return Err(error),
     };
     if !told {
         return Ok(false);
     }
     match client.read(Method::HEAD, "/metrics").await {
-        Err(SourceError::HttpStatus { status, .. }) => Ok(status == 404),
+        Err(SourceError::HttpStatus { status: 404 | 410, .. }) => Ok(true),
+        // An engine has the path for another method.
+        Err(SourceError::HttpStatus { status: 405 | 501, .. }) => Ok(false),
         Ok(_) => Ok(false),
         Err(error) => Err(error),
     }

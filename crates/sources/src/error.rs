@@ -10,6 +10,12 @@ use trtllm_recording::RecordedFailure;
 pub enum SourceError {
     #[error("cannot connect to {target}: {cause}; check that the engine runs and that --source names its address")]
     Connect { target: String, cause: String },
+    #[error("the certificate of {target} is not accepted: {cause}; {remedy}")]
+    Certificate { target: String, cause: String, remedy: &'static str },
+    #[error("the port of {target} speaks https, and http was expected; write https:// instead of http://")]
+    SpeaksHttps { target: String },
+    #[error("the port of {target} does not speak https; write http:// instead of https://, or correct the port")]
+    SpeaksHttp { target: String },
     #[error("{target} did not answer within {after:?}; look at the log of the server, or raise --poll.timeout")]
     Timeout { target: String, after: std::time::Duration },
     #[error("{target} was too slow with a long answer, so other engines were read first; check the network to it")]
@@ -18,8 +24,13 @@ pub enum SourceError {
     Unauthorized { target: String, status: u16 },
     #[error("cannot read bearer_token_file {path}: {cause}; check the path and its permissions")]
     Token { path: PathBuf, cause: std::io::Error },
-    #[error("{target} answered with status {status}; check that --source names the port of trtllm-serve")]
+    #[error("{target} answered with status {status}; {}", status_remedy(*status))]
     HttpStatus { target: String, status: u16 },
+    #[error(
+        "{target} redirects to {to} (status {status}); name that address if it is the right server. A redirect is followed \
+         only once, and only on the same server, so that no token is sent to another one"
+    )]
+    Redirect { target: String, to: String, status: u16 },
     #[error(
         "a frontend answers at {target}, but the process with the engine does not answer it; restart the server, and look at its log"
     )]
@@ -71,18 +82,39 @@ impl SourceError {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Connect { .. } => ErrorKind::Connect,
+            Self::Connect { .. } | Self::Certificate { .. } | Self::SpeaksHttp { .. } => ErrorKind::Connect,
             Self::Timeout { .. } | Self::Slow { .. } => ErrorKind::Timeout,
             Self::HttpStatus { .. }
+            | Self::Redirect { .. }
             | Self::Unauthorized { .. }
             | Self::LauncherGone { .. }
             | Self::NoOrchestratorPage { .. } => ErrorKind::HttpStatus,
             Self::NotJson { .. } | Self::PrometheusPage { .. } | Self::NotAnOrchestrator { .. } => ErrorKind::NotJson,
             Self::Truncated { .. } => ErrorKind::Truncated,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
-            Self::Io { .. } | Self::Token { .. } | Self::Directory { .. } => ErrorKind::Io,
+            Self::Io { .. } | Self::SpeaksHttps { .. } | Self::Token { .. } | Self::Directory { .. } => ErrorKind::Io,
             Self::Recorded(failure) => failure.kind,
             Self::Engine { .. } | Self::Panicked { .. } | Self::Open(_) => ErrorKind::Engine,
+        }
+    }
+
+    /// Whether the server answers that it does not have this path. Any other status may be that of a proxy, or of a server
+    /// that is starting or busy, so the path is requested again.
+    #[must_use]
+    pub const fn is_missing(&self) -> bool {
+        matches!(self, Self::HttpStatus { status: 404 | 405 | 410, .. })
+    }
+
+    /// The status of an answer that is an error.
+    #[must_use]
+    pub const fn status(&self) -> Option<u16> {
+        match self {
+            Self::HttpStatus { status, .. }
+            | Self::Redirect { status, .. }
+            | Self::Unauthorized { status, .. }
+            | Self::NoOrchestratorPage { status, .. } => Some(*status),
+            Self::LauncherGone { .. } => Some(503),
+            _ => None,
         }
     }
 
@@ -91,6 +123,21 @@ impl SourceError {
     #[must_use]
     pub const fn is_not_ready(&self) -> bool {
         matches!(self, Self::HttpStatus { status: 503, .. } | Self::Recorded(RecordedFailure { not_ready: true, .. }))
+    }
+}
+
+/// What to do about a status that is an error.
+const fn status_remedy(status: u16) -> &'static str {
+    match status {
+        404 | 405 | 410 => "check that --source names the port of trtllm-serve",
+        429 => "raise the limit of requests of the server or of the proxy before it",
+        407 => "a proxy wants a password; name the address of the server itself",
+        300..400 => "it redirects without an address; check the server or the proxy before it",
+        503 => "the server starts, or its engine has failed; if this continues, look at its log",
+        500..600 => "look at the log of the server, or of the proxy before it",
+        _ => {
+            "check that --source names the port of trtllm-serve, and look at the log of the server or of the proxy before it"
+        }
     }
 }
 

@@ -5,9 +5,11 @@
 use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
+use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as _, Incoming};
@@ -24,7 +26,9 @@ use trtllm_service::budget::{Budget, Held, Peer, REST, Receiving};
 
 use super::SourceError;
 use super::name_lookup::{Resolver, look_up, resolver};
+use super::redirect::{Redirect, redirect};
 use super::server::{TargetServer, Token};
+use super::tls::{handshake_error, speaks_tls};
 
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
 const MAX_BODY: usize = 8 << 20;
@@ -38,6 +42,11 @@ const LAUNCHER_GONE: &str = "The launcher frontend that serves ";
 /// Size of hyper's read buffer. Its default is half a megabyte per connection.
 const READ_BUFFER: usize = 64 << 10;
 
+/// Longest body of a redirect that is read so that its connection can be used again.
+const MAX_REDIRECT_BODY: usize = 64 << 10;
+/// Shortest time between two checks whether a port speaks TLS.
+const TLS_CHECK_INTERVAL: Duration = Duration::from_secs(15);
+
 /// A client of one target. hyper-util's pool is not used: if a request follows another one directly, it opens a second
 /// connection, because the first one is not back in the pool yet.
 #[derive(Debug)]
@@ -46,6 +55,8 @@ pub struct HttpClient {
     token: Token,
     connector: HttpConnector<Resolver>,
     connection: Option<ServerConnection>,
+    /// When it was last checked whether the port speaks TLS, and the result.
+    tls_check: Option<(Instant, bool)>,
     response: Option<OpenResponse>,
     /// What has arrived of the last body, without the parts that are already parsed.
     body: Vec<u8>,
@@ -126,6 +137,7 @@ impl HttpClient {
             token: Token::default(),
             connector,
             connection: None,
+            tls_check: None,
             response: None,
             body: Vec::new(),
             usual_body: 0,
@@ -183,24 +195,52 @@ impl HttpClient {
         self.response.is_some()
     }
 
-    /// Sends a request, and waits for the head of the response.
+    /// Sends a request, and waits for the head of the response. Follows one redirect on the same server.
     async fn request(&mut self, max_body: usize, method: Method, path: &str) -> Result<(), SourceError> {
         self.release();
         let url = format!("{}{path}", self.server.target);
-        let failed = |error: &(dyn Error + 'static)| SourceError::Io { target: url.clone(), cause: root_cause(error) };
-        let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
+        let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| io_error(&url, &error))?;
+        let (mut connection, mut response) = self.send(&method, &uri, uri.path_and_query(), &url).await?;
+        let is_redirect = |response: &Response<_>| redirect(&method, &uri, response.status(), response.headers());
+        if let Some(Redirect::Here(path)) = is_redirect(&response) {
+            self.keep_after_redirect(connection, response.into_body()).await;
+            (connection, response) = self.send(&method, &uri, Some(&path), &url).await?;
+        }
+        let to = is_redirect(&response).map(|redirect| match redirect {
+            Redirect::Here(path) => path.path().to_owned(),
+            Redirect::Elsewhere(to) => to,
+        });
+        let (head, body) = response.into_parts();
+        let status = head.status;
+        if let Some(to) = to {
+            self.keep_after_redirect(connection, body).await;
+            return Err(SourceError::Redirect { target: url, to, status: status.as_u16() });
+        }
+        self.response =
+            Some(OpenResponse { connection, status, body, arrived: Bytes::new(), room: max_body, max_body, url });
+        Ok(())
+    }
+
+    /// Sends one request for `path`, and waits for the head of its response. `url` is for messages.
+    async fn send(
+        &mut self,
+        method: &Method,
+        uri: &Uri,
+        path: Option<&PathAndQuery>,
+        url: &str,
+    ) -> Result<(ServerConnection, Response<Incoming>), SourceError> {
         let authorization = match &self.server.token_file {
             Some(file) => Some(self.token.header(file).await?),
             None => self.server.user.clone(),
         };
         let mut request = Request::builder()
             .method(method)
-            .uri(uri.path_and_query().map_or("/", |path| path.as_str()))
+            .uri(path.map_or("/", PathAndQuery::as_str))
             .header(HOST, uri.authority().map_or("", |authority| authority.as_str()))
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))
             .body(Empty::new())
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| io_error(url, &error))?;
         request.headers_mut().extend(authorization.map(|value| (AUTHORIZATION, value)));
         // Taken, not borrowed: only a request that completes puts the connection back.
         let mut kept = self.connection.take();
@@ -211,25 +251,59 @@ impl HttpClient {
         };
         let mut connection = match kept.filter(|_| reused) {
             Some(kept) => kept,
-            None => self.connect(&uri).await?,
+            None => self.connect(uri).await?,
         };
         let mut sent = connection.send(request.clone()).await;
         // The server closed the connection while the request was on its way, so the request is sent again.
         if reused && sent.as_ref().is_err_and(|error| error.is_canceled() || error.is_incomplete_message()) {
-            connection = self.connect(&uri).await?;
+            connection = self.connect(uri).await?;
             sent = connection.send(request).await;
         }
-        let (head, body) = sent.map_err(|error| failed(&error))?.into_parts();
-        self.response = Some(OpenResponse {
-            connection,
-            status: head.status,
-            body,
-            arrived: Bytes::new(),
-            room: max_body,
-            max_body,
-            url,
-        });
-        Ok(())
+        match sent {
+            Ok(response) => Ok((connection, response)),
+            // A server with TLS closes the connection, or sends a TLS alert.
+            Err(_) if self.speaks_tls(uri).await => Err(self.speaks_https()),
+            Err(error) => Err(io_error(url, &error)),
+        }
+    }
+
+    /// Reads the body of a redirect, so that the next request can use its connection. Closes the connection if the body
+    /// is long.
+    async fn keep_after_redirect(&mut self, mut connection: ServerConnection, mut body: Incoming) {
+        let mut room = MAX_REDIRECT_BODY;
+        while let Some(frame) = run(&mut connection.io, body.frame()).await {
+            let length = frame.ok().map(|frame| frame.data_ref().map_or(0, Bytes::len));
+            match length.and_then(|length| room.checked_sub(length)) {
+                Some(left) => room = left,
+                None => return,
+            }
+        }
+        if connection.is_ready().await {
+            self.connection = Some(connection);
+        }
+    }
+
+    /// Whether a plain client has met a port that speaks TLS.
+    async fn speaks_tls(&mut self, uri: &Uri) -> bool {
+        if self.server.tls.is_some() {
+            return false;
+        }
+        if let Some((at, speaks)) = self.tls_check
+            && at.elapsed() < TLS_CHECK_INTERVAL
+        {
+            return speaks;
+        }
+        let stream = self.connector.clone().oneshot(uri.clone()).await;
+        let speaks = match stream {
+            Ok(stream) => speaks_tls(stream.into_inner()).await,
+            Err(_) => false,
+        };
+        self.tls_check = Some((Instant::now(), speaks));
+        speaks
+    }
+
+    fn speaks_https(&self) -> SourceError {
+        SourceError::SpeaksHttps { target: self.server.target.clone() }
     }
 
     /// Receives until there are `enough` bytes of the body, or the body ends. The body of an error status is received to
@@ -302,7 +376,16 @@ impl HttpClient {
             self.connection = Some(connection);
         }
         if status == StatusCode::OK {
+            self.tls_check = None;
             return Ok(());
+        }
+        // Some servers with TLS answer plain HTTP with this status.
+        if status == StatusCode::BAD_REQUEST
+            && let Ok(uri) = url.parse()
+            && self.speaks_tls(&uri).await
+        {
+            self.body.clear();
+            return Err(self.speaks_https());
         }
         let has_launcher = memchr::memmem::find(&self.body, LAUNCHER_GONE.as_bytes()).is_none();
         self.body.clear();
@@ -349,7 +432,7 @@ impl HttpClient {
                 let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
                 let name = ServerName::try_from(host).map_err(|error| failed(&error))?;
                 let connecting = TlsConnector::from(Arc::clone(config)).connect(name, stream.into_inner());
-                Either::Right(connecting.await.map_err(|error| failed(&error))?)
+                Either::Right(connecting.await.map_err(|error| handshake_error(&self.server.target, &error))?)
             }
         };
         let stream = TokioIo::new(stream);
@@ -359,8 +442,12 @@ impl HttpClient {
     }
 }
 
+fn io_error(url: &str, error: &(dyn Error + 'static)) -> SourceError {
+    SourceError::Io { target: url.to_owned(), cause: root_cause(error) }
+}
+
 /// The innermost error says what happened. The outer errors only name a stage, such as "tcp connect error".
-fn root_cause(error: &(dyn Error + 'static)) -> String {
+pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
     std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }
 
@@ -419,6 +506,92 @@ mod tests {
             let (Err(error), _) = tokio::join!(client.read(Method::GET, "/metrics"), answer) else { panic!("{body}") };
             assert_eq!((error.is_not_ready(), error.kind()), (loads, trtllm_model::ErrorKind::HttpStatus), "{error}");
         }
+    }
+
+    /// Answers each request with the next of `answers`: a status, and the target of a redirect or the body. Returns the
+    /// requests: each with its first line, and whether it had a token.
+    async fn redirecting(
+        answers: Vec<(u16, String)>,
+    ) -> (String, tokio::sync::mpsc::UnboundedReceiver<(String, bool)>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap());
+        let (requests, received) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let mut answers = answers.into_iter();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                loop {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        let Ok(byte) = stream.read_u8().await else { break };
+                        head.push(byte);
+                    }
+                    if head.is_empty() {
+                        break;
+                    }
+                    let head = String::from_utf8(head).unwrap();
+                    let first = head.lines().next().unwrap().to_owned();
+                    requests.send((first, head.to_lowercase().contains("authorization: bearer hunter2"))).unwrap();
+                    let (status, text) = answers.next().unwrap();
+                    let answer = match status {
+                        200 => format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len()),
+                        _ => format!("HTTP/1.1 {status} X\r\nlocation: {text}\r\ncontent-length: 5\r\n\r\nmoved"),
+                    };
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                }
+            }
+        });
+        (target, received)
+    }
+
+    fn with_token(target: String) -> (HttpClient, tempfile::NamedTempFile) {
+        let token = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(token.path(), "hunter2").unwrap();
+        let file = Some(token.path().to_owned());
+        (HttpClient::new(TargetServer { token_file: file, ..TargetServer::plain(target) }), token)
+    }
+
+    #[tokio::test]
+    async fn a_redirect_on_the_same_server_is_followed_once() {
+        for status in [301, 302, 303, 307, 308] {
+            let answers = vec![(status, "/metrics/".to_owned()), (200, "[]".to_owned())];
+            let (target, mut requests) = redirecting(answers).await;
+            let (mut client, _token) = with_token(target);
+            assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]", "{status}");
+            let seen = [requests.recv().await.unwrap(), requests.recv().await.unwrap()];
+            let expected = ["GET /metrics HTTP/1.1", "GET /metrics/ HTTP/1.1"].map(|line| (line.to_owned(), true));
+            assert_eq!(seen, expected);
+        }
+        let again = vec![(307, "/a".to_owned()), (307, "/b".to_owned())];
+        let (target, mut requests) = redirecting(again).await;
+        let error = with_token(target).0.read(Method::GET, "/version").await.unwrap_err().to_string();
+        assert!(error.contains("redirects to /b (status 307)"), "{error}");
+        assert_eq!((requests.recv().await.is_some(), requests.recv().await.is_some()), (true, true));
+        assert!(requests.try_recv().is_err(), "a third request");
+    }
+
+    #[tokio::test]
+    async fn a_redirect_to_another_server_is_told_with_its_target_and_gets_no_token() {
+        let (other, mut asked) = redirecting(vec![(200, "[]".to_owned())]).await;
+        let (target, _requests) = redirecting(vec![(302, format!("{other}/metrics?token=hunter3"))]).await;
+        let (mut client, _token) = with_token(target);
+        let error = client.read(Method::GET, "/metrics").await.unwrap_err();
+        assert_eq!((error.kind(), error.status()), (trtllm_model::ErrorKind::HttpStatus, Some(302)));
+        let text = error.to_string();
+        assert!(text.contains(&format!("redirects to {other}/metrics?… (status 302)")), "{text}");
+        assert!(!text.contains("hunter"), "{text}");
+        assert!(asked.try_recv().is_err(), "the other server was asked");
+    }
+
+    #[test]
+    fn the_remedy_of_a_status_fits_the_status() {
+        let text = |status| SourceError::HttpStatus { target: "http://h:1/metrics".to_owned(), status }.to_string();
+        for status in [404, 405, 410] {
+            assert!(text(status).contains("check that --source names the port"), "{}", text(status));
+        }
+        assert!(text(429).contains("limit of requests") && text(502).contains("look at the log"));
+        let is_missing = |status| SourceError::HttpStatus { target: String::new(), status }.is_missing();
+        assert!([404, 405, 410].into_iter().all(is_missing));
+        assert!(![301, 400, 401, 403, 408, 418, 425, 429, 451, 500, 501, 502, 503, 504].into_iter().any(is_missing));
     }
 
     #[test]

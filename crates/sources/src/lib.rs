@@ -16,6 +16,7 @@ pub mod orchestrator_page;
 pub mod perf_metrics_dir;
 pub mod prometheus_text;
 pub mod python_text;
+mod redirect;
 pub mod replay;
 pub mod server;
 pub mod server_facts;
@@ -23,6 +24,7 @@ pub mod server_page;
 pub mod simulated;
 pub mod socket;
 pub mod startup_times;
+mod tls;
 pub mod trtllm_json;
 pub mod trtllm_serve;
 

@@ -116,7 +116,7 @@ impl ReadPage for Orchestrator {
                 self.unread_families = unread_families(page);
                 parse_orchestrator_page(page).map_err(|_| None)
             }
-            Err(SourceError::HttpStatus { status: status @ 400..500, .. }) => Err(Some(status)),
+            Err(error) if error.is_missing() => Err(error.status()),
             Err(error) => return Err(error),
         };
         self.client.release();

@@ -8,11 +8,9 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use http::uri::Authority;
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::ClientConfig;
 
+use super::tls::client_config;
 use super::{OpenError, SourceError};
 use trtllm_service::small_file;
 
@@ -24,7 +22,7 @@ const TOKEN_AGE: Duration = Duration::from_secs(60);
 pub struct Access {
     /// `http(s)://HOST:PORT[/BASE]`
     pub target: String,
-    /// Certificate authorities of the server, instead of the system's.
+    /// Certificate authorities of the server, or its own certificate, instead of the system's authorities.
     pub ca_file: Option<PathBuf>,
     /// A token to send with each request.
     pub bearer_token_file: Option<PathBuf>,
@@ -104,29 +102,9 @@ impl TargetServer {
     }
 }
 
-/// Trusts the authorities in `ca_file`, or those of the system.
+/// Trusts the certificates in `ca_file`, or the authorities of the system.
 fn certificates(ca_file: Option<&Path>) -> Result<ClientConfig, OpenError> {
-    tls(ca_file).map_err(|cause| OpenError::Certificates { file: ca_file.map(Path::to_owned), cause })
-}
-
-fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    match ca_file {
-        Some(path) => {
-            let text = small_file::read(path)?;
-            for certificate in CertificateDer::pem_slice_iter(&text) {
-                let certificate = certificate.map_err(|_| io::Error::other("it is not PEM"))?;
-                roots.add(certificate).map_err(io::Error::other)?;
-            }
-        }
-        None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
-    }
-    if roots.is_empty() {
-        return Err(io::Error::other("no certificate found"));
-    }
-    let config =
-        ClientConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions();
-    Ok(config.map_err(io::Error::other)?.with_root_certificates(roots).with_no_client_auth())
+    client_config(ca_file).map_err(|cause| OpenError::Certificates { file: ca_file.map(Path::to_owned), cause })
 }
 
 /// The token of a server, as last read from its file.

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use http::Method;
 use tokio::task::JoinSet;
 
-use super::SourceError;
 use super::http_client::HttpClient;
 use super::one_process::{CountedPage, LastCounts, ReadPage, read_until_certain};
 use super::prometheus_text::{MAX_PAGE, NotAPage, family_names, parse_server_metrics};
@@ -28,6 +27,8 @@ pub(super) struct ServerPageReader {
     due: Instant,
     /// The server has no such page. It is requested again after `/metrics` has failed: the server may have been replaced.
     pub(super) missing: bool,
+    /// The last answer had a status that is an error, and does not mean that the page is missing. It is requested again.
+    pub(super) refusal: Option<String>,
     /// The task that reads the page, if there is one. Dropping the task closes its connection.
     reading: JoinSet<PageRead>,
     /// The client, between two readings.
@@ -57,6 +58,8 @@ pub(super) struct ServerPage {
 #[derive(Debug)]
 pub(super) enum Unread {
     Missing,
+    /// The status of the answer is another error. The text says what to do.
+    Refused(String),
     /// The answer is not a Prometheus page.
     NotAPage,
     /// Another attempt may succeed.
@@ -69,6 +72,7 @@ impl ServerPageReader {
             server,
             due: Instant::now(),
             missing: false,
+            refusal: None,
             reading: JoinSet::new(),
             client: None,
             arrived: None,
@@ -80,6 +84,7 @@ impl ServerPageReader {
     /// To be called when the server does not answer: another server may answer next.
     pub(super) fn may_be_replaced(&mut self) {
         (self.missing, self.several_frontends, self.last) = (false, false, None);
+        self.refusal = None;
         // These pages come from the old server. They must not be folded after the first record of the new one.
         (self.reading, self.arrived) = (JoinSet::new(), None);
     }
@@ -94,7 +99,7 @@ impl ServerPageReader {
     /// the page's families to `names`, or the path if the answer is not a page.
     pub(super) fn poll(&mut self, names: &mut BTreeSet<String>) {
         if let Some(Ok(PageRead { client, last, page })) = self.reading.try_join_next() {
-            (self.client, self.last) = (Some(client), last);
+            (self.client, self.last, self.refusal) = (Some(client), last, None);
             match page {
                 Ok(ServerPage { metrics, families }) => {
                     self.several_frontends = metrics.several_frontends;
@@ -102,6 +107,7 @@ impl ServerPageReader {
                     names.extend(families);
                 }
                 Err(Unread::Missing) => self.missing = true,
+                Err(Unread::Refused(why)) => self.refusal = Some(why),
                 Err(Unread::NotAPage) => _ = names.insert(PATH.to_owned()),
                 Err(Unread::Failed) => {}
             }
@@ -139,7 +145,8 @@ impl ReadPage for HttpClient {
                 Ok(metrics) => Ok(ServerPage { metrics, families: family_names(body) }),
                 Err(NotAPage) => Err(Unread::NotAPage),
             },
-            Ok(Err(SourceError::HttpStatus { status: ..500, .. })) => Err(Unread::Missing),
+            Ok(Err(error)) if error.is_missing() => Err(Unread::Missing),
+            Ok(Err(error)) if error.status().is_some() => Err(Unread::Refused(error.to_string())),
             Ok(Err(_)) | Err(_) => Err(Unread::Failed),
         };
         self.release();

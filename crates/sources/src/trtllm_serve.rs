@@ -98,11 +98,22 @@ struct Endpoint {
     keys: KeyWatch,
     /// The server does not have this endpoint.
     missing: bool,
+    /// The last answer had a status that is an error, and does not mean that the endpoint is missing.
+    refusal: Option<String>,
 }
 
 impl Endpoint {
     fn new(method: Method, path: &'static str, timeout: Duration, statistics: StatisticsArray) -> Self {
-        Self { method, path, timeout, statistics, due: Instant::now(), keys: KeyWatch::default(), missing: false }
+        Self {
+            method,
+            path,
+            timeout,
+            statistics,
+            due: Instant::now(),
+            keys: KeyWatch::default(),
+            missing: false,
+            refusal: None,
+        }
     }
 }
 
@@ -193,6 +204,8 @@ impl TrtllmServe {
             let extras = self.extras.iter().filter(|endpoint| endpoint.missing).map(|endpoint| endpoint.path);
             let page = self.page.as_ref().filter(|page| page.missing).map(|_| server_page::PATH);
             batch.missing_endpoints = Some(extras.chain(page).collect());
+            let page = self.page.as_ref().and_then(|page| page.refusal.as_ref());
+            batch.endpoint_error = self.extras.iter().find_map(|endpoint| endpoint.refusal.as_ref()).or(page).cloned();
         }
         Ok(Presence::Present)
     }
@@ -256,7 +269,10 @@ impl TrtllmServe {
         let request = (method.clone(), *path);
         let part = read_part(&mut self.client, &mut self.unparsed, request, *statistics, keys, batch);
         let part = tokio::time::timeout_at((asked + endpoint.timeout).into(), part).await;
-        endpoint.missing = matches!(part, Ok(Err(SourceError::HttpStatus { status: 404, .. })));
+        let error = if let Ok(Err(error)) = &part { Some(error) } else { None };
+        endpoint.missing = error.is_some_and(SourceError::is_missing);
+        endpoint.refusal =
+            error.filter(|error| !endpoint.missing && error.status().is_some()).map(SourceError::to_string);
         // The read has drained the items from the server, so those of an incomplete answer are kept too.
         let (is_whole, result) = match part {
             Ok(Ok(result)) => (true, result),
@@ -304,6 +320,7 @@ impl TrtllmServe {
         for endpoint in &mut self.extras {
             endpoint.due = now;
             endpoint.keys.may_be_replaced();
+            endpoint.refusal = None;
         }
         if self.lines.is_some()
             || self.extras.iter().any(|endpoint| endpoint.statistics == StatisticsArray::PerfMetrics)
@@ -336,7 +353,7 @@ impl TrtllmServe {
         let parse = |answer: Result<&[u8], SourceError>| match answer {
             Ok(body) => Some(parse_startup_times(body)),
             // Older servers have no such endpoint.
-            Err(SourceError::HttpStatus { status: ..500, .. } | SourceError::TooLarge { .. }) => {
+            Err(error) if error.is_missing() || matches!(error, SourceError::TooLarge { .. }) => {
                 Some(StartupTimes::new())
             }
             Err(_) => None,

@@ -31,6 +31,10 @@ finding_rules! {
         "The address in --source is not that of a trtllm-serve.",
         "/version does not answer with a version of TensorRT-LLM. Other servers have other statistics.",
         "--source trtllm-serve:http://HOST:PORT with the port of trtllm-serve (8000 by default).";
+    STATUS = "source-status", Source, Warning:
+        "The server, or a proxy before it, answers with an error that says nothing about the engine.",
+        "/version answers with a status below 500 that is not 404, 405 or 410, such as 408 or 429. The exporter may get the same answer.",
+        "Look at the log of the server and of the proxy before it. With status 429, raise its limit of requests.";
     UNHEALTHY = "source-unhealthy", Source, Critical:
         "The server says that its engine has failed.",
         "/health answers with a status of 500 or more. After a fatal error of the engine, trtllm-serve shuts itself down.",
@@ -68,6 +72,8 @@ pub struct SourceAnswer {
     /// Whether a request succeeded, or whether the socket exists.
     pub reached: Reached,
     pub version: Option<String>,
+    /// The status of `/version`, if it is an error that does not mean that the path is missing.
+    pub version_status: Option<u16>,
     /// The status of `/health`.
     pub health: Option<u16>,
     /// The text of `/prometheus/metrics`, or the status of the answer. Reading this page removes no statistics.
@@ -104,6 +110,9 @@ pub(super) fn judge(source: &SourceAnswer) -> Vec<Finding> {
         Reached::NoSocket => Some(about(&SOCKET_MISSING)),
         Reached::Yes | Reached::No(_) => None,
     });
+    if let Some(status) = source.version_status.filter(|status| *status < 500) {
+        found.push(about(&STATUS).with("status of /version", f64::from(status), Unit::Count, None));
+    }
     if let Some(status) = source.health.filter(|status| *status >= 500) {
         found.push(about(&UNHEALTHY).with("status of /health", f64::from(status), Unit::Count, None));
     }

@@ -107,9 +107,10 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
             None => answer.reached = Reached::Other,
         },
         Err(Failure::Status(status @ (401 | 403))) => answer.reached = Reached::Refused(status),
-        Err(Failure::Status(status)) if status < 500 => answer.reached = Reached::Other,
+        // The server does not have the path.
+        Err(Failure::Status(404 | 405 | 410)) => answer.reached = Reached::Other,
         // Go on, because the answer of /health says more.
-        Err(Failure::Status(_)) => {}
+        Err(Failure::Status(status)) => answer.version_status = Some(status),
         Err(Failure::Unanswered(why)) => answer.reached = Reached::No(why),
     }
     if answer.reached != Reached::Yes {

@@ -74,13 +74,17 @@ pub fn not_ready(state: &State) -> Option<String> {
     Some(missing.collect::<String>()).filter(|missing| !missing.is_empty())
 }
 
+const ENDPOINT_ERROR: &str = "an endpoint of the server cannot be read; see the log";
+
 /// What is wrong with engines whose sources have been polled successfully before, one line each.
 #[must_use]
 pub fn trouble(state: &State) -> String {
     let failing = state.engines().filter_map(|(engine, snapshot)| {
         let name = &engine.name;
         let stale = snapshot.state.is_stale().then(|| format!("the engine is {}", snapshot.state.name()));
-        let notice = snapshot.source.notice.map(str::to_owned);
+        // The error of an endpoint may name an address.
+        let endpoint = snapshot.source.endpoint_error.as_ref().map(|_| ENDPOINT_ERROR);
+        let notice = snapshot.source.notice.or(endpoint).map(str::to_owned);
         let why = reasons::without_addresses(&snapshot).or(stale).or(notice)?;
         Some(format!("{} {} ({}): {why}\n", name.model, name.version, name.source))
     });

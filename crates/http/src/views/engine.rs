@@ -115,7 +115,7 @@ impl Engine {
                 unanswered_since_timestamp_seconds: source.unanswered_since_us.map(seconds),
                 error: source.last_failure.as_ref().map(|failure| failure.text.clone()),
             },
-            notice: source.notice.map(str::to_owned),
+            notice: source.notice.or(source.endpoint_error.as_deref()).map(str::to_owned),
             unread_keys: source.unread_keys.as_deref().map(<[String]>::to_vec),
             missing_endpoints: source.missing_endpoints.iter().map(|path| (*path).to_owned()).collect(),
             last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),

@@ -25,7 +25,7 @@ pub(super) fn why(snapshot: &EngineSnapshot) -> String {
     let phase = start_phase(snapshot);
     if let (Some(totals), EngineState::Busy | EngineState::Idle) = (&snapshot.orchestrator, snapshot.state)
         && source.last_failure.is_none()
-        && source.notice.is_none()
+        && source.notice.or(source.endpoint_error.as_deref()).is_none()
     {
         return of_orchestrator(totals, snapshot.state == EngineState::Busy);
     }
@@ -34,7 +34,10 @@ pub(super) fn why(snapshot: &EngineSnapshot) -> String {
         (Some(failure), _) if source.has_lost_engine() => format!("{LOST_ENGINE}: {}", failure.text),
         (Some(failure), _) => with_lead(phase, &failure.text),
         (None, None) if is_wedged(snapshot) => WEDGED.to_owned(),
-        (None, None) => source.notice.unwrap_or_else(|| of_state(snapshot.state, phase)).to_owned(),
+        (None, None) => {
+            let notice = source.notice.or(source.endpoint_error.as_deref());
+            notice.unwrap_or_else(|| of_state(snapshot.state, phase)).to_owned()
+        }
     }
 }
 

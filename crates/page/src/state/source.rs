@@ -99,6 +99,8 @@ pub struct SourceStatus {
     pub missing_endpoints: Vec<&'static str>,
     /// The server has sent records, and no connection to it has failed since.
     pub server_has_served: bool,
+    /// Why an endpoint besides the records cannot be read although the server has it. It may name an address.
+    pub endpoint_error: Option<Arc<str>>,
     /// The source has finished requests and never has records of iterations.
     pub only_requests: bool,
     /// Requests end while no iteration records arrive.
