@@ -11,7 +11,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 
 use super::{Cli, overview, variables};
 use crate::config::mistakes::nearest;
-use crate::config::{Mistakes, hide_user_info};
+use crate::config::{Mistakes, hide_secrets, hide_secrets_of_url};
 
 impl Cli {
     /// Reads the command line and the environment. Ends the process for `--help`. Invalid arguments are left out and listed in
@@ -148,9 +148,9 @@ impl Mistake {
             Some(variable) => format!("{variable} ({})", self.name),
             None => self.name.clone(),
         };
-        let value = hide_user_info(self.value.as_deref().unwrap_or_default());
+        let value = hide_secrets_of_url(self.value.as_deref().unwrap_or_default());
         let list = |kind| error.get(kind).map(ToString::to_string);
-        let name = hide_user_info(&self.name);
+        let name = hide_secrets_of_url(&self.name);
         // clap has no suggestion for a flag with a single dash or with capital letters.
         let near = || {
             let flags = command.get_arguments().filter_map(Arg::get_long);
@@ -159,7 +159,7 @@ impl Mistake {
         match error.kind() {
             ErrorKind::ValueValidation => {
                 let why = error.source().map(ToString::to_string).unwrap_or_default();
-                format!("{flag} {value:?}: {}", hide_user_info(&why))
+                format!("{flag} {value:?}: {}", hide_secrets(&why))
             }
             ErrorKind::InvalidValue if value.is_empty() => {
                 format!("{flag}: the value is missing; write {} VALUE", self.name)
@@ -203,7 +203,7 @@ impl Mistake {
                 let lines = text.trim_start_matches("error: ").lines().map(str::trim);
                 let lines: Vec<&str> =
                     lines.take_while(|line| !line.starts_with("Usage:")).filter(|line| !line.is_empty()).collect();
-                format!("{}; see --help", hide_user_info(&lines.join(" ")))
+                format!("{}; see --help", hide_secrets(&lines.join(" ")))
             }
         }
     }

@@ -7,7 +7,7 @@ use trtllm_page::metrics::catalog::{CATALOG, Metric};
 
 use super::mistakes::Mistakes;
 use super::{
-    ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec, gpu_hour_cost, gpus, hide_user_info,
+    ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec, gpu_hour_cost, gpus, hide_secrets_of_url,
     read_bench_report,
 };
 
@@ -57,7 +57,7 @@ impl Entry {
     /// Describes this entry in an error. `line` is the line of the mistake.
     pub(super) fn at(&self, line: usize) -> String {
         let source =
-            self.source.as_ref().map(|source| format!(" {:?}", hide_user_info(&source.text))).unwrap_or_default();
+            self.source.as_ref().map(|source| format!(" {:?}", hide_secrets_of_url(&source.text))).unwrap_or_default();
         match &self.place {
             Place::Flag => format!("--source{source}"),
             Place::File { path, index, .. } => format!("{path} line {line}, engines[{index}]{source}"),

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::secrets::is_name;
+
 pub(super) struct SourceOptions {
     /// The options that were not read yet.
     unread: Vec<(String, String)>,
@@ -17,7 +19,7 @@ impl SourceOptions {
         let mut options = Self { unread: Vec::new(), known: Vec::new(), mistakes: Vec::new() };
         for (name, value) in all {
             if options.unread.iter().any(|(other, _)| *other == name) {
-                options.wrong(format!("option {name:?} is given twice; remove one"));
+                options.wrong(format!("option {} is given twice; remove one", quoted(&name)));
             } else {
                 options.unread.push((name, value));
             }
@@ -89,14 +91,20 @@ impl SourceOptions {
     pub(super) fn finish<T>(mut self, value: Option<T>) -> Result<T, Vec<String>> {
         for (name, _) in std::mem::take(&mut self.unread) {
             let known: Vec<&str> = self.known.iter().map(String::as_str).collect();
+            let name = quoted(&name);
             let why = match known.as_slice() {
-                [] => format!("unknown option {name:?}; this source has no options"),
-                known => format!("unknown option {name:?}; use one of {}", known.join(", ")),
+                [] => format!("unknown option {name}; this source has no options"),
+                known => format!("unknown option {name}; use one of {}", known.join(", ")),
             };
             self.mistakes.push(why);
         }
         value.filter(|_| self.mistakes.is_empty()).ok_or(self.mistakes)
     }
+}
+
+/// The name of an option. A text that cannot be a name may be a part of a secret, such as a token with an `&`.
+fn quoted(name: &str) -> String {
+    if is_name(name) { format!("{name:?}") } else { "without a name (its text is not shown)".to_owned() }
 }
 
 fn above_zero(text: &str) -> Option<f64> {

@@ -11,7 +11,7 @@ use trtllm_sources::discovery::USUAL_PORT;
 use trtllm_sources::executor::hosting::Hosting;
 use trtllm_sources::perf_metrics_dir::LinesDir;
 use trtllm_sources::replay::Pace;
-use trtllm_sources::server::{Access, check_host, port_of};
+use trtllm_sources::server::{Access, check_host, check_no_zone, port_of};
 use trtllm_sources::trtllm_serve::Extras;
 
 /// A parsed `--source`.
@@ -185,6 +185,7 @@ fn access(scheme: &str, url: &str, options: &mut SourceOptions) -> Result<Access
 }
 
 fn http_target(scheme: &str, url: &str) -> Result<String, String> {
+    check_no_zone(url)?;
     let form = format!("{scheme}:http://HOST:PORT or https");
     let uri: http::Uri = url.parse().map_err(|_| format!("{url:?} is not a URL; write {form}"))?;
     let (scheme, default_port) = match uri.scheme_str() {
@@ -253,6 +254,8 @@ mod tests {
             let error = format!("trtllm-serve:http://127.0.0.1:{port}").parse::<SourceSpec>().unwrap_err();
             assert!(error.contains(&format!("{port:?}")), "{error}");
         }
+        let error = "trtllm-serve:http://[fe80::1%eth0]:8000".parse::<SourceSpec>().unwrap_err();
+        assert!(error.contains("the zone %eth0") && error.contains("without a zone"), "{error}");
         let SourceSpec::Orchestrator(access) = read("trtllm-disagg:https://h:8000/?ca_file=/a") else {
             panic!("another kind");
         };

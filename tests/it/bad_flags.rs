@@ -297,6 +297,70 @@ keys! {
     an_invalid_option_of_a_simulated_engine_in_the_config_is_named: "engines:\n- source: sim:?rate=5\n- source: sim:?bogus=1\n  model: b\n" => ["line 3", "engines[1]", "bogus", "rate"];
 }
 
+/// A token belongs into a file. If it is typed as an option by mistake, the error must not repeat it.
+#[test]
+fn no_error_repeats_the_value_of_an_unknown_option() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    let path = file.to_str().unwrap();
+    for query in [
+        "?token=hunter2",
+        "?bearer_token=hunter2",
+        "?perf_metrics=true&apiKey=hunter2",
+        "?token=x&token=hunter2",
+        "?token=a hunter2",
+        "?token=a\"hunter2",
+        "?hunter2",
+        "?hunter2==",
+        "&token=hunter2",
+        "#token=hunter2",
+        ";token=hunter2",
+    ] {
+        let url = format!("http://h:1{query}");
+        let (source, simulated) = (format!("trtllm-serve:{url}"), format!("sim:{query}"));
+        std::fs::write(&file, format!("engines:\n- source: '{source}'\n")).unwrap();
+        // The text after # is not sent to a server, so it is no mistake of a source.
+        let is_accepted = query.starts_with('#');
+        for (arguments, names_option) in [
+            (&["--source", source.as_str()][..], true),
+            (&["--source", source.as_str(), "--dry-run"], true),
+            (&["--source", &format!("trtllm-disagg:{url}")], true),
+            (&["--source", &format!("auto:{query}")], true),
+            (&["--source", &format!("perf-metrics:/x{query}")], true),
+            (&["--source", &simulated, "--dry-run"], true),
+            (&["--source", url.as_str()], false),
+            (&["--config.file", path], true),
+            (&["check-config", path], true),
+            (&["doctor", "--source", &source], true),
+            (&["doctor", "--config.file", path], true),
+            (&["doctor", &url], false),
+            (&["doctor", "--prometheus", &url], false),
+            (&["top", &url], false),
+            (&["top", &url[7..]], false),
+            (&["what-if", &url, "--rate", "2x"], false),
+            (&["compare", &url, "h:2"], false),
+            (&[&url], false),
+        ] {
+            // A path may contain these characters.
+            if arguments.iter().any(|argument| argument.starts_with("perf-metrics:")) && !query.starts_with('?') {
+                continue;
+            }
+            if is_accepted
+                && arguments.iter().all(|argument| !argument.starts_with("http") && !argument.starts_with("h:"))
+            {
+                continue;
+            }
+            let output = run(arguments);
+            let message = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+            assert!(!message.contains("hunter2"), "{arguments:?}: {message}");
+            if names_option && query == "?token=hunter2" {
+                assert!(message.contains("unknown option") && message.contains("token"), "{arguments:?}: {message}");
+            }
+        }
+    }
+}
+
 /// A password may contain any character, including those that end the host of a URL.
 #[test]
 fn no_error_repeats_the_password_of_a_url() {

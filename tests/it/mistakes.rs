@@ -132,7 +132,7 @@ fn one_run_says_every_mistake_of_the_file_the_command_line_and_the_environment()
         "TRTLLM_EXPORTER_GPU (--gpu)",
         "TRTLLM_EXPORTER_LOG_LEVLE",
         "line 2: a colon",
-        "line 3, engines[1] \"trtllm-serve:http://h:99999?sped=2&perf_metrics=yes\": port",
+        "line 3, engines[1] \"trtllm-serve:http://h:99999?sped=…&perf_metrics=yes\": port",
         "unknown option \"sped\"",
         "perf_metrics must be",
         "\"modle\"",

@@ -14,7 +14,7 @@ use trtllm_service::budget::{Budget, REST};
 use trtllm_service::small_file;
 use trtllm_sources::http_client::HttpClient;
 use trtllm_sources::prometheus_text::MAX_PAGE;
-use trtllm_sources::server::{Access, TargetServer, check_token, port_of};
+use trtllm_sources::server::{Access, TargetServer, check_no_zone, check_token, port_of};
 use trtllm_sources::{OpenError, SourceError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,6 +49,7 @@ pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, C
     let mut targets = Vec::new();
     for url in &connection.urls {
         let invalid = |why: &str| ConfigError::flag("URL", url, why);
+        check_no_zone(url).map_err(|why| invalid(&why))?;
         let form = "use HOST:PORT, http://HOST:PORT or https://HOST:PORT, and the path of the metrics page if it is not /metrics";
         let uri: Uri = with_scheme(url).parse().map_err(|_| invalid(form))?;
         let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
@@ -57,6 +58,11 @@ pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, C
         // Check this first: the errors below quote the port, and with a user in the URL that text could be a part of the password.
         if url.contains('@') {
             return Err(invalid("a user and password in the URL are visible to others; use --user-file"));
+        }
+        if uri.query().is_some() || url.contains('#') {
+            return Err(invalid(
+                "the URL of an exporter has no options; remove the text after the ?. Credentials belong into --user-file or --bearer-token-file",
+            ));
         }
         port_of(authority).map_err(|why| invalid(&why))?;
         if authority.host().is_empty() {
