@@ -14,7 +14,8 @@ use crate::web_config::WebConfig;
 const HANDSHAKE: u8 = 22;
 /// The answer that Go's server sends to plain HTTP, so that people find the cause.
 const NOT_TLS: &[u8] =
-    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n\
+    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n\
+    Cache-Control: no-store\r\nConnection: close\r\n\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
 
 /// Accepts TLS connections by the `tls_server_config` of a [`WebConfig`]. Cheap to clone.

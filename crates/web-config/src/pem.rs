@@ -72,11 +72,25 @@ impl PemFiles {
     }
 
     pub(crate) fn private_key(&mut self, pem: &Pem, key: &str) -> Result<PrivateKeyDer<'static>, Problem> {
-        PrivateKeyDer::from_pem_slice(&self.text(pem, key)?).map_err(|error| {
+        let text = self.text(pem, key)?;
+        if is_encrypted(&text) {
+            let why = "is encrypted with a passphrase, and nobody could type it at the start; decrypt it";
+            return Err(Problem::new(key, format!("{pem:?} {why}: openssl pkey -in ENCRYPTED -out DECRYPTED")));
+        }
+        PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
             let why = describe(&error);
             Problem::new(key, format!("{pem:?} has no PEM private key ({why}); were the files swapped?"))
         })
     }
+}
+
+/// Whether the text has an encrypted private key: in PKCS #8, or in the older form of OpenSSL with a header.
+fn is_encrypted(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    text.lines().map(str::trim).any(|line| {
+        line == "-----BEGIN ENCRYPTED PRIVATE KEY-----"
+            || (line.starts_with("Proc-Type:") && line.ends_with("ENCRYPTED"))
+    })
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -111,6 +125,37 @@ fn describe(error: &pem::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_encrypted_key_is_called_encrypted_and_another_key_is_not() {
+        let mut files = PemFiles::default();
+        let mut why = |text: &str| {
+            files
+                .private_key(&Pem::Inline(text.to_owned()), "key")
+                .map_or_else(|problem| problem.to_string(), |_| String::new())
+        };
+        let pkcs8 = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIF\n-----END ENCRYPTED PRIVATE KEY-----\n";
+        let older = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nMIIF\n\
+                     -----END RSA PRIVATE KEY-----\n";
+        for text in [pkcs8, older, &pkcs8.replace('\n', "\r\n")] {
+            assert!(why(text).contains("is encrypted with a passphrase"), "{}", why(text));
+        }
+        let swapped = "-----BEGIN CERTIFICATE-----\nMIIF\n-----END CERTIFICATE-----\n";
+        assert!(why(swapped).contains("were the files swapped?"), "{}", why(swapped));
+        assert_eq!(why("-----BEGIN PRIVATE KEY-----\nMIIF\n-----END PRIVATE KEY-----\n"), "");
+        // Real keys, if openssl is there.
+        let folder = tempfile::tempdir().unwrap();
+        for arguments in [
+            &["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-aes256", "-pass", "pass:x"][..],
+            &["genrsa", "-aes256", "-passout", "pass:x", "-traditional", "2048"],
+        ] {
+            let made = std::process::Command::new("openssl").args(arguments).current_dir(folder.path()).output();
+            if let Some(made) = made.ok().filter(|made| made.status.success()) {
+                let text = String::from_utf8(made.stdout).unwrap();
+                assert!(why(&text).contains("is encrypted"), "{arguments:?}: {}", why(&text));
+            }
+        }
+    }
 
     #[test]
     fn a_pipe_is_an_error_and_nobody_waits_for_its_writer() {
