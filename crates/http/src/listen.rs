@@ -93,13 +93,19 @@ impl FromStr for Address {
             Ok(_) if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) => {
                 invalid("an IPv6 address needs brackets")
             }
-            Ok(_) if host.starts_with('[') && host[1..].trim_end_matches(']').parse::<Ipv6Addr>().is_err() => {
+            Ok(_) if host.starts_with('[') && !is_ipv6(host[1..].trim_end_matches(']')) => {
                 invalid("the brackets contain no IPv6 address")
             }
             Ok(_) if is_incomplete_ipv4(host) => invalid("the host is not a complete IPv4 address"),
             Ok(_) => Ok(Self::Tcp(text.to_owned())),
         }
     }
+}
+
+/// True for an IPv6 address, also with a zone: `fe80::1%eth0`. A link-local address needs one.
+fn is_ipv6(host: &str) -> bool {
+    let (address, zone) = host.split_once('%').map_or((host, None), |(address, zone)| (address, Some(zone)));
+    address.parse::<Ipv6Addr>().is_ok() && zone.is_none_or(|zone| !zone.is_empty() && !zone.contains(['%', '[', ']']))
 }
 
 /// Such a host, for example `127.1`, would be looked up as a name, or be taken for another address.
@@ -148,7 +154,7 @@ pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Liste
     let mut listeners = Vec::new();
     for address in addresses {
         let bound = match address {
-            Address::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
+            Address::Tcp(address) => bind_tcp(address).await.map(Listener::Tcp),
             Address::AnyHost(port) => match both_families(*port) {
                 // The host has no IPv6, or it is disabled.
                 Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
@@ -163,6 +169,18 @@ pub async fn bind(addresses: &[Address], flag: &'static str) -> Result<Vec<Liste
         listeners.push(bound.map_err(|cause| BindError::Address { address: address.clone(), cause, flag })?);
     }
     Ok(listeners)
+}
+
+async fn bind_tcp(address: &str) -> io::Result<TcpListener> {
+    let Some((host, port)) = address.rsplit_once(':').filter(|(host, _)| host.contains('%')) else {
+        return TcpListener::bind(address).await;
+    };
+    // The system resolves the name of a zone, without brackets.
+    let port = port.parse().map_err(io::Error::other)?;
+    TcpListener::bind((host.trim_matches(['[', ']']), port)).await.map_err(|error| {
+        let text = format!("{error} (the zone after % must be a network interface of this host with this address)");
+        io::Error::new(error.kind(), text)
+    })
 }
 
 /// Listens on all addresses of IPv6 and IPv4. The addresses of IPv4 clients then look like `::ffff:10.0.0.1`.
@@ -301,9 +319,38 @@ mod tests {
         ] {
             assert!(!address(one).overlaps(&address(other)), "{one} {other}");
         }
-        for wrong in ["300.0.0.1:1", "127.1:1", "::1:8002", "[::g]:1", "a b:1", "[::1:1"] {
+        for zone in ["[fe80::1%eth0]:8002", "[fe80::1%2]:8002"] {
+            assert_eq!(address(zone), Address::Tcp(zone.to_owned()));
+        }
+        for wrong in [
+            "[fe80::1%]:1",
+            "[%eth0]:1",
+            "fe80::1%eth0:1",
+            "[fe80::1%a%b]:1",
+            "300.0.0.1:1",
+            "127.1:1",
+            "::1:8002",
+            "[::g]:1",
+            "a b:1",
+            "[::1:1",
+        ] {
             assert!(wrong.parse::<Address>().is_err(), "{wrong}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_address_with_a_zone_is_bound_or_refused_with_the_reason() {
+        // Each line: the address in 32 digits, the index, the length of the prefix, the scope, flags and the interface.
+        let interfaces = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        for line in interfaces.lines().filter(|line| line.starts_with("fe80")) {
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            let bits = u128::from_str_radix(fields[0], 16).unwrap();
+            let zone: Address = format!("[{}%{}]:0", Ipv6Addr::from_bits(bits), fields[5]).parse().unwrap();
+            bind(&[zone], "--flag").await.unwrap();
+        }
+        let unknown: Address = "[fe80::1%no-such-zone]:0".parse().unwrap();
+        let error = bind(&[unknown], "--flag").await.unwrap_err().to_string();
+        assert!(error.contains("[fe80::1%no-such-zone]:0") && error.contains("must be a network interface"), "{error}");
     }
 
     #[tokio::test]
