@@ -19,7 +19,7 @@ use clap_complete::Shell;
 use crate::config::{self, ConfigError, EngineConfig, Mistakes};
 use trtllm_gpu::GpuMode;
 use trtllm_http::listen::Address;
-use trtllm_http::router::TelemetryPath;
+use trtllm_http::router::{AllowedHost, TelemetryPath};
 use trtllm_http::server::MAX_REQUESTS;
 use trtllm_model::{BenchReport, Objectives};
 use trtllm_page::build;
@@ -124,6 +124,16 @@ pub struct Cli {
     /// Maximum number of concurrent requests; further ones get 503. 0 means no limit
     #[arg(long = "web.max-requests", value_name = "N", env = "TRTLLM_EXPORTER_WEB_MAX_REQUESTS", default_value_t = MAX_REQUESTS, value_parser = whole::<usize>)]
     pub max_requests: usize,
+
+    /// Host names that clients may use for the pages and /api (repeatable), against DNS rebinding. IP addresses, localhost and
+    /// health checks are always allowed. Default: all names
+    #[arg(
+        long = "web.allowed-hosts",
+        value_name = "NAME",
+        env = "TRTLLM_EXPORTER_WEB_ALLOWED_HOSTS",
+        value_delimiter = ','
+    )]
+    pub allowed_hosts: Vec<AllowedHost>,
 
     /// Listen address for /healthz and /readyz only, without TLS and passwords (repeatable)
     #[arg(

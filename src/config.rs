@@ -25,7 +25,7 @@ use entry::{ConfigValue, Entry};
 
 pub use engines::server_key;
 pub use mistakes::Mistakes;
-pub use secrets::hide_user_info;
+pub use secrets::{hide_secrets, hide_secrets_of_url};
 pub use source::SourceSpec;
 
 /// The labels of an engine without a configured model or version.
@@ -96,19 +96,19 @@ pub fn local_port(target: &str) -> Option<u16> {
     matches!(host, "localhost" | "127.0.0.1" | "[::1]").then(|| port.parse().ok())?
 }
 
-/// An invalid configuration. The text names the flag or key and the remedy. It hides the user and password of a URL.
+/// An invalid configuration. The text names the flag or key and the remedy. It hides what may be secret in a URL.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigError {
-    #[error("{at}: {}", hide_user_info(why))]
+    #[error("{at}: {}", hide_secrets(why))]
     Engine { at: String, why: String },
-    #[error("--config.file {}: {}", path.display(), hide_user_info(cause))]
+    #[error("--config.file {}: {}", path.display(), hide_secrets(cause))]
     File { path: PathBuf, cause: String },
     #[error("cannot read the recording {path}: {why}")]
     Recording { path: PathBuf, why: String },
     /// A command cannot write its output. All other variants are mistakes in the configuration.
     #[error("{0}")]
     Output(String),
-    #[error("{flag} {}: {}", hide_user_info(value), hide_user_info(why))]
+    #[error("{flag} {}: {}", hide_secrets_of_url(value), hide_secrets(why))]
     Flag { flag: &'static str, value: String, why: String },
     #[error(transparent)]
     Several(#[from] Mistakes),

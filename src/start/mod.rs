@@ -295,6 +295,7 @@ fn pages(
         telemetry_path: cli.telemetry_path.clone(),
         compat: cli.compat_sets(),
         max_requests: cli.max_requests,
+        allowed_hosts: cli.allowed_hosts.clone(),
     };
     let mut router = router::all(state, options, &metrics, heartbeats);
     let mut tls = None;

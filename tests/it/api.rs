@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::ensure;
-use crate::support::http::request;
+use crate::support::http::{self, request};
 use crate::support::lookalike::{Lookalike, steady};
 use crate::support::sessions::session;
 use crate::support::standin::Standin;
@@ -255,4 +255,66 @@ fn readiness_names_no_address_and_the_page_for_people_allows_only_its_own_script
     assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.starts_with("default-src 'none'; script-src 'sha256-") && !policy.contains("unsafe"), "{policy}");
+}
+
+const PATHS: [&str; 8] = [
+    "/",
+    "/metrics",
+    "/metrics/gateway",
+    "/prometheus/metrics",
+    "/api/v1/engines",
+    "/api/v1/findings",
+    "/api/v1/history?engine=m",
+    "/api/v1/discovery",
+];
+
+fn with_host(daemon: &Daemon, path: &str, host: &str) -> http::Response {
+    http::request("GET", &daemon.address, path, &[("Host", host)], b"").unwrap()
+}
+
+#[test]
+fn pages_and_api_answer_only_for_the_allowed_host_names() {
+    let daemon = Daemon::start(&["--source", "sim:", "--web.allowed-hosts", "exporter.example.org,gpu7"]);
+    let port = daemon.address.rsplit_once(':').unwrap().1;
+    for path in PATHS {
+        for host in ["evil.example", "exporter.example.org.evil.example:8002", "127.0.0.1.evil.example"] {
+            let refused = with_host(&daemon, path, host);
+            assert_eq!(refused.status, 421, "{path} {host}");
+            assert!(refused.text().contains("--web.allowed-hosts"), "{}", refused.text());
+        }
+        for host in ["exporter.example.org", "GPU7:8002", &format!("127.0.0.1:{port}"), "[::1]:8002", "localhost:8002"]
+        {
+            assert_ne!(with_host(&daemon, path, host).status, 421, "{path} {host}");
+        }
+        // A URL in the first line has priority over the header.
+        let absolute = format!("http://evil.example{path}");
+        assert_eq!(with_host(&daemon, &absolute, "gpu7").status, 421, "{absolute}");
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(with_host(&daemon, path, "evil.example").status, 200, "{path}");
+    }
+    assert!(daemon.page().count("trtllm_exporter_http_refused_total", &["reason=bad_request"]) > 0);
+}
+
+#[test]
+fn all_host_names_are_allowed_by_default() {
+    let daemon = Daemon::start(&["--source", "sim:"]);
+    for path in PATHS {
+        assert_ne!(with_host(&daemon, path, "anything.example").status, 421, "{path}");
+    }
+}
+
+#[test]
+fn every_answer_forbids_browsers_to_guess_its_type_and_caches_to_keep_it() {
+    let daemon = Daemon::start(&["--source", "sim:", "--web.allowed-hosts", "gpu7"]);
+    let mut answers: Vec<_> =
+        PATHS.into_iter().chain(["/healthz", "/readyz", "/favicon.ico", "/no-such-path"]).collect();
+    answers.extend(["/metrics?collect[]=nothing", "/api/v1/iterations?engine=nothing", "http://evil.example/"]);
+    for path in answers {
+        for method in ["GET", "HEAD", "POST"] {
+            let answer = http::request(method, &daemon.address, path, &[], b"").unwrap();
+            let headers = [answer.header("x-content-type-options"), answer.header("cache-control")];
+            assert_eq!(headers, [Some("nosniff"), Some("no-store")], "{method} {path}: {}", answer.status);
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::support;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, run};
 use crate::support::ensure;
 use crate::support::pki::{Authority, Pki, local};
 use crate::support::process::Process;
@@ -62,6 +62,47 @@ fn a_server_with_a_certificate_of_the_ca_file_is_read_with_a_token_that_may_chan
     daemon.until_logged(&["source failed", "status 401", "bearer_token_file"]);
     for secret in ["first-secret", "second-secret"] {
         assert!(!daemon.stderr().contains(secret) && !daemon.text("/metrics").contains(secret), "{secret} is shown");
+    }
+}
+
+/// What people make with `openssl req -x509`. Prometheus and curl accept it if ca_file names it.
+#[test]
+fn a_self_signed_certificate_in_the_ca_file_is_trusted_by_the_exporter_doctor_and_top() {
+    let pki = Pki::new();
+    pki.write("expected", "secret\n");
+    let token = pki.write("token", "secret\n");
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=self"])
+        .args([
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            &pki.path("self.key"),
+            "-out",
+            &pki.path("self.pem"),
+        ])
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        return;
+    }
+    let server = Server::start(&pki, "self");
+    let source = format!("{}&ca_file={}&bearer_token_file={token}", server.source(), pki.path("self.pem"));
+    until_counted(&Daemon::start(&["--source", &source, "--gpu", "off"]), 3);
+    // The exporter's own https has the same certificate.
+    let web = pki.write("web.yml", "tls_server_config:\n  cert_file: self.pem\n  key_file: self.key\n");
+    let daemon = Daemon::start(&["--source", "sim:", "--web.config.file", &web]);
+    let url = format!("https://{}", daemon.address);
+    for arguments in [&["doctor", &url, "--no-sources"][..], &["top", &url, "--once"]] {
+        let output = run(&[arguments, &["--ca-file", &pki.path("self.pem")]].concat());
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(output.status.success() && text.contains("tensorrt_llm"), "{arguments:?}: {text}");
+        let output = run(&[arguments, &["--ca-file", &pki.path("ca.pem")]].concat());
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(text.contains("is not accepted") && text.contains("--ca-file"), "{arguments:?}: {text}");
+        // Without https://.
+        let output = run(&[arguments[0], &daemon.address, arguments[2]]);
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(text.contains("speaks https"), "{arguments:?}: {text}");
     }
 }
 

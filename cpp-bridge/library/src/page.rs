@@ -115,6 +115,7 @@ impl HostedPage {
                 telemetry_path: path,
                 compat: CompatSets::default(),
                 max_requests: server::MAX_REQUESTS,
+                allowed_hosts: Vec::new(),
             };
             let router = router::all(&served, options, &metrics, &heartbeats);
             let heartbeat = heartbeats.register("the HTTP server".to_owned());

@@ -59,8 +59,7 @@ pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
 
 /// The page for people.
 pub(super) fn live_page(page: &HtmlPage) -> Response {
-    let headers =
-        [(header::CONTENT_SECURITY_POLICY, page.policy.as_str()), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    let headers = [(header::CONTENT_SECURITY_POLICY, page.policy.as_str())];
     (headers, Html(page.html.clone())).into_response()
 }
 
@@ -96,9 +95,7 @@ pub(super) fn json(value: &Value) -> Response {
 }
 
 fn json_text(text: String) -> Response {
-    let nosniff = (header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store"), nosniff];
-    (headers, text + "\n").into_response()
+    ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
 }
 
 fn scrape(pages: &Pages, selection: Selection, request: &HeaderMap) -> Response {

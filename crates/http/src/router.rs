@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::future::ready;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::error_handling::HandleErrorLayer;
 use axum::extract::{Request, State as Shared};
+use axum::http::uri::Authority;
 use axum::http::{StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get};
@@ -46,6 +48,8 @@ pub struct RouterOptions {
     pub compat: CompatSets,
     /// Limit of the requests that are handled at once; 0 means no limit. Requests for health do not count.
     pub max_requests: usize,
+    /// The host names that clients may use. Empty: all names.
+    pub allowed_hosts: Vec<AllowedHost>,
 }
 
 /// Path of the metrics page.
@@ -68,6 +72,22 @@ impl FromStr for TelemetryPath {
     }
 }
 
+/// A host name that clients may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowedHost(String);
+
+impl FromStr for AllowedHost {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_part) {
+            return Err("this is not the name of a host; write it without port and path, as in exporter.example.org");
+        }
+        Ok(Self(name.trim_end_matches('.').to_ascii_lowercase()))
+    }
+}
+
 impl fmt::Display for TelemetryPath {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(out)
@@ -81,7 +101,7 @@ pub fn all(
     metrics: &Arc<HttpMetrics>,
     heartbeats: &Arc<Heartbeats>,
 ) -> Router {
-    let RouterOptions { telemetry_path, compat, max_requests } = options;
+    let RouterOptions { telemetry_path, compat, max_requests, allowed_hosts } = options;
     let all_pages = Arc::new(Pages::new(Arc::clone(state), compat, Arc::clone(metrics)));
     let pages = Router::new()
         // The path may have segments that begin with `:`, which axum 0.7 took for parameters.
@@ -106,7 +126,8 @@ pub fn all(
         .route("/api/v1/model", get(handlers::model))
         .route("/api/v1/discovery", json(api::discovery))
         .with_state(Arc::clone(state));
-    let limited_routes = limit_requests(pages.merge(views), max_requests, Arc::clone(metrics));
+    let restricted = restrict_hosts(pages.merge(views), allowed_hosts, Arc::clone(metrics));
+    let limited_routes = limit_requests(restricted, max_requests, Arc::clone(metrics));
     // Probes must get an answer even if the server is busy.
     limited(limited_routes.merge(health_routes(state, heartbeats)), Arc::clone(metrics))
 }
@@ -153,6 +174,42 @@ fn limit_requests(routes: Router, limit: usize, metrics: Arc<HttpMetrics>) -> Ro
     routes.layer(ServiceBuilder::new().layer(HandleErrorLayer::new(refuse)).load_shed().layer(limit))
 }
 
+/// Refuses requests with another host name than those of `allowed`; all names are allowed if there are none. A page of the
+/// internet can make a browser read a server in its network (DNS rebinding). Such a request has the page's own name.
+fn restrict_hosts(routes: Router, allowed: Vec<AllowedHost>, metrics: Arc<HttpMetrics>) -> Router {
+    if allowed.is_empty() {
+        return routes;
+    }
+    let check = move |request: &mut Request<_>| require_allowed_host(&allowed, &metrics, request);
+    routes.layer(ValidateRequestHeaderLayer::custom(check))
+}
+
+fn require_allowed_host<B>(
+    allowed: &[AllowedHost],
+    metrics: &HttpMetrics,
+    request: &Request<B>,
+) -> Result<(), Response> {
+    let header = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
+    // The host of an absolute URL has priority over the header (RFC 9112, 3.2.2).
+    let given = request.uri().authority().map(Authority::as_str).or(header);
+    // Only HTTP/1.0 allows a request without a host. No browser sends one.
+    if given.is_none_or(|given| allowed_host(allowed, given)) {
+        return Ok(());
+    }
+    metrics.refused(HttpRefusal::BadRequest);
+    let why = "the host name of this request is not in --web.allowed-hosts; use one of its names, or an IP address\n";
+    Err((StatusCode::MISDIRECTED_REQUEST, why).into_response())
+}
+
+/// Whether `HOST[:PORT]` may be used. An IP address and `localhost` are always allowed: they are no names of an attacker,
+/// and Prometheus reads pods by their addresses.
+fn allowed_host(allowed: &[AllowedHost], given: &str) -> bool {
+    let Ok(authority) = given.parse::<Authority>() else { return false };
+    let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
+    let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    is_address || host == "localhost" || allowed.iter().any(|name| name.0 == host)
+}
+
 /// HTTP/1.1 requires one `Host` (RFC 9112, 3.2). A proxy in between could understand any other request differently.
 fn require_host<B>(metrics: &HttpMetrics, request: &Request<B>) -> Result<(), Response> {
     let hosts = request.headers().get_all(header::HOST).iter().count();
@@ -161,4 +218,40 @@ fn require_host<B>(metrics: &HttpMetrics, request: &Request<B>) -> Result<(), Re
         return Err((StatusCode::BAD_REQUEST, "a request must have exactly one Host header\n").into_response());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listed_names_localhost_and_addresses_are_allowed() {
+        let allowed = ["Exporter.example.org.", "gpu7"].map(|name| name.parse().unwrap());
+        for given in [
+            "exporter.example.org",
+            "EXPORTER.example.org:8002",
+            "exporter.example.org.:8002",
+            "gpu7:8002",
+            "10.0.0.1:8002",
+            "[::1]:8002",
+            "localhost:8002",
+        ] {
+            assert!(allowed_host(&allowed, given), "{given}");
+        }
+        for given in [
+            "evil.example",
+            "exporter.example.org.evil.example",
+            "evil.exporter.example.org",
+            "10.0.0.1.evil.example:8002",
+            "localhost.evil.example",
+            "gpu7@evil.example",
+            "",
+            "a b",
+        ] {
+            assert!(!allowed_host(&allowed, given), "{given}");
+        }
+        for wrong in ["", "http://gpu7", "gpu7:8002", "*.example.org", "a b", "[::1]"] {
+            assert!(wrong.parse::<AllowedHost>().is_err(), "{wrong}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ use axum::Router;
 use axum::body::{Body, HttpBody as _};
 use exporter_web_config::{ClientAddress, TlsAcceptor};
 use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
@@ -140,11 +141,19 @@ impl Service {
     ) -> Result<axum::response::Response, Infallible> {
         connection.lock().request_started(time_limit(request.headers()));
         request.extensions_mut().insert(client);
-        let response = self.router.clone().oneshot(request.map(Body::new)).await?;
+        let mut response = self.router.clone().oneshot(request.map(Body::new)).await?;
+        protect(response.headers_mut());
         connection.lock().response_ready(response.body().size_hint().lower() as usize);
         self.connections.limit_unread();
         Ok(response)
     }
+}
+
+/// Tells browsers and caches not to guess the type of any answer and not to keep it, refusals included. Headers of the
+/// handlers and of the web configuration stay.
+fn protect(headers: &mut HeaderMap) {
+    headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
 /// The time for a response. A response after the scraper's own timeout would be useless.

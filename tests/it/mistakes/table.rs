@@ -161,6 +161,11 @@ pub(super) const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["--log.level", "verbose"], &["--log.level \"verbose\"", "error, warn, info, debug, trace"]),
     (&["--log.format", "text"], &["--log.format \"text\"", "logfmt"]),
     (&["--web.max-requests", "many"], &["--web.max-requests \"many\"", "whole number"]),
+    (
+        &["--web.allowed-hosts", "http://gpu7:8002"],
+        &["--web.allowed-hosts \"http://gpu7:8002\"", "without port and path"],
+    ),
+    (&["--web.listen-address", "[fe80::1%]:8002"], &["--web.listen-address", "no IPv6 address"]),
     (&["--ingest.allow-uid", "root"], &["--ingest.allow-uid \"root\"", "whole number"]),
     (&["--metrics.compat", "vllm,nvml"], &["--metrics.compat \"nvml\"", "trtllm, vllm"]),
     (&["--web.listen-address", "8002"], &["--web.listen-address \"8002\"", "HOST:PORT"]),

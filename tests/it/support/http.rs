@@ -52,8 +52,9 @@ pub(crate) fn request(
 ) -> io::Result<Response> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
-    let mut request = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
-    for (name, value) in headers {
+    let host = headers.iter().find(|(name, _)| *name == "Host").map_or(address, |(_, host)| host);
+    let mut request = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+    for (name, value) in headers.iter().filter(|(name, _)| *name != "Host") {
         request += &format!("{name}: {value}\r\n");
     }
     if !body.is_empty() {
