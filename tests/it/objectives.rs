@@ -100,7 +100,7 @@ fn each_request_is_judged_whole_and_counts_of_other_objectives_begin_at_zero() {
         ("ttft", [4.0, 1.0, 3.0]),
         ("tpot", [3.0, 2.0, 3.0]),
         ("e2e", [5.0, 2.0, 1.0]),
-        ("all", [2.0, 4.0, 2.0]),
+        ("all", [2.0, 2.0, 4.0]),
     ]);
     assert_eq!(judged(&page, "all"), counted);
     assert_eq!(page.get("nv_trt_llm_goodput_tokens_total", &["model=all"]), 32.0);

@@ -728,8 +728,8 @@ class Fold:
             self.observe("time_per_output_token_seconds", decode / (tokens - 1 - skipped))
 
     def judge(self, arrived, first, ended, tokens, failed, skipped=0, seen=None):
-        """Counts a request for each objective. For `all`, it is missed if any objective is missed, otherwise unknown if
-        any is unknown, otherwise met. A time equal to the limit meets the objective."""
+        """Counts a request for each objective. For `all`, it is unknown if any objective is unknown, otherwise missed if
+        any is missed, otherwise met. A time equal to the limit meets the objective."""
         def micros(a, b):
             return None if a is None or b is None or b < a else round((b - a) * 1e6)
         took = {"ttft": micros(arrived, first) if seen is None else round(seen * 1e6), "e2e": micros(arrived, ended), "tpot": None}
@@ -743,7 +743,7 @@ class Fold:
             outcomes.append("missed" if failed else "unknown" if time is None else "met" if time <= limit * parts else "missed")
             self.judged[objective, outcomes[-1]] += 1
         if outcomes:
-            together = next((worst for worst in ("missed", "unknown") if worst in outcomes), "met")
+            together = next((worst for worst in ("unknown", "missed") if worst in outcomes), "met")
             self.judged["all", together] += 1
             if tokens is not None:
                 self.goodput = (self.goodput or 0) + (tokens if together == "met" else 0)

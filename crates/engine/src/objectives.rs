@@ -55,12 +55,23 @@ pub(crate) enum Scope {
     WithoutPerToken,
 }
 
-/// Ordered so that the largest outcome of a request's objectives is the outcome of all of them together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Met,
-    Unknown,
     Missed,
+    Unknown,
+}
+
+impl Outcome {
+    /// The outcome for two objectives together. It is unknown if one of the two is, also if the other one is missed. Otherwise
+    /// an objective that is never known would leave only misses in the share of missed requests.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+            (Self::Missed, _) | (_, Self::Missed) => Self::Missed,
+            (Self::Met, Self::Met) => Self::Met,
+        }
+    }
 }
 
 impl Served {
@@ -154,9 +165,9 @@ impl ObjectiveTotals {
     }
 
     /// Counts requests of which only the histograms are known. If the limit is not the bound of a bucket, they count as
-    /// unknown. Histograms do not show which times belong to one request. So `all.met` counts only the requests that cannot
-    /// have missed any objective. `all.missed` is the number of requests that missed the objective which was missed most often.
-    /// See [`Scope`].
+    /// unknown. Histograms do not show which times belong to one request. So `all` counts only what is certain for every pairing:
+    /// `all.met` has the requests that met every objective, and `all.missed` those that missed one objective while no other
+    /// objective can be unknown. See [`Scope`].
     pub(crate) fn count_histograms(&mut self, more: &Increase, scope: Scope) {
         let reason = |reason: FinishReason| more.finished[reason as usize];
         // Histograms contain the times of cancelled and failed requests, but do not show which times these are.
@@ -172,19 +183,26 @@ impl ObjectiveTotals {
         let configured = || judged.iter().filter(|(_, limit, _)| limit.is_some());
         let requests = configured().map(|(.., histogram)| more.of(*histogram).count());
         let requests = requests.fold(more.of(RequestHistogram::EndToEnd).count(), u64::max);
-        let mut all = Outcomes { met: requests, missed: 0, unknown: 0 };
+        let mut all_met = requests;
+        // The largest of `missed + unknown` of an objective, and the unknown outcomes of all objectives.
+        let (mut most_not_met, mut all_unknown) = (0_u64, 0_u64);
         for (outcomes, limit, histogram) in &mut judged {
             let (Some(outcomes), Some(limit)) = (outcomes.as_mut(), *limit) else { continue };
             let (met, missed) = more.of(*histogram).within(limit).unwrap_or_default();
             let (met, missed) = (met.saturating_sub(not_met), missed.saturating_sub(cancelled));
-            all.met = all.met.saturating_sub(requests - met);
-            all.missed = all.missed.max(missed);
+            let of_objective = Outcomes { met, missed, unknown: requests - met - missed };
+            all_met = all_met.saturating_sub(requests - met);
+            most_not_met = most_not_met.max(requests - met);
+            all_unknown = all_unknown.saturating_add(of_objective.unknown);
             if scope == Scope::All || *histogram == RequestHistogram::PerOutputToken {
-                outcomes.add_all(Outcomes { met, missed, unknown: requests - met - missed });
+                outcomes.add_all(of_objective);
             }
         }
+        // Of the requests that missed an objective, as many may be unknown for another one as it has unknown outcomes.
+        let all_missed = most_not_met.saturating_sub(all_unknown);
+        let all = Outcomes { met: all_met, missed: all_missed, unknown: requests - all_met - all_missed };
         if scope == Scope::All || limits.tpot.is_some() {
-            self.all.add_all(Outcomes { unknown: requests - all.met - all.missed, ..all });
+            self.all.add_all(all);
         }
     }
 
@@ -193,7 +211,7 @@ impl ObjectiveTotals {
         served.outcomes(&self.limits).map(|outcome| outcome == Some(Outcome::Missed))
     }
 
-    /// Counts one request. `all` is missed if any objective is, else unknown if any is, else met.
+    /// Counts one request. `all` is unknown if any objective is, else missed if any is, else met.
     pub(crate) fn count(&mut self, served: &Served, scope: Scope) {
         let [ttft, tpot, e2e] = served.outcomes(&self.limits);
         let tpot = tpot.filter(|_| scope == Scope::All);
@@ -201,7 +219,7 @@ impl ObjectiveTotals {
         for (outcomes, outcome) in [(&mut self.ttft, ttft), (&mut self.tpot, tpot), (&mut self.e2e, e2e)] {
             let (Some(outcomes), Some(outcome)) = (outcomes, outcome) else { continue };
             outcomes.add(outcome);
-            all = all.max(outcome);
+            all = all.and(outcome);
         }
         if scope == Scope::All {
             self.all.add(all);
@@ -340,9 +358,37 @@ mod tests {
         let backwards = Served::of(&times(10.0, 9.0, 9.5), Some(5));
         let totals = counted(limits(500, 50, 5000), &[without_first_token, without_length, backwards]);
         assert_eq!((totals.ttft, totals.tpot), (Some(outcomes(1, 0, 2)), Some(outcomes(0, 1, 2))));
-        assert_eq!((totals.e2e, totals.all), (Some(outcomes(2, 0, 1)), outcomes(0, 1, 2)));
+        assert_eq!((totals.e2e, totals.all), (Some(outcomes(2, 0, 1)), outcomes(0, 0, 3)));
         // Nothing was guessed for the request without a length.
         assert_eq!(counted(limits(500, 0, 0), &[without_length]).goodput_tokens, None);
+    }
+
+    #[test]
+    fn a_miss_beside_an_unknown_objective_is_unknown_for_all_objectives_together() {
+        // trtllm-serve's entries have no number of tokens, so the time per token is never known. One of four requests misses ttft.
+        let slow = Served::of(&times(10.0, 11.0, 12.0), None);
+        let fast = Served::of(&times(10.0, 10.1, 12.0), None);
+        let totals = counted(limits(500, 50, 0), &[slow, fast, fast, fast]);
+        assert_eq!((totals.ttft, totals.tpot), (Some(outcomes(3, 1, 0)), Some(outcomes(0, 0, 4))));
+        assert_eq!(totals.all, outcomes(0, 0, 4));
+        let both_known = counted(limits(500, 0, 5000), &[slow, fast, fast, fast]);
+        assert_eq!(both_known.all, outcomes(3, 1, 0));
+    }
+
+    #[test]
+    fn a_miss_in_a_histogram_counts_for_all_only_if_no_other_objective_can_be_unknown() {
+        // 16 of 1703 requests miss ttft. The page has no time per output token at all, or lacks it for 10 requests.
+        let ttft: &[(f64, u64)] = &[(0.5, 1687), (1.0, 16)];
+        let e2e: &[(f64, u64)] = &[(4.0, 1703)];
+        for (tpot, expected) in [
+            (&[][..], outcomes(0, 0, 1703)),
+            (&[(0.05, 1693)], outcomes(1677, 6, 20)),
+            (&[(0.05, 1703)], outcomes(1687, 16, 0)),
+        ] {
+            let mut totals = ObjectiveTotals::new(limits(500, 50, 0));
+            totals.count_histograms(&increase([ttft, tpot, e2e], &[]), Scope::All);
+            assert_eq!((totals.ttft, totals.all), (Some(outcomes(1687, 16, 0)), expected), "{tpot:?}");
+        }
     }
 
     #[test]

@@ -123,7 +123,7 @@ families! {
         .origin("trtllm-serve's own trtllm_request_error_total; at most 64 codes, further ones are other");
     ObjectiveRequests = ENGINE.counter("nv_trt_llm_objective_requests_total").labels(&["model", "objective", "version"])
         .by("outcome", &["met", "missed", "unknown"])
-        .help("Finished requests by objective (ttft, tpot, e2e, all) and outcome; a request meets all if it meets every objective.")
+        .help("Finished requests by objective (ttft, tpot, e2e, all) and outcome; all is unknown if any objective is.")
         .origin("RequestPerfMetrics arrivalTime, firstTokenTime, lastTokenTime, outputTokens and finishReason; else stage changes and numGeneratedTokens in RequestStats (absent if statistics_interval_iterations is above 1). A time at its limit is met, tpot also by a request of one token. Requests that timed out or failed miss. Where trtllm-serve's histograms alone have a time, its limit must be the bound of a bucket. Unknown where the client cancelled, or where a time or the length was not told or runs backwards. Needs --objectives or the key objectives");
     GoodputTokens(|engine| engine.objectives()?.goodput_tokens) = ENGINE.counter("nv_trt_llm_goodput_tokens_total")
         .help("Output tokens of requests that met all objectives.")
