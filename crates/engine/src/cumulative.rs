@@ -29,6 +29,11 @@ impl Cumulative {
         }
     }
 
+    /// The engine's own count. Absent before the first value.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.last.map(unsigned)
+    }
+
     /// Whether `value` is smaller than the last one, so the engine's count was reset.
     pub(crate) fn falls(&self, value: Option<i64>) -> bool {
         self.last.zip(value).is_some_and(|(last, value)| value < last && !is_overflow(last, value))

@@ -25,6 +25,7 @@ pub(crate) struct Numbering {
     sequence: Option<u64>,
     lost_by_gap: u64,
     dropped: Cumulative,
+    first_answer: FirstAnswer,
     /// Iterations whose records the engine has dropped itself.
     pub(crate) lost_by_engine: u64,
     unreported: u64,
@@ -41,6 +42,46 @@ pub(crate) struct Numbering {
     records_with_work: u32,
 }
 
+/// What the first answer says of records that the engine dropped before it.
+///
+/// The engine drops its oldest record if nobody has read its ring. In a full ring, each record was written while another one was dropped.
+/// So the increase over the first answer is nobody's loss: nothing shows that somebody read the engine before. It is a loss only
+/// if the ring had room at the beginning of the answer, because then a reader emptied the ring and stopped, as in a restart of the exporter.
+#[derive(Debug, Clone, Copy, Default)]
+struct FirstAnswer {
+    ended: bool,
+    first_sequence: Option<u64>,
+    /// A record followed another one, and none was dropped between them.
+    had_room: bool,
+    /// Records dropped after that.
+    dropped: u64,
+}
+
+impl FirstAnswer {
+    /// Adds a record. Returns the records that were lost for certain. `follows`: its sequence number is above that of the record before.
+    fn add(&mut self, record: &IterationStats, dropped: u64, follows: bool) -> u64 {
+        // All records of an engine whose first record is read are the exporter's to read.
+        self.ended |= self.first_sequence.is_none() && record.stats_sequence.is_some_and(|sequence| sequence <= 1);
+        if self.ended {
+            return dropped;
+        }
+        self.first_sequence = self.first_sequence.or(record.stats_sequence);
+        self.had_room |= follows && dropped == 0;
+        if self.had_room {
+            add(&mut self.dropped, dropped);
+        }
+        0
+    }
+
+    /// Ends the answer. Returns the records that were lost for certain. `all_dropped`: the engine's own count since its start.
+    fn end(&mut self, all_dropped: Option<u64>) -> u64 {
+        let was_ended = std::mem::replace(&mut self.ended, true);
+        // If the engine has dropped every record before this answer, nobody has ever read it. The first number is 0 or 1.
+        let was_read = self.first_sequence.zip(all_dropped).is_some_and(|(first, all)| first > all.saturating_add(1));
+        if !was_ended && was_read { self.dropped } else { 0 }
+    }
+}
+
 /// What is missing before a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Gap {
@@ -53,7 +94,8 @@ pub(crate) struct Gap {
 impl Numbering {
     /// The numbers of an engine that has just started.
     pub(crate) fn from_start() -> Self {
-        Self { dropped: Cumulative::new(true), ..Self::default() }
+        let first_answer = FirstAnswer { ended: true, ..FirstAnswer::default() };
+        Self { dropped: Cumulative::new(true), first_answer, ..Self::default() }
     }
 
     /// Iterations lost. A gap in the numbers and the engine's own count of dropped records describe the same records,
@@ -136,7 +178,7 @@ impl Numbering {
             }
         }
         let dropped = self.dropped.increase(record.stats_dropped_frames.and_then(|n| i64::try_from(n).ok()));
-        add(&mut self.lost_by_engine, dropped);
+        add(&mut self.lost_by_engine, self.first_answer.add(record, dropped, frames.is_some()));
         if step > 0 || self.through.is_none() {
             let shifted = u32::try_from(step).ok().and_then(|step| self.read.checked_shl(step)).unwrap_or(0);
             self.read = if self.through.is_none() { u64::MAX } else { shifted | 1 };
@@ -155,6 +197,10 @@ impl Numbering {
     /// Ends an answer of the source. If this answer or the previous one filled the engine's ring buffer, the gap
     /// between them is a loss.
     pub(crate) fn end_answer(&mut self, from_ring: bool) {
+        if self.answer > 0 {
+            let lost = self.first_answer.end(self.dropped.last());
+            add(&mut self.lost_by_engine, lost);
+        }
         let full = from_ring && self.answer >= RING;
         let gap = std::mem::take(&mut self.gap_before_answer);
         if full || self.last_answer_was_full {

@@ -31,6 +31,12 @@ impl Bench {
         }
         &self.engine.totals
     }
+
+    /// Ends an answer of the engine.
+    fn settled(&mut self, from_ring: bool) -> &EngineTotals {
+        self.engine.settle(from_ring, self.now);
+        &self.engine.totals
+    }
 }
 
 /// A working iteration: 2 requests, one of them new, 10 ms.
@@ -180,6 +186,45 @@ fn dropped_frames_and_the_gap_that_they_leave_count_once() {
     };
     assert_eq!(bench.all(&[frame(1, 0, 0), frame(2, 1, 0), frame(6, 5, 0), frame(7, 6, 3)]).iterations_lost, 3);
     assert_eq!(bench.absorb(&frame(8, 7, 5)).iterations_lost, 5, "dropped without a gap");
+}
+
+/// Records with these sequence numbers, and how many the engine has dropped until each.
+fn frames(numbers: std::ops::Range<u64>, dropped: impl Fn(u64) -> u64) -> Vec<IterationStats> {
+    let frame = |sequence| IterationStats {
+        stats_sequence: Some(sequence),
+        stats_dropped_frames: Some(dropped(sequence)),
+        ..working(1 + sequence)
+    };
+    numbers.map(frame).collect()
+}
+
+#[test]
+fn what_a_full_ring_dropped_before_the_first_answer_is_no_loss() {
+    // Nobody has read the engine, so each record of the ring displaced an older one.
+    let mut bench = Bench::new();
+    bench.all(&frames(49_000..50_000, |sequence| sequence - 999));
+    assert_eq!(bench.settled(true).iterations_lost, 0);
+    // From now on, what is dropped is lost.
+    bench.all(&frames(50_000..50_010, |_| 49_003));
+    assert_eq!(bench.settled(true).iterations_lost, 3);
+    // Nobody has read this engine, either, and its ring was not full when the oldest record was written.
+    let mut bench = Bench::new();
+    bench.all(&frames(120..1120, |sequence| sequence.saturating_sub(999)));
+    assert_eq!(bench.settled(true).iterations_lost, 0);
+}
+
+#[test]
+fn what_was_dropped_while_the_exporter_restarted_is_lost() {
+    // 28 s without a reader at 40 records a second: the ring had room for the first 1000 of 1120 records. Earlier losses do not count.
+    let mut bench = Bench::new();
+    bench.all(&frames(50_120..51_120, |sequence| 7 + sequence.saturating_sub(50_999)));
+    assert_eq!(bench.settled(true).iterations_lost, 120);
+    bench.all(&frames(51_120..51_130, |_| 127));
+    assert_eq!(bench.settled(true).iterations_lost, 120);
+    // The ring was not full.
+    let mut bench = Bench::new();
+    bench.all(&frames(50_000..50_900, |_| 7));
+    assert_eq!(bench.settled(true).iterations_lost, 0);
 }
 
 #[test]
