@@ -44,12 +44,24 @@ CASES = {
     "the only engine of a model hangs": (
         [
             ("TrtllmModelUnavailable", MODEL),
+            ("TrtllmModelNotServing", MODEL),
             ("TrtllmEngineStalled", ENGINE),
+            ("TrtllmEngineLimited", ENGINE),
             ("TrtllmRequestsFailing", ENGINE),
-            ("TrtllmObjectiveBudgetBurn", MODEL | {"version": "1", "objective": "ttft"}),
-            ("TrtllmObjectiveBudgetBurn", MODEL | {"model": "qwen", "version": "1", "objective": "ttft"}),
+            ("TrtllmObjectiveBudgetBurn", MODEL),
+            ("TrtllmObjectiveBudgetBurn", MODEL | {"model": "qwen"}),
         ],
-        [("TrtllmEngineStalled", "a:8002"), ("TrtllmRequestsFailing", "a:8002"), ("TrtllmObjectiveBudgetBurn", "llama")],
+        [
+            ("TrtllmModelNotServing", "llama"),
+            ("TrtllmEngineStalled", "a:8002"),
+            ("TrtllmEngineLimited", "a:8002"),
+            ("TrtllmRequestsFailing", "a:8002"),
+            ("TrtllmObjectiveBudgetBurn", "llama"),
+        ],
+    ),
+    "the engine of a model is limited by its GPU, and a replica is gone": (
+        [("TrtllmModelUnavailable", MODEL), ("TrtllmEngineLimited", ENGINE), ("TrtllmEngineUnreachable", OTHER)],
+        [("TrtllmEngineUnreachable", "b:8002")],
     ),
     "one of two engines hangs": (
         [("TrtllmEngineStalled", ENGINE), ("TrtllmRequestsFailing", ENGINE), ("TrtllmRequestsFailing", OTHER)],
@@ -59,10 +71,11 @@ CASES = {
         [("TrtllmEngineUnreachable", ENGINE), ("TrtllmEngineRestartLoop", ENGINE), ("TrtllmRequestsFailing", ENGINE)],
         [("TrtllmEngineRestartLoop", "a:8002")],
     ),
-    "an objective is missed": (
-        [("TrtllmObjectiveBudgetBurn", MODEL | {"objective": "tpot"}), ("TrtllmEngineLimited", ENGINE), ("TrtllmGpuThrottled", HERE)],
-        [("TrtllmEngineLimited", "a:8002")],
+    "an objective is missed, and an alert knows the cause": (
+        [("TrtllmObjectiveBudgetBurn", MODEL), ("TrtllmEngineLimited", ENGINE), ("TrtllmGpuThrottled", HERE), ("TrtllmObjectiveBudgetBurnSlow", MODEL)],
+        [("TrtllmObjectiveBudgetBurnSlow", "llama")],
     ),
+    "requests fail, and an alert knows the cause": ([("TrtllmRequestsFailing", ENGINE), ("TrtllmEngineLimited", ENGINE)], []),
 }
 
 

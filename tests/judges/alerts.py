@@ -2,8 +2,8 @@
 
 usage: alerts.py [--promtool PATH]     (run in the repository root)
 Each alert must have a severity, a class that fits it, a summary, a description, a test in which it fires, a test in which it does not
-fire, and a runbook section. A critical alert may only use failed requests, objectives, and engines that a running exporter reports as
-unable to serve. Each runbook section must belong to an alert, have the three parts, state each limit of the alert's expression, and have
+fire, and a runbook section. A critical alert may only use failed requests, objectives, and models that had requests and have no engine
+that serves. Each runbook section must belong to an alert, have the three parts, state each limit of the alert's expression, and have
 only queries that parse and use metrics of the catalog. If a summary or description states a share, the expression must contain it.
 tests/it/doctor.rs compares the limits with those of doctor's rules.
 Prints one line per finding. Exit code 1 if there is a finding.
@@ -29,11 +29,9 @@ SEVERITIES = {
 # neither is a limit that no user has chosen.
 HURTS = {
     "requests fail": r"up|(nv_trt_llm_(engine_state|requests_(finished|completed)_total|request_errors_total|disagg_ready)"
-    r"|trtllm_exporter_source_up|engine:nv_trt_llm_absence:ratio|model:nv_trt_llm_engines_ready:count)",
+    r"|trtllm_exporter_source_up|model:nv_trt_llm_absence:ratio|model:nv_trt_llm_engines_ready:count)",
     "objective missed": r"(model_version:nv_trt_llm_objective_\w+:\w+|trtllm_slo:objective_budget:ratio)",
 }
-# An alert about an engine that disappeared must contain this: the engine counts only if it had requests.
-HAD_REQUESTS = "last_over_time(nv_trt_llm_request_metrics"
 WORDS = {"0.5": "half", "2": "twice", "3": "three"}
 
 
@@ -52,7 +50,7 @@ def severity_findings(severity, stated, alert):
     if SEVERITIES.get(stated) != severity:
         yield f"class {stated!r} does not fit severity {severity!r}"
     if severity == "critical":
-        expression = re.split(r"\n\s+(?:for|labels):", alert.split("expr:")[1])[0].replace(HAD_REQUESTS, "")
+        expression = re.split(r"\n\s+(?:for|labels):", alert.split("expr:")[1])[0]
         for name in set(re.findall(r"\b(?:nv_|trtllm_|engine:|model:|model_version:)[\w:]+", re.sub(r"\{[^}]*\}", "", expression))):
             if not re.fullmatch(HURTS.get(stated, ""), name):
                 yield f"it is critical and reads {name}, which hurts no user by itself"

@@ -4,7 +4,7 @@ usage: healthy_month.py [--promtool PATH] [--native] [--days 30]      (run in th
 There are two replicas of a model with objectives, a batch model that is stopped at night, and a node with two GPUs. The month has days and
 nights, a deploy per week by a rolling restart, node reboots, upgrades of the exporter and of TensorRT-LLM, MIG, a model that is removed, a
 label that is added, and at the end dcgm-exporter takes over the GPUs. One more day is not healthy: an engine hangs, and the critical alert
-must fire, which shows that the test can fail. The histograms are classic or, with --native (promtool 3), native. They are judged by the
+must fire, which shows that the test can fail. When the node of the batch model's only replica reboots, a warning says that it loads. The histograms are classic or, with --native (promtool 3), native. They are judged by the
 common limits of recording.yml. Parts of five days are evaluated at the same time. Prints the alerts that fired. Exit code 1 if a check
 fails, 77 if promtool is not installed.
 """
@@ -21,7 +21,9 @@ import tempfile
 STEP = 120  # seconds between two scrapes, and between two evaluations
 DAY = 86400 // STEP  # number of scrapes per day
 PART = 5  # number of days that one process evaluates
-LOADING, STARTUP = 13, 420  # an engine is away for 13 minutes per load, and reports a start of 420 seconds
+LOADING, STARTUP = 13, 540  # an engine is away for 13 minutes per load, or 17 with a reboot, and reports a start of 540 seconds
+DRAINING = 16  # minutes without a request before a model is scaled to zero: cooldownPeriod in deploy/kubernetes/autoscaling
+REBOOT = 4 * DAY + 600 * 60 // STEP  # the first reboot
 EXPORTER = {"job": "trtllm-exporter", "namespace": "prod"}
 
 
@@ -95,7 +97,9 @@ def state_of(engine, at, days):
         if begin <= minute < begin + LOADING:
             return "unreachable", exporter
     if engine.model == "batch" and (minute < 6 * 60 or minute >= 22 * 60):
-        return "unreachable", exporter  # scaled to zero, after its last request
+        return "unreachable", exporter  # scaled to zero
+    if engine.model == "batch" and minute >= 22 * 60 - DRAINING:
+        return "idle", exporter
     if engine.model == "batch" and 6 * 60 <= minute < 6 * 60 + LOADING:
         return "starting", exporter
     if engine.model == "old" and day >= 19:
@@ -136,7 +140,7 @@ def scrape_engine(series, engine, at, args, target):
         for stage, seconds in (("load", STARTUP - 20), ("warmup", 20)):
             series.put(at, "nv_trt_llm_startup_seconds", labels | {"stage": stage}, seconds)
         # Before a planned stop, the engine is drained, so its last record has no requests.
-        nearly_gone = state_of(engine, at + 1, args.days)[0] == "unreachable"
+        nearly_gone = state == "idle" or state_of(engine, at + 1, args.days)[0] == "unreachable"
         series.put(at, "nv_trt_llm_request_metrics", labels | {"request_type": "active"}, 0 if nearly_gone and state != "stalled" else round(12 * daily(at)) + (state == "stalled"))
         series.put(at, "nv_trt_llm_queued_requests", labels, 0)
     for name, grow in (("iterations", 1500 * (state == "busy")), ("requests_completed", requests), ("iterations_lost", 0), ("generation_tokens", 200 * requests)):
@@ -224,7 +228,9 @@ def test(series, is_healthy):
     yield from series.written()
     yield f"    promql_expr_test:\n      - expr: group by (alertname, model) (count_over_time(ALERTS{{alertstate=\"firing\", severity{severity}}}[{end}s]))\n"
     yield f"        eval_time: {end}s\n        exp_samples: "
-    yield "[]\n" if is_healthy else "[{labels: '{alertname=\"TrtllmEngineStalled\", model=\"chat\"}', value: 1}]\n"
+    name, model = ("ModelNotServing", "batch") if is_healthy else ("EngineStalled", "chat")
+    fires = not is_healthy or series.first <= REBOOT < series.last
+    yield f"[{{labels: '{{alertname=\"Trtllm{name}\", model=\"{model}\"}}', value: 1}}]\n" if fires else "[]\n"
 
 
 def judge(args, first, last):

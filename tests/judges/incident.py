@@ -64,7 +64,7 @@ def crash(fleet):
 def hurt(engine):
     """Alerts that may also fire for an engine. The test is short, so even the long windows of the objectives contain mainly
     the incident."""
-    return on(engine, "EngineLimited", "EngineTuning", "ObjectiveBudgetBurn", "ObjectiveBudgetBurnSlow")
+    return on(engine, "EngineLimited", "EngineTuning") | on(engine.split(" v")[0], "ObjectiveBudgetBurn", "ObjectiveBudgetBurnSlow")
 
 
 def on(engine, *names):
@@ -76,7 +76,7 @@ QUEUE = Fault(
     "queue build-up",
     lambda fleet: fleet.simulate(90),
     lambda fleet: fleet.simulate(12),
-    on(LLAMA1, "ObjectiveBudgetBurn"),
+    on("llama-3-8b", "ObjectiveBudgetBurn"),
     hurt(LLAMA1),
     pager="ObjectiveBudgetBurn",
 )
@@ -92,7 +92,7 @@ HANG = Fault(
     "engine hangs",
     qwen(stop=True),
     qwen(stop=False),
-    on(QWEN, "EngineStalled") | on("qwen-2.5-7b", "ModelUnavailable"),
+    on(QWEN, "EngineStalled") | on("qwen-2.5-7b", "ModelNotServing", "ModelUnavailable"),
     hurt(QWEN),
     pager="ModelUnavailable",
 )

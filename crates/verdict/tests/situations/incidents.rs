@@ -149,7 +149,9 @@ const MORE: [&str; 8] = [
 /// The alerts that a scenario raises in addition to TrtllmEngineLimited, which follows the verdict's severity.
 fn alerts_of(name: &str) -> &'static [&'static str] {
     match name {
-        "wedge" | "hang" => &["TrtllmEngineStalled", "TrtllmModelUnavailable"],
+        "wedge" | "hang" => &["TrtllmEngineStalled", "TrtllmModelNotServing", "TrtllmModelUnavailable"],
+        // The play ends while the engine loads, and its last state is held for twelve minutes.
+        "restarts" => &["TrtllmModelNotServing", "TrtllmModelUnavailable"],
         "errors" | "errors-timeouts" | "memory" => &["TrtllmRequestsFailing"],
         "statistics-lost" | "statistics-second-reader" => &["TrtllmStatisticsLost"],
         _ => &[],
