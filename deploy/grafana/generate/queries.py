@@ -114,11 +114,12 @@ def alerts(labels: str) -> list[Marker]:
 
 
 def starts(labels: str) -> list[Marker]:
-    """Marks restarts and deploys of engines. A deploy is a new pod, or another release of TensorRT-LLM than in the last hour."""
+    """Marks restarts and deploys of engines. A deploy is a new pod, or another release of TensorRT-LLM than in the last hour. After a gap of
+    an hour, Prometheus does not know what ran before, so nothing is marked."""
 
     def new(name: str, word: str) -> str:
         one = f"{name}{{{labels}}}"
-        return f"count by (model, version, {word}) ({one} unless on (job, instance, model, version, {word}) last_over_time({one}[1h] offset 2m))"
+        return f"count by (model, version, {word}) ({one} unless on (job, instance, model, version, {word}) last_over_time({one}[1h] offset 2m) and on (job) last_over_time(up[1h] offset 2m))"
 
     return [
         Marker("Engine restarts", BLUE, f"increase(nv_trt_llm_engine_restarts_total{{{labels}}}[2m]) > 0", "{{model}} restarted {{instance}}"),
