@@ -18,8 +18,10 @@ finding_rules! {
         "Check the log collector.";
     RECORDING_INCOMPLETE = "recording-incomplete", Exporter, Warning:
         "The flight recorder drops records. Metrics are not affected.",
-        "trtllm_exporter_recorder_dropped_total grew in the last minute: the disk of --record.dir is full, too slow or failing.",
-        "Free space on the disk, or choose another directory. The log has the cause.";
+        "trtllm_exporter_recorder_dropped_total grew in the last minute: the recorder's queue was full, or writes to --record.dir failed \
+         (trtllm_exporter_recorder_errors_total).",
+        "If writes failed, free space on the disk or choose another directory; the log has the cause. Otherwise give the exporter more CPU time, \
+         or use a faster disk.";
     PUBLISHERS_REFUSED = "publishers-refused", Exporter, Warning:
         "An ingest socket refuses publishers, so the statistics of their engines are missing",
         "trtllm_exporter_publishers_refused_total grew in the last minute. By reason: uid is not in --ingest.allow-uid; silent and full: too \

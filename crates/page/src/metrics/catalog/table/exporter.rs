@@ -84,7 +84,7 @@ families! {
     RecorderItems = EXPORTER.counter("trtllm_exporter_recorder_items_total").experimental()
         .help("Records, requests and other messages of engines that the flight recorder has written to disk.").origin("--record.dir");
     RecorderDropped = EXPORTER.counter("trtllm_exporter_recorder_dropped_total").experimental()
-        .help("Messages of engines that the flight recorder has dropped, because the disk was too slow or failed.").origin("--record.dir");
+        .help("Messages of engines that the flight recorder has dropped, because its queue was full or writes to disk failed.").origin("--record.dir");
     RecorderErrors = EXPORTER.counter("trtllm_exporter_recorder_errors_total").experimental()
         .help("Failed attempts of the flight recorder to write to disk.").origin("--record.dir");
     RecorderSize = EXPORTER.gauge("trtllm_exporter_recorder_size_bytes").unit("bytes").experimental()
