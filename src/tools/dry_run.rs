@@ -13,25 +13,29 @@ use crate::config::{EngineConfig, SourceSpec};
 use trtllm_sources::executor;
 use trtllm_sources::server::Access;
 
-use super::print;
+use super::{print, unjudged};
 
 /// Prints the sources, the listen addresses and the files.
 pub fn run(cli: &Cli, engines: &[EngineConfig]) {
     print(&report(cli, engines));
 }
 
-/// Prints one line per engine of a valid file.
+/// Prints one line per engine of a valid file, and one per objective that its source can never judge.
 pub fn check_config(path: &Path, engines: &[EngineConfig]) {
     for engine in engines {
-        print(&format!("{} {}\n", engine.name.source, names(engine)));
+        print(&format!("{} {}\n{}", engine.name.source, names(engine), unjudged(engine)));
     }
     print(&format!("{}: ok, {} engine(s)\n", path.display(), engines.len()));
+}
+
+fn unjudged(engine: &EngineConfig) -> String {
+    unjudged::warnings(engine).iter().map(|why| format!("  warning: {why}\n")).collect()
 }
 
 fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
     let mut text = "sources:\n".to_owned();
     for engine in engines {
-        let _ = writeln!(text, "  {}, from {}", names(engine), address(&engine.source));
+        let _ = write!(text, "  {}, from {}\n{}", names(engine), address(&engine.source), unjudged(engine));
     }
     text += "listen addresses:\n";
     if cli.systemd_socket {

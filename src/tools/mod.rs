@@ -16,6 +16,7 @@ pub mod init;
 pub mod man;
 pub mod record;
 pub mod top;
+mod unjudged;
 pub mod what_if;
 
 /// A runtime for a command that waits for answers. `command` is the name of the command.

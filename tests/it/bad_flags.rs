@@ -271,6 +271,29 @@ mod files_of_a_source {
     }
 }
 
+/// The file is valid: the server may report the times in another way.
+#[test]
+fn check_config_says_which_objective_is_never_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    let write = |limit| {
+        let engine =
+            format!("- source: trtllm-serve:http://127.0.0.1:8000\n  objectives: {{ttft: 410ms, tpot: {limit}}}\n");
+        std::fs::write(&file, format!("engines:\n{engine}")).unwrap();
+        let output = run(&["check-config", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = write("45ms");
+    assert!(
+        said.contains("warning: objective tpot=45ms can never be judged") && said.contains("25ms or 50ms"),
+        "{said}"
+    );
+    assert!(said.contains("objective all is then unknown") && said.contains("ok, 1 engine(s)"), "{said}");
+    let said = write("50ms");
+    assert!(!said.contains("warning"), "{said}");
+}
+
 /// The flags of the daemon are checked with the file, because a start checks both.
 #[test]
 fn check_config_checks_the_flags_too() {
