@@ -21,7 +21,7 @@ import tempfile
 STEP = 120  # seconds between two scrapes, and between two evaluations
 DAY = 86400 // STEP  # number of scrapes per day
 PART = 5  # number of days that one process evaluates
-LOADING, STARTUP = 13, 540  # an engine is away for 13 minutes per load, or 17 with a reboot, and reports a start of 540 seconds
+LOADING, STARTUP = 13, 660  # an engine is away for 13 minutes per load, or 17 with a reboot, and reports a start of 660 seconds
 DRAINING = 16  # minutes without a request before a model is scaled to zero: cooldownPeriod in deploy/kubernetes/autoscaling
 REBOOT = 4 * DAY + 600 * 60 // STEP  # the first reboot
 EXPORTER = {"job": "trtllm-exporter", "namespace": "prod"}
