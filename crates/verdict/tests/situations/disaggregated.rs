@@ -126,3 +126,22 @@ fn requests_that_are_not_streamed_have_no_cause_on_a_healthy_deployment() {
     let full = Parts { queue: 3.0, ..whole };
     assert_eq!(told_by_lines(full), (Cause::GenerationQueue, 1.0));
 }
+
+#[test]
+fn batch_jobs_without_streaming_have_no_cause_on_a_healthy_engine() {
+    for nonstream_share in [1.0, 0.0] {
+        let release = Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 };
+        let mut config = Config { release, keeps_requests: true, ..Config::default() };
+        config.load.nonstream_share = nonstream_share;
+        config.load.output = Length::Fixed(600);
+        config.load.arrivals = Arrivals::Poisson { rate: 2.0 };
+        let mut play = Play::new(&config, 11);
+        play.until(150.0);
+        let distributions = play.window.last().unwrap().distributions;
+        assert!(distributions.e2e.mean().unwrap() > 4.0 && distributions.ttft.count > 100.0, "{nonstream_share}");
+        // The server stamps the first token of a whole answer when it has all of it.
+        assert_eq!(distributions.server_ttft.count > 0.0, nonstream_share < 1.0, "{nonstream_share}");
+        let told: Vec<_> = play.history.iter().filter(|(_, cause, _)| *cause != Cause::None).collect();
+        assert!(told.is_empty(), "{nonstream_share}: {told:?}");
+    }
+}
