@@ -78,7 +78,7 @@ fn an_invalid_value_is_rejected_with_the_valid_range() {
         ("jitter=2", "0 to 1"),
         ("spec_draft_len=65", "0 to 64 tokens"),
         ("spec_acceptance=2", "0 to 1"),
-        ("disagg=yes", "0 or 1"),
+        ("disagg=yes", "generation, context, 1 for generation, or 0"),
         ("rank=-1", "0 to 65535"),
         ("comm_mode=mpi", "leader or orchestrator"),
         ("throws=often", "standard or foreign"),
