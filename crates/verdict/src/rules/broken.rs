@@ -9,7 +9,7 @@ use crate::verdict::{Found, Severity, Unit, percent, time};
 /// Seconds without an answer from which the severity is a warning: LONG_LOAD while a model loads whose usual load time is unknown,
 /// else SILENT.
 const SILENT: f64 = 120.0;
-const LONG_LOAD: f64 = 3600.0;
+const LONG_LOAD: f64 = 900.0;
 /// Failed requests are a cause from the share FAILED on, and critical from the share FAILED_CRITICAL on. Fewer failed requests than
 /// ENOUGH_FAILED may be chance.
 const FAILED: f64 = 0.02;
