@@ -686,19 +686,16 @@ fn queued_requests_wait_for_the_gateway_and_not_for_triton() {
 }
 
 #[test]
-fn a_record_with_absurd_values_is_rejected_and_disturbs_no_other_count() {
+fn a_record_with_an_absurd_key_is_rejected_and_disturbs_no_other_count() {
     let absurd = [
         json!({"iter": u64::MAX}),
         json!({"iter": 2_000_000_000_000_u64}),
-        json!({"numActiveRequests": -5}),
-        json!({"numCompletedRequests": i64::MAX}),
-        json!({"kvCacheStats": {"reusedBlocks": i64::MAX}}),
-        json!({"kvCacheStats": {"usedNumBlocks": -2}}),
-        json!({"newActiveRequestsQueueLatencyMS": 1e308}),
-        json!({"inflightBatchingStats": {"numCtxTokens": i64::MAX}}),
-        json!({"gpuMemUsage": i64::MIN}),
-        json!({"statsDroppedFrames": u64::MAX}),
-        json!({"kvCacheIterationStats": {"4096": {"iterReusedBlocks": -1}}}),
+        json!({"iter": -1}),
+        json!({"iter": "12"}),
+        json!({"iter": 12.5}),
+        json!({"statsSequence": -3}),
+        json!({"rank": -1}),
+        json!({"attentionDpRank": "0"}),
     ];
     for fields in &absurd {
         let (mut bench, mut undisturbed) = (Bench::new(), Bench::new());
@@ -723,13 +720,50 @@ fn a_record_with_absurd_values_is_rejected_and_disturbs_no_other_count() {
 }
 
 #[test]
+fn an_absurd_value_is_left_out_and_counted_and_its_record_counts() {
+    let fields = [
+        ("numActiveRequests", json!({"numActiveRequests": -5})),
+        ("maxNumActiveRequests", json!({"maxNumActiveRequests": "64"})),
+        ("reusedBlocks", json!({"kvCacheStats": {"reusedBlocks": i64::MAX}})),
+        ("usedNumBlocks", json!({"kvCacheStats": {"usedNumBlocks": -2}})),
+        ("kvCacheStats", json!({"kvCacheStats": "none"})),
+        ("tokensPerBlock", json!({"kvCacheStats": {"tokensPerBlock": 2_662_439_576_u64}})),
+        ("newActiveRequestsQueueLatencyMS", json!({"newActiveRequestsQueueLatencyMS": 1e308})),
+        ("gpuMemUsage", json!({"gpuMemUsage": i64::MIN})),
+        ("statsDroppedFrames", json!({"statsDroppedFrames": u64::MAX})),
+        ("iterReusedBlocks", json!({"kvCacheIterationStats": {"4096": {"iterReusedBlocks": -1}}})),
+    ];
+    let records: Vec<Value> =
+        (11..=15).map(|iter| with(executor(iter, json!({})), kv(iter.cast_signed(), 3))).collect();
+    for (field, fields) in &fields {
+        let (mut bench, mut undisturbed) = (Bench::new(), Bench::new());
+        undisturbed.answer(&records);
+        bench.answer(&records[..2]).answer(&[with(records[2].clone(), fields.clone())]).answer(&records[3..]);
+        let label = format!("field={field}");
+        let rejected = |bench: &Bench| bench.value("trtllm_exporter_values_rejected_total", &[&label]);
+        assert_eq!((rejected(&bench), rejected(&undisturbed)), (Some(1.0), None), "{field}");
+        let refused = bench.value("trtllm_exporter_records_rejected_total", &["reason=implausible"]);
+        assert_eq!(refused, Some(0.0), "{field}");
+        for family in [
+            "iterations_total",
+            "iterations_lost_total",
+            "kv_cache_blocks_reused_total",
+            "engine_restarts_total",
+            "generation_tokens_total",
+        ] {
+            assert_eq!(bench.ours(family), undisturbed.ours(family), "{family} after {field}");
+        }
+    }
+}
+
+#[test]
 fn an_implausible_record_counts_as_lost_like_an_unreadable_one() {
     let frame = |iter: u64, fields| with(pytorch(2 * iter, json!({"statsSequence": iter})), fields);
     type Record = fn(u64, Value) -> Value;
     for (record, lost, unreported) in [(executor as Record, 2.0, 0.0), (pytorch, 0.0, 2.0), (frame, 2.0, 5.0)] {
         let good = |iter| record(iter, json!({}));
         let unreadable = || json!(["not", "a", "record"]);
-        let implausible = |iter| record(iter, json!({"numActiveRequests": -5}));
+        let implausible = |iter| record(iter, json!({"attentionDpRank": -5}));
         for (rejected, reason) in [
             ([unreadable(), unreadable()], RejectReason::NotARecord),
             ([implausible(6), implausible(7)], RejectReason::Implausible),

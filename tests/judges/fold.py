@@ -76,21 +76,33 @@ SNAPSHOTS = {"iterSnapshotLookups": "lookups_total", "iterSnapshotMisses": "miss
              "iterReusedTokens": 'tokens_total{outcome="reused"}', "iterUnreusedTokens": 'tokens_total{outcome="unreused"}'}
 POOL_STATES = {"max": "Max", "free": "Free", "used": "Used", "evictable": "Evictable", "peak_free": "PeakFree",
                "peak_used": "PeakUsed", "peak_evictable": "PeakEvictable"}
-NOT_COUNTS = """id microBatchId attentionDpRank rank poolGroupId coldPoolGroupId lifeCycleId windowSize windowSizes slotSize
+NOT_COUNTS = """id microBatchId poolGroupId coldPoolGroupId lifeCycleId windowSize windowSizes slotSize
  iterSnapshotHits""".split()
 LATE_WITHIN = 64  # a late record is at most this many numbers behind the newest one
 
 
-def absurd(value, key=""):
-    """True if a number in the record cannot be right."""
+KEYS = ("iter", "statsSequence", "rank", "attentionDpRank")
+
+
+def possible(value, key=""):
+    """The value without the numbers in it that cannot be right. A list of numbers is dropped as a whole."""
     if isinstance(value, dict):
-        return any(absurd(inner, name) for name, inner in value.items())
+        return {name: possible(inner, name) for name, inner in value.items() if not absurd(inner, name)}
+    if isinstance(value, list):
+        return [possible(inner, key) for inner in value]
+    return value
+
+
+def absurd(value, key=""):
+    """True if a number, or a number in a list, cannot be right."""
     if isinstance(value, list):
         return any(absurd(inner, key) for inner in value)
     if not isinstance(value, (int, float)) or isinstance(value, bool) or key in NOT_COUNTS:
         return False
-    if key == "iter" or key.endswith("MS"):
+    if key.endswith("MS"):
         limit = 10 ** 12
+    elif key == "tokensPerBlock":
+        limit = 2 ** 20
     elif key.endswith(("Bytes", "MemUsage", "kvCacheSize")):
         limit = 2 ** 60
     elif key in CUMULATIVE:
@@ -249,9 +261,10 @@ class Fold:
 
     def record(self, r):
         """Counts one record. A flush record is not an iteration. It has the number of the next iteration."""
-        if absurd(r):
+        if any(absurd(r[key], key) for key in KEYS if key in r):
             self.skipped += 1
             return
+        r = possible(r)
         n, rank = r["iter"], r.get("rank", r.get("attentionDpRank"))
         batch = r.get("inflightBatchingStats")
         flush = (r["numActiveRequests"] == 0 and r["iterLatencyMS"] == 0.0
@@ -299,7 +312,7 @@ class Fold:
 
     def falls(self, r, before):
         before, now = before.get(r.get("rank", 0), {}), r["kvCacheStats"]
-        return any(now[key] < before[key] for key in CUMULATIVE if key in before)
+        return any(now[key] < before[key] for key in CUMULATIVE if key in before and key in now)
 
     def restarted(self, r, flush):
         n, sequence = r["iter"], r.get("statsSequence")
@@ -344,7 +357,7 @@ class Fold:
 
     def kv(self, r):
         for key, name in CUMULATIVE.items():
-            self.count(f"kv_cache_blocks_{name}", self.increase(r.get("rank", 0), key, r["kvCacheStats"][key]))
+            self.count(f"kv_cache_blocks_{name}", self.increase(r.get("rank", 0), key, r["kvCacheStats"].get(key)))
 
     # Iterations
 

@@ -157,9 +157,13 @@ impl Latest {
         add_known(&mut self.cpu_memory, record.cpu_mem_usage);
         add_known(&mut self.pinned_memory, record.pinned_mem_usage);
         if let (Some(total), Some(rank)) = (&mut self.kv, &record.kv_cache_stats) {
-            add_known(&mut total.max_num_blocks, rank.max_num_blocks);
-            add_known(&mut total.free_num_blocks, rank.free_num_blocks);
-            add_known(&mut total.used_num_blocks, rank.used_num_blocks);
+            // If a rank's number was impossible, the sum is unknown: a part of the used blocks would be compared with all blocks.
+            let add = |total: &mut Option<i64>, more: Option<i64>| {
+                *total = total.zip(more).map(|(total, more)| total.saturating_add(more));
+            };
+            add(&mut total.max_num_blocks, rank.max_num_blocks);
+            add(&mut total.free_num_blocks, rank.free_num_blocks);
+            add(&mut total.used_num_blocks, rank.used_num_blocks);
             add_known(&mut total.reused_blocks, rank.reused_blocks);
             add_known(&mut total.missed_blocks, rank.missed_blocks);
             if let (Some(reused), Some(missed)) = (total.reused_blocks, total.missed_blocks)

@@ -56,7 +56,7 @@ use trtllm_model::{
 
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
-pub use plausible::Implausible;
+pub use plausible::{Implausible, Rejected};
 pub use totals::EngineTotals;
 
 use batch_time::{BatchTime, TimedBatch};
@@ -100,6 +100,10 @@ pub struct EngineFold {
     missing_records: MissingRecords,
     /// Boxed, because few sources are orchestrators.
     orchestrator: Option<Box<OrchestratorFold>>,
+    /// What was left out because it is impossible, since [`EngineFold::take_rejected`].
+    rejected: Rejected,
+    /// The last record was refused, so nobody knows whether it left work.
+    refused: bool,
 }
 
 impl EngineFold {
@@ -123,6 +127,8 @@ impl EngineFold {
             process: None,
             missing_records: MissingRecords::default(),
             orchestrator: None,
+            rejected: Rejected::default(),
+            refused: false,
         }
     }
 
@@ -162,14 +168,20 @@ impl EngineFold {
     /// timestamp. If the timestamp is a local time, `wall_us` shows its time zone.
     ///
     /// # Errors
-    /// If the record has an absurd value. Nothing of it is counted, and its iteration counts as missing.
+    /// If a key of the record is impossible. Nothing of it is counted, and its iteration counts as missing. Any other
+    /// impossible value is left out, see [`EngineFold::take_rejected`].
     pub fn absorb(&mut self, record: &IterationStats, now: Instant, wall_us: i64) -> Result<(), Implausible> {
-        if let Err(implausible) = plausible::check_record(record) {
-            self.epoch.numbering.reject();
-            return Err(implausible);
-        }
+        let mut repaired = None;
+        let record = match plausible::check(record, &mut repaired, &mut self.rejected) {
+            Ok(record) => record,
+            Err(implausible) => {
+                self.refuse_record(now);
+                return Err(implausible);
+            }
+        };
         self.timed_batch = None;
         self.requests.server.note_record();
+        self.refused = false;
         let mut kind = self.epoch.classify(record);
         if kind == RecordKind::Restart {
             self.restart();
@@ -354,7 +366,15 @@ impl EngineFold {
         self.totals.statistics_interval = self.epoch.numbering.interval();
     }
 
+    /// Returns what was left out because it is impossible, since the last call.
+    pub fn take_rejected(&mut self) -> Rejected {
+        std::mem::take(&mut self.rejected)
+    }
+
     fn outstanding(&self) -> Outstanding {
+        if self.refused {
+            return Outstanding::Doubtful;
+        }
         let Some(latest) = &self.latest else { return Outstanding::No };
         if !latest.has_work() {
             return Outstanding::No;
@@ -370,22 +390,25 @@ impl EngineFold {
     /// Folds rows of requests that came without a record. The record of their iteration came before them.
     ///
     /// # Errors
-    /// If a row has an absurd value. Then none of the rows is counted.
+    /// If the number of the iteration is impossible. Then none of the rows is counted. A row with an impossible id is
+    /// left out.
     pub fn absorb_requests(&mut self, rows: &RequestStatsPerIteration, now: Instant) -> Result<(), Implausible> {
+        let mut repaired = None;
+        let rows = plausible::check(rows, &mut repaired, &mut self.rejected)?;
         let Some(requests) = &rows.request_stats else { return Ok(()) };
-        plausible::check_rows(requests)?;
         let all_complete = requests.iter().all(|row| row.stage == Some(RequestStage::Complete));
         let span = self.clock.take(rows.iter, all_complete);
         self.absorb_rows(requests, span, now);
         Ok(())
     }
 
-    /// Folds the times that the engine measured for a finished request.
+    /// Folds the times that the engine measured for a finished request. Impossible times are left out.
     ///
     /// # Errors
-    /// If the entry has an absurd value. The entry is not counted.
+    /// None at present: an entry has no key without which it cannot be counted.
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) -> Result<(), Implausible> {
-        plausible::check_entry(entry)?;
+        let mut repaired = None;
+        let entry = plausible::check(entry, &mut repaired, &mut self.rejected)?;
         self.requests.recent.tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
         let overlaps = self.latest.is_some_and(|latest| latest.scheduler_mode == Some(SchedulerMode::Overlap));
         self.requests.attribution.handling_lag = u64::from(overlaps);
@@ -429,9 +452,10 @@ impl EngineFold {
     /// Folds one event of the KV cache.
     ///
     /// # Errors
-    /// If the event has an absurd value. The event is not counted.
+    /// If the number or the rank of the event is impossible. The event is not counted.
     pub fn absorb_kv_event(&mut self, event: &KvCacheEvent) -> Result<(), Implausible> {
-        plausible::check_event(event)?;
+        let mut repaired = None;
+        let event = plausible::check(event, &mut repaired, &mut self.rejected)?;
         self.kv_events.absorb(event, self.totals.kv_events.get_or_insert_default());
         Ok(())
     }
@@ -522,9 +546,13 @@ impl EngineFold {
         self.process = None;
     }
 
-    /// Notes that a replayed record was refused when it was recorded. See [`EngineFold::absorb`].
-    pub fn refuse_record(&mut self) {
+    /// Notes that a record was refused, now or when it was recorded. See [`EngineFold::absorb`]. It still proves that the
+    /// engine runs.
+    pub fn refuse_record(&mut self, now: Instant) {
         self.epoch.numbering.reject();
+        self.refused = true;
+        self.health.record(now, Outstanding::Doubtful, true);
+        self.missing_records.record(now);
     }
 
     fn restart(&mut self) {

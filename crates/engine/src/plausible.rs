@@ -1,279 +1,509 @@
-//! Finds values that no engine can have, e.g. from a publisher with a bug. A record with such a value is rejected as a
-//! whole: a sum cannot be corrected later, and one absurd number would spoil a counter for ever.
+//! Finds values that no engine can have, e.g. of a publisher with a bug. Such a value is left out and counted, and the rest of
+//! its record counts: one absurd number in a sum could not be corrected later. A key (the number of an iteration, a rank, an
+//! id) cannot be left out, because the record would belong to another iteration or engine, so such a record is refused.
+//! The limits move to the schema when there is one.
+
+use std::collections::BTreeMap;
 
 use trtllm_model::iteration::{
     InflightBatchingStats, KvCacheIterationStats, KvCacheLifecycleStats, KvCacheStats, SpecDecodingStats,
-    StaticBatchingStats,
+    SsmSnapshotStats, StaticBatchingStats,
 };
 use trtllm_model::kv_event::{KvCacheEvent, KvCacheEventKind};
-use trtllm_model::named_numbers::NamedNumbers as _;
-use trtllm_model::perf_metrics::RequestPerfMetrics;
+use trtllm_model::lenient::Unreadable;
+use trtllm_model::perf_metrics::{
+    RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
+};
+use trtllm_model::request::DisServingRequestStats;
 use trtllm_model::rows::PoolRows;
-use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats, StepTimes};
+use trtllm_model::step_times::Steps;
+use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, StepTimes};
 
-use super::pools::{primary, secondary};
+mod limits;
+
+use limits::{Bits, Cumulative, Ids, Limit as _, Magnitude, Numbers, at_most};
 
 /// Most bits of a number of requests, tokens, blocks or iterations. 2^40 iterations take 30 years at 1000 per second.
-const COUNT: u32 = 40;
-/// Limits of cumulative counts. The C++ executor narrows them to 32 bits, so they can be negative.
-const CUMULATIVE: std::ops::RangeInclusive<i64> = -(1 << 31)..=1 << 53;
+const COUNT: Bits = Bits(40);
+/// Like [`COUNT`], for numbers that are never negative in the model.
+const NUMBER: Numbers = Numbers(40);
+/// Cumulative counts. The C++ executor narrows them to 32 bits, so they can be negative.
+const CUMULATIVE: Cumulative = Cumulative(-(1 << 31)..=1 << 53);
 /// Most bits of a number of bytes: 1 EiB.
-const BYTES: u32 = 60;
-/// Limit of times, which are milliseconds or seconds. 1e12 seconds are 30,000 years.
-const TIME: f64 = 1e12;
+const BYTES: Bits = Bits(60);
+const UNSIGNED_BYTES: Numbers = Numbers(60);
+/// Most bits of the tokens of one block. Blocks of a million tokens would share nothing.
+const BLOCK_TOKENS: Bits = Bits(20);
+/// Limit of times, which are milliseconds or seconds, and of ratios. 1e12 seconds are 30,000 years. A clock that was set back
+/// may give a negative time. It is accepted here and not observed later.
+const TIME: Magnitude = Magnitude(1e12);
+const ID: Ids = Ids;
 
-/// A record, row, entry or event has a value beyond the limits.
+/// A record, row, entry or event has an impossible key, so it cannot be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Implausible;
 
-pub(crate) fn check_record(record: &IterationStats) -> Result<(), Implausible> {
-    let view = |view: &Option<PoolRows<_>>| view.as_ref().is_none_or(|view| view.values().all(pools));
-    let plausible = numbers([record.iter, record.stats_sequence, record.stats_dropped_frames])
-        && within(
-            COUNT,
-            [
-                record.num_new_active_requests,
-                record.num_active_requests,
-                record.num_queued_requests,
-                record.num_completed_requests,
-                record.max_num_active_requests,
-                record.max_batch_size_static,
-                record.max_batch_size_tuner_recommended,
-                record.max_batch_size_runtime,
-                record.max_num_tokens_static,
-                record.max_num_tokens_tuner_recommended,
-                record.max_num_tokens_runtime,
-                record.iter_suspended_requests,
-                record.iter_resumed_requests,
-                record.iter_disk_prefetch_blocks,
-            ],
-        )
-        && within(BYTES, [record.gpu_mem_usage, record.cpu_mem_usage, record.pinned_mem_usage])
-        && times([
-            record.iter_latency_ms,
-            record.new_active_requests_queue_latency_ms,
-            record.host_step_time_ms,
-            record.prev_device_step_time_ms,
-            record.gpu_forward_time_ms,
-        ])
-        && record.inflight_batching_stats.as_ref().is_none_or(inflight_batching)
-        && record.static_batching_stats.as_ref().is_none_or(static_batching)
-        && record.spec_decoding_stats.as_ref().is_none_or(spec_decoding)
-        && record.kv_cache_stats.as_ref().is_none_or(kv_cache)
-        && record.cross_kv_cache_stats.as_ref().is_none_or(kv_cache)
-        && view(&record.kv_cache_iteration_stats)
-        && view(&record.kv_cache_iteration_stats_by_pool_group)
-        && view(&record.kv_cache_iteration_stats_by_cold_pool_group)
-        && record.kv_cache_iteration_stats_by_lifecycle.as_ref().is_none_or(|view| view.values().all(lifecycle))
-        && record.iter_cached_tokens_by_level.as_ref().is_none_or(|levels| all_within(COUNT, levels))
-        && record.request_stats.as_deref().is_none_or(|rows| check_rows(rows).is_ok());
-    if plausible { Ok(()) } else { Err(Implausible) }
+/// What was left out because it is impossible.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rejected {
+    /// Number of values by field. The names are upstream's, and all are in this file.
+    pub values: BTreeMap<&'static str, u64>,
+    /// Rows of requests whose id is impossible.
+    pub rows: u64,
 }
 
-pub(crate) fn check_rows(rows: &[RequestStats]) -> Result<(), Implausible> {
-    let row = |row: &RequestStats| {
-        let transfer = row.dis_serving_stats.unwrap_or_default();
-        within(
-            COUNT,
-            [
-                row.context_prefill_position,
-                row.num_generated_tokens,
-                row.alloc_total_blocks_per_request,
-                row.alloc_new_blocks_per_request,
-                row.reused_blocks_per_request,
-                row.missed_blocks_per_request,
-            ],
-        ) && within(BYTES, [transfer.kv_cache_size])
-            && times([row.avg_num_decoded_tokens_per_iter, transfer.kv_cache_transfer_ms])
+impl Rejected {
+    fn value(&mut self, field: &'static str) {
+        *self.values.entry(field).or_default() += 1;
+    }
+}
+
+/// A part of a message whose values have limits.
+pub(crate) trait Limited {
+    /// Whether all values are possible. This has few branches, because a record has dozens of numbers and almost all of them are
+    /// valid.
+    fn is_plausible(&self) -> bool;
+
+    /// Removes each impossible value.
+    fn repair(&mut self, rejected: &mut Rejected);
+
+    /// Whether the keys are possible.
+    fn has_keys(&self) -> bool {
+        true
+    }
+}
+
+/// `message` itself if all its values are possible. Otherwise a copy without its impossible values, in `repaired`.
+///
+/// # Errors
+/// If a key is impossible.
+pub(crate) fn check<'m, M: Limited + Clone>(
+    message: &'m M,
+    repaired: &'m mut Option<Box<M>>,
+    rejected: &mut Rejected,
+) -> Result<&'m M, Implausible> {
+    if message.is_plausible() {
+        return Ok(message);
+    }
+    if !message.has_keys() {
+        return Err(Implausible);
+    }
+    let copy = repaired.insert(Box::new(message.clone()));
+    copy.repair(rejected);
+    Ok(copy)
+}
+
+/// Lists the fields of a struct once, with their limits and upstream's names. `keys` are never removed. `parts` have limits of
+/// their own. The fields of `at_most` are parts of the total before them.
+macro_rules! limited {
+    ($Struct:ident {
+        $((keys $($key_limit:ident: [$($key:ident),* $(,)?]),* $(,)?))?
+        $($limit:ident: [$($field:ident = $name:literal),* $(,)?]),* $(,)?
+        $(; parts [$($part:ident = $part_name:literal),* $(,)?])?
+        $(; at_most $max:ident [$($within:ident = $within_name:literal),* $(,)?])?
+    }) => {
+        impl Limited for $Struct {
+            fn is_plausible(&self) -> bool {
+                true $($(&& $key_limit.all([$(self.$key),*]))*)?
+                    $(&& $limit.all([$(self.$field),*]))*
+                    $($(&& self.$part.as_ref().is_none_or(Part::is_possible))*)?
+                    $(&& at_most(self.$max, [$(self.$within),*]))?
+            }
+
+            fn repair(&mut self, rejected: &mut Rejected) {
+                $($(if !$limit.all([self.$field]) {
+                    self.$field = None;
+                    rejected.value($name);
+                })*)*
+                $($(if self.$part.as_mut().is_some_and(|part| !part.repair_part($part_name, rejected)) {
+                    self.$part = None;
+                    rejected.value($part_name);
+                })*)?
+                $($(if !at_most(self.$max, [self.$within]) {
+                    self.$within = None;
+                    rejected.value($within_name);
+                })*)?
+            }
+
+            fn has_keys(&self) -> bool {
+                true $($(&& $key_limit.all([$(self.$key),*]))*)?
+            }
+        }
     };
-    if rows.iter().all(row) { Ok(()) } else { Err(Implausible) }
 }
 
-pub(crate) fn check_entry(entry: &PerfMetricsEntry) -> Result<(), Implausible> {
-    let parts = [&entry.ctx_perf_metrics, &entry.gen_perf_metrics];
-    let plausible = numbers([entry.prompt_tokens, entry.output_tokens])
-        && times([entry.disagg_server_arrival_time, entry.disagg_server_first_token_time])
-        && entry.perf_metrics.as_ref().is_none_or(request)
-        && entry.time_breakdown_metrics.as_ref().is_none_or(|breakdown| steps(breakdown))
-        && parts.into_iter().flatten().all(|part| check_entry(part).is_ok());
-    if plausible { Ok(()) } else { Err(Implausible) }
+limited! { IterationStats {
+    (keys NUMBER: [iter, stats_sequence], COUNT: [rank, attention_dp_rank])
+    NUMBER: [stats_dropped_frames = "statsDroppedFrames"],
+    COUNT: [
+        num_new_active_requests = "numNewActiveRequests",
+        num_active_requests = "numActiveRequests",
+        num_queued_requests = "numQueuedRequests",
+        num_completed_requests = "numCompletedRequests",
+        max_num_active_requests = "maxNumActiveRequests",
+        max_batch_size_static = "maxBatchSizeStatic",
+        max_batch_size_tuner_recommended = "maxBatchSizeTunerRecommended",
+        max_batch_size_runtime = "maxBatchSizeRuntime",
+        max_num_tokens_static = "maxNumTokensStatic",
+        max_num_tokens_tuner_recommended = "maxNumTokensTunerRecommended",
+        max_num_tokens_runtime = "maxNumTokensRuntime",
+        iter_suspended_requests = "iterSuspendedRequests",
+        iter_resumed_requests = "iterResumedRequests",
+        iter_disk_prefetch_blocks = "iterDiskPrefetchBlocks",
+    ],
+    BYTES: [gpu_mem_usage = "gpuMemUsage", cpu_mem_usage = "cpuMemUsage", pinned_mem_usage = "pinnedMemUsage"],
+    TIME: [
+        iter_latency_ms = "iterLatencyMS",
+        new_active_requests_queue_latency_ms = "newActiveRequestsQueueLatencyMS",
+        host_step_time_ms = "hostStepTimeMS",
+        prev_device_step_time_ms = "prevDeviceStepTimeMS",
+        gpu_forward_time_ms = "gpuForwardTimeMS",
+    ];
+    parts [
+        inflight_batching_stats = "inflightBatchingStats",
+        static_batching_stats = "staticBatchingStats",
+        spec_decoding_stats = "specDecodingStats",
+        kv_cache_stats = "kvCacheStats",
+        cross_kv_cache_stats = "crossKvCacheStats",
+        kv_cache_iteration_stats = "kvCacheIterationStats",
+        kv_cache_iteration_stats_by_pool_group = "kvCacheIterationStatsByPoolGroup",
+        kv_cache_iteration_stats_by_cold_pool_group = "kvCacheIterationStatsByColdPoolGroup",
+        kv_cache_iteration_stats_by_lifecycle = "kvCacheIterationStatsByLifecycle",
+        iter_cached_tokens_by_level = "iterCachedTokensByLevel",
+        request_stats = "requestStats",
+    ]
+} }
+
+limited! { InflightBatchingStats {
+    COUNT: [
+        num_scheduled_requests = "numScheduledRequests",
+        num_context_requests = "numContextRequests",
+        num_gen_requests = "numGenRequests",
+        num_paused_requests = "numPausedRequests",
+        num_ctx_tokens = "numCtxTokens",
+        micro_batch_id = "microBatchId",
+        num_ctx_kv_tokens = "numCtxKvTokens",
+        num_gen_kv_tokens = "numGenKvTokens",
+        num_queued_context_requests = "numQueuedContextRequests",
+        num_queued_ctx_tokens = "numQueuedCtxTokens",
+        num_queued_gen_requests = "numQueuedGenRequests",
+        num_queued_gen_kv_tokens = "numQueuedGenKvTokens",
+        num_paused_kv_tokens = "numPausedKvTokens",
+    ],
+    TIME: [avg_num_decoded_tokens_per_iter = "avgNumDecodedTokensPerIter"],
+} }
+
+limited! { StaticBatchingStats {
+    COUNT: [
+        num_scheduled_requests = "numScheduledRequests",
+        num_context_requests = "numContextRequests",
+        num_ctx_tokens = "numCtxTokens",
+        num_gen_tokens = "numGenTokens",
+        empty_gen_slots = "emptyGenSlots",
+    ],
+} }
+
+limited! { SpecDecodingStats {
+    COUNT: [
+        num_draft_tokens = "numDraftTokens",
+        num_accepted_tokens = "numAcceptedTokens",
+        num_requests_with_draft_tokens = "numRequestsWithDraftTokens",
+    ],
+    TIME: [acceptance_length = "acceptanceLength", iter_latency_ms = "iterLatencyMS", draft_overhead = "draftOverhead"],
+} }
+
+limited! { KvCacheStats {
+    COUNT: [max_num_blocks = "maxNumBlocks", free_num_blocks = "freeNumBlocks", used_num_blocks = "usedNumBlocks"],
+    BLOCK_TOKENS: [tokens_per_block = "tokensPerBlock"],
+    CUMULATIVE: [
+        alloc_total_blocks = "allocTotalBlocks",
+        alloc_new_blocks = "allocNewBlocks",
+        reused_blocks = "reusedBlocks",
+        missed_blocks = "missedBlocks",
+    ],
+    TIME: [cache_hit_rate = "cacheHitRate"];
+    at_most max_num_blocks [free_num_blocks = "freeNumBlocks", used_num_blocks = "usedNumBlocks"]
+} }
+
+limited! { KvCacheIterationStats {
+    COUNT: [
+        // In bytes, but even large blocks have only some MiB. Products with numbers of blocks saturate.
+        slot_size = "slotSize",
+        primary_max_num_blocks = "primaryMaxNumBlocks",
+        primary_free_num_blocks = "primaryFreeNumBlocks",
+        primary_used_num_blocks = "primaryUsedNumBlocks",
+        primary_evictable_num_blocks = "primaryEvictableNumBlocks",
+        primary_peak_free_num_blocks = "primaryPeakFreeNumBlocks",
+        primary_peak_used_num_blocks = "primaryPeakUsedNumBlocks",
+        primary_peak_evictable_num_blocks = "primaryPeakEvictableNumBlocks",
+        secondary_max_num_blocks = "secondaryMaxNumBlocks",
+        secondary_free_num_blocks = "secondaryFreeNumBlocks",
+        secondary_used_num_blocks = "secondaryUsedNumBlocks",
+        secondary_evictable_num_blocks = "secondaryEvictableNumBlocks",
+        secondary_peak_free_num_blocks = "secondaryPeakFreeNumBlocks",
+        secondary_peak_used_num_blocks = "secondaryPeakUsedNumBlocks",
+        secondary_peak_evictable_num_blocks = "secondaryPeakEvictableNumBlocks",
+        iter_alloc_total_blocks = "iterAllocTotalBlocks",
+        iter_alloc_new_blocks = "iterAllocNewBlocks",
+        iter_reused_blocks = "iterReusedBlocks",
+        iter_full_reused_blocks = "iterFullReusedBlocks",
+        iter_partial_reused_blocks = "iterPartialReusedBlocks",
+        iter_missed_blocks = "iterMissedBlocks",
+        iter_gen_alloc_blocks = "iterGenAllocBlocks",
+        iter_onboard_blocks = "iterOnboardBlocks",
+        iter_offload_blocks = "iterOffloadBlocks",
+        iter_intra_device_copy_blocks = "iterIntraDeviceCopyBlocks",
+        iter_host_dropped_blocks = "iterHostDroppedBlocks",
+    ],
+    BYTES: [
+        iter_onboard_bytes = "iterOnboardBytes",
+        iter_offload_bytes = "iterOffloadBytes",
+        iter_intra_device_copy_bytes = "iterIntraDeviceCopyBytes",
+        iter_host_dropped_bytes = "iterHostDroppedBytes",
+    ],
+    TIME: [iter_cache_hit_rate = "iterCacheHitRate"],
+} }
+
+limited! { KvCacheLifecycleStats {
+    COUNT: [
+        iter_reused_blocks = "iterReusedBlocks",
+        iter_full_reused_blocks = "iterFullReusedBlocks",
+        iter_partial_reused_blocks = "iterPartialReusedBlocks",
+        iter_missed_blocks = "iterMissedBlocks",
+    ];
+    parts [
+        iter_full_reused_blocks_by_level = "iterFullReusedBlocksByLevel",
+        iter_partial_reused_blocks_by_level = "iterPartialReusedBlocksByLevel",
+        snapshot_stats = "snapshotStats",
+    ]
+} }
+
+limited! { SsmSnapshotStats {
+    COUNT: [
+        iter_snapshot_lookups = "iterSnapshotLookups",
+        iter_snapshot_misses = "iterSnapshotMisses",
+        iter_aligned_snapshot_hits = "iterAlignedSnapshotHits",
+        iter_unaligned_snapshot_hits = "iterUnalignedSnapshotHits",
+        iter_reused_tokens = "iterReusedTokens",
+        iter_unreused_tokens = "iterUnreusedTokens",
+    ],
+} }
+
+limited! { RequestStats {
+    (keys ID: [id])
+    COUNT: [
+        context_prefill_position = "contextPrefillPosition",
+        num_generated_tokens = "numGeneratedTokens",
+        alloc_total_blocks_per_request = "allocTotalBlocksPerRequest",
+        alloc_new_blocks_per_request = "allocNewBlocksPerRequest",
+        reused_blocks_per_request = "reusedBlocksPerRequest",
+        missed_blocks_per_request = "missedBlocksPerRequest",
+    ],
+    TIME: [
+        avg_num_decoded_tokens_per_iter = "avgNumDecodedTokensPerIter",
+        kv_cache_hit_rate_per_request = "kvCacheHitRatePerRequest",
+    ];
+    parts [dis_serving_stats = "disServingStats"]
+} }
+
+limited! { DisServingRequestStats {
+    TIME: [kv_cache_transfer_ms = "kvCacheTransferMS"],
+    BYTES: [kv_cache_size = "kvCacheSize"],
+} }
+
+limited! { PerfMetricsEntry {
+    NUMBER: [prompt_tokens = "promptTokens", output_tokens = "outputTokens", cached_tokens = "cachedTokens"],
+    TIME: [
+        disagg_server_arrival_time = "disaggServerArrivalTime",
+        disagg_server_first_token_time = "disaggServerFirstTokenTime",
+    ];
+    parts [
+        perf_metrics = "perfMetrics",
+        time_breakdown_metrics = "timeBreakdownMetrics",
+        ctx_perf_metrics = "ctxPerfMetrics",
+        gen_perf_metrics = "genPerfMetrics",
+    ]
+} }
+
+limited! { RequestPerfMetrics {
+    NUMBER: [first_iter = "firstIter", last_iter = "lastIter", iter = "iter"];
+    parts [
+        timing_metrics = "timingMetrics",
+        kv_cache_metrics = "kvCacheMetrics",
+        speculative_decoding = "speculativeDecoding",
+    ]
+} }
+
+limited! { TimingMetrics {
+    TIME: [
+        server_arrival_time = "serverArrivalTime",
+        server_first_token_time = "serverFirstTokenTime",
+        arrival_time = "arrivalTime",
+        first_scheduled_time = "firstScheduledTime",
+        first_token_time = "firstTokenTime",
+        last_token_time = "lastTokenTime",
+        kv_cache_transfer_start = "kvCacheTransferStart",
+        kv_cache_transfer_end = "kvCacheTransferEnd",
+    ],
+    UNSIGNED_BYTES: [kv_cache_size = "kvCacheSize"],
+} }
+
+limited! { RequestKvCacheMetrics {
+    COUNT: [
+        num_total_allocated_blocks = "numTotalAllocatedBlocks",
+        num_new_allocated_blocks = "numNewAllocatedBlocks",
+        num_reused_blocks = "numReusedBlocks",
+        num_missed_blocks = "numMissedBlocks",
+    ],
+    TIME: [kv_cache_hit_rate = "kvCacheHitRate"],
+} }
+
+limited! { SpeculativeDecodingMetrics {
+    TIME: [acceptance_rate = "acceptanceRate"],
+    COUNT: [total_accepted_draft_tokens = "totalAcceptedDraftTokens", total_draft_tokens = "totalDraftTokens"],
+} }
+
+impl Limited for StepTimes {
+    fn is_plausible(&self) -> bool {
+        self.ctx_chunk_metrics.is_plausible() && self.step_metrics.is_plausible()
+    }
+
+    fn repair(&mut self, rejected: &mut Rejected) {
+        self.ctx_chunk_metrics.repair(rejected);
+        self.step_metrics.repair(rejected);
+    }
 }
 
-pub(crate) fn check_event(event: &KvCacheEvent) -> Result<(), Implausible> {
-    let levels = &event.data.num_blocks_per_cache_level;
-    let created = event.data.kind != KvCacheEventKind::Created || all_within(COUNT, levels);
-    if created && numbers([event.event_id]) { Ok(()) } else { Err(Implausible) }
+impl Limited for Steps {
+    fn is_plausible(&self) -> bool {
+        TIME.all([self.gpu_forward_ms, self.gpu_sample_ms])
+            && self.token_times.iter().all(|time| TIME.all([Some(*time)]))
+    }
+
+    /// Without one of its times, a time between two tokens would be the time between three.
+    fn repair(&mut self, rejected: &mut Rejected) {
+        if !self.token_times.iter().all(|time| TIME.all([Some(*time)])) {
+            self.token_times = Vec::new();
+            rejected.value("tokenTime");
+        }
+        for (time, name) in [(&mut self.gpu_forward_ms, "gpuForwardTime"), (&mut self.gpu_sample_ms, "gpuSampleTime")] {
+            if !TIME.all([*time]) {
+                *time = None;
+                rejected.value(name);
+            }
+        }
+    }
 }
 
-fn steps(breakdown: &StepTimes) -> bool {
-    [&breakdown.ctx_chunk_metrics, &breakdown.step_metrics].into_iter().all(|steps| {
-        times([steps.gpu_forward_ms, steps.gpu_sample_ms]) && steps.token_times.iter().all(|time| times([Some(*time)]))
-    })
+limited! { RequestStatsPerIteration {
+    (keys NUMBER: [iter])
+    ; parts [request_stats = "requestStats"]
+} }
+
+/// The number of an event and its rank are keys. Only the event of an empty cache has numbers of blocks.
+impl Limited for KvCacheEvent {
+    fn is_plausible(&self) -> bool {
+        let created = self.data.kind == KvCacheEventKind::Created;
+        self.has_keys() && (!created || Part::is_possible(&self.data.num_blocks_per_cache_level))
+    }
+
+    fn repair(&mut self, rejected: &mut Rejected) {
+        self.data.num_blocks_per_cache_level = Vec::new();
+        rejected.value("numBlocksPerCacheLevel");
+    }
+
+    fn has_keys(&self) -> bool {
+        NUMBER.all([self.event_id]) && COUNT.all([self.attention_dp_rank])
+    }
 }
 
-fn request(metrics: &RequestPerfMetrics) -> bool {
-    let timing = metrics.timing_metrics.unwrap_or_default();
-    let kv = metrics.kv_cache_metrics.unwrap_or_default();
-    let spec = metrics.speculative_decoding.unwrap_or_default();
-    numbers([metrics.first_iter, metrics.last_iter])
-        && times([
-            timing.server_arrival_time,
-            timing.server_first_token_time,
-            timing.arrival_time,
-            timing.first_scheduled_time,
-            timing.first_token_time,
-            timing.last_token_time,
-            timing.kv_cache_transfer_start,
-            timing.kv_cache_transfer_end,
-            spec.acceptance_rate,
-        ])
-        && timing.kv_cache_size.is_none_or(|bytes| bytes >> BYTES == 0)
-        && within(
-            COUNT,
-            [
-                kv.num_total_allocated_blocks,
-                kv.num_new_allocated_blocks,
-                kv.num_reused_blocks,
-                kv.num_missed_blocks,
-                spec.total_accepted_draft_tokens,
-                spec.total_draft_tokens,
-            ],
-        )
+/// A part of a message.
+trait Part {
+    fn is_possible(&self) -> bool;
+
+    /// Removes each impossible value. Returns false if the part itself must be removed.
+    fn repair_part(&mut self, name: &'static str, rejected: &mut Rejected) -> bool;
 }
 
-fn inflight_batching(stats: &InflightBatchingStats) -> bool {
-    within(
-        COUNT,
-        [
-            stats.num_scheduled_requests,
-            stats.num_context_requests,
-            stats.num_gen_requests,
-            stats.num_paused_requests,
-            stats.num_ctx_tokens,
-            stats.num_ctx_kv_tokens,
-            stats.num_gen_kv_tokens,
-            stats.num_queued_context_requests,
-            stats.num_queued_ctx_tokens,
-            stats.num_queued_gen_requests,
-            stats.num_queued_gen_kv_tokens,
-            stats.num_paused_kv_tokens,
-        ],
-    ) && times([stats.avg_num_decoded_tokens_per_iter])
+impl<L: Limited + Unreadable + PartialEq> Part for L {
+    fn is_possible(&self) -> bool {
+        self.is_plausible()
+    }
+
+    fn repair_part(&mut self, _: &'static str, rejected: &mut Rejected) -> bool {
+        let readable = *self != L::unreadable();
+        if readable {
+            self.repair(rejected);
+        }
+        readable
+    }
 }
 
-fn static_batching(stats: &StaticBatchingStats) -> bool {
-    within(
-        COUNT,
-        [
-            stats.num_scheduled_requests,
-            stats.num_context_requests,
-            stats.num_ctx_tokens,
-            stats.num_gen_tokens,
-            stats.empty_gen_slots,
-        ],
-    )
+macro_rules! boxed_parts {
+    ($($Struct:ident),*) => {
+        $(impl Part for Box<$Struct> {
+            fn is_possible(&self) -> bool {
+                self.is_plausible()
+            }
+
+            fn repair_part(&mut self, _: &'static str, rejected: &mut Rejected) -> bool {
+                self.repair(rejected);
+                true
+            }
+        })*
+    };
 }
 
-fn spec_decoding(stats: &SpecDecodingStats) -> bool {
-    within(COUNT, [stats.num_draft_tokens, stats.num_accepted_tokens, stats.num_requests_with_draft_tokens])
-        && times([stats.acceptance_length, stats.iter_latency_ms, stats.draft_overhead])
+boxed_parts! { PerfMetricsEntry, StepTimes }
+
+impl<R: Limited + Unreadable + PartialEq> Part for PoolRows<R> {
+    fn is_possible(&self) -> bool {
+        self.values().all(Limited::is_plausible)
+    }
+
+    /// A row that is not an object is counted under the name of the view.
+    fn repair_part(&mut self, name: &'static str, rejected: &mut Rejected) -> bool {
+        self.retain(|row| {
+            let readable = Part::repair_part(row, name, rejected);
+            if !readable {
+                rejected.value(name);
+            }
+            readable
+        });
+        true
+    }
 }
 
-fn kv_cache(stats: &KvCacheStats) -> bool {
-    let cumulative = [stats.alloc_total_blocks, stats.alloc_new_blocks, stats.reused_blocks, stats.missed_blocks];
-    within(COUNT, [stats.max_num_blocks, stats.free_num_blocks, stats.used_num_blocks, stats.tokens_per_block])
-        && cumulative.into_iter().flatten().all(|count| CUMULATIVE.contains(&count))
+/// One number for each cache level. Without one of them, the list is removed, because only the position tells the level.
+impl Part for Vec<i64> {
+    fn is_possible(&self) -> bool {
+        self.iter().all(|number| COUNT.all([Some(*number)]))
+    }
+
+    fn repair_part(&mut self, _: &'static str, _: &mut Rejected) -> bool {
+        self.is_possible()
+    }
 }
 
-fn pools(row: &KvCacheIterationStats) -> bool {
-    // `slot_size` is in bytes, but even large blocks have only some MiB. Products with numbers of blocks saturate.
-    within(COUNT, [row.slot_size])
-        && within(COUNT, primary(row).numbers())
-        && within(COUNT, secondary(row).numbers())
-        && within(
-            COUNT,
-            [
-                row.iter_alloc_total_blocks,
-                row.iter_alloc_new_blocks,
-                row.iter_reused_blocks,
-                row.iter_full_reused_blocks,
-                row.iter_partial_reused_blocks,
-                row.iter_missed_blocks,
-                row.iter_gen_alloc_blocks,
-                row.iter_onboard_blocks,
-                row.iter_offload_blocks,
-                row.iter_intra_device_copy_blocks,
-                row.iter_host_dropped_blocks,
-            ],
-        )
-        && within(
-            BYTES,
-            [
-                row.iter_onboard_bytes,
-                row.iter_offload_bytes,
-                row.iter_intra_device_copy_bytes,
-                row.iter_host_dropped_bytes,
-            ],
-        )
-}
+/// Rows of requests. A row with an impossible id is refused, because it would belong to another request.
+impl Part for Vec<RequestStats> {
+    fn is_possible(&self) -> bool {
+        self.iter().all(Limited::is_plausible)
+    }
 
-fn lifecycle(row: &KvCacheLifecycleStats) -> bool {
-    let levels = [&row.iter_full_reused_blocks_by_level, &row.iter_partial_reused_blocks_by_level];
-    let snapshots = row.snapshot_stats.unwrap_or_default();
-    within(
-        COUNT,
-        [
-            row.iter_reused_blocks,
-            row.iter_full_reused_blocks,
-            row.iter_partial_reused_blocks,
-            row.iter_missed_blocks,
-            snapshots.iter_snapshot_lookups,
-            snapshots.iter_snapshot_misses,
-            snapshots.iter_aligned_snapshot_hits,
-            snapshots.iter_unaligned_snapshot_hits,
-            snapshots.iter_reused_tokens,
-            snapshots.iter_unreused_tokens,
-        ],
-    ) && levels.into_iter().flatten().all(|blocks| all_within(COUNT, blocks))
-}
-
-/// This has no branches, because a record has dozens of numbers and almost all of them are valid.
-fn within(bits: u32, numbers: impl IntoIterator<Item = Option<i64>>) -> bool {
-    // A negative number has the highest bit set, so it is out of range.
-    numbers.into_iter().fold(0, |bits, number| bits | number.unwrap_or(0)).cast_unsigned() >> bits == 0
-}
-
-fn all_within(bits: u32, numbers: &[i64]) -> bool {
-    numbers.iter().all(|number| within(bits, [Some(*number)]))
-}
-
-fn numbers<const N: usize>(numbers: [Option<u64>; N]) -> bool {
-    numbers.iter().fold(0, |bits, number| bits | number.unwrap_or(0)) >> COUNT == 0
-}
-
-/// A clock that was set back may give a negative time. It is accepted here and not observed later.
-fn times<const N: usize>(times: [Option<f64>; N]) -> bool {
-    times.iter().fold(true, |all, time| all & (time.unwrap_or(0.0).abs() <= TIME))
+    fn repair_part(&mut self, _: &'static str, rejected: &mut Rejected) -> bool {
+        self.retain_mut(|row| {
+            let has_keys = row.has_keys();
+            if has_keys {
+                row.repair(rejected);
+            } else {
+                rejected.rows += 1;
+            }
+            has_keys
+        });
+        true
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    #[test]
-    fn an_absurd_value_anywhere_in_an_entry_rejects_it() {
-        let check = |entry: Value| check_entry(&serde_json::from_value(entry).unwrap());
-        let times = |seconds: f64| json!({"perf_metrics": {"timing_metrics": {"first_token_time": seconds}}});
-        for part in ["ctx_perf_metrics", "gen_perf_metrics"] {
-            assert_eq!(check(json!({part: times(1.5)})), Ok(()), "{part}");
-            assert_eq!(check(json!({part: times(1e308)})), Err(Implausible), "{part}");
-            assert_eq!(check(json!({part: {"output_tokens": u64::MAX}})), Err(Implausible), "{part}");
-        }
-        for time in ["disagg_server_arrival_time", "disagg_server_first_token_time"] {
-            assert_eq!(check(json!({time: 1.5})), Ok(()), "{time}");
-            assert_eq!(check(json!({time: 1e308})), Err(Implausible), "{time}");
-        }
-        assert_eq!(check(times(1e308)), Err(Implausible));
-    }
-}
+mod tests;

@@ -475,6 +475,75 @@ fn extreme_numbers_never_lower_or_overflow_a_total() {
     assert_eq!((totals.requests_completed, totals.iteration_latency.count()), (0, 1));
 }
 
+#[test]
+fn a_record_with_an_impossible_gauge_counts_and_the_gauge_is_absent() {
+    let with_used = |iter, used| IterationStats {
+        kv_cache_stats: Some(KvCacheStats {
+            max_num_blocks: Some(100),
+            used_num_blocks: Some(used),
+            ..KvCacheStats::default()
+        }),
+        ..working(iter)
+    };
+    let mut bench = Bench::new();
+    bench.all(&[with_used(1, 5), with_used(2, -2), with_used(3, -2)]);
+    assert_eq!((bench.engine.totals.iterations, bench.engine.totals.iterations_lost), (3, 0));
+    let kv = bench.engine.latest().unwrap().kv.unwrap();
+    assert_eq!((kv.max_num_blocks, kv.used_num_blocks), (Some(100), None));
+    assert_eq!(bench.engine.take_rejected().values, [("usedNumBlocks", 2)].into());
+    assert_eq!(bench.engine.take_rejected(), Rejected::default(), "counted once");
+    bench.absorb(&with_used(4, 7));
+    assert_eq!(bench.engine.latest().unwrap().kv.unwrap().used_num_blocks, Some(7), "the control");
+}
+
+#[test]
+fn blocks_of_ranks_of_which_one_is_impossible_have_no_sum() {
+    let row = |rank, used| IterationStats {
+        rank: Some(rank),
+        kv_cache_stats: Some(KvCacheStats {
+            max_num_blocks: Some(100),
+            used_num_blocks: Some(used),
+            ..KvCacheStats::default()
+        }),
+        ..pytorch(1, 2, 0, 0)
+    };
+    for (used, sum) in [([5, 7], Some(12)), ([5, -2], None), ([-2, 5], None)] {
+        let mut bench = Bench::new();
+        bench.all(&[row(0, used[0]), row(1, used[1])]);
+        let kv = bench.engine.latest().unwrap().kv.unwrap();
+        assert_eq!((kv.max_num_blocks, kv.used_num_blocks), (Some(200), sum), "{used:?}");
+    }
+}
+
+#[test]
+fn refused_records_prove_that_the_engine_runs() {
+    // The source answers each second, without records.
+    let after_16_seconds = |bench: &mut Bench| {
+        for _ in 0..16 {
+            bench.now += Duration::from_secs(1);
+            bench.engine.health.answered(bench.now);
+        }
+        bench.engine.health.state(bench.now)
+    };
+    let mut bench = Bench::new();
+    bench.absorb(&working(1));
+    let refused = IterationStats { iter: Some(u64::MAX), ..working(2) };
+    for _ in 0..60 {
+        bench.now += Duration::from_secs(1);
+        assert_eq!(bench.engine.absorb(&refused, bench.now, 0), Err(Implausible));
+        bench.engine.health.answered(bench.now);
+        assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
+    }
+    assert_eq!(after_16_seconds(&mut bench), EngineState::Idle, "nobody knows whether it has work");
+    // The control: without those records, the engine is stalled.
+    let mut silent = Bench::new();
+    silent.absorb(&working(1));
+    assert_eq!(after_16_seconds(&mut silent), EngineState::Stalled);
+    // A record that counts says again what is outstanding.
+    bench.absorb(&working(3));
+    assert_eq!(after_16_seconds(&mut bench), EngineState::Stalled);
+}
+
 /// A record of the PyTorch backend: active requests are counted before the iteration, and there is no timestamp.
 fn pytorch(iter: u64, active: i64, started: i64, completed: i64) -> IterationStats {
     IterationStats {

@@ -54,11 +54,13 @@ numbers! {
 }
 
 numbers! {
-    /// Polls of the source of the engine, and the records that it sent but that were rejected.
+    /// Polls of the source of the engine, the records that it sent but that were rejected, and the impossible values that
+    /// were left out.
     pub struct PollCounts {
         polls,
         polls_failed,
         records_rejected,
+        values_rejected,
     }
 }
 

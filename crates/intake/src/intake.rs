@@ -2,7 +2,7 @@
 //! both. The poll driver and the embedded library share it. It is the only place that counts and logs the events of a
 //! source, so logs and metrics cannot disagree. Callers pass the time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -158,7 +158,12 @@ impl Intake {
                 self.recorded = Some(at);
                 self.engine.settle(*from_ring, at.instant);
             }
-            Item::RefusedRecord(_) => self.engine.refuse_record(),
+            Item::RefusedRecord(_) => {
+                self.engine.refuse_record(at.instant);
+                if self.recorded.is_some() {
+                    self.engine.health.replayed(present);
+                }
+            }
             Item::About(about) => self.learn((**about).clone()),
             // These are not folded: a replay reports the recorded failure itself, and other readers use the GPU readings.
             Item::Failing(_) | Item::Gpu(_) => {}
@@ -291,8 +296,9 @@ impl Intake {
             self.engine.health.requests_ended(at.instant, self.has_items);
         }
         self.note_failure(result.err(), at);
-        batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible);
-        self.note_rejections(&batch.rejected, at.instant);
+        let impossible = self.engine.take_rejected();
+        batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible) + impossible.rows;
+        self.note_rejections(&batch.rejected, &impossible.values, at.instant);
         let (only_requests, notice) = (batch.only_requests, batch.notice);
         batch.clear();
         self.note_changes_of_the_engine(only_requests, notice, at.instant);
@@ -363,11 +369,18 @@ impl Intake {
             error.is_some().then(|| self.source.unanswered_since_us.unwrap_or(at.unix_us));
     }
 
-    /// Counts every rejected record, logs the first of a series.
-    fn note_rejections(&mut self, rejected: &RejectCounts, now: Instant) {
+    /// Counts every rejected record and every rejected value, logs the first of a series.
+    fn note_rejections(&mut self, rejected: &RejectCounts, values: &BTreeMap<&'static str, u64>, now: Instant) {
         for (total, count) in self.source.metrics.rejected.iter().zip(rejected) {
             total.inc_by(*count);
         }
+        if !values.is_empty() {
+            let totals = Arc::make_mut(&mut self.source.values_rejected);
+            for (field, count) in values {
+                *totals.entry(field).or_default() += count;
+            }
+        }
+        self.log.values(&self.slot.name, values.keys().copied(), now);
         self.log.rejections(&self.slot.name, rejected, self.has_items, now);
         self.has_items = false;
     }

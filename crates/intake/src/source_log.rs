@@ -1,6 +1,7 @@
 //! Logs the changes of a source and its engine. A change that exceeds the log's rate limit is logged as soon as the
 //! limit allows, if it still holds then. So the last line about a source is always true.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use trtllm_model::{EngineName, ErrorKind, RejectCounts, RejectReason};
 use trtllm_service::log::LogLimit;
 use trtllm_sources::SourceError;
 
-/// Losses of records within this time are one event.
+/// Losses of records within this time are one event, and so are impossible values.
 const LOSSES_END: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -23,6 +24,9 @@ pub(crate) struct SourceLog {
     /// Whether a series of rejections goes on. Only the first rejection of a series is logged.
     rejecting: bool,
     rejections: LogLimit,
+    /// The fields of a series of impossible values that are in the log, and when the last such value came.
+    impossible: Option<(Instant, BTreeSet<&'static str>)>,
+    values: LogLimit,
     /// Totals at the last line of the log.
     restarts: u64,
     lost: u64,
@@ -44,6 +48,10 @@ fn changes<T: PartialEq>(before: &mut T, now: T, limit: &mut LogLimit, at: Insta
         *before = now;
     }
     may_change
+}
+
+fn joined<'f>(fields: impl Iterator<Item = &'f &'static str>) -> String {
+    fields.copied().collect::<Vec<_>>().join(" ")
 }
 
 impl SourceLog {
@@ -93,6 +101,37 @@ impl SourceLog {
         let any = rejected.iter().any(|count| *count > 0);
         if any || has_items {
             self.rejecting = any;
+        }
+    }
+
+    /// Logs each field whose values are impossible once, until there were none for a minute.
+    pub(crate) fn values(&mut self, name: &EngineName, fields: impl Iterator<Item = &'static str>, now: Instant) {
+        let EngineName { model, version, .. } = name;
+        let fields: Vec<&'static str> = fields.collect();
+        if let Some((last, known)) = &mut self.impossible {
+            if now.saturating_duration_since(*last) >= LOSSES_END {
+                let fields = joined(known.iter());
+                tracing::info!(model, version, fields, "no impossible values in the last {LOSSES_END:?}");
+                self.impossible = None;
+            } else if !fields.is_empty() {
+                *last = now;
+            }
+        }
+        let known = self.impossible.as_ref().map(|(_, known)| known);
+        let new: Vec<&'static str> =
+            fields.into_iter().filter(|field| known.is_none_or(|known| !known.contains(field))).collect();
+        if !new.is_empty()
+            && let Some(left_out) = self.values.allow(now)
+        {
+            let fields = joined(new.iter());
+            tracing::warn!(
+                model,
+                version,
+                fields,
+                left_out,
+                "impossible values left out, their records still count; report the release of TensorRT-LLM that sends them"
+            );
+            self.impossible.get_or_insert_with(|| (now, BTreeSet::new())).1.extend(new);
         }
     }
 

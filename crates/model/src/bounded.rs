@@ -2,9 +2,10 @@
 //! bytes of the JSON does not bound memory: `{}` has 2 bytes in JSON and hundreds in memory.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
+
+use super::lenient::{self, Element, Number as _, Unreadable, otherwise};
 
 /// Limit of the requests in one record. 8192 requests take 1.5 MB. Further requests are skipped.
 const MAX_REQUESTS: usize = 8192;
@@ -15,14 +16,29 @@ const MAX_TEXT: usize = 64;
 /// Limit of the blocks of one KV cache event.
 const MAX_BLOCKS: usize = 65_536;
 
-/// Reads the requests of a record. Null becomes `None`.
-pub(super) fn requests<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Option<Vec<T>>, D::Error> {
-    array.deserialize_any(Bounded(MAX_REQUESTS, PhantomData))
+/// Reads the requests of a record. Null becomes `None`. A value of a wrong type becomes one unreadable request.
+pub(super) fn requests<'de, D, T>(array: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Unreadable,
+{
+    let odd: fn() -> _ = || Some(vec![Element(T::unreadable())]);
+    let requests: Option<Vec<Element<T>>> = array.deserialize_any(Bounded(MAX_REQUESTS, odd))?;
+    Ok(requests.map(|requests| requests.into_iter().map(|Element(request)| request).collect()))
 }
 
-/// Reads a list with one element for each cache level. Null becomes `None`.
-pub(super) fn levels<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Option<Vec<T>>, D::Error> {
-    array.deserialize_any(Bounded(MAX_LEVELS, PhantomData))
+/// Reads a list with one number for each cache level. Null becomes `None`. A value of a wrong type becomes one unreadable
+/// number.
+pub(super) fn levels<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<i64>>, D::Error> {
+    struct Count(i64);
+    impl<'de> Deserialize<'de> for Count {
+        fn deserialize<D: Deserializer<'de>>(count: D) -> Result<Self, D::Error> {
+            Ok(Self(lenient::number(count)?.unwrap_or_else(i64::unreadable)))
+        }
+    }
+    let odd: fn() -> _ = || Some(vec![Count(i64::unreadable())]);
+    let counts: Option<Vec<Count>> = array.deserialize_any(Bounded(MAX_LEVELS, odd))?;
+    Ok(counts.map(|counts| counts.into_iter().map(|Count(count)| count).collect()))
 }
 
 /// Reads the number of blocks of each cache level. Null becomes an empty list.
@@ -33,13 +49,13 @@ pub(super) fn blocks_by_level<'de, D: Deserializer<'de>>(array: D) -> Result<Vec
 /// Names of cache levels. A name that is too long becomes empty. It is not removed, because its position in the list is
 /// the number of the level.
 pub(super) fn level_names<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<String>>, D::Error> {
-    let names: Option<Vec<ShortText>> = levels(array)?;
+    let names: Option<Vec<ShortText>> = array.deserialize_any(Bounded(MAX_LEVELS, || None))?;
     Ok(names.map(|names| names.into_iter().map(|ShortText(name)| name.unwrap_or_default().into()).collect()))
 }
 
-/// Reads the blocks of a KV cache event. Null becomes an empty list.
+/// Reads the blocks of a KV cache event. Null and a value of a wrong type become an empty list.
 pub(super) fn blocks<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Vec<T>, D::Error> {
-    Ok(array.deserialize_any(Bounded(MAX_BLOCKS, PhantomData))?.unwrap_or_default())
+    Ok(array.deserialize_any(Bounded(MAX_BLOCKS, || None))?.unwrap_or_default())
 }
 
 /// Reads one number, or the sum of a list of numbers. Null and an empty list become `None`.
@@ -57,48 +73,34 @@ pub(super) fn sum<'de, D: Deserializer<'de>>(numbers: D) -> Result<Option<i64>, 
         }
 
         fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-            Ok(Some(i64::try_from(number).unwrap_or(i64::MAX)))
+            Ok(Some(i64::from_u64(number)))
         }
 
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
+        fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+            Ok(Some(i64::from_f64(number)))
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<Self::Value, A::Error> {
             let mut sum = None;
-            while let Some(number) = numbers.next_element::<i64>()? {
-                sum = Some(sum.unwrap_or(0_i64).saturating_add(number));
+            while let Some(Slot(number)) = numbers.next_element()? {
+                let number = number.unwrap_or_else(i64::unreadable);
+                // One unreadable number makes the sum unreadable.
+                let add = |sum: i64| if number < 0 || sum < 0 { i64::unreadable() } else { sum.saturating_add(number) };
+                sum = Some(sum.map_or(number, add));
             }
             Ok(sum)
         }
+
+        otherwise!(_ => None; null);
+        otherwise!(_ => Some(i64::unreadable()); bool, text, object);
+    }
+    struct Slot(Option<i64>);
+    impl<'de> Deserialize<'de> for Slot {
+        fn deserialize<D: Deserializer<'de>>(number: D) -> Result<Self, D::Error> {
+            lenient::number(number).map(Self)
+        }
     }
     numbers.deserialize_any(Sum)
-}
-
-/// A negative number becomes the highest number, so that the record is rejected as implausible instead of malformed.
-/// Null becomes `None`.
-pub(super) fn number<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>, D::Error> {
-    struct Number;
-    impl<'de> Visitor<'de> for Number {
-        type Value = Option<u64>;
-
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a number")
-        }
-
-        fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-            Ok(Some(number))
-        }
-
-        fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-            Ok(Some(u64::try_from(number).unwrap_or(u64::MAX)))
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-    }
-    number.deserialize_any(Number)
 }
 
 /// A text of at most 64 bytes. A longer text becomes `None` and is not copied.
@@ -123,17 +125,14 @@ impl<'de> Deserialize<'de> for ShortText {
     }
 }
 
-struct Bounded<T>(usize, PhantomData<T>);
+/// An array. Elements beyond the limit are skipped. The function returns what a value of another type becomes.
+struct Bounded<T>(usize, fn() -> Option<Vec<T>>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
     type Value = Option<Vec<T>>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an array")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
@@ -145,4 +144,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
         while array.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Some(elements))
     }
+
+    otherwise!(_ => None; null);
+    otherwise!(this => this.1(); bool, number, text, object);
 }

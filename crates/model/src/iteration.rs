@@ -5,11 +5,24 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::bounded;
+use super::lenient::{self, unreadable};
 use super::request::RequestStats;
 use super::rows::PoolRows;
 use super::timestamp::{RecordTime, timestamp};
 
 /// One IterationStats record. Source: executor, trtllm-serve `GET /metrics`, `get_stats()`, the socket.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+    Option<u64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+    Option<KvCacheStats> => #[serde(deserialize_with = "lenient::object")],
+    Option<StaticBatchingStats> => #[serde(deserialize_with = "lenient::object")],
+    Option<InflightBatchingStats> => #[serde(deserialize_with = "lenient::object")],
+    Option<SpecDecodingStats> => #[serde(deserialize_with = "lenient::object")],
+    Option<PoolRows<KvCacheIterationStats>> => #[serde(deserialize_with = "lenient::object")],
+    Option<PoolRows<KvCacheLifecycleStats>> => #[serde(deserialize_with = "lenient::object")],
+    Option<SchedulerMode> => #[serde(deserialize_with = "lenient::name")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -19,7 +32,6 @@ pub struct IterationStats {
     #[serde(deserialize_with = "timestamp")]
     pub timestamp: Option<RecordTime>,
     /// Iteration number, counted by the engine from its start.
-    #[serde(deserialize_with = "bounded::number")]
     pub iter: Option<u64>,
     /// Milliseconds. The C++ executor reports the duration of the previous pass of its loop.
     #[serde(rename = "iterLatencyMS", alias = "iter_latency_ms")]
@@ -94,10 +106,10 @@ pub struct IterationStats {
     #[serde(alias = "scheduler_mode")]
     pub scheduler_mode: Option<SchedulerMode>,
     /// Sequence number of the record (the statistics frame). A gap means that records were lost.
-    #[serde(alias = "stats_sequence", deserialize_with = "bounded::number")]
+    #[serde(alias = "stats_sequence")]
     pub stats_sequence: Option<u64>,
     /// Number of records that the engine has dropped itself since its start.
-    #[serde(alias = "stats_dropped_frames", deserialize_with = "bounded::number")]
+    #[serde(alias = "stats_dropped_frames")]
     pub stats_dropped_frames: Option<u64>,
     /// Statistics for each attention window size.
     #[serde(alias = "kv_cache_iteration_stats")]
@@ -150,6 +162,10 @@ impl IterationStats {
 }
 
 /// Blocks of one KV cache. `alloc*`, `reused` and `missed` are cumulative since the cache was created.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -186,6 +202,10 @@ impl KvCacheStats {
 }
 
 /// Statistics of in-flight batching. Other projects call the context and generation phases prefill and decode.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -223,6 +243,9 @@ pub struct InflightBatchingStats {
 }
 
 /// Statistics of static batching. PyTorch always sends this object, with zeros if it does not batch statically.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -256,6 +279,10 @@ impl StaticBatchingStats {
 }
 
 /// Statistics of speculative decoding, summed over the generation requests of this iteration.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -278,12 +305,17 @@ pub struct SpecDecodingStats {
 }
 
 /// KV cache pools of one attention window or pool group. Fields `iter*` count events since the previous record.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvCacheIterationStats {
     /// Bytes of a block, summed over the pools of a pool group. TensorRT-LLM sends a list, one number per pool.
     #[serde(deserialize_with = "bounded::sum", alias = "slot_size")]
+    #[serde_with(skip_apply)]
     pub slot_size: Option<i64>,
     #[serde(alias = "primary_max_num_blocks")]
     pub primary_max_num_blocks: Option<i64>,
@@ -349,6 +381,11 @@ pub struct KvCacheIterationStats {
 
 /// Blocks that one life cycle found in the cache since the previous record. A life cycle is a group of layers that keep
 /// their blocks for the same time.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+    Option<LifecycleKind> => #[serde(deserialize_with = "lenient::name")],
+    Option<SsmSnapshotStats> => #[serde(deserialize_with = "lenient::object")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -385,6 +422,9 @@ pub enum LifecycleKind {
 }
 
 /// Snapshots of the state of a state space model that requests looked up since the previous record.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -413,4 +453,14 @@ pub enum SchedulerMode {
     NonOverlap,
     #[serde(other)]
     Unknown,
+}
+
+unreadable! {
+    KvCacheStats { max_num_blocks: i64::MIN + 1 },
+    InflightBatchingStats { num_scheduled_requests: i64::MIN + 1 },
+    StaticBatchingStats { num_scheduled_requests: i64::MIN + 1 },
+    SpecDecodingStats { num_draft_tokens: i64::MIN + 1 },
+    KvCacheIterationStats { slot_size: i64::MIN + 1 },
+    KvCacheLifecycleStats { iter_reused_blocks: i64::MIN + 1 },
+    SsmSnapshotStats { iter_snapshot_lookups: i64::MIN + 1 },
 }

@@ -7,6 +7,7 @@ mod engine_name;
 pub mod gpu;
 pub mod iteration;
 pub mod kv_event;
+pub mod lenient;
 pub mod named_numbers;
 pub mod named_variants;
 mod objectives;

@@ -1,14 +1,22 @@
 //! RequestPerfMetrics: the exact times of a finished request, sent once. Times are seconds on the engine's steady
 //! clock, or ISO 8601 as in older documentation, so only differences are meaningful.
 
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use super::lenient::{self, Unreadable as _, otherwise, unreadable};
 use super::step_times::StepTimes;
 use super::timestamp::parse_timestamp;
 
 /// One finished request. Source: trtllm-serve `GET /perf_metrics`, the socket, `observe()`.
+#[serde_with::apply(
+    Option<u64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+    Option<RequestPerfMetrics> => #[serde(deserialize_with = "lenient::object_or_none")],
+    Option<Box<StepTimes>> => #[serde(deserialize_with = "lenient::object")],
+    Option<FinishReason> => #[serde(deserialize_with = "lenient::name")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -16,12 +24,15 @@ pub struct PerfMetricsEntry {
     /// The id of the request in the process that answers it. The request has a different id in
     /// [`RequestStats`](super::RequestStats). An id that is not a number is ignored.
     #[serde(alias = "request_id", deserialize_with = "number")]
+    #[serde_with(skip_apply)]
     pub request_id: Option<u64>,
     /// The executor's id, as in [`RequestStats`](super::RequestStats). Only a process that hosts the Executor knows it.
     #[serde(alias = "executor_id", deserialize_with = "number")]
+    #[serde_with(skip_apply)]
     pub executor_id: Option<u64>,
     /// In disaggregated serving, the orchestrator's id, which both engines of the request use instead of their own ids.
     #[serde(alias = "disagg_request_id", deserialize_with = "number")]
+    #[serde_with(skip_apply)]
     pub disagg_request_id: Option<u64>,
     /// True if the entry is from the generation server of disaggregated serving.
     #[serde(alias = "ctx_request_id", deserialize_with = "presence", skip_serializing_if = "std::ops::Not::not")]
@@ -51,9 +62,11 @@ pub struct PerfMetricsEntry {
     pub gen_perf_metrics: Option<Box<PerfMetricsEntry>>,
     /// When the disaggregated server received the request.
     #[serde(alias = "disagg_server_arrival_time", deserialize_with = "seconds")]
+    #[serde_with(skip_apply)]
     pub disagg_server_arrival_time: Option<f64>,
     /// When the disaggregated server sent the first token.
     #[serde(alias = "disagg_server_first_token_time", deserialize_with = "seconds")]
+    #[serde_with(skip_apply)]
     pub disagg_server_first_token_time: Option<f64>,
 }
 
@@ -113,6 +126,12 @@ impl FinishReason {
     }
 }
 
+#[serde_with::apply(
+    Option<u64> => #[serde(deserialize_with = "lenient::number")],
+    Option<TimingMetrics> => #[serde(deserialize_with = "lenient::object")],
+    Option<RequestKvCacheMetrics> => #[serde(deserialize_with = "lenient::object")],
+    Option<SpeculativeDecodingMetrics> => #[serde(deserialize_with = "lenient::object")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -132,27 +151,39 @@ pub struct RequestPerfMetrics {
 
 /// Seconds on one clock. The engine sends 0 for a time that it did not measure, so read the fields through
 /// [`TimingMetrics::measured`].
+#[serde_with::apply(
+    Option<u64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TimingMetrics {
     /// When the HTTP server received the request.
     #[serde(alias = "server_arrival_time", deserialize_with = "seconds")]
+    #[serde_with(skip_apply)]
     pub server_arrival_time: Option<f64>,
     /// When the HTTP server sent the first token.
     #[serde(alias = "server_first_token_time", deserialize_with = "seconds")]
+    #[serde_with(skip_apply)]
     pub server_first_token_time: Option<f64>,
     #[serde(alias = "arrival_time", deserialize_with = "seconds")]
+    #[serde_with(skip_apply)]
     pub arrival_time: Option<f64>,
     #[serde(alias = "first_scheduled_time", deserialize_with = "seconds")]
+    #[serde_with(skip_apply)]
     pub first_scheduled_time: Option<f64>,
     #[serde(alias = "first_token_time", deserialize_with = "seconds")]
+    #[serde_with(skip_apply)]
     pub first_token_time: Option<f64>,
     #[serde(alias = "last_token_time", deserialize_with = "seconds")]
+    #[serde_with(skip_apply)]
     pub last_token_time: Option<f64>,
     #[serde(alias = "kv_cache_transfer_start", deserialize_with = "seconds")]
+    #[serde_with(skip_apply)]
     pub kv_cache_transfer_start: Option<f64>,
     #[serde(alias = "kv_cache_transfer_end", deserialize_with = "seconds")]
+    #[serde_with(skip_apply)]
     pub kv_cache_transfer_end: Option<f64>,
     /// Bytes.
     #[serde(alias = "kv_cache_size")]
@@ -179,6 +210,10 @@ impl TimingMetrics {
 }
 
 /// KV cache blocks of one request over its lifetime.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -197,6 +232,10 @@ pub struct RequestKvCacheMetrics {
 }
 
 /// Speculative decoding of one request over its lifetime.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -227,14 +266,10 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D:
             Ok(Some(value as f64))
         }
         fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-            match parse_timestamp(text) {
-                Some(time) => Ok(Some(time.micros as f64 / 1e6)),
-                None => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
-            }
+            Ok(Some(parse_timestamp(text).map_or_else(f64::unreadable, |time| time.micros as f64 / 1e6)))
         }
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
+        otherwise!(_ => None; null);
+        otherwise!(_ => Some(f64::unreadable()); bool, array, object);
         fn visit_none<E>(self) -> Result<Self::Value, E> {
             Ok(None)
         }
@@ -253,7 +288,7 @@ fn presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error
 /// Reads the entry of one server and drops the entries nested in it, which would take many times the memory of their
 /// text.
 fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
-    let part = Option::<Box<PerfMetricsEntry>>::deserialize(deserializer)?;
+    let part: Option<Box<PerfMetricsEntry>> = lenient::object_or_none(deserializer)?;
     Ok(part.map(|mut part| {
         (part.ctx_perf_metrics, part.gen_perf_metrics) = (None, None);
         part
@@ -274,28 +309,19 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::
         fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
             Ok(u64::try_from(value).ok())
         }
-        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-            Ok(None)
+        fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
+            Ok(Some(<u64 as lenient::Number>::from_f64(value)).filter(|id| *id != u64::unreadable()))
         }
-        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-            while array.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(None)
-        }
-        fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-            while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-            Ok(None)
-        }
+        otherwise!(_ => None; null, bool, text, array, object);
     }
     deserializer.deserialize_any(Number)
+}
+
+unreadable! {
+    RequestPerfMetrics { first_iter: u64::MAX - 1 },
+    TimingMetrics { arrival_time: -f64::MAX },
+    RequestKvCacheMetrics { num_total_allocated_blocks: i64::MIN + 1 },
+    SpeculativeDecodingMetrics { total_draft_tokens: i64::MIN + 1 },
 }
 
 #[cfg(test)]
@@ -316,6 +342,7 @@ mod tests {
 
     #[test]
     fn a_request_id_that_is_no_integer_is_absent() {
+        assert_eq!(serde_json::from_str::<PerfMetricsEntry>("{\"request_id\":7.0}").unwrap().request_id, Some(7));
         for id in ["null", "true", "-1", "1.5", "\"7\"", "[1,[2]]", "{\"a\":{}}"] {
             let entry: PerfMetricsEntry = serde_json::from_str(&format!("{{\"request_id\":{id}}}")).unwrap();
             assert_eq!(entry.request_id, None, "{id}");

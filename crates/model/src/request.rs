@@ -4,8 +4,17 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use super::bounded;
+use super::lenient::{self, unreadable};
 
 /// One request at one iteration. Source: RequestStatsPerIteration, or `requestStats` inside a record.
+#[serde_with::apply(
+    Option<u64> => #[serde(deserialize_with = "lenient::number")],
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+    Option<RequestStage> => #[serde(deserialize_with = "lenient::name")],
+    Option<bool> => #[serde(deserialize_with = "lenient::name")],
+    Option<DisServingRequestStats> => #[serde(deserialize_with = "lenient::object")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -37,6 +46,10 @@ pub struct RequestStats {
 }
 
 /// The KV cache transfer of a request that a context and a generation server handle together.
+#[serde_with::apply(
+    Option<i64> => #[serde(deserialize_with = "lenient::number")],
+    Option<f64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -50,6 +63,9 @@ pub struct DisServingRequestStats {
 }
 
 /// All requests of the engine at one iteration.
+#[serde_with::apply(
+    Option<u64> => #[serde(deserialize_with = "lenient::number")],
+)]
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -74,4 +90,9 @@ pub enum RequestStage {
     Complete,
     #[serde(other)]
     Unknown,
+}
+
+unreadable! {
+    RequestStats { id: u64::MAX },
+    DisServingRequestStats { kv_cache_size: i64::MIN + 1 },
 }

@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use super::bounded::ShortText;
+use super::lenient::{Element, Unreadable};
 
 /// Limit of the rows of one object. Further rows are skipped; engines have only a few.
 const MAX_ROWS: usize = 1024;
@@ -38,8 +39,19 @@ impl<R> PoolRows<R> {
         self.0.shrink_to_fit();
     }
 
+    /// Removes the rows for which `keep` returns false. `keep` may change the other rows.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut R) -> bool) {
+        self.0.retain_mut(|(_, row)| keep(row));
+    }
+
     pub fn values(&self) -> impl Iterator<Item = &R> {
         self.0.iter().map(|(_, row)| row)
+    }
+}
+
+impl<R: Unreadable> Unreadable for PoolRows<R> {
+    fn unreadable() -> Self {
+        Self(vec![("".into(), R::unreadable())])
     }
 }
 
@@ -49,10 +61,10 @@ impl<R: Serialize> Serialize for PoolRows<R> {
     }
 }
 
-impl<'de, R: Deserialize<'de>> Deserialize<'de> for PoolRows<R> {
+impl<'de, R: Deserialize<'de> + Unreadable> Deserialize<'de> for PoolRows<R> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object<R>(PhantomData<R>);
-        impl<'de, R: Deserialize<'de>> Visitor<'de> for Object<R> {
+        impl<'de, R: Deserialize<'de> + Unreadable> Visitor<'de> for Object<R> {
             type Value = PoolRows<R>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of statistics")
@@ -61,7 +73,10 @@ impl<'de, R: Deserialize<'de>> Deserialize<'de> for PoolRows<R> {
                 let mut rows = Vec::new();
                 while let Some(ShortText(id)) = object.next_key()? {
                     match id {
-                        Some(id) if rows.len() < MAX_ROWS => rows.push((id, object.next_value()?)),
+                        Some(id) if rows.len() < MAX_ROWS => {
+                            let Element(row) = object.next_value()?;
+                            rows.push((id, row));
+                        }
                         _ => _ = object.next_value::<IgnoredAny>()?,
                     }
                 }
@@ -75,13 +90,15 @@ impl<'de, R: Deserialize<'de>> Deserialize<'de> for PoolRows<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::iteration::SsmSnapshotStats;
 
     #[test]
     fn a_row_whose_id_is_longer_than_any_window_id_is_skipped_and_ids_have_a_weight() {
         let (short, long) = ("4".repeat(64), "4".repeat(65));
-        let rows: PoolRows<u64> =
-            serde_json::from_str(&format!("{{\"{short}\":1,\"{long}\":2,\"\\u0034\":3}}")).unwrap();
-        assert_eq!(rows.0, [(short.into(), 1), ("4".into(), 3)]);
-        assert!(rows.weight() >= 2 * size_of::<(Box<str>, u64)>() + 65, "{}", rows.weight());
+        let rows: PoolRows<SsmSnapshotStats> =
+            serde_json::from_str(&format!("{{\"{short}\":{{}},\"{long}\":{{}},\"\\u0034\":3}}")).unwrap();
+        let read = [(short.into(), SsmSnapshotStats::default()), ("4".into(), SsmSnapshotStats::unreadable())];
+        assert_eq!(rows.0, read);
+        assert!(rows.weight() >= 2 * size_of::<(Box<str>, SsmSnapshotStats)>() + 65, "{}", rows.weight());
     }
 }

@@ -7,6 +7,8 @@ use serde::ser::{SerializeSeq as _, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use super::lenient::{self, Element, Unreadable, otherwise};
+
 /// The steps of one request on one engine.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
@@ -28,6 +30,7 @@ pub struct Steps {
 }
 
 /// One step in the form that TensorRT-LLM sends.
+#[serde_with::apply(Option<f64> => #[serde(deserialize_with = "lenient::number")])]
 #[skip_serializing_none]
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
@@ -35,6 +38,24 @@ struct Step {
     token_time: Option<f64>,
     gpu_forward_time: Option<f64>,
     gpu_sample_time: Option<f64>,
+}
+
+impl Unreadable for Step {
+    fn unreadable() -> Self {
+        Self { token_time: Some(f64::unreadable()), ..Self::default() }
+    }
+}
+
+impl Unreadable for Steps {
+    fn unreadable() -> Self {
+        Self { token_times: vec![f64::unreadable()], ..Self::default() }
+    }
+}
+
+impl Unreadable for StepTimes {
+    fn unreadable() -> Self {
+        Self { ctx_chunk_metrics: Steps::unreadable(), step_metrics: Steps::unreadable() }
+    }
 }
 
 impl StepTimes {
@@ -79,14 +100,13 @@ impl<'de> Deserialize<'de> for Steps {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Steps, A::Error> {
                 let mut steps = Steps::default();
-                while let Some(step) = array.next_element::<Step>()? {
+                while let Some(Element(step)) = array.next_element::<Element<Step>>()? {
                     steps.add(&step);
                 }
                 Ok(steps)
             }
-            fn visit_unit<E>(self) -> Result<Steps, E> {
-                Ok(Steps::default())
-            }
+            otherwise!(_ => Steps::default(); null);
+            otherwise!(_ => Steps::unreadable(); bool, number, text, object);
         }
         deserializer.deserialize_any(Each)
     }

@@ -3,6 +3,8 @@
 use serde::de::{Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
+use super::lenient::otherwise;
+
 /// A record's wall-clock time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordTime {
@@ -102,24 +104,7 @@ pub(super) fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
         fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
             Ok(parse_timestamp(text))
         }
-        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_none<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-            deserializer.deserialize_any(Time)
-        }
+        otherwise!(_ => None; null, bool, number, array, object);
     }
     deserializer.deserialize_any(Time)
 }

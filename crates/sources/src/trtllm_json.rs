@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -14,6 +14,10 @@ use trtllm_recording::Item;
 
 use super::Batch;
 use super::engine_settings::parse_settings;
+
+mod odd_numbers;
+
+use odd_numbers::Replaced;
 
 /// Longest text in a statistic, in bytes. If there is a text in place of another type, the error of serde_json quotes
 /// it, with up to six bytes for each byte of the text.
@@ -166,7 +170,7 @@ fn parse_array<T>(
     item: fn(T) -> Option<Item>,
 ) -> Result<(), ParseError>
 where
-    T: for<'de> serde::Deserialize<'de>,
+    T: DeserializeOwned,
 {
     // Checking UTF-8 once lets serde_json borrow strings instead of checking each of them.
     let rest = &bytes[parsed.bytes..];
@@ -237,7 +241,7 @@ impl<'t> Array<'t> {
     }
 
     /// The next element; `None` if it has another structure.
-    fn element<T: serde::Deserialize<'t>>(&mut self) -> Result<Option<T>, ParseError> {
+    fn element<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ParseError> {
         let rest = self.rest();
         let (element, length) = match self.has_long_text {
             true => match whole(rest)? {
@@ -256,12 +260,21 @@ impl<'t> Array<'t> {
 }
 
 /// The element at the start of the text, if it has the structure of `T`, and its length.
-fn typed<'t, T: serde::Deserialize<'t>>(text: &'t str) -> Result<(Option<T>, usize), ParseError> {
+fn typed<T: DeserializeOwned>(text: &str) -> Result<(Option<T>, usize), ParseError> {
     let mut elements = serde_json::Deserializer::from_str(text).into_iter();
     match elements.next().ok_or(ParseError::Truncated)? {
         Ok(element) => Ok((Some(element), elements.byte_offset())),
         Err(error) if error.is_data() => Ok((None, whole(text)?)),
-        Err(error) => Err(error_in(text, error)),
+        Err(error) => match odd_numbers::replaced(text) {
+            Some(Replaced { json, length }) => match read(&json) {
+                Ok(element) => Ok((Some(element), length)),
+                Err(RejectReason::NotARecord) => Ok((None, length)),
+                Err(_) => Err(error_in(text, error)),
+            },
+            // The element may continue in the next part.
+            None if odd_numbers::ends_inside(text) => Err(ParseError::Truncated),
+            None => Err(error_in(text, error)),
+        },
     }
 }
 
@@ -374,7 +387,7 @@ pub fn parse_line(line: &[u8]) -> Result<PublisherLine, RejectReason> {
     {
         return Ok(PublisherLine::Item(Item::FinishedRequest(Box::new(entry))));
     }
-    let record = read::<Box<IterationStats>>(text)?;
+    let record = read_message::<Box<IterationStats>>(text)?;
     if record.request_stats.is_some() && record.num_active_requests.is_none() && record.iter_latency_ms.is_none() {
         let rows = RequestStatsPerIteration { iter: record.iter, request_stats: record.request_stats };
         return Ok(PublisherLine::Item(Item::RequestRows(rows)));
@@ -391,18 +404,32 @@ fn parse_finished_request(line: &str) -> Result<Option<PerfMetricsEntry>, Reject
     // An entry of a disaggregated server has two parts.
     let has_two_parts = has("\"gen_perf_metrics\"") || has("\"genPerfMetrics\"");
     if has_two_parts || has("\"perf_metrics\"") || has("\"perfMetrics\"") {
-        let entry = read::<PerfMetricsEntry>(line)?;
+        let entry = read_message::<PerfMetricsEntry>(line)?;
         if has_two_parts || entry.perf_metrics.is_some() {
             return Ok(Some(entry));
         }
     }
     if has("\"timing_metrics\"") || has("\"timingMetrics\"") {
-        return Ok(Some(PerfMetricsEntry { perf_metrics: Some(read(line)?), ..Default::default() }));
+        return Ok(Some(PerfMetricsEntry { perf_metrics: Some(read_message(line)?), ..Default::default() }));
     }
     Ok(None)
 }
 
-fn read<'de, T: serde::Deserialize<'de>>(text: &'de str) -> Result<T, RejectReason> {
+/// Reads one message. Numbers that JSON cannot express are allowed, see [`odd_numbers`].
+///
+/// # Errors
+/// The reason to count.
+pub(crate) fn read_message<T: DeserializeOwned>(text: &str) -> Result<T, RejectReason> {
+    read(text).or_else(|reason| match reason {
+        RejectReason::NotJson => match odd_numbers::replaced(text) {
+            Some(Replaced { json, length }) if text[length..].trim_ascii().is_empty() => read(&json),
+            _ => Err(reason),
+        },
+        _ => Err(reason),
+    })
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, RejectReason> {
     serde_json::from_str(text).map_err(|error| match error.classify() {
         Category::Data => RejectReason::NotARecord,
         Category::Eof => RejectReason::Truncated,
@@ -413,6 +440,30 @@ fn read<'de, T: serde::Deserialize<'de>>(text: &'de str) -> Result<T, RejectReas
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_with_nan_or_infinity_is_read_without_the_value() {
+        let odd = |record: &IterationStats| (record.iter, record.iter_latency_ms, record.num_active_requests);
+        let line = br#"{"iter":1,"iterLatencyMS":NaN,"numActiveRequests":-Infinity}"#;
+        let PublisherLine::Item(Item::Record(record)) = parse_line(line).unwrap() else { panic!("no record") };
+        assert_eq!(odd(&record), (Some(1), Some(f64::MAX), Some(i64::MIN)), "values that no engine can have");
+        assert_eq!(parse_line(b"{\"iter\":1,\"iterLatencyMS\":NaM}"), Err(RejectReason::NotJson), "the control");
+
+        let text = br#"[{"iter":1},{"iter":2,"iterLatencyMS":Infinity},{"iter":3,"iterLatencyMS":5}]"#;
+        // The text arrives in two parts, cut at any byte.
+        for cut in 0..text.len() {
+            let (mut batch, mut position) = (Batch::default(), ArrayPosition::default());
+            let first = StatisticsArray::Records.parse_part(&text[..cut], &mut position, &mut batch);
+            assert_eq!(first, Err(ParseError::Truncated), "{cut}");
+            StatisticsArray::Records.parse_part(text, &mut position, &mut batch).unwrap();
+            let records = batch.items.iter().map(|item| match item {
+                Item::Record(record) => (record.iter, record.iter_latency_ms),
+                other => panic!("{other:?}"),
+            });
+            let all = [(Some(1), None), (Some(2), Some(f64::MAX)), (Some(3), Some(5.0))];
+            assert_eq!(records.collect::<Vec<_>>(), all, "{cut}");
+        }
+    }
 
     #[test]
     fn a_text_of_more_than_a_megabyte_is_found_and_nothing_else_is_taken_for_one() {

@@ -308,6 +308,7 @@ fn polling(snapshot: &EngineSnapshot) -> PollCounts {
         polls: metrics.polls.get() as f64,
         polls_failed: sum(&metrics.errors),
         records_rejected: sum(&metrics.rejected),
+        values_rejected: snapshot.source.values_rejected.values().sum::<u64>() as f64,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The status and the metrics of an engine's source. The engine's intake keeps them; a snapshot publishes them.
 
 use std::array;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
@@ -75,6 +76,8 @@ impl StartPhase {
 #[derive(Debug, Clone, Default)]
 pub struct SourceStatus {
     pub metrics: SourceMetrics,
+    /// Impossible values that were left out, by field.
+    pub values_rejected: Arc<BTreeMap<&'static str, u64>>,
     /// The last poll succeeded.
     pub up: bool,
     /// At least one poll has succeeded.

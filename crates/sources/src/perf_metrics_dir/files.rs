@@ -15,6 +15,7 @@ use trtllm_service::small_file;
 
 use super::super::Batch;
 use super::super::keys::KeyWatch;
+use super::super::trtllm_json::read_message;
 use super::{LineOwner, LinesDir};
 
 /// Limit of the bytes that one reading takes from all files.
@@ -204,16 +205,17 @@ impl Lines<'_> {
             return;
         }
         self.keys.look_at(line, &mut self.batch.keys);
-        let entry: PerfMetricsEntry = match serde_json::from_slice(line) {
+        let Ok(text) = std::str::from_utf8(line) else { return self.batch.reject(RejectReason::NotJson) };
+        let entry: PerfMetricsEntry = match read_message(text) {
             Ok(entry) => entry,
-            Err(error) if error.is_data() => return self.batch.reject(RejectReason::NotARecord),
+            Err(RejectReason::NotARecord) => return self.batch.reject(RejectReason::NotARecord),
             Err(_) => return self.batch.reject(RejectReason::NotJson),
         };
         let is_whole = entry.ctx_perf_metrics.is_some()
             || entry.gen_perf_metrics.is_some()
             || entry.disagg_server_arrival_time.is_some();
         let is_part = || {
-            let pair = serde_json::from_slice::<PairIds>(line);
+            let pair = read_message::<PairIds>(text);
             pair.is_ok_and(|pair| pair.ctx_request_id.is_some() || pair.disagg_request_id.is_some())
         };
         match self.owner {

@@ -27,8 +27,9 @@ finding_rules! {
         "Look at trtllm_exporter_poll_errors_total by kind and at the exporter's log. With the kind timeout, raise --poll.timeout; releases \
          up to 1.2 answer after 2 s.";
     REJECTED = "records-rejected", Engine, Warning:
-        "The exporter rejects records of this engine, because they are not valid.",
-        "A record of the last minute had an impossible value. It is rejected as a whole.",
+        "The exporter rejects records or values of this engine, because they are not valid.",
+        "In the last minute, a record could not be read or had an impossible key (its iteration, sequence number or rank), or an \
+         impossible value was left out. Only the value is missing then, and the record counts.",
         "Compare the publisher with docs/sources.md; for trtllm-serve, report the release with doctor --bundle.";
     SAMPLED = "statistics-sampled", Engine, Info:
         "The engine reports only some of its iterations.",
@@ -124,9 +125,11 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     if matches!(reading.given.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
         found.push(FAILING.about(subject).with("polls that failed", failed, Unit::Share, FAILING_SHARE));
     }
-    if polling.records_rejected > 0.0 {
-        found.push(REJECTED.about(subject).with("rejected records", polling.records_rejected, Unit::Count, None));
-    }
+    let rejected = [("rejected records", polling.records_rejected), ("rejected values", polling.values_rejected)];
+    let rejected = rejected.into_iter().filter(|(_, count)| *count > 0.0);
+    found.extend(rejected.fold(None, |finding: Option<Finding>, (name, count)| {
+        Some(finding.unwrap_or_else(|| REJECTED.about(subject)).with(name, count, Unit::Count, None))
+    }));
     if span.sampling > 1.0 {
         found.push(SAMPLED.about(subject).with("iterations per record", span.sampling, Unit::Count, 1.0));
     }

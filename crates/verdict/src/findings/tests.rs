@@ -97,10 +97,11 @@ impl Scene {
 fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     assert_eq!(names(&Scene::new().found()), [""; 0]);
     type Change = fn(&mut Scene);
-    let cases: [(&str, Change); 10] = [
+    let cases: [(&str, Change); 11] = [
         ("engine-restarted", |scene| scene.after.counts.restarts = 1.0),
         ("source-failing", |scene| scene.after.polling.polls_failed = 6.0),
         ("records-rejected", |scene| scene.after.polling.records_rejected = 1.0),
+        ("records-rejected", |scene| scene.after.polling.values_rejected = 1.0),
         ("statistics-sampled", |scene| scene.after.sampling = 10.0),
         ("engine-newer", |scene| scene.unread_keys.push("numDreams".to_owned())),
         ("request-latencies-missing", |scene| scene.has_no_latencies = true),

@@ -92,6 +92,12 @@ impl OwnMetrics {
             by_reason.map(move |(reason, count)| ((labels, [reason]), count))
         });
         families.series(Id::RecordsRejected, rejected)?;
+        // Only fields that were ever impossible have a series, because there are more than a hundred fields.
+        let values = sources().flat_map(|(labels, source)| {
+            let by_field = source.values_rejected.iter();
+            by_field.map(move |(field, count)| ((labels, [("field", *field)]), ConstCounter::new(*count)))
+        });
+        families.series(Id::ValuesRejected, values)?;
         families.series(Id::IngestConnections, gauge(|source| source.connections))?;
         let refused = by_variant(Id::PublishersRefused, self.refused_publishers.counts().map(ConstCounter::new));
         families.series(Id::PublishersRefused, refused.map(|(reason, count)| ([reason], count)))

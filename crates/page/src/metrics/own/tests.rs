@@ -27,6 +27,7 @@ fn metrics() -> OwnMetrics {
         engine.source.metrics.polls.inc_by(polls);
         engine.source.metrics.errors[1].inc_by(3);
         engine.source.metrics.rejected[2].inc_by(4);
+        engine.source.values_rejected = Arc::new([("usedNumBlocks", 5)].into());
         POLLS.iter().for_each(|seconds| engine.source.metrics.poll_duration.observe(*seconds));
         engine.source.last_success_us = Some(1_753_462_475_123_456);
         engine.source.connections = Some(2);

@@ -1,0 +1,229 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn checked<M: Limited + Clone>(message: &M) -> (Result<M, Implausible>, Rejected) {
+    let (mut repaired, mut rejected) = (None, Rejected::default());
+    let checked = check(message, &mut repaired, &mut rejected).cloned();
+    (checked, rejected)
+}
+
+/// A record with every field that has a limit.
+fn record() -> Value {
+    let names = |names: &str| -> Value { names.split_whitespace().map(|name| (name.to_owned(), json!(3))).collect() };
+    let with = |mut fields: Value, more: Value| {
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        fields
+    };
+    let kv = names(
+        "maxNumBlocks freeNumBlocks usedNumBlocks tokensPerBlock allocTotalBlocks allocNewBlocks reusedBlocks missedBlocks \
+         cacheHitRate",
+    );
+    let pools = names(
+        "slotSize primaryMaxNumBlocks primaryFreeNumBlocks primaryUsedNumBlocks primaryEvictableNumBlocks \
+         primaryPeakFreeNumBlocks primaryPeakUsedNumBlocks primaryPeakEvictableNumBlocks secondaryMaxNumBlocks \
+         secondaryFreeNumBlocks secondaryUsedNumBlocks secondaryEvictableNumBlocks secondaryPeakFreeNumBlocks \
+         secondaryPeakUsedNumBlocks secondaryPeakEvictableNumBlocks iterAllocTotalBlocks iterAllocNewBlocks iterReusedBlocks \
+         iterFullReusedBlocks iterPartialReusedBlocks iterMissedBlocks iterCacheHitRate iterGenAllocBlocks iterOnboardBlocks \
+         iterOnboardBytes iterOffloadBlocks iterOffloadBytes iterIntraDeviceCopyBlocks iterIntraDeviceCopyBytes \
+         iterHostDroppedBlocks iterHostDroppedBytes",
+    );
+    let snapshots = names(
+        "iterSnapshotLookups iterSnapshotMisses iterReusedTokens iterUnreusedTokens iterAlignedSnapshotHits \
+         iterUnalignedSnapshotHits",
+    );
+    let lifecycle = with(
+        names("iterReusedBlocks iterFullReusedBlocks iterPartialReusedBlocks iterMissedBlocks"),
+        json!({"iterFullReusedBlocksByLevel": [1, 2], "iterPartialReusedBlocksByLevel": [1, 2], "snapshotStats": snapshots}),
+    );
+    let row = with(
+        names(
+            "id contextPrefillPosition numGeneratedTokens avgNumDecodedTokensPerIter allocTotalBlocksPerRequest \
+             allocNewBlocksPerRequest reusedBlocksPerRequest missedBlocksPerRequest kvCacheHitRatePerRequest",
+        ),
+        json!({"disServingStats": {"kvCacheTransferMS": 1.5, "kvCacheSize": 3}}),
+    );
+    with(
+        names(
+            "iter iterLatencyMS newActiveRequestsQueueLatencyMS numNewActiveRequests numActiveRequests numQueuedRequests \
+             numCompletedRequests maxNumActiveRequests maxBatchSizeStatic maxBatchSizeTunerRecommended maxBatchSizeRuntime \
+             maxNumTokensStatic maxNumTokensTunerRecommended maxNumTokensRuntime gpuMemUsage cpuMemUsage pinnedMemUsage \
+             attentionDpRank rank hostStepTimeMS prevDeviceStepTimeMS gpuForwardTimeMS statsSequence statsDroppedFrames \
+             iterSuspendedRequests iterResumedRequests iterDiskPrefetchBlocks",
+        ),
+        json!({
+            "kvCacheStats": kv, "crossKvCacheStats": kv,
+            "staticBatchingStats": names("numScheduledRequests numContextRequests numCtxTokens numGenTokens emptyGenSlots"),
+            "inflightBatchingStats": names(
+                "numScheduledRequests numContextRequests numGenRequests numPausedRequests numCtxTokens microBatchId \
+                 avgNumDecodedTokensPerIter numCtxKvTokens numGenKvTokens numQueuedContextRequests numQueuedCtxTokens \
+                 numQueuedGenRequests numQueuedGenKvTokens numPausedKvTokens",
+            ),
+            "specDecodingStats": names(
+                "numDraftTokens numAcceptedTokens numRequestsWithDraftTokens acceptanceLength iterLatencyMS draftOverhead",
+            ),
+            "kvCacheIterationStats": {"4096": pools}, "kvCacheIterationStatsByPoolGroup": {"0": pools},
+            "kvCacheIterationStatsByColdPoolGroup": {"0": pools}, "kvCacheIterationStatsByLifecycle": {"0": lifecycle},
+            "iterCachedTokensByLevel": [1, 2], "requestStats": [row],
+        }),
+    )
+}
+
+fn entry() -> Value {
+    let step = json!({"token_time": 2.5, "gpu_forward_time": 3, "gpu_sample_time": 3});
+    json!({
+        "promptTokens": 3, "outputTokens": 3, "cachedTokens": 3, "disaggServerArrivalTime": 2.5,
+        "disaggServerFirstTokenTime": 2.5,
+        "timeBreakdownMetrics": {"ctx_chunk_metrics": [step], "step_metrics": [step, step]},
+        "perfMetrics": {
+            "firstIter": 3, "lastIter": 3, "iter": 3,
+            "timingMetrics": {
+                "serverArrivalTime": 2.5, "serverFirstTokenTime": 2.5, "arrivalTime": 2.5, "firstScheduledTime": 2.5,
+                "firstTokenTime": 2.5, "lastTokenTime": 2.5, "kvCacheTransferStart": 2.5, "kvCacheTransferEnd": 2.5,
+                "kvCacheSize": 3,
+            },
+            "kvCacheMetrics": {
+                "numTotalAllocatedBlocks": 3, "numNewAllocatedBlocks": 3, "numReusedBlocks": 3, "numMissedBlocks": 3,
+                "kvCacheHitRate": 0.5,
+            },
+            "speculativeDecoding": {"acceptanceRate": 0.5, "totalAcceptedDraftTokens": 3, "totalDraftTokens": 3},
+        },
+    })
+}
+
+/// The pointers of all values in a message, such as `/kvCacheStats/usedNumBlocks`.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+    let children: Vec<(String, &Value)> = match value {
+        Value::Object(fields) => fields.iter().map(|(key, value)| (format!("{at}/{key}"), value)).collect(),
+        Value::Array(values) => {
+            (0..).zip(values).map(|(index, value): (u32, _)| (format!("{at}/{index}"), value)).collect()
+        }
+        _ => return,
+    };
+    for (at, child) in children {
+        pointers(child, &at, found);
+        found.push(at);
+    }
+}
+
+/// The name in upstream's spelling of the last key in a pointer. Rows and elements count under the name of their view.
+fn field(pointer: &str) -> String {
+    let key = pointer.rsplit('/').find(|key| !key.bytes().all(|byte| byte.is_ascii_digit())).unwrap();
+    let mut words = key.split('_');
+    let first = words.next().unwrap().to_owned();
+    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
+}
+
+/// Replaces each value of a message in turn, and returns what the check says, with the pointer.
+fn each<M>(message: &Value, odd: &Value) -> Vec<(String, Result<M, Implausible>, Rejected)>
+where
+    M: Limited + Clone + serde::de::DeserializeOwned,
+{
+    let mut all = Vec::new();
+    pointers(message, "", &mut all);
+    let one = |pointer: String| {
+        let mut message = message.clone();
+        *message.pointer_mut(&pointer).unwrap() = odd.clone();
+        let message: M = serde_json::from_value(message).unwrap();
+        let (checked, rejected) = checked(&message);
+        (pointer, checked, rejected)
+    };
+    all.into_iter().map(one).collect()
+}
+
+#[test]
+fn an_impossible_value_costs_the_value_and_never_the_record() {
+    let plausible: IterationStats = serde_json::from_value(record()).unwrap();
+    assert_eq!(checked(&plausible), (Ok(plausible), Rejected::default()), "the control");
+    for odd in [json!("1"), json!(true), json!(i64::MIN), json!(u64::MAX), json!(1e308)] {
+        for (pointer, checked, rejected) in each::<IterationStats>(&record(), &odd) {
+            match pointer.as_str() {
+                "/iter" | "/statsSequence" | "/rank" | "/attentionDpRank" => {
+                    assert_eq!((checked, rejected), (Err(Implausible), Rejected::default()), "{pointer} {odd}");
+                }
+                "/requestStats/0/id" | "/requestStats/0" | "/requestStats" => {
+                    assert_eq!(rejected, Rejected { rows: 1, ..Rejected::default() }, "{pointer} {odd}");
+                    assert_eq!(checked.unwrap().request_stats.as_deref(), Some(&[][..]), "{pointer} {odd}");
+                }
+                _ => {
+                    let field = field(&pointer);
+                    assert_eq!(rejected.values, [(&*field, 1)].into(), "{pointer} {odd}");
+                    let repaired = checked.unwrap();
+                    assert!(repaired.is_plausible(), "{pointer} {odd}");
+                    assert_eq!(repaired.iter, Some(3), "{pointer} {odd}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_impossible_time_of_an_entry_is_absent_and_the_entry_counts() {
+    let plausible: PerfMetricsEntry = serde_json::from_value(entry()).unwrap();
+    assert_eq!(checked(&plausible), (Ok(plausible), Rejected::default()), "the control");
+    for odd in [json!("1"), json!([]), json!(u64::MAX), json!(1e308)] {
+        for (pointer, checked, rejected) in each::<PerfMetricsEntry>(&entry(), &odd) {
+            let repaired = checked.unwrap();
+            assert!(repaired.is_plausible(), "{pointer} {odd}");
+            let values = match pointer.as_str() {
+                // Nothing tells what it was.
+                "/perfMetrics" => vec![],
+                // An empty list of steps is possible.
+                "/timeBreakdownMetrics/ctx_chunk_metrics" | "/timeBreakdownMetrics/step_metrics"
+                    if odd == json!([]) =>
+                {
+                    vec![]
+                }
+                "/timeBreakdownMetrics" => vec![("tokenTime".to_owned(), 2)],
+                of_steps if of_steps.ends_with("_metrics") || of_steps.ends_with(['0', '1']) => {
+                    vec![("tokenTime".to_owned(), 1)]
+                }
+                _ => vec![(field(&pointer), 1)],
+            };
+            let rejected: Vec<(String, u64)> =
+                rejected.values.into_iter().map(|(field, count)| (field.to_owned(), count)).collect();
+            assert_eq!(rejected, values, "{pointer} {odd}");
+        }
+    }
+    for part in ["ctx_perf_metrics", "gen_perf_metrics"] {
+        let times =
+            json!({part: {"perf_metrics": {"timing_metrics": {"first_token_time": 1e308, "arrival_time": 1.5}}}});
+        let (repaired, rejected) = checked::<PerfMetricsEntry>(&serde_json::from_value(times).unwrap());
+        assert_eq!(rejected.values, [("firstTokenTime", 1)].into(), "{part}");
+        let repaired = repaired.unwrap();
+        let part = repaired.ctx_perf_metrics.or(repaired.gen_perf_metrics).unwrap();
+        let times = part.perf_metrics.unwrap().timing_metrics.unwrap();
+        assert_eq!((times.first_token_time, times.arrival_time), (None, Some(1.5)));
+    }
+}
+
+#[test]
+fn blocks_above_the_number_of_blocks_are_impossible() {
+    let kv = |max, free, used| KvCacheStats {
+        max_num_blocks: max,
+        free_num_blocks: Some(free),
+        used_num_blocks: Some(used),
+        ..KvCacheStats::default()
+    };
+    let left = |kv: KvCacheStats| {
+        let kv = checked(&kv).0.unwrap();
+        (kv.free_num_blocks, kv.used_num_blocks)
+    };
+    assert_eq!(left(kv(Some(10), 10, 0)), (Some(10), Some(0)), "the control");
+    assert_eq!(left(kv(Some(10), 12, -2)), (None, None));
+    assert_eq!(left(kv(Some(10), -1, 11)), (None, None));
+    assert_eq!(left(kv(Some(10), 0, 11)), (Some(0), None));
+    assert_eq!(left(kv(None, 12, 3)), (Some(12), Some(3)), "no limit is known");
+}
+
+#[test]
+fn an_event_without_its_number_is_refused_and_one_without_levels_counts() {
+    let event = |value| checked::<KvCacheEvent>(&serde_json::from_value(value).unwrap());
+    let created =
+        |level: i64| json!({"event_id": 1, "data": {"type": "created", "num_blocks_per_cache_level": [level, 2]}});
+    assert_eq!(event(created(5)).1, Rejected::default(), "the control");
+    let (repaired, rejected) = event(created(-5));
+    assert_eq!(rejected.values, [("numBlocksPerCacheLevel", 1)].into());
+    assert!(repaired.unwrap().data.num_blocks_per_cache_level.is_empty());
+    assert_eq!(event(json!({"event_id": 1_u64 << 41})).0, Err(Implausible));
+}
