@@ -21,7 +21,7 @@ use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats, RequestStatsP
 
 mod limits;
 
-use limits::{Bits, Cumulative, Ids, Limit as _, Magnitude, Numbers, at_most};
+use limits::{Bits, Cumulative, Ids, Limit as _, Magnitude, Numbers};
 
 /// Most bits of a number of requests, tokens, blocks or iterations. 2^40 iterations take 30 years at 1000 per second.
 const COUNT: Bits = Bits(40);
@@ -94,20 +94,18 @@ pub(crate) fn check<'m, M: Limited + Clone>(
 }
 
 /// Lists the fields of a struct once, with their limits and upstream's names. `keys` are never removed. `parts` have limits of
-/// their own. The fields of `at_most` are parts of the total before them.
+/// their own.
 macro_rules! limited {
     ($Struct:ident {
         $((keys $($key_limit:ident: [$($key:ident),* $(,)?]),* $(,)?))?
         $($limit:ident: [$($field:ident = $name:literal),* $(,)?]),* $(,)?
         $(; parts [$($part:ident = $part_name:literal),* $(,)?])?
-        $(; at_most $max:ident [$($within:ident = $within_name:literal),* $(,)?])?
     }) => {
         impl Limited for $Struct {
             fn is_plausible(&self) -> bool {
                 true $($(&& $key_limit.all([$(self.$key),*]))*)?
                     $(&& $limit.all([$(self.$field),*]))*
                     $($(&& self.$part.as_ref().is_none_or(Part::is_possible))*)?
-                    $(&& at_most(self.$max, [$(self.$within),*]))?
             }
 
             fn repair(&mut self, rejected: &mut Rejected) {
@@ -118,10 +116,6 @@ macro_rules! limited {
                 $($(if self.$part.as_mut().is_some_and(|part| !part.repair_part($part_name, rejected)) {
                     self.$part = None;
                     rejected.value($part_name);
-                })*)?
-                $($(if !at_most(self.$max, [self.$within]) {
-                    self.$within = None;
-                    rejected.value($within_name);
                 })*)?
             }
 
@@ -221,8 +215,7 @@ limited! { KvCacheStats {
         reused_blocks = "reusedBlocks",
         missed_blocks = "missedBlocks",
     ],
-    TIME: [cache_hit_rate = "cacheHitRate"];
-    at_most max_num_blocks [free_num_blocks = "freeNumBlocks", used_num_blocks = "usedNumBlocks"]
+    TIME: [cache_hit_rate = "cacheHitRate"],
 } }
 
 limited! { KvCacheIterationStats {

@@ -52,9 +52,3 @@ impl Limit<f64> for Magnitude {
         numbers.iter().fold(true, |all, number| all & (number.unwrap_or(0.0).abs() <= self.0))
     }
 }
-
-/// Whether no part is above its total. An absent total has no limit.
-pub(super) fn at_most<const COUNT: usize>(total: Option<i64>, parts: [Option<i64>; COUNT]) -> bool {
-    let total = total.unwrap_or(i64::MAX);
-    parts.iter().fold(true, |all, part| all & (part.unwrap_or(0) <= total))
-}

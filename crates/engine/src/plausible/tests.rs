@@ -198,25 +198,6 @@ fn an_impossible_time_of_an_entry_is_absent_and_the_entry_counts() {
 }
 
 #[test]
-fn blocks_above_the_number_of_blocks_are_impossible() {
-    let kv = |max, free, used| KvCacheStats {
-        max_num_blocks: max,
-        free_num_blocks: Some(free),
-        used_num_blocks: Some(used),
-        ..KvCacheStats::default()
-    };
-    let left = |kv: KvCacheStats| {
-        let kv = checked(&kv).0.unwrap();
-        (kv.free_num_blocks, kv.used_num_blocks)
-    };
-    assert_eq!(left(kv(Some(10), 10, 0)), (Some(10), Some(0)), "the control");
-    assert_eq!(left(kv(Some(10), 12, -2)), (None, None));
-    assert_eq!(left(kv(Some(10), -1, 11)), (None, None));
-    assert_eq!(left(kv(Some(10), 0, 11)), (Some(0), None));
-    assert_eq!(left(kv(None, 12, 3)), (Some(12), Some(3)), "no limit is known");
-}
-
-#[test]
 fn an_event_without_its_number_is_refused_and_one_without_levels_counts() {
     let event = |value| checked::<KvCacheEvent>(&serde_json::from_value(value).unwrap());
     let created =

@@ -43,7 +43,7 @@ families! {
         .help("Rejected records of the engine's source, by reason.").origin("the source's parser; implausible: an impossible iteration number, sequence number, rank or request id; too_many: beyond 16 MiB of statistics that wait to be folded, as in an answer that was cut");
     ValuesRejected = SOURCE.counter("trtllm_exporter_values_rejected_total").labels(&["field", "model", "source", "version"]).experimental()
         .help("Impossible values of the engine's source that were left out while the rest of their records counts, by field; fields without such values have no series.")
-        .origin("a negative number of requests, tokens, blocks or bytes, a number from 2^40 requests, tokens or blocks, 2^20 tokens per block, 2^53 cumulative blocks, 2^60 bytes or 10^12 ms, more used or free blocks than there are, NaN, Infinity, or a value of a wrong type; the fields have upstream's names");
+        .origin("a negative number of requests, tokens, blocks or bytes, a number from 2^40 requests, tokens or blocks, 2^20 tokens per block, 2^53 cumulative blocks, 2^60 bytes or 10^12 ms, NaN, Infinity, or a value of a wrong type; the fields have upstream's names");
     IngestConnections = SOURCE.gauge("trtllm_exporter_ingest_connections")
         .help("Publishers of the engine that are connected to an ingest socket.").origin("the ingest socket");
     PublishersRefused = EXPORTER.counter("trtllm_exporter_publishers_refused_total").experimental()
