@@ -279,8 +279,8 @@ fn garbage_is_skipped_and_counted() {
 }
 
 #[test]
-fn a_record_of_wrong_types_is_skipped_and_counted() {
-    bad_line(br#"{"iter":"seven","numActiveRequests":[1]}"#, 300, "not_a_record");
+fn a_record_whose_number_has_a_wrong_type_is_skipped_and_counted() {
+    bad_line(br#"{"iter":"seven","numActiveRequests":[1]}"#, 300, "implausible");
 }
 
 #[test]

@@ -261,6 +261,10 @@ impl<'t> Array<'t> {
 
 /// The element at the start of the text, if it has the structure of `T`, and its length.
 fn typed<T: DeserializeOwned>(text: &str) -> Result<(Option<T>, usize), ParseError> {
+    if text.starts_with('[') {
+        // serde would read an array as the fields of a struct in their order.
+        return Ok((None, whole(text)?));
+    }
     let mut elements = serde_json::Deserializer::from_str(text).into_iter();
     match elements.next().ok_or(ParseError::Truncated)? {
         Ok(element) => Ok((Some(element), elements.byte_offset())),
@@ -430,6 +434,10 @@ pub(crate) fn read_message<T: DeserializeOwned>(text: &str) -> Result<T, RejectR
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, RejectReason> {
+    if text.trim_start().starts_with('[') {
+        // serde would read an array as the fields of a struct in their order.
+        return Err(RejectReason::NotARecord);
+    }
     serde_json::from_str(text).map_err(|error| match error.classify() {
         Category::Data => RejectReason::NotARecord,
         Category::Eof => RejectReason::Truncated,
@@ -448,6 +456,9 @@ mod tests {
         let PublisherLine::Item(Item::Record(record)) = parse_line(line).unwrap() else { panic!("no record") };
         assert_eq!(odd(&record), (Some(1), Some(f64::MAX), Some(i64::MIN)), "values that no engine can have");
         assert_eq!(parse_line(b"{\"iter\":1,\"iterLatencyMS\":NaM}"), Err(RejectReason::NotJson), "the control");
+        let mut batch = Batch::default();
+        parse_records(br#"[["07-25-2025 16:54:34.140189", "2", "3"]]"#, &mut batch).unwrap();
+        assert!(batch.items.is_empty() && parse_line(br#"["", 2, 3]"#) == Err(RejectReason::NotARecord), "no object");
 
         let text = br#"[{"iter":1},{"iter":2,"iterLatencyMS":Infinity},{"iter":3,"iterLatencyMS":5}]"#;
         // The text arrives in two parts, cut at any byte.
