@@ -47,7 +47,13 @@ fn all_items() -> Vec<Item> {
         {"event_id":4,"attention_dp_rank":1,"data":{"type":"updated","block_hash":-5,"cache_level":{"new_value":1}}},
         {"event_id":5,"data":{"type":"removed","block_hashes":[18446744073709551615,7]}},{"event_id":6,"data":{"type":"new"}}]"#;
     parse_kv_cache_events(events.as_bytes(), &mut batch).unwrap();
-    for line in fs::read_to_string("tests/fixtures/session.ndjson").unwrap().lines() {
+    // A record with an impossible key, and one with impossible values.
+    let odd = [
+        r#"{"iter":"x","numActiveRequests":1}"#,
+        r#"{"iter":9,"numActiveRequests":1,"iterLatencyMS":NaN,"gpuMemUsage":-1}"#,
+    ];
+    let session = fs::read_to_string("tests/fixtures/session.ndjson").unwrap();
+    for line in odd.into_iter().chain(session.lines()) {
         if let Ok(trtllm_json::PublisherLine::Item(item)) = parse_line(line.as_bytes()) {
             batch.items.push(item);
         }
@@ -153,7 +159,7 @@ impl Recorded {
         let random = &mut self.random;
         match &mut item {
             Item::Record(record) => {
-                // Adds gaps, late records, restarts and absurd values.
+                // Adds gaps, late records, restarts, absurd values and absurd keys.
                 self.iter = match random.below(40) {
                     0 => 1,
                     1 => self.iter + 3,
@@ -164,6 +170,9 @@ impl Recorded {
                 record.iter_latency_ms = Some(random.below(100_000) as f64 / 1000.0);
                 if random.below(50) == 0 {
                     record.iter_latency_ms = Some(f64::NAN);
+                }
+                if random.below(50) == 0 {
+                    record.stats_sequence = Some(u64::MAX);
                 }
                 for row in record.request_stats.iter_mut().flatten() {
                     row.id = Some(random.below(20));
@@ -302,7 +311,13 @@ fn every_item_is_read_as_it_was_written() {
         kinds.insert(text.split('(').next().unwrap().to_owned());
     }
     assert_eq!(kinds.len(), 7, "{kinds:?}");
-    for line in fs::read_to_string("tests/fixtures/session.ndjson").unwrap().lines() {
+    // A record with an impossible key, and one with impossible values.
+    let odd = [
+        r#"{"iter":"x","numActiveRequests":1}"#,
+        r#"{"iter":9,"numActiveRequests":1,"iterLatencyMS":NaN,"gpuMemUsage":-1}"#,
+    ];
+    let session = fs::read_to_string("tests/fixtures/session.ndjson").unwrap();
+    for line in odd.into_iter().chain(session.lines()) {
         assert!(!Item::is_recorded(line.as_bytes()), "{line}");
     }
 }

@@ -133,7 +133,9 @@ impl BatchSums {
     pub(crate) fn absorb_tokens(&mut self, record: &IterationStats, discarded: u64) {
         add(&mut self.context_tokens, context_tokens(record));
         add(&mut self.generation_tokens, generated_tokens(record, discarded));
-        self.has_static_batches |= is_static(record);
+        // The PyTorch engine always sends zeros here. Its in-flight batch may have been left out because it was impossible.
+        let has_static = record.static_batching_stats.is_some_and(|batch| !batch.is_all_zero());
+        self.has_static_batches |= has_static && is_static(record);
     }
 
     /// Tokens decoded in generation phases. Absent with static batches.
