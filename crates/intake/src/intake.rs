@@ -355,7 +355,7 @@ impl Intake {
         }
         self.log.failure(&self.slot.name, error, now);
         match kind {
-            None => self.source.server_has_served |= self.engine.totals.iterations > 0,
+            None => self.source.server_has_served = true,
             Some(ErrorKind::Connect) => self.source.server_has_served = false,
             Some(_) => {}
         }

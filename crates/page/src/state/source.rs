@@ -100,7 +100,7 @@ pub struct SourceStatus {
     pub unread_keys: Option<Arc<[String]>>,
     /// Endpoints that the server does not have.
     pub missing_endpoints: Vec<&'static str>,
-    /// The server has sent records, and no connection to it has failed since.
+    /// The server has answered, which it does once its model is loaded, and no connection to it has failed since.
     pub server_has_served: bool,
     /// Why an endpoint besides the records cannot be read although the server has it. It may name an address.
     pub endpoint_error: Option<Arc<str>>,
