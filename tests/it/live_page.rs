@@ -31,10 +31,10 @@ fn a_browser_shows_the_numbers_of_the_metrics_page() {
             rank + 1
         )
     };
-    let rows = (0..200).map(|number| row(number, format!("\"attentionDpRank\": {}", number % 2)));
+    let rows = (0..3000).map(|number| row(number, format!("\"attentionDpRank\": {}", number % 2)));
     std::fs::write(&copied, rows.collect::<String>()).unwrap();
     // With TLLM_METRICS_ALL_RANKS=1, one rank may send the rows of all ranks.
-    let rows = (0..200).map(|number| row(number, format!("\"attentionDpRank\": 0, \"rank\": {}", number % 2)));
+    let rows = (0..3000).map(|number| row(number, format!("\"attentionDpRank\": 0, \"rank\": {}", number % 2)));
     std::fs::write(&own, rows.collect::<String>()).unwrap();
     let orchestrator = DisaggServer::start();
     orchestrator.change(|counted| counted.cluster_info = cluster_info(2, 0));

@@ -292,7 +292,7 @@ impl Scene {
         assert!(wrong.is_empty(), "{wrong:#?}\n{}", self.daemon.stderr());
         assert!(after <= before + 8, "{after} MB are kept, {before} MB were used before");
         // For each cause, the daemon may log a few lines at once, and then one line every ten seconds.
-        assert!(lines <= 60 + table.len() / 10, "{lines} log lines:\n{}", self.daemon.stderr());
+        assert!(lines <= 80 + table.len() / 10, "{lines} log lines:\n{}", self.daemon.stderr());
     }
 }
 
