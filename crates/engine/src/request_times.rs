@@ -18,7 +18,7 @@ pub struct RequestTimes {
     pub time_per_output_token: Histogram,
     pub e2e_latency: Histogram,
     pub queue_time: Histogram,
-    /// See [`generation_queue`].
+    /// Seconds in the queue of a generation server, without the transfer of the KV cache.
     pub generation_queue: Histogram,
     pub prefill_time: Histogram,
     pub decode_time: Histogram,
