@@ -342,7 +342,7 @@ fn no_error_repeats_the_value_of_an_unknown_option() {
         let url = format!("http://h:1{query}");
         let (source, simulated) = (format!("trtllm-serve:{url}"), format!("sim:{query}"));
         std::fs::write(&file, format!("engines:\n- source: '{source}'\n")).unwrap();
-        // The text after # is not sent to a server, so it is no mistake of a source.
+        // The text after # is not sent to a server, so it is not an error in a source.
         let is_accepted = query.starts_with('#');
         for (arguments, names_option) in [
             (&["--source", source.as_str()][..], true),

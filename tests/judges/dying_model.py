@@ -1,4 +1,4 @@
-"""Measures when somebody is told that a model does not serve, with a real Prometheus, a real Alertmanager and simulated servers.
+"""Measures when Alertmanager notifies that a model does not serve, with a real Prometheus, a real Alertmanager and simulated servers.
 
 usage: dying_model.py EXPORTER SIM_SERVE [--minutes N]     (run in the repository root)
 All intervals and waiting times are those of deploy/prometheus, and time is not scaled: the run takes as long as it measures. The servers

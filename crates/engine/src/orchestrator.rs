@@ -199,7 +199,7 @@ mod tests {
         for (requests, failed) in [(100, 5), (110, 6)] {
             fold.absorb(&page(requests, failed));
         }
-        // Fewer requests than before, and more failures. Three more pages show that it is no page of another process.
+        // Fewer requests than before, and more failures. Three more pages show that the page is not of another process.
         for _ in 0..3 {
             assert!(!fold.absorb(&page(50, 20)));
         }

@@ -201,7 +201,7 @@ fn require_allowed_host<B>(
     Err((StatusCode::MISDIRECTED_REQUEST, why).into_response())
 }
 
-/// Whether `HOST[:PORT]` may be used. An IP address and `localhost` are always allowed: they are no names of an attacker,
+/// Whether `HOST[:PORT]` may be used. An IP address and `localhost` are always allowed: an attacker cannot own such a name,
 /// and Prometheus reads pods by their addresses.
 fn allowed_host(allowed: &[AllowedHost], given: &str) -> bool {
     let Ok(authority) = given.parse::<Authority>() else { return false };

@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(
             (context.context.errors, context.generation.errors),
             (1, 0),
-            "a call to a context worker is no stream"
+            "a call to a context worker is not streamed"
         );
     }
 }

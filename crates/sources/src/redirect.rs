@@ -16,7 +16,7 @@ pub(super) enum Redirect {
 /// Paths whose reading removes statistics from the server. A redirect from another path must not cause that.
 const DRAINING: [&str; 3] = ["/metrics", "/perf_metrics", "/kv_cache_events"];
 
-/// The redirect in an answer to a request for `from`. `None` if the answer is no redirect.
+/// The redirect in an answer to a request for `from`. `None` if the answer is not a redirect.
 pub(super) fn redirect(method: &Method, from: &Uri, status: StatusCode, headers: &HeaderMap) -> Option<Redirect> {
     let keeps_method = match status.as_u16() {
         301..=303 => false,
@@ -42,7 +42,7 @@ fn resolve(from: &Uri, location: &str) -> Option<Uri> {
         _ if location.starts_with("//") => format!("{scheme}:{location}"),
         _ if location.starts_with('/') => format!("{scheme}://{authority}{location}"),
         _ if location.starts_with('?') => format!("{scheme}://{authority}{}{location}", from.path()),
-        // Such a path is legal and rare. It is told instead of followed.
+        // Such a path is legal and rare. The error names it, and it is not followed.
         _ if location.split('/').any(|part| part.starts_with('.')) => return None,
         _ => {
             let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);

@@ -22,8 +22,8 @@ finding_rules! {
         "Requests through the orchestrator fail",
         "More than 5 % of at least 20 requests in a minute ended with an error status, or of the requests to the workers of one side failed. \
          Or more than 5 % of at least 20 streams to generation workers in five minutes got no first byte, although they had twice the usual \
-         time and at least 10 seconds, or a minute if no stream was ever answered. An attempt of a stream that broke and was repeated is no \
-         failure: on a side with streams, the retries are subtracted from the errors. The orchestrator does not tell 4xx from 5xx, so the \
+         time and at least 10 seconds, or a minute if no stream was ever answered. An attempt of a stream that broke and was repeated does \
+         not count as failed: on a side with streams, the retries are subtracted from the errors. The orchestrator does not tell 4xx from 5xx, so the \
          client may be at fault. A client that leaves before the first byte looks like a stream without an answer.",
         "If the text names the workers of a side, read their logs: a worker has ended, refuses requests or breaks connections. If it names \
          no side, read the log of the orchestrator. Timeouts of transfers: check the network between the sides.";
@@ -42,7 +42,7 @@ const MINUTE: f64 = 60.0;
 /// Number of marks, one every five seconds, that span five minutes. Streams without an answer need this longer span, because its last
 /// seconds do not count: those streams may still wait.
 pub const MARKS: usize = 61;
-/// Every stream gets this many seconds until its first bytes, so a short stall of a worker is no failure.
+/// Every stream gets this many seconds until its first bytes, so a short stall of a worker does not count as a failure.
 const LEAST_WAIT: f64 = 10.0;
 /// Seconds that a stream gets if no stream has ever been answered, so that the usual time is unknown.
 const UNKNOWN_WAIT: f64 = 60.0;

@@ -43,6 +43,13 @@ pub(super) fn frontend(reading: &Reading) -> Option<Found> {
     })
 }
 
+/// Mean seconds for which a request has a seat but is in no batch.
+fn held_time(reading: &Reading) -> Option<f64> {
+    let counts = &reading.now.counts;
+    let rate = reading.now.rate(counts.started.max(counts.completed));
+    (rate > 0.0).then(|| reading.of_iterations(reading.now.sums.held) / rate)
+}
+
 /// Seconds from the arrival of a request until the engine has it. Releases up to 1.2 stamp the arrival before they tokenise the prompt, so the
 /// queue time contains that. While seats are free, a request waits in the engine itself for two passes at most, and then for its batch.
 fn before_queue(reading: &Reading) -> Option<f64> {
@@ -50,8 +57,7 @@ fn before_queue(reading: &Reading) -> Option<f64> {
     if sums.seats_known <= 0.0 || sums.seats_taken > FEW * sums.seats_known {
         return None;
     }
-    let rate = now.rate(now.counts.started.max(now.counts.completed));
-    let held = (rate > 0.0).then(|| reading.of_iterations(sums.held) / rate)?;
+    let held = held_time(reading)?;
     let passes = 2.0 * reading.of_iterations(sums.seconds);
     Some((now.distributions.queue.mean()? - held - passes).max(0.0))
 }
@@ -86,8 +92,7 @@ fn link_wait(reading: &Reading, each: f64) -> Option<f64> {
     if !is_generation_server || busy < BUSY_LINK || reading.of_waits(at_limit) >= MOST {
         return None;
     }
-    let rate = now.rate(now.counts.started.max(now.counts.completed));
-    let held = (rate > 0.0).then(|| reading.of_iterations(sums.held) / rate)?;
+    let held = held_time(reading)?;
     // The loop looks at transfers once in an iteration, and a request is in the batch after that.
     let iteration = Reading::share(sums.generation_seconds, sums.generation_iterations);
     Some((held - each - 2.0 * iteration).max(0.0))

@@ -43,7 +43,7 @@ fn with_rate(config: &Config, per_second: f64) -> Config {
     config
 }
 
-/// What is told of each scenario: by records alone, and by records and requests without a GPU.
+/// Plays each scenario with records alone: no requests, no page of the server, no GPU.
 #[test]
 fn nothing_that_is_told_with_high_confidence_is_wrong_where_much_cannot_be_seen() {
     let told = Mutex::new(Vec::new());
