@@ -28,13 +28,14 @@ HEALTHY = 14  # engines in the exporter of the crowd, each with a different load
 
 
 def shortened(text, factor):
-    """The rules with all windows, offsets and `for:` divided by the factor, but at least 5 s. The names of rules do not change."""
+    """The rules with all windows, offsets, `for:` and ages in seconds divided by the factor, but at least 5 s. The names of rules do
+    not change."""
 
-    def short(found):
-        seconds = max(5, round(int(found[2]) * UNITS[found[3]] / factor))
-        return f"{found[1]}{seconds}s"
+    def seconds(number, unit="s"):
+        return max(5, round(int(number) * UNITS[unit] / factor))
 
-    return re.sub(r"(\[|:|offset |for: )(\d+)([smhd])(?![a-z])", short, text)
+    text = re.sub(r"(\[|:|offset |for: )(\d+)([smhd])(?![a-z])", lambda found: f"{found[1]}{seconds(found[2], found[3])}s", text)
+    return re.sub(r"(_timestamp_seconds < )(\d+)", lambda found: f"{found[1]}{seconds(found[2])}", text)
 
 
 class Gpus(threading.Thread):

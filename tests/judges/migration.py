@@ -31,8 +31,8 @@ SIMULATED = "sim:?rate=15&spec_draft_len=3&spec_acceptance=0.9"
 # Names that have a value only with a real trtllm-serve, and the reason. tests/judges/upstream.py compares them.
 WITHOUT_VALUE = {"trtllm_request_error_total": "HTTP errors of the server"}
 
-# In an iteration that generates nothing, these are 0, and our metric is absent, because it has no mean.
-ABSENT_IF_ZERO = {"trtllm_avg_decoded_tokens_per_iter"}
+# In an iteration that generates or drafts nothing, these are 0, and our metric is absent, because there is nothing to divide by.
+ABSENT_IF_ZERO = {"trtllm_avg_decoded_tokens_per_iter", "trtllm_spec_decode_draft_overhead"}
 
 # Formulas without a value here, because no simulated engine has their families: a word of the query, and what it needs.
 FORMULAS_WITHOUT_VALUE = {
