@@ -68,7 +68,7 @@ fn markdown() -> String {
     fill("series.serve", &SERIES.serve.to_string());
     fill("series.executor", &SERIES.executor.to_string());
     fill("equivalents", &rows(EQUIVALENTS.iter().map(equivalent)));
-    let cause = |cause: Cause| [&*code(cause.name()), cause.meaning(), cause.remedy()].map(str::to_owned).to_vec();
+    let cause = |cause: Cause| vec![code(cause.name()), cause.meaning().to_owned()];
     fill("causes", &rows(Cause::ALL.into_iter().map(cause)));
     fill("fields", &rows(fields()));
     fill("not_served", &rows(FAMILIES_NOT_SERVED.iter().map(|(name, why)| vec![code(name), (*why).to_owned()])));

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Defines the causes: for each one its variant, its name in `nv_trt_llm_limited_by`, its meaning and the usual remedy.
+/// Defines the causes: for each one its variant, its name in `nv_trt_llm_limited_by`, its meaning, the usual remedy,
+/// and what that costs.
 macro_rules! causes {
-    ($($variant:ident = $name:literal: $meaning:literal, $remedy:literal,)*) => {
+    ($($variant:ident = $name:literal: $meaning:literal, $remedy:literal, $trade_off:literal,)*) => {
         /// What limits an engine. A verdict has exactly one cause.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
@@ -31,36 +32,63 @@ macro_rules! causes {
             pub const fn remedy(self) -> &'static str {
                 match self { $(Self::$variant => $remedy,)* }
             }
+
+            /// What the remedy costs or makes worse. Empty if nothing.
+            #[must_use]
+            pub const fn trade_off(self) -> &'static str {
+                match self { $(Self::$variant => $trade_off,)* }
+            }
         }
     };
 }
 
 causes! {
-    None = "none": "Nothing limits the engine: it is idle, or it serves what arrives.", "–",
-    BatchLimit = "batch_limit": "Requests wait because max_batch_size is reached, and a larger batch would serve more.", "Raise `max_batch_size`.",
-    TokenLimit = "token_limit": "Requests wait because an iteration has no room for more tokens (max_num_tokens).", "Raise `max_num_tokens`, and set `enable_chunked_prefill` (`enable_chunked_context`).",
-    StaticBatching = "static_batching": "A static batch runs until its longest answer ends; its other slots stay empty.", "Use in-flight batching.",
-    KvCapacity = "kv_capacity": "The KV cache is full: requests wait for blocks, or are paused.", "Give the KV cache more memory, or store it as FP8; or add replicas.",
-    KvReservation = "kv_reservation": "Requests wait because the scheduler reserves more of the KV cache than is used.", "Lower `max_tokens` of requests or `max_seq_len`, or use MAX_UTILIZATION.",
-    KvThrash = "kv_thrash": "Cached blocks are evicted before they are used again, so prompts are computed again.", "Keep evicted blocks on the host (`host_cache_size`), or route requests with the same beginning to the same engine.",
-    ContextWork = "context_work": "Computing prompts is the work, and takes nearly all the time.", "Add replicas or context servers, shorten prompts, or let them share their beginning.",
-    ContextBlocking = "context_blocking": "Long prompts stop the answers of other requests while they are computed.", "Set `enable_chunked_prefill` (`enable_chunked_context`) and lower `max_num_tokens`.",
-    GenerationWork = "generation_work": "Decoding is the work, and takes most of the time.", "Add replicas, quantise the model or its KV cache, or speculate where batches are small.",
-    Speculation = "speculation": "Draft tokens cost more time than they save.", "Switch speculation off, or use another draft model or a shorter draft.",
-    Host = "host": "The GPU waits for the host between iterations.", "Use CUDA graphs and the overlap scheduler, and give the process its own CPU cores.",
-    Spikes = "spikes": "Single iterations take much longer than their work explains.", "Find what interrupts the process: CPU limits, garbage collection, swapping, a profiler.",
-    Ranks = "ranks": "Ranks or pipeline stages have unequal work, and all wait for the slowest.", "Balance the ranks (`attention_dp_config.enable_balance`) or the stages of the pipeline.",
-    Transfer = "transfer": "Requests wait for their KV cache from a context server.", "Use a faster path between the servers (`cache_transceiver_config`).",
-    GenerationQueue = "generation_queue": "Requests wait in the queue of a generation server, and only their times are known.", "Read the verdict of the generation servers; add one, or raise what limits them.",
-    Frontend = "frontend": "Requests lose their time in the HTTP server, before and after the engine.", "Run more HTTP processes, and give them CPU.",
-    Adapters = "adapters": "Requests wait until their LoRA adapter is loaded.", "Give adapters more memory (`lora_config`), or send requests of one adapter to one engine.",
-    Tuner = "tuner": "The tuner moves the batch limit up and down.", "Switch the tuner off, or give it a longer window.",
-    Clocks = "clocks": "Power, heat or hardware limits the clocks of a GPU.", "Check cooling, power supply and power limit of the GPU.",
-    Gpu = "gpu": "A GPU is slow without a reason that it names, hangs, or is gone.", "Drain the node and run a diagnosis of the GPU.",
-    Slowdown = "slowdown": "Equal work takes longer than it did before.", "Look for what changed: a deploy, a driver, another load on the node.",
-    Memory = "memory": "Host memory grows without end, or allocations fail.", "Restart the engine before its memory is used up, and report the leak.",
-    Load = "load": "More requests arrive than this engine can serve with any setting.", "Add replicas, or limit what arrives.",
-    Errors = "errors": "Requests fail or time out.", "Read the server's log; raise the time limit if requests time out.",
-    Statistics = "statistics": "Statistics are off, lost, or read by somebody else, so conclusions are uncertain.", "Switch statistics on, and let only one program read them.",
-    Unavailable = "unavailable": "The engine does not answer, hangs, or loads its model.", "Start the server, correct its address, or wait until the model is loaded.",
+    None = "none": "Nothing limits the engine: it is idle, or it serves what arrives.", "–", "",
+    BatchLimit = "batch_limit": "Requests wait because max_batch_size is reached, and a larger batch would serve more.", "Raise `max_batch_size`; an engine of the C++ backend must be built for it.", "Each token takes longer in a larger batch, and more requests share the KV cache.",
+    TokenLimit = "token_limit": "Requests wait because an iteration has no room for more tokens (max_num_tokens).", "Raise `max_num_tokens`.", "Iterations with prompts take longer, so answers stop for longer: `context_blocking` asks for the opposite. The KV cache gets less memory.",
+    StaticBatching = "static_batching": "A static batch runs until its longest answer ends; its other slots stay empty.", "Use in-flight batching, and a scheduler policy other than STATIC_BATCH.", "",
+    KvCapacity = "kv_capacity": "The KV cache is full: requests wait for blocks, or are paused.", "Give the KV cache more memory (`free_gpu_memory_fraction`; `max_tokens`, if it is set), store it as FP8, or add replicas. Until then, limit concurrency at the gateway.", "Too little memory beside the cache ends the server under load, FP8 can change answers, and replicas cost GPUs.",
+    KvReservation = "kv_reservation": "Requests wait because the scheduler reserves more of the KV cache than is used.", "Lower the `max_tokens` that clients ask for, or set the scheduler policy MAX_UTILIZATION.", "Lower `max_tokens` cuts long answers. MAX_UTILIZATION pauses requests when the cache is full, and computes them again.",
+    KvThrash = "kv_thrash": "Cached blocks are evicted before they are used again, so prompts are computed again.", "Keep evicted blocks on the host (`host_cache_size`), give the cache more memory, or route requests with the same beginning to the same engine.", "Blocks on the host take its memory and PCIe. Such a routing can load the engines unequally.",
+    ContextWork = "context_work": "Computing prompts is the work, and takes nearly all the time.", "Reuse blocks of prompts that begin alike (`enable_block_reuse`), shorten prompts, or add replicas or context servers.", "Replicas and context servers cost GPUs.",
+    ContextBlocking = "context_blocking": "Long prompts stop the answers of other requests while they are computed.", "Set `enable_chunked_prefill` (`enable_chunked_context`), and lower `max_num_tokens` (512 to 2048).", "First tokens of long prompts come later. A limit that is too low makes requests wait: `token_limit` asks for the opposite.",
+    GenerationWork = "generation_work": "Decoding is the work, and takes most of the time.", "Add replicas, quantise the model or its KV cache, shorten contexts, or speculate where batches are small.", "Replicas cost GPUs, quantisation can change answers, and speculation makes large batches slower.",
+    Speculation = "speculation": "Draft tokens cost more time than they save.", "Lower `max_draft_len`, or switch speculation off; `max_concurrency` of `speculative_config` does so for large batches.", "While few requests run, answers become slower.",
+    Host = "host": "The GPU waits for the host between iterations.", "Give the process its own CPU cores, and use the overlap scheduler and CUDA graphs.", "CUDA graphs take GPU memory.",
+    Spikes = "spikes": "Single iterations take much longer than their work explains.", "Find what interrupts the process: CPU limits, garbage collection, swapping, a profiler.", "",
+    Ranks = "ranks": "Ranks or pipeline stages have unequal work, and all wait for the slowest.", "Balance the ranks (`attention_dp_config.enable_balance`) or the stages of the pipeline.", "To be balanced, requests can wait for some iterations.",
+    Transfer = "transfer": "Requests wait for their KV cache from a context server.", "Use a faster path between the servers (`cache_transceiver_config`: UCX or NIXL over NVLink or InfiniBand).", "A larger `max_tokens_in_buffer` takes GPU memory.",
+    GenerationQueue = "generation_queue": "Requests wait in the queue of a generation server, and only their times are known.", "Read the verdict of the generation servers; add one, or raise what limits them.", "Another server costs GPUs.",
+    Frontend = "frontend": "Requests lose their time in the HTTP server, before and after the engine.", "Give the server more CPU cores, set `num_postprocess_workers`, and raise `stream_interval`. Or run several frontends (`--num_serve_frontends`) with PROMETHEUS_MULTIPROC_DIR set.", "Several frontends without that directory make the server's request numbers unknown. With postprocess workers, requests have no breakdown of their times. A larger interval sends tokens in groups.",
+    Adapters = "adapters": "Requests wait until their LoRA adapter is loaded.", "Give adapters more memory (`lora_config`), or send requests of one adapter to the same engine.", "The KV cache gets less memory. Such a routing can load the engines unequally.",
+    Tuner = "tuner": "The tuner moves the batch limit up and down.", "Switch the batch size tuner off and set `max_batch_size`, or widen its window.", "",
+    Clocks = "clocks": "Power, heat or hardware limits the clocks of a GPU.", "Check cooling, power supply and power limit of the GPU.", "A higher power limit needs a node that can supply and cool it.",
+    Gpu = "gpu": "A GPU is slow without a reason that it names, hangs, or is gone.", "Drain the node and run a diagnosis of the GPU.", "Until it is back, the other engines serve its requests.",
+    Slowdown = "slowdown": "Equal work takes longer than it did before.", "Find what changed (a deploy, its settings, a driver, another load on the node), and roll it back.", "",
+    Memory = "memory": "Host memory grows without end, or allocations fail.", "Restart the engine before its memory is used up, and report the leak with its release.", "A restart ends the running requests and empties the KV cache.",
+    Load = "load": "More requests arrive than this engine can serve with any setting.", "Add replicas, or limit what arrives.", "Replicas cost GPUs; with a limit, some requests are refused or wait longer.",
+    Errors = "errors": "Requests fail or time out.", "Read the server's log; raise the time limit if requests time out.", "With a longer limit, requests that nobody waits for any more can keep their seats.",
+    Statistics = "statistics": "Statistics are off, lost, or read by somebody else, so conclusions are uncertain.", "Switch statistics on (`enable_iter_perf_stats`), and let only one program read them.", "",
+    Unavailable = "unavailable": "The engine does not answer, hangs, or loads its model.", "Start the server, correct its address, or wait until the model is loaded.", "",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_runbook_lists_each_cause_with_its_remedy_and_what_it_costs() {
+        let runbook = include_str!("../../../docs/runbooks/limits.md");
+        for cause in Cause::ALL.into_iter().filter(|cause| *cause != Cause::None) {
+            let row =
+                format!("| `{}` | {} | {} |", cause.name(), cause.remedy(), cause.trade_off()).replace("|  |", "| |");
+            assert!(runbook.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn remedies_that_pull_in_opposite_directions_say_so() {
+        assert!(Cause::TokenLimit.trade_off().contains("`context_blocking`"));
+        assert!(Cause::ContextBlocking.trade_off().contains("`token_limit`"));
+    }
 }

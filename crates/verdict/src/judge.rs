@@ -50,6 +50,11 @@ pub fn judge_orchestrator(state: EngineState, silence: Option<&Silence>, wall: f
     silent(state, silence).map(|found| verdict(Cause::Unavailable, found, Vec::new(), None, wall))
 }
 
+/// A text for markdown as plain text.
+fn plain(text: &str) -> String {
+    text.replace('`', "")
+}
+
 fn healthy(reading: &Reading, wall: f64) -> Verdict {
     let says = match reading.has_work {
         true => "The engine serves what arrives.",
@@ -63,8 +68,21 @@ fn healthy(reading: &Reading, wall: f64) -> Verdict {
 
 fn verdict(cause: Cause, found: Found, consequences: Vec<Cause>, cost: Option<String>, since: f64) -> Verdict {
     let Found { severity, confidence, says, evidence, remedy, settings } = found;
-    let blind = Vec::new();
-    Verdict { cause, severity, confidence, says, evidence, cost, remedy, settings, consequences, blind, since }
+    let (blind, trade_off) = (Vec::new(), plain(cause.trade_off()).into());
+    Verdict {
+        cause,
+        severity,
+        confidence,
+        says,
+        evidence,
+        cost,
+        remedy,
+        trade_off,
+        settings,
+        consequences,
+        blind,
+        since,
+    }
 }
 
 /// How many times in a row another cause must be found before it replaces the present one.

@@ -76,6 +76,9 @@ pub struct Verdict {
     /// What users notice.
     pub cost: Option<String>,
     pub remedy: String,
+    /// What the remedy costs or makes worse. Empty if nothing.
+    #[serde(default)]
+    pub trade_off: Cow<'static, str>,
     /// The settings that the remedy names.
     pub settings: Vec<Cow<'static, str>>,
     /// Other causes that follow from this one.

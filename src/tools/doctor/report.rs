@@ -160,6 +160,7 @@ fn verdict_text(out: &mut String, verdict: &Verdict) {
     for (title, words) in [
         ("Users", verdict.cost.as_deref().unwrap_or_default()),
         ("Change", &verdict.remedy),
+        ("Trade-off", &verdict.trade_off),
         ("Follows from it", &follows.join(", ")),
     ] {
         if !words.is_empty() {

@@ -36,9 +36,9 @@ pub(super) fn frontend(reading: &Reading) -> Option<Found> {
             .with("its share of the time to the first token", added / server, Unit::Share, MOST)
             .severity(reading.severity())
             .remedy(
-                "Run more HTTP processes (trtllm-serve --num_serve_frontends, or more servers before the engine), give them CPU, and have \
-                 clients send tokens instead of long texts.",
-                &["num_serve_frontends"],
+                "Give the server more CPU cores, set num_postprocess_workers, and raise stream_interval. Or run several frontends \
+                 (--num_serve_frontends) with PROMETHEUS_MULTIPROC_DIR set, or have clients send tokens instead of long texts.",
+                &["num_postprocess_workers"],
             )
     })
 }

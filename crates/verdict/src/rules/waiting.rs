@@ -86,11 +86,11 @@ pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
     }
     let (remedy, setting) = reading.by_backend(
         (
-            "Raise kv_cache_config.free_gpu_memory_fraction (or max_tokens, if it is set), set kv_cache_config.dtype: fp8, or add replicas.",
+            "Raise kv_cache_config.free_gpu_memory_fraction (or max_tokens, if it is set), set kv_cache_config.dtype: fp8, or add replicas. Until then, limit concurrency at the gateway.",
             "kv_cache_config",
         ),
         (
-            "Raise kv_cache_free_gpu_mem_fraction (or max_tokens_in_paged_kv_cache, if it is set), build with an FP8 KV cache, or add replicas.",
+            "Raise kv_cache_free_gpu_mem_fraction (or max_tokens_in_paged_kv_cache, if it is set), build with an FP8 KV cache, or add replicas. Until then, limit concurrency at the gateway.",
             "kv_cache_free_gpu_mem_fraction",
         ),
     );

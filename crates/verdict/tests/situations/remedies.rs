@@ -58,7 +58,7 @@ fn change(setting: &str, remedy: &str, config: &mut Config) {
             config.transfer.bytes_per_second *= 10.0;
             config.transfer.seconds /= 10.0;
         }
-        "num_serve_frontends" => config.frontend.workers *= 4,
+        "num_postprocess_workers" | "num_serve_frontends" => config.frontend.workers *= 4,
         "lora_config" => {
             if let Some(adapters) = &mut config.adapters {
                 adapters.slots = adapters.count;

@@ -210,6 +210,7 @@ class Card {
       if (verdict.confidence === "low" && verdict.blind.length) lines.push(`Cannot be seen here: ${verdict.blind.map((spot) => spot.what).join(", ").replaceAll("_", " ")}`);
       if (verdict.cost) lines.push(`Users: ${verdict.cost}`);
       lines.push(`Change: ${verdict.remedy}`);
+      if (verdict.tradeOff) lines.push(`Trade-off: ${verdict.tradeOff}`);
       if (verdict.consequences.length) lines.push(`Follows from it: ${verdict.consequences.join(", ").replaceAll("_", " ")}`);
       lines.push(`Since ${clockTime(verdict.since)}`);
     }
