@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 /// Commands that read a recording.
 #[derive(Debug, Clone, Subcommand)]
 pub enum RecordCommand {
-    /// Print a recording as JSON lines (which --source replay:FILE reads), as CSV, or as a trace for Perfetto
+    /// Print a recording as JSON lines (which --source replay:FILE reads), or as a trace for Perfetto
     Export(ExportArgs),
 }
 
@@ -19,8 +19,7 @@ pub struct ExportArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// json: a line for each item. csv: a row for each item, and a column for each number and text in it. trace: Chrome's JSON
-    /// trace format
+    /// json: a line for each item. trace: Chrome's JSON trace format
     #[arg(long, value_name = "FORMAT", default_value = "json")]
     pub format: ExportFormat,
 
@@ -45,7 +44,6 @@ pub struct ExportArgs {
 pub enum ExportFormat {
     #[value(alias = "jsonl", alias = "ndjson")]
     Json,
-    Csv,
     Trace,
 }
 

@@ -30,7 +30,7 @@ use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_page::state::{BaselineFiles, State};
 use trtllm_recording::recorder::{Recorder, RecorderError};
 use trtllm_service::log;
-use trtllm_service::process::{self, FilePages, Trimming};
+use trtllm_service::process::{self, Trimming};
 use trtllm_service::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
 use trtllm_service::small_file;
 use trtllm_service::supervise::Heartbeats;
@@ -44,8 +44,6 @@ pub use prepare::{Prepared, StartError, prepare};
 /// Limits of the publishers of one ingest socket, and of all: enough for 64 engines while new processes replace theirs.
 const MAX_PUBLISHERS: usize = 128;
 const ALL_PUBLISHERS: usize = 256;
-/// Threads that a start needs: one for the log, two for the runtime, and one to look up host names.
-const THREADS: usize = 4;
 /// Interval between checks of the memory and of the heartbeats of the tasks.
 const WATCH: Duration = Duration::from_secs(1);
 /// Interval between these checks while the memory of the process grows.
@@ -61,23 +59,16 @@ const GPU_STOP: Duration = Duration::from_secs(1);
 /// opened.
 pub fn run(cli: &Cli) -> Result<(), StartError> {
     let Prepared { engines, web } = prepare(cli)?;
-    let pages = FilePages::of_linked_files();
-    process::try_threads(THREADS).map_err(StartError::Threads)?;
     let _log = log::init(cli.log_level, cli.log_format);
     // Two threads: one may parse a large answer of an engine while the other serves a scrape.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let result = runtime.block_on(serve(cli, engines, web, pages));
+    let result = runtime.block_on(serve(cli, engines, web));
     // A blocking thread may hang in a name lookup or a file system. Do not wait for it longer.
     runtime.shutdown_timeout(Duration::from_millis(500));
     result
 }
 
-async fn serve(
-    cli: &Cli,
-    engines: Vec<EngineConfig>,
-    web: Option<WebConfig>,
-    pages: FilePages,
-) -> Result<(), StartError> {
+async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) -> Result<(), StartError> {
     let mut signal = pin!(shutdown::signals()?);
     let mut gpu_signals = GpuSignals::new()?;
     let mut hangups = shutdown::hangups()?;
@@ -89,7 +80,6 @@ async fn serve(
             return Ok(());
         }
     };
-    pages.give_back();
     let mut reload = Reload::default();
     let result = loop {
         tokio::select! {

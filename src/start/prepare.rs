@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use exporter_web_config::WebConfig;
 
-use super::THREADS;
 use crate::cli::{Cli, DEFAULT_SOCKET};
 use crate::config::{ConfigError, EngineConfig};
 use trtllm_gpu::GpuError;
@@ -28,10 +27,6 @@ pub enum StartError {
     Recorder(#[from] RecorderError),
     #[error("--web.port-file {}: {cause}; choose a path in a writable directory", path.display())]
     PortFile { path: PathBuf, cause: std::io::Error },
-    #[error(
-        "cannot start {THREADS} threads: {0}; raise the limit of processes (ulimit -u, TasksMax= of systemd, pids.max)"
-    )]
-    Threads(std::io::Error),
     #[error("system error: {0}; check the limits of open files, processes and memory (ulimit -a)")]
     System(#[from] std::io::Error),
 }

@@ -30,17 +30,6 @@ fn array(element: &str, bytes: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// After its start, the daemon gives back the memory of code and constants that only the start needed: a third of the
-/// program.
-#[test]
-fn what_only_the_start_has_read_of_the_program_is_not_resident() {
-    let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(&["--source", &format!("socket:{}", folder.path().join("socket").display())]);
-    // The start ends shortly after the daemon has written the port file, so wait.
-    daemon
-        .until(|_| ensure(daemon.given_back() > 1_500_000, || format!("{} bytes are given back", daemon.given_back())));
-}
-
 /// Regression: the last 128 records of each engine took most of the memory. Each took 2.8 KB, because it had unused
 /// capacity for windows.
 #[test]

@@ -1,6 +1,5 @@
 //! `record export`, and functions with which other commands read a recording.
 
-mod csv;
 mod trace;
 
 use std::fs::File;
@@ -119,7 +118,6 @@ fn export(arguments: &ExportArgs) -> Result<(), ConfigError> {
         ExportFormat::Json => {
             lines.each(|_, text| writeln!(out, "{}", printable::json(&String::from_utf8_lossy(text))))
         }
-        ExportFormat::Csv => csv::write(&mut lines, &mut out),
         ExportFormat::Trace => trace::write(&mut lines, &mut out),
     };
     let written = match exported {

@@ -224,11 +224,6 @@ impl Daemon {
         self.memory("RssAnon:")
     }
 
-    /// Bytes that were resident at the peak and are not resident now.
-    pub(crate) fn given_back(&self) -> u64 {
-        self.memory("VmHWM:").saturating_sub(self.memory("VmRSS:"))
-    }
-
     fn memory(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("a running daemon");
         let value = status.lines().find_map(|line| line.strip_prefix(field)).expect(field);
