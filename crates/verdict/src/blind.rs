@@ -41,8 +41,8 @@ macro_rules! blind_spots {
 blind_spots! {
     Gpu = "gpu": "No readings of the engine's GPUs.",
         "Run the exporter on the node of the engine, and name its GPUs (`gpus:` of the engine in the file of --config.file) if they are not found.",
-    Failures = "failures": "Nothing tells which requests failed.",
-        "A publisher that sends `finishReason`, or a release whose page has `trtllm_request_error_total`.",
+    Failures = "failures": "Nothing tells how all completed requests ended.",
+        "`return_perf_metrics: true`, or a publisher that sends `finishReason`. Requests that still have no reason failed, or their clients left: the log of the server tells.",
     RequestTimes = "request_times": "Nothing tells the times of requests.",
         "`return_perf_metrics: true`, and up to release 1.2 `perf_metrics_max_requests`; or `enable_iter_req_stats: true`.",
     BatchLimit = "batch_limit": "Nothing tells max_batch_size.",
@@ -79,7 +79,7 @@ pub fn blind_spots(reading: &Reading) -> Vec<Blind> {
     let is_generation_server = sums.generation_requests > 0.0 && sums.context_tokens <= 0.0;
     let is_blind = |blind: &Blind| match blind {
         Blind::Gpu => reading.gpus.is_empty(),
-        Blind::Failures => !reading.tells_failures,
+        Blind::Failures => !reading.sees_failures(),
         Blind::RequestTimes => reading.kept.distributions.ttft.count <= 0.0,
         Blind::BatchLimit => sums.batch_limit_known < sums.iterations,
         Blind::TokenLimit => sums.token_limit_known < sums.iterations,

@@ -22,6 +22,10 @@ pub const HURT_FIRST_TOKEN: f64 = 2.0;
 pub const HURT_PER_TOKEN: f64 = 0.1;
 /// With objectives, users are hurt if at least this share of the requests misses them.
 pub const HURT_MISSED: f64 = 0.05;
+/// Failures are unseen if at least SOME_WITHOUT requests of a minute, and at least the share WITHOUT_REASON, have no finish reason. The page
+/// with the reasons is read later than the records, so a few are always missing.
+const SOME_WITHOUT: f64 = 5.0;
+pub(crate) const WITHOUT_REASON: f64 = 0.05;
 
 /// Why an engine cannot be read.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -79,8 +83,8 @@ pub struct Reading {
     pub kept: Span,
     /// The engine has worked long enough to judge its work.
     pub has_work: bool,
-    /// A source tells which requests failed.
-    pub tells_failures: bool,
+    /// A source tells how some requests ended.
+    tells_reasons: bool,
     pub costs: Option<Prices>,
     pub slowdown: Option<Slowdown>,
     pub gpus: Vec<GpuSpan>,
@@ -106,7 +110,7 @@ impl Reading {
             given,
             has_work: slots(window, |mark| mark.sums.iterations).filter(|more| *more > 0.0).count() >= ENOUGH_SLOTS,
             kept,
-            tells_failures: window.last().is_some_and(|mark| mark.levels.tells_failures),
+            tells_reasons: window.last().is_some_and(|mark| mark.levels.tells_failures),
             costs: window.last().and_then(|mark| mark.costs),
             slowdown: window.slowdown(),
             gpu_peak_watts: gpus.iter().map(|(gpu, span)| peak_watts(gpu, span)).collect(),
@@ -228,6 +232,24 @@ impl Reading {
     pub fn failures(&self) -> (f64, f64) {
         let (counts, failed) = (&self.now.counts, self.now.failed());
         (counts.ended_well + counts.cancelled + failed, failed)
+    }
+
+    /// Completed requests of the last minute that ended without a finish reason, and their share. The records count requests that fail
+    /// or are cancelled as completed. trtllm-serve's page, its lines and most publishers tell only of requests with an answer.
+    #[must_use]
+    pub fn without_reason(&self) -> (f64, f64) {
+        let missing = (self.now.counts.completed - self.failures().0).max(0.0);
+        (missing, Self::share(missing, self.now.counts.completed))
+    }
+
+    /// Whether failed requests would be seen: nearly all completed requests have a finish reason.
+    #[must_use]
+    pub fn sees_failures(&self) -> bool {
+        let (missing, share) = self.without_reason();
+        match self.now.counts.completed > 0.0 {
+            true => self.failures().0 > 0.0 && (missing < SOME_WITHOUT || share < WITHOUT_REASON),
+            false => self.tells_reasons && self.now.distributions.e2e.count <= 0.0,
+        }
     }
 
     /// Share of the requests that missed an objective.

@@ -53,6 +53,11 @@ finding_rules! {
          its seat, even if its prompt is not computed yet. Objectives of ttft and tpot are unknown, and no cause is concluded from these times.",
         "Update TensorRT-LLM to 1.1 or newer. Until then, request statistics (enable_iter_req_stats: true and ?perf_metrics=false) have the \
          right times, exact to one iteration.";
+    WITHOUT_REASON = "requests-without-reason", Engine, Info:
+        "Some requests end without a finish reason: they failed, or their clients left.",
+        "In the last minute, at least 5 % of the completed requests, and at least 5 of them, had no finish reason, and others had one. Neither \
+         trtllm-serve's page nor its lines nor most publishers tell of a request that fails in the engine.",
+        "Look for errors in the server's log. If clients cancel that many requests, there is nothing to do.";
     OBJECTIVES_UNKNOWN = "objectives-unknown", Engine, Info:
         "Nothing tells whether the requests of this engine meet their objectives.",
         "Objectives are set, and all requests of the last minute have the outcome unknown: their times are not known, or only in buckets \
@@ -139,6 +144,12 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     }
     if reading.given.notices.first_token_is_early && span.distributions.ttft.count > 0.0 {
         found.push(FIRST_TOKEN_EARLY.about(subject));
+    }
+    let (missing, share) = reading.without_reason();
+    if !reading.sees_failures() && reading.failures().0 > 0.0 && missing > 0.0 {
+        let without =
+            WITHOUT_REASON.about(subject).with("requests without a finish reason", missing, Unit::Count, None);
+        found.push(without.with("their share", share, Unit::Share, crate::reading::WITHOUT_REASON));
     }
     let counts = &span.counts;
     if counts.met_all + counts.missed_all <= 0.0 && counts.unknown_all > 0.0 {

@@ -97,7 +97,7 @@ impl Scene {
 fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     assert_eq!(names(&Scene::new().found()), [""; 0]);
     type Change = fn(&mut Scene);
-    let cases: [(&str, Change); 11] = [
+    let cases: [(&str, Change); 12] = [
         ("engine-restarted", |scene| scene.after.counts.restarts = 1.0),
         ("source-failing", |scene| scene.after.polling.polls_failed = 6.0),
         ("records-rejected", |scene| scene.after.polling.records_rejected = 1.0),
@@ -108,6 +108,7 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
         ("first-token-early", |scene| {
             (scene.notices.first_token_is_early, scene.after.distributions.ttft.count) = (true, 9.0);
         }),
+        ("requests-without-reason", |scene| scene.after.counts.ended_well = 95.0),
         ("objectives-unknown", |scene| scene.after.counts.unknown_all = 5.0),
         ("goodput-unknown", |scene| (scene.has_no_goodput, scene.after.counts.met_all) = (true, 1.0)),
         ("statistics-incomplete", |scene| scene.after.counts.iterations_lost = 3.0),
@@ -121,6 +122,8 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     assert_eq!(names(&Scene::with(|scene| scene.has_no_goodput = true)), [""; 0], "no request has met them");
     let known = Scene::with(|scene| (scene.after.counts.unknown_all, scene.after.counts.met_all) = (5.0, 1.0));
     assert_eq!(names(&known), [""; 0]);
+    // The page with the reasons is read later than the records.
+    assert_eq!(names(&Scene::with(|scene| scene.after.counts.ended_well = 96.0)), [""; 0]);
 }
 
 #[test]

@@ -1,0 +1,127 @@
+"""Asks for the verdict on each scenario through the endpoints of a real deployment, in real time, and prints how often it is right.
+
+usage: live.py EXPORTER [--only REGEX] [--setups NAME,...] [--seconds S] [--at-once N] [--json FILE]
+Each engine is a process (trtllm-sim-serve; SIM_SERVE names a built one), and the exporter sees only what such a server or publisher
+sends. Nobody reads GPUs. Setups:
+    records  trtllm-serve with enable_iter_perf_stats only
+    page     with return_perf_metrics, too: /prometheus/metrics. Newer releases have no /perf_metrics; nobody reads their files
+    rows     with enable_iter_perf_stats and enable_iter_req_stats
+    both     page and rows
+    socket   a publisher in the engine's process, which also sends finished requests
+An answer is right if it has the cause of the scenario. Without readings of a GPU, `slowdown` is right for a slow GPU. It is silent if the
+cause is `none` although something limits the engine; a silence is honest if the confidence is low and `blind` is not empty. Everything else
+is wrong. Exit code 1 if a wrong answer has the confidence high, or a healthy engine gets a warning.
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+
+from exporter import Exporter, fetch, until
+from sim_serve import SimServe
+
+SETUPS = {
+    "records": ("", ["--no-perf-metrics"]),
+    "page": ("", ["--perf-metrics-dir=UNREAD", "--prometheus"]),
+    "rows": ("&request_stats=1", ["--no-perf-metrics"]),
+    "both": ("&request_stats=1", ["--perf-metrics-dir=UNREAD", "--prometheus"]),
+    "socket": ("", []),
+}
+# What else is right where nobody reads the GPUs.
+ALSO_RIGHT = {"clocks": {"slowdown"}, "gpu": {"slowdown"}}
+# These scenarios need an action that a server does not take by itself.
+NOT_LIVE = re.compile(r"restarts|loading")
+KINDS = ("right", "silent, and says so", "silent", "wrong, low", "wrong, high")
+
+
+def scenarios(exporter, only):
+    listed = subprocess.run([exporter, "catalog", "--scenarios", "--format", "json"], capture_output=True, check=True, text=True)
+    return [one for one in json.loads(listed.stdout) if re.search(only, one["name"]) and not NOT_LIVE.match(one["name"])]
+
+
+def serve(setup, name, work):
+    """Starts an engine, and returns it with its source."""
+    options, arguments = SETUPS[setup]
+    arguments = [argument.replace("UNREAD", work) for argument in arguments]
+    engine = f"sim:?scenario={name}{options}"
+    if setup != "socket":
+        server = SimServe(engine, *arguments)
+        return server, server.url.replace("http://", "trtllm-serve:http://")
+    path = os.path.join(work, f"{name}.sock")
+    return SimServe(engine, *arguments, f"--socket={path}", f"--model={name}"), f"socket:{path}"
+
+
+def verdicts(exporter, pairs, seconds):
+    """The verdict on each pair of a setup and a scenario after some seconds."""
+    with contextlib.ExitStack() as running:
+        work = running.enter_context(tempfile.TemporaryDirectory())
+        engines = []
+        for setup, name in pairs:
+            folder = os.path.join(work, setup)
+            os.makedirs(folder, exist_ok=True)
+            server, source = serve(setup, name, folder)
+            running.callback(server.stop)
+            engines.append({"source": source, "model": f"{setup}/{name}"})
+        config = os.path.join(work, "engines.json")  # JSON is YAML
+        with open(config, "w") as file:
+            json.dump({"engines": engines}, file)
+        ours = running.enter_context(Exporter(exporter, f"--config.file={config}"))
+        time.sleep(seconds)
+        answered = json.loads(until("the engines", lambda: fetch(f"{ours.url}/api/v1/engines")))
+        return {tuple(engine["model"].split("/")): engine.get("verdict") for engine in answered}
+
+
+def kind(expected, verdict):
+    """Where an answer belongs in the table."""
+    if verdict is None:
+        return "silent"
+    cause, is_low = verdict["cause"], verdict["confidence"] == "low"
+    if cause == expected or cause in ALSO_RIGHT.get(expected, ()):
+        return "right"
+    if cause == "none":
+        return "silent, and says so" if is_low and verdict["blind"] else "silent"
+    return "wrong, low" if is_low else "wrong, high"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("exporter")
+    parser.add_argument("--only", default=".", metavar="REGEX")
+    parser.add_argument("--setups", default=",".join(SETUPS))
+    parser.add_argument("--seconds", type=float, default=140)
+    parser.add_argument("--at-once", type=int, default=30)
+    parser.add_argument("--json", metavar="FILE", help="also write each answer")
+    args = parser.parse_args()
+    found = scenarios(args.exporter, args.only)
+    causes = {one["name"]: one["cause"] for one in found}
+    pairs = [(setup, name) for setup in args.setups.split(",") for name in causes]
+    counts, answers, failed = collections.Counter(), [], False
+    for first in range(0, len(pairs), args.at_once):
+        told = verdicts(args.exporter, pairs[first : first + args.at_once], args.seconds)
+        for setup, name in pairs[first : first + args.at_once]:
+            verdict, expected = told.get((setup, name)), causes[name]
+            where = kind(expected, verdict)
+            counts[setup, where] += 1
+            alarms = expected == "none" and verdict and verdict["severity"] in ("warning", "critical")
+            failed |= where == "wrong, high" or bool(alarms)
+            answers.append({"setup": setup, "scenario": name, "expected": expected, "kind": where, "verdict": verdict})
+            if where != "right":
+                says = verdict and f"{verdict['cause']} ({verdict['severity']}, {verdict['confidence']}): {verdict['says']} blind: {[spot['what'] for spot in verdict['blind']]}"
+                print(f"{where:20} {setup:8} {name}: {says}", flush=True)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(answers, file, indent=1)
+    print(f"| setup | {' | '.join(KINDS)} |\n| --- |{' --- |' * len(KINDS)}")
+    for setup in args.setups.split(","):
+        print(f"| {setup} | {' | '.join(str(counts[setup, where]) for where in KINDS)} |")
+    raise SystemExit(failed)
+
+
+if __name__ == "__main__":
+    main()
