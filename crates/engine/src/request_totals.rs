@@ -87,12 +87,6 @@ impl Default for RequestTotals {
 }
 
 impl RequestTotals {
-    /// Whether failed requests are counted. The page of trtllm-serve counts requests that ended well, and errors only in some releases.
-    #[must_use]
-    pub fn tells_failures(&self) -> bool {
-        self.entries_have_reasons || !self.server.errors.is_empty()
-    }
-
     /// The time per output token. Absent while no number of tokens is known, because it cannot be observed then.
     #[must_use]
     pub fn time_per_output_token(&self) -> Option<&Histogram> {

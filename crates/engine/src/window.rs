@@ -210,16 +210,13 @@ pub struct Levels {
     /// Requests that wait for a seat or for their batch.
     pub waiting: Option<f64>,
     pub host_bytes: Option<f64>,
-    /// A source tells which requests failed.
-    pub tells_failures: bool,
 }
 
 impl Levels {
-    fn of(latest: Option<&Latest>, requests: &RequestTotals) -> Self {
+    fn of(latest: Option<&Latest>) -> Self {
         Self {
             waiting: latest.and_then(Latest::all_waiting),
             host_bytes: latest.and_then(|latest| latest.cpu_memory).map(|bytes| bytes as f64),
-            tells_failures: requests.tells_failures(),
         }
     }
 }
@@ -259,7 +256,7 @@ impl Mark {
             polling: PollCounts::default(),
             sums,
             distributions: Distributions::of(engine, requests),
-            levels: Levels::of(latest, requests),
+            levels: Levels::of(latest),
             costs,
             sampling: engine.statistics_interval.unwrap_or(1).max(1) as f64,
         }

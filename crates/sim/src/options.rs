@@ -235,7 +235,7 @@ impl Options {
             let mut config = Config { keeps_requests: false, ..scenario.config };
             config.statistics.rows = rows;
             // Bounds the queue and its rows.
-            let waiting = if rows { WAITING } else { 2000 };
+            let waiting = if rows { WAITING } else { 20_000 };
             config.load.in_flight.get_or_insert(config.limits.max_batch_size as usize + waiting);
             return config;
         }

@@ -41,8 +41,8 @@ macro_rules! blind_spots {
 blind_spots! {
     Gpu = "gpu": "No readings of the engine's GPUs.",
         "Run the exporter on the node of the engine, and name its GPUs (`gpus:` of the engine in the file of --config.file) if they are not found.",
-    Failures = "failures": "Nothing tells how all completed requests ended.",
-        "`return_perf_metrics: true`, or a publisher that sends `finishReason`. Requests that still have no reason failed, or their clients left: the log of the server tells.",
+    Failures = "failures": "Neither a server nor a publisher tells of each request that fails.",
+        "The log of the server, or the errors that its clients or its gateway count. Only an engine that the exporter hosts (`executor:`) shows all of them.",
     RequestTimes = "request_times": "Nothing tells the times of requests.",
         "`return_perf_metrics: true`, and up to release 1.2 `perf_metrics_max_requests`; or `enable_iter_req_stats: true`.",
     BatchLimit = "batch_limit": "Nothing tells max_batch_size.",

@@ -22,8 +22,8 @@ pub const HURT_FIRST_TOKEN: f64 = 2.0;
 pub const HURT_PER_TOKEN: f64 = 0.1;
 /// With objectives, users are hurt if at least this share of the requests misses them.
 pub const HURT_MISSED: f64 = 0.05;
-/// Failures are unseen if at least SOME_WITHOUT requests of a minute, and at least the share WITHOUT_REASON, have no finish reason. The page
-/// with the reasons is read later than the records, so a few are always missing.
+/// Finish reasons are missing if at least SOME_WITHOUT requests of a minute, and at least the share WITHOUT_REASON, have none. The page with
+/// the reasons is read later than the records, so a few are always missing.
 const SOME_WITHOUT: f64 = 5.0;
 pub(crate) const WITHOUT_REASON: f64 = 0.05;
 
@@ -68,6 +68,8 @@ pub struct Given {
     pub is_pytorch: bool,
     /// The scheduler reserves no blocks for answers. KV cache manager V2 forces this, whatever is configured.
     pub never_reserves: bool,
+    /// The engine runs in this process, so the exporter sees how each request ends, also one that the engine refuses.
+    pub is_hosted: bool,
     /// GPUs of the engine on all nodes, if that is known.
     pub gpu_count: Option<usize>,
     pub objectives: Objectives,
@@ -83,8 +85,6 @@ pub struct Reading {
     pub kept: Span,
     /// The engine has worked long enough to judge its work.
     pub has_work: bool,
-    /// A source tells how some requests ended.
-    tells_reasons: bool,
     pub costs: Option<Prices>,
     pub slowdown: Option<Slowdown>,
     pub gpus: Vec<GpuSpan>,
@@ -110,7 +110,6 @@ impl Reading {
             given,
             has_work: slots(window, |mark| mark.sums.iterations).filter(|more| *more > 0.0).count() >= ENOUGH_SLOTS,
             kept,
-            tells_reasons: window.last().is_some_and(|mark| mark.levels.tells_failures),
             costs: window.last().and_then(|mark| mark.costs),
             slowdown: window.slowdown(),
             gpu_peak_watts: gpus.iter().map(|(gpu, span)| peak_watts(gpu, span)).collect(),
@@ -242,14 +241,17 @@ impl Reading {
         (missing, Self::share(missing, self.now.counts.completed))
     }
 
-    /// Whether failed requests would be seen: nearly all completed requests have a finish reason.
+    /// Whether failed requests are seen: no server and no publisher tells of a request that is refused before it becomes active.
     #[must_use]
     pub fn sees_failures(&self) -> bool {
+        self.given.is_hosted && !self.lacks_reasons()
+    }
+
+    /// Whether so many requests have no finish reason that it is not only the page that is read later than the records.
+    #[must_use]
+    pub fn lacks_reasons(&self) -> bool {
         let (missing, share) = self.without_reason();
-        match self.now.counts.completed > 0.0 {
-            true => self.failures().0 > 0.0 && (missing < SOME_WITHOUT || share < WITHOUT_REASON),
-            false => self.tells_reasons && self.now.distributions.e2e.count <= 0.0,
-        }
+        missing >= SOME_WITHOUT && share >= WITHOUT_REASON
     }
 
     /// Share of the requests that missed an objective.

@@ -49,6 +49,8 @@ pub struct EngineJudgement {
 
 /// Number of marks, one every five seconds, that span a minute.
 const MINUTE: usize = 13;
+/// The kinds of sources whose engine runs in this process.
+const HOSTED: [&str; 2] = ["sim", "executor"];
 /// How findings name this exporter.
 const THIS_EXPORTER: &str = "this exporter";
 
@@ -268,6 +270,7 @@ impl EngineSlot {
                     && latest.is_some_and(trtllm_engine::Latest::is_blocked),
             },
             never_reserves: latest.is_some_and(trtllm_engine::Latest::never_reserves),
+            is_hosted: HOSTED.contains(&self.name.source),
             gpu_count: snapshot.gpu_count(),
             is_pytorch: snapshot.about.backend.as_deref() != Some("tensorrt"),
             objectives: snapshot.requests.objectives.map(|objectives| objectives.limits).unwrap_or_default(),

@@ -145,8 +145,8 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     if reading.given.notices.first_token_is_early && span.distributions.ttft.count > 0.0 {
         found.push(FIRST_TOKEN_EARLY.about(subject));
     }
-    let (missing, share) = reading.without_reason();
-    if !reading.sees_failures() && reading.failures().0 > 0.0 && missing > 0.0 {
+    if reading.lacks_reasons() && reading.failures().0 > 0.0 {
+        let (missing, share) = reading.without_reason();
         let without =
             WITHOUT_REASON.about(subject).with("requests without a finish reason", missing, Unit::Count, None);
         found.push(without.with("their share", share, Unit::Share, crate::reading::WITHOUT_REASON));

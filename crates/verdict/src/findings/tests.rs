@@ -69,6 +69,7 @@ impl Scene {
             notices: self.notices,
             is_pytorch: true,
             never_reserves: false,
+            is_hosted: false,
             gpu_count: None,
             objectives: Objectives::default(),
             before: None,

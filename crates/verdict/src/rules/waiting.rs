@@ -2,6 +2,7 @@
 
 use trtllm_engine::iteration_sums::ALONE;
 
+use super::work::REUSE_MATTERS;
 use crate::reading::Reading;
 use crate::verdict::{Found, Unit, percent, time};
 
@@ -84,6 +85,7 @@ pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
     if !(pausing || full) {
         return None;
     }
+    let hits_are_unknown = reading.now.distributions.hit_ratio.count <= 0.0;
     let (remedy, setting) = reading.by_backend(
         (
             "Raise kv_cache_config.free_gpu_memory_fraction (or max_tokens, if it is set), set kv_cache_config.dtype: fp8, or add replicas. Until then, limit concurrency at the gateway.",
@@ -98,8 +100,9 @@ pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
         waiting(reading, &format!("{} of the KV cache are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("pauses for each iteration", pauses, Unit::Ratio, PAUSES)
-            // Without the costs of iterations, it is unknown whether computing prompts keeps the blocks in use.
-            .unsure(reading.costs.is_none())
+            // Without the costs of iterations, it is unknown whether computing prompts keeps the blocks in use. Without the hits of requests,
+            // it is unknown whether prompts are computed again.
+            .unsure(reading.demand().is_none_or(|(context, _)| context >= REUSE_MATTERS && hits_are_unknown))
             .remedy(remedy, &[setting]),
     )
 }

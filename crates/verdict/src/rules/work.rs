@@ -23,7 +23,7 @@ const WITH_HITS: f64 = 0.1;
 const HITS_BEFORE: f64 = 0.1;
 const FEWER_HITS: f64 = 0.4;
 /// Missing reuse matters only if context takes at least this share of the time.
-const REUSE_MATTERS: f64 = 0.4;
+pub(super) const REUSE_MATTERS: f64 = 0.4;
 /// A prompt is the cause if computing it takes at least this share of the time to the first token.
 const MOST_OF_FIRST_TOKEN: f64 = 0.5;
 /// Long prompts are the cause if they stop the answers of other requests for at least this share of the time.

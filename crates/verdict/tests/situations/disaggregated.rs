@@ -99,6 +99,7 @@ fn told_by_lines(parts: Parts) -> (Cause, f64) {
         notices: Notices { only_requests: true, ..Notices::default() },
         is_pytorch: true,
         never_reserves: false,
+        is_hosted: false,
         gpu_count: None,
         objectives: Objectives::default(),
         before: None,

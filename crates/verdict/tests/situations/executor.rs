@@ -35,6 +35,7 @@ fn cause(record: impl Fn(u64) -> Value) -> Cause {
         notices: Notices::default(),
         is_pytorch: false,
         never_reserves: false,
+        is_hosted: false,
         gpu_count: None,
         objectives: Objectives::default(),
         before: None,

@@ -153,6 +153,7 @@ impl Play {
             silence,
             notices: Notices::default(),
             never_reserves: self.fold.latest().is_some_and(trtllm_engine::Latest::never_reserves),
+            is_hosted: true,
             gpu_count: None,
             is_pytorch: !self.release.is_cpp(),
             objectives: self.objectives,
