@@ -172,7 +172,8 @@ pub struct Cli {
     #[arg(long = "gpu.interval", value_name = "D", env = "TRTLLM_EXPORTER_GPU_INTERVAL", default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
     pub gpu_interval: Duration,
 
-    /// Export only these GPUs (repeatable). Default: those of CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES
+    /// Export only these GPUs (repeatable). Default: those of CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES (indexes of CUDA only
+    /// with CUDA_DEVICE_ORDER=PCI_BUS_ID)
     #[arg(long = "gpu.uuid", value_name = "UUID", env = "TRTLLM_EXPORTER_GPU_UUID", value_delimiter = ',')]
     pub gpu_uuid: Vec<String>,
 
@@ -180,7 +181,7 @@ pub struct Cli {
     #[arg(long = "gpu.processes", env = "TRTLLM_EXPORTER_GPU_PROCESSES")]
     pub gpu_processes: bool,
 
-    /// Socket of the kubelet's PodResources API, for the containers of each GPU. It may be missing; empty disables it
+    /// Socket of the kubelet's PodResources API, for the containers of each GPU. It may be missing; --gpu.pod-resources= disables it
     #[arg(
         long = "gpu.pod-resources",
         value_name = "PATH",

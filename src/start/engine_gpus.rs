@@ -9,9 +9,9 @@ use trtllm_gpu::usage::{EngineClaim, GpuUse};
 use trtllm_model::gpu::{GpuInventory, PodName};
 use trtllm_page::state::{EngineSlot, State};
 
-/// The function that [`trtllm_gpu::start`] calls with each inventory.
-pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Sync + 'static {
-    let gpu_use = Mutex::new(GpuUse::new(Path::new("/proc"), own_pod()));
+/// The function that [`trtllm_gpu::start`] calls with each inventory. `own_pod` is the pod of this process.
+pub(super) fn publisher(state: Arc<State>, own_pod: Option<PodName>) -> impl Fn(GpuInventory) + Send + Sync + 'static {
+    let gpu_use = Mutex::new(GpuUse::new(Path::new("/proc"), own_pod));
     move |inventory| {
         let slots = state.slots();
         let engines: Vec<EngineClaim> = slots.iter().map(|slot| claim(slot)).collect();
@@ -24,7 +24,7 @@ pub(super) fn publisher(state: Arc<State>) -> impl Fn(GpuInventory) + Send + Syn
 }
 
 /// The name of the pod of this process, from environment variables that its manifest sets.
-fn own_pod() -> Option<PodName> {
+pub(super) fn own_pod() -> Option<PodName> {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     Some(PodName { namespace: set("POD_NAMESPACE")?, pod: set("POD_NAME")? })
 }

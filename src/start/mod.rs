@@ -335,9 +335,10 @@ async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, 
         per_process: cli.gpu_processes,
         pids: knows_processes(Path::new("/proc")),
         pod_resources: Some(&cli.gpu_pod_resources).filter(|path| !path.is_empty()).map(PathBuf::from),
+        own_pod: engine_gpus::own_pod(),
         ..GpuConfig::default()
     };
-    let publish = engine_gpus::publisher(Arc::clone(state));
+    let publish = engine_gpus::publisher(Arc::clone(state), config.own_pod.clone());
     // With --gpu required, this blocks until the driver answers.
     let start = move || gpu::start(config, publish);
     let started = tokio::task::spawn_blocking(start).await.map_err(std::io::Error::other)?;

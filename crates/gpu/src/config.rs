@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use trtllm_model::gpu::PodName;
+
 /// `--gpu`: whether to read GPUs, and whether start-up needs one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum GpuMode {
@@ -32,6 +34,8 @@ pub struct GpuConfig {
     pub pids: bool,
     /// `--gpu.pod-resources`: the kubelet's socket, to read which container uses which GPU; `None` to skip this.
     pub pod_resources: Option<PathBuf>,
+    /// The pod of this process, which has not finished. `None` outside Kubernetes.
+    pub own_pod: Option<PodName>,
     pub timing: GpuTiming,
 }
 
@@ -45,6 +49,7 @@ impl Default for GpuConfig {
             per_process: false,
             pids: false,
             pod_resources: None,
+            own_pod: None,
             timing: GpuTiming::default(),
         }
     }

@@ -6,13 +6,15 @@ use std::collections::{BTreeSet, HashMap};
 use trtllm_model::gpu::{GpuIdentity, GpuSnapshot, PodDevice, PodName};
 
 /// A device that the kubelet assigned to a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DeviceAssignment {
     pub(super) namespace: String,
     pub(super) pod: String,
     pub(super) container: String,
     /// The kubelet's id of the device.
     pub(super) device: String,
+    /// Whether the kubelet gives the device to one container at a time. A claim of DRA may be shared by several.
+    pub(super) exclusive: bool,
 }
 
 /// Whether this may be the id of a GPU: plugins of other devices have other formats.
@@ -121,8 +123,8 @@ mod tests {
         let gpus = [gpu("GPU-a", 4, Vec::new()), gpu("GPU-b", 7, instances)];
         let found = |id: &str| {
             let text = || "x".to_owned();
-            let assignment =
-                DeviceAssignment { namespace: text(), pod: text(), container: text(), device: id.to_owned() };
+            let (namespace, pod, container, device) = (text(), text(), text(), id.to_owned());
+            let assignment = DeviceAssignment { namespace, pod, container, device, exclusive: true };
             let (found, _) = resolve(&[assignment.clone(), assignment], &gpus);
             assert!(found.len() <= 1, "duplicates are removed");
             found.into_iter().next().map(|device| (device.gpu_uuid, device.mig_uuid))

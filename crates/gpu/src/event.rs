@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::CallFailure;
-use trtllm_model::gpu::{GpuIdentity, GpuPoll, GpuReadings, GpuState, LastXid, NvmlState};
+use trtllm_model::gpu::{GpuHealth, GpuIdentity, GpuPoll, GpuReadings, GpuState, LastXid, NvmlState};
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -29,7 +29,7 @@ pub(super) struct WorkerReport {
     pub(super) session: u64,
     pub(super) index: u32,
     pub(super) outcome: WorkerOutcome,
-    /// The NVML calls that failed in this attempt.
+    /// The NVML calls that failed in this attempt, except those of [`HealthReadings`].
     pub(super) failures: Vec<CallFailure>,
 }
 
@@ -42,13 +42,30 @@ pub(super) enum WorkerOutcome {
     /// The GPU's identity could not be read.
     Unidentified(GpuState),
     /// One poll. The readings are current only if the state is [`GpuState::Ok`].
-    Polled(GpuState, Box<GpuReadings>, GpuPoll),
+    Polled(GpuState, Box<PollReadings>),
     /// The driver will report Xid errors of this GPU.
     XidsRegistered,
     /// The driver reported an Xid error.
     Xid(LastXid),
     /// NVML must be initialised again; the worker has ended.
     SessionLost(NvmlState),
+}
+
+#[derive(Debug)]
+pub(super) struct PollReadings {
+    /// Without `health`.
+    pub(super) readings: GpuReadings,
+    /// `None` if this was no slow poll.
+    pub(super) health: Option<HealthReadings>,
+    pub(super) poll: GpuPoll,
+}
+
+/// What only a slow poll reads.
+#[derive(Debug)]
+pub(super) struct HealthReadings {
+    pub(super) health: GpuHealth,
+    /// The NVML calls that failed. [`WorkerReport::failures`] has the others.
+    pub(super) failures: Vec<CallFailure>,
 }
 
 /// Time since the first call of this function.

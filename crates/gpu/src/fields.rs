@@ -9,6 +9,14 @@ pub(super) struct NvmlField {
     pub(super) id: u32,
     /// The number of the NVLink, [`ALL_LINKS`], or 0 for a field without a scope.
     pub(super) scope: u32,
+    /// The highest possible value.
+    pub(super) most: u64,
+}
+
+impl NvmlField {
+    pub(super) const fn at_most(self, most: u64) -> Self {
+        Self { most, ..self }
+    }
 }
 
 /// For a call that reads no field. Only the name is used.
@@ -25,16 +33,13 @@ pub(super) type ReadField<'r> = &'r mut dyn FnMut(NvmlField) -> Option<u64>;
 const ALL_LINKS: u32 = u32::MAX;
 
 pub(super) const fn field(name: &'static str, id: u32) -> NvmlField {
-    NvmlField { name, id, scope: 0 }
-}
-
-pub(super) fn pcie_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
-    LinkTraffic { transmit: read(field("field_pcie_tx_bytes", 197)), receive: read(field("field_pcie_rx_bytes", 198)) }
+    NvmlField { name, id, scope: 0, most: u64::MAX }
 }
 
 /// Payload bytes of all NVLinks. NVML counts the payload in KiB.
 pub(super) fn nvlink_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
-    let mut bytes = |name, id| read(NvmlField { name, id, scope: ALL_LINKS }).map(|kib| kib.saturating_mul(1024));
+    let mut bytes =
+        |name, id| read(NvmlField { scope: ALL_LINKS, ..field(name, id) }).map(|kib| kib.saturating_mul(1024));
     LinkTraffic { transmit: bytes("field_nvlink_data_tx", 138), receive: bytes("field_nvlink_data_rx", 139) }
 }
 
@@ -63,7 +68,7 @@ pub(super) fn renumbers_clocks_events(driver_version: &str) -> bool {
 /// The error counters of one NVLink. Hopper and later have one id per counter, with the link as scope. Their only CRC counter
 /// counts flits. Pascal to Ampere have one id per counter and link.
 pub(super) fn link_errors(link: u32, read: ReadField<'_>) -> NvLinkErrors {
-    let mut by_scope = |name, id| read(NvmlField { name, id, scope: link });
+    let mut by_scope = |name, id| read(NvmlField { scope: link, ..field(name, id) });
     let replay = by_scope("field_nvlink_replay", 161);
     let recovery = by_scope("field_nvlink_recovery", 162);
     let crc_flit = by_scope("field_nvlink_crc", 163);

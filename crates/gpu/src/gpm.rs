@@ -3,34 +3,46 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::{Device, GpmSample};
 
+use super::limits::{GPM_PERCENT, NVLINK_MIB_PER_SECOND, PCIE_MIB_PER_SECOND};
 use super::probe::Probe;
 use trtllm_model::gpu::GpuActivity;
 
-/// A GPM metric, the conversion of its value, and the field of [`GpuActivity`] that gets the value.
-type Metric = (GpmMetricId, fn(f64) -> Option<f64>, fn(&mut GpuActivity) -> &mut Option<f64>);
+/// A GPM metric, its unit, and the field of [`GpuActivity`] that gets the value.
+type Metric = (GpmMetricId, &'static Unit, fn(&mut GpuActivity) -> &mut Option<f64>);
+
+struct Unit {
+    /// The possible values.
+    limits: RangeInclusive<f64>,
+    convert: fn(f64) -> f64,
+}
+
+const PERCENT: &Unit = &Unit { limits: GPM_PERCENT, convert: |percent| (percent / 100.0).min(1.0) };
+const PCIE_MIB: &Unit = &Unit { limits: PCIE_MIB_PER_SECOND, convert: bytes };
+const NVLINK_MIB: &Unit = &Unit { limits: NVLINK_MIB_PER_SECOND, convert: bytes };
 
 const METRICS: [Metric; 15] = [
-    (GpmMetricId::GraphicsUtil, from_percent, |activity| &mut activity.graphics),
-    (GpmMetricId::SmUtil, from_percent, |activity| &mut activity.sm),
-    (GpmMetricId::SmOccupancy, from_percent, |activity| &mut activity.sm_occupancy),
-    (GpmMetricId::AnyTensorUtil, from_percent, |activity| &mut activity.tensor),
-    (GpmMetricId::DfmaTensorUtil, from_percent, |activity| &mut activity.tensor_dfma),
-    (GpmMetricId::HmmaTensorUtil, from_percent, |activity| &mut activity.tensor_hmma),
-    (GpmMetricId::ImmaTensorUtil, from_percent, |activity| &mut activity.tensor_imma),
-    (GpmMetricId::DramBwUtil, from_percent, |activity| &mut activity.dram),
-    (GpmMetricId::Fp64Util, from_percent, |activity| &mut activity.fp64),
-    (GpmMetricId::Fp32Util, from_percent, |activity| &mut activity.fp32),
-    (GpmMetricId::Fp16Util, from_percent, |activity| &mut activity.fp16),
-    (GpmMetricId::PcieTxPerSec, from_mib, |activity| &mut activity.pcie_bytes_per_second.transmit),
-    (GpmMetricId::PcieRxPerSec, from_mib, |activity| &mut activity.pcie_bytes_per_second.receive),
-    (GpmMetricId::NvlinkTotalTxPerSec, from_mib, |activity| &mut activity.nvlink_bytes_per_second.transmit),
-    (GpmMetricId::NvlinkTotalRxPerSec, from_mib, |activity| &mut activity.nvlink_bytes_per_second.receive),
+    (GpmMetricId::GraphicsUtil, PERCENT, |activity| &mut activity.graphics),
+    (GpmMetricId::SmUtil, PERCENT, |activity| &mut activity.sm),
+    (GpmMetricId::SmOccupancy, PERCENT, |activity| &mut activity.sm_occupancy),
+    (GpmMetricId::AnyTensorUtil, PERCENT, |activity| &mut activity.tensor),
+    (GpmMetricId::DfmaTensorUtil, PERCENT, |activity| &mut activity.tensor_dfma),
+    (GpmMetricId::HmmaTensorUtil, PERCENT, |activity| &mut activity.tensor_hmma),
+    (GpmMetricId::ImmaTensorUtil, PERCENT, |activity| &mut activity.tensor_imma),
+    (GpmMetricId::DramBwUtil, PERCENT, |activity| &mut activity.dram),
+    (GpmMetricId::Fp64Util, PERCENT, |activity| &mut activity.fp64),
+    (GpmMetricId::Fp32Util, PERCENT, |activity| &mut activity.fp32),
+    (GpmMetricId::Fp16Util, PERCENT, |activity| &mut activity.fp16),
+    (GpmMetricId::PcieTxPerSec, PCIE_MIB, |activity| &mut activity.pcie_bytes_per_second.transmit),
+    (GpmMetricId::PcieRxPerSec, PCIE_MIB, |activity| &mut activity.pcie_bytes_per_second.receive),
+    (GpmMetricId::NvlinkTotalTxPerSec, NVLINK_MIB, |activity| &mut activity.nvlink_bytes_per_second.transmit),
+    (GpmMetricId::NvlinkTotalRxPerSec, NVLINK_MIB, |activity| &mut activity.nvlink_bytes_per_second.receive),
 ];
 
 /// The last samples of a GPU and of its MIG GPU instances.
@@ -115,20 +127,17 @@ fn between<'nvml>(
     let ids = METRICS.map(|(id, ..)| id);
     let results = probe.call("gpm_metrics", || gpm_metrics_get(device.nvml(), before, now, &ids)).unwrap_or_default();
     let mut activity = GpuActivity::default();
-    for ((_, convert, reading), result) in METRICS.iter().zip(results) {
-        *reading(&mut activity) = result.ok().and_then(|result| convert(result.value));
+    for ((_, unit, reading), result) in METRICS.iter().zip(results) {
+        // A metric that the GPU does not have is an error here.
+        let value = result.ok().and_then(|result| probe.possible("gpm_metrics", &unit.limits, result.value));
+        *reading(&mut activity) = value.map(unit.convert);
     }
     activity
 }
 
-/// Converts to 0..1. `None` for an impossible percentage; rounding over a short time may yield slightly more than 100.
-fn from_percent(value: f64) -> Option<f64> {
-    (0.0..=101.0).contains(&value).then(|| (value / 100.0).min(1.0))
-}
-
-/// Converts to bytes. nvml.h says MiB per second; nvml-wrapper says bytes, which is wrong.
-fn from_mib(value: f64) -> Option<f64> {
-    (value.is_finite() && value >= 0.0).then_some(value * 1_048_576.0)
+/// Converts from MiB. nvml.h says MiB per second; nvml-wrapper says bytes, which is wrong.
+fn bytes(mib: f64) -> f64 {
+    mib * 1_048_576.0
 }
 
 #[cfg(test)]
@@ -136,11 +145,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_impossible_percentage_is_absent() {
-        assert_eq!(from_percent(42.0), Some(0.42));
-        assert_eq!(from_percent(100.4), Some(1.0));
+    fn an_impossible_percentage_is_not_in_the_limits() {
+        assert_eq!((PERCENT.convert)(42.0), 0.42);
+        assert_eq!((PERCENT.convert)(100.4), 1.0);
+        assert!(PERCENT.limits.contains(&100.4));
         for impossible in [f64::NAN, f64::INFINITY, -1.0, 4e9] {
-            assert_eq!(from_percent(impossible), None, "{impossible}");
+            assert!(!PERCENT.limits.contains(&impossible), "{impossible}");
         }
     }
 }

@@ -9,20 +9,30 @@ pub(super) struct GpuFilter {
     selectors: Option<Vec<String>>,
     /// The flag or environment variable that set the selectors.
     pub(super) origin: &'static str,
+    /// The value of [`CUDA`], if it has indexes whose order is not known to be NVML's. It selects nothing then.
+    pub(super) ignored: Option<String>,
 }
 
 const CUDA: &str = "CUDA_VISIBLE_DEVICES";
+/// CUDA numbers the fastest GPU 0, unless this variable is `PCI_BUS_ID`. Then its order is NVML's.
+const CUDA_ORDER: &str = "CUDA_DEVICE_ORDER";
 const NVIDIA: &str = "NVIDIA_VISIBLE_DEVICES";
 
 impl GpuFilter {
     /// Uses the flag, otherwise `CUDA_VISIBLE_DEVICES`, otherwise `NVIDIA_VISIBLE_DEVICES`.
     pub(super) fn new(uuids: &[String], variable: impl Fn(&str) -> Option<String>) -> Self {
         if !uuids.is_empty() {
-            return Self { selectors: Some(uuids.to_vec()), origin: "--gpu.uuid" };
+            return Self { selectors: Some(uuids.to_vec()), origin: "--gpu.uuid", ignored: None };
         }
-        match variable(CUDA).and_then(|value| parse_cuda(&value)) {
-            Some(selectors) => Self { selectors: Some(selectors), origin: CUDA },
-            None => Self { selectors: variable(NVIDIA).and_then(|value| parse_nvidia(&value)), origin: NVIDIA },
+        let cuda = variable(CUDA).unwrap_or_default();
+        let selectors = parse_cuda(&cuda);
+        let has_indexes = selectors.iter().flatten().any(|selector| selector.parse::<u32>().is_ok());
+        let ignored = (has_indexes && variable(CUDA_ORDER).as_deref() != Some("PCI_BUS_ID")).then_some(cuda);
+        match selectors.filter(|_| ignored.is_none()) {
+            Some(selectors) => Self { selectors: Some(selectors), origin: CUDA, ignored },
+            None => {
+                Self { selectors: variable(NVIDIA).and_then(|value| parse_nvidia(&value)), origin: NVIDIA, ignored }
+            }
         }
     }
 
@@ -89,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_flag_overrides_the_environment_and_cuda_overrides_nvidia() {
-        let both = [("NVIDIA_VISIBLE_DEVICES", "GPU-aa"), ("CUDA_VISIBLE_DEVICES", "1")];
+        let both = [("NVIDIA_VISIBLE_DEVICES", "GPU-aa"), ("CUDA_VISIBLE_DEVICES", "GPU-bb")];
         assert_eq!(included(&["GPU-bc"], &both), [2]);
         assert_eq!(included(&[], &both), [1]);
         assert_eq!(included(&[], &both[..1]), [0]);
@@ -106,8 +116,27 @@ mod tests {
             ("NoDevFiles", vec![0, 1, 2]),
             ("MIG-4f1d,0", vec![0, 1, 2]),
         ] {
-            assert_eq!(included(&[], &[("CUDA_VISIBLE_DEVICES", value)]), gpus, "{value:?}");
+            let environment = [("CUDA_VISIBLE_DEVICES", value), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")];
+            assert_eq!(included(&[], &environment), gpus, "{value:?}");
         }
+    }
+
+    #[test]
+    fn indexes_of_cuda_do_not_filter_if_its_order_may_differ_from_that_of_nvml() {
+        for order in [None, Some("FASTEST_FIRST"), Some("")] {
+            for (value, ignored) in [("1", true), ("GPU-aa,1", true), ("GPU-aa", false)] {
+                let variable = |name: &str| match name {
+                    "CUDA_VISIBLE_DEVICES" => Some(value.to_owned()),
+                    "CUDA_DEVICE_ORDER" => order.map(str::to_owned),
+                    _ => None,
+                };
+                let filter = GpuFilter::new(&[], variable);
+                assert_eq!(filter.ignored.as_deref(), ignored.then_some(value));
+                assert_eq!(filter.includes(&gpu(2, "GPU-bc")), ignored, "{value} {order:?}");
+            }
+        }
+        let nvidia = [("CUDA_VISIBLE_DEVICES", "1"), ("NVIDIA_VISIBLE_DEVICES", "GPU-aa")];
+        assert_eq!(included(&[], &nvidia), [0]);
     }
 
     #[test]
@@ -121,7 +150,12 @@ mod tests {
 
     #[test]
     fn an_unmatched_selector_is_returned_as_it_was_written() {
-        let filter = GpuFilter::new(&[], |name| (name == "CUDA_VISIBLE_DEVICES").then(|| "0,7,GPU-zz".to_owned()));
+        let variable = |name: &str| match name {
+            "CUDA_VISIBLE_DEVICES" => Some("0,7,GPU-zz".to_owned()),
+            "CUDA_DEVICE_ORDER" => Some("PCI_BUS_ID".to_owned()),
+            _ => None,
+        };
+        let filter = GpuFilter::new(&[], variable);
         assert_eq!(filter.unmatched(&[&gpu(0, "GPU-aa")]), ["7", "GPU-zz"]);
         assert_eq!(filter.origin, "CUDA_VISIBLE_DEVICES");
     }

@@ -15,9 +15,10 @@ use prost::Message;
 use tokio::net::UnixStream;
 
 use super::device_assignment::{DeviceAssignment, is_gpu, resolve};
+use super::device_holders::DeviceHolders;
 use super::event::Event;
 use super::threads::StopSignal;
-use trtllm_model::gpu::{GpuSnapshot, PodDevice};
+use trtllm_model::gpu::{GpuSnapshot, PodDevice, PodName};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 /// If the kubelet does not answer for this long, the last assignments are dropped, because they may be outdated.
@@ -102,9 +103,16 @@ struct ClaimResource {
 }
 
 /// Polls until it is asked to stop.
-pub(super) fn poll(socket: &Path, interval: Duration, stop: &StopSignal, events: &Sender<Event>) {
+pub(super) fn poll(
+    socket: &Path,
+    own_pod: Option<&PodName>,
+    interval: Duration,
+    stop: &StopSignal,
+    events: &Sender<Event>,
+) {
     let mut answered = Instant::now();
     let mut failing = None;
+    let mut holders = DeviceHolders::default();
     loop {
         let assignments = match socket.exists().then(|| fetch(socket)) {
             None => Some(Vec::new()),
@@ -113,7 +121,7 @@ pub(super) fn poll(socket: &Path, interval: Duration, stop: &StopSignal, events:
                     tracing::info!(socket = %socket.display(), "kubelet request succeeds again");
                 }
                 answered = Instant::now();
-                Some(assignments)
+                Some(holders.current(assignments, own_pod))
             }
             Some(Err(error)) => {
                 if failing.replace(error.kind()) != Some(error.kind()) {
@@ -192,11 +200,14 @@ fn from_pods(pods: Vec<PodResources>) -> Vec<DeviceAssignment> {
             let of_plugins = container.devices.into_iter().flat_map(|devices| devices.device_ids);
             let of_dra = container.dynamic_resources.into_iter().flat_map(|resource| resource.claim_resources);
             let of_dra = of_dra.filter(|claim| claim.driver_name == DRA_DRIVER).map(|claim| claim.device_name);
-            assignments.extend(of_plugins.chain(of_dra).filter(|id| is_gpu(id)).map(|device| DeviceAssignment {
+            let devices = of_plugins.map(|device| (device, true)).chain(of_dra.map(|device| (device, false)));
+            let gpus = devices.filter(|(device, _)| is_gpu(device));
+            assignments.extend(gpus.map(|(device, exclusive)| DeviceAssignment {
                 namespace: pod.namespace.clone(),
                 pod: pod.name.clone(),
                 container: container.name.clone(),
                 device,
+                exclusive,
             }));
         }
     }

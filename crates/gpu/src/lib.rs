@@ -1,16 +1,19 @@
 //! GPU telemetry through NVML. Each change is published as one complete, immutable [`GpuInventory`]; readers never call
 //! NVML. This crate knows no metrics and serves no HTTP. In reading order: `config`, `supervisor`, `worker` (one thread
-//! per GPU), `tracker` (pure state), `nvml` (initialisation and errors), `probe` (the rules of every call), then the
-//! files that read values: `readings`, `gpm`, `mig`, `processes`, `xid_events`. `kubelet` reads which container uses
-//! which GPU, `usage` finds which engine does.
+//! per GPU), `tracker` (pure state), `counters` (totals of a GPU), `nvml` (initialisation and errors), `probe` (the rules of
+//! every call), then the files that read values: `readings`, `limits`, `gpm`, `mig`, `processes`, `xid_events`. `kubelet`
+//! reads which container uses which GPU, `usage` finds which engine does.
 
 mod config;
+mod counters;
 mod device_assignment;
+mod device_holders;
 mod event;
 mod fields;
 mod gpm;
 mod gpu_filter;
 mod kubelet;
+mod limits;
 mod mig;
 mod nvml;
 mod probe;

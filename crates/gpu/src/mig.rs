@@ -1,12 +1,16 @@
 //! MIG instances of one GPU. They are enumerated at every poll and no handle is kept, because NVML may reuse the handle
 //! of a destroyed instance for another instance.
 
+use std::collections::BTreeSet;
+
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
 use super::gpm::GpmSampler;
-use super::probe::Probe;
+use super::limits::{IMPOSSIBLE, is_blank};
+use super::probe::{CallFailure, Probe};
 use super::raw;
+use super::readings::memory;
 use trtllm_model::gpu::MigInstance;
 
 /// Maximum number of instances that are read, which is more than any GPU has. It limits the loop.
@@ -21,6 +25,7 @@ pub(super) fn instances<'nvml>(
 ) -> Vec<MigInstance> {
     // NVML returns the maximum number of instances here, not the current number.
     let slots = probe.call("mig_device_count", || device.mig_device_count()).unwrap_or(0).min(MOST_INSTANCES);
+    let mut uuids = BTreeSet::new();
     (0..slots)
         .filter_map(|slot| {
             let instance = probe.call("mig_device", || match device.mig_device_by_index(slot) {
@@ -30,13 +35,18 @@ pub(super) fn instances<'nvml>(
             });
             let instance = instance.flatten()?;
             let uuid = probe.call("mig_uuid", || instance.uuid())?;
+            // Without a UUID of its own, its series would be those of another instance.
+            if is_blank(&uuid) || !uuids.insert(uuid.clone()) {
+                probe.failures.push(CallFailure { call: "mig_uuid", error: IMPOSSIBLE });
+                return None;
+            }
             let gpu_instance_id = probe.call("gpu_instance_id", || raw::gpu_instance_id(&instance));
             Some(MigInstance {
                 uuid,
                 gpu_instance_id,
                 compute_instance_id: probe.call("compute_instance_id", || raw::compute_instance_id(&instance)),
                 profile: probe.call("mig_name", || instance.name()).as_deref().and_then(profile).map(str::to_owned),
-                memory: probe.call("mig_memory_info", || raw::memory(&instance)).unwrap_or_default(),
+                memory: memory("mig_memory_info", &instance, probe),
                 activity: gpu_instance_id
                     .map(|gpu_instance| gpm.read(device, Some(gpu_instance), probe))
                     .unwrap_or_default(),

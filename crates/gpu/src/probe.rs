@@ -1,7 +1,8 @@
-//! The rules of every NVML call: count failures, skip what is not supported, and show the supervisor which call a thread is in.
-//! Knows nothing of the values that are read.
+//! The rules of every NVML call: count failures and impossible readings, skip what is not supported, and show the supervisor
+//! which call a thread is in. Knows nothing else of the values that are read.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,16 +11,17 @@ use nvml_wrapper::error::NvmlError;
 use parking_lot::Mutex;
 
 use super::fields::{NvmlField, ReadField};
+use super::limits::IMPOSSIBLE;
 use super::nvml::{ErrorScope, classify};
 use super::raw;
 use trtllm_model::gpu::{GpuState, NvmlState};
 
-/// A failed NVML call. The page shows both names as label values.
+/// A failed NVML call or an impossible reading. The page shows both names as label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CallFailure {
     /// e.g. `power_usage`
     pub(super) call: &'static str,
-    /// e.g. `gpu_is_lost`
+    /// e.g. `gpu_is_lost`, or [`IMPOSSIBLE`]
     pub(super) error: &'static str,
 }
 
@@ -85,6 +87,30 @@ impl<'m> Probe<'m> {
         }
     }
 
+    /// The value that a call returned, if a GPU can have it. Otherwise `None`, recorded as a failure of the call.
+    pub(super) fn possible<N: PartialOrd>(
+        &mut self,
+        call: &'static str,
+        limits: &RangeInclusive<N>,
+        value: N,
+    ) -> Option<N> {
+        if limits.contains(&value) {
+            return Some(value);
+        }
+        self.failures.push(CallFailure { call, error: IMPOSSIBLE });
+        None
+    }
+
+    /// Makes one NVML call that returns a number, which must be possible.
+    pub(super) fn number<N: PartialOrd>(
+        &mut self,
+        call: &'static str,
+        limits: &RangeInclusive<N>,
+        body: impl FnOnce() -> Result<N, NvmlError>,
+    ) -> Option<N> {
+        self.call(call, body).and_then(|value| self.possible(call, limits, value))
+    }
+
     /// Reads all fields that `from_fields` asks for, with one call. `from_fields` runs twice: before the call, to collect
     /// the fields, and after it, to use their values. So each field is named in one place only.
     pub(super) fn fields<T>(&mut self, device: &Device<'_>, from_fields: impl Fn(ReadField<'_>) -> T) -> T {
@@ -99,7 +125,11 @@ impl<'m> Probe<'m> {
             let results = self.call("field_values", || raw::field_values(device, &fields)).unwrap_or_default();
             for (field, result) in fields.into_iter().zip(results) {
                 match result {
-                    Ok(value) => drop(values.insert(field, value)),
+                    Ok(value) => {
+                        if let Some(value) = self.possible(field.name, &(0..=field.most), value) {
+                            values.insert(field, value);
+                        }
+                    }
                     // The driver does not know this id yet.
                     Err(NvmlError::InvalidArg) => self.unsupported.add(field),
                     Err(error) => self.record_failure(field, &error),
@@ -163,6 +193,21 @@ mod tests {
             assert_eq!(probe.call("power_usage", || Err::<u32, _>(NvmlError::Unknown)), None);
             assert_eq!(probe.call("temperature", || Ok(40)), Some(40));
             assert_eq!(probe.failures, [CallFailure { call: "power_usage", error: "unknown" }]);
+            assert_eq!(probe.state(), Ok(GpuState::Ok));
+        });
+    }
+
+    #[test]
+    fn an_impossible_number_is_absent_and_recorded_and_the_gpu_is_ok() {
+        with_new_probe(|probe| {
+            assert_eq!(probe.number("temperature", &(0..=200), || Ok(200)), Some(200));
+            assert_eq!(probe.number("power_usage", &(0..=9), || Ok(u32::MAX)), None);
+            for impossible in [f64::NAN, f64::INFINITY, -1.0] {
+                assert_eq!(probe.possible("gpm_metrics", &(0.0..=9.0), impossible), None);
+            }
+            let failure = |call| CallFailure { call, error: "impossible" };
+            let gpm = failure("gpm_metrics");
+            assert_eq!(probe.failures, [failure("power_usage"), gpm, gpm, gpm]);
             assert_eq!(probe.state(), Ok(GpuState::Ok));
         });
     }

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::{nvmlProcessInfo_t, nvmlProcessUtilizationSample_t};
 
+use super::limits::MEMORY_BYTES;
 use super::probe::Probe;
 use super::raw;
+use super::usage::knows_processes;
 use trtllm_model::gpu::GpuProcess;
 
 /// NVML's value for an unknown amount of memory.
@@ -22,6 +25,9 @@ pub(super) struct ProcessReader {
     count: bool,
     pids: bool,
     list: bool,
+    /// Where the names of processes are looked up. `None` in a container with its own PIDs: there, the PIDs of NVML are those of
+    /// other programs.
+    names: Option<PathBuf>,
     /// Timestamp of the newest utilisation sample, in microseconds by the driver's clock.
     newest_us: Option<u64>,
 }
@@ -36,11 +42,13 @@ pub(super) struct RunningProcesses {
 
 impl ProcessReader {
     /// Early 535 drivers write past the caller's buffer (nvml-wrapper #48, go-nvml #75), so nothing is read with them.
-    pub(super) fn new(driver_version: Option<&str>, per_process: bool, pids: bool) -> Self {
+    /// `proc` is where the names of processes are looked up, `/proc` outside tests.
+    pub(super) fn new(driver_version: Option<&str>, per_process: bool, pids: bool, proc: &Path) -> Self {
         let mut parts = driver_version.unwrap_or("").split('.').map(|part| part.parse().unwrap_or(0));
         let version = (parts.next().unwrap_or(0_u32), parts.next().unwrap_or(0_u32));
         let safe = !((535, 0)..(535, 98)).contains(&version);
-        Self { count: safe, pids: safe && pids, list: safe && per_process, newest_us: None }
+        let names = knows_processes(proc).then(|| proc.to_owned());
+        Self { count: safe, pids: safe && pids, list: safe && per_process, names, newest_us: None }
     }
 
     pub(super) fn read(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> RunningProcesses {
@@ -48,10 +56,9 @@ impl ProcessReader {
             return RunningProcesses::default();
         }
         if !self.pids && !self.list {
-            let count = probe.call("running_compute_processes_count", || device.running_compute_processes_count());
-            // A larger count is implausible: a list of processes is never longer than this.
-            let count = count.filter(|count| *count <= raw::MOST_PROCESSES).map(u64::from);
-            return RunningProcesses { count, ..RunningProcesses::default() };
+            let read = || device.running_compute_processes_count();
+            let count = probe.number("running_compute_processes_count", &(0..=raw::MOST_PROCESSES), read);
+            return RunningProcesses { count: count.map(u64::from), ..RunningProcesses::default() };
         }
         let Some(mut processes) = probe.call("running_compute_processes", || raw::running_processes(device)) else {
             return RunningProcesses::default();
@@ -73,12 +80,16 @@ impl ProcessReader {
     ) -> Vec<GpuProcess> {
         processes.truncate(MOST_PROCESSES);
         let sm_ratios = self.sm_ratios(device, probe);
+        let mut bytes = |process: &nvmlProcessInfo_t| {
+            let known = Some(process.usedGpuMemory).filter(|bytes| *bytes != UNAVAILABLE)?;
+            probe.possible("running_compute_processes", &MEMORY_BYTES, known)
+        };
         processes
             .into_iter()
             .map(|process| GpuProcess {
                 pid: process.pid,
-                name: name(process.pid),
-                bytes: (process.usedGpuMemory != UNAVAILABLE).then_some(process.usedGpuMemory),
+                name: self.names.as_deref().and_then(|proc| name(proc, process.pid)),
+                bytes: bytes(&process),
                 sm_ratio: sm_ratios.get(&process.pid).copied(),
             })
             .collect()
@@ -110,22 +121,40 @@ fn means(samples: &[nvmlProcessUtilizationSample_t]) -> BTreeMap<u32, f64> {
     sums.into_iter().map(|(pid, (sum, count))| (pid, sum / f64::from(count))).collect()
 }
 
-fn name(pid: u32) -> Option<String> {
-    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
+fn name(proc: &Path, pid: u32) -> Option<String> {
+    fs::read_to_string(proc.join(format!("{pid}/comm"))).ok().map(|name| name.trim_end().to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
     fn the_process_calls_are_not_made_with_drivers_where_they_are_unsafe() {
         for (version, safe) in [("535.54.03", false), ("535.86.10", false), ("535.104.05", true), ("580.159", true)] {
-            let reader = ProcessReader::new(Some(version), true, true);
+            let reader = ProcessReader::new(Some(version), true, true, Path::new("/proc"));
             assert_eq!((reader.count, reader.pids, reader.list), (safe, safe, safe), "{version}");
         }
-        let reader = ProcessReader::new(Some("580.1"), false, false);
+        let reader = ProcessReader::new(Some("580.1"), false, false, Path::new("/proc"));
         assert!(!reader.list && !reader.pids, "only if enabled");
+    }
+
+    #[test]
+    fn names_are_looked_up_only_where_the_pids_are_those_of_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let proc = folder.path();
+        fs::create_dir_all(proc.join("self/ns")).unwrap();
+        fs::create_dir_all(proc.join("7")).unwrap();
+        fs::write(proc.join("7/comm"), "python3\n").unwrap();
+        let names = || ProcessReader::new(Some("580.1"), true, false, proc).names;
+        assert_eq!(names(), None);
+        for (namespace, expected) in [("pid:[4026532177]", None), ("pid:[4026531836]", Some("python3".to_owned()))] {
+            symlink(namespace, proc.join("self/ns/pid")).unwrap();
+            assert_eq!(names().and_then(|proc| name(&proc, 7)), expected, "{namespace}");
+            fs::remove_file(proc.join("self/ns/pid")).unwrap();
+        }
     }
 
     #[test]

@@ -120,14 +120,14 @@ pub(super) fn ofa_utilization(device: &Device<'_>) -> Result<u32, NvmlError> {
     call!(device.nvmlDeviceGetOfaUtilization(&raw mut percent, &raw mut period_us)).map(|()| percent)
 }
 
-/// Whether uncorrected SRAM errors reached NVIDIA's threshold for replacing the GPU. Needs driver 535 or later.
-pub(super) fn sram_ecc_threshold_exceeded(device: &Device<'_>) -> Result<bool, NvmlError> {
+/// 1 if uncorrected SRAM errors reached NVIDIA's threshold for replacing the GPU, otherwise 0. Needs driver 535 or later.
+pub(super) fn sram_ecc_threshold_exceeded(device: &Device<'_>) -> Result<u32, NvmlError> {
     // SAFETY: integers, for which all zeros are a valid value.
     let mut status: nvmlEccSramErrorStatus_v1_t = unsafe { mem::zeroed() };
     // NVML encodes a struct's version as its size plus a version number in the top byte.
     status.version = (mem::size_of::<nvmlEccSramErrorStatus_v1_t>() as u32) | 1 << 24;
     call!(device.nvmlDeviceGetSramEccErrorStatus(&raw mut status))?;
-    Ok(status.bThresholdExceeded != 0)
+    Ok(status.bThresholdExceeded)
 }
 
 /// Maximum number of processes that are read of one GPU. nvml-wrapper's own calls allocate memory for any number.

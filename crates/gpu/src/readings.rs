@@ -1,6 +1,8 @@
-//! One poll of a GPU, one line per reading. [`Probe::call`](super::probe::Probe::call) has the rules for errors,
-//! deadlines and counting. NVML's PCIe throughput is not read, because the call sleeps 20 ms per direction.
+//! One poll of a GPU, one line per reading with its limits. [`Probe::call`](super::probe::Probe::call) has the rules for
+//! errors, deadlines and counting; the tracker checks how fast counters rise. NVML's PCIe throughput is not read, because
+//! the call sleeps 20 ms per direction, nor are its counters of PCIe bytes, because they have only 32 bits.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::Device;
@@ -10,14 +12,18 @@ use nvml_wrapper::enum_wrappers::device::{
 use nvml_wrapper::error::NvmlError;
 
 use super::config::GpuConfig;
-use super::fields::{self, field};
+use super::fields::{self, NvmlField, ReadField, field};
 use super::gpm::GpmSampler;
+use super::limits::{
+    CELSIUS, FAN_PERCENT, MEGAHERTZ, MEMORY_BYTES, MILLIWATTS, PAGES, PCIE_GENERATION, PCIE_LANES, PERCENT,
+    RECOVERY_ACTION, YES_OR_NO,
+};
 use super::probe::Probe;
 use super::processes::ProcessReader;
 use super::{mig, raw};
 use trtllm_model::gpu::{
-    Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuReadings, NvLink, NvLinkErrors, PowerLimits,
-    RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
+    Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuMemory, GpuReadings, NvLink, NvLinkErrors,
+    PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
 };
 
 /// Maximum numbers of links and fans that are read, which are more than any GPU has. They limit the loops where the
@@ -47,7 +53,6 @@ pub(super) struct PollState<'nvml> {
     processes: ProcessReader,
     slow_interval: Duration,
     slow_due: Instant,
-    health: GpuHealth,
     gpm: GpmSampler<'nvml>,
     mig_enabled: Option<bool>,
 }
@@ -56,10 +61,9 @@ impl<'nvml> PollState<'nvml> {
     pub(super) fn new(config: &GpuConfig, driver_version: Option<&str>) -> Self {
         Self {
             clocks_events_renumbered: driver_version.is_some_and(fields::renumbers_clocks_events),
-            processes: ProcessReader::new(driver_version, config.per_process, config.pids),
+            processes: ProcessReader::new(driver_version, config.per_process, config.pids, Path::new("/proc")),
             slow_interval: config.timing.slow_interval.max(config.interval),
             slow_due: Instant::now(),
-            health: GpuHealth::default(),
             gpm: GpmSampler::new(config.interval),
             mig_enabled: None,
         }
@@ -70,13 +74,13 @@ impl<'nvml> PollState<'nvml> {
         self.slow_due = Instant::now();
     }
 
-    /// Reads everything except `energy_joules`, which the tracker computes: the driver's counter starts with the driver, the
-    /// total with this exporter.
+    /// Reads everything except `health`, and except `energy_joules` and `pcie_bytes`, which the tracker computes.
     pub(super) fn read(&mut self, device: &Device<'nvml>, probe: &mut Probe<'_>) -> GpuReadings {
         self.gpm.begin_poll();
         // A GPU without MIG returns "not supported" and not "disabled". If the call fails, the last mode is kept.
         let failures = probe.failures.len();
-        let mode = probe.call("mig_mode", || device.mig_mode()).map(|mode| mode.current != 0);
+        let mode = probe.number("mig_mode", &YES_OR_NO, || device.mig_mode().map(|mode| mode.current));
+        let mode = mode.map(|mode| mode == 1);
         let mig_enabled = if probe.failures.len() > failures { self.mig_enabled } else { mode };
         if mig_enabled != self.mig_enabled {
             self.mig_enabled = mig_enabled;
@@ -87,17 +91,20 @@ impl<'nvml> PollState<'nvml> {
         let mig = mig_enabled == Some(true);
         // NVML documents utilisation as unsupported with MIG. Some drivers return 0 instead, which would be wrong.
         let utilization = if mig { None } else { probe.call("utilization_rates", || device.utilization_rates()) };
-        let temperature = probe.call("temperature", || device.temperature(TemperatureSensor::Gpu)).map(f64::from);
+        let (gpu, memory_controller) = utilization.map(|rates| (rates.gpu, rates.memory)).unzip();
+        let mut share = |percent: Option<u32>| probe.possible("utilization_rates", &PERCENT, percent?).map(ratio);
+        let (utilization_ratio, memory_controller_utilization_ratio) = (share(gpu), share(memory_controller));
+        let temperature = probe.number("temperature", &CELSIUS, || device.temperature(TemperatureSensor::Gpu));
         let reasons = probe.call("current_throttle_reasons", || device.current_throttle_reasons());
         let state = probe.call("performance_state", || device.performance_state()).map(|state| state.as_c());
         let energy_counter_mj = probe.call("total_energy_consumption", || device.total_energy_consumption());
         GpuReadings {
             energy_counter_mj,
-            utilization_ratio: utilization.as_ref().map(|rates| ratio(rates.gpu)),
-            memory_controller_utilization_ratio: utilization.map(|rates| ratio(rates.memory)),
-            memory: probe.call("memory_info", || raw::memory(device)).unwrap_or_default(),
-            power_usage_watts: probe.call("power_usage", || device.power_usage()).map(watts),
-            power_limit_watts: probe.call("power_management_limit", || device.power_management_limit()).map(watts),
+            utilization_ratio,
+            memory_controller_utilization_ratio,
+            memory: memory("memory_info", device, probe),
+            power_usage_watts: watts("power_usage", || device.power_usage(), probe),
+            power_limit_watts: watts("power_management_limit", || device.power_management_limit(), probe),
             clock_hertz: clocks(CURRENT_CLOCKS, |clock| device.clock_info(clock), probe),
             clocks_event_reasons: reasons.map(|reasons| reasons.bits()),
             // Numbers above 15 are not states; NVML's "unknown" is 32.
@@ -106,19 +113,17 @@ impl<'nvml> PollState<'nvml> {
             activity: self.gpm.read(device, None, probe),
             mig_enabled,
             mig: if mig { mig::instances(device, &mut self.gpm, probe) } else { Vec::new() },
-            health: self.health(device, probe),
             ..probe.fields(device, |read| GpuReadings {
-                power_instant_watts: read(field("field_power_instant", 186))
+                power_instant_watts: read(field("field_power_instant", 186).at_most(u64::from(*MILLIWATTS.end())))
                     .map(|milliwatts| milliwatts as f64 / 1000.0),
                 temperature_celsius: Temperatures {
-                    gpu: temperature,
+                    gpu: temperature.map(f64::from),
                     // Some boards without the sensor return 0 degrees, but memory in use is never that cold.
-                    memory: read(field("field_memory_temp", 82))
+                    memory: read(field("field_memory_temp", 82).at_most(u64::from(*CELSIUS.end())))
                         .filter(|celsius| *celsius > 0)
                         .map(|celsius| celsius as f64),
                 },
                 throttle_ns: fields::throttle_ns(self.clocks_events_renumbered, read),
-                pcie_bytes: fields::pcie_bytes(read),
                 nvlink_bytes: fields::nvlink_bytes(read),
                 ..GpuReadings::default()
             })
@@ -126,31 +131,37 @@ impl<'nvml> PollState<'nvml> {
     }
 
     /// Reads what changes rarely or costs more: limits, PCIe link, ECC, page retirement, row remapping, each NVLink, processes.
-    fn health(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> GpuHealth {
-        if self.slow_due <= Instant::now() && !probe.gpu_failed() {
+    /// `None` if no slow poll is due.
+    pub(super) fn read_health(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> Option<GpuHealth> {
+        let due = self.slow_due <= Instant::now() && !probe.gpu_failed();
+        due.then(|| {
             self.slow_due = Instant::now() + self.slow_interval;
-            self.health = read_health(device, &mut self.processes, probe);
-        }
-        self.health.clone()
+            read_health(device, &mut self.processes, probe)
+        })
     }
 }
 
 fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut Probe<'_>) -> GpuHealth {
     let bar1 = probe.call("bar1_memory_info", || device.bar1_memory_info());
+    let (bar1_total, bar1_used) = bar1.map(|bar1| (bar1.total, bar1.used)).unzip();
+    let mut bar1 = |bytes: Option<u64>| probe.possible("bar1_memory_info", &MEMORY_BYTES, bytes?);
+    let (bar1_total_bytes, bar1_used_bytes) = (bar1(bar1_total), bar1(bar1_used));
+    let sram = probe.number("sram_ecc_error_status", &YES_OR_NO, || raw::sram_ecc_threshold_exceeded(device));
     let running = processes.read(device, probe);
     GpuHealth {
-        bar1_total_bytes: bar1.as_ref().map(|bar1| bar1.total),
-        bar1_used_bytes: bar1.map(|bar1| bar1.used),
+        bar1_total_bytes,
+        bar1_used_bytes,
         power_limits_watts: power_limits(device, probe),
         temperature_limits_celsius: temperature_limits(device, probe),
         clock_max_hertz: clocks(MAX_CLOCKS, |clock| device.max_clock_info(clock), probe),
         fan_speed_ratio: fans(device, probe),
-        pcie_link_generation: probe.call("current_pcie_link_gen", || device.current_pcie_link_gen()),
-        pcie_link_generation_max: probe.call("max_pcie_link_gen", || device.max_pcie_link_gen()),
-        pcie_link_width: probe.call("current_pcie_link_width", || device.current_pcie_link_width()),
-        pcie_link_width_max: probe.call("max_pcie_link_width", || device.max_pcie_link_width()),
+        pcie_link_generation: probe
+            .number("current_pcie_link_gen", &PCIE_GENERATION, || device.current_pcie_link_gen()),
+        pcie_link_generation_max: probe.number("max_pcie_link_gen", &PCIE_GENERATION, || device.max_pcie_link_gen()),
+        pcie_link_width: probe.number("current_pcie_link_width", &PCIE_LANES, || device.current_pcie_link_width()),
+        pcie_link_width_max: probe.number("max_pcie_link_width", &PCIE_LANES, || device.max_pcie_link_width()),
         ecc_locations: ecc_locations(device, probe),
-        ecc_sram_threshold_exceeded: probe.call("sram_ecc_error_status", || raw::sram_ecc_threshold_exceeded(device)),
+        ecc_sram_threshold_exceeded: sram.map(|exceeded| exceeded == 1),
         nvlinks: nvlinks(device, probe),
         processes: running.count,
         pids: running.pids,
@@ -165,24 +176,46 @@ fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut P
                 uncorrected_aggregate: read(field("field_ecc_dbe_aggregate", 6)),
             },
             retired_pages: RetiredPages {
-                multiple_single_bit: read(field("field_retired_sbe", 29)),
-                double_bit: read(field("field_retired_dbe", 30)),
+                multiple_single_bit: read(field("field_retired_sbe", 29).at_most(PAGES)),
+                double_bit: read(field("field_retired_dbe", 30).at_most(PAGES)),
             },
-            retired_pages_pending: read(field("field_retired_pending", 31)).map(|pending| pending != 0),
+            retired_pages_pending: yes_or_no(read, field("field_retired_pending", 31)),
             remapped_rows: RemappedRows {
-                correctable: read(field("field_remapped_cor", 142)),
-                uncorrectable: read(field("field_remapped_unc", 143)),
+                correctable: read(field("field_remapped_cor", 142).at_most(PAGES)),
+                uncorrectable: read(field("field_remapped_unc", 143).at_most(PAGES)),
             },
-            remapped_rows_pending: read(field("field_remapped_pending", 144)).map(|pending| pending != 0),
-            remapped_rows_failure: read(field("field_remapped_failure", 145)).map(|failure| failure != 0),
-            recovery_action: read(field("field_recovery_action", 230)),
+            remapped_rows_pending: yes_or_no(read, field("field_remapped_pending", 144)),
+            remapped_rows_failure: yes_or_no(read, field("field_remapped_failure", 145)),
+            recovery_action: read(field("field_recovery_action", 230).at_most(RECOVERY_ACTION)),
             ..GpuHealth::default()
         })
     }
 }
 
-/// Converts from milliwatts.
-fn watts(milliwatts: u32) -> f64 {
+/// The memory of a GPU or MIG instance. What exceeds the total is impossible.
+pub(super) fn memory(call: &'static str, device: &Device<'_>, probe: &mut Probe<'_>) -> GpuMemory {
+    let memory = probe.call(call, || raw::memory(device)).unwrap_or_default();
+    let total_bytes = memory.total_bytes.and_then(|bytes| probe.possible(call, &MEMORY_BYTES, bytes));
+    let part = 0..=total_bytes.unwrap_or(*MEMORY_BYTES.end());
+    let mut part = |bytes: Option<u64>| probe.possible(call, &part, bytes?);
+    GpuMemory {
+        total_bytes,
+        used_bytes: part(memory.used_bytes),
+        free_bytes: part(memory.free_bytes),
+        reserved_bytes: part(memory.reserved_bytes),
+    }
+}
+
+/// Reads milliwatts.
+fn watts(
+    call: &'static str,
+    milliwatts: impl FnOnce() -> Result<u32, NvmlError>,
+    probe: &mut Probe<'_>,
+) -> Option<f64> {
+    probe.number(call, &MILLIWATTS, milliwatts).map(from_milliwatts)
+}
+
+fn from_milliwatts(milliwatts: u32) -> f64 {
     f64::from(milliwatts) / 1000.0
 }
 
@@ -191,14 +224,19 @@ fn ratio(percent: u32) -> f64 {
     f64::from(percent) / 100.0
 }
 
+fn yes_or_no(read: ReadField<'_>, field: NvmlField) -> Option<bool> {
+    read(field.at_most(1)).map(|answer| answer == 1)
+}
+
 /// Reads four clocks with calls of these names, which are in the order of the fields of [`Clocks`].
 fn clocks(
     [graphics, sm, memory, video]: [&'static str; 4],
     megahertz: impl Fn(Clock) -> Result<u32, NvmlError>,
     probe: &mut Probe<'_>,
 ) -> Clocks {
-    let mut hertz =
-        |call, clock| probe.call(call, || megahertz(clock)).map(|megahertz| u64::from(megahertz) * 1_000_000);
+    let mut hertz = |call, clock| {
+        probe.number(call, &MEGAHERTZ, || megahertz(clock)).map(|megahertz| u64::from(megahertz) * 1_000_000)
+    };
     Clocks {
         graphics: hertz(graphics, Clock::Graphics),
         sm: hertz(sm, Clock::SM),
@@ -208,30 +246,31 @@ fn clocks(
 }
 
 fn engine_utilization(device: &Device<'_>, probe: &mut Probe<'_>) -> EngineUtilization {
-    let encoder = probe.call("encoder_utilization", || device.encoder_utilization()).map(|engine| engine.utilization);
-    let decoder = probe.call("decoder_utilization", || device.decoder_utilization()).map(|engine| engine.utilization);
+    let mut share = |call, read: &dyn Fn() -> Result<u32, NvmlError>| probe.number(call, &PERCENT, read).map(ratio);
     EngineUtilization {
-        encoder: encoder.map(ratio),
-        decoder: decoder.map(ratio),
-        jpeg: probe.call("jpeg_utilization", || raw::jpeg_utilization(device)).map(ratio),
-        ofa: probe.call("ofa_utilization", || raw::ofa_utilization(device)).map(ratio),
+        encoder: share("encoder_utilization", &|| device.encoder_utilization().map(|engine| engine.utilization)),
+        decoder: share("decoder_utilization", &|| device.decoder_utilization().map(|engine| engine.utilization)),
+        jpeg: share("jpeg_utilization", &|| raw::jpeg_utilization(device)),
+        ofa: share("ofa_utilization", &|| raw::ofa_utilization(device)),
     }
 }
 
 fn power_limits(device: &Device<'_>, probe: &mut Probe<'_>) -> PowerLimits {
     let range = probe.call("power_limit_constraints", || device.power_management_limit_constraints());
-    let enforced = probe.call("enforced_power_limit", || device.enforced_power_limit());
-    let default = probe.call("power_limit_default", || device.power_management_limit_default());
+    let (min, max) = range.map(|range| (range.min_limit, range.max_limit)).unzip();
+    let mut end = |limit: Option<u32>| probe.possible("power_limit_constraints", &MILLIWATTS, limit?);
+    let (min, max) = (end(min), end(max));
     PowerLimits {
-        enforced: enforced.map(watts),
-        default: default.map(watts),
-        min: range.as_ref().map(|range| watts(range.min_limit)),
-        max: range.map(|range| watts(range.max_limit)),
+        enforced: watts("enforced_power_limit", || device.enforced_power_limit(), probe),
+        default: watts("power_limit_default", || device.power_management_limit_default(), probe),
+        min: min.map(from_milliwatts),
+        max: max.map(from_milliwatts),
     }
 }
 
 fn temperature_limits(device: &Device<'_>, probe: &mut Probe<'_>) -> TemperatureLimits {
-    let mut celsius = |call, threshold| probe.call(call, || device.temperature_threshold(threshold)).map(f64::from);
+    let mut celsius =
+        |call, threshold| probe.number(call, &CELSIUS, || device.temperature_threshold(threshold)).map(f64::from);
     TemperatureLimits {
         shutdown: celsius("temperature_threshold_shutdown", TemperatureThreshold::Shutdown),
         slowdown: celsius("temperature_threshold_slowdown", TemperatureThreshold::Slowdown),
@@ -264,7 +303,7 @@ fn ecc_locations(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<EccLocation>
 /// The target speed of each fan. Boards without fans return "not supported".
 fn fans(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<Option<f64>> {
     let count = probe.call("num_fans", || device.num_fans()).unwrap_or(0).min(MOST_FANS);
-    (0..count).map(|fan| probe.call("fan_speed", || device.fan_speed(fan)).map(ratio)).collect()
+    (0..count).map(|fan| probe.number("fan_speed", &FAN_PERCENT, || device.fan_speed(fan)).map(ratio)).collect()
 }
 
 /// Reads the state of every link, then the error counters of all links with one call.

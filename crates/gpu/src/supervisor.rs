@@ -92,7 +92,9 @@ impl Supervisor {
     fn start_pod_poller(&self) -> Option<ThreadHandle> {
         let socket = self.config.pod_resources.clone()?;
         let (interval, events) = (self.config.timing.pods_interval, self.events.clone());
-        let thread = threads::spawn("gpu-pods", move |stop| kubelet::poll(&socket, interval, stop, &events));
+        let own_pod = self.config.own_pod.clone();
+        let poll = move |stop: &_| kubelet::poll(&socket, own_pod.as_ref(), interval, stop, &events);
+        let thread = threads::spawn("gpu-pods", poll);
         thread
             .inspect_err(|error| tracing::warn!(%error, "cannot start the kubelet thread, pods of GPUs stay unknown; raise the limit of processes"))
             .ok()

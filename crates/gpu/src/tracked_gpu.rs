@@ -1,7 +1,10 @@
 //! What is known of one GPU, folded from its worker's reports. Pure, except that it logs changes of state.
 
+use super::counters::Counters;
+use super::event::{HealthReadings, PollReadings};
+use super::limits::IMPOSSIBLE;
 use super::probe::CallFailure;
-use trtllm_model::gpu::{GpuIdentity, GpuPoll, GpuReadings, GpuSnapshot, GpuState, LastXid};
+use trtllm_model::gpu::{GpuHealth, GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastXid};
 
 /// Maximum number of Xid codes that are counted for one GPU. NVIDIA's catalog has about 170, and a GPU shows few of them.
 const MOST_XIDS: usize = 64;
@@ -11,12 +14,12 @@ pub(super) struct TrackedGpu {
     pub(super) snapshot: GpuSnapshot,
     /// False until the first poll has ended or failed; the state is unknown until then.
     pub(super) is_listed: bool,
-    /// The last reading of the energy counter, which restarts with the driver.
-    energy_mj: Option<u64>,
-    /// Millijoules used since the first reading of that counter.
-    used_mj: u64,
-    /// Failures of the last poll, to log only changes.
+    counters: Counters,
+    /// The readings of the last slow poll.
+    health: GpuHealth,
+    /// Failures of the last poll without `health`, and of the last `health`, to log only changes.
     failing: Vec<CallFailure>,
+    pub(super) failing_health: Vec<CallFailure>,
 }
 
 impl TrackedGpu {
@@ -30,7 +33,21 @@ impl TrackedGpu {
             last_xid: None,
             reports_xids: false,
         };
-        Self { snapshot, is_listed: false, energy_mj: None, used_mj: 0, failing: Vec::new() }
+        Self {
+            snapshot,
+            is_listed: false,
+            counters: Counters::default(),
+            health: GpuHealth::default(),
+            failing: Vec::new(),
+            failing_health: Vec::new(),
+        }
+    }
+
+    /// The identity of the GPU was read again.
+    pub(super) fn identified(&mut self, identity: GpuIdentity) {
+        self.snapshot.identity = identity;
+        self.counters.expect_restart();
+        self.health = GpuHealth::default();
     }
 
     /// `call`: the NVML call that led to the state.
@@ -60,29 +77,31 @@ impl TrackedGpu {
         }
     }
 
-    pub(super) fn absorb(&mut self, readings: GpuReadings, poll: GpuPoll, failures: Vec<CallFailure>) {
-        if let Some(energy_mj) = readings.energy_counter_mj {
-            // A smaller reading means that the driver was reloaded: the total continues from there. The energy used
-            // between the last reading and the reload is unknown and left out.
-            let used = self.energy_mj.and_then(|last| energy_mj.checked_sub(last)).unwrap_or(0);
-            self.used_mj = self.used_mj.saturating_add(used);
-            self.energy_mj = Some(energy_mj);
-        }
+    /// Folds the readings of a poll and its failures. Returns the counters whose readings are impossible.
+    pub(super) fn absorb(&mut self, poll: PollReadings, mut failures: Vec<CallFailure>) -> Vec<CallFailure> {
+        let PollReadings { mut readings, health, poll } = poll;
+        let mut impossible = self.counters.check(&mut readings, poll.monotonic);
+        failures.extend(&impossible);
+        let health_failures = health.map(|HealthReadings { mut health, mut failures }| {
+            let of_health = self.counters.check_health(&mut health, poll.monotonic);
+            failures.extend(&of_health);
+            impossible.extend(of_health);
+            self.health = health;
+            failures
+        });
         let energy_joules = self.joules();
         if self.snapshot.state != GpuState::Ok {
             self.snapshot.readings.energy_joules = energy_joules;
-            return;
+            return impossible;
         }
-        self.snapshot.readings = GpuReadings { energy_joules, ..readings };
+        self.snapshot.readings = GpuReadings { energy_joules, health: self.health.clone(), ..readings };
         self.snapshot.last_poll = Some(poll);
         let uuid = &self.snapshot.identity.uuid;
-        for CallFailure { call, error } in failures.iter().filter(|failure| !self.failing.contains(failure)) {
-            tracing::warn!(gpu_uuid = %uuid, call, error, "NVML call failed; compare with nvidia-smi -q");
+        log_changes(uuid, &mut self.failing, failures);
+        if let Some(failures) = health_failures {
+            log_changes(uuid, &mut self.failing_health, failures);
         }
-        for before in self.failing.iter().filter(|before| failures.iter().all(|failure| failure.call != before.call)) {
-            tracing::info!(gpu_uuid = %uuid, call = before.call, "NVML call succeeds again");
-        }
-        self.failing = failures;
+        impossible
     }
 
     pub(super) fn xid(&mut self, xid: LastXid) {
@@ -98,6 +117,28 @@ impl TrackedGpu {
 
     /// Energy used in joules. `None` before the first reading. Exact to a millijoule up to 2^53 mJ: 280 years at 1 kW.
     fn joules(&self) -> Option<f64> {
-        self.energy_mj.map(|_| self.used_mj as f64 / 1000.0)
+        self.counters.energy_mj().map(|millijoules| millijoules as f64 / 1000.0)
     }
+}
+
+/// Logs which calls fail now and did not before, and the reverse.
+fn log_changes(uuid: &str, failing: &mut Vec<CallFailure>, failures: Vec<CallFailure>) {
+    let mut logged = Vec::new();
+    for failure @ CallFailure { call, error } in &failures {
+        if failing.contains(failure) || logged.contains(failure) {
+            continue;
+        }
+        logged.push(*failure);
+        if *error == IMPOSSIBLE {
+            tracing::warn!(gpu_uuid = %uuid, call, "impossible GPU reading left out; compare with nvidia-smi -q");
+        } else {
+            tracing::warn!(gpu_uuid = %uuid, call, error, "NVML call failed; compare with nvidia-smi -q");
+        }
+    }
+    let mut calls: Vec<&str> = failing.iter().map(|before| before.call).collect();
+    calls.dedup();
+    for call in calls.into_iter().filter(|call| failures.iter().all(|failure| failure.call != *call)) {
+        tracing::info!(gpu_uuid = %uuid, call, "NVML call succeeds again");
+    }
+    *failing = failures;
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::device_assignment::{self, DeviceAssignment};
 use super::event::{WorkerOutcome, WorkerReport};
 use super::gpu_filter::GpuFilter;
+use super::limits::IMPOSSIBLE;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::CallFailure;
 use super::tracked_gpu::TrackedGpu;
@@ -28,6 +29,10 @@ pub(super) struct GpuTracker {
     by_index: BTreeMap<u32, String>,
     /// The latest state of each index that was reported in this session; `None` for a GPU that the filter excludes.
     states: BTreeMap<u32, Option<GpuState>>,
+    /// The UUID of each index that was identified in this session.
+    identified: BTreeMap<u32, String>,
+    /// The indexes whose GPU has a blank UUID or that of another GPU. They are not shown.
+    refused: BTreeSet<u32>,
     /// Number of indexes in this session.
     enumerated: u32,
     assignments: Vec<DeviceAssignment>,
@@ -44,6 +49,9 @@ impl GpuTracker {
         let inventory = &mut self.inventory;
         if inventory.nvml != NvmlState::Up {
             tracing::info!(%library, driver_version = driver_version.as_deref(), gpus, "GPU monitoring started");
+            if let Some(ignored) = self.filter.ignored.as_deref().filter(|_| *gpus > 1) {
+                tracing::warn!(CUDA_VISIBLE_DEVICES = %ignored, "CUDA_VISIBLE_DEVICES selects no GPUs here, because CUDA may number them in another order than NVML; set CUDA_DEVICE_ORDER=PCI_BUS_ID or --gpu.uuid");
+            }
         }
         inventory.nvml = NvmlState::Up;
         inventory.driver_version.clone_from(driver_version);
@@ -54,6 +62,8 @@ impl GpuTracker {
             inventory.expected = inventory.expected.max(*gpus);
         }
         self.states.clear();
+        self.identified.clear();
+        self.refused.clear();
         self.enumerated = *gpus;
     }
 
@@ -109,21 +119,28 @@ impl GpuTracker {
         let WorkerReport { index, outcome, failures, .. } = report;
         failures.iter().for_each(|failure| self.count(failure));
         // The last failure decided the state, because every later call was skipped.
-        let call = failures.last().map(|failure| failure.call);
+        let mut call = failures.last().map(|failure| failure.call);
         match outcome {
             WorkerOutcome::Excluded => {
                 self.states.insert(index, None);
                 self.log_unmatched_selectors();
             }
             WorkerOutcome::Identified(identity) => self.identify(identity, &failures),
+            WorkerOutcome::Unidentified(_) if failures.last().is_some_and(|failure| failure.error == IMPOSSIBLE) => {
+                self.blank_uuid(index);
+            }
             // Without a UUID the GPU cannot be shown, even if other calls succeed.
             WorkerOutcome::Unidentified(GpuState::Ok) => self.set_state(index, GpuState::Lost, call),
             WorkerOutcome::Unidentified(state) => self.set_state(index, state, call),
-            WorkerOutcome::Polled(state, readings, poll) => {
-                self.set_state(index, state, call);
-                if let Some(gpu) = self.gpu_at(index) {
-                    gpu.absorb(*readings, poll, failures);
+            WorkerOutcome::Polled(state, poll) => {
+                let of_health = poll.health.iter().flat_map(|health| &health.failures);
+                for failure in of_health {
+                    self.count(failure);
+                    call = Some(failure.call);
                 }
+                self.set_state(index, state, call);
+                let impossible = self.gpu_at(index).map(|gpu| gpu.absorb(*poll, failures)).unwrap_or_default();
+                impossible.iter().for_each(|failure| self.count(failure));
             }
             WorkerOutcome::XidsRegistered => {
                 if let Some(gpu) = self.gpu_at(index) {
@@ -190,11 +207,14 @@ impl GpuTracker {
         let mut gpus: Vec<GpuSnapshot> = listed.map(|gpu| gpu.snapshot.clone()).collect();
         gpus.sort_by_key(|gpu| gpu.identity.index);
         let (pods, pods_with_other_gpus) = device_assignment::resolve(&self.assignments, &gpus);
-        let excluded = self.states.values().filter(|state| state.is_none()).count();
+        let excluded = self.states.values().filter(|state| state.is_none()).count() + self.refused.len();
         GpuInventory { gpus, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
     }
 
     fn gpu_at(&mut self, index: u32) -> Option<&mut TrackedGpu> {
+        if self.refused.contains(&index) {
+            return None;
+        }
         self.by_index.get(&index).and_then(|uuid| self.gpus.get_mut(uuid))
     }
 
@@ -203,6 +223,9 @@ impl GpuTracker {
             tracing::warn!(gpu_uuid = %identity.uuid, call, error, "some GPU identity fields are unavailable");
         }
         let uuid = identity.uuid.clone();
+        if self.is_duplicate(&identity) {
+            return self.raise_expected();
+        }
         // If another GPU has taken this index, the previous GPU is no longer visible to NVML.
         if let Some(previous) = self.by_index.insert(identity.index, uuid.clone()).filter(|previous| *previous != uuid)
             && let Some(gpu) = self.gpus.get_mut(&previous)
@@ -211,17 +234,55 @@ impl GpuTracker {
             gpu.set_state(GpuState::Lost, None);
         }
         let gpu = self.gpus.entry(uuid).or_insert_with(|| TrackedGpu::new(identity.clone()));
-        gpu.snapshot.identity = identity;
-        let known = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
+        gpu.identified(identity);
+        self.raise_expected();
+    }
+
+    fn raise_expected(&mut self) {
+        let known = u32::try_from(self.gpus.len() + self.refused.len()).unwrap_or(u32::MAX);
         self.inventory.expected = self.inventory.expected.max(known);
+    }
+
+    /// The GPU answers, but its UUID is blank.
+    fn blank_uuid(&mut self, index: u32) {
+        if self.gpu_at(index).is_some() {
+            return self.set_state(index, GpuState::Lost, Some("uuid"));
+        }
+        self.states.insert(index, Some(GpuState::Ok));
+        if self.refused.insert(index) {
+            tracing::warn!(index, "GPU has a blank UUID and is not shown; compare with nvidia-smi -L");
+        }
+    }
+
+    /// Whether another GPU of this session has the same UUID. The readings of both would be mixed, so only that with the lower
+    /// index is shown.
+    fn is_duplicate(&mut self, identity: &GpuIdentity) -> bool {
+        let GpuIdentity { uuid, index, .. } = identity;
+        self.identified.insert(*index, uuid.clone());
+        self.refused.remove(index);
+        let indexes: Vec<u32> =
+            self.identified.iter().filter(|(_, other)| *other == uuid).map(|(index, _)| *index).collect();
+        for duplicate in &indexes[1..] {
+            if self.refused.insert(*duplicate) {
+                let shown = indexes[0];
+                tracing::warn!(gpu_uuid = %uuid, index = duplicate, shown, "two GPUs have the same UUID, so only the first is shown; compare with nvidia-smi -L");
+                self.by_index.remove(duplicate);
+                // The second GPU was identified first. What was read of it is not from the first.
+                if duplicate != index {
+                    self.gpus.remove(uuid);
+                }
+            }
+        }
+        self.refused.contains(index)
     }
 
     /// `call`: the NVML call that led to the state.
     fn set_state(&mut self, index: u32, state: GpuState, call: Option<&'static str>) {
         let previous = self.states.insert(index, Some(state));
+        let is_refused = self.refused.contains(&index);
         match self.gpu_at(index) {
             Some(gpu) => gpu.set_state(state, call),
-            None if previous != Some(Some(state)) => {
+            None if previous != Some(Some(state)) && !is_refused => {
                 tracing::warn!(
                     index,
                     ?state,

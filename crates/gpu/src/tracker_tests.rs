@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::super::event::{HealthReadings, PollReadings};
 use super::*;
-use trtllm_model::gpu::{GpuPoll, GpuReadings, LastXid};
+use trtllm_model::gpu::{GpuHealth, GpuPoll, GpuReadings, LastXid};
 
 const A: &str = "GPU-a";
 const B: &str = "GPU-b";
@@ -35,11 +36,21 @@ fn identified(index: u32, uuid: &str) -> WorkerOutcome {
 fn polled(power: f64, energy_mj: u64) -> WorkerOutcome {
     let readings =
         GpuReadings { power_usage_watts: Some(power), energy_counter_mj: Some(energy_mj), ..GpuReadings::default() };
-    WorkerOutcome::Polled(GpuState::Ok, Box::new(readings), POLL)
+    WorkerOutcome::Polled(GpuState::Ok, Box::new(PollReadings { readings, health: None, poll: POLL }))
 }
 
 fn lost() -> WorkerOutcome {
-    WorkerOutcome::Polled(GpuState::Lost, Box::default(), POLL)
+    let poll = PollReadings { readings: GpuReadings::default(), health: None, poll: POLL };
+    WorkerOutcome::Polled(GpuState::Lost, Box::new(poll))
+}
+
+/// A slow poll with this number of PCIe replays, or with a failed call that reads them.
+fn slow_poll(replays: Option<u64>) -> WorkerOutcome {
+    let health = GpuHealth { pcie_replays: replays, ..GpuHealth::default() };
+    let failed = CallFailure { call: "field_values", error: "unknown" };
+    let failures = if replays.is_none() { vec![failed] } else { Vec::new() };
+    let health = Some(HealthReadings { health, failures });
+    WorkerOutcome::Polled(GpuState::Ok, Box::new(PollReadings { readings: GpuReadings::default(), health, poll: POLL }))
 }
 
 fn gpu(tracker: &GpuTracker, uuid: &str) -> GpuSnapshot {
@@ -64,6 +75,84 @@ fn a_smaller_energy_reading_never_lowers_the_total() {
         report(&mut tracker, 0, polled(70.0, reading), &[]);
         assert_eq!(gpu(&tracker, A).readings.energy_joules, Some(joules), "after {reading} mJ");
     }
+}
+
+#[test]
+fn an_impossible_counter_is_absent_and_counted_once_per_reading() {
+    let mut tracker = tracker(1);
+    report(&mut tracker, 0, identified(0, A), &[]);
+    report(&mut tracker, 0, polled(70.0, 9_000), &[]);
+    report(&mut tracker, 0, polled(70.0, u64::MAX), &[]);
+    assert_eq!(gpu(&tracker, A).readings.energy_counter_mj, None);
+    assert_eq!(gpu(&tracker, A).readings.energy_joules, Some(0.0));
+    report(&mut tracker, 0, slow_poll(Some(5)), &[]);
+    report(&mut tracker, 0, slow_poll(Some(4_000_000_000)), &[]);
+    // The fast polls in between do not read this counter.
+    report(&mut tracker, 0, polled(70.0, 9_000), &[]);
+    assert_eq!(gpu(&tracker, A).readings.health.pcie_replays, None);
+    report(&mut tracker, 0, slow_poll(Some(6)), &[]);
+    report(&mut tracker, 0, polled(70.0, 9_000), &[]);
+    assert_eq!(gpu(&tracker, A).readings.health.pcie_replays, Some(6));
+    let impossible = |call| ReadError { call, error: "impossible", count: 1 };
+    let expected = [impossible("field_pcie_replay"), impossible("total_energy_consumption")];
+    assert_eq!(tracker.inventory().read_errors, expected);
+}
+
+#[test]
+fn a_failed_call_of_a_slow_poll_does_not_succeed_again_with_a_fast_poll() {
+    let mut tracker = tracker(1);
+    report(&mut tracker, 0, identified(0, A), &[]);
+    for outcome in [slow_poll(None), polled(70.0, 0), slow_poll(None), polled(70.0, 0)] {
+        report(&mut tracker, 0, outcome, &[]);
+        let failing = &tracker.gpus[A].failing_health;
+        assert_eq!(failing, &[CallFailure { call: "field_values", error: "unknown" }]);
+    }
+    assert_eq!(tracker.inventory().read_errors, [ReadError { call: "field_values", error: "unknown", count: 2 }]);
+    report(&mut tracker, 0, slow_poll(Some(0)), &[]);
+    assert_eq!(tracker.gpus[A].failing_health, []);
+}
+
+#[test]
+fn of_two_gpus_with_the_same_uuid_only_the_first_is_shown_whichever_is_identified_first() {
+    for order in [[0, 1], [1, 0]] {
+        let mut tracker = tracker(2);
+        for index in order {
+            report(&mut tracker, index, identified(index, A), &[]);
+            report(&mut tracker, index, polled(100.0 + f64::from(index), 1_000), &[]);
+        }
+        for (index, energy) in [(0, 1_500), (1, 900_000), (0, 1_500), (1, 900_000)] {
+            report(&mut tracker, index, polled(100.0 + f64::from(index), energy), &[]);
+            report(&mut tracker, index, WorkerOutcome::Xid(LastXid { code: u64::from(index), at_us: 1 }), &[]);
+        }
+        tracker.stalled(1, "power_usage");
+        let inventory = tracker.inventory();
+        assert_eq!((inventory.gpus.len(), inventory.expected, inventory.excluded), (1, 2, 1), "{order:?}");
+        let shown = &inventory.gpus[0];
+        assert_eq!((shown.identity.index, shown.state), (0, GpuState::Ok));
+        assert_eq!(shown.readings.power_usage_watts, Some(100.0));
+        assert_eq!(shown.readings.energy_joules, Some(0.5));
+        assert_eq!(shown.xids, [(0, 2)]);
+        assert_eq!(inventory.read_errors, []);
+    }
+}
+
+#[test]
+fn a_gpu_with_a_blank_uuid_is_not_shown_until_it_has_one() {
+    let mut tracker = tracker(2);
+    report(&mut tracker, 0, identified(0, A), &[]);
+    for _ in 0..2 {
+        report(&mut tracker, 1, WorkerOutcome::Unidentified(GpuState::Ok), &[("uuid", "impossible")]);
+    }
+    report(&mut tracker, 0, polled(70.0, 0), &[]);
+    let inventory = tracker.inventory();
+    assert_eq!((inventory.gpus.len(), inventory.excluded), (1, 1));
+    assert_eq!(inventory.read_errors, [ReadError { call: "uuid", error: "impossible", count: 2 }]);
+    // The GPU is not lost, so NVML is not opened again.
+    report(&mut tracker, 0, lost(), &[]);
+    assert!(tracker.session_is_useful());
+    report(&mut tracker, 1, identified(1, B), &[]);
+    report(&mut tracker, 1, polled(80.0, 0), &[]);
+    assert_eq!((gpu(&tracker, B).state, tracker.inventory().excluded), (GpuState::Ok, 0));
 }
 
 #[test]
@@ -155,6 +244,7 @@ fn a_gpu_that_returns_at_another_index_is_the_same_gpu() {
     report(&mut tracker, 1, polled(70.0, 0), &[]);
     report(&mut tracker, 1, polled(70.0, 3_000), &[]);
     // The driver was reloaded without A, so B has index 0.
+    tracker.identified.clear();
     report(&mut tracker, 0, identified(0, B), &[]);
     report(&mut tracker, 0, polled(75.0, 4_000), &[]);
     assert_eq!(gpu(&tracker, A).state, GpuState::Lost);

@@ -13,8 +13,9 @@ use nvml_wrapper::enums::device::DeviceArchitecture;
 use nvml_wrapper::error::NvmlError;
 
 use super::config::GpuConfig;
-use super::event::{Event, WorkerOutcome, WorkerReport, monotonic, now_us};
+use super::event::{Event, HealthReadings, PollReadings, WorkerOutcome, WorkerReport, monotonic, now_us};
 use super::gpu_filter::GpuFilter;
+use super::limits::{IMPOSSIBLE, is_blank};
 use super::nvml::Session;
 use super::probe::{CallFailure, CurrentCall, Probe, Unsupported};
 use super::readings::PollState;
@@ -97,6 +98,8 @@ impl Worker {
             let begun = Instant::now();
             let mut probe = Probe::new(&self.current_call, &mut unsupported);
             let readings = kept.read(device, &mut probe);
+            let fast_failures = probe.failures.len();
+            let health = kept.read_health(device, &mut probe);
             let (state, failed) = (probe.state(), probe.gpu_failed());
             let took = begun.elapsed();
             // A call hung, so what was read before it is outdated. Poll again at once, but only once, because a driver may
@@ -109,10 +112,13 @@ impl Worker {
             }
             retried = too_slow;
             let poll = GpuPoll { at_us: now_us(), monotonic: monotonic(), took };
+            let mut failures = probe.failures;
             let outcome = state.map_or_else(WorkerOutcome::SessionLost, |state| {
-                WorkerOutcome::Polled(state, Box::new(readings), poll)
+                let health =
+                    health.map(|health| HealthReadings { health, failures: failures.split_off(fast_failures) });
+                WorkerOutcome::Polled(state, Box::new(PollReadings { readings, health, poll }))
             });
-            if !self.report(outcome, probe.failures) || state.is_err() {
+            if !self.report(outcome, failures) || state.is_err() {
                 return false;
             }
             if failed {
@@ -145,7 +151,7 @@ fn sleep(next: &mut Instant, step: Duration, stop: &StopSignal) -> bool {
 /// The identity of a GPU. `None` if the UUID cannot be read, because without it no series can be labelled.
 fn read_identity(device: &Device<'_>, index: u32, probe: &mut Probe<'_>) -> Option<GpuIdentity> {
     Some(GpuIdentity {
-        uuid: probe.call("uuid", || device.uuid())?,
+        uuid: uuid(device, probe)?,
         index,
         name: probe.call("name", || device.name()),
         pci_bus_id: probe.call("pci_info", || device.pci_info()).map(|pci| pci.bus_id),
@@ -155,6 +161,16 @@ fn read_identity(device: &Device<'_>, index: u32, probe: &mut Probe<'_>) -> Opti
         // The architecture is only a label of the info series, so a failure is not counted.
         architecture: probe.call("architecture", || Ok(architecture(device.architecture()))).flatten(),
     })
+}
+
+/// A blank UUID is a failure: several GPUs with the same one could not be told apart.
+fn uuid(device: &Device<'_>, probe: &mut Probe<'_>) -> Option<String> {
+    let uuid = probe.call("uuid", || device.uuid())?;
+    if is_blank(&uuid) {
+        probe.failures.push(CallFailure { call: "uuid", error: IMPOSSIBLE });
+        return None;
+    }
+    Some(uuid)
 }
 
 /// The name of an architecture. `None` where NVML itself does not know it. nvml-wrapper returns an error for a number

@@ -10,6 +10,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 
 use super::event::{Event, WorkerOutcome, WorkerReport, now_us};
+use super::limits::XID;
 use super::nvml::Session;
 use super::raw;
 use super::threads::StopSignal;
@@ -56,8 +57,8 @@ pub(super) fn run(session: &Session, indexes: &Receiver<u32>, stop: &StopSignal,
             Ok(event) => {
                 taken += 1;
                 let code = match event.event_data {
-                    Some(XidError::Value(code)) => code,
-                    Some(XidError::Unknown) => UNKNOWN_XID,
+                    Some(XidError::Value(code)) if XID.contains(&code) => code,
+                    Some(XidError::Value(_) | XidError::Unknown) => UNKNOWN_XID,
                     None => continue,
                 };
                 let Some(&index) = registered.get(&raw::handle_address(&event.device)) else { continue };

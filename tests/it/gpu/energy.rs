@@ -56,7 +56,8 @@ fn an_engine_has_no_more_joules_than_its_gpus_after_a_reset_of_the_counter() {
     monitor.until("the driver is unloaded", |inventory| inventory.init_errors > 0);
     set(&standin, &monitor, &[300, 20], "");
     set(&standin, &monitor, &[1300, 25], "");
-    // Both counters decrease although the driver was not reloaded. One of them decreases only a little.
+    // Both counters decrease although the driver was not reloaded. One of them decreases only a little and soon returns, so
+    // it was a wrong reading.
     set(&standin, &monitor, &[70, 24], "");
     set(&standin, &monitor, &[170, 34], "");
     // Monitoring closes NVML for a driver update (SIGUSR1) and resumes (SIGUSR2).
@@ -73,7 +74,7 @@ fn an_engine_has_no_more_joules_than_its_gpus_after_a_reset_of_the_counter() {
         let engine = engines[0].energy_joules.unwrap_or(0.0);
         assert!(engine <= shown + 1e-9, "the engine has {engine} J, its GPUs {shown} J");
     }
-    assert_eq!(last(&all)[0].energy_joules, Some(3.686), "2.5 + 1.0 + 0.1 + 0.03 and 0.04 + 0.005 + 0.01 + 0.001");
+    assert_eq!(last(&all)[0].energy_joules, Some(3.685), "2.5 + 1.0 + 0.1 + 0.03 and 0.04 + 0.005 + 0.009 + 0.001");
     assert!(all.iter().map(|engines| engines[0].energy_joules).is_sorted());
     assert!(all.iter().map(|engines| engines[0].gpu_seconds).is_sorted());
 }

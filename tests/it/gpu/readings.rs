@@ -2,14 +2,17 @@
 //! Values that a GPU does not support are read only once.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
+use trtllm_gpu::usage::knows_processes;
 use trtllm_gpu::{GpuConfig, GpuTiming};
 use trtllm_model::gpu::{
     Clocks, EccErrors, EccLocation, EngineUtilization, GpuActivity, GpuHealth, GpuInventory, GpuMemory, GpuProcess,
     GpuReadings, LinkTraffic, NvLink, NvLinkErrors, NvmlState, PowerLimits, RemappedRows, RetiredPages,
     TemperatureLimits, Temperatures, ThrottleTimes,
 };
+use trtllm_model::named_numbers::NamedNumbers as _;
 
 use super::monitor::{Monitor, all_ok, config, gpu, monitor, readings};
 use crate::support::standin::Standin;
@@ -39,6 +42,10 @@ fn every_reading_equals_the_control_file() {
     assert_eq!(second.identity.architecture.as_deref(), Some("hopper"));
     let mut readings = second.readings.clone();
     let health = std::mem::take(&mut readings.health);
+    // The bytes are the rate multiplied by the time, so the receive direction has 210/200 of the bytes.
+    let pcie = std::mem::take(&mut readings.pcie_bytes);
+    let (transmit, receive) = (pcie.transmit.unwrap() as f64, pcie.receive.unwrap() as f64);
+    assert!(transmit > 0.0 && (receive / transmit - 1.05).abs() < 1e-3, "{pcie:?}");
     assert_eq!(readings, readings_of_busy());
     assert_eq!(health, health_of_busy());
     monitor.stop();
@@ -78,7 +85,7 @@ fn readings_of_busy() -> GpuReadings {
         },
         performance_state: Some(2),
         engine_utilization: EngineUtilization { encoder: None, decoder: Some(0.12), jpeg: Some(0.13), ofa: Some(0.14) },
-        pcie_bytes: LinkTraffic { transmit: Some(1970), receive: Some(1980) },
+        pcie_bytes: LinkTraffic::default(),
         nvlink_bytes: LinkTraffic { transmit: Some(1380 * 1024), receive: Some(1390 * 1024) },
         activity: GpuActivity {
             graphics: Some(0.91),
@@ -181,9 +188,10 @@ fn processes_are_listed_with_their_names_only_if_enabled() {
     let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     let process = readings(&inventory, 0).health.process_list.remove(0);
     assert_eq!((process.pid, process.bytes), (own, Some(4096)));
-    // The kernel truncates a command's name to 15 bytes.
+    // The kernel truncates a command's name to 15 bytes. In a container, a PID of NVML may be that of another program.
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
-    assert_eq!(process.name.as_deref(), Some(&program[..program.len().min(15)]));
+    let expected = knows_processes(Path::new("/proc")).then(|| &program[..program.len().min(15)]);
+    assert_eq!(process.name.as_deref(), expected);
     monitor.stop();
 }
 
@@ -248,14 +256,52 @@ fn an_unsupported_call_is_tried_again_after_the_configured_time() {
 
 #[test]
 fn a_failed_field_affects_no_other_field_and_is_counted_by_name() {
-    let standin = Standin::new("gpu.0.field.82=!999\ngpu.0.field.197=77\ngpu.0.field.186=!2");
+    let standin = Standin::new("gpu.0.field.82=!999\ngpu.0.field.138/all=77\ngpu.0.field.186=!2");
     let mut monitor = monitor(&standin);
     let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     let now = readings(&inventory, 0);
     let temperatures = Temperatures { gpu: Some(30.0), memory: None };
-    assert_eq!((now.temperature_celsius, now.pcie_bytes.transmit), (temperatures, Some(77)));
+    assert_eq!((now.temperature_celsius, now.nvlink_bytes.transmit), (temperatures, Some(77 * 1024)));
     let errors: Vec<_> = inventory.read_errors.iter().map(|failure| (failure.call, failure.error)).collect();
     assert_eq!(errors, [("field_memory_temp", "unknown")], "an id that is unknown to the driver is not an error");
+    monitor.stop();
+}
+
+/// The stand-in returns for every reading what broken drivers return: all bits set, or numbers that no GPU can have.
+#[test]
+fn an_impossible_reading_is_absent_and_counted_and_the_others_are_shown() {
+    const IMPOSSIBLE: &str = include_str!("../../fixtures/impossible_gpu.state");
+    let standin = Standin::new(IMPOSSIBLE);
+    let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
+    let inventory = monitor.until("two samples", |inventory| {
+        all_ok(inventory, 1) && inventory.read_errors.iter().any(|error| error.call == "gpm_metrics")
+    });
+    let mut now = readings(&inventory, 0);
+    assert_eq!(std::mem::take(&mut now.temperature_celsius).memory, Some(34.0));
+    assert_eq!(std::mem::take(&mut now.clock_hertz).memory, Some(3_201_000_000));
+    let health = std::mem::take(&mut now.health);
+    assert_eq!(health.clock_max_hertz.memory, Some(3_201_000_000));
+    assert_eq!(now.memory.total_bytes.take(), Some(150_754_820_096));
+    now.activity.fp16 = None;
+    let expected = GpuReadings {
+        clocks_event_reasons: Some(1),
+        performance_state: Some(0),
+        mig_enabled: Some(false),
+        throttle_ns: ThrottleTimes { power: None, ..ThrottleTimes::zeros() },
+        ..GpuReadings::default()
+    };
+    assert_eq!(now, expected);
+    assert_eq!((health.bar1_total_bytes, health.bar1_used_bytes), (None, None));
+    assert_eq!(health.power_limits_watts, PowerLimits::default());
+    assert_eq!(health.temperature_limits_celsius, TemperatureLimits::default());
+    assert_eq!((health.pcie_link_generation, health.pcie_link_generation_max), (None, None));
+    assert_eq!((health.pcie_link_width, health.pcie_link_width_max), (None, None));
+    assert_eq!((health.pcie_replays, health.recovery_action, health.fan_speed_ratio), (None, None, vec![None]));
+    assert_eq!(health.ecc_errors, ecc([None, Some(0)], [Some(0), Some(0)]));
+    assert_eq!((health.ecc_sram_threshold_exceeded, health.remapped_rows_failure), (None, None));
+    assert_eq!(health.remapped_rows, RemappedRows { correctable: None, uncorrectable: Some(0) });
+    assert_eq!((health.process_list[0].bytes, health.nvlinks[0].errors.replay), (None, None));
+    assert!(inventory.read_errors.iter().all(|error| error.error == "impossible"), "{:?}", inventory.read_errors);
     monitor.stop();
 }
 

@@ -175,12 +175,12 @@ pub struct GpuInventory {
     pub pods_with_other_gpus: BTreeSet<PodName>,
 }
 
-/// How often one NVML call failed with one error.
+/// How often one NVML call failed with one error, or returned an impossible value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadError {
     /// e.g. `power_usage`
     pub call: &'static str,
-    /// e.g. `gpu_is_lost`. "Not supported" does not count as an error and never appears here.
+    /// e.g. `gpu_is_lost`, or `impossible`. "Not supported" does not count as an error and never appears here.
     pub error: &'static str,
     pub count: u64,
 }

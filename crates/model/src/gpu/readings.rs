@@ -18,9 +18,10 @@ pub struct GpuReadings {
     /// The management limit in watts.
     pub power_limit_watts: Option<f64>,
     /// Joules since this exporter first read this GPU. Starts at 0, never decreases, continues over driver reloads and
-    /// keeps its last value while the GPU cannot be read. `None` only before the first reading.
+    /// keeps its last value while the GPU cannot be read. `None` only before the first reading. Like every counter here, it
+    /// never rises by more than a GPU can count in the time.
     pub energy_joules: Option<f64>,
-    /// Millijoules since the driver was loaded, exactly as NVML reports them.
+    /// Millijoules since the driver was loaded, exactly as NVML reports them. `None` if they are impossible.
     pub energy_counter_mj: Option<u64>,
     pub temperature_celsius: Temperatures,
     pub clock_hertz: Clocks,
@@ -31,7 +32,7 @@ pub struct GpuReadings {
     /// Performance state, from 0 (fastest) to 15.
     pub performance_state: Option<u32>,
     pub engine_utilization: EngineUtilization,
-    /// Bytes since the driver was loaded.
+    /// Bytes since this exporter first read the rate. Needs a Hopper GPU or later.
     pub pcie_bytes: LinkTraffic<u64>,
     /// Bytes over all links since the driver was loaded.
     pub nvlink_bytes: LinkTraffic<u64>,
@@ -243,7 +244,7 @@ named_numbers! {
 pub struct GpuProcess {
     /// The PID on the host, or in this PID namespace if the driver translates PIDs.
     pub pid: u32,
-    /// Name of the command. `None` if the process is not visible in `/proc`.
+    /// Name of the command. `None` if the process is not visible in `/proc`, or if `/proc` has other PIDs than NVML.
     pub name: Option<String>,
     /// `None` if the driver does not report it.
     pub bytes: Option<u64>,

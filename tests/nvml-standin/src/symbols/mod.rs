@@ -200,7 +200,8 @@ values! {
     nvmlDeviceGetMemoryInfo(device: nvmlDevice_t) > memory: *mut nvmlMemory_t = {
         let Memory { total, used, reserved } = memory_of(device, "memory_info_v1")?;
         // The first version of this call has no field `reserved`. It counts reserved memory as used.
-        nvmlMemory_t { total, free: total.saturating_sub(used + reserved), used: used + reserved }
+        let used = used.saturating_add(reserved);
+        nvmlMemory_t { total, free: total.saturating_sub(used), used }
     };
     nvmlDeviceGetPowerUsage(device: nvmlDevice_t) > milliwatts: *mut c_uint =
         gpu(device, "power_usage")?.short("power_mw")?;
@@ -306,7 +307,13 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *m
         if requested != version {
             return Err(ARGUMENT_VERSION_MISMATCH);
         }
-        let value = nvmlMemory_v2_t { version, total, reserved, free: total.saturating_sub(used + reserved), used };
+        let value = nvmlMemory_v2_t {
+            version,
+            total,
+            reserved,
+            free: total.saturating_sub(used.saturating_add(reserved)),
+            used,
+        };
         // SAFETY: as above.
         unsafe { put(memory, value) }
     };

@@ -60,7 +60,8 @@ families! {
     NvmlInitErrors = EXPORTER.counter("trtllm_exporter_nvml_init_errors_total")
         .help("Failed initialisations of the NVIDIA Management Library.").origin("nvmlInit_v2");
     NvmlReadErrors = EXPORTER.counter("trtllm_exporter_nvml_read_errors_total").labels(&["call", "error"]).experimental()
-        .help("Failed NVML calls, by call and error; unsupported readings are not errors.").origin("the GPU workers");
+        .help("Failed NVML calls and impossible readings, by call and error; unsupported readings are not errors.")
+        .origin("the GPU workers; the error impossible: the call returned a value that no GPU can have, such as all bits set, or a counter rose by more than a GPU can count in the time, or fell, or a UUID is blank; such a reading is absent");
     NvmlGpus = EXPORTER.gauge("trtllm_exporter_nvml_gpus").experimental()
         .help("GPUs currently visible.").origin("nvmlDeviceGetCount_v2, without GPUs that --gpu.uuid leaves out");
     NvmlGpusExpected = EXPORTER.gauge("trtllm_exporter_nvml_gpus_expected").experimental()

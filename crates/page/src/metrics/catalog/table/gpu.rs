@@ -1,5 +1,6 @@
 //! GPU telemetry: Triton's six families with its HELP, then the exporter's own. A counter "since the driver was loaded"
-//! restarts at 0 with the driver. Prometheus handles that as a counter reset.
+//! restarts at 0 with the driver. Prometheus handles that as a counter reset. A counter never rises by more than a GPU can
+//! count in the time.
 
 use trtllm_model::gpu::{
     CLOCK_REASONS, Clocks, GpuReadings, GpuState, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages,
@@ -54,7 +55,7 @@ families! {
         .origin("nvmlDeviceGetComputeRunningProcesses_v3; not called on drivers 535.0 to 535.97, which crash");
     GpuProcessMemory = GPU.gauge("nv_gpu_process_memory_bytes").labels(&["gpu_uuid", "name", "pid"]).unit("bytes").experimental()
         .help("GPU memory used by a process in bytes.")
-        .origin("nvmlDeviceGetComputeRunningProcesses_v3, with --gpu.processes; at most 64 processes per GPU");
+        .origin("nvmlDeviceGetComputeRunningProcesses_v3, with --gpu.processes; at most 64 processes per GPU; name is empty in a container with its own PIDs, because NVML reports the host's");
     GpuProcessSm = GPU.gauge("nv_gpu_process_sm_utilization_ratio").labels(&["gpu_uuid", "name", "pid"]).unit("ratio").experimental()
         .help("Share (0-1) of time in which a process had a kernel running on the GPU.")
         .origin("mean of nvmlDeviceGetProcessUtilization's samples since the previous slow poll, with --gpu.processes; absent without samples and with MIG");
@@ -175,9 +176,11 @@ families! {
     GpuPcieReplays(|gpu| gpu.health.pcie_replays) = GPU.counter("nv_gpu_pcie_replays_total")
         .help("PCIe replays since the driver was loaded.").origin("NVML field 94");
     GpuPcieTransmit(|gpu| gpu.pcie_bytes.transmit) = GPU.counter("nv_gpu_pcie_transmit_bytes_total").unit("bytes")
-        .help("PCIe bytes transmitted since the driver was loaded.").origin("NVML field 197");
+        .help("PCIe bytes transmitted since the exporter started.")
+        .origin("nv_gpu_pcie_transmit_bytes_per_second × time; NVML's own counter (field 197) has 32 bits, which a busy link fills many times per poll");
     GpuPcieReceive(|gpu| gpu.pcie_bytes.receive) = GPU.counter("nv_gpu_pcie_receive_bytes_total").unit("bytes")
-        .help("PCIe bytes received since the driver was loaded.").origin("NVML field 198");
+        .help("PCIe bytes received since the exporter started.")
+        .origin("nv_gpu_pcie_receive_bytes_per_second × time; NVML's own counter (field 198) has 32 bits");
     GpuNvlinkUp = GPU.gauge("nv_gpu_nvlink_up").labels(&["gpu_uuid", "link"])
         .help("1 if the NVLink is active.").origin("nvmlDeviceGetNvLinkState");
     GpuNvlinkErrors = GPU.counter("nv_gpu_nvlink_errors_total").labels(&["gpu_uuid", "link"])

@@ -1,0 +1,311 @@
+//! The cumulative counters of one GPU. A wrong reading would stay in a total for good, so only what the GPU can have counted
+//! since the last reading is added. Pure: the time is an argument.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::time::Duration;
+
+use super::limits::{
+    CounterKind, ENERGY_MILLIJOULES, ERRORS, IMPOSSIBLE, NVLINK_BYTES, PCIE_REPLAYS, THROTTLE_NANOSECONDS,
+};
+use super::probe::CallFailure;
+use trtllm_model::gpu::{EccErrors, GpuHealth, GpuReadings, LinkTraffic, NvLinkErrors, ThrottleTimes};
+
+/// If wrong readings last longer than this, the counter has restarted.
+const LONGEST_ERROR: Duration = Duration::from_secs(60);
+const ENERGY: Key = ("total_energy_consumption", 0);
+
+/// The name of a counter, and the number of the link that it belongs to.
+type Key = (&'static str, u32);
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    counters: BTreeMap<Key, Counter>,
+    pcie: PcieBytes,
+}
+
+impl Counters {
+    /// The GPU was identified again. If its driver was reloaded, its counters start at 0.
+    pub(super) fn expect_restart(&mut self) {
+        self.counters.values_mut().for_each(|counter| counter.may_restart = true);
+    }
+
+    /// Millijoules since this exporter first read the counter. `None` before that.
+    pub(super) fn energy_mj(&self) -> Option<u64> {
+        Some(self.counters.get(&ENERGY)?.last?.total)
+    }
+
+    /// Replaces the counters of a poll that ended at `at` by their totals, and removes impossible ones. Returns the
+    /// impossible ones. [`GpuReadings::energy_counter_mj`] stays as it was read; its total is [`Counters::energy_mj`].
+    pub(super) fn check(&mut self, readings: &mut GpuReadings, at: Duration) -> Vec<CallFailure> {
+        let mut check = Check { counters: &mut self.counters, at, failures: Vec::new() };
+        let mut total = readings.energy_counter_mj;
+        check.counter(ENERGY.0, ENERGY, ENERGY_MILLIJOULES, &mut total);
+        readings.energy_counter_mj = readings.energy_counter_mj.filter(|_| total.is_some());
+        let LinkTraffic { transmit, receive } = &mut readings.nvlink_bytes;
+        check.all(NVLINK_BYTES, 0, [("field_nvlink_data_tx", transmit), ("field_nvlink_data_rx", receive)]);
+        let ThrottleTimes {
+            power,
+            thermal,
+            sync_boost,
+            board_limit,
+            low_utilization,
+            reliability,
+            sw_thermal_slowdown,
+            hw_thermal_slowdown,
+            hw_power_brake_slowdown,
+        } = &mut readings.throttle_ns;
+        let times = [
+            ("field_throttle_power", power),
+            ("field_throttle_thermal", thermal),
+            ("field_throttle_sync_boost", sync_boost),
+            ("field_throttle_board_limit", board_limit),
+            ("field_throttle_low_utilization", low_utilization),
+            ("field_throttle_reliability", reliability),
+            ("field_throttle_sw_thermal", sw_thermal_slowdown),
+            ("field_throttle_hw_thermal", hw_thermal_slowdown),
+            ("field_throttle_hw_power_brake", hw_power_brake_slowdown),
+        ];
+        check.all(THROTTLE_NANOSECONDS, 0, times);
+        let failures = check.failures;
+        readings.pcie_bytes = self.pcie.add(readings.activity.pcie_bytes_per_second, at);
+        failures
+    }
+
+    /// Like [`Counters::check`], for the counters of a slow poll.
+    pub(super) fn check_health(&mut self, health: &mut GpuHealth, at: Duration) -> Vec<CallFailure> {
+        let mut check = Check { counters: &mut self.counters, at, failures: Vec::new() };
+        check.all(PCIE_REPLAYS, 0, [("field_pcie_replay", &mut health.pcie_replays)]);
+        let EccErrors { corrected_volatile, uncorrected_volatile, corrected_aggregate, uncorrected_aggregate } =
+            &mut health.ecc_errors;
+        let ecc = [
+            ("field_ecc_sbe_volatile", corrected_volatile),
+            ("field_ecc_dbe_volatile", uncorrected_volatile),
+            ("field_ecc_sbe_aggregate", corrected_aggregate),
+            ("field_ecc_dbe_aggregate", uncorrected_aggregate),
+        ];
+        check.all(ERRORS, 0, ecc);
+        for part in &mut health.ecc_locations {
+            let EccErrors { corrected_volatile, uncorrected_volatile, corrected_aggregate, uncorrected_aggregate } =
+                &mut part.errors;
+            let counters = [corrected_volatile, uncorrected_volatile, corrected_aggregate, uncorrected_aggregate];
+            for (kind, counter) in (0..).zip(counters) {
+                check.counter("memory_error_counter", (part.location, kind), ERRORS, counter);
+            }
+        }
+        for link in &mut health.nvlinks {
+            let NvLinkErrors { replay, recovery, crc_flit, crc_data } = &mut link.errors;
+            let errors = [
+                ("field_nvlink_replay", replay),
+                ("field_nvlink_recovery", recovery),
+                ("field_nvlink_crc", crc_flit),
+                ("field_nvlink_crc_data", crc_data),
+            ];
+            check.all(ERRORS, link.link, errors);
+        }
+        check.failures
+    }
+}
+
+/// One pass over the counters of a poll.
+struct Check<'c> {
+    counters: &'c mut BTreeMap<Key, Counter>,
+    at: Duration,
+    failures: Vec<CallFailure>,
+}
+
+impl Check<'_> {
+    fn all<const N: usize>(&mut self, kind: CounterKind, link: u32, readings: [(&'static str, &mut Option<u64>); N]) {
+        for (call, reading) in readings {
+            self.counter(call, (call, link), kind, reading);
+        }
+    }
+
+    fn counter(&mut self, call: &'static str, key: Key, kind: CounterKind, reading: &mut Option<u64>) {
+        let Some(read) = *reading else { return };
+        *reading = self.counters.entry(key).or_default().total(read, self.at, kind);
+        if reading.is_none() {
+            self.failures.push(CallFailure { call, error: IMPOSSIBLE });
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    last: Option<Point>,
+    /// The last reading before the counter jumped. If it returns there, the readings in between were wrong.
+    before_jump: Option<Point>,
+    may_restart: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    reading: u64,
+    at: Duration,
+    total: u64,
+}
+
+impl Counter {
+    /// The total after this reading. `None` if the reading is impossible. Then the total stays as it is.
+    fn total(&mut self, reading: u64, at: Duration, kind: CounterKind) -> Option<u64> {
+        if reading > kind.highest() {
+            return None;
+        }
+        let may_restart = mem::take(&mut self.may_restart);
+        self.before_jump.take_if(|before| at.saturating_sub(before.at) > LONGEST_ERROR);
+        let Some(last) = self.last else {
+            let total = if kind.since_exporter { 0 } else { reading };
+            self.last = Some(Point { reading, at, total });
+            return Some(total);
+        };
+        let from = |point: Point| {
+            let rise = kind.rise(point.reading, reading, at.saturating_sub(point.at))?;
+            Some(point.total.saturating_add(rise))
+        };
+        let restarted = || {
+            let total = if kind.since_exporter { last.total } else { reading };
+            (may_restart && reading < last.reading).then_some(total)
+        };
+        // If the reading continues both, it counts from where less was added.
+        let returned = self.before_jump.and_then(from);
+        let total = from(last).into_iter().chain(returned).min().map(|total| total.max(last.total)).or_else(restarted);
+        if returned.is_some() {
+            self.before_jump = None;
+        }
+        if total.is_none() {
+            self.before_jump.get_or_insert(last);
+        }
+        self.last = Some(Point { reading, at, total: total.unwrap_or(last.total) });
+        total
+    }
+}
+
+/// Bytes over PCIe since this exporter first read the rate. NVML's own counters of bytes have 32 bits, which a busy link fills
+/// several times between two polls, so their rise is unknown.
+#[derive(Debug, Default)]
+struct PcieBytes {
+    polled: Option<Duration>,
+    transmit: Option<f64>,
+    receive: Option<f64>,
+}
+
+impl PcieBytes {
+    /// Adds what was transferred at this mean rate since the last poll.
+    fn add(&mut self, per_second: LinkTraffic<f64>, at: Duration) -> LinkTraffic<u64> {
+        let seconds = self.polled.replace(at).map_or(0.0, |last| at.saturating_sub(last).as_secs_f64());
+        let add = |total: &mut Option<f64>, rate: Option<f64>| {
+            let rate = rate?;
+            let total = total.insert(total.unwrap_or(0.0) + rate * seconds);
+            Some(*total as u64)
+        };
+        LinkTraffic {
+            transmit: add(&mut self.transmit, per_second.transmit),
+            receive: add(&mut self.receive, per_second.receive),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The totals after these readings, one per second.
+    fn totals(kind: CounterKind, readings: &[u64]) -> Vec<Option<u64>> {
+        let mut counter = Counter::default();
+        (0..).zip(readings).map(|(second, read)| counter.total(*read, Duration::from_secs(second), kind)).collect()
+    }
+
+    #[test]
+    fn a_counter_rises_by_what_was_read() {
+        assert_eq!(totals(ERRORS, &[7, 7, 9]), [Some(7), Some(7), Some(9)]);
+        assert_eq!(totals(ENERGY_MILLIJOULES, &[7_000, 7_000, 9_500]), [Some(0), Some(0), Some(2_500)]);
+    }
+
+    #[test]
+    fn a_wrong_reading_is_absent_and_changes_no_total_even_if_it_lasts_for_some_polls() {
+        const TRUE: u64 = 22_543_283_000_000;
+        for wrong in [200_000, 0, TRUE - 1, TRUE * 2, u64::MAX - 1, u64::MAX] {
+            for polls in 1..=4 {
+                let mut readings = vec![TRUE, TRUE + 700_000];
+                readings.extend(vec![wrong; polls]);
+                readings.push(TRUE + 1_400_000);
+                let totals = totals(ENERGY_MILLIJOULES, &readings);
+                assert_eq!(totals[2], None, "{wrong}");
+                assert!(totals[3..].iter().flatten().all(|total| *total <= 1_400_000), "{wrong}: {totals:?}");
+                assert_eq!(totals.last(), Some(&Some(1_400_000)), "{wrong} for {polls} polls");
+            }
+        }
+    }
+
+    #[test]
+    fn no_counter_rises_by_more_than_the_device_can() {
+        for kind in [ENERGY_MILLIJOULES, THROTTLE_NANOSECONDS, NVLINK_BYTES, ERRORS, PCIE_REPLAYS] {
+            // 1 is an impossible fall, and its neighbours are impossible rises.
+            let high = kind.highest();
+            let readings = [5, high, high, 6, high / 2, 1, high, 1, 1, 7, high, high, high, 8];
+            let totals: Vec<u64> = totals(kind, &readings).into_iter().flatten().collect();
+            assert!(totals.is_sorted(), "{totals:?}");
+            assert!(totals.last() < Some(&100), "{totals:?}");
+        }
+    }
+
+    #[test]
+    fn a_first_reading_with_all_bits_set_is_absent() {
+        for kind in [ENERGY_MILLIJOULES, THROTTLE_NANOSECONDS, NVLINK_BYTES, ERRORS] {
+            assert_eq!(totals(kind, &[u64::MAX, 5])[0], None, "{kind:?}");
+        }
+        assert_eq!(totals(PCIE_REPLAYS, &[u64::from(u32::MAX), 5]), [None, Some(5)]);
+        // NVLink bytes are read in KiB, so all bits set become the highest number.
+        assert_eq!(totals(NVLINK_BYTES, &[u64::MAX]), [None]);
+    }
+
+    #[test]
+    fn a_counter_of_32_bits_is_extended() {
+        let high = u64::from(u32::MAX);
+        assert_eq!(totals(PCIE_REPLAYS, &[high - 9, 10, 30]), [Some(high - 9), Some(high + 11), Some(high + 31)]);
+    }
+
+    #[test]
+    fn after_a_driver_reload_the_energy_continues_and_the_drivers_own_counters_start_again() {
+        for (kind, expected) in [(ENERGY_MILLIJOULES, [3_000, 3_000, 3_500]), (ERRORS, [8_000, 500, 1_000])] {
+            let mut counter = Counter::default();
+            let mut total = |reading, second| counter.total(reading, Duration::from_secs(second), kind);
+            total(5_000, 0);
+            assert_eq!(total(8_000, 1), Some(expected[0]));
+            counter.may_restart = true;
+            let mut total = |reading, second| counter.total(reading, Duration::from_secs(second), kind);
+            assert_eq!([total(500, 9), total(1_000, 10)], [Some(expected[1]), Some(expected[2])]);
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_comes_back_with_its_counters_loses_nothing() {
+        let mut counter = Counter::default();
+        counter.total(5_000, Duration::ZERO, ENERGY_MILLIJOULES);
+        counter.may_restart = true;
+        let after = counter.total(5_000 + 3_600_000_000, Duration::from_secs(3600), ENERGY_MILLIJOULES);
+        assert_eq!(after, Some(3_600_000_000));
+    }
+
+    #[test]
+    fn a_counter_that_stays_lower_has_restarted() {
+        let mut readings = vec![9_000_000, 9_001_000];
+        readings.extend((0..120).map(|second| 100 * second));
+        let totals = totals(ERRORS, &readings);
+        assert_eq!((totals[2], totals[3], totals[121]), (None, Some(9_001_100), Some(9_001_000 + 100 * 119)));
+    }
+
+    #[test]
+    fn the_bytes_over_pcie_are_the_rate_times_the_time() {
+        let mut bytes = PcieBytes::default();
+        let mut add = |rate: Option<f64>, ms| {
+            bytes.add(LinkTraffic { transmit: rate, receive: None }, Duration::from_millis(ms)).transmit
+        };
+        assert_eq!(add(None, 1000), None);
+        assert_eq!(add(Some(10e9), 2000), Some(10_000_000_000));
+        assert_eq!(add(Some(4e9), 2500), Some(12_000_000_000));
+        // Without a rate, the bytes of that time are unknown.
+        assert_eq!(add(None, 9000), None);
+        assert_eq!(add(Some(1e9), 10_000), Some(13_000_000_000));
+    }
+}
