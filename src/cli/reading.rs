@@ -23,6 +23,8 @@ impl Cli {
             overview::print(command.clone());
         }
         let mut mistakes = Mistakes::default();
+        let is_empty = |variable: &OsStr| std::env::var_os(variable).is_some_and(|value| value.is_empty());
+        let command = without_variables(command, &is_empty);
         let Some(matches) = matches(command, arguments, &mut mistakes) else {
             return Err(mistakes);
         };
@@ -74,6 +76,19 @@ impl Cli {
         cli.mistakes = mistakes;
         Ok(cli)
     }
+}
+
+/// The command line without the variables that count as not set, in all commands: compose files and charts set a variable to
+/// nothing if they have no value for it.
+fn without_variables(command: Command, ignored: &dyn Fn(&OsStr) -> bool) -> Command {
+    let command = command.mut_args(|argument| match argument.get_env() {
+        Some(variable) if ignored(variable) => argument.env(Resettable::<clap::builder::OsStr>::Reset),
+        _ => argument,
+    });
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |subcommand| without_variables(subcommand, ignored))
+    })
 }
 
 /// True for a character that separates names in a variable.
@@ -297,4 +312,23 @@ fn variable_of(command: &Command, name: &str) -> Option<String> {
     let argument = command.get_arguments().find(|argument| long(argument.get_long()) == name)?;
     let variable = argument.get_env()?.to_str()?;
     std::env::var_os(variable).map(|_| variable.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_is_ignored_is_one_of_no_flag_in_any_command() {
+        fn variables(command: &Command) -> usize {
+            let own = command.get_arguments().filter(|argument| argument.get_env().is_some()).count();
+            own + command.get_subcommands().map(variables).sum::<usize>()
+        }
+        let command = Cli::command();
+        let all = variables(&command);
+        let of_source = |variable: &OsStr| variable == "TRTLLM_EXPORTER_SOURCE";
+        // `doctor` reads this variable, too.
+        assert_eq!(variables(&without_variables(command.clone(), &of_source)), all - 2);
+        assert_eq!(variables(&without_variables(command, &|_| true)), 0);
+    }
 }

@@ -39,6 +39,18 @@ fn the_version_names_the_revision_its_day_and_the_compiler() {
     assert!(compiler.starts_with("1."), "{line}");
 }
 
+/// Regression: compose files and charts set variables to nothing. Some of them counted as unset, and others ended the start.
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    let command = Cli::command();
+    let variables = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+    let all = variables.fold(Launch::new(), |launch, variable| launch.variable(variable, ""));
+    let printed = |launch: Launch| launch.run(&["--dry-run", "--gpu=off"]);
+    let (empty, unset) = (printed(all), printed(Launch::new()));
+    assert!(empty.status.success(), "{empty:?}");
+    assert_eq!(empty.stdout, unset.stdout);
+}
+
 /// Regression: `tests/run --help` installed packages.
 #[test]
 fn the_help_of_the_test_script_starts_and_installs_nothing() {
