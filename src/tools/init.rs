@@ -7,7 +7,7 @@ use crate::cli::InitArgs;
 use crate::config::{ConfigError, ORCHESTRATOR_MODEL};
 use trtllm_sources::discovery::{FoundServer, Identity, search};
 
-use super::print;
+use super::{print, print_note};
 
 const HEAD: &str = "\
 # Engines for trtllm-exporter, written by `trtllm-exporter init`.
@@ -29,6 +29,7 @@ const OPTIONAL: &str = "
 
 const NOTHING_FOUND: &str = "
   # No trtllm-serve was found. This finds each that starts later on this host or in this pod.
+  # For one on another port: trtllm-exporter init --ports PORT, or write its URL here.
   - source: auto
 ";
 
@@ -42,7 +43,11 @@ const TAIL: &str = "
 
 /// Writes the file, or prints the configuration if no file is named. Fails if the file exists or cannot be written.
 pub fn run(arguments: &InitArgs) -> Result<(), ConfigError> {
-    let text = configuration(&super::runtime("init")?.block_on(search(arguments.ports.clone(), Vec::new())));
+    let found = super::runtime("init")?.block_on(search(arguments.ports.clone(), Vec::new()));
+    if let Some(note) = nothing_found(&found, &arguments.ports) {
+        print_note(&note);
+    }
+    let text = configuration(&found);
     let Some(path) = &arguments.file else {
         print(&text.replacen("{file}", "FILE", 2));
         return Ok(());
@@ -60,6 +65,21 @@ pub fn run(arguments: &InitArgs) -> Result<(), ConfigError> {
     }
     print(&format!("wrote {}; check it with: trtllm-exporter check-config {0}\n", path.display()));
     Ok(())
+}
+
+/// What to do if no engine was found.
+fn nothing_found(found: &[FoundServer], ports: &[u16]) -> Option<String> {
+    let is_engine = |server: &FoundServer| matches!(server.identity, Identity::Engine(_) | Identity::Orchestrator);
+    if found.iter().any(is_engine) {
+        return None;
+    }
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    let others = if found.is_empty() { "" } else { " The comments in the configuration say what answered instead." };
+    Some(format!(
+        "trtllm-exporter: no trtllm-serve was found on port {} of this host, so the configuration has only \"source: auto\", \
+         which finds one that starts later.{others} If it listens on another port, name it with --ports PORT\n",
+        ports.join(", ")
+    ))
 }
 
 fn configuration(found: &[FoundServer]) -> String {
@@ -107,6 +127,16 @@ mod tests {
 
     fn server(port: u16, identity: Identity) -> FoundServer {
         FoundServer { target: format!("http://127.0.0.1:{port}"), configured: true, identity }
+    }
+
+    #[test]
+    fn a_search_without_an_engine_says_what_to_do() {
+        let other = server(6, Identity::Other("something".to_owned()));
+        let note = nothing_found(&[], &[8000, 9000]).unwrap();
+        assert!(note.contains("on port 8000, 9000 of this host") && note.contains("--ports PORT"), "{note}");
+        assert!(nothing_found(std::slice::from_ref(&other), &[8000]).unwrap().contains("what answered instead"));
+        let engine = server(1, Identity::Engine("llama".to_owned()));
+        assert_eq!(nothing_found(&[other, engine], &[8000]), None);
     }
 
     #[test]

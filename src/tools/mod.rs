@@ -31,6 +31,11 @@ fn print(text: &str) {
     let _ = std::io::stdout().lock().write_all(printable::lines(text).as_bytes());
 }
 
+/// Prints a note to stderr, so that it is not part of the output. The text is made printable, too.
+fn print_note(text: &str) {
+    let _ = std::io::stderr().lock().write_all(printable::lines(text).as_bytes());
+}
+
 /// Prints JSON to stdout, with the same rules as [`print`].
 fn print_json(text: &str) {
     let _ = std::io::stdout().lock().write_all(printable::json(text).as_bytes());
