@@ -86,6 +86,7 @@ values_are_checked() { # the chart must refuse each invalid value with a message
   no "image.repository is \"\", which is not an image" image.repository=
   no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.basicAuth.username.name=scrape
   no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.authorization.credentials.name=token
+  no "at '': missing property 'web'" web=null
   refused "chart requires kubeVersion" "$helm" template t "$chart" --kube-version 1.26.0 || wrong=1
   # The most likely mistake: a user copies the command of docs/kubernetes.md and leaves its placeholder.
   refused 'image.repository is "YOUR-REGISTRY/trtllm-exporter", which is not an image; build the image and push it' \
@@ -104,12 +105,39 @@ password_stays_in_its_namespaces() {
 }
 check "chart: no password for pods of other namespaces" password_stays_in_its_namespaces
 
+# YAML reads these names as a number or as a boolean unless they are quoted. A strict decoder refuses that.
+names_stay_strings() {
+  local name
+  for name in 1234 0x1f 1e5 true 007 null; do
+    "$helm" template "$name" "$chart" --namespace 123 --kube-version 1.32.0 "${operator[@]}" "${image[@]}" "${everything[@]}" \
+      --set-string "nameOverride=$name,web.tlsSecret=$name,serviceAccount.name=$name,podLabels.a=$name,gpuNodes.runtimeClassName=$name" \
+      --set-string "gpuNodes.priorityClassName=$name,standalone.priorityClassName=$name,image.tag=$name" \
+      --set-string 'sidecar.patches.socket.sources={socket:/123/456}' >"$work/names.yaml" 2>"$work/helm.err" || { cat "$work/helm.err"; return 1; }
+    "$manifests" decode "$work/names.yaml" || return 1
+  done
+}
+check "chart: names that YAML would read as numbers or booleans" names_stay_strings
+
+# Helm removes a value that is set to null. The chart renders without it, or refuses it in words.
+nulls_render_or_are_refused() {
+  local key wrong=0
+  for key in podSecurityContext securityContext podLabels logFormat openshift metricsCompat monitoring.alerts monitoring.alerts.labels \
+    monitoring.alerts.severities monitoring.interval image.tag image.pullPolicy gpuNodes.resources gpuNodes.nodeSelector sidecar.kind \
+    gpuNodes.updateStrategy standalone.priorityClassName web.tlsSecret networkPolicy.from serviceAccount.name; do
+    template 1.32.0 "$work/null.yaml" "${operator[@]}" "${everything[@]}" --set "$key=null" && "$manifests" decode "$work/null.yaml" ||
+      { echo "$key=null"; wrong=1; }
+    if grep -n '%!\|<nil>' "$work/null.yaml"; then echo "$key=null"; wrong=1; fi
+  done
+  return $wrong
+}
+check "chart: null for a value" nulls_render_or_are_refused
+
 image_is_that_of_the_values() {
   local digest
   digest=sha256:$(printf '%064d' 7)
-  template 1.32.0 "$work/image.yaml" --set image.tag=1.2.3 && grep -q 'image: example/trtllm-exporter:1.2.3$' "$work/image.yaml" &&
+  template 1.32.0 "$work/image.yaml" --set image.tag=1.2.3 && grep -q 'image: "example/trtllm-exporter:1.2.3"$' "$work/image.yaml" &&
     template 1.32.0 "$work/image.yaml" --set image.tag=1.2.3 --set "image.digest=$digest" &&
-    grep -q "image: example/trtllm-exporter@$digest\$" "$work/image.yaml" && ! grep -q 'image: .*1\.2\.3' "$work/image.yaml"
+    grep -q "image: \"example/trtllm-exporter@$digest\"\$" "$work/image.yaml" && ! grep -q 'image: .*1\.2\.3' "$work/image.yaml"
 }
 check "chart: the image by tag and by digest" image_is_that_of_the_values
 

@@ -73,7 +73,7 @@ versions_agree() { # compares the version of the chart, of the images in manifes
     echo "Chart.yaml is not of version $version"
     return 1
   fi
-  ! grep -rn 'image: trtllm-exporter:' deploy/kubernetes | grep -v "image: trtllm-exporter:$version\$"
+  ! grep -rn 'image: "\?trtllm-exporter:' deploy/kubernetes | grep -v "image: \"\?trtllm-exporter:$version\"\?\$"
 }
 check "versions are that of Cargo.toml" versions_agree
 

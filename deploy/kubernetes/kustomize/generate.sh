@@ -17,7 +17,7 @@ render() { # FILE TEMPLATE [ARGUMENT...]
     "${HELM:-helm}" template trtllm-exporter "$chart" --namespace default --kube-version 1.32.0 \
       --api-versions monitoring.coreos.com/v1 --set image.repository=trtllm-exporter --show-only "templates/$template" "$@" 2>"$out/.errors" ||
       { cat "$out/.errors" >&2; return 1; }
-  } | sed -e '/^ *helm.sh\/chart:/d' -e '/^ *app.kubernetes.io\/managed-by: Helm$/d' -e '/^  namespace: default$/d' -e '/^# Source: /d' \
+  } | sed -e '/^ *helm.sh\/chart:/d' -e '/^ *app.kubernetes.io\/managed-by: "Helm"$/d' -e '/^  namespace: "default"$/d' -e '/^# Source: /d' \
     -e '2{/^---$/d}' >"$file"
   rm -f "$out/.errors"
 }

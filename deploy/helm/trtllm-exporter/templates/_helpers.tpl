@@ -13,18 +13,18 @@
 {{- end }}
 
 {{- define "trtllm-exporter.labels" -}}
-app.kubernetes.io/name: {{ include "trtllm-exporter.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "trtllm-exporter.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
 {{/* Labels that select the pods of one mode. Parameters: root, component. */}}
 {{- define "trtllm-exporter.selector" -}}
-app.kubernetes.io/name: {{ include "trtllm-exporter.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
-app.kubernetes.io/component: {{ .component }}
+app.kubernetes.io/name: {{ include "trtllm-exporter.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
+app.kubernetes.io/component: {{ .component | quote }}
 {{- end }}
 
 {{- define "trtllm-exporter.serviceAccount" -}}
@@ -38,7 +38,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- define "trtllm-exporter.image" -}}
 {{- $image := .Values.image }}
 {{- if or (not $image.repository) (hasPrefix "YOUR-REGISTRY" $image.repository) }}
-{{- fail (printf "image.repository is %q, which is not an image; build the image and push it (docs/install.md, \"Build the image\"), then set image.repository to where you pushed it" $image.repository) }}
+{{- fail (printf "image.repository is %q, which is not an image; build the image and push it (docs/install.md, \"Build the image\"), then set image.repository to where you pushed it" (default "" $image.repository)) }}
 {{- end }}
 {{- if $image.digest }}
 {{- $image.repository }}@{{ $image.digest }}
@@ -66,17 +66,19 @@ app.kubernetes.io/component: {{ .component }}
 {{/* Arguments of all modes. Parameters: root, port. */}}
 {{- define "trtllm-exporter.commonArgs" -}}
 {{- if ne (int .port) 8002 }}
-- --web.listen-address=:{{ .port }}
+- {{ printf "--web.listen-address=:%d" (int .port) | quote }}
 {{- end }}
 {{- if include "trtllm-exporter.secured" .root }}
 - --web.config.file=/etc/trtllm-exporter/web/web.yml
 - --web.health-address=:8003
 {{- end }}
 {{- with .root.Values.metricsCompat }}
-- --metrics.compat={{ join "," . }}
+- {{ printf "--metrics.compat=%s" (join "," .) | quote }}
 {{- end }}
-{{- if ne .root.Values.logFormat "logfmt" }}
-- --log.format={{ .root.Values.logFormat }}
+{{- with .root.Values.logFormat }}
+{{- if ne . "logfmt" }}
+- {{ printf "--log.format=%s" . | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -111,7 +113,7 @@ livenessProbe:
 
 {{/* The security context of a pod. Parameters: root, asRoot. */}}
 {{- define "trtllm-exporter.podSecurity" -}}
-{{- $context := deepCopy .root.Values.podSecurityContext }}
+{{- $context := deepCopy (default dict .root.Values.podSecurityContext) }}
 {{- if .asRoot }}
 {{- $context = merge (dict "runAsUser" 0 "runAsGroup" 0) (omit $context "runAsNonRoot" "runAsUser" "runAsGroup" "fsGroup") }}
 {{- else if include "trtllm-exporter.onOpenshift" .root }}
@@ -122,8 +124,8 @@ livenessProbe:
 
 {{/* The security context of a sidecar. The context of the server's pod is unknown, so this one also sets the user and the seccomp profile. */}}
 {{- define "trtllm-exporter.sidecarSecurity" -}}
-{{- $pod := pick .root.Values.podSecurityContext "runAsNonRoot" "runAsUser" "runAsGroup" "seccompProfile" }}
-{{- $context := merge (deepCopy .root.Values.securityContext) (deepCopy $pod) }}
+{{- $pod := pick (default dict .root.Values.podSecurityContext) "runAsNonRoot" "runAsUser" "runAsGroup" "seccompProfile" }}
+{{- $context := merge (deepCopy (default dict .root.Values.securityContext)) (deepCopy $pod) }}
 {{- if hasKey . "group" }}{{ $_ := set $context "runAsGroup" (int .group) }}{{ end }}
 {{- if include "trtllm-exporter.onOpenshift" .root }}{{ $context = omit $context "runAsUser" "runAsGroup" }}{{ end }}
 {{- toYaml $context }}
@@ -140,7 +142,7 @@ livenessProbe:
 - name: trtllm-exporter-web
   {{- if .root.Values.web.configSecret }}
   secret:
-    secretName: {{ .root.Values.web.configSecret }}
+    secretName: {{ .root.Values.web.configSecret | quote }}
     {{- if .ownPod }}
     defaultMode: 0440
     {{- end }}
@@ -151,17 +153,17 @@ livenessProbe:
     {{- end }}
     sources:
       - secret:
-          name: {{ .root.Values.web.tlsSecret }}
+          name: {{ .root.Values.web.tlsSecret | quote }}
       - configMap:
-          name: {{ include "trtllm-exporter.fullname" .root }}-web
+          name: {{ printf "%s-web" (include "trtllm-exporter.fullname" .root) | quote }}
   {{- end }}
 {{- end }}
 
 {{/* How a monitor connects to the exporter. */}}
 {{- define "trtllm-exporter.endpoint" -}}
 port: metrics
-interval: {{ .Values.monitoring.interval }}
-scrapeTimeout: {{ .Values.monitoring.scrapeTimeout }}
+interval: {{ .Values.monitoring.interval | quote }}
+scrapeTimeout: {{ .Values.monitoring.scrapeTimeout | quote }}
 {{- if include "trtllm-exporter.secured" . }}
 scheme: https
 {{- end }}

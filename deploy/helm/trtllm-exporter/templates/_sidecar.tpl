@@ -16,17 +16,17 @@ Keys: initContainers or containers (the exporter), volumes, serverMounts (for th
 {{- end }}
 {{ ternary "initContainers" "containers" $native }}:
   - name: trtllm-exporter
-    image: {{ include "trtllm-exporter.image" $root }}
-    imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+    image: {{ include "trtllm-exporter.image" $root | quote }}
+    imagePullPolicy: {{ $root.Values.image.pullPolicy | quote }}
     {{- if $native }}
     restartPolicy: Always
     {{- end }}
     args:
       {{- range .sources }}
-      - --source={{ . }}
+      - {{ printf "--source=%s" . | quote }}
       {{- end }}
       {{- with .model }}
-      - --model={{ . }}
+      - {{ printf "--model=%s" . | quote }}
       {{- end }}
       # The container requests no GPU, so it sees none. The DaemonSet reads GPUs.
       - --gpu=off
@@ -47,7 +47,7 @@ Keys: initContainers or containers (the exporter), volumes, serverMounts (for th
     volumeMounts:
       {{- if $socket }}
       - name: trtllm-exporter
-        mountPath: {{ $socket }}
+        mountPath: {{ $socket | quote }}
       {{- end }}
       {{- if $secured }}
       {{- include "trtllm-exporter.webMount" $root | nindent 6 }}
@@ -74,7 +74,7 @@ volumes:
 {{- if $socket }}
 serverMounts:
   - name: trtllm-exporter
-    mountPath: {{ $socket }}
+    mountPath: {{ $socket | quote }}
 {{- end }}
 {{- end }}
 
