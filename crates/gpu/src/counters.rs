@@ -21,7 +21,6 @@ type Key = (&'static str, u32);
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     counters: BTreeMap<Key, Counter>,
-    pcie: PcieBytes,
 }
 
 impl Counters {
@@ -67,9 +66,7 @@ impl Counters {
             ("field_throttle_hw_power_brake", hw_power_brake_slowdown),
         ];
         check.all(THROTTLE_NANOSECONDS, 0, times);
-        let failures = check.failures;
-        readings.pcie_bytes = self.pcie.add(readings.activity.pcie_bytes_per_second, at);
-        failures
+        check.failures
     }
 
     /// Like [`Counters::check`], for the counters of a slow poll.
@@ -180,31 +177,6 @@ impl Counter {
     }
 }
 
-/// Bytes over PCIe since this exporter first read the rate. NVML's own counters of bytes have 32 bits, which a busy link fills
-/// several times between two polls, so their rise is unknown.
-#[derive(Debug, Default)]
-struct PcieBytes {
-    polled: Option<Duration>,
-    transmit: Option<f64>,
-    receive: Option<f64>,
-}
-
-impl PcieBytes {
-    /// Adds what was transferred at this mean rate since the last poll.
-    fn add(&mut self, per_second: LinkTraffic<f64>, at: Duration) -> LinkTraffic<u64> {
-        let seconds = self.polled.replace(at).map_or(0.0, |last| at.saturating_sub(last).as_secs_f64());
-        let add = |total: &mut Option<f64>, rate: Option<f64>| {
-            let rate = rate?;
-            let total = total.insert(total.unwrap_or(0.0) + rate * seconds);
-            Some(*total as u64)
-        };
-        LinkTraffic {
-            transmit: add(&mut self.transmit, per_second.transmit),
-            receive: add(&mut self.receive, per_second.receive),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,19 +265,5 @@ mod tests {
         readings.extend((0..120).map(|second| 100 * second));
         let totals = totals(ERRORS, &readings);
         assert_eq!((totals[2], totals[3], totals[121]), (None, Some(9_001_100), Some(9_001_000 + 100 * 119)));
-    }
-
-    #[test]
-    fn the_bytes_over_pcie_are_the_rate_times_the_time() {
-        let mut bytes = PcieBytes::default();
-        let mut add = |rate: Option<f64>, ms| {
-            bytes.add(LinkTraffic { transmit: rate, receive: None }, Duration::from_millis(ms)).transmit
-        };
-        assert_eq!(add(None, 1000), None);
-        assert_eq!(add(Some(10e9), 2000), Some(10_000_000_000));
-        assert_eq!(add(Some(4e9), 2500), Some(12_000_000_000));
-        // Without a rate, the bytes of that time are unknown.
-        assert_eq!(add(None, 9000), None);
-        assert_eq!(add(Some(1e9), 10_000), Some(13_000_000_000));
     }
 }

@@ -1,6 +1,7 @@
 //! One poll of a GPU, one line per reading with its limits. [`Probe::call`](super::probe::Probe::call) has the rules for
 //! errors, deadlines and counting; the tracker checks how fast counters rise. NVML's PCIe throughput is not read, because
-//! the call sleeps 20 ms per direction, nor are its counters of PCIe bytes, because they have only 32 bits.
+//! the call sleeps 20 ms per direction, nor are its counters of PCIe bytes (fields 197 and 198): they have 32 bits, which a busy
+//! link fills many times between two polls.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -74,7 +75,8 @@ impl<'nvml> PollState<'nvml> {
         self.slow_due = Instant::now();
     }
 
-    /// Reads everything except `health`, and except `energy_joules` and `pcie_bytes`, which the tracker computes.
+    /// Reads everything except `health`, and except `energy_joules`, which the tracker computes: the driver's counter starts with
+    /// the driver, the total with this exporter.
     pub(super) fn read(&mut self, device: &Device<'nvml>, probe: &mut Probe<'_>) -> GpuReadings {
         self.gpm.begin_poll();
         // A GPU without MIG returns "not supported" and not "disabled". If the call fails, the last mode is kept.

@@ -32,8 +32,6 @@ pub struct GpuReadings {
     /// Performance state, from 0 (fastest) to 15.
     pub performance_state: Option<u32>,
     pub engine_utilization: EngineUtilization,
-    /// Bytes since this exporter first read the rate. Needs a Hopper GPU or later.
-    pub pcie_bytes: LinkTraffic<u64>,
     /// Bytes over all links since the driver was loaded.
     pub nvlink_bytes: LinkTraffic<u64>,
     /// Needs a Hopper GPU or later.

@@ -175,12 +175,6 @@ families! {
         .origin("nvmlDeviceGetMaxPcieLinkWidth");
     GpuPcieReplays(|gpu| gpu.health.pcie_replays) = GPU.counter("nv_gpu_pcie_replays_total")
         .help("PCIe replays since the driver was loaded.").origin("NVML field 94");
-    GpuPcieTransmit(|gpu| gpu.pcie_bytes.transmit) = GPU.counter("nv_gpu_pcie_transmit_bytes_total").unit("bytes")
-        .help("PCIe bytes transmitted since the exporter started.")
-        .origin("nv_gpu_pcie_transmit_bytes_per_second × time; NVML's own counter (field 197) has 32 bits, which a busy link fills many times per poll");
-    GpuPcieReceive(|gpu| gpu.pcie_bytes.receive) = GPU.counter("nv_gpu_pcie_receive_bytes_total").unit("bytes")
-        .help("PCIe bytes received since the exporter started.")
-        .origin("nv_gpu_pcie_receive_bytes_per_second × time; NVML's own counter (field 198) has 32 bits");
     GpuNvlinkUp = GPU.gauge("nv_gpu_nvlink_up").labels(&["gpu_uuid", "link"])
         .help("1 if the NVLink is active.").origin("nvmlDeviceGetNvLinkState");
     GpuNvlinkErrors = GPU.counter("nv_gpu_nvlink_errors_total").labels(&["gpu_uuid", "link"])
