@@ -135,8 +135,8 @@ std::size_t serve(tle::Executor& executor, Settings const& settings, OnResponse 
     return finished;
 }
 
-/// Prints the CPU time of this process, and the CPU time of the exporter's threads. These are the threads whose names
-/// start with "trtllm-", and the thread "stats", which reads statistics for the exporter.
+/// Prints the CPU time of this process, and the CPU time of the exporter's threads: those whose names start with
+/// "trtllm-".
 inline void report([[maybe_unused]] tle::Executor const& executor, std::size_t finished)
 {
     rusage usage{};
@@ -150,7 +150,7 @@ inline void report([[maybe_unused]] tle::Executor const& executor, std::size_t f
         double nanoseconds = 0.0;
         std::getline(std::ifstream(task.path() / "comm"), name);
         std::ifstream(task.path() / "schedstat") >> nanoseconds;
-        exporter += name.rfind("trtllm-", 0) == 0 || name == "stats" ? nanoseconds * 1e-9 : 0.0;
+        exporter += name.rfind("trtllm-", 0) == 0 ? nanoseconds * 1e-9 : 0.0;
     }
 #if defined(EXAMPLE_SIMULATED)
     std::printf("iterations=%llu ", static_cast<unsigned long long>(tensorrt_llm::sim::truth(executor).iterations));

@@ -8,7 +8,8 @@
 
 #include <sys/wait.h>
 
-void testLines(); // lines.cc
+void testLines();  // lines.cc
+void testPoller(); // poller.cc
 
 namespace
 {
@@ -152,6 +153,7 @@ void withoutAnExporterTheOldestAreDroppedAndItIsLoggedOnce()
     auto const dropped = publisher.dropped();
     CHECK(dropped > 800 && dropped < 1000 && !publisher.connected());
     CHECK(until([&] { return count(log.all(), "\n") == 1; }));
+    CHECK(publisher.failing() && contains(publisher.error(), "cannot publish to " + kPath + ": No such file"));
     std::this_thread::sleep_for(400ms); // enough time for retries
     CHECK(count(log.all(), "\n") == 1
         && contains(log.all(), kPath + ": No such file or directory; check that trtllm-exporter runs"));
@@ -164,6 +166,7 @@ void withoutAnExporterTheOldestAreDroppedAndItIsLoggedOnce()
     CHECK(contains(text, "\n{\"timestamp\":\"07-25-2025 16:54:34.140189\",\"iter\":" + std::to_string(dropped) + ","));
     CHECK(until([&] { return count(log.all(), "\n") == 2; }));
     CHECK(contains(log.all(), std::to_string(dropped) + " records were dropped before"));
+    CHECK(publisher.connected() && !publisher.failing() && publisher.error().empty());
 }
 
 void exporterThatDoesNotReadNeverBlocksTheHost()
@@ -229,7 +232,7 @@ void publisherWithoutRecordsHasNoThreadAndNoConnection()
     {
         auto const before = threads();
         Publisher publisher(kPath, "m", "1", CapturedLog().options());
-        CHECK(!publisher.connected() && threads() == before);
+        CHECK(!publisher.connected() && publisher.error().empty() && threads() == before);
     }
     CHECK(listener.connections == 0);
 }
@@ -357,4 +360,5 @@ int main()
     forkedChildNeedsItsOwnPublisher();
 #endif
     destructionIsFastWhateverTheExporterDoes();
+    testPoller();
 }

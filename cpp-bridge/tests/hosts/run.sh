@@ -72,13 +72,14 @@ build() {
     cat "$bridge"/sim/src/*.cc >"$out/sdk.cc"
     local compile=("${CXX:-g++}" "${flags[@]}" "$@" -fPIC "${sim[@]}" -I"$bridge/sim/src" -I"$bridge/library/include")
     printf '%s\n' "-c $out/sdk.cc -o $out/sdk.o" "-c $here/publisher.cc -o $out/publisher.o" "-c $here/lines.cc -o $out/lines.o" \
+        "-c $here/poller.cc -o $out/poller.o" \
         "-c $here/host.cc -o $out/host.o" \
         "-DHOST_IS_A_PLUGIN -c $here/host.cc -o $out/plugin.o" "$here/loader.cc -o $out/loader -ldl" |
         xargs -P "$(nproc)" -L 1 "${compile[@]}" || return 1
     compile+=(-L"$out" "-Wl,-rpath,$out")
     "${compile[@]}" -shared "$out/sdk.o" "${step[@]}" -o "$out/libtensorrt_llm.so" &&
         "${compile[@]}" -shared "$out/plugin.o" -o "$out/plugin.so" -ltensorrt_llm || return 1
-    "${compile[@]}" "$out"/{publisher,lines}.o -o "$out/publisher" -ltensorrt_llm -ldl &&
+    "${compile[@]}" "$out"/{publisher,lines,poller}.o -o "$out/publisher" -ltensorrt_llm -ldl &&
         "${compile[@]}" "$out/host.o" -o "$out/host" -ltensorrt_llm -ldl || return 1
     "$bridge/preload/build.sh" "$bridge/sim/include" "$out/preload.so" "$out/libtensorrt_llm.so" -g "$@"
 }

@@ -4,12 +4,12 @@
 //
 //     trtllm_exporter::Publisher publisher("/run/trtllm-exporter/ingest.sock",
 //         trtllm_exporter::EngineName::ofEngine(engineDirectory));
-//     for (auto const& record : executor.getLatestIterationStats()) { publisher.publish(record); }
+//     trtllm_exporter::Poller poller(publisher, executor); // or publish() the records that your server reads itself
 //     publisher.publish(response); // finished requests with OutputConfig::returnPerfMetrics
 //
 // One header, C++17 (GCC 11 or later), POSIX, no other dependency. It includes no header of TensorRT-LLM and detects at
 // compile time which members your release's structs have. Nothing here throws, raises SIGPIPE or blocks on the
-// exporter, except flush() and the destructor, which wait up to a timeout. Records wait in a bounded buffer; when it is
+// exporter, except flush() and ~Publisher(), which wait up to a timeout. Records wait in a bounded buffer; when it is
 // full, the oldest are dropped and counted.
 
 // install.sh replaces the includes of detail/ with the files.
@@ -19,14 +19,17 @@
 #include "trtllm_exporter/detail/members.h"
 #include "trtllm_exporter/detail/options.h"
 #include "trtllm_exporter/detail/outgoing.h"
+#include "trtllm_exporter/detail/poll_thread.h"
 #include "trtllm_exporter/detail/process.h"
 #include "trtllm_exporter/detail/sender.h"
 #include "trtllm_exporter/detail/values.h"
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -157,6 +160,27 @@ public:
     }
 
 private:
+    friend class Poller; // uses the next two functions
+
+    template <class Records>
+    std::size_t publishAll(Records const& records) noexcept
+    {
+        for (auto const& record : records)
+        {
+            publish(record);
+        }
+        return records.size();
+    }
+
+    /// Logs once why the Executor's statistics cannot be read.
+    void unreadable(std::string_view reason) noexcept
+    {
+        if (alive() && !mUnreadable.exchange(true))
+        {
+            mSender->log("cannot read statistics: ", reason.substr(0, reason.find('\n')));
+        }
+    }
+
     [[nodiscard]] bool alive() const noexcept
     {
         return mSender != nullptr && mGeneration == detail::Forks::generation();
@@ -164,6 +188,86 @@ private:
 
     unsigned mGeneration{detail::Forks::generation()};
     detail::Sender* mSender{nullptr};
+    std::atomic<bool> mUnreadable{false};
+};
+
+/// Reads an Executor's statistics on a thread of its own and publishes them. Nothing else may read them, because the
+/// Executor returns each record once. Stop the Poller before Executor::shutdown(), so that the last records are read, and
+/// before the Executor or the Publisher is destroyed: declare it after both. In the child of a fork() it does nothing.
+class Poller
+{
+public:
+    /// `interval` is the longest pause between two polls. Set `drainRequests` to false if your server reads the request
+    /// statistics itself.
+    template <class Executor>
+    Poller(Publisher& publisher, Executor& executor,
+        std::chrono::milliseconds interval = std::chrono::milliseconds(100), bool drainRequests = true) noexcept
+        : mPublisher(publisher)
+    {
+        try
+        {
+            mThread = new detail::PollThread(
+                interval, [this, &executor, drainRequests] { return poll(executor, drainRequests); });
+        }
+        catch (std::exception const& error) // no memory or no thread; the server runs without statistics
+        {
+            mPublisher.unreadable(error.what());
+        }
+    }
+
+    ~Poller()
+    {
+        stop();
+    }
+
+    Poller(Poller const&) = delete;
+    Poller& operator=(Poller const&) = delete;
+
+    /// Reads the last records and ends the thread. Waits until the Executor's calls return.
+    void stop() noexcept
+    {
+        if (mThread != nullptr && mGeneration == detail::Forks::generation())
+        {
+            mThread->stop();
+            delete mThread;
+        }
+        mThread = nullptr;
+    }
+
+private:
+    /// Returns the number of iterations. Nothing ends the thread.
+    template <class Executor>
+    std::optional<std::size_t> poll(Executor& executor, bool drainRequests) noexcept
+    {
+        try
+        {
+            // If this is false, the calls below throw an exception with a call stack.
+            if (!executor.canEnqueueRequests())
+            {
+                mPublisher.unreadable("the executor has been shut down, or this process is not the leader");
+                return std::nullopt;
+            }
+            auto const iterations = mPublisher.publishAll(executor.getLatestIterationStats());
+            if (drainRequests)
+            {
+                mPublisher.publishAll(executor.getLatestRequestStats());
+            }
+            return iterations;
+        }
+        catch (std::exception const& error)
+        {
+            mPublisher.unreadable(error.what());
+        }
+        catch (...)
+        {
+            mPublisher.unreadable("an exception that is not a std::exception");
+        }
+        return 0;
+    }
+
+    Publisher& mPublisher;
+    unsigned mGeneration{detail::Forks::generation()};
+    detail::PollThread* mThread{nullptr};
 };
 
 } // namespace development

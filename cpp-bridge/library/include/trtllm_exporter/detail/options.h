@@ -28,9 +28,9 @@ namespace trtllm_exporter
 inline namespace development
 {
 
-/// Receives one log line per change of state: connected, not connected and why, dropping records. It is called on
-/// threads of the library and on the threads that start and stop the library, but never after the end of stop() or of
-/// the destructor. It must return soon, and must not call the object that logs.
+/// Receives one log line per change of state: connected, not connected and why, dropping records. The threads of the
+/// Publisher and of its Poller call it, maybe at the same time, but never after the end of their destructors. It must
+/// return soon, and must not call the object that logs.
 using Log = std::function<void(std::string_view)>;
 
 /// Logs to standard error, with one write() call per line.

@@ -98,6 +98,17 @@ public:
         return done;
     }
 
+    void log(std::string_view text, std::string_view reason) noexcept
+    {
+        try
+        {
+            mOptions.log(std::string(text).append(reason));
+        }
+        catch (...) // NOLINT(bugprone-empty-catch): the callback is empty or threw; there is no other place to log
+        {
+        }
+    }
+
     /// Why the exporter cannot be reached. Empty if it can.
     [[nodiscard]] std::string error()
     {
@@ -353,16 +364,9 @@ private:
     /// Logs `text` if the state changed.
     void log(State now, std::string const& text) noexcept
     {
-        if (std::exchange(mState, now) == now)
+        if (std::exchange(mState, now) != now)
         {
-            return;
-        }
-        try
-        {
-            mOptions.log(text);
-        }
-        catch (...) // NOLINT(bugprone-empty-catch): the callback is empty or threw; there is no other place to log
-        {
+            log(text, {});
         }
     }
 
