@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Type-checks the bridge, library, preload and the examples against the headers of a TensorRT-LLM release. Also checks the public
-# headers with strict warnings, with g++ and, if it is installed, clang++, from C++17 to C++23.
+# Type-checks the bridge, publisher.h, the preload and the examples against the headers of a TensorRT-LLM release. Also checks
+# publisher.h with strict warnings, with g++ and, if it is installed, clang++, from C++17 to C++23.
 # Writes no object files, links nothing and needs no GPU.
 #
 #   cpp-bridge/check-headers.sh DIR [CXXFLAGS…]
@@ -70,8 +70,8 @@ printf '%s\n' "${sources[@]}" \
     | xargs -P "$(nproc)" -I{} bash -c 'check "$@"' check {} "${includes[@]}" -isystem"$headers" ${flags[@]+"${flags[@]}"} \
     || exit 1
 
-# Users compile the public headers with their own flags, so check with both compilers: each gives warnings that the other does
-# not give. publisher.h must compile alone. check_headers.cc includes exporter.h first, and uses every template.
+# Users compile publisher.h with their own flags, so check with both compilers: each gives warnings that the other does not
+# give. publisher.h must compile alone. check_headers.cc uses every template.
 strict() { # strict COMPILER:STANDARD FLAG…
     local compiler=${1%%:*} standard=${1#*:} header
     shift
@@ -89,4 +89,4 @@ if command -v clang++ >/dev/null; then compilers+=(clang++); fi
 printf '%s\n' "${compilers[@]/%/:c++17}" "${compilers[@]/%/:c++20}" "${compilers[@]/%/:c++2b}" \
     | xargs -P "$(nproc)" -I{} bash -c 'strict "$@"' strict {} -isystem"$headers" ${flags[@]+"${flags[@]}"} \
     || exit 1
-echo "${#sources[@]} sources type-check against $headers, and the public headers compile with ${compilers[*]}"
+echo "${#sources[@]} sources type-check against $headers, and publisher.h compiles with ${compilers[*]}"

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# Measures what the exporter costs the server that hosts it. A simulated server runs at 2000 iterations per second in
-# five variants, one after the other: alone, publishing, with the preload library, with the embedded exporter, and with
-# the embedded exporter while publishing. Prints the iteration rate and the CPU time of each. The page of an embedded
-# exporter is scraped every 5 seconds, three times as often as Prometheus usually does. SCRAPE_SECONDS changes that.
+# Measures what publishing costs the server. A simulated server runs at 2000 iterations per second in three variants, one
+# after the other: alone, with publisher.h, and with the preload. Prints the iteration rate and the CPU time of each.
 #
 #   hosts.sh [ROUNDS [SECONDS]]      first run tests/hosts/run.sh with TRTLLM_EMBED_WORK set to the same folder
 set -euo pipefail
@@ -19,33 +17,19 @@ socket=$work/bench.sock
 # 2000 iterations per second. Requests overlap, so that the engine is never idle.
 load=("sim:?rate=0&iter_base_ms=0.5&ctx_token_us=0&gen_request_us=0&jitter=0" "$seconds" 20 400)
 
-scraped() { # runs a server and scrapes it
-    LISTEN=127.0.0.1:0 "$@" "$work/examples/attached" "${load[@]}" 2>"$work/log" &
-    local host=$! address=
-    sleep 0.3
-    address=$(grep -oP 'serving http://\K[^/]+' "$work/log")
-    while kill -0 $host 2>/dev/null; do
-        page "$address" >"$work/page" || true
-        sleep "${SCRAPE_SECONDS:-5}"
-    done
-    wait $host
-}
-
 run() {
     case $1 in
     alone) "$work/examples/untouched" "${load[@]}" ;;
     publishing) SOCKET=$socket "$work/examples/published" "${load[@]}" ;;
     preloaded) TRTLLM_EXPORTER_SOCKET=$socket LD_PRELOAD=$work/examples/libtrtllm_exporter_preload.so \
         "$work/examples/untouched" "${load[@]}" ;;
-    embedded) scraped env ;;
-    both) scraped env SOCKET="$socket" ;;
     esac 2>/dev/null
 }
 
 start_sidecar "$socket"
 : >"$work/bench.txt"
 for _ in $(seq "$rounds"); do
-    for variant in alone publishing preloaded embedded both; do
+    for variant in alone publishing preloaded; do
         echo "$variant $(run $variant)" >>"$work/bench.txt"
     done
 done

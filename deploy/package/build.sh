@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs a built exporter: a tarball, a .deb, an .rpm, and a tarball of the C++ library. deploy/release/build.sh calls it.
+# Packs a built exporter: a tarball, a .deb and an .rpm. deploy/release/build.sh calls it.
 # usage: build.sh BUILT FOLDER amd64|arm64      BUILT holds the output of deploy/release/binary.sh
 # SOURCE_DATE_EPOCH sets the time of all files. In the packages, files belong to root, although the script does not run
 # as root.
@@ -38,12 +38,6 @@ gzip -9n <"$built/third-party-licenses.txt" >"$common/usr/share/doc/$name/third-
 pack() { # FOLDER-IN-WORK: makes a tarball; the same files give the same tarball
   tar --create --directory "$work" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu --mtime="@$SOURCE_DATE_EPOCH" "$1" |
     gzip -9n >"$folder/$1.tar.gz"
-}
-library() {
-  local top=libtrtllm_exporter-$version.linux-$architecture
-  cp -a "$built/library" "$work/$top"
-  cp LICENSE "$built/third-party-licenses.txt" docs/embedding-library.md "$work/$top/"
-  pack "$top"
 }
 tarball() { # as in Prometheus's own tarballs: one folder with the program, its licence and its other files
   local top=$name-$version.linux-$architecture
@@ -109,7 +103,6 @@ rpm() {
 tarball
 deb
 rpm
-library
 
 # Checks the finished packages: they must contain the licence of each crate.
 (

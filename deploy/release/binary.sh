@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the exporter for one architecture, with its list of crates inside (cargo-auditable), its software bill of materials in
-# CycloneDX (cargo-cyclonedx), the licences of its crates, and the C++ library with its headers (FOLDER/library). Checks that exporter
-# and bill list the same crates, and that glibc 2.34 has each symbol that the exporter and the library need.
+# CycloneDX (cargo-cyclonedx), and the licences of its crates. Checks that exporter and bill list the same crates, and that glibc 2.34
+# has each symbol that the exporter needs.
 # usage: binary.sh FOLDER [amd64|arm64]      this machine's architecture by default
 # Installs the two tools if they are missing. If g++-11 is installed (for arm64: g++-11-aarch64-linux-gnu), it compiles the C++ code,
 # because the runtime library of later releases needs glibc 2.35.
@@ -52,7 +52,6 @@ if [ -z "${!compiler:-}" ] && [ "$architecture" != "$(dpkg --print-architecture)
 fi
 
 cargo auditable build --release --locked --target "$target" --bin trtllm-exporter
-cargo auditable build --release --locked --target "$target" --package trtllm-embed
 
 # The list in the program and the bill include crates that run only during the build, because these influence the program too.
 # cargo-cyclonedx writes one file beside the Cargo.toml of each crate of the workspace.
@@ -65,8 +64,3 @@ sed "s#file://$PWD#file:///source#g" release-sbom.json >"$folder/trtllm-exporter
 python3 deploy/release/check.py "$folder/trtllm-exporter" "$folder/trtllm-exporter.cdx.json"
 python3 deploy/release/licenses.py write "$folder/trtllm-exporter" "$target" "$folder/third-party-licenses.txt"
 deploy/release/glibc.sh "$folder/trtllm-exporter" "${GLIBC:-2.34}"
-rm -rf "$folder/library"
-linker=CC_${target//-/_}
-CC=${!linker:-${target%%-*}-linux-gnu-gcc} LD=${target%%-*}-linux-gnu-ld OBJCOPY=${target%%-*}-linux-gnu-objcopy AR=${target%%-*}-linux-gnu-ar \
-  cpp-bridge/library/packaging/install.sh "$folder/library" "$built/$target"
-deploy/release/glibc.sh "$folder/library/lib/libtrtllm_exporter.so.0" "${GLIBC:-2.34}"

@@ -60,8 +60,8 @@ one() { local file=$1; shift; step "$1: $file" "$file" "$1" "$folder/$file"; }
 one "trtllm-exporter-$version.linux-$architecture.tar.gz" tarball
 one "trtllm-exporter_$version-1_$architecture.deb" package
 one "trtllm-exporter-$version-1.$cpu.rpm" package
-one "libtrtllm_exporter-$version.linux-$architecture.tar.gz" library
 one "trtllm_exporter_publisher-$version-py3-none-any.whl" wheel
+one "trtllm-exporter-cpp-$version.tar.gz" cpp
 step "image (${architectures[*]})" "" image
 step "chart: oci://$registry/charts/trtllm-exporter" "trtllm-exporter-chart-$version.tgz" chart
 one "trtllm-exporter-monitoring-$version.tar.gz" monitoring

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the parts of a release that are the same for all architectures: the Helm chart, the Python wheel, an archive with dashboards,
-# rules and a scrape configuration, and the release notes.
+# Builds the parts of a release that are the same for all architectures: the Helm chart, the Python wheel, an archive with publisher.h
+# and the sources of the preload, an archive with dashboards, rules and a scrape configuration, and the release notes.
 # usage: parts.sh FOLDER      needs helm (HELM=PATH selects another one) and Python with pip
 set -euo pipefail
 [ $# -eq 1 ] || { sed -n '4p' "$0" >&2; exit 2; }
@@ -23,6 +23,11 @@ pack "$work/chart" trtllm-exporter "trtllm-exporter-chart-$version.tgz"
 
 cp -rL examples/python "$work/python" # the licence is a link, so copy its target
 "${PYTHON:-python3}" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" "$work/python"
+
+top=trtllm-exporter-cpp-$version
+cpp-bridge/library/packaging/install.sh "$work/$top"
+cp LICENSE docs/embedding-publisher.md docs/embedding-preload.md "$work/$top/"
+pack "$work" "$top" "$top.tar.gz"
 
 top=trtllm-exporter-monitoring-$version
 mkdir -p "$work/$top"/{grafana,prometheus}

@@ -93,7 +93,6 @@ mod tests {
             ("PATH", "/bin"),
             ("TRTLLM_MODEL", "x"),
             ("TRTLLM_EXPORTER_HELP", "1"),
-            ("TRTLLM_EMBED_EXPORTER", "/bin/trtllm-exporter"),
             ("TRTLLM_METRICS_EXPORTER", "on"),
         ] {
             assert_eq!(mistake(name, value, &KNOWN), None, "{name}");

@@ -34,7 +34,7 @@ const NOTHING_FOUND: &str = "
 ";
 
 const TAIL: &str = "
-  # Engines of other kinds. A process that writes JSON lines (the Python package, the C++ library):
+  # Engines of other kinds. A process that writes JSON lines (the Python package, the C++ header):
   # - source: socket:/run/trtllm-exporter/ingest.sock
   # A trtllm-serve on another host, with TLS:
   # - source: trtllm-serve:https://gpu-7:8000?ca_file=/etc/ssl/own-ca.pem

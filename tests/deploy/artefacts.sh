@@ -47,22 +47,29 @@ package() { # PACKAGE: installs, upgrades and removes it in a booted systemd
   grep -E '^(after-install|exposure|remove|left)' "$work/systemd"
   echo "scraped $(grep -vc '^#' "$work/page") series"
 }
-library() { # ARCHIVE: builds the example servers with this library, and scrapes the page of each
-  local prefix=$work/library/${1##*/}
-  mkdir "$work/library" && tar -xzf "$1" -C "$work/library" || return 1
+# Scrapes the exporter of the release while a command publishes to its socket as the model llama.
+received() { # COMMAND...
+  local socket=$work/publisher.sock publisher code=0
+  SOCKET=$socket TRTLLM_EXPORTER_SOCKET=$socket MODEL=llama TRTLLM_EXPORTER_MODEL=llama "$@" >"$work/published" 2>&1 & publisher=$!
+  scraped llama "$folder/$architecture/trtllm-exporter" --source="socket:$socket" --gpu=off || { cat "$work/published"; code=1; }
+  kill $publisher
+  wait $publisher 2>/dev/null || true
+  return $code
+}
+cpp() { # ARCHIVE: builds the example servers and the preload with it, and scrapes an exporter to which each server publishes
+  local prefix=$work/cpp/${1##*/} build=$work/examples
+  mkdir "$work/cpp" && tar -xzf "$1" -C "$work/cpp" || return 1
   prefix=${prefix%.tar.gz}
   # The engine of the simulated SDK is written in Rust.
-  local step=${SIMULATED_STEP:-$repo/target/release/libtrtllm_sim_c.a}
+  local step=${SIMULATED_STEP:-$repo/target/release/libtrtllm_sim_c.a} load=("sim:?rate=0&iter_base_ms=5" 600 20 10)
   [ -e "$step" ] || (cd "$repo" && cargo build --release --locked --quiet --package trtllm-sim-c) || return 1
-  if ! cmake -S "$repo/examples/cpp-server" -B "$work/examples" -DCMAKE_PREFIX_PATH="$prefix" -DSIMULATED_STEP="$step" >"$work/log" ||
-    ! cmake --build "$work/examples" --target attached attached_static >>"$work/log"; then
+  if ! cmake -S "$repo/examples/cpp-server" -B "$build" -DCMAKE_PREFIX_PATH="$prefix" -DSIMULATED_STEP="$step" >"$work/log" ||
+    ! cmake --build "$build" --target published untouched >>"$work/log" ||
+    ! "$prefix/share/trtllm_exporter/preload/build.sh" "$repo/cpp-bridge/sim/include" "$build/preload.so" "$build/libtensorrt_llm.so" >>"$work/log"; then
     cat "$work/log"; return 1
   fi
-  local program
-  for program in attached attached_static; do
-    scraped llama "$repo/tests/deploy/attached.sh" "$work/examples/$program" || return 1
-  done
-  rm -r "$work/library" "$work/examples"
+  received "$build/published" "${load[@]}" && received env "LD_PRELOAD=$build/preload.so" "$build/untouched" "${load[@]}" || return 1
+  rm -r "$work/cpp" "$build"
 }
 wheel() { # WHEEL: installs it; its demo publishes to the exporter of the release; then removes it
   local socket=$work/wheel.sock publisher code=0

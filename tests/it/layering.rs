@@ -46,10 +46,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trtllm-what-if",
         ],
     ),
-    (
-        "trtllm-embed",
-        &["trtllm-http", "trtllm-intake", "trtllm-model", "trtllm-page", "trtllm-service", "trtllm-sources"],
-    ),
 ];
 
 #[test]

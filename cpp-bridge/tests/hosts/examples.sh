@@ -24,14 +24,9 @@ untouched() {
     return $result
 }
 
-# Leaves out the results that each exporter computes every five seconds, because two exporters do so at different
-# moments.
-engine_lines() { page "$1" | grep -E '^nv_(trt_)?llm_' | grep -vE 'nv_trt_llm_(engine_info|limited_by|iteration_slowdown|capacity|headroom)' | sort; }
-
-# on_page ADDRESS PATTERN: searches the page. Does not use a pipe: grep would end at the first match, and the writer of
+# on_page PATTERN: searches the page. Does not use a pipe: grep would end at the first match, and the writer of
 # the page would then fail.
-on_page() { grep -q "$2" <<<"$(page "$1")"; }
-idle() { on_page "$1" '^nv_trt_llm_engine_state{.*state="idle".*} 1'; }
+on_page() { grep -q "$1" <<<"$(page)"; }
 
 python_package() { # installs the package with pip, and checks that the exporter accepts what the package publishes
     rm -rf "$work/python"
@@ -54,57 +49,16 @@ assert publisher.sent == 10 and publisher.dropped == 0, (publisher.sent, publish
 PY
         until_metric nv_trt_llm_iterations_total 8 && until_metric nv_trt_llm_time_to_first_token_seconds_count 2 &&
             until_metric nv_llm_output_token_len_count 2 &&
-            eventually on_page "" '^nv_trt_llm_requests_finished_total{.*reason="length".*} 2$' &&
-            ! page "" | grep '^trtllm_exporter_records_rejected_total{.*} [1-9]'
+            eventually on_page '^nv_trt_llm_requests_finished_total{.*reason="length".*} 2$' &&
+            ! page | grep '^trtllm_exporter_records_rejected_total{.*} [1-9]'
     }
     local result=$?
     stop_sidecar
     return $result
 }
 
-same_page() { # the embedded exporter's page must equal the sidecar's page
-    start_sidecar "$socket" || return 1
-    : >"$work/host"
-    "$work/plain/exporter" "$socket" >>"$work/host" 2>"$work/log" &
-    local host=$! address iterations result
-    eventually address_printed
-    until_metric nv_trt_llm_iterations_total "$iterations" && until_metric nv_trt_llm_e2e_request_latency_seconds_count 5 &&
-        eventually idle "$address" && eventually idle "" &&
-        # No record tells in which iterations these requests ran. Each page waits a few seconds for such a record.
-        eventually over 4 nv_trt_llm_requests_unattributed_total "$address" && eventually over 4 nv_trt_llm_requests_unattributed_total "" &&
-        engine_lines "$address" >"$work/inside" && engine_lines "" >"$work/beside" &&
-        [ "$(wc -l <"$work/inside")" -gt 300 ] && diff "$work/inside" "$work/beside"
-    result=$?
-    kill "$host"
-    wait "$host" 2>/dev/null
-    stop_sidecar
-    return $result
-}
-
-address_printed() { read -r address iterations <"$work/host"; }
-
-over() { # over NUMBER METRIC [ADDRESS]: the metric must be larger than the number
+over() { # over NUMBER METRIC: the metric must be larger than the number
     local value
-    value=$(metric "$2" "${3:-}")
+    value=$(metric "$2")
     [ "${value:-0}" -gt "$1" ]
-}
-
-attached() { # attached PROGRAM: serves its own page and publishes to the sidecar at the same time
-    start_sidecar "$socket" || return 1
-    : >"$work/log"
-    LISTEN=127.0.0.1:0 SOCKET=$socket MODEL=llama "$work/examples/$1" "sim:?rate=0&iter_base_ms=5" 600 20 10 >"$work/host" 2>"$work/log" &
-    local host=$! result=1
-    eventually on_both_pages && kill -0 $host && result=0
-    kill $host
-    wait $host || result=1
-    stop_sidecar
-    cat "$work/log"
-    return $result
-}
-
-on_both_pages() {
-    local address
-    address=$(grep -oP 'serving http://\K[^/]+' "$work/log") &&
-        on_page "$address" '^nv_trt_llm_iterations_total{model="llama",version="1"} [1-9]' &&
-        over 10 nv_trt_llm_time_to_first_token_seconds_count "$address" && over 100 nv_trt_llm_iterations_total
 }

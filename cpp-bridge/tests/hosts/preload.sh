@@ -151,17 +151,17 @@ four_processes() {
         [ "$(sum_of nv_trt_llm_iterations_lost_total)" = 0 ] || result=2
     fi
     [ "$(sum_of nv_trt_llm_engine_restarts_total)" = 0 ] || result=1
-    page "" | grep -E '^nv_trt_llm_(iterations|iterations_lost|engine_restarts)_total'
+    page | grep -E '^nv_trt_llm_(iterations|iterations_lost|engine_restarts)_total'
     : >"$work/four.end"
     for host in "${hosts[@]}"; do wait "$host" || result=1; done
     stop_sidecar
     return $result
 }
 
-sum_of() { page "" | awk -v name="$1{" 'index($1, name) == 1 { sum += $2 } END { print sum + 0 }'; }
+sum_of() { page | awk -v name="$1{" 'index($1, name) == 1 { sum += $2 } END { print sum + 0 }'; }
 
 four_engines() {
-    [ "$(page "" | grep -cE '^nv_trt_llm_iterations_total\{.*version="[1-4]"\} [1-9]')" = 4 ] &&
+    [ "$(page | grep -cE '^nv_trt_llm_iterations_total\{.*version="[1-4]"\} [1-9]')" = 4 ] &&
         [ $(($(sum_of nv_trt_llm_iterations_total) + $(sum_of nv_trt_llm_iterations_lost_total))) = 2000 ]
 }
 

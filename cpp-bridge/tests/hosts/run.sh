@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# run.sh [fit]: tests the publisher, the preload and the embedded exporter with the simulated SDK and the real exporter
+# run.sh [fit]: tests publisher.h and the preload with the simulated SDK and the real exporter
 # binary. With "fit", only tests the preload of every release and C++ ABI with the SDK of every release and C++ ABI.
 # Prints a line per check with the seconds since the start, then "N passed, N failed". Variables, with their defaults:
-#   TRTLLM_EMBED_ITERATIONS (1000000)  iterations of the exactly-once test
-#   TRTLLM_EMBED_RATE (30000)          their rate per second; a sidecar that shares a core cannot read many more
-#   TRTLLM_EMBED_PROFILE (release)     cargo profile of the library and the exporter; with dev, use a rate of 5000
-#   TRTLLM_EMBED_EXPORTER              an exporter that was built before (default: built here)
+#   TRTLLM_EMBED_ITERATIONS (1000000)    iterations of the exactly-once test
+#   TRTLLM_EMBED_RATE (30000)            their rate per second; a sidecar that shares a core cannot read many more
+#   TRTLLM_EMBED_PROFILE (release)       cargo profile of the simulated engine and the exporter; with dev, use a rate of 5000
+#   TRTLLM_EMBED_EXPORTER                an exporter that was built before (default: built here)
 #   TRTLLM_EMBED_SANITIZE (address,undefined thread)    the sanitizers, one after the other; none if empty
-#   TRTLLM_EMBED_WORK                  folder for the build, which is kept (default: a temporary folder)
+#   TRTLLM_EMBED_WORK                    folder for the build, which is kept (default: a temporary folder)
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bridge=$(cd "$here/../.." && pwd)
@@ -18,6 +18,7 @@ work=$(cd "$work" && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 profile=${TRTLLM_EMBED_PROFILE:-release}
 artifacts=$target/${profile/#dev/debug}
+export PKG_CONFIG_PATH=$work/prefix/share/pkgconfig
 exporter=${TRTLLM_EMBED_EXPORTER:-$artifacts/trtllm-exporter}
 iterations=${TRTLLM_EMBED_ITERATIONS:-1000000}
 rate=${TRTLLM_EMBED_RATE:-30000}
@@ -25,7 +26,7 @@ passed=0
 failed=0
 . "$here/sidecar.sh"
 . "$here/fit.sh"
-. "$here/library.sh"
+. "$here/installed.sh"
 . "$here/preload.sh"
 . "$here/examples.sh"
 . "$here/pages.sh"
@@ -65,12 +66,13 @@ step=("$artifacts/libtrtllm_sim_c.a" "-Wl,--exclude-libs,ALL")
 
 # build FOLDER FLAG…: builds the SDK, the tests and the preload with these flags, on all cores.
 build() {
-    local out=$work/$1
+    local out=$work/$1 publisher
     shift
     mkdir -p "$out"
+    read -ra publisher <<<"$(pkg-config --cflags trtllm_exporter)" # the installed header
     # Compiling everything as one translation unit takes half the time of compiling its files.
     cat "$bridge"/sim/src/*.cc >"$out/sdk.cc"
-    local compile=("${CXX:-g++}" "${flags[@]}" "$@" -fPIC "${sim[@]}" -I"$bridge/sim/src" -I"$bridge/library/include")
+    local compile=("${CXX:-g++}" "${flags[@]}" "$@" -fPIC "${sim[@]}" -I"$bridge/sim/src" "${publisher[@]}")
     printf '%s\n' "-c $out/sdk.cc -o $out/sdk.o" "-c $here/publisher.cc -o $out/publisher.o" "-c $here/lines.cc -o $out/lines.o" \
         "-c $here/poller.cc -o $out/poller.o" \
         "-c $here/host.cc -o $out/host.o" \
@@ -81,12 +83,12 @@ build() {
         "${compile[@]}" -shared "$out/plugin.o" -o "$out/plugin.so" -ltensorrt_llm || return 1
     "${compile[@]}" "$out"/{publisher,lines,poller}.o -o "$out/publisher" -ltensorrt_llm -ldl &&
         "${compile[@]}" "$out/host.o" -o "$out/host" -ltensorrt_llm -ldl || return 1
-    "$bridge/preload/build.sh" "$bridge/sim/include" "$out/preload.so" "$out/libtensorrt_llm.so" -g "$@"
+    "$work/prefix/share/trtllm_exporter/preload/build.sh" "$bridge/sim/include" "$out/preload.so" "$out/libtensorrt_llm.so" -g "$@"
 }
 
 socket=$work/i.sock
 if [ "${1:-}" = fit ]; then
-    check "library: cargo builds it and install.sh installs it" library
+    check "install: the header and the sources of the preload" installed
     check "fit: SDKs and preloads of all releases and both C++ ABIs" sdks {0.9,0.11,0.13,0.15,1.0,1.1,1.2}-abi{0,1}
     for built in "${built_sdks[@]}"; do
         for loaded in "${built_sdks[@]}"; do
@@ -97,18 +99,12 @@ if [ "${1:-}" = fit ]; then
     [ "$failed" = 0 ]
     exit
 fi
-check "library: cargo builds it and install.sh installs it" library
+check "install: the header and the sources of the preload" installed
 check "programs: the tests and the preload compile without warnings" build plain
 check "examples: CMake finds the package" examples
-check "symbols: the libraries export only their own symbols" no_foreign_symbols
+check "symbols: the preload exports only its own symbols" no_foreign_symbols
 check "publisher: tests of publisher.h" timeout 300 "$work/plain/publisher"
-check "exporter: tests of exporter.h, built with pkg-config" by_pkg_config plain
-check "exporter: the embedded page equals the sidecar's page" same_page
-check "library: the static library has only its own symbols and, if optimized, at most 15 MB" static_is_small
-check "library: the static library beside another Rust archive and the system's zstd" beside
-check "library: functions have versions, and stay inside a plugin with the static library" functions_have_versions
-check "library: an older and a newer header with this library" other_headers
-check "library: one version in all packages and names" one_version
+check "install: one version in all packages and names" one_version
 for mode in late errors moved churn leaking "polling 100000"; do
     # shellcheck disable=SC2086
     check "preload: a host gets the same results with the preload ($mode)" same $mode
@@ -142,12 +138,9 @@ check "preload: the host survives kill -9 of the sidecar and reconnects" killed
 check "preload: a full socket does not block the host" full_socket
 check "examples: published" retried published
 check "examples: untouched, with the preload" retried untouched
-check "examples: attached" attached attached
 check "examples: the Python package" python_package
-check "docs: the library's page, in a fresh prefix" library_page
 check "docs: the publisher's page, in a fresh prefix" publisher_page
-check "examples: attached, static library" attached attached_static
-export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66:suppressions=$here/tsan.supp
+export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66
 for sanitizer in ${TRTLLM_EMBED_SANITIZE-address,undefined thread}; do
     folder=${sanitizer%,*}
     options=(-O1 -fsanitize="$sanitizer" -fno-sanitize-recover=all -Wno-tsan)
@@ -157,7 +150,6 @@ for sanitizer in ${TRTLLM_EMBED_SANITIZE-address,undefined thread}; do
         # shellcheck disable=SC2086
         check "$sanitizer: preload ($mode)" preloaded "$folder" "$work/$folder/host" $mode
     done
-    check "$sanitizer: exporter" by_pkg_config "$folder" "${options[@]}"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

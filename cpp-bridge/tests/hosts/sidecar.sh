@@ -28,16 +28,16 @@ stop_sidecar() {
     sidecar=
 }
 
-page() { curl -sf --max-time 5 "http://${1:-$(cat "$work/port")}/metrics"; }
+page() { curl -sf --max-time 5 "http://$(cat "$work/port")/metrics"; }
 
-# metric NAME [ADDRESS]: prints the value of the first series with this name.
-metric() { page "${2:-}" | awk -v name="$1" 'index($1, name "{") == 1 { print $2; exit }'; }
+# metric NAME: prints the value of the first series with this name.
+metric() { page | awk -v name="$1" 'index($1, name "{") == 1 { print $2; exit }'; }
 
-metric_is() { [ "$(metric "$1" "${3:-}")" = "$2" ]; }
+metric_is() { [ "$(metric "$1")" = "$2" ]; }
 
-# until_metric NAME VALUE [ADDRESS]: waits until the metric has this value.
+# until_metric NAME VALUE: waits until the metric has this value.
 until_metric() {
     eventually metric_is "$@" && return 0
-    echo "$1 is $(metric "$1" "${3:-}"), not $2" >&2
+    echo "$1 is $(metric "$1"), not $2" >&2
     return 1
 }

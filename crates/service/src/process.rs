@@ -1,4 +1,4 @@
-//! Settings of the daemon's own process. The embedded library never changes them, because its process belongs to the host.
+//! Settings of the daemon's own process.
 #![allow(unsafe_code)] // three calls of the C library
 
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes records as lines of JSON for the exporter's ingest socket and for libtrtllm_exporter.
+// Writes records as lines of JSON for the exporter's ingest socket.
 
 #include "trtllm_exporter/detail/json.h"
 #include "trtllm_exporter/detail/options.h"

@@ -2,11 +2,9 @@
 
 // Forks, threads and the rank of this process.
 
-#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <iterator>
 #include <string>
 
 #include <pthread.h>
@@ -18,55 +16,6 @@ inline namespace development
 {
 namespace detail
 {
-
-/// A lock-free collection of at most 64 values, usable in the child of a fork. An empty place holds the value 0.
-template <class Value>
-class Places
-{
-public:
-    void add(Value value) noexcept
-    {
-        exchange(Value{}, value);
-    }
-
-    /// Removes one occurrence of the value. If the value was added several times, its other occurrences stay.
-    void remove(Value value) noexcept
-    {
-        exchange(value, Value{});
-    }
-
-    [[nodiscard]] bool contains(Value value) const noexcept
-    {
-        return std::find_if(std::begin(mValues), std::end(mValues), [value](auto const& place) { return place == value; })
-            != std::end(mValues);
-    }
-
-    template <class Use>
-    void takeAll(Use const& use) noexcept
-    {
-        for (auto& place : mValues)
-        {
-            if (auto const value = place.exchange(Value{}))
-            {
-                use(value);
-            }
-        }
-    }
-
-private:
-    void exchange(Value before, Value after) noexcept
-    {
-        for (auto& place : mValues)
-        {
-            if (auto expected = before; place.compare_exchange_strong(expected, after))
-            {
-                return;
-            }
-        }
-    }
-
-    std::atomic<Value> mValues[64]{};
-};
 
 /// Detects forks. fork() copies no threads and may copy a locked mutex, so the child never locks, joins or frees an
 /// object that the parent created. The child closes the copied sockets; otherwise the exporter would not notice when
@@ -83,36 +32,47 @@ public:
 
     static void opened(int descriptor) noexcept
     {
-        sDescriptors.add(descriptor);
-    }
-
-    static void forget(int descriptor) noexcept
-    {
-        sDescriptors.remove(descriptor);
+        replace(kNone, descriptor);
     }
 
     static void close(int descriptor) noexcept
     {
-        forget(descriptor);
+        replace(descriptor, kNone);
         ::close(descriptor);
     }
 
 private:
+    static constexpr int kNone = 0;
+
     static void inChild()
     {
         sGeneration.fetch_add(1, std::memory_order_relaxed);
-        sDescriptors.takeAll([](int descriptor) { ::close(descriptor); });
+        for (auto& place : sDescriptors)
+        {
+            if (auto const descriptor = place.exchange(kNone); descriptor != kNone)
+            {
+                ::close(descriptor);
+            }
+        }
+    }
+
+    static void replace(int before, int after) noexcept
+    {
+        for (auto& place : sDescriptors)
+        {
+            if (auto expected = before; place.compare_exchange_strong(expected, after))
+            {
+                return;
+            }
+        }
     }
 
     static inline std::atomic<unsigned> sGeneration{0};
-    static inline Places<int> sDescriptors;
+    static inline std::atomic<int> sDescriptors[64]{}; // without a lock, because a child cannot wait for one
     // Registered when the program or library is loaded. A static local variable would deadlock in a child if another
     // thread was initializing it during the fork.
     static inline int const sRegistered = ::pthread_atfork(nullptr, nullptr, &inChild);
 };
-
-/// The Executors that have an Exporter.
-inline Places<void const*> gAttached;
 
 /// The rank of this process as set by mpirun or srun. Empty if it has no rank.
 inline std::string mpiRank()
