@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = "TENSORRT_LLM_ROOT";
 const BRIDGE: &str = "cpp";
 /// The headers of the publisher, which contain the list of the members of TensorRT-LLM's structs.
-const MEMBERS: &str = "library/include";
+const MEMBERS: &str = "publisher/include";
 const PROBE: &str = "build/probe.cc";
 const SIMULATOR: &str = "sim/src";
 /// Selects the release that the simulated SDK imitates. The table lists the supported releases.

@@ -38,7 +38,7 @@ generated() {
 # cpp KIND FLAGS: compiles the objects once, then links and runs each program.
 cpp() {
     local kind=$1 flags=$2 out=$base/sanitize/$1 includes program sources
-    includes="-Iinclude -Icpp -Ilibrary/include -Itests/cpp -Isim/include -isystem$headers/include -isystem$headers/crate"
+    includes="-Iinclude -Icpp -Ipublisher/include -Itests/cpp -Isim/include -isystem$headers/include -isystem$headers/crate"
     flags="-std=c++17 -O1 -g1 -pthread -fno-omit-frame-pointer -DTRTLLM_BRIDGE_SIMULATED -DTRTLLM_SIM_RELEASE=101 $flags"
     mkdir -p "$out"
     # Excludes the file that needs symbols of the Rust library. The Rust run below covers it.

@@ -2,12 +2,12 @@
 # Measures what publishing costs the server. A simulated server runs at 2000 iterations per second in three variants, one
 # after the other: alone, with publisher.h, and with the preload. Prints the iteration rate and the CPU time of each.
 #
-#   hosts.sh [ROUNDS [SECONDS]]      first run tests/hosts/run.sh with TRTLLM_EMBED_WORK set to the same folder
+#   hosts.sh [ROUNDS [SECONDS]]      first run tests/hosts/run.sh with HOSTS_WORK set to the same folder
 set -euo pipefail
 bridge=$(cd "$(dirname "$0")/.." && pwd)
 root=$(dirname "$bridge")
-work=${TRTLLM_EMBED_WORK:?is not set; run tests/hosts/run.sh and this script with the same folder}
-exporter=${CARGO_TARGET_DIR:-$root/target}/${TRTLLM_EMBED_PROFILE:-release}/trtllm-exporter
+work=${HOSTS_WORK:?is not set; run tests/hosts/run.sh and this script with the same folder}
+exporter=${CARGO_TARGET_DIR:-$root/target}/${HOSTS_PROFILE:-release}/trtllm-exporter
 rounds=${1:-5}
 seconds=${2:-8}
 # shellcheck source=../tests/hosts/sidecar.sh

@@ -5,7 +5,7 @@
 # The headers of a real release include those of CUDA, from $CUDA_HOME, $CUDA_PATH or /usr/local/cuda.
 set -euo pipefail
 preload=$(cd "$(dirname "$0")" && pwd)
-publisher=$preload/../library/include # in the source tree; the next line is for PREFIX/share/trtllm_exporter/preload
+publisher=$preload/../publisher/include # in the source tree; the next line is for PREFIX/share/trtllm_exporter/preload
 [ -d "$publisher" ] || publisher=$preload/../../../include
 usage='usage: build.sh INCLUDE_DIR OUT.so [LIBTENSORRT_LLM.so] [CXXFLAGS...]'
 include=${1:?$usage}

@@ -41,15 +41,15 @@ fn the_simulated_executor_serves_a_cpp_host() {
 
 #[test]
 fn the_oldest_headers_compile_and_their_missing_members_are_absent() {
-    run("oldest_release", &[], &["include", "cpp", "library/include", "tests/cpp/oldest", "tests/cpp/either"], &[]);
+    run("oldest_release", &[], &["include", "cpp", "publisher/include", "tests/cpp/oldest", "tests/cpp/either"], &[]);
 }
 
 #[test]
 fn newer_headers_compile_and_their_members_are_read() {
-    run("newest_release", &[], &["include", "cpp", "library/include", "tests/cpp/newest", "tests/cpp/either"], &[]);
+    run("newest_release", &[], &["include", "cpp", "publisher/include", "tests/cpp/newest", "tests/cpp/either"], &[]);
 }
 
 #[test]
 fn records_have_exactly_the_members_of_their_release() {
-    run("release_records", &[], &["include", "cpp", "library/include", "sim/include"], &archive::simulated_sdk());
+    run("release_records", &[], &["include", "cpp", "publisher/include", "sim/include"], &archive::simulated_sdk());
 }

@@ -25,7 +25,7 @@ cp -rL examples/python "$work/python" # the licence is a link, so copy its targe
 "${PYTHON:-python3}" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" "$work/python"
 
 top=trtllm-exporter-cpp-$version
-cpp-bridge/library/packaging/install.sh "$work/$top"
+cpp-bridge/publisher/packaging/install.sh "$work/$top"
 cp LICENSE docs/embedding-publisher.md docs/embedding-preload.md "$work/$top/"
 pack "$work" "$top" "$top.tar.gz"
 

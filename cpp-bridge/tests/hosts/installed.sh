@@ -2,8 +2,8 @@
 
 installed() { # builds the simulated engine and the exporter, and installs the header
     (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-sim-c) || return 1
-    [ -n "${TRTLLM_EMBED_EXPORTER:-}" ] || (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-exporter) || return 1
-    "$bridge/library/packaging/install.sh" "$work/prefix"
+    [ -n "${HOSTS_EXPORTER:-}" ] || (cd "$root" && cargo build --profile "$profile" --quiet -p trtllm-exporter) || return 1
+    "$bridge/publisher/packaging/install.sh" "$work/prefix"
 }
 
 examples() {

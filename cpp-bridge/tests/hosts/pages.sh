@@ -24,7 +24,7 @@ publisher_page() { # CMake and pkg-config, C++17 and C++20, every compiler
     rm -rf "$folder" "$prefix"
     mkdir -p "$folder/sdk/lib" "$work/engines/llama/1"
     echo 'sim:?rate=0&speed=max' >"$work/engines/llama/1/simulated.engine"
-    "$bridge/library/packaging/install.sh" "$prefix" || return 1
+    "$bridge/publisher/packaging/install.sh" "$prefix" || return 1
     ln -sfn "$bridge/sim/include" "$folder/sdk/include"
     ln -sf "$work/plain/libtensorrt_llm.so" "$folder/sdk/lib/"
     block embedding-publisher.md cpp >"$folder/server.cc"

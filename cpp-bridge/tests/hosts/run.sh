@@ -2,26 +2,26 @@
 # run.sh [fit]: tests publisher.h and the preload with the simulated SDK and the real exporter
 # binary. With "fit", only tests the preload of every release and C++ ABI with the SDK of every release and C++ ABI.
 # Prints a line per check with the seconds since the start, then "N passed, N failed". Variables, with their defaults:
-#   TRTLLM_EMBED_ITERATIONS (1000000)    iterations of the exactly-once test
-#   TRTLLM_EMBED_RATE (30000)            their rate per second; a sidecar that shares a core cannot read many more
-#   TRTLLM_EMBED_PROFILE (release)       cargo profile of the simulated engine and the exporter; with dev, use a rate of 5000
-#   TRTLLM_EMBED_EXPORTER                an exporter that was built before (default: built here)
-#   TRTLLM_EMBED_SANITIZE (address,undefined thread)    the sanitizers, one after the other; none if empty
-#   TRTLLM_EMBED_WORK                    folder for the build, which is kept (default: a temporary folder)
+#   HOSTS_ITERATIONS (1000000)    iterations of the exactly-once test
+#   HOSTS_RATE (30000)            their rate per second; a sidecar that shares a core cannot read many more
+#   HOSTS_PROFILE (release)       cargo profile of the simulated engine and the exporter; with dev, use a rate of 5000
+#   HOSTS_EXPORTER                an exporter that was built before (default: built here)
+#   HOSTS_SANITIZE (address,undefined thread)    the sanitizers, one after the other; none if empty
+#   HOSTS_WORK                    folder for the build, which is kept (default: a temporary folder)
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bridge=$(cd "$here/../.." && pwd)
 root=$(dirname "$bridge")
-work=${TRTLLM_EMBED_WORK:-$(mktemp -d)}
+work=${HOSTS_WORK:-$(mktemp -d)}
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
-profile=${TRTLLM_EMBED_PROFILE:-release}
+profile=${HOSTS_PROFILE:-release}
 artifacts=$target/${profile/#dev/debug}
 export PKG_CONFIG_PATH=$work/prefix/share/pkgconfig
-exporter=${TRTLLM_EMBED_EXPORTER:-$artifacts/trtllm-exporter}
-iterations=${TRTLLM_EMBED_ITERATIONS:-1000000}
-rate=${TRTLLM_EMBED_RATE:-30000}
+exporter=${HOSTS_EXPORTER:-$artifacts/trtllm-exporter}
+iterations=${HOSTS_ITERATIONS:-1000000}
+rate=${HOSTS_RATE:-30000}
 passed=0
 failed=0
 . "$here/sidecar.sh"
@@ -31,7 +31,7 @@ failed=0
 . "$here/examples.sh"
 . "$here/pages.sh"
 exec 3>&1
-trap 'stop_sidecar -KILL; end_host; [ -n "${TRTLLM_EMBED_WORK:-}" ] || rm -rf "$work"' EXIT
+trap 'stop_sidecar -KILL; end_host; [ -n "${HOSTS_WORK:-}" ] || rm -rf "$work"' EXIT
 
 check() { # check NAME FUNCTION…: runs the function in this shell, and prints its output only if it fails
     local name=$1
@@ -141,7 +141,7 @@ check "examples: untouched, with the preload" retried untouched
 check "examples: the Python package" python_package
 check "docs: the publisher's page, in a fresh prefix" publisher_page
 export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66
-for sanitizer in ${TRTLLM_EMBED_SANITIZE-address,undefined thread}; do
+for sanitizer in ${HOSTS_SANITIZE-address,undefined thread}; do
     folder=${sanitizer%,*}
     options=(-O1 -fsanitize="$sanitizer" -fno-sanitize-recover=all -Wno-tsan)
     check "$sanitizer: build" build "$folder" "${options[@]}"

@@ -333,7 +333,7 @@ class Publishing(unittest.TestCase):
         self.assertEqual(len(listener.records()), 4)
 
     def test_the_cpp_publisher_skips_the_same_folders(self):
-        header = Path(__file__).parents[3] / "cpp-bridge/library/include/trtllm_exporter/detail/options.h"
+        header = Path(__file__).parents[3] / "cpp-bridge/publisher/include/trtllm_exporter/detail/options.h"
         words = re.search(r"const\* word : \{(.*?)\}\)", header.read_text(), re.DOTALL).group(1)
         self.assertEqual(set(re.findall(r'"(\w*)"', words)), _BUILD)
 

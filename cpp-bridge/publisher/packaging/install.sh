@@ -32,7 +32,7 @@ part() {
         '#pragma once' | '// install.sh replaces the'*) ;;
         *) printf '%s\n' "$line" ;;
         esac
-    done <"$library/include/$1"
+    done <"$publisher/include/$1"
 }
 parts=' '
 {
