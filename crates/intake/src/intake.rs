@@ -1,6 +1,6 @@
 //! The intake of one engine: folds the items of each poll into totals, keeps the status of the source, and publishes
-//! both. The poll driver and the embedded library share it. It is the only place that counts and logs the events of a
-//! source, so logs and metrics cannot disagree. Callers pass the time.
+//! both. It is the only place that counts and logs the events of a source, so logs and metrics cannot disagree. Callers
+//! pass the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -108,13 +108,6 @@ impl Intake {
         self.source.bench_report = report;
     }
 
-    /// Publishes an engine that started before the exporter. Its source counts as ready before the first poll.
-    pub fn publish_running(&mut self, about: EngineAbout, now: Instant) {
-        self.learn(about);
-        self.source.ready = true;
-        self.publish(now);
-    }
-
     /// The folded statistics of the engine.
     #[must_use]
     pub fn fold(&self) -> &EngineFold {
@@ -124,12 +117,6 @@ impl Intake {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.published == EngineState::Idle
-    }
-
-    /// Folds one item of the embedded library. The item is not recorded.
-    pub fn absorb(&mut self, item: Item, at: Moment) {
-        let absorbed = self.fold_item(&item, at);
-        self.note_absorbed(absorbed);
     }
 
     /// Folds one item. An item of a recording is folded as of the moment when it was received.
@@ -183,13 +170,6 @@ impl Intake {
         self.about = about;
     }
 
-    fn note_absorbed(&mut self, absorbed: Result<(), Implausible>) {
-        match absorbed {
-            Ok(()) => self.has_items = true,
-            Err(Implausible) => self.implausible += 1,
-        }
-    }
-
     /// Folds the items of a poll that has not ended.
     pub fn absorb_items(&mut self, batch: &mut Batch, at: Moment) {
         self.fold_items(batch, at);
@@ -216,9 +196,9 @@ impl Intake {
         let copied_from = batch.items.len().saturating_sub(state::RECENT_RECORDS);
         let mut records = Vec::new();
         for (index, mut item) in batch.drain().enumerate() {
-            let absorbed = self.fold_item(&item, at);
-            let refused = absorbed.is_err();
-            self.note_absorbed(absorbed);
+            let refused = self.fold_item(&item, at).is_err();
+            self.has_items |= !refused;
+            self.implausible += u64::from(refused);
             let Some(recorder) = &mut self.recorder else {
                 if let Item::Record(record) = item {
                     records.push((record, self.engine.timed_batch()));
@@ -316,7 +296,7 @@ impl Intake {
     }
 
     /// Publishes if the state of the engine has changed: a source that hangs must not keep old numbers on the page.
-    pub fn check_health(&mut self, now: Instant) {
+    pub(crate) fn check_health(&mut self, now: Instant) {
         if self.engine.health.state(now) != self.published {
             self.publish(now);
         }
