@@ -12,7 +12,7 @@ use trtllm_model::{RefusedPublishers, RejectReason};
 use trtllm_recording::Item;
 use trtllm_service::unix_socket::Activated;
 use trtllm_sources::socket::{Admission, Ingest};
-use trtllm_sources::trtllm_json::{Hello, PublisherLine, parse_line};
+use trtllm_sources::trtllm_json::{PublisherLine, parse_line};
 use trtllm_sources::{Batch, Source};
 
 /// Lines are made near these lengths: the limit of the socket, and a length that needs the budget for long lines.
@@ -111,7 +111,7 @@ fn split(text: &[u8], batch: &mut Batch) {
         } else {
             match parse_line(line) {
                 Ok(PublisherLine::Item(item)) => batch.push(item),
-                Ok(PublisherLine::Hello(hello)) if first && is_short(&hello) => {
+                Ok(PublisherLine::Hello(hello)) if first => {
                     hello.pid.map(Item::Process).into_iter().for_each(|process| batch.push(process));
                 }
                 Ok(PublisherLine::Hello(_)) => batch.reject(RejectReason::NotARecord),
@@ -120,10 +120,6 @@ fn split(text: &[u8], batch: &mut Batch) {
         }
         first = false;
     }
-}
-
-fn is_short(hello: &Hello) -> bool {
-    [&hello.model, &hello.version].into_iter().flatten().all(|name| name.chars().count() <= 64)
 }
 
 async fn send(source: &mut Source, path: &PathBuf, text: &[u8], chunks: &[usize]) -> Batch {

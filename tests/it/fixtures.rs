@@ -258,6 +258,7 @@ fn the_keys_of_a_line_decide_its_kind() {
             pid: Some(7),
             derived: false,
             config: parse_settings(r#"{"dtype":"float16"}"#),
+            unclear: None,
         }))
     );
     let item = |line: &str| match parse_line(line.as_bytes()) {

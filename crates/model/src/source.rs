@@ -68,7 +68,7 @@ named_variants! {
         Full = "full",
         /// The publisher's user is not allowed to publish.
         Uid = "uid",
-        /// Another publisher or a configured engine already has the publisher's name.
+        /// Another publisher or a configured engine already has the publisher's name, or the name is invalid.
         Name = "name",
         /// There are too many engines.
         Engines = "engines",

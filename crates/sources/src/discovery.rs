@@ -16,6 +16,7 @@ use super::http_client::HttpClient;
 use super::orchestrator_page::parse_cluster_info;
 use super::server::TargetServer;
 use super::server_facts::MAX_FACTS;
+use super::trtllm_json::MAX_NAME;
 use processes::{NamedServer, processes};
 
 /// Default port of trtllm-serve.
@@ -157,9 +158,9 @@ async fn is_orchestrator(client: &mut HttpClient) -> Result<bool, SourceError> {
 }
 
 /// A model's name as a label value. If the name is a path, only its last folder.
-fn short(id: &str) -> String {
+pub(super) fn short(id: &str) -> String {
     let name = id.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    name.chars().take(64).collect()
+    name.chars().take(MAX_NAME).collect()
 }
 
 #[cfg(test)]

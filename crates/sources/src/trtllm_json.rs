@@ -5,18 +5,17 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
-use serde_json::value::RawValue;
 
-use trtllm_model::{
-    EngineSettings, IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration,
-};
+use trtllm_model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration};
 use trtllm_recording::Item;
 
 use super::Batch;
-use super::engine_settings::parse_settings;
 
+mod hello;
 mod odd_numbers;
 
+pub(crate) use hello::MAX_NAME;
+pub use hello::{Hello, parse_hello};
 use odd_numbers::Replaced;
 
 /// Longest text in a statistic, in bytes. If there is a text in place of another type, the error of serde_json quotes
@@ -321,34 +320,6 @@ fn has_long_text(json: &str) -> bool {
     false
 }
 
-/// The optional first line of a publisher, which names its engine.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize)]
-#[serde(default)]
-pub struct Hello {
-    pub model: Option<String>,
-    pub version: Option<String>,
-    pub pid: Option<u64>,
-    /// The name was not chosen by a person: it comes from the directory of an engine, for example. It needs no version.
-    pub derived: bool,
-    /// Settings of the engine.
-    #[serde(deserialize_with = "settings")]
-    pub config: EngineSettings,
-}
-
-/// Settings of another type than an object are ignored.
-fn settings<'de, D: serde::Deserializer<'de>>(config: D) -> Result<EngineSettings, D::Error> {
-    let config = <&RawValue as serde::Deserialize>::deserialize(config)?;
-    Ok(parse_settings(config.get()))
-}
-
-impl Hello {
-    /// Whether each name has at most 64 characters.
-    #[must_use]
-    pub fn is_short(&self) -> bool {
-        [&self.model, &self.version].into_iter().flatten().all(|name| name.chars().count() <= 64)
-    }
-}
-
 /// One line of NDJSON.
 #[derive(Debug, PartialEq)]
 pub enum PublisherLine {
@@ -356,26 +327,8 @@ pub enum PublisherLine {
     Item(Item),
 }
 
-/// The key of a hello.
-static HELLO: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"hello\""));
 /// The end of each key that only finished requests have. Nearly all lines are iterations, so one search is enough for them.
 static METRICS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"etrics\""));
-
-/// Parses the line as a hello. `None` if it is not one. Other keys of the line are ignored.
-///
-/// # Errors
-/// The reason to count.
-pub fn parse_hello(line: &[u8]) -> Result<Option<Hello>, RejectReason> {
-    #[derive(serde::Deserialize)]
-    struct HelloLine {
-        hello: Option<Hello>,
-    }
-    if HELLO.find(line).is_none() {
-        return Ok(None);
-    }
-    let text = std::str::from_utf8(line).map_err(|_| RejectReason::NotJson)?;
-    Ok(read::<HelloLine>(text)?.hello)
-}
 
 /// Parses one line, without its line feed. The keys of the line decide which kind of message it is.
 ///

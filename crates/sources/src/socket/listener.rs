@@ -157,7 +157,7 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherPlac
                 None => break,
             },
         };
-        let mut hello = if std::mem::take(&mut first) && fits { read_hello(&line) } else { None };
+        let mut hello = if std::mem::take(&mut first) && fits { read_hello(&line, naming) } else { None };
         let queued = match &mut hello {
             Some(hello) => {
                 place.publisher.hello_received();
@@ -196,7 +196,7 @@ impl PublisherConnection<'_> {
         if let (None, Naming::ByPublishers(socket)) = (&self.registration, self.naming) {
             match self.place.unless_evicted(socket.claim(hello)).await {
                 Some(Ok(registration)) => self.register(registration),
-                Some(Err(refused)) => self.place.refuse_name(&refused),
+                Some(Err(refused)) => self.place.refuse_name(&refused, self.process),
                 None => {}
             }
         } else if let Some(Hello { model, version, pid, .. }) = hello {
@@ -206,9 +206,14 @@ impl PublisherConnection<'_> {
     }
 }
 
-/// Parses the line as a hello. `None` if it is not one, or if its names are too long for label values.
-fn read_hello(line: &[u8]) -> Option<Hello> {
-    parse_hello(line).ok().flatten().filter(Hello::is_short)
+/// Parses the line as a hello. `None` if it is not one.
+fn read_hello(line: &[u8], naming: &Naming) -> Option<Hello> {
+    match parse_hello(line) {
+        Ok(hello) => hello,
+        // The publisher wants a name, so it must not share the engine of the publishers without one.
+        Err(_) if matches!(naming, Naming::ByPublishers(_)) => Some(Hello::unreadable()),
+        Err(_) => None,
+    }
 }
 
 /// Reads a line without its line feed. The last line of a stream needs no line feed. Returns whether the line is within
@@ -284,7 +289,20 @@ mod tests {
 
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+    use super::super::Names;
     use super::*;
+
+    #[test]
+    fn a_first_line_with_a_broken_hello_is_a_hello_where_publishers_name_their_engines() {
+        let names = Names::new(Duration::ZERO, tokio::sync::mpsc::unbounded_channel().0);
+        let named = Naming::ByPublishers(Arc::new(names.socket("m")));
+        let one = Naming::OneEngine(OneEngine(Inbox::new().0));
+        for line in [r#"{"hello":["m"]}"#, r#"{"hello":{"model":"a "quoted" name"}}"#] {
+            assert_eq!(read_hello(line.as_bytes(), &named), Some(Hello::unreadable()), "{line}");
+            assert_eq!(read_hello(line.as_bytes(), &one), None, "{line}: a rejected line");
+        }
+        assert_eq!(read_hello(br#"{"iter":1}"#, &named), None);
+    }
 
     /// A read ends at each message with a descriptor. All of them are sent before the first read, so nothing wakes the reader later.
     #[tokio::test]

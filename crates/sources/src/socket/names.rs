@@ -1,7 +1,9 @@
 //! The names of engines. On a socket without a configured name, each publisher sends a name in its first line. A name
 //! belongs to the open connection that sent it, not to a process id: in containers, every engine is process 1.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::{Inbox, Queued};
-use crate::trtllm_json::Hello;
+use crate::discovery::short;
+use crate::trtllm_json::{Hello, MAX_NAME};
 use trtllm_model::PublisherRefusal;
 use trtllm_service::log::LogLimit;
 
@@ -50,6 +53,8 @@ struct Named {
     socket: u64,
     model: String,
     version: String,
+    /// The hash of its names before they were cut. `None` if they were short enough.
+    cut_from: Option<u64>,
     /// The process id that its last publisher has sent.
     process: Option<u64>,
     owner: NameOwner,
@@ -113,38 +118,71 @@ pub(super) enum Refused {
     Taken { model: String, version: String, by: &'static str },
     #[error("there are {MAX_ENGINES} engines already; lower --engine.forget-after if old names are not needed")]
     TooMany,
+    #[error(
+        "the hello of {} has no valid {field}; send an object with model and version as text, and derived as true or false",
+        model.as_ref().map_or("a publisher".to_owned(), |model| format!("model {model:?}"))
+    )]
+    Unclear { model: Option<String>, field: &'static str },
 }
 
 impl Refused {
     pub(super) fn reason(&self) -> PublisherRefusal {
         match self {
-            Self::Taken { .. } => PublisherRefusal::Name,
+            Self::Taken { .. } | Self::Unclear { .. } => PublisherRefusal::Name,
             Self::TooMany => PublisherRefusal::Engines,
         }
     }
 }
 
 /// The name that a publisher asks for.
-enum RequestedName<'a> {
-    /// Exactly this name.
-    Explicit { model: &'a str, version: &'a str },
-    /// The lowest free version of this model.
-    Derived { model: &'a str },
-    /// The name of all publishers without a hello.
-    Nameless { model: &'a str },
+struct RequestedName<'a> {
+    model: Cow<'a, str>,
+    version: RequestedVersion<'a>,
+    cut_from: Option<u64>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum RequestedVersion<'a> {
+    /// Exactly this version.
+    Explicit(Cow<'a, str>),
+    /// The lowest free version of the model.
+    Derived,
+    /// The version of all publishers without a hello.
+    Nameless,
 }
 
 impl<'a> RequestedName<'a> {
-    fn of(hello: Option<&'a Hello>, default_model: &'a str) -> Self {
+    /// Fails if a field of the hello that decides the name is unclear.
+    fn of(hello: Option<&'a Hello>, default_model: &'a str) -> Result<Self, Refused> {
+        let Some(hello) = hello else {
+            let model = Cow::Borrowed(default_model);
+            return Ok(Self { model, version: RequestedVersion::Nameless, cut_from: None });
+        };
         let given = |text: &'a Option<String>| text.as_deref().filter(|text| !text.is_empty());
-        match hello {
-            None => Self::Nameless { model: default_model },
-            Some(hello) => match (given(&hello.model), hello.derived) {
-                (Some(model), false) => Self::Explicit { model, version: given(&hello.version).unwrap_or("1") },
-                (model, _) => Self::Derived { model: model.unwrap_or(default_model) },
-            },
+        let (model, version) = (given(&hello.model), given(&hello.version));
+        if let Some(field) = hello.unclear {
+            return Err(Refused::Unclear { model: model.map(short), field });
         }
+        let version = version.filter(|_| model.is_some() && !hello.derived);
+        let is_long = |name: Option<&str>| name.is_some_and(|name| name.chars().count() > MAX_NAME);
+        let cut_from = (is_long(model) || is_long(version)).then(|| hash_of(model, version));
+        let version = match model {
+            Some(_) if !hello.derived => RequestedVersion::Explicit(cut(version.unwrap_or("1"))),
+            _ => RequestedVersion::Derived,
+        };
+        Ok(Self { model: cut(model.unwrap_or(default_model)), version, cut_from })
     }
+}
+
+/// A name as a label value: the same as discovery finds, if it is too long.
+fn cut(name: &str) -> Cow<'_, str> {
+    if name.chars().count() > MAX_NAME { Cow::Owned(short(name)) } else { Cow::Borrowed(name) }
+}
+
+fn hash_of(model: Option<&str>, version: Option<&str>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (model, version).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Names {
@@ -173,7 +211,7 @@ impl Names {
     #[must_use]
     pub fn discovered(&self, model: &str) -> String {
         let mut table = self.table.lock();
-        let version = table.free_version(DISCOVERED, model, None);
+        let version = table.free_version(DISCOVERED, (model, None), None);
         table.discovered.insert((model.to_owned(), version.clone()));
         version
     }
@@ -251,25 +289,23 @@ impl Socket {
     }
 
     fn try_claim(&self, hello: Option<&Hello>) -> Result<Registration, Refused> {
-        let requested = RequestedName::of(hello, self.default_model);
+        let RequestedName { model, version: requested, cut_from } = RequestedName::of(hello, self.default_model)?;
+        let model = &*model;
         let process = hello.and_then(|hello| hello.pid);
         let mut table = self.names.table.lock();
-        let (model, version) = match requested {
-            RequestedName::Explicit { model, version } => {
-                table.check_free(self.id, model, version)?;
-                (model, version.to_owned())
+        let is_nameless = requested == RequestedVersion::Nameless;
+        let version = match requested {
+            RequestedVersion::Explicit(version) => {
+                table.check_free(self.id, (model, cut_from), &version)?;
+                version.into_owned()
             }
-            RequestedName::Derived { model } => (model, table.free_version(self.id, model, process)),
-            RequestedName::Nameless { model } => match table.nameless(self.id) {
+            RequestedVersion::Derived => table.free_version(self.id, (model, cut_from), process),
+            RequestedVersion::Nameless => match table.nameless(self.id) {
                 Some(engine) => return Ok(Registration::new(&self.names, engine)),
-                None => (model, table.free_version(self.id, model, None)),
+                None => table.free_version(self.id, (model, cut_from), None),
             },
         };
-        let owner = if matches!(requested, RequestedName::Nameless { .. }) {
-            NameOwner::Nameless
-        } else {
-            NameOwner::Connection
-        };
+        let owner = if is_nameless { NameOwner::Nameless } else { NameOwner::Connection };
         let known = table.engines.iter_mut().find(|engine| engine.model == model && engine.version == version);
         if let Some(engine) = known {
             engine.owner = owner;
@@ -282,7 +318,8 @@ impl Socket {
         }
         table.next_id += 1;
         let (id, (inbox, queue)) = (table.next_id, Inbox::new());
-        let engine = Named { id, socket: self.id, model: model.to_owned(), version, process, owner, inbox };
+        let model = model.to_owned();
+        let engine = Named { id, socket: self.id, model, version, cut_from, process, owner, inbox };
         let Named { model, version, inbox, .. } = &engine;
         self.names.log_publisher(model, version, process);
         let _ = self.names.joined.send(Joined {
@@ -308,14 +345,15 @@ impl Drop for Socket {
 }
 
 impl NameTable {
-    /// Checks that a publisher on this socket can have this name now.
-    fn check_free(&self, socket: u64, model: &str, version: &str) -> Result<(), Refused> {
+    /// Checks that a publisher on this socket can have this name now. `cut_from`: see [`Named`].
+    fn check_free(&self, socket: u64, (model, cut_from): (&str, Option<u64>), version: &str) -> Result<(), Refused> {
         let known = self.engines.iter().find(|engine| engine.model == model && engine.version == version);
         let name = (model.to_owned(), version.to_owned());
         let by = match known {
             _ if self.discovered.contains(&name) => "an engine that was found",
             _ if self.configured.contains(&name) => "an engine of the configuration",
             Some(engine) if engine.socket != socket => "an engine of another socket",
+            Some(engine) if engine.cut_from != cut_from => "an engine whose longer name becomes the same",
             Some(Named { owner: NameOwner::Connection | NameOwner::Nameless, .. }) => "another publisher",
             Some(_) | None => return Ok(()),
         };
@@ -323,11 +361,11 @@ impl NameTable {
     }
 
     /// The version that this process had before, if it is free; otherwise the lowest free version.
-    fn free_version(&self, socket: u64, model: &str, process: Option<u64>) -> String {
-        let same = |engine: &&Named| engine.model == model && process.is_some() && engine.process == process;
+    fn free_version(&self, socket: u64, name: (&str, Option<u64>), process: Option<u64>) -> String {
+        let same = |engine: &&Named| engine.model == name.0 && process.is_some() && engine.process == process;
         let before = self.engines.iter().filter(same).map(|engine| engine.version.clone());
         let all = (1_u64..).map(|number| number.to_string());
-        let mut free = before.chain(all).filter(|version| self.check_free(socket, model, version).is_ok());
+        let mut free = before.chain(all).filter(|version| self.check_free(socket, name, version).is_ok());
         free.next().unwrap_or_default()
     }
 

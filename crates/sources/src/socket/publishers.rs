@@ -185,9 +185,9 @@ impl PublisherPlace {
     }
 
     /// Counts and logs that this publisher cannot have its name.
-    pub(super) fn refuse_name(&self, refused: &Refused) {
+    pub(super) fn refuse_name(&self, refused: &Refused, process: Option<u32>) {
         if let Some(left_out) = self.table.refuse(refused.reason()) {
-            tracing::warn!(left_out, "publisher refused: {refused}");
+            tracing::warn!(pid = process, left_out, "publisher refused: {refused}");
         }
     }
 

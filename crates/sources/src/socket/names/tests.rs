@@ -132,3 +132,41 @@ async fn names_of_the_configuration_and_of_other_sockets_are_taken() {
     drop((registration, fixture.socket));
     other.try_claim(Some(&hello("llama", "1", 1))).unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_long_name_is_cut_where_discovery_cuts_it_and_never_shared() {
+    let mut fixture = fixture();
+    let long = |folder: &str| format!("/mnt/{}/{folder}", "x".repeat(80));
+    let first = fixture.claim(&hello(&long("llama"), "1", 1));
+    let _second = fixture.claim(&hello(&long("mixtral"), "1", 2));
+    let _longest = fixture.claim(&hello(&"y".repeat(100), &"2".repeat(70), 3));
+    let cut = format!("{} {}", "y".repeat(64), "2".repeat(64));
+    assert_eq!(fixture.joined(), ["llama 1", "mixtral 1", &cut]);
+    drop(first);
+    // Another model with the same folder. The name is free, but it would continue the totals of the first one.
+    for other in
+        [hello("llama", "1", 4), hello(&long("x/llama"), "1", 4), hello(&format!("{}1", "y".repeat(64)), "2", 4)]
+    {
+        let refused = fixture.socket.try_claim(Some(&other)).err().map(|refused| refused.to_string());
+        let is_taken = refused.as_deref().is_some_and(|text| text.contains("longer name becomes the same"));
+        assert_eq!(is_taken, other.version.as_deref() == Some("1"), "{refused:?}");
+    }
+    fixture.joined();
+    let _same = fixture.claim(&hello(&long("llama"), "1", 1));
+    let _derived = fixture.claim(&derived(&long("z/llama"), 5));
+    assert_eq!(fixture.joined(), ["llama 2"], "a derived name takes another version");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hello_with_an_unclear_name_is_refused_by_name_and_never_nameless() {
+    let mut fixture = fixture();
+    for (unclear, text) in [
+        (Hello { unclear: Some("version"), ..hello("llama", "", 1) }, "model \"llama\" has no valid version"),
+        (Hello::unreadable(), "a publisher has no valid hello"),
+    ] {
+        let refused = fixture.socket.claim(Some(&unclear)).await.unwrap_err();
+        assert_eq!(refused.reason(), PublisherRefusal::Name);
+        assert!(refused.to_string().contains(text), "{refused}");
+    }
+    assert_eq!(fixture.joined(), [""; 0]);
+}
