@@ -1,6 +1,7 @@
 //! The flight recorder: stores on disk what the engines sent. All intakes pass their items to one thread, which writes them.
 //! Nothing here blocks an intake: items that do not fit in the queue are dropped and counted.
 
+mod age;
 mod files;
 mod tap;
 mod writer;

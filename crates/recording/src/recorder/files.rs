@@ -11,6 +11,7 @@ use trtllm_model::RecorderCounts;
 use crate::directory::{self, Segment};
 
 use super::RecorderConfig;
+use super::age::{Closed, WallClock};
 
 /// Bounds of the size of a segment.
 const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
@@ -23,7 +24,8 @@ const LONGEST: Duration = Duration::from_secs(3600);
 pub(super) struct SegmentFiles {
     config: RecorderConfig,
     /// Complete segments, oldest first.
-    closed: VecDeque<Segment>,
+    closed: VecDeque<Closed>,
+    clock: WallClock,
     /// Bytes of all segments.
     total: u64,
     next: u64,
@@ -54,12 +56,24 @@ impl Open {
 impl SegmentFiles {
     pub(super) fn open(config: &RecorderConfig, counts: RecorderCounts) -> io::Result<Self> {
         let lock = directory::lock(&config.directory)?;
-        let closed: VecDeque<Segment> = directory::segments(&config.directory)?.into();
-        let next = closed.back().map_or(1, |last| last.number.saturating_add(1));
-        let total = closed.iter().map(|segment| segment.bytes).sum();
-        let mut files = Self { config: config.clone(), closed, total, next, counts, lock };
+        let found = directory::segments(&config.directory)?;
+        let next = found.last().map_or(1, |last| last.number.saturating_add(1));
+        let total = found.iter().map(|segment| segment.bytes).sum();
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let mut newest = SystemTime::UNIX_EPOCH;
+        let closed = found.into_iter().map(|mut segment| {
+            // No segment is older than the one before it, whatever the clock showed when it was written.
+            if segment.written <= wall {
+                newest = newest.max(segment.written);
+                segment.written = newest;
+            }
+            Closed { segment, closed: None }
+        });
+        let closed = closed.collect();
+        let clock = WallClock::new(now, wall);
+        let mut files = Self { config: config.clone(), closed, clock, total, next, counts, lock };
         // The size limit may be lower than in the previous run.
-        files.make_room(0)?;
+        files.make_room(0, now, wall)?;
         Ok(files)
     }
 
@@ -93,7 +107,7 @@ impl SegmentFiles {
             ));
         }
         let bytes = frame.len() as u64;
-        if !self.make_room(bytes)? {
+        if !self.make_room(bytes, Instant::now(), SystemTime::now())? {
             return Ok(false);
         }
         if let Err(error) = open.file.write_all(frame) {
@@ -111,8 +125,8 @@ impl SegmentFiles {
             return self.set_total(self.total.saturating_sub(open.segment.bytes));
         }
         open.segment.written = SystemTime::now();
-        let behind = self.closed.partition_point(|other| other.number < open.segment.number);
-        self.closed.insert(behind, open.segment);
+        let behind = self.closed.partition_point(|other| other.segment.number < open.segment.number);
+        self.closed.insert(behind, Closed { segment: open.segment, closed: Some(Instant::now()) });
     }
 
     /// Deletes a segment whose first frame could not be written.
@@ -128,20 +142,21 @@ impl SegmentFiles {
             || open.segment.bytes >= (self.config.max_size / SEGMENTS).clamp(*SEGMENT.start(), *SEGMENT.end())
     }
 
-    fn make_room(&mut self, bytes: u64) -> io::Result<bool> {
+    /// `now` and `wall` are the present time on both clocks.
+    fn make_room(&mut self, bytes: u64, now: Instant, wall: SystemTime) -> io::Result<bool> {
+        self.clock.observe(now, wall);
         let max_age = self.config.max_age;
-        let is_old = |segment: &Segment| {
-            let age = segment.written.elapsed().unwrap_or_default();
-            max_age.is_some_and(|most| age > most)
-        };
-        while self.total.saturating_add(bytes) > self.config.max_size || self.closed.front().is_some_and(is_old) {
+        while self.total.saturating_add(bytes) > self.config.max_size
+            || max_age
+                .is_some_and(|most| self.closed.front().is_some_and(|oldest| self.clock.is_older(oldest, most, now)))
+        {
             let Some(oldest) = self.closed.pop_front() else { return Ok(false) };
-            match fs::remove_file(&oldest.path) {
+            match fs::remove_file(&oldest.segment.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     self.closed.push_front(oldest);
                     return Err(error);
                 }
-                _ => self.set_total(self.total.saturating_sub(oldest.bytes)),
+                _ => self.set_total(self.total.saturating_sub(oldest.segment.bytes)),
             }
         }
         Ok(true)
@@ -168,19 +183,44 @@ mod tests {
             stale_after: Duration::from_secs(15),
         };
         let mut files = SegmentFiles::open(&config, RecorderCounts::default()).unwrap();
-        let mut write = |age: u64| {
+        let (start, wall) = (Instant::now(), SystemTime::now());
+        let mut write = |second: u64| {
+            let since = Duration::from_secs(second);
+            assert!(files.make_room(5, start + since, wall + since).unwrap());
             let mut open = files.create("m").unwrap();
             assert!(files.append(&mut open, b"frame").unwrap());
             assert!(!files.is_full(&open));
             files.close(open);
-            let closed = files.closed.back_mut().unwrap();
-            closed.written -= Duration::from_secs(age);
+            files.closed.back_mut().unwrap().closed = Some(start + since);
             let left = directory::segments(directory.path()).unwrap();
             left.into_iter().map(|segment| segment.number).collect::<Vec<_>>()
         };
-        assert_eq!(write(3700), [1]);
-        assert_eq!(write(3500), [2], "the first one is too old");
-        assert_eq!(write(0), [2, 3]);
+        assert_eq!(write(0), [1]);
+        assert_eq!(write(3500), [1, 2]);
+        assert_eq!(write(3700), [2, 3], "the first one is too old");
         assert_eq!(files.total, 10);
+    }
+
+    #[test]
+    fn a_segment_that_was_written_while_the_clock_was_wrong_is_kept_as_long_as_the_one_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (start, wall) = (Instant::now(), SystemTime::now());
+        let hours = |hours: u64| Duration::from_secs(3600 * hours);
+        let times = [wall - hours(20), SystemTime::UNIX_EPOCH, wall + hours(9000), wall - hours(10)];
+        for (number, time) in (1..).zip(times) {
+            directory::create(directory.path(), number, "m").unwrap().1.set_modified(time).unwrap();
+        }
+        let config = RecorderConfig {
+            directory: directory.path().to_owned(),
+            max_size: 1 << 20,
+            max_age: Some(hours(24)),
+            stale_after: Duration::from_secs(15),
+        };
+        let mut files = SegmentFiles::open(&config, RecorderCounts::default()).unwrap();
+        let mut left = |after| {
+            files.make_room(0, start + hours(after), wall + hours(after)).unwrap();
+            directory::segments(directory.path()).unwrap().len()
+        };
+        assert_eq!([left(0), left(3), left(5), left(23), left(25)], [4, 4, 2, 2, 0]);
     }
 }
