@@ -13,4 +13,4 @@ pub mod recorder;
 mod rounding;
 
 pub use item::{FORMAT, Header, Item, Line, RecordedFailure, RecordedMoment, Settled, Stamp};
-pub use reader::{OpenRecordingError, Reader, engines, utc};
+pub use reader::{OpenRecordingError, Reader, engines, other_formats, utc};

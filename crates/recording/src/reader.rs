@@ -62,6 +62,29 @@ pub fn engines(directory: &Path) -> Result<Vec<String>, OpenRecordingError> {
     Ok(all.into_iter().collect())
 }
 
+/// Says how many segments of a recording this version cannot read, because another version wrote them in another format.
+/// `None` if there are none.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn other_formats(directory: &Path) -> io::Result<Option<String>> {
+    let (mut segments, mut formats) = (0, BTreeSet::new());
+    for Segment { path, .. } in directory::segments(directory)? {
+        if let Some(Err(format)) = header(&path)? {
+            segments += 1;
+            formats.insert(format.to_string());
+        }
+    }
+    let formats: Vec<_> = formats.into_iter().collect();
+    Ok((segments > 0).then(|| {
+        format!(
+            "segments of the recording that are left out: {segments}. They have format {}, and this version reads format {FORMAT}; \
+             read them with the version that wrote them",
+            formats.join(", ")
+        )
+    }))
+}
+
 impl Reader {
     /// Opens the recording of `engine`: MODEL or MODEL:VERSION, or `None` for the only one. Errors tell the user to set `option`.
     /// With `since_us`, begins with the segment that contains this time in microseconds since 1970 UTC.
@@ -200,5 +223,8 @@ mod tests {
         let error = Reader::open(directory.path(), None, "engine=", None).unwrap_err();
         assert!(matches!(error, OpenRecordingError::Format(99)), "{error}");
         assert!(error.to_string().contains("format 99"), "{error}");
+        let note = other_formats(directory.path()).unwrap().unwrap();
+        assert!(note.contains("left out: 1.") && note.contains("format 99"), "{note}");
+        assert_eq!(other_formats(tempfile::tempdir().unwrap().path()).unwrap(), None);
     }
 }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use trtllm_model::{EngineName, RecorderCounts};
 use trtllm_service::budget::{Budget, Held, Peer, Rest};
 
-use crate::Item;
+use crate::{Item, other_formats};
 
 pub use tap::EngineRecorder;
 
@@ -92,7 +92,12 @@ impl Recorder {
         let (alive, ended) = mpsc::channel();
         let writer = writer::SegmentWriter::new(files, counts.clone(), config.stale_after);
         let thread = thread::Builder::new().name("recorder".to_owned());
+        let recorded = directory.clone();
         let run = move || {
+            // Here, because a slow disk must not delay the start.
+            if let Ok(Some(note)) = other_formats(&recorded) {
+                tracing::warn!(directory = %recorded.display(), "{note}");
+            }
             // `run` releases the lock of the directory, so the directory is free once the thread counts as ended.
             writer.run(&received);
             drop(alive);

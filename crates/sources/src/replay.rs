@@ -135,6 +135,9 @@ impl Replay {
     fn read_recording(path: &Path, engine: Option<&str>, pace: Pace) -> Result<Self, OpenError> {
         let opened = recording::Reader::open(path, engine, "engine=MODEL or engine=MODEL:VERSION", None);
         let failed = |error| OpenError::Replay { path: path.to_owned(), cause: std::io::Error::other(error) };
+        if let Ok(Some(note)) = recording::other_formats(path) {
+            tracing::warn!(path = %path.display(), "{note}");
+        }
         Ok(Self::new(path, pace, ReplayInput::Recording(Box::new(opened.map_err(failed)?))))
     }
 

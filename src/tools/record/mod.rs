@@ -11,7 +11,7 @@ use crate::cli::{ExportArgs, ExportFormat, RecordCommand};
 use crate::config::ConfigError;
 use trtllm_intake::past::{PastEngine, engines_at};
 use trtllm_model::EngineName;
-use trtllm_recording::{Item, Line, OpenRecordingError, Reader, engines};
+use trtllm_recording::{Item, Line, OpenRecordingError, Reader, engines, other_formats};
 use trtllm_service::printable;
 use trtllm_what_if::Present;
 
@@ -24,7 +24,16 @@ pub fn run(command: &RecordCommand) -> Result<(), ConfigError> {
 /// The engines of a recording at a time in µs since 1970 UTC (default: its end). Fails if the recording has nothing of this time.
 pub(super) fn past(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Vec<PastEngine>, ConfigError> {
     let failed = |error| ConfigError::Recording { path: directory.to_owned(), why: unreadable(error) };
-    engines_at(directory, engine, at_us).map_err(failed)
+    let found = engines_at(directory, engine, at_us).map_err(failed);
+    note_other_formats(directory);
+    found
+}
+
+/// Says on stderr that a part of the recording is left out.
+fn note_other_formats(directory: &Path) {
+    if let Ok(Some(note)) = other_formats(directory) {
+        let _ = writeln!(io::stderr(), "trtllm-exporter: {note}");
+    }
 }
 
 /// The costs and requests of one engine as the exporter knew them at this time. Fails if [`past`] fails, or if the recording
@@ -93,6 +102,7 @@ fn export(arguments: &ExportArgs) -> Result<(), ConfigError> {
     let ExportArgs { directory, format, engine, from_us, until_us, output } = arguments;
     let unread = |error| ConfigError::Recording { path: directory.clone(), why: unreadable(error) };
     let mut chosen = engines(directory).map_err(unread)?;
+    note_other_formats(directory);
     if let Some(name) = engine {
         let is_chosen =
             |engine: &String| engine == name || engine.split_once('/').is_some_and(|(model, _)| model == name);

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use trtllm_intake::past::engine_at;
 use trtllm_page::state::State;
-use trtllm_recording::{OpenRecordingError, engines};
+use trtllm_recording::{OpenRecordingError, engines, other_formats};
 
 use super::api::{self, InvalidQuery, last_value, parameter, parse_time};
 use super::history;
@@ -47,10 +47,11 @@ pub async fn history(state: &State, query: &str) -> Result<String, InvalidQuery>
     let directory = files.directory.clone();
     let read = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        read(&directory, engine, at_us, seconds)
+        let note = other_formats(&directory).ok().flatten();
+        read(&directory, engine, at_us, seconds, note.as_deref()).map_err(|error| (error, note))
     });
     match tokio::time::timeout(PATIENCE, read).await {
-        Ok(Ok(answer)) => answer.map_err(|error| unreadable(&error)),
+        Ok(Ok(answer)) => answer.map_err(|(error, note)| unreadable(&error, note.as_deref())),
         _ => Err(failed(
             StatusCode::SERVICE_UNAVAILABLE,
             "the recording of this time takes too long to read; ask doctor --recording DIR --at TIME",
@@ -58,7 +59,8 @@ pub async fn history(state: &State, query: &str) -> Result<String, InvalidQuery>
     }
 }
 
-fn unreadable(error: &OpenRecordingError) -> InvalidQuery {
+/// `note`: what is left out of the recording.
+fn unreadable(error: &OpenRecordingError, note: Option<&str>) -> InvalidQuery {
     use OpenRecordingError::{Begins, Empty, Ends, Format, Io, Pauses, Several, Unknown};
     let (status, parameter) = match error {
         Begins(_) | Ends(_) | Pauses(..) | Empty => (StatusCode::NOT_FOUND, "at"),
@@ -66,12 +68,19 @@ fn unreadable(error: &OpenRecordingError) -> InvalidQuery {
         Several { .. } => (StatusCode::BAD_REQUEST, "engine"),
         Io(_) | Format(_) => (StatusCode::SERVICE_UNAVAILABLE, "at"),
     };
-    InvalidQuery::new(status, parameter, error.to_string())
+    let note = note.filter(|_| !matches!(error, Format(_))).map(|note| format!("; {note}")).unwrap_or_default();
+    InvalidQuery::new(status, parameter, format!("{error}{note}"))
 }
 
 /// The named engine, or all engines that have records of this time. Engines are read one after the other, so that only
 /// one of them is in memory.
-fn read(directory: &Path, engine: Option<String>, at_us: i64, seconds: f64) -> Result<String, OpenRecordingError> {
+fn read(
+    directory: &Path,
+    engine: Option<String>,
+    at_us: i64,
+    seconds: f64,
+    note: Option<&str>,
+) -> Result<String, OpenRecordingError> {
     let (began, is_named) = (Instant::now(), engine.is_some());
     let names = engine.map_or_else(|| engines(directory), |name| Ok(vec![name]))?;
     let (mut found, mut left, mut outside) = (Vec::new(), Vec::new(), None);
@@ -100,6 +109,7 @@ fn read(directory: &Path, engine: Option<String>, at_us: i64, seconds: f64) -> R
     if let (true, Some(error)) = (found.is_empty(), outside) {
         return Err(error);
     }
-    let past = [("at", Value::from(at_us as f64 / 1e6)), ("left", Value::from(left))];
+    let mut past = vec![("at", Value::from(at_us as f64 / 1e6)), ("left", Value::from(left))];
+    past.extend(note.map(|note| ("unreadable", Value::from(note))));
     Ok(history::write(&past, found.into_iter(), gpus.into_iter()))
 }
