@@ -2,6 +2,7 @@
 //! time is an argument. It knows neither where records come from nor how they are shown.
 #![forbid(unsafe_code)]
 
+mod alternation;
 pub mod attribution;
 pub mod batch;
 pub mod batch_time;
@@ -54,11 +55,13 @@ use trtllm_model::{
     RequestStatsPerIteration, ServerMetrics,
 };
 
+pub use alternation::SEVERAL_ENGINES;
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
 pub use plausible::{Implausible, Rejected};
 pub use totals::EngineTotals;
 
+use alternation::{Alternation, Origin};
 use batch_time::{BatchTime, TimedBatch};
 use clock::{ClockSpan, IterationClock};
 use counted::Counted;
@@ -86,6 +89,7 @@ pub struct EngineFold {
     pub iterations: IterationFold,
     latest: Option<Latest>,
     epoch: Epoch,
+    alternation: Alternation,
     /// The last iteration, while records of other attention-DP ranks ("rows") may follow.
     open: Option<OpenIteration>,
     /// The last row of the only rank seen so far.
@@ -116,6 +120,7 @@ impl EngineFold {
             iterations: IterationFold::default(),
             latest: None,
             epoch: Epoch::default(),
+            alternation: Alternation::default(),
             open: None,
             only_rank: None,
             clock: IterationClock::default(),
@@ -183,6 +188,17 @@ impl EngineFold {
         self.requests.server.note_record();
         self.refused = false;
         let mut kind = self.epoch.classify(record);
+        match self.alternation.observe(record, kind, now) {
+            Origin::One => {}
+            Origin::Unknown => {
+                self.begin_epoch(self.epoch.unseen());
+                kind = self.epoch.classify(record);
+            }
+            Origin::Several => {
+                self.leave_out(now);
+                return Ok(());
+            }
+        }
         if kind == RecordKind::Restart {
             self.restart();
             kind = self.epoch.classify(record);
@@ -559,6 +575,20 @@ impl EngineFold {
         self.totals.engine_restarts += 1;
         self.begin_epoch(self.epoch.next());
         self.requests.restart();
+    }
+
+    /// Counts nothing of a record, because it may be that of another engine. Without a latest record, no load is shown.
+    fn leave_out(&mut self, now: Instant) {
+        if self.latest.take().is_some() {
+            self.begin_epoch(self.epoch.unseen());
+        }
+        self.refuse_record(now);
+    }
+
+    /// Whether the records come from several engines. Then nothing of them is counted.
+    #[must_use]
+    pub fn has_several_engines(&self) -> bool {
+        self.alternation.are_several()
     }
 
     fn begin_epoch(&mut self, epoch: Epoch) {

@@ -258,6 +258,26 @@ fn a_lower_iteration_number_is_a_restart_and_totals_keep_growing() {
 }
 
 #[test]
+fn records_of_several_engines_are_not_counted_and_their_load_is_absent() {
+    let mut bench = Bench::new();
+    let mut alternating = |first: u64, polls: u64| {
+        for poll in 0..polls {
+            for iter in [100_000 + first + poll, 50 + first + poll] {
+                bench.absorb(&working(iter));
+                bench.settled(true);
+            }
+        }
+        (bench.engine.totals.clone(), bench.engine.latest().copied(), bench.engine.health.state(bench.now))
+    };
+    let (before, ..) = alternating(0, 3);
+    assert_eq!((before.engine_restarts, before.iterations, before.iterations_lost), (1, 3, 0));
+    let (after, latest, state) = alternating(3, 100);
+    let counted = |totals: &EngineTotals| (totals.engine_restarts, totals.iterations, totals.iterations_unreported);
+    assert_eq!((counted(&after), latest, state), (counted(&before), None, EngineState::Busy));
+    assert!(bench.engine.has_several_engines());
+}
+
+#[test]
 fn a_new_process_is_a_restart_even_if_iteration_numbers_keep_growing() {
     let mut bench = Bench::new();
     bench.engine.set_process(4711);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_engine::iteration_sums::ConfiguredLimits;
-use trtllm_engine::{EngineFold, EngineState, Implausible};
+use trtllm_engine::{EngineFold, EngineState, Implausible, SEVERAL_ENGINES};
 use trtllm_model::{BenchReport, EngineAbout, EngineSettings, ErrorKind, RejectCounts, RejectReason};
 use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
@@ -124,6 +124,9 @@ impl Intake {
         let present = at.instant;
         let at = self.recorded.unwrap_or(at);
         match item {
+            // These are of several engines, too.
+            Item::RequestRows(_) | Item::FinishedRequest(_) | Item::KvEvent(_) | Item::ServerMetrics(_)
+                if self.engine.has_several_engines() => {}
             Item::Record(record) => {
                 self.engine.absorb(record, at.instant, at.unix_us)?;
                 if self.recorded.is_some() {
@@ -370,7 +373,8 @@ impl Intake {
         self.log.losses(&self.slot.name, &self.engine.totals, now);
         self.source.only_requests = only_requests;
         self.source.records_missing = !only_requests && self.engine.records_are_missing(now);
-        self.source.notice = notice.or(self.source.records_missing.then_some(MISSING_RECORDS));
+        let several = self.engine.has_several_engines().then_some(SEVERAL_ENGINES);
+        self.source.notice = several.or(notice).or(self.source.records_missing.then_some(MISSING_RECORDS));
         self.log.notice(&self.slot.name, self.source.notice, now);
     }
 

@@ -55,6 +55,8 @@ pub struct Notices {
     /// Requests end while no iteration records arrive.
     pub records_missing: bool,
     pub several_frontends: bool,
+    /// The records come from several engines, so none of them is counted.
+    pub several_engines: bool,
     /// The engine is stalled because it cannot accept another request.
     pub is_wedged: bool,
 }

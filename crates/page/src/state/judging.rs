@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use trtllm_engine::EngineState;
 use trtllm_engine::request_totals::LatencySource;
 use trtllm_engine::window::{Mark, PollCounts, SLOT_SECONDS, Window};
+use trtllm_engine::{EngineState, SEVERAL_ENGINES};
 use trtllm_model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState};
 use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_model::{BenchReport, ErrorKind};
@@ -266,6 +266,7 @@ impl EngineSlot {
                 first_token_is_early: snapshot.about.stamps_first_token_early(),
                 records_missing: source.records_missing,
                 several_frontends: source.notice == Some(SEVERAL_FRONTENDS),
+                several_engines: source.notice == Some(SEVERAL_ENGINES),
                 is_wedged: snapshot.state == EngineState::Stalled
                     && latest.is_some_and(trtllm_engine::Latest::is_blocked),
             },

@@ -139,6 +139,7 @@ fn each_reason_for_missing_records_is_named_and_only_once() {
     };
     assert!(says(dropped).unwrap().contains("the engine drops them"));
     assert!(says(|scene| scene.notices.several_frontends = true).unwrap().contains("Several frontends"));
+    assert!(says(|scene| scene.notices.several_engines = true).unwrap().contains("Several engines"));
     assert!(says(|scene| scene.notices.records_missing = true).unwrap().contains("writes no records"));
     // Gaps that are normal for the engine are not a finding.
     assert_eq!(names(&Scene::with(|scene| scene.after.counts.iterations_unexplained = 300.0)), [""; 0]);

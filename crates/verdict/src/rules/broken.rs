@@ -165,7 +165,7 @@ pub(super) fn errors(reading: &Reading) -> Option<Found> {
 
 pub(super) fn statistics(reading: &Reading) -> Option<Found> {
     let counts = &reading.now.counts;
-    let is_off = counts.iterations <= 0.0;
+    let is_off = counts.iterations <= 0.0 || reading.given.notices.several_engines;
     // A few lost records are a finding, but not the cause of a verdict.
     let many = is_off || counts.iterations_lost + counts.iterations_unexplained >= ENOUGH_LOST;
     incomplete(reading).filter(|(missing, _)| many && *missing >= LOST).map(|(_, found)| found)
@@ -179,6 +179,16 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
     let is_off = counts.iterations <= 0.0 && reading.kept.counts.iterations <= 0.0;
     if reading.given.notices.only_requests {
         return None;
+    }
+    if reading.given.notices.several_engines {
+        let found = Found::new("Several engines answer at one address, each with iteration numbers of its own, so nothing is counted.")
+            .severity(Severity::Warning)
+            .remedy(
+                "Name the address of each engine in a --source of its own, not that of a load balancer or Service. Give each publisher on \
+                 the ingest socket its own name.",
+                &[],
+            );
+        return Some((1.0, found));
     }
     if is_off && ended >= ENOUGH_FAILED || reading.given.notices.records_missing {
         return Some((1.0, off(reading, ended)));
