@@ -506,6 +506,12 @@ impl EngineFold {
         }
     }
 
+    /// Notes after the end of a poll that the source has taken records which it could not read. They count as lost,
+    /// whatever the next polls return.
+    pub fn lose_rest(&mut self) {
+        self.epoch.numbering.lose_rest();
+    }
+
     /// Counts the requests that still wait for more exact times, because the source has ended.
     pub fn settle_all(&mut self, now: Instant) {
         self.requests.settle(self.totals.requests_completed, now + requests::SERVER_TIMES_WITHIN);
@@ -571,12 +577,6 @@ impl EngineFold {
         self.missing_records.record(now);
     }
 
-    fn restart(&mut self) {
-        self.totals.engine_restarts += 1;
-        self.begin_epoch(self.epoch.next());
-        self.requests.restart();
-    }
-
     /// Counts nothing of a record, because it may be that of another engine. Without a latest record, no load is shown.
     fn leave_out(&mut self, now: Instant) {
         if self.latest.take().is_some() {
@@ -589,6 +589,12 @@ impl EngineFold {
     #[must_use]
     pub fn has_several_engines(&self) -> bool {
         self.alternation.are_several()
+    }
+
+    fn restart(&mut self) {
+        self.totals.engine_restarts += 1;
+        self.begin_epoch(self.epoch.next());
+        self.requests.restart();
     }
 
     fn begin_epoch(&mut self, epoch: Epoch) {

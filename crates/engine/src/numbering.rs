@@ -37,6 +37,8 @@ pub(crate) struct Numbering {
     answer: u64,
     gap_before_answer: u64,
     last_answer_was_full: bool,
+    /// The source has taken records from the engine that it could not read. They are missing before the next record.
+    rest_was_lost: bool,
     /// Greatest common divisor of the iteration numbers of the records with requests.
     divisor: u64,
     records_with_work: u32,
@@ -194,8 +196,13 @@ impl Numbering {
         Gap { broken, unexplained: broken || gap > 0 && frames.is_none() && self.interval() != Some(step) }
     }
 
-    /// Ends an answer of the source. If this answer or the previous one filled the engine's ring buffer, the gap
-    /// between them is a loss.
+    /// Notes that the rest of the answer that has just ended was taken from the engine and could not be read.
+    pub(crate) fn lose_rest(&mut self) {
+        self.rest_was_lost = true;
+    }
+
+    /// Ends an answer of the source. The gap before it is a loss if this answer or the previous one filled the engine's
+    /// ring buffer, or if the rest of an earlier answer was lost, however many empty answers came after it.
     pub(crate) fn end_answer(&mut self, from_ring: bool) {
         if self.answer > 0 {
             let lost = self.first_answer.end(self.dropped.last());
@@ -203,7 +210,10 @@ impl Numbering {
         }
         let full = from_ring && self.answer >= RING;
         let gap = std::mem::take(&mut self.gap_before_answer);
-        if full || self.last_answer_was_full {
+        // Sampled statistics have such a gap before each record.
+        let is_regular = self.interval().is_some_and(|interval| gap < interval);
+        let rest_was_lost = self.answer > 0 && std::mem::take(&mut self.rest_was_lost) && !is_regular;
+        if full || self.last_answer_was_full || rest_was_lost {
             add(&mut self.lost_by_gap, gap);
         } else {
             add(&mut self.unreported, gap);

@@ -143,10 +143,10 @@ impl Intake {
             Item::Recording(_) => {}
             // In a recording: the exporter that wrote it folded the following items at this moment.
             Item::Received(at) => self.recorded = Some(Moment::recorded(*at)),
-            Item::Settled(Settled { at, from_ring }) => {
+            Item::Settled(Settled { at, from_ring, lost_rest }) => {
                 let at = Moment::recorded(*at);
                 self.recorded = Some(at);
-                self.engine.settle(*from_ring, at.instant);
+                self.settle(*from_ring, *lost_rest, at);
             }
             Item::RefusedRecord(_) => {
                 self.engine.refuse_record(at.instant);
@@ -165,6 +165,13 @@ impl Intake {
             }
         }
         Ok(())
+    }
+
+    fn settle(&mut self, from_ring: bool, lost_rest: bool, at: Moment) {
+        self.engine.settle(from_ring, at.instant);
+        if lost_rest {
+            self.engine.lose_rest();
+        }
     }
 
     fn learn(&mut self, about: EngineAbout) {
@@ -237,7 +244,7 @@ impl Intake {
         }
         // A recording contains an item of its own for the end of each poll: [`Item::Settled`].
         if self.recorded.is_none() {
-            self.engine.settle(batch.from_ring, at.instant);
+            self.settle(batch.from_ring, batch.lost_rest, at);
             if batch.ended {
                 self.engine.settle_all(at.instant);
             }
@@ -256,7 +263,7 @@ impl Intake {
                 let at = at.to_record();
                 recorder.polled(result.err().map(failure), at);
                 recorder.gpus(readings(&self.slot), at);
-                recorder.settled(Settled { at, from_ring: batch.from_ring });
+                recorder.settled(Settled { at, from_ring: batch.from_ring, lost_rest: batch.lost_rest });
             }
             recorder.end();
         }
@@ -515,6 +522,67 @@ mod tests {
 
     #[test]
     fn requests_without_records_have_a_notice_until_records_arrive() {
+    #[test]
+    fn several_engines_behind_one_address_have_a_notice_and_nothing_of_them_is_counted() {
+        let state = State::new(vec![EngineName::new("m", "1", "test")]);
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let mut poll = |items: Vec<Item>| {
+            let mut batch = Batch::default();
+            (batch.items, batch.notice) = (items, Some("of the source"));
+            intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), Moment::now());
+            let snapshot = state.slots()[0].snapshot();
+            (snapshot.source.notice, snapshot.totals.iterations, snapshot.requests.entries_have_reasons)
+        };
+        let record = |iter| {
+            Item::Record(Box::new(IterationStats {
+                iter: Some(iter),
+                num_active_requests: Some(1),
+                ..IterationStats::default()
+            }))
+        };
+        for iter in [9000, 50] {
+            assert_eq!(poll(vec![record(iter)]).0, Some("of the source"));
+        }
+        let (_, iterations, have_reasons) = poll(vec![record(9001)]);
+        for iter in [51, 9002, 52] {
+            let finish_reason = Some(trtllm_model::perf_metrics::FinishReason::Length);
+            let entry = trtllm_model::PerfMetricsEntry { finish_reason, ..Default::default() };
+            let all = vec![record(iter), Item::FinishedRequest(Box::new(entry))];
+            assert_eq!(poll(all), (Some(SEVERAL_ENGINES), iterations, have_reasons));
+        }
+    }
+
+    #[test]
+    fn records_that_a_failed_poll_has_taken_are_lost_also_after_empty_answers_and_in_a_replay() {
+        let state = State::new(vec![EngineName::new("m", "1", "test")]);
+        let record = |iter| {
+            let pytorch = trtllm_model::iteration::StaticBatchingStats::default();
+            Item::Record(Box::new(IterationStats {
+                iter: Some(iter),
+                num_active_requests: Some(1),
+                static_batching_stats: Some(pytorch),
+                ..IterationStats::default()
+            }))
+        };
+        let at = Moment::now();
+        for lost_rest in [true, false] {
+            for replayed in [true, false] {
+                let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+                for (iter, lost_rest) in [(Some(1), false), (Some(2), lost_rest), (None, false), (Some(9), false)] {
+                    let mut items: Vec<_> = iter.map(record).into_iter().collect();
+                    let settled = Settled { at: at.to_record(), from_ring: true, lost_rest };
+                    items.extend(replayed.then_some(Item::Settled(settled)));
+                    let mut batch = Batch::default();
+                    (batch.items, batch.from_ring, batch.lost_rest) = (items, true, lost_rest);
+                    intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
+                }
+                let totals = &intake.engine.totals;
+                let expected = if lost_rest { (6, 0) } else { (0, 6) };
+                assert_eq!((totals.iterations_lost, totals.iterations_unreported), expected, "replayed: {replayed}");
+            }
+        }
+    }
+
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let start = Moment::now();

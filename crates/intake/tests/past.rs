@@ -257,7 +257,7 @@ fn bytes_a_record(config: &Config) -> (f64, f64) {
         let us = EPOCH_US + (now * 1e6) as i64 + i64::from(poll * 7919 % 300);
         let at = RecordedMoment { us, clock_us: us - EPOCH_US };
         stamp.set(at);
-        batch.push(Item::Settled(Settled { at, from_ring: false }));
+        batch.push(Item::Settled(Settled { at, from_ring: false, lost_rest: false }));
         if poll % 50 == 0 {
             batch.push(Item::Gpu(Box::new(gpu(&mut engine, now, &mut throttled))));
         }

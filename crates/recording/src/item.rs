@@ -148,6 +148,9 @@ pub struct Settled {
     pub at: RecordedMoment,
     /// Whether the source's answer was the engine's whole ring buffer of records.
     pub from_ring: bool,
+    /// Whether the source has taken records from the engine that it could not read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost_rest: bool,
 }
 
 /// Why a poll failed.
@@ -349,7 +352,7 @@ mod tests {
                 "{{\"us\":{text},\"clock_us\":1,\"model\":\"\\u0001\",\"version\":\"1\",\"settled\":{{\"from_ring\":true}}}}"
             );
             let at = RecordedMoment { us, clock_us: 1 };
-            let item = Item::Settled(Settled { at, from_ring: true });
+            let item = Item::Settled(Settled { at, from_ring: true, lost_rest: false });
             assert_eq!(Item::parse(line.as_bytes()).unwrap(), Line { at, item });
         }
         for wrong in [

@@ -27,6 +27,14 @@ pub enum SourceError {
     #[error("{target} answered with status {status}; {}", status_remedy(*status))]
     HttpStatus { target: String, status: u16 },
     #[error(
+        "{target} answers, and has no statistics (status {status}): a server for embeddings or reranking has none; for another \
+         server, check that --source names the port of trtllm-serve"
+    )]
+    NoStatistics { target: String, status: u16 },
+    /// A new server, whose engine still loads.
+    #[error("{target} answers that the server is starting; wait until its model is loaded")]
+    Starting { target: String },
+    #[error(
         "{target} redirects to {to} (status {status}); name that address if it is the right server. A redirect is followed \
          only once, and only on the same server, so that no token is sent to another one"
     )]
@@ -88,6 +96,8 @@ impl SourceError {
             | Self::Redirect { .. }
             | Self::Unauthorized { .. }
             | Self::LauncherGone { .. }
+            | Self::NoStatistics { .. }
+            | Self::Starting { .. }
             | Self::NoOrchestratorPage { .. } => ErrorKind::HttpStatus,
             Self::NotJson { .. } | Self::PrometheusPage { .. } | Self::NotAnOrchestrator { .. } => ErrorKind::NotJson,
             Self::Truncated { .. } => ErrorKind::Truncated,
@@ -112,8 +122,9 @@ impl SourceError {
             Self::HttpStatus { status, .. }
             | Self::Redirect { status, .. }
             | Self::Unauthorized { status, .. }
+            | Self::NoStatistics { status, .. }
             | Self::NoOrchestratorPage { status, .. } => Some(*status),
-            Self::LauncherGone { .. } => Some(503),
+            Self::LauncherGone { .. } | Self::Starting { .. } => Some(503),
             _ => None,
         }
     }
@@ -122,7 +133,17 @@ impl SourceError {
     /// starts after its engine, so it has lost its engine.
     #[must_use]
     pub const fn is_not_ready(&self) -> bool {
-        matches!(self, Self::HttpStatus { status: 503, .. } | Self::Recorded(RecordedFailure { not_ready: true, .. }))
+        self.is_starting()
+            || matches!(
+                self,
+                Self::HttpStatus { status: 503, .. } | Self::Recorded(RecordedFailure { not_ready: true, .. })
+            )
+    }
+
+    /// Whether the server says that it has just been started, so that it has lost no engine.
+    #[must_use]
+    pub const fn is_starting(&self) -> bool {
+        matches!(self, Self::Starting { .. })
     }
 }
 

@@ -39,6 +39,8 @@ const KEPT_BODY: usize = 128 << 10;
 static LONG_RESPONSES: Budget = Budget::new(2 << 20, &REST);
 /// Part of the answer of a frontend (`--num_serve_frontends`) that cannot reach the process with the engine.
 const LAUNCHER_GONE: &str = "The launcher frontend that serves ";
+/// The header with which a server that loads its model says `starting` (upstream issue 17787).
+const SERVER_STATE: &str = "x-trtllm-server-state";
 /// Size of hyper's read buffer. Its default is half a megabyte per connection.
 const READ_BUFFER: usize = 64 << 10;
 
@@ -58,6 +60,8 @@ pub struct HttpClient {
     /// When it was last checked whether the port speaks TLS, and the result.
     tls_check: Option<(Instant, bool)>,
     response: Option<OpenResponse>,
+    /// A request was sent, and its answer has not ended: the server may have removed what nobody received.
+    unanswered: bool,
     /// What has arrived of the last body, without the parts that are already parsed.
     body: Vec<u8>,
     /// Usual length of a long body. It falls slowly, because one poll has long and short answers.
@@ -85,6 +89,8 @@ struct ServerConnection {
 struct OpenResponse {
     connection: ServerConnection,
     status: StatusCode,
+    /// The server says that it is starting.
+    starting: bool,
     body: Incoming,
     /// Bytes that have arrived and are not in the client's buffer.
     arrived: Bytes,
@@ -139,6 +145,7 @@ impl HttpClient {
             connection: None,
             tls_check: None,
             response: None,
+            unanswered: false,
             body: Vec::new(),
             usual_body: 0,
             peer: Arc::default(),
@@ -190,6 +197,11 @@ impl HttpClient {
         self.receive((2 * self.body.len()).max(KEPT_BODY)).await
     }
 
+    /// Whether a request was sent whose answer has not ended.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.unanswered
+    }
+
     /// Whether there is a next part.
     pub(super) fn is_receiving(&self) -> bool {
         self.response.is_some()
@@ -198,6 +210,7 @@ impl HttpClient {
     /// Sends a request, and waits for the head of the response. Follows one redirect on the same server.
     async fn request(&mut self, max_body: usize, method: Method, path: &str) -> Result<(), SourceError> {
         self.release();
+        self.unanswered = false;
         let url = format!("{}{path}", self.server.target);
         let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| io_error(&url, &error))?;
         let (mut connection, mut response) = self.send(&method, &uri, uri.path_and_query(), &url).await?;
@@ -212,12 +225,23 @@ impl HttpClient {
         });
         let (head, body) = response.into_parts();
         let status = head.status;
+        let starting = head.headers.get(SERVER_STATE).is_some_and(|state| state == "starting");
+        // Another status than 200 returns no statistics, so the server has removed none.
+        self.unanswered = status == StatusCode::OK;
         if let Some(to) = to {
             self.keep_after_redirect(connection, body).await;
             return Err(SourceError::Redirect { target: url, to, status: status.as_u16() });
         }
-        self.response =
-            Some(OpenResponse { connection, status, body, arrived: Bytes::new(), room: max_body, max_body, url });
+        self.response = Some(OpenResponse {
+            connection,
+            status,
+            starting,
+            body,
+            arrived: Bytes::new(),
+            room: max_body,
+            max_body,
+            url,
+        });
         Ok(())
     }
 
@@ -253,6 +277,7 @@ impl HttpClient {
             Some(kept) => kept,
             None => self.connect(uri).await?,
         };
+        self.unanswered = true;
         let mut sent = connection.send(request.clone()).await;
         // The server closed the connection while the request was on its way, so the request is sent again.
         if reused && sent.as_ref().is_err_and(|error| error.is_canceled() || error.is_incomplete_message()) {
@@ -366,7 +391,10 @@ impl HttpClient {
 
     /// Ends a response whose body has ended.
     async fn complete(&mut self) -> Result<(), SourceError> {
-        let Some(OpenResponse { mut connection, status, url, .. }) = self.response.take() else { return Ok(()) };
+        let Some(OpenResponse { mut connection, status, starting, url, .. }) = self.response.take() else {
+            return Ok(());
+        };
+        self.unanswered = false;
         self.held = self.receiving.take().map(Receiving::complete);
         if let Some(held) = &mut self.held {
             self.body.shrink_to_fit();
@@ -391,6 +419,9 @@ impl HttpClient {
         self.body.clear();
         if status == StatusCode::SERVICE_UNAVAILABLE && !has_launcher {
             return Err(SourceError::LauncherGone { target: url });
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE && starting {
+            return Err(SourceError::Starting { target: url });
         }
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             self.token.refused();
@@ -505,6 +536,54 @@ mod tests {
             };
             let (Err(error), _) = tokio::join!(client.read(Method::GET, "/metrics"), answer) else { panic!("{body}") };
             assert_eq!((error.is_not_ready(), error.kind()), (loads, trtllm_model::ErrorKind::HttpStatus), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_says_that_it_is_starting_has_lost_no_engine() {
+        for (state, starting) in [("x-trtllm-server-state: starting\r\n", true), ("", false)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut client = HttpClient::new(TargetServer::plain(format!("http://{}", listener.local_addr().unwrap())));
+            let answer = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let head = format!("HTTP/1.1 503 Service Unavailable\r\n{state}content-length: 0\r\n\r\n");
+                stream.write_all(head.as_bytes()).await.unwrap();
+                stream
+            };
+            let (Err(error), _) = tokio::join!(client.read(Method::GET, "/metrics"), answer) else { panic!("{state}") };
+            assert_eq!((error.is_not_ready(), error.is_starting(), error.status()), (true, starting, Some(503)));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_request_has_taken_is_unanswered_until_its_answer_has_ended() {
+        // What the server sends, whether the client waits for more, and whether statistics may be lost.
+        let cases = [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]", false),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n[{}", true),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n[", true),
+            ("", true),
+            ("HTTP/1.1 503 Busy\r\ncontent-length: 9\r\n\r\n", false),
+        ];
+        for (text, lost) in cases {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let target = TargetServer::plain(format!("http://{}", listener.local_addr().unwrap()));
+            let mut client = HttpClient::new(target).with_max_body(50);
+            let answer = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                stream.write_all(text.as_bytes()).await.unwrap();
+            };
+            let (_, ()) = tokio::join!(client.read(Method::GET, "/metrics"), answer);
+            assert_eq!(client.is_unanswered(), lost, "{text}");
+            // Nobody listens, so no request is sent.
+            drop(listener);
+            client.disconnect();
+            assert!(client.read(Method::GET, "/metrics").await.is_err());
+            assert!(!client.is_unanswered(), "{text}");
         }
     }
 

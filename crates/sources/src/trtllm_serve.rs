@@ -275,6 +275,8 @@ impl TrtllmServe {
             error.filter(|error| !endpoint.missing && error.status().is_some()).map(SourceError::to_string);
         // The read has drained the items from the server, so those of an incomplete answer are kept too.
         let (is_whole, result) = match part {
+            let is_begun = self.unparsed.is_some_and(|answer| answer.position.is_begun());
+            batch.lost_rest |= done.is_err() && is_begun;
             Ok(Ok(result)) => (true, result),
             Ok(Err(_)) | Err(_) => (false, parse_received(&self.client, &mut self.unparsed, *statistics, batch)),
         };
@@ -338,6 +340,7 @@ impl TrtllmServe {
             Item::Record(record) => Some(record.backend()),
             _ => None,
         });
+        batch.lost_rest |= statistics == StatisticsArray::Records && self.client.is_unanswered();
         let backend = match newest {
             None => return,
             Some(Backend::TensorRt) => "tensorrt",

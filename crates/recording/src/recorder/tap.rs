@@ -166,7 +166,7 @@ mod tests {
             tap.received(at);
             tap.about(&EngineAbout::default());
             (0..100).for_each(|_| tap.item(Item::Record(Box::default()), false));
-            tap.settled(Settled { at, from_ring: true });
+            tap.settled(Settled { at, from_ring: true, lost_rest: false });
             tap.end();
             sent += 1;
         };
