@@ -1,7 +1,7 @@
 //! The engines of `--source auto`: starts a driver for each trtllm-serve that is found, and ends the driver when the server has
 //! not been seen for --engine.forget-after.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +59,8 @@ impl FoundKind {
 #[derive(Default)]
 pub(super) struct Engines {
     running: Vec<Discovered>,
+    /// Servers that answered that they have no statistics, so they are not read: each address and what was found there.
+    left: HashMap<String, FoundKind>,
     findings: Vec<(String, String)>,
 }
 
@@ -100,9 +102,14 @@ impl Engines {
             let kind = match identity {
                 Identity::Engine(model) => Ok(FoundKind::Engine(model)),
                 Identity::Orchestrator => Ok(FoundKind::Orchestrator),
+                Identity::NoStatistics(model) => Err(without_statistics(&FoundKind::Engine(model))),
                 Identity::NotReady(why) => Err(format!("trtllm-serve, not ready: {why}")),
                 Identity::Other(what) => Err(format!("no trtllm-serve: {what}")),
             };
+            let kind = kind.and_then(|kind| match self.leave_without_statistics(&target, &kind, state, names) {
+                true => Err(without_statistics(&kind)),
+                false => Ok(kind),
+            });
             let what = match kind {
                 Err(what) => what,
                 Ok(_) if taken.contains(&server_key(&target)) => "read by another source".to_owned(),
@@ -134,6 +141,7 @@ impl Engines {
             described.push((target, what));
         }
         described.sort();
+        self.left.retain(|target, _| described.iter().any(|(address, _)| address == target));
         for (address, what) in described.iter().filter(|finding| !self.findings.contains(finding)) {
             tracing::info!(address, what, "auto: found");
         }
@@ -144,6 +152,19 @@ impl Engines {
         self.end(state, names, |engine| now.duration_since(engine.last_seen) >= forget_after);
         state.discovery.store(Arc::new(described.clone()));
         self.findings = described;
+    }
+
+    /// Ends an engine whose server has told its driver that it has no statistics. Returns whether the server is left
+    /// alone. Another server at the address is read again.
+    fn leave_without_statistics(&mut self, target: &str, kind: &FoundKind, state: &State, names: &Names) -> bool {
+        let lacks = |engine: &Discovered| {
+            engine.target == target && engine.kind == *kind && engine.slot.snapshot().source.no_statistics
+        };
+        if self.running.iter().any(lacks) {
+            self.left.insert(target.to_owned(), kind.clone());
+            self.end(state, names, lacks);
+        }
+        self.left.get(target) == Some(kind)
     }
 
     /// The addresses of the engines.
@@ -170,15 +191,44 @@ impl Engines {
     }
 }
 
+fn without_statistics(kind: &FoundKind) -> String {
+    format!("{}, which answers, and has no statistics (no /metrics), so it is not read", kind.describe())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use trtllm_model::{EngineName, Objectives};
-    use trtllm_page::state::SourcePlace;
+    use trtllm_page::state::{EngineSnapshot, SourcePlace};
     use trtllm_service::shutdown;
 
     fn finding(target: &str, configured: bool) -> FoundServer {
         FoundServer { target: target.to_owned(), configured, identity: Identity::Engine("m".to_owned()) }
+    }
+
+    #[tokio::test]
+    async fn a_server_without_statistics_is_named_and_left_until_another_one_has_its_address() {
+        let state = State::new(Vec::new());
+        let names = Names::new(Duration::from_secs(3600), mpsc::unbounded_channel().0);
+        let mut engines = Engines::default();
+        let mut find = |model: &str| {
+            let start = |_: &str, kind: &FoundKind, version: String| {
+                (
+                    state.add(&SourcePlace::new(0), EngineName::new(kind.model(), &version, "auto")),
+                    shutdown::channel().0,
+                )
+            };
+            let identity = Identity::Engine(model.to_owned());
+            let found = FoundServer { target: "http://h:1".to_owned(), configured: true, identity };
+            engines.update(vec![found], &HashSet::new(), Duration::from_secs(3600), (&state, &names), start);
+            (engines.targets().len(), engines.findings[0].1.contains("has no statistics"))
+        };
+        assert_eq!(find("bge"), (1, false));
+        let mut snapshot = EngineSnapshot::starting();
+        snapshot.source.no_statistics = true;
+        state.slots()[0].publish(snapshot);
+        assert_eq!([find("bge"), find("bge")], [(0, true), (0, true)]);
+        assert_eq!(find("llama"), (1, false));
     }
 
     #[tokio::test]

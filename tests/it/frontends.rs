@@ -127,6 +127,27 @@ fn frontends_that_share_their_counts_are_counted_exactly() {
 }
 
 #[test]
+fn a_server_whose_engine_has_ended_while_idle_is_unreachable_and_says_so() {
+    let server = Lookalike::start(&steady(100), &[]);
+    let daemon = Daemon::start(&["--source", &server.source(), "--stale-after", "2s"]);
+    daemon.poll(&[], 10);
+    server.mode("engine-gone");
+    daemon.until(|page| {
+        let state = page.get("nv_trt_llm_engine_state", &["state=unreachable"]);
+        ensure(state == 1.0, || "the engine still counts".to_owned())
+    });
+    let engines: Value = http::get(&daemon.address, "/api/v1/engines").json();
+    let why = engines[0]["why"].as_str().unwrap_or_default();
+    assert!(why.starts_with("the server has lost its engine") && why.contains("/health"), "{why}");
+    let load = daemon.page().find("nv_trt_llm_request_metrics", &["request_type=active"]);
+    assert_eq!(load, None, "a router must not prefer it");
+    server.mode("ok");
+    daemon.until(|page| {
+        ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "the server is not back".to_owned())
+    });
+}
+
+#[test]
 fn frontends_whose_launcher_is_gone_are_unavailable_and_do_not_load() {
     let (server, _folder) = frontends("forwarded");
     let daemon = daemon(&server);

@@ -347,8 +347,10 @@ impl Intake {
         match kind {
             None => self.source.server_has_served = true,
             Some(ErrorKind::Connect) => self.source.server_has_served = false,
+            Some(_) if error.is_some_and(SourceError::is_starting) => self.source.server_has_served = false,
             Some(_) => {}
         }
+        self.source.no_statistics = !self.source.ready && matches!(error, Some(SourceError::NoStatistics { .. }));
         self.source.loading = None;
         self.source.last_failure = error.map(|error| PollFailure {
             kind: error.kind(),
@@ -521,8 +523,6 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_records_have_a_notice_until_records_arrive() {
-    #[test]
     fn several_engines_behind_one_address_have_a_notice_and_nothing_of_them_is_counted() {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
@@ -583,6 +583,8 @@ mod tests {
         }
     }
 
+    #[test]
+    fn requests_without_records_have_a_notice_until_records_arrive() {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let start = Moment::now();

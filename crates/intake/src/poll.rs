@@ -134,7 +134,6 @@ impl Driver {
     async fn poll_until(&mut self, source: &mut Source, shutdown: &mut Shutdown) -> Result<End, OpenError> {
         // Polls at a fixed rate, without a pause after each poll, because the engine fills its ring at its own rate.
         // The first poll does not wait for a tick, because timers have a resolution of one millisecond.
-        let interval = self.schedule.interval.max(source.interval());
         let mut due = Instant::now();
         let mut batch = Batch::default();
         let mut first_poll = true;
@@ -171,6 +170,7 @@ impl Driver {
                     }
                 }
             }
+            let interval = self.schedule.interval.max(source.interval());
             // An idle engine is polled half as often, if a router still learns of a new request within [`IDLE_INTERVAL`].
             let period = match self.intake.is_idle() && 2 * interval <= IDLE_INTERVAL {
                 true => 2 * interval,

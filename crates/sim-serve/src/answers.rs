@@ -37,6 +37,8 @@ enum Mode {
     SlowBody,
     /// The frontend that holds the records (the launcher's) no longer answers the other frontends.
     LauncherGone,
+    /// The engine has ended, and the server still answers: no records, and /health says so.
+    EngineGone,
 }
 
 #[derive(Debug)]
@@ -66,7 +68,8 @@ impl Server {
         match (request.path.as_str(), is_post) {
             ("/version", false) => reply(stream, &json!({"version": self.version})),
             ("/health", false) => {
-                let status = if self.live.lock().is_up(Instant::now()) { 200 } else { 503 };
+                let is_gone = *self.mode.lock() == Mode::EngineGone;
+                let status = if !is_gone && self.live.lock().is_up(Instant::now()) { 200 } else { 503 };
                 answer(request, stream, status, "text/plain", "")
             }
             ("/v1/models", false) => {
@@ -177,6 +180,7 @@ impl Server {
                 let error = "The launcher frontend that serves /metrics is unavailable: ConnectError('')";
                 return answer(request, stream, 503, JSON, &json!({ "error": error }).to_string());
             }
+            Mode::EngineGone => return answer(request, stream, 200, JSON, "[]"),
             Mode::Huge => return huge(stream).map(|()| false),
             Mode::Hang => {
                 while *self.mode.lock() == Mode::Hang && !is_closed(stream)? {

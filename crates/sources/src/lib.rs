@@ -20,6 +20,7 @@ mod redirect;
 pub mod replay;
 pub mod server;
 pub mod server_facts;
+mod server_health;
 pub mod server_page;
 pub mod simulated;
 pub mod socket;
@@ -78,11 +79,12 @@ impl Source {
         }
     }
 
-    /// Shortest time between two polls.
+    /// Shortest time until the next poll.
     #[must_use]
     pub fn interval(&self) -> Duration {
         match self {
             Self::Orchestrator(_) => orchestrator::INTERVAL,
+            Self::TrtllmServe(source) => source.interval(),
             _ => Duration::ZERO,
         }
     }

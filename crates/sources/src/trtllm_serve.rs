@@ -11,6 +11,7 @@ use super::keys::KeyWatch;
 use super::perf_metrics_dir::{LineOwner, LinesDir, NO_LINES, PerfMetricsDir};
 use super::server::{Access, TargetServer};
 use super::server_facts::{FactReader, RETRY, VERSION_PATH};
+use super::server_health::HealthCheck;
 use super::server_page::{self, ServerPageReader};
 use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ArrayPosition, ParseError, StatisticsArray};
@@ -27,6 +28,8 @@ const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
 const PERF_METRICS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Releases up to 1.2 answer two seconds after the last event. A shorter timeout would drain events and lose them.
 const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
+/// How often a server without statistics is asked for them.
+const MISSING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The endpoints to read besides `/metrics`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +58,9 @@ pub struct TrtllmServe {
     /// What the next call of `poll` reads: the records if it is 0, otherwise the endpoint `extras[step - 1]`.
     step: usize,
     page: Option<ServerPageReader>,
+    health: HealthCheck,
+    /// The server answers, and has no `/metrics`.
+    no_statistics: bool,
     lines: Option<PerfMetricsDir>,
     entries: Entries,
     about: EngineAbout,
@@ -166,6 +172,7 @@ impl TrtllmServe {
         let entries = if enabled.perf_metrics || enabled.lines.is_some() { Entries::UNKNOWN } else { Entries::Absent };
         let page = enabled.prometheus_metrics.then(|| ServerPageReader::new(server.clone()));
         let lines = enabled.lines.map(|dir| PerfMetricsDir::new(dir, LineOwner::Server));
+        let health = HealthCheck::new(server.clone());
         let client = HttpClient::new(server);
         let about = EngineAbout::default();
         Ok(Self {
@@ -173,6 +180,8 @@ impl TrtllmServe {
             extras,
             step: 0,
             page,
+            health,
+            no_statistics: false,
             lines,
             entries,
             about,
@@ -181,6 +190,11 @@ impl TrtllmServe {
             keys: KeyWatch::default(),
             unparsed: None,
         })
+    }
+
+    /// Shortest time until the next poll.
+    pub(super) fn interval(&self) -> Duration {
+        if self.no_statistics { MISSING_INTERVAL } else { Duration::ZERO }
     }
 
     /// Reads one endpoint per call, or the next part of its answer. The items of a part are folded before the next part is parsed,
@@ -239,11 +253,21 @@ impl TrtllmServe {
     /// Reads or continues to read `/metrics`. Returns true when all of it is parsed.
     async fn poll_records(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
         batch.from_ring = true;
+        self.no_statistics = false;
         let request = (Method::GET, "/metrics");
         let records = StatisticsArray::Records;
         let part = read_part(&mut self.client, &mut self.unparsed, request, records, &mut self.keys, batch).await;
+        if !batch.items.is_empty() {
+            self.health.record_arrived();
+        }
         self.detect_backend(batch);
         let target = || format!("{}/metrics", self.client.server.target);
+        if let Err(error) = &part
+            && let Some(status) = error.status().filter(|_| error.is_missing())
+        {
+            self.no_statistics = true;
+            return Err(SourceError::NoStatistics { target: target(), status });
+        }
         let for_prometheus = self.client.received().starts_with(b"# ");
         let done = part?.map_err(|error| match error {
             ParseError::NotJson(_) if for_prometheus => SourceError::PrometheusPage { target: target() },
@@ -251,7 +275,12 @@ impl TrtllmServe {
             ParseError::Truncated => SourceError::Truncated { target: target() },
         });
         if !matches!(done, Ok(false)) {
+            let is_begun = self.unparsed.is_some_and(|answer| answer.position.is_begun());
+            batch.lost_rest |= done.is_err() && is_begun;
             self.forget_response();
+        }
+        if done.as_ref().is_ok_and(|done| *done) {
+            self.health.poll()?;
         }
         done
     }
@@ -275,8 +304,6 @@ impl TrtllmServe {
             error.filter(|error| !endpoint.missing && error.status().is_some()).map(SourceError::to_string);
         // The read has drained the items from the server, so those of an incomplete answer are kept too.
         let (is_whole, result) = match part {
-            let is_begun = self.unparsed.is_some_and(|answer| answer.position.is_begun());
-            batch.lost_rest |= done.is_err() && is_begun;
             Ok(Ok(result)) => (true, result),
             Ok(Err(_)) | Err(_) => (false, parse_received(&self.client, &mut self.unparsed, *statistics, batch)),
         };
@@ -313,6 +340,7 @@ impl TrtllmServe {
         if parse_received(&self.client, &mut self.unparsed, statistics, batch) == Ok(false) {
             return true;
         }
+        batch.lost_rest |= statistics == StatisticsArray::Records && self.client.is_unanswered();
         self.forget_response();
         self.step = 0;
         let now = Instant::now();
@@ -340,7 +368,6 @@ impl TrtllmServe {
             Item::Record(record) => Some(record.backend()),
             _ => None,
         });
-        batch.lost_rest |= statistics == StatisticsArray::Records && self.client.is_unanswered();
         let backend = match newest {
             None => return,
             Some(Backend::TensorRt) => "tensorrt",

@@ -106,6 +106,8 @@ pub struct SourceStatus {
     pub endpoint_error: Option<Arc<str>>,
     /// The source has finished requests and never has records of iterations.
     pub only_requests: bool,
+    /// The server answers, and has never had statistics.
+    pub no_statistics: bool,
     /// Requests end while no iteration records arrive.
     pub records_missing: bool,
     /// What the user should change, because statistics are missing although polls succeed.
