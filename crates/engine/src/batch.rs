@@ -67,7 +67,7 @@ pub(crate) fn generated_tokens(record: &IterationStats, discarded: u64) -> u64 {
 /// batch (upstream: `_make_rank_iter_stats`). Its requests are assumed to have as many drafts and accepted tokens as those of
 /// rank 0, on average.
 pub(crate) fn speculation(record: &IterationStats) -> Option<SpecDecodingStats> {
-    let of_rank_0 = record.spec_decoding_stats?;
+    let of_rank_0 = record.spec_decoding_stats?.measured();
     if record.rank.is_some() || record.attention_dp_rank.is_none_or(|rank| rank == 0) {
         return Some(of_rank_0);
     }

@@ -122,7 +122,10 @@ impl FinishedRequest {
             row_id: entry.row_id(),
             prompt_tokens: tokens(entry.prompt_tokens),
             output_tokens,
-            cached_tokens: entry.cached_tokens,
+            // If more were found than the prompt has, the two numbers are not of the same prompt.
+            cached_tokens: entry
+                .cached_tokens
+                .filter(|cached| entry.prompt_tokens.is_none_or(|prompt| *cached <= prompt)),
             latencies: Latencies::of(&times, output_tokens),
             server_time_to_first_token: positive(timing.server_arrival_time, server_first_token),
             generation_queue: generation_queue(&times, transfer, None),

@@ -96,7 +96,7 @@ impl Latest {
         self.inflight = record.inflight_batching_stats;
         // The PyTorch backend sends an object of zeros if there is no static batching.
         self.static_batching = record.static_batching_stats.filter(|stats| !stats.is_all_zero());
-        self.spec_decoding = record.spec_decoding_stats;
+        self.spec_decoding = record.spec_decoding_stats.map(SpecDecodingStats::measured);
         self.batch_tokens = (self.inflight.is_some() || self.static_batching.is_some()).then(|| batch::tokens(record));
         self.pauses = batch::pauses(record);
         self.pools.update(record);
@@ -427,6 +427,32 @@ mod tests {
         cpp["timestamp"] = "07-25-2025 10:00:00.000000".into();
         latest.update(&record(cpp), 0, 80);
         assert_eq!(latest.cache_peak, None);
+    }
+
+    #[test]
+    fn what_the_engine_repeats_of_drafts_while_nothing_is_drafted_is_not_used() {
+        let drafts = |drafted: i64, requests: i64| {
+            serde_json::json!({"numDraftTokens": drafted, "numAcceptedTokens": 3, "numRequestsWithDraftTokens": requests,
+                "acceptanceLength": 1.5, "iterLatencyMS": 3.0, "draftOverhead": 0.24})
+        };
+        let told = |value: serde_json::Value| {
+            let record = record(serde_json::json!({"iter": 1, "specDecodingStats": value}));
+            let (mut latest, mut sums) = (Latest::default(), batch::BatchSums::default());
+            latest.update(&record, 0, 0);
+            sums.absorb_speculation(&record);
+            let shown = latest.spec_decoding.unwrap();
+            let of_drafts = [shown.acceptance_length, shown.draft_overhead, latest.spec_acceptance_ratio()];
+            (of_drafts, sums.spec_decode_draft_seconds, sums.spec_decode_accepted_tokens)
+        };
+        assert_eq!(told(drafts(6, 2)), ([Some(1.5), Some(0.24), Some(0.5)], 0.003, 3));
+        // The accepted tokens are of the batch before, whose drafts the record before has.
+        assert_eq!(told(drafts(0, 2)), ([None; 3], 0.0, 3));
+        assert_eq!(told(drafts(6, 0)), ([None, None, Some(0.5)], 0.0, 3));
+        let with_rank = |rank: i64| {
+            let row = serde_json::json!({"iter": 1, "attentionDpRank": rank, "specDecodingStats": drafts(0, 0)});
+            batch::speculation(&record(row)).and_then(|drafts| drafts.iter_latency_ms)
+        };
+        assert_eq!(with_rank(0), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats, RequestStatsP
 
 mod limits;
 
-use limits::{Bits, Cumulative, Ids, Limit as _, Magnitude, Numbers};
+use limits::{Bits, Cumulative, Ids, Limit as _, Magnitude, Numbers, Shares};
 
 /// Most bits of a number of requests, tokens, blocks or iterations. 2^40 iterations take 30 years at 1000 per second.
 const COUNT: Bits = Bits(40);
@@ -34,9 +34,11 @@ const BYTES: Bits = Bits(60);
 const UNSIGNED_BYTES: Numbers = Numbers(60);
 /// Most bits of the tokens of one block. Blocks of a million tokens would share nothing.
 const BLOCK_TOKENS: Bits = Bits(20);
-/// Limit of times, which are milliseconds or seconds, and of ratios. 1e12 seconds are 30,000 years. A clock that was set back
+/// Limit of times, which are milliseconds or seconds, and of means. 1e12 seconds are 30,000 years. A clock that was set back
 /// may give a negative time. It is accepted here and not observed later.
 const TIME: Magnitude = Magnitude(1e12);
+/// Parts of a whole. A little above 1 is a rounded 1.
+const SHARE: Shares = Shares(0.0..=1.000_01);
 const ID: Ids = Ids;
 
 /// A record, row, entry or event has an impossible key, so it cannot be counted.
@@ -203,7 +205,8 @@ limited! { SpecDecodingStats {
         num_accepted_tokens = "numAcceptedTokens",
         num_requests_with_draft_tokens = "numRequestsWithDraftTokens",
     ],
-    TIME: [acceptance_length = "acceptanceLength", iter_latency_ms = "iterLatencyMS", draft_overhead = "draftOverhead"],
+    TIME: [acceptance_length = "acceptanceLength", iter_latency_ms = "iterLatencyMS"],
+    SHARE: [draft_overhead = "draftOverhead"],
 } }
 
 limited! { KvCacheStats {
@@ -215,7 +218,7 @@ limited! { KvCacheStats {
         reused_blocks = "reusedBlocks",
         missed_blocks = "missedBlocks",
     ],
-    TIME: [cache_hit_rate = "cacheHitRate"],
+    SHARE: [cache_hit_rate = "cacheHitRate"],
 } }
 
 limited! { KvCacheIterationStats {
@@ -254,7 +257,7 @@ limited! { KvCacheIterationStats {
         iter_intra_device_copy_bytes = "iterIntraDeviceCopyBytes",
         iter_host_dropped_bytes = "iterHostDroppedBytes",
     ],
-    TIME: [iter_cache_hit_rate = "iterCacheHitRate"],
+    SHARE: [iter_cache_hit_rate = "iterCacheHitRate"],
 } }
 
 limited! { KvCacheLifecycleStats {
@@ -292,10 +295,8 @@ limited! { RequestStats {
         reused_blocks_per_request = "reusedBlocksPerRequest",
         missed_blocks_per_request = "missedBlocksPerRequest",
     ],
-    TIME: [
-        avg_num_decoded_tokens_per_iter = "avgNumDecodedTokensPerIter",
-        kv_cache_hit_rate_per_request = "kvCacheHitRatePerRequest",
-    ];
+    TIME: [avg_num_decoded_tokens_per_iter = "avgNumDecodedTokensPerIter"],
+    SHARE: [kv_cache_hit_rate_per_request = "kvCacheHitRatePerRequest"];
     parts [dis_serving_stats = "disServingStats"]
 } }
 
@@ -348,11 +349,11 @@ limited! { RequestKvCacheMetrics {
         num_reused_blocks = "numReusedBlocks",
         num_missed_blocks = "numMissedBlocks",
     ],
-    TIME: [kv_cache_hit_rate = "kvCacheHitRate"],
+    SHARE: [kv_cache_hit_rate = "kvCacheHitRate"],
 } }
 
 limited! { SpeculativeDecodingMetrics {
-    TIME: [acceptance_rate = "acceptanceRate"],
+    SHARE: [acceptance_rate = "acceptanceRate"],
     COUNT: [total_accepted_draft_tokens = "totalAcceptedDraftTokens", total_draft_tokens = "totalDraftTokens"],
 } }
 

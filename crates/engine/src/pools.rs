@@ -9,7 +9,7 @@ use trtllm_model::rows::PoolRows;
 
 use super::cache_tiers::{CachedTokens, TierNumbers};
 use super::saturating::{SaturatingAdd, add_known, unsigned};
-use super::share::ratio;
+use super::share::{ratio, share};
 
 named_numbers! {
     /// Blocks of one pool, by state. A peak is the highest value since the previous record.
@@ -192,9 +192,10 @@ impl Pools {
         let is_one_of_several = pool_groups(record).is_some_and(|pools| pools.len() > 1);
         for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
             add_all(&mut self.primary, primary(row));
-            let used = ratio(primary(row).used, primary(row).max).filter(|_| is_one_of_several);
+            let at_most_1 = |used: f64| used.min(1.0);
+            let used = ratio(primary(row).used, primary(row).max).filter(|_| is_one_of_several).map(at_most_1);
             self.fullest = used.into_iter().chain(self.fullest).reduce(f64::max);
-            let peak = ratio(primary(row).peak_used, primary(row).max);
+            let peak = ratio(primary(row).peak_used, primary(row).max).map(at_most_1);
             self.peak = peak.into_iter().chain(self.peak).reduce(f64::max);
             add_all(&mut self.primary_bytes, PoolBytes::of(primary(row), row.slot_size));
         }
@@ -202,9 +203,7 @@ impl Pools {
             add_all(&mut self.secondary, secondary(row));
             add_all(&mut self.secondary_bytes, PoolBytes::of(secondary(row), row.slot_size));
         }
-        if let (Some(used), Some(max @ 1..)) = (self.secondary.used, self.secondary.max) {
-            self.last_host_utilization = Some(used as f64 / max as f64);
-        }
+        self.last_host_utilization = share(self.secondary.used, self.secondary.max).or(self.last_host_utilization);
         let lookups = lookups(record);
         add_known(&mut self.reused, lookups.reused);
         add_known(&mut self.missed, lookups.missed);

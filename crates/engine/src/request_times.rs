@@ -253,9 +253,9 @@ impl RequestTimes {
         if reused >= 0 && missed >= 0 && (reused > 0 || missed > 0) {
             self.kv_cache_hit_ratio.observe_request(reused as f64 / (reused as f64 + missed as f64), blocks.request);
         }
-        for (histogram, count) in
-            [(&mut self.kv_cache_blocks, blocks.total), (&mut self.kv_cache_new_blocks, blocks.new)]
-        {
+        // The new blocks are among all of them.
+        let new = blocks.new.filter(|new| blocks.total.is_none_or(|total| *new <= total));
+        for (histogram, count) in [(&mut self.kv_cache_blocks, blocks.total), (&mut self.kv_cache_new_blocks, new)] {
             if let Some(count @ 0..) = count {
                 histogram.observe_request(count as f64, blocks.request);
             }

@@ -17,8 +17,9 @@ use super::objectives::{ObjectiveTotals, Scope, Served};
 use super::recent_requests::RecentRequests;
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
 use super::request_totals::{LatencySource, RequestTotals, Usage};
-use super::saturating::{add, add_known};
+use super::saturating::{add, add_known, unsigned};
 use super::server_metrics::{Increase, ServerFold, ServerTotals};
+use super::share::share;
 use super::successes::Successes;
 
 #[derive(Debug, Clone, Default)]
@@ -101,7 +102,8 @@ impl RequestFold {
             // Triton counts each request of a context or generation server.
             transfer: row.dis_serving_stats.map(|transfer| transfer.kv_cache_transfer_ms),
         });
-        if let Some(tokens) = row.avg_num_decoded_tokens_per_iter.filter(|tokens| *tokens > 0.0) {
+        let decoded = row.avg_num_decoded_tokens_per_iter.filter(|_| row.num_generated_tokens != Some(0));
+        if let Some(tokens) = decoded.filter(|tokens| *tokens > 0.0) {
             self.totals.times.decoded_tokens_per_iteration.observe(tokens);
         }
         if self.entries_have_times {
@@ -342,14 +344,17 @@ impl RequestFold {
 
     fn observe_draft_tokens(&mut self, spec: &SpeculativeDecodingMetrics, request: Option<u64>) {
         let (drafted, accepted) = (spec.total_draft_tokens, spec.total_accepted_draft_tokens);
-        if let (Some(drafted @ 1..), Some(accepted @ 0..)) = (drafted, accepted) {
+        let ratio = match (drafted, accepted) {
+            // PyTorch sends zeros for a request whose drafts it did not count (upstream PR 17082).
+            (Some(_), Some(_)) => share(accepted, drafted),
+            _ => spec.acceptance_rate.filter(|_| drafted != Some(0)),
+        };
+        let Some(ratio) = ratio else { return };
+        self.totals.times.spec_decode_acceptance_ratio.observe_request(ratio, request);
+        if let Some((drafted, accepted)) = drafted.zip(accepted) {
             let total = &mut self.totals.draft_tokens;
-            add_known(&mut total.proposed, Some(drafted.unsigned_abs()));
-            add_known(&mut total.accepted, Some(accepted.unsigned_abs()));
-            let ratio = accepted as f64 / drafted as f64;
-            self.totals.times.spec_decode_acceptance_ratio.observe_request(ratio, request);
-        } else if let Some(ratio) = spec.acceptance_rate {
-            self.totals.times.spec_decode_acceptance_ratio.observe_request(ratio, request);
+            add_known(&mut total.proposed, Some(unsigned(drafted)));
+            add_known(&mut total.accepted, Some(unsigned(accepted)));
         }
     }
 
@@ -535,6 +540,45 @@ mod tests {
         assert_eq!(known(json!({"request_id": 7, "disagg_request_id": 9}), 9), 0, "not a number of an orchestrator");
         assert_eq!(known(json!({"request_id": 7, "disagg_request_id": orchestrated}), orchestrated), 1);
         assert_eq!(known(json!({"requestId": 9, "executorId": 7}), 7), 1);
+    }
+
+    #[test]
+    fn drafts_of_nothing_or_with_more_accepted_than_drafted_have_no_ratio() {
+        let observed = |drafts: serde_json::Value| {
+            let mut fold = RequestFold::default();
+            let entry = json!({"perf_metrics": {"speculative_decoding": drafts}}).to_string();
+            fold.absorb_perf_metrics(&from_json(&entry), Instant::now());
+            let ratio = &fold.totals.times.spec_decode_acceptance_ratio;
+            (ratio.count(), ratio.sum(), fold.totals.draft_tokens.proposed, fold.totals.draft_tokens.accepted)
+        };
+        let counts = |accepted: i64, drafted: i64| json!({"total_accepted_draft_tokens": accepted, "total_draft_tokens": drafted, "acceptance_rate": 0.5});
+        assert_eq!(observed(counts(3, 4)), (1, 0.75, Some(4), Some(3)));
+        assert_eq!(observed(counts(0, 4)), (1, 0.0, Some(4), Some(0)), "a ratio of 0 is a ratio");
+        assert_eq!(observed(json!({"acceptance_rate": 0.5})), (1, 0.5, None, None));
+        for drafts in
+            [counts(0, 0), counts(5, 4), counts(5, 0), json!({"acceptance_rate": 0.0, "total_draft_tokens": 0})]
+        {
+            assert_eq!(observed(drafts.clone()), (0, 0.0, None, None), "{drafts}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_a_request_that_contradict_each_other_are_not_observed() {
+        let observed = |prompt: u64, cached: u64, new: u64| {
+            let mut fold = RequestFold::default();
+            fold.rows = RequestRows::Absent;
+            let blocks = json!({"num_total_allocated_blocks": 4, "num_new_allocated_blocks": new,
+                "num_reused_blocks": 0, "num_missed_blocks": 0});
+            let entry =
+                json!({"prompt_tokens": prompt, "cached_tokens": cached, "perf_metrics": {"kv_cache_metrics": blocks}});
+            fold.absorb_perf_metrics(&from_json(&entry.to_string()), Instant::now());
+            let times = &fold.totals.times;
+            [&times.cached_tokens, &times.kv_cache_blocks, &times.kv_cache_new_blocks, &times.kv_cache_hit_ratio]
+                .map(Histogram::count)
+        };
+        assert_eq!(observed(100, 100, 4), [1, 1, 1, 0]);
+        assert_eq!(observed(100, 101, 4), [0, 1, 1, 0]);
+        assert_eq!(observed(100, 100, 5), [1, 1, 0, 0]);
     }
 
     #[test]

@@ -304,6 +304,18 @@ pub struct SpecDecodingStats {
     pub draft_overhead: Option<f64>,
 }
 
+impl SpecDecodingStats {
+    /// The fields that are about drafts of this record. Without drafts, the engine repeats the last time of drafting, and its tokens
+    /// per step are those of no step. The accepted tokens stay: they are of the batch before, whose drafts an earlier record has.
+    #[must_use]
+    pub fn measured(self) -> Self {
+        if self.num_draft_tokens != Some(0) && self.num_requests_with_draft_tokens != Some(0) {
+            return self;
+        }
+        Self { acceptance_length: None, iter_latency_ms: None, draft_overhead: None, ..self }
+    }
+}
+
 /// KV cache pools of one attention window or pool group. Fields `iter*` count events since the previous record.
 #[serde_with::apply(
     Option<i64> => #[serde(deserialize_with = "lenient::number")],

@@ -52,3 +52,12 @@ impl Limit<f64> for Magnitude {
         numbers.iter().fold(true, |all, number| all & (number.unwrap_or(0.0).abs() <= self.0))
     }
 }
+
+/// A range of numbers.
+pub(super) struct Shares(pub RangeInclusive<f64>);
+
+impl Limit<f64> for Shares {
+    fn all<const COUNT: usize>(&self, numbers: [Option<f64>; COUNT]) -> bool {
+        numbers.iter().fold(true, |all, number| all & self.0.contains(&number.unwrap_or(0.0)))
+    }
+}

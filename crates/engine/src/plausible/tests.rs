@@ -10,7 +10,8 @@ fn checked<M: Limited + Clone>(message: &M) -> (Result<M, Implausible>, Rejected
 
 /// A record with every field that has a limit.
 fn record() -> Value {
-    let names = |names: &str| -> Value { names.split_whitespace().map(|name| (name.to_owned(), json!(3))).collect() };
+    // 1 is possible for shares, too.
+    let names = |names: &str| -> Value { names.split_whitespace().map(|name| (name.to_owned(), json!(1))).collect() };
     let with = |mut fields: Value, more: Value| {
         fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         fields
@@ -150,7 +151,7 @@ fn an_impossible_value_costs_the_value_and_never_the_record() {
                     assert_eq!(rejected.values, [(&*field, 1)].into(), "{pointer} {odd}");
                     let repaired = checked.unwrap();
                     assert!(repaired.is_plausible(), "{pointer} {odd}");
-                    assert_eq!(repaired.iter, Some(3), "{pointer} {odd}");
+                    assert_eq!(repaired.iter, Some(1), "{pointer} {odd}");
                 }
             }
         }
@@ -207,4 +208,17 @@ fn an_event_without_its_number_is_refused_and_one_without_levels_counts() {
     assert_eq!(rejected.values, [("numBlocksPerCacheLevel", 1)].into());
     assert!(repaired.unwrap().data.num_blocks_per_cache_level.is_empty());
     assert_eq!(event(json!({"event_id": 1_u64 << 41})).0, Err(Implausible));
+}
+
+#[test]
+fn a_share_above_1_is_impossible() {
+    let record = |share: f64| -> IterationStats {
+        let drafts = json!({"numDraftTokens": 4, "draftOverhead": share});
+        serde_json::from_value(json!({"kvCacheStats": {"cacheHitRate": share}, "specDecodingStats": drafts})).unwrap()
+    };
+    assert_eq!(checked(&record(1.000_000_1)).1, Rejected::default(), "a rounded 1");
+    for share in [1.5, 80.0, -0.1] {
+        let rejected = checked(&record(share)).1;
+        assert_eq!(rejected.values, [("cacheHitRate", 1), ("draftOverhead", 1)].into(), "{share}");
+    }
 }

@@ -75,15 +75,17 @@ impl EngineReadings<'_> {
     }
 
     pub(super) fn decoded_tokens_per_iteration(&self) -> Option<f64> {
-        let mean = self.load?.inflight?.avg_num_decoded_tokens_per_iter?;
-        (mean > 0.0).then(|| shortest_f32(mean))
+        let batch = self.load?.inflight?;
+        let mean = batch.avg_num_decoded_tokens_per_iter?;
+        (mean > 0.0 && batch.num_gen_requests != Some(0)).then(|| shortest_f32(mean))
     }
 
     /// Free KV cache capacity in tokens. Absent with several pool groups: their blocks have different sizes, and a token may need
-    /// one block of each group.
+    /// one block of each group. Also absent if more blocks are free than exist.
     pub(super) fn available_tokens(&self) -> Option<i64> {
         let latest = self.load.filter(|latest| latest.pools.groups.is_none_or(|groups| groups <= 1))?;
-        Some(latest.kv?.free_num_blocks?.saturating_mul(latest.kv?.tokens_per_block?))
+        let kv = latest.kv.filter(|kv| kv.max_num_blocks.is_none_or(|max| kv.free_num_blocks <= Some(max)))?;
+        Some(kv.free_num_blocks?.saturating_mul(kv.tokens_per_block?))
     }
 
     pub(super) fn kv_cache_utilization(&self) -> Option<f64> {
@@ -190,6 +192,24 @@ mod tests {
         // Three of four blocks of the prompts were found, and only the fourth was allocated.
         assert_eq!(reuse(10, 30, Some(10)), [Some(0.75); 2]);
         assert_eq!(reuse(10, 0, Some(0)), [None; 2]);
+    }
+
+    #[test]
+    fn a_number_that_another_field_of_the_record_contradicts_is_absent() {
+        let shown = |requests: i64, free: i64| {
+            let record = serde_json::json!({"iter": 1, "numActiveRequests": 1,
+                "inflightBatchingStats": {"numGenRequests": requests, "avgNumDecodedTokensPerIter": 1.5},
+                "kvCacheStats": {"maxNumBlocks": 100, "freeNumBlocks": free, "tokensPerBlock": 32}});
+            let mut fold = trtllm_engine::EngineFold::new(std::time::Duration::from_secs(15));
+            fold.absorb(&serde_json::from_value(record).unwrap(), std::time::Instant::now(), 0).unwrap();
+            let snapshot = EngineSnapshot { latest: fold.latest().copied(), ..EngineSnapshot::starting() };
+            let snapshot = EngineSnapshot { state: trtllm_engine::EngineState::Busy, ..snapshot };
+            let page = page_of(snapshot, CompatSets::default());
+            [Id::DecodedTokensPerIteration, Id::KvCacheAvailableTokens]
+                .map(|id| page.samples().iter().any(|sample| sample.metric == id))
+        };
+        assert_eq!(shown(2, 100), [true, true]);
+        assert_eq!(shown(0, 101), [false, false]);
     }
 
     #[test]

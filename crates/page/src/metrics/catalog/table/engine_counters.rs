@@ -110,7 +110,7 @@ families! {
         .origin("specDecodingStats.numRequestsWithDraftTokens; divide the accepted tokens by this number to get the gain of one step");
     SpecDraftTime(|engine| engine.batch()?.spec_decode_draft_seconds) = ENGINE.counter("nv_trt_llm_spec_decode_draft_seconds_total")
         .unit("seconds").help("Time spent drafting in seconds.")
-        .origin("specDecodingStats.iterLatencyMS, set only where the draft model runs separately");
+        .origin("specDecodingStats.iterLatencyMS, set only where the draft model runs separately; nothing is added where nothing was drafted, because the engine repeats the last time");
     RequestDraftTokens = ENGINE.counter("nv_trt_llm_request_draft_tokens_total").by("outcome", DraftTokens::NAMES)
         .help("Draft tokens of finished requests, by outcome; proposed includes accepted.")
         .origin("RequestPerfMetrics totalDraftTokens, totalAcceptedDraftTokens");

@@ -89,17 +89,17 @@ families! {
         .origin("1 − emptyGenSlots / (numGenTokens + emptyGenSlots)");
     DecodedTokensPerIteration(|engine| engine.decoded_tokens_per_iteration()) = ENGINE.gauge("nv_trt_llm_decoded_tokens_per_iteration")
         .stable().help("Mean number of tokens decoded per generation request and iteration.")
-        .origin("avgNumDecodedTokensPerIter; absent where 0");
+        .origin("avgNumDecodedTokensPerIter; absent where it or numGenRequests is 0");
     SpecAcceptanceLength(|engine| engine.load?.spec_decoding?.acceptance_length) = ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_length")
         .stable().help("Mean number of tokens per decoding step with speculative decoding in the last iteration.")
-        .origin("specDecodingStats.acceptanceLength");
+        .origin("specDecodingStats.acceptanceLength; absent where numDraftTokens or numRequestsWithDraftTokens is 0");
     SpecAcceptanceRatio(|engine| engine.load?.spec_acceptance_ratio()) =
         ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_ratio").unit("ratio").stable()
         .help("Share (0-1) of the last iteration's draft tokens accepted by the model.")
-        .origin("numAcceptedTokens / numDraftTokens");
+        .origin("numAcceptedTokens / numDraftTokens; absent where numDraftTokens is 0 or less than numAcceptedTokens");
     SpecDraftOverheadRatio(|engine| engine.measured_drafts()?.draft_overhead) =
         ENGINE.gauge("nv_trt_llm_spec_decode_draft_overhead_ratio").unit("ratio").stable()
-        .help("Share (0-1) of the iteration's time spent drafting.").origin("specDecodingStats.draftOverhead; absent where specDecodingStats.iterLatencyMS is 0, because drafting was not measured");
+        .help("Share (0-1) of the iteration's time spent drafting.").origin("specDecodingStats.draftOverhead; absent where specDecodingStats.iterLatencyMS is 0, because drafting was not measured, and where nothing was drafted, because the engine repeats the last one");
     CrossKvCacheBlockMetrics = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
         .by("kv_cache_block_type", KV_CACHE_BLOCKS)
         .help("KV cache blocks of cross attention (encoder-decoder models), by type.")

@@ -88,7 +88,7 @@ families! {
     RequestSpecAcceptance(|engine| seen(&engine.times.spec_decode_acceptance_ratio)) =
         ENGINE.histogram("nv_trt_llm_request_spec_decode_acceptance_ratio").unit("ratio")
         .help("Share (0-1) of a request's draft tokens accepted by the model.")
-        .origin("RequestPerfMetrics totalAcceptedDraftTokens / totalDraftTokens, or acceptanceRate where these are not sent");
+        .origin("RequestPerfMetrics totalAcceptedDraftTokens / totalDraftTokens, or acceptanceRate where these are not sent; nothing is observed where totalDraftTokens is 0 or less than totalAcceptedDraftTokens");
     InterTokenLatency(|engine| seen(&engine.times.inter_token)) = ENGINE.histogram("nv_trt_llm_inter_token_latency_seconds").unit("seconds")
         .help("Time from one output token of a request to its next in seconds, over requests without speculative decoding.")
         .origin("differences of token_time in time_breakdown_metrics, the first from the last chunk of the prompt; requests without speculative_decoding");

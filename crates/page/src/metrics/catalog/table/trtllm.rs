@@ -68,9 +68,9 @@ families! {
         .origin("trtllm: iterLatencyMS of the last record, as reported");
     TrtllmSpecAcceptanceLength(|engine| engine.load?.spec_decoding?.acceptance_length) =
         TRTLLM.gauge("trtllm_spec_decode_acceptance_length")
-        .help("Mean number of tokens per decoding step with speculative decoding.").origin("trtllm: acceptanceLength");
+        .help("Mean number of tokens per decoding step with speculative decoding.").origin("trtllm: acceptanceLength; absent where nothing was drafted, where upstream shows 1");
     TrtllmSpecDraftOverhead(|engine| engine.load?.spec_decoding?.draft_overhead) = TRTLLM.gauge("trtllm_spec_decode_draft_overhead")
-        .help("Share (0-1) of the iteration's time spent drafting.").origin("trtllm: draftOverhead");
+        .help("Share (0-1) of the iteration's time spent drafting.").origin("trtllm: draftOverhead; absent where nothing was drafted, where upstream repeats the last one");
     TrtllmNumRequestsCompleted(|engine| increased(engine.totals.requests_completed)) = TRTLLM.counter("trtllm_num_requests_completed_total")
         .help("Completed requests.").origin("trtllm: numCompletedRequests");
 
