@@ -3,6 +3,7 @@
 
 use super::native::NativeBuckets;
 use super::saturating::add;
+use super::server_metrics::HistogramIncrease;
 
 /// The largest number of bounds of any histogram. One more bucket holds the values above them.
 const MAX_BOUNDS: usize = 23;
@@ -126,6 +127,13 @@ impl Histogram {
             self.observe_times(if bound.is_finite() { bound } else { above_all }, times);
         }
         self.sum = sum;
+    }
+
+    /// Adds the increase of a server's histogram. Without the sum, nothing is added: a mean needs both.
+    pub(crate) fn add_increase(&mut self, increase: HistogramIncrease) {
+        if let Some(sum) = increase.sum {
+            self.add_buckets(increase.buckets, sum);
+        }
     }
 
     /// Observes the value of one request. It becomes the exemplar of its bucket if the request has an id.

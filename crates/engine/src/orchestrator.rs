@@ -9,7 +9,7 @@ use trtllm_model::orchestrator::{OrchestratorCounter, OrchestratorTime, Side, Wo
 use super::histogram::{COMPLETE_SECONDS, FIRST_TOKEN_SECONDS, Histogram};
 use super::page_counts::{CountName, PageCounts};
 use super::saturating::add;
-use super::server_metrics::{HistogramIncrease, apart};
+use super::server_metrics::HistogramIncrease;
 
 /// What is known of an orchestrator. Counts that it does not report are absent.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,6 +106,8 @@ impl OrchestratorTotals {
 pub struct OrchestratorFold {
     pub totals: OrchestratorTotals,
     counts: PageCounts<OrchestratorCounter>,
+    /// Whether a histogram had no sum on the last page.
+    lacks_sum: HashMap<OrchestratorTime, bool>,
 }
 
 impl CountName for OrchestratorCounter {
@@ -139,14 +141,15 @@ impl OrchestratorFold {
         for ((counter, _), increase) in counts.iter().zip(self.counts.increases(&counts)) {
             match counter {
                 OrchestratorCounter::Time(time, bound) => {
-                    times.entry(*time).or_default().buckets.extend(bound.parse().ok().zip(Some(increase)));
+                    times.entry(*time).or_default().add_bucket(bound, increase);
                 }
-                OrchestratorCounter::TimeNanos(time) => times.entry(*time).or_default().sum += increase as f64 / 1e9,
-                counter => totals.count(counter, increase),
+                OrchestratorCounter::TimeNanos(time) => times.entry(*time).or_default().add_sum(increase, 1e9),
+                counter => totals.count(counter, increase.unwrap_or(0)),
             }
         }
-        for (time, HistogramIncrease { buckets, sum }) in times {
-            totals.histogram(time).add_buckets(apart(buckets), sum);
+        for (time, mut increase) in times {
+            increase.end_page(self.lacks_sum.entry(time).or_default());
+            totals.histogram(time).add_increase(increase);
         }
         totals.requests() > before
     }
@@ -230,6 +233,29 @@ mod tests {
         assert!(!fold.absorb(&several));
         assert_eq!((fold.totals.streamed, fold.totals.ready), (None, Some(true)));
         assert!(fold.totals.sides.iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn times_without_a_known_sum_are_not_counted() {
+        let with_sum = |requests: u64, sum: &str| {
+            let page = page(requests, 0);
+            let is_sum = |counter: &OrchestratorCounter| matches!(counter, OrchestratorCounter::TimeNanos(_));
+            let mut counts: Vec<_> = page.counts.into_iter().filter(|count| !is_sum(&count.counter)).collect();
+            let sum = format!("gen_complete_latency_seconds_sum {sum}\n");
+            counts.extend(parse_orchestrator_page(sum.as_bytes()).unwrap_or_default());
+            OrchestratorReading { counts, ..Default::default() }
+        };
+        let counted = |sums: [&str; 3]| {
+            let mut fold = OrchestratorFold::default();
+            for (requests, sum) in (1..).zip(sums) {
+                fold.absorb(&with_sum(requests * 10, sum));
+            }
+            let totals = totals(&fold);
+            (totals.0, totals.4, totals.5)
+        };
+        assert_eq!(counted(["4", "8", "12"]), (20, 20, 8.0), "the control");
+        assert_eq!(counted(["4", "8", "NaN"]), (20, 10, 4.0));
+        assert_eq!(counted(["4", "3", "2"]), (20, 0, 0.0));
     }
 
     #[test]

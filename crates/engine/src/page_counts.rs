@@ -65,16 +65,17 @@ impl<K: CountName> PageCounts<K> {
         }
     }
 
-    /// The increase of each count of the page. A count that appears later than the first page began at 0.
-    pub(crate) fn increases(&mut self, page: &[(K, u64)]) -> Vec<u64> {
+    /// The increase of each count of the page. A count that appears later than the first page began at 0. `None` for a sum that has
+    /// fallen.
+    pub(crate) fn increases(&mut self, page: &[(K, u64)]) -> Vec<Option<u64>> {
         let counts: HashMap<K, u64> = page.iter().cloned().collect();
-        let Some(mut counted) = self.base(&counts) else { return vec![0; page.len()] };
+        let Some(mut counted) = self.base(&counts) else { return vec![Some(0); page.len()] };
         if counted.len() > MAX_SERIES {
             counted.retain(|name, _| counts.contains_key(name));
         }
         // A page may have a series twice.
         let mut last = |name: &K, count| counted.insert(name.clone(), count).unwrap_or(0);
-        let increases = page.iter().map(|(name, count)| count.saturating_sub(last(name, *count))).collect();
+        let increases = page.iter().map(|(name, count)| count.checked_sub(last(name, *count))).collect();
         (self.counted, self.fall) = (Some(counted), None);
         increases
     }
@@ -152,7 +153,7 @@ mod tests {
             match event {
                 Page(page) => {
                     for ((name, _), increase) in page.iter().zip(counts.increases(page)) {
-                        *totals.entry(*name).or_default() += increase;
+                        *totals.entry(*name).or_default() += increase.unwrap_or(0);
                     }
                 }
                 Record => counts.note_record(),
@@ -278,7 +279,7 @@ mod tests {
             let page: Vec<_> = names.iter().map(|name| (*name, 1)).collect();
             counts.increases(&page);
             assert!(counts.counted.as_ref().is_some_and(|counted| counted.len() <= MAX_SERIES + 1000));
-            assert_eq!(counts.increases(&page), [0; 1000], "the counts of the last page are remembered");
+            assert_eq!(counts.increases(&page), [Some(0); 1000], "the counts of the last page are remembered");
         }
     }
 }

@@ -234,13 +234,14 @@ impl RequestFold {
             finished.iter_mut().zip(more.finished).for_each(|(total, more)| add(total, more));
         }
         self.times_from_server = page.without_entries;
-        if page.without_entries && more.of(RequestHistogram::EndToEnd).count() > 0 {
+        let whole = more.of(RequestHistogram::EndToEnd);
+        if page.without_entries && whole.sum.is_some() && whole.count() > 0 {
             self.totals.source = LatencySource::ServerMetrics;
         }
         self.judge_page(&more);
         for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(more.histograms) {
             if page.without_entries || histogram.is_only_on_page() {
-                self.totals.times.of_server(histogram).add_buckets(increase.buckets, increase.sum);
+                self.totals.times.of_server(histogram).add_increase(increase);
             }
         }
     }

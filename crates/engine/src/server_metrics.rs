@@ -52,10 +52,36 @@ impl Increase {
 pub(crate) struct HistogramIncrease {
     /// Upper bound and number of each bucket, in ascending order.
     pub buckets: Vec<(f64, u64)>,
-    pub sum: f64,
+    /// Absent if it is unknown, because it has fallen, is missing or was missing on the page before. The server's sum is NaN after
+    /// one value that is NaN, and falls with a negative one. The buckets alone would give a wrong mean.
+    pub sum: Option<f64>,
+    has_fallen: bool,
 }
 
 impl HistogramIncrease {
+    pub(crate) fn add_bucket(&mut self, bound: &str, increase: Option<u64>) {
+        self.buckets.extend(bound.parse().ok().zip(increase));
+    }
+
+    /// `increase`: see [`PageCounts::increases`]. `parts`: divisor that converts it to the unit of the histogram.
+    pub(crate) fn add_sum(&mut self, increase: Option<u64>, parts: f64) {
+        match increase {
+            Some(increase) => *self.sum.get_or_insert(0.0) += increase as f64 / parts,
+            None => self.has_fallen = true,
+        }
+    }
+
+    /// Ends a page. `lacks_sum`: the histogram had no sum on the page before, and then on this page.
+    pub(crate) fn end_page(&mut self, lacks_sum: &mut bool) {
+        self.buckets = apart(std::mem::take(&mut self.buckets));
+        let lacked_sum =
+            std::mem::replace(lacks_sum, self.sum.is_none() && !self.has_fallen && !self.buckets.is_empty());
+        // After a page without the sum, its increase is of other requests than that of the buckets.
+        if self.has_fallen || lacked_sum {
+            self.sum = None;
+        }
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
@@ -64,6 +90,8 @@ impl HistogramIncrease {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerFold {
     counts: PageCounts<(ServerCounter, u64)>,
+    /// Histograms without a sum on the last page, in the order of [`RequestHistogram::ALL`].
+    lacks_sum: [bool; RequestHistogram::ALL.len()],
     /// The server has metrics of finished requests.
     pub known: bool,
     finished: u64,
@@ -104,7 +132,8 @@ impl ServerFold {
         let mut more = Increase::default();
         let counts = page.counts.iter().map(|count| ((count.counter.clone(), count.series), count.value));
         let counts: Vec<_> = counts.collect();
-        for (((counter, _), _), increase) in counts.iter().zip(self.counts.increases(&counts)) {
+        for (((counter, _), _), change) in counts.iter().zip(self.counts.increases(&counts)) {
+            let increase = change.unwrap_or(0);
             match counter {
                 ServerCounter::Finished(reason) => {
                     add(&mut more.finished[*reason as usize], increase);
@@ -122,22 +151,22 @@ impl ServerFold {
                     add_labelled(&mut totals.accepted_tokens, position, increase);
                 }
                 ServerCounter::HistogramBucket(histogram, bound) => {
-                    more.histograms[*histogram as usize].buckets.extend(bound.parse().ok().zip(Some(increase)));
+                    more.histograms[*histogram as usize].add_bucket(bound, change);
                 }
                 ServerCounter::HistogramSum(histogram) => {
-                    more.histograms[*histogram as usize].sum += increase as f64 / histogram.parts();
+                    more.histograms[*histogram as usize].add_sum(change, histogram.parts());
                 }
             }
         }
-        for histogram in &mut more.histograms {
-            histogram.buckets = apart(std::mem::take(&mut histogram.buckets));
+        for (histogram, lacks_sum) in more.histograms.iter_mut().zip(&mut self.lacks_sum) {
+            histogram.end_page(lacks_sum);
         }
         more
     }
 }
 
 /// Turns cumulative buckets into separate ones. Buckets of several processes with the same bound become one.
-pub(super) fn apart(mut buckets: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
+fn apart(mut buckets: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut below = 0;
     let bounds = buckets.chunk_by(|a, b| a.0 == b.0);
@@ -306,6 +335,38 @@ mod tests {
         folded.absorb_server_metrics(&page);
         let expected = of_times().map(|time| if time == RequestHistogram::PerOutputToken { 4 } else { 3 });
         assert!(observed(&mut folded).into_iter().map(|(count, ..)| count).eq(expected));
+    }
+
+    #[test]
+    fn sum_and_buckets_of_a_histogram_count_together_or_not_at_all() {
+        let page = |requests: u64, sum: &str| {
+            let family = "trtllm_e2e_request_latency_seconds";
+            let buckets =
+                format!("{family}_bucket{{le=\"0.5\"}} {requests}\n{family}_bucket{{le=\"+Inf\"}} {requests}\n");
+            let finished = format!("trtllm_request_success_total{{finished_reason=\"stop\"}} {requests}\n");
+            format!("{finished}{buckets}{family}_sum {sum}\n")
+        };
+        // Number and sum of the times, and number of the finished requests.
+        let counted = |pages: &[(u64, &str)]| {
+            let mut folded = RequestFold::default();
+            folded.set_objectives(Objectives { e2e: Some(Duration::from_millis(500)), ..Objectives::default() });
+            for (requests, sum) in pages {
+                let page = parse_server_metrics(page(*requests, sum).as_bytes()).unwrap();
+                folded.absorb_server_metrics(&ServerMetrics { without_entries: true, ..page });
+            }
+            let met = folded.totals.objectives.unwrap().all.met;
+            assert_eq!(folded.totals.finished.unwrap()[0], met, "a bucket shows whether a request met its objective");
+            (folded.totals.times.e2e_latency.count(), folded.totals.times.e2e_latency.sum(), met)
+        };
+        assert_eq!(counted(&[(10, "4"), (12, "5"), (13, "5.5")]), (3, 1.5, 3), "the control");
+        for unknown in ["NaN", "+Inf", "-1"] {
+            assert_eq!(counted(&[(10, unknown), (12, unknown), (13, unknown)]), (0, 0.0, 3), "{unknown}");
+            assert_eq!(counted(&[(10, "4"), (12, "5"), (13, unknown), (14, unknown)]), (2, 1.0, 4), "{unknown}");
+            // The sum of the third page contains the request of the second one.
+            assert_eq!(counted(&[(10, "4"), (12, unknown), (13, "5.5"), (14, "6")]), (1, 0.5, 4), "{unknown}");
+        }
+        assert_eq!(counted(&[(10, "4"), (12, "3"), (13, "2")]), (0, 0.0, 3));
+        assert_eq!(counted(&[(10, "4"), (12, "3"), (13, "3.5")]), (1, 0.5, 3));
     }
 
     #[test]
