@@ -16,7 +16,8 @@ const PROBES: u32 = 8;
 /// After this time, no further reading starts.
 const PROBE_TIME: Duration = Duration::from_secs(2);
 
-/// A page of counts that do not fall while the same process answers.
+/// A page of counts that do not fall while the same process answers. The sums of histograms are not among them: they fall with a
+/// negative value.
 pub(super) trait CountedPage {
     fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)>;
 }

@@ -16,7 +16,7 @@ use super::server::{Access, TargetServer};
 use super::server_facts::{FactReader, VERSION_PATH, read_fact};
 use super::server_page;
 use super::{Batch, OpenError, Presence, SourceError};
-use trtllm_model::orchestrator::OrchestratorCount;
+use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter};
 use trtllm_model::{EngineAbout, OrchestratorReading};
 use trtllm_recording::Item;
 
@@ -126,6 +126,7 @@ impl ReadPage for Orchestrator {
 
 impl CountedPage for Vec<OrchestratorCount> {
     fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)> {
-        self.iter().map(|count| (&count.counter, count.value))
+        let counts = self.iter().filter(|count| !matches!(count.counter, OrchestratorCounter::TimeNanos(_)));
+        counts.map(|count| (&count.counter, count.value))
     }
 }

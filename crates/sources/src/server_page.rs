@@ -14,6 +14,7 @@ use super::one_process::{CountedPage, LastCounts, ReadPage, read_until_certain};
 use super::prometheus_text::{MAX_PAGE, NotAPage, family_names, parse_server_metrics};
 use super::server::TargetServer;
 use trtllm_model::ServerMetrics;
+use trtllm_model::server_metrics::ServerCounter;
 
 /// Time from the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -156,6 +157,25 @@ impl ReadPage for HttpClient {
 
 impl CountedPage for ServerPage {
     fn counts(&self) -> impl Iterator<Item = (impl Hash, u64)> {
-        self.metrics.counts.iter().map(|count| ((&count.counter, count.series), count.value))
+        let is_sum = |counter: &ServerCounter| matches!(counter, ServerCounter::HistogramSum(_));
+        let counts = self.metrics.counts.iter().filter(move |count| !is_sum(&count.counter));
+        counts.map(|count| ((&count.counter, count.series), count.value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_a_histogram_does_not_tell_which_process_answers() {
+        let counts = |sum: &str| {
+            let family = "trtllm_e2e_request_latency_seconds";
+            let page = format!("{family}_bucket{{le=\"+Inf\"}} 7\n{family}_sum {sum}\n");
+            let metrics = parse_server_metrics(page.as_bytes()).unwrap();
+            let page = ServerPage { metrics, families: BTreeSet::new() };
+            page.counts().map(|(_, count)| count).collect::<Vec<_>>()
+        };
+        assert_eq!((counts("9"), counts("3")), (vec![7], vec![7]));
     }
 }
