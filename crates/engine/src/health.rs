@@ -62,6 +62,8 @@ pub struct Health {
     outstanding: Outstanding,
     /// The source was unreachable and answers again, but without a record yet.
     is_back: bool,
+    /// Records come only when requests change, so a time without records says nothing.
+    only_changes: bool,
 }
 
 impl Health {
@@ -75,6 +77,7 @@ impl Health {
             last_progress: None,
             outstanding: Outstanding::No,
             is_back: false,
+            only_changes: false,
         }
     }
 
@@ -102,7 +105,13 @@ impl Health {
             self.last_progress = Some(now);
         }
         self.outstanding = outstanding;
-        self.is_back = false;
+        (self.is_back, self.only_changes) = (false, false);
+    }
+
+    /// A record arrived from an engine that sends one only when a request comes, starts or ends. A video takes minutes.
+    pub fn changed(&mut self, now: Instant, outstanding: Outstanding) {
+        self.record(now, outstanding, true);
+        self.only_changes = true;
     }
 
     /// For a source that sends finished requests but no records. The engine is busy for a moment after a request has ended.
@@ -144,7 +153,7 @@ impl Health {
             // The server has probably restarted, so the work of the last record is lost, and nothing is stalled.
             _ if self.is_back => EngineState::Idle,
             Outstanding::Doubtful if silent >= DOUBT => EngineState::Idle,
-            Outstanding::Yes if without_progress >= self.stale_after => EngineState::Stalled,
+            Outstanding::Yes if without_progress >= self.stale_after && !self.only_changes => EngineState::Stalled,
             Outstanding::Doubtful | Outstanding::Yes => EngineState::Busy,
         }
     }
@@ -186,6 +195,23 @@ mod tests {
         assert_eq!(health.state(at(start, 61)), EngineState::Busy);
         health.answered(at(start, 70));
         assert_eq!(health.state(at(start, 75)), EngineState::Stalled);
+    }
+
+    #[test]
+    fn an_engine_that_sends_only_changes_is_busy_until_the_next_change() {
+        let start = Instant::now();
+        let mut health = Health::new(STALE);
+        health.changed(start, Outstanding::Yes);
+        (0..=60).for_each(|poll| health.answered(at(start, 10 * poll)));
+        assert_eq!(health.state(at(start, 600)), EngineState::Busy);
+        assert_eq!(health.state(at(start, 620)), EngineState::Unreachable, "its server does not answer");
+        health.answered(at(start, 621));
+        health.changed(at(start, 621), Outstanding::No);
+        assert_eq!(health.state(at(start, 622)), EngineState::Idle);
+        // Control: an engine that sends a record for each batch.
+        health.record(at(start, 630), Outstanding::Yes, true);
+        health.answered(at(start, 650));
+        assert_eq!(health.state(at(start, 650)), EngineState::Stalled);
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl IterationFold {
         let work = Work::of(latest);
         let before = self.before.replace(work);
         match (iteration.backend, iteration.time, before) {
-            (_, None, _) | (Backend::TensorRt, _, None) => {}
+            (_, None, _) | (Backend::TensorRt, _, None) | (Backend::VisualGen, ..) => {}
             (Backend::TensorRt, Some(time), Some(before)) if iteration.known => self.observe_time(&before, time),
             (Backend::TensorRt, ..) => {}
             (_, Some(time), _) => self.observe_time(&work, time),
@@ -169,7 +169,7 @@ impl IterationFold {
         let has_end = match iteration.backend {
             // Its record counts what ended before the batch was formed.
             Backend::TensorRt => iteration.completed > 0,
-            Backend::PyTorch => last + before_last > 0,
+            Backend::PyTorch | Backend::VisualGen => last + before_last > 0,
         };
         if may_follow && iteration.known {
             let sums = &mut self.sums;

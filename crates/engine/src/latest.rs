@@ -50,6 +50,8 @@ pub struct Latest {
     pub pools: Pools,
     pub scheduler_mode: Option<SchedulerMode>,
     pub is_pytorch: bool,
+    /// The record is of VisualGen, so it tells only which requests are active and queued.
+    pub is_visual_gen: bool,
     /// Number of attention-DP ranks whose rows (records) of this iteration have been read.
     pub ranks_seen: Option<u64>,
     /// The highest `ranks_seen` of earlier iterations of this engine, because rows of a single iteration may be lost.
@@ -72,7 +74,10 @@ impl Latest {
     /// `allocated`: blocks of the KV cache that were allocated since the record before.
     pub(crate) fn update(&mut self, record: &IterationStats, wall_us: i64, allocated: u64) {
         let used_before = self.kv.and_then(|kv| kv.used_num_blocks);
-        self.iter = record.iter;
+        let backend = record.backend();
+        self.is_visual_gen = backend == Backend::VisualGen;
+        // The number of a record of VisualGen is not that of an iteration.
+        self.iter = record.iter.filter(|_| !self.is_visual_gen);
         self.time_us = utc_micros(record.timestamp, wall_us);
         self.iter_latency_ms = record.iter_latency_ms;
         self.active = record.num_active_requests;
@@ -106,10 +111,9 @@ impl Latest {
             let used = used_before?.saturating_add_unsigned(allocated);
             ratio(Some(used), record.kv_cache_stats?.max_num_blocks).map(|peak| peak.min(1.0))
         };
-        let is_pytorch = record.backend() == Backend::PyTorch;
-        self.cache_peak = self.pools.peak.filter(|_| reports_pools).or_else(|| peak().filter(|_| is_pytorch));
+        self.is_pytorch = backend == Backend::PyTorch;
+        self.cache_peak = self.pools.peak.filter(|_| reports_pools).or_else(|| peak().filter(|_| self.is_pytorch));
         self.scheduler_mode = record.scheduler_mode;
-        self.is_pytorch = record.backend() == Backend::PyTorch;
         self.own_scheduled = self.scheduled();
         self.elsewhere = 0;
         self.waiting_is_estimated = self.is_pytorch && record.timestamp.is_some();

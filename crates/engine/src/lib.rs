@@ -187,6 +187,10 @@ impl EngineFold {
         self.timed_batch = None;
         self.requests.server.note_record();
         self.refused = false;
+        if record.backend() == Backend::VisualGen {
+            self.absorb_requests_in_flight(record, now, wall_us);
+            return Ok(());
+        }
         let mut kind = self.epoch.classify(record);
         match self.alternation.observe(record, kind, now) {
             Origin::One => {}
@@ -240,6 +244,13 @@ impl EngineFold {
         self.health.record(now, outstanding, runs || outstanding == Outstanding::No);
         self.missing_records.record(now);
         Ok(())
+    }
+
+    /// Folds a record of VisualGen. It tells which requests are active and queued, and is no iteration of a batch.
+    fn absorb_requests_in_flight(&mut self, record: &IterationStats, now: Instant, wall_us: i64) {
+        self.latest.get_or_insert_default().update(record, wall_us, 0);
+        self.health.changed(now, self.outstanding());
+        self.missing_records.record(now);
     }
 
     /// Adds the row to the totals of its rank, which exist only after a second rank has appeared.

@@ -146,6 +146,7 @@ limited! { IterationStats {
         iter_suspended_requests = "iterSuspendedRequests",
         iter_resumed_requests = "iterResumedRequests",
         iter_disk_prefetch_blocks = "iterDiskPrefetchBlocks",
+        current_steps_processed = "currentStepsProcessed",
     ],
     BYTES: [gpu_mem_usage = "gpuMemUsage", cpu_mem_usage = "cpuMemUsage", pinned_mem_usage = "pinnedMemUsage"],
     TIME: [

@@ -134,6 +134,10 @@ pub struct IterationStats {
     /// Prompt tokens found in the KV cache in this iteration, by level: GPU first.
     #[serde(alias = "iter_cached_tokens_by_level", deserialize_with = "bounded::levels")]
     pub iter_cached_tokens_by_level: Option<Vec<i64>>,
+    /// Denoising steps since the start of VisualGen, which writes a record when a request comes, starts or ends. No other engine
+    /// sends this field.
+    #[serde(alias = "current_steps_processed")]
+    pub current_steps_processed: Option<i64>,
     /// The name of each level, e.g. `gpu`, `host`, `disk`.
     #[serde(alias = "kv_cache_level_tiers", deserialize_with = "bounded::level_names")]
     pub kv_cache_level_tiers: Option<Vec<String>>,
@@ -145,6 +149,8 @@ pub enum Backend {
     /// The C++ Executor.
     TensorRt,
     PyTorch,
+    /// Generates images and videos, without batches of tokens. Its records only tell which requests are active and queued.
+    VisualGen,
 }
 
 impl IterationStats {
@@ -152,6 +158,10 @@ impl IterationStats {
     /// sends null. Newer PyTorch releases send a scheduler mode and a rank; older ones send no timestamp.
     #[must_use]
     pub fn backend(&self) -> Backend {
+        let has_batch = self.inflight_batching_stats.is_some() || self.static_batching_stats.is_some();
+        if self.current_steps_processed.is_some() && !has_batch {
+            return Backend::VisualGen;
+        }
         let pytorch = self.attention_dp_rank.is_some()
             || self.scheduler_mode.is_some()
             || self.timestamp.is_none()

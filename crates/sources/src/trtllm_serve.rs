@@ -372,6 +372,7 @@ impl TrtllmServe {
             None => return,
             Some(Backend::TensorRt) => "tensorrt",
             Some(Backend::PyTorch) => "pytorch",
+            Some(Backend::VisualGen) => "visual_gen",
         };
         if self.about.backend.as_deref() != Some(backend) {
             self.about.backend = Some(backend.to_owned());

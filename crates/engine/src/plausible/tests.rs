@@ -50,7 +50,7 @@ fn record() -> Value {
              numCompletedRequests maxNumActiveRequests maxBatchSizeStatic maxBatchSizeTunerRecommended maxBatchSizeRuntime \
              maxNumTokensStatic maxNumTokensTunerRecommended maxNumTokensRuntime gpuMemUsage cpuMemUsage pinnedMemUsage \
              attentionDpRank rank hostStepTimeMS prevDeviceStepTimeMS gpuForwardTimeMS statsSequence statsDroppedFrames \
-             iterSuspendedRequests iterResumedRequests iterDiskPrefetchBlocks",
+             iterSuspendedRequests iterResumedRequests iterDiskPrefetchBlocks currentStepsProcessed",
         ),
         json!({
             "kvCacheStats": kv, "crossKvCacheStats": kv,

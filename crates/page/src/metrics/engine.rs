@@ -45,6 +45,11 @@ impl EngineSeries {
                 EngineWriter { page, labels }.orchestrator(&readings);
                 return;
             }
+            if readings.latest.is_some_and(|latest| latest.is_visual_gen) {
+                writer.requests_in_flight(&readings);
+                writer.state(&readings, self.name.source);
+                return;
+            }
             VALUES_OF_ENGINES.iter().for_each(|values| writer.put_all(values, &readings));
             writer.load(&readings);
             writer.limits(&readings);
@@ -135,6 +140,24 @@ mod tests {
     use trtllm_model::perf_metrics::FinishReason;
 
     use super::*;
+
+    #[test]
+    fn of_visual_gen_only_its_requests_are_shown_and_no_counter() {
+        let (mut fold, now) =
+            (trtllm_engine::EngineFold::new(std::time::Duration::from_secs(5)), std::time::Instant::now());
+        let record = serde_json::json!({"iter": 2, "timestamp": "2026-11-28T10:00:00+00:00", "numQueuedRequests": 3,
+            "numActiveRequests": 1, "currentStepsProcessed": 0, "currentRequestId": 0, "currentRequestStepIdx": 0});
+        fold.absorb(&serde_json::from_value(record).unwrap(), now, 0).unwrap();
+        let mut snapshot = EngineSnapshot::starting();
+        let (source, about) = Default::default();
+        snapshot.write(fold.health.state(now), &fold, &source, &about);
+        let page = page_of(snapshot, CompatSets::default());
+        let shown: Vec<Id> = page.samples().iter().map(|sample| sample.metric).collect();
+        let load = [Id::RequestMetrics, Id::QueuedRequests];
+        let about = [Id::RequestLatencyInfo, Id::EngineState, Id::EngineInfo];
+        assert_eq!(shown.iter().filter(|id| load.contains(id)).count(), 2);
+        assert!(shown.iter().all(|id| load.contains(id) || about.contains(id)), "{shown:?}");
+    }
 
     #[test]
     fn states_and_reasons_are_in_the_catalogs_order() {

@@ -54,6 +54,13 @@ impl EngineWriter<'_> {
         }
     }
 
+    /// The requests of VisualGen, which tells no more.
+    pub(super) fn requests_in_flight(&mut self, engine: &EngineReadings<'_>) {
+        let Some(latest) = engine.load else { return };
+        self.named(Id::RequestMetrics, [("active", latest.active)]);
+        self.put(Id::QueuedRequests, latest.queued);
+    }
+
     fn inflight(&mut self, inflight: &InflightBatchingStats) {
         let batch = [
             ("total_context_tokens", inflight.num_ctx_tokens),

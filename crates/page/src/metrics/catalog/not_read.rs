@@ -39,6 +39,8 @@ pub static NOT_READ: &[(&str, &str)] = &[
         "covers one life cycle; compute it from nv_trt_llm_ssm_snapshot_hits_total and nv_trt_llm_ssm_snapshot_lookups_total",
     ),
     ("peftCacheIterationStats", "LoRA adapter statistics; proposed upstream, not released"),
+    ("currentRequestId", "the request on which VisualGen works; a label for it would be unbounded"),
+    ("currentRequestStepIdx", "as above, its step"),
     (
         "ctx_server",
         "the context server's address, in entries of a disaggregated server; a label for it would be unbounded",
