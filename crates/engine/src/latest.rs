@@ -7,6 +7,7 @@ use trtllm_model::iteration::{
 use trtllm_model::timestamp::RecordTime;
 
 use super::batch;
+use super::host_blocks::HostBlocks;
 use super::pools::Pools;
 use super::saturating::add_known;
 use super::share::{ratio, share};
@@ -35,7 +36,9 @@ pub struct Latest {
     pub pinned_memory: Option<i64>,
     pub batch_size_limits: EngineLimits,
     pub token_limits: EngineLimits,
+    /// Without the blocks of the host tier, see [`super::host_blocks`].
     pub kv: Option<KvCacheStats>,
+    pub host_blocks: HostBlocks,
     /// The highest used share of the KV cache since the record before, 0..1. A PyTorch engine writes its record when the blocks of ended
     /// requests are free again. If it does not report the peak, it is the blocks in use at the record before and those allocated since.
     pub cache_peak: Option<f64>,
@@ -96,7 +99,8 @@ impl Latest {
             tuner: limit(record.max_num_tokens_tuner_recommended),
             runtime: limit(record.max_num_tokens_runtime),
         };
-        self.kv = record.kv_cache_stats;
+        self.host_blocks.observe(record);
+        self.kv = record.kv_cache_stats.map(|kv| self.host_blocks.without(kv));
         self.cross_kv = record.cross_kv_cache_stats;
         self.inflight = record.inflight_batching_stats;
         // The PyTorch backend sends an object of zeros if there is no static batching.
@@ -109,7 +113,7 @@ impl Latest {
             record.kv_cache_iteration_stats_by_pool_group.is_some() || record.kv_cache_iteration_stats.is_some();
         let peak = || {
             let used = used_before?.saturating_add_unsigned(allocated);
-            ratio(Some(used), record.kv_cache_stats?.max_num_blocks).map(|peak| peak.min(1.0))
+            ratio(Some(used), self.kv?.max_num_blocks).map(|peak| peak.min(1.0))
         };
         self.is_pytorch = backend == Backend::PyTorch;
         self.cache_peak = self.pools.peak.filter(|_| reports_pools).or_else(|| peak().filter(|_| self.is_pytorch));
@@ -160,7 +164,8 @@ impl Latest {
         add_known(&mut self.gpu_memory, record.gpu_mem_usage);
         add_known(&mut self.cpu_memory, record.cpu_mem_usage);
         add_known(&mut self.pinned_memory, record.pinned_mem_usage);
-        if let (Some(total), Some(rank)) = (&mut self.kv, &record.kv_cache_stats) {
+        let host_blocks = self.host_blocks;
+        if let (Some(total), Some(rank)) = (&mut self.kv, record.kv_cache_stats.map(|kv| host_blocks.without(kv))) {
             // If a rank's number was impossible, the sum is unknown: a part of the used blocks would be compared with all blocks.
             let add = |total: &mut Option<i64>, more: Option<i64>| {
                 *total = total.zip(more).map(|(total, more)| total.saturating_add(more));

@@ -15,6 +15,7 @@ mod epoch;
 mod finished_request;
 mod health;
 pub mod histogram;
+pub mod host_blocks;
 mod in_flight;
 pub mod iteration_sums;
 pub mod kv_events;
@@ -66,6 +67,7 @@ use batch_time::{BatchTime, TimedBatch};
 use clock::{ClockSpan, IterationClock};
 use counted::Counted;
 use epoch::{Epoch, RecordKind};
+use host_blocks::HostBlocks;
 use iteration_sums::IterationFold;
 use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
@@ -616,6 +618,7 @@ impl EngineFold {
         self.lifecycles = Lifecycles::default();
         if let Some(latest) = &mut self.latest {
             latest.pools = Pools::default();
+            latest.host_blocks = HostBlocks::default();
             latest.waiting_for_seat = None;
             (latest.ranks_seen, latest.ranks_before) = (None, None);
         }

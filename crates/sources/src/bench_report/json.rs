@@ -70,7 +70,7 @@ pub(super) fn parse(report: &Map<String, Value>) -> Result<BenchReport, BenchRep
             max_input_length: from.number("engine", "max_input_length")?,
             max_sequence_length: from.number("engine", "max_sequence_length")?,
             scheduler_policy: from.text("world_info", "scheduling_policy")?,
-            kv_memory_percentage: from.number("world_info", "kv_cache_percentage")?,
+            kv_memory_percentage: from.number("world_info", "kv_cache_percentage")?.map(share),
         },
         requests: BenchRequests {
             count: from.number("request_info", "num_requests")?.or(from.number("dataset", "num_requests")?),
@@ -123,7 +123,7 @@ pub(super) fn parse_first_format(report: &Map<String, Value>) -> Result<BenchRep
             max_batch_size: from.number("configuration", "max_batch_size")?,
             max_num_tokens: from.number("configuration", "max_num_tokens")?,
             scheduler_policy: from.text("configuration", "scheduler_policy")?,
-            kv_memory_percentage: from.number("configuration", "kv_memory_percentage")?,
+            kv_memory_percentage: from.number("configuration", "kv_memory_percentage")?.map(share),
             ..BenchConfiguration::default()
         },
         ..BenchReport::default()
@@ -181,6 +181,11 @@ impl Sections<'_> {
             Some(other) => Err(invalid(&[section], other, "an object")),
         }
     }
+}
+
+/// A share of the GPU's memory. Release 0.20 writes 80, where others write 0.8.
+fn share(number: f64) -> f64 {
+    if number > 1.0 { number / 100.0 } else { number }
 }
 
 fn number(value: &Value, path: &[&str]) -> Result<f64, BenchReportError> {
@@ -248,6 +253,20 @@ mod tests {
             ..BenchReport::default()
         };
         assert_eq!(report.unwrap(), expected);
+    }
+
+    #[test]
+    fn a_percentage_of_the_memory_is_a_share_of_it() {
+        for (written, share) in [(80.0, 0.8), (95.0, 0.95), (0.9, 0.9), (1.0, 1.0), (0.0, 0.0)] {
+            let report = parse_json(serde_json::json!({"world_info": {"kv_cache_percentage": written}}));
+            assert_eq!(report.unwrap().configuration.kv_memory_percentage, Some(share), "{written}");
+            let first = serde_json::json!({"performance": {}, "configuration": {"kv_memory_percentage": written}});
+            assert_eq!(
+                parse_first_format(first.as_object().unwrap()).unwrap().configuration.kv_memory_percentage,
+                Some(share),
+                "{written}"
+            );
+        }
     }
 
     #[test]

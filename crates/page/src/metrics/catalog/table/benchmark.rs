@@ -81,7 +81,7 @@ families! {
         .help("Mean power of the GPUs in the benchmark in watts.").origin("report: energy.average_gpu_power");
     BenchConfig = ENGINE.gauge("nv_trt_llm_bench_config").by("setting", SETTINGS)
         .help("Configuration of the benchmark, by setting.")
-        .origin("report: world_info.world_size (num_gpus), tp_size, pp_size, ep_size, max_batch_size, max_num_tokens, kv_cache_percentage (kv_memory_ratio); engine.max_input_length, max_sequence_length; first format: metadata.num_gpus and configuration");
+        .origin("report: world_info.world_size (num_gpus), tp_size, pp_size, ep_size, max_batch_size, max_num_tokens, kv_cache_percentage (kv_memory_ratio, 0 to 1; a percentage is divided by 100); engine.max_input_length, max_sequence_length; first format: metadata.num_gpus and configuration");
     BenchInfo = ENGINE.gauge("nv_trt_llm_bench_info")
         .labels(&["backend", "bench_model", "bench_timestamp", "decoding_mode", "dtype", "engine_version", "gpu_name", "kv_cache_dtype", "model", "quantization", "scheduler_policy", "version"])
         .help("Benchmark description in labels (model, TensorRT-LLM, GPU, quantization, scheduling policy, speculative decoding, time); always 1.")
