@@ -105,6 +105,12 @@ fn server_page(more: u32) -> String {
         line("prompt_cached_tokens_per_request_bucket", &format!(",le=\"{bound}\""), count);
     }
     line("prompt_cached_tokens_per_request_sum", "", 9000 * more);
+    for family in ["prefill_perplexity", "generation_perplexity"] {
+        for (bound, count) in [("2.0", more), ("+Inf", 2 * more)] {
+            line(&format!("{family}_bucket"), &format!(",le=\"{bound}\""), count);
+        }
+        line(&format!("{family}_sum"), "", 2002 * more);
+    }
     for (section, value) in [("model", "a"), ("parallel", "b"), ("speculative", "c"), ("kv_cache", "d")] {
         line(&format!("{section}_config_info"), &format!(",enable_block_reuse=\"{value}\""), 1);
     }

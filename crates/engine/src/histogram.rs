@@ -58,6 +58,8 @@ pub static BATCH_REQUESTS: &[Bound] = bounds![1, 2, 4, 8, 16, 32, 64, 128, 256, 
 pub static BATCH_TOKENS: &[Bound] = bounds![64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768];
 /// Cached tokens of a request, with the bounds of `trtllm_prompt_cached_tokens_per_request`.
 pub static CACHED_TOKENS: &[Bound] = bounds![0, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
+/// Perplexities, with the bounds of `trtllm_generation_perplexity`.
+pub static PERPLEXITY: &[Bound] = bounds![1, 2, 5, 10, 25, 50, 100, 500, 1000];
 /// Tokens of a request, with the bounds of Triton's `nv_llm_*_token_len`.
 pub static TOKEN_LENGTH: &[Bound] = bounds![10, 50, 100, 500, 1000];
 /// Tokens of a request, with vLLM's bounds for a model of a million tokens.

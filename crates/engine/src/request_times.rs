@@ -5,8 +5,8 @@ use trtllm_model::server_metrics::RequestHistogram;
 
 use super::histogram::{
     BATCH_REQUESTS, CACHED_TOKENS, DECODED_TOKENS, DYNAMO_TRANSFER_BYTES, DYNAMO_TRANSFER_SECONDS,
-    DYNAMO_TRANSFER_SPEED, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, RATIO, REQUEST_ITERATIONS,
-    SHORT_SECONDS, TRANSFER_BYTES,
+    DYNAMO_TRANSFER_SPEED, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, PERPLEXITY, RATIO,
+    REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +31,8 @@ pub struct RequestTimes {
     pub kv_cache_hit_ratio: Histogram,
     /// Tokens of a request's prompt that were found in the KV cache.
     pub cached_tokens: Histogram,
+    /// Of prompts and of answers.
+    pub perplexity: [Histogram; 2],
     /// Blocks allocated to a request over its lifetime.
     pub kv_cache_blocks: Histogram,
     /// Newly allocated blocks among them.
@@ -174,6 +176,7 @@ impl Default for RequestTimes {
             kv_transfers: KvTransfers::default(),
             kv_cache_hit_ratio: Histogram::new(RATIO),
             cached_tokens: Histogram::new(CACHED_TOKENS),
+            perplexity: [const { Histogram::new(PERPLEXITY) }; 2],
             kv_cache_blocks: Histogram::new(BATCH_REQUESTS),
             kv_cache_new_blocks: Histogram::new(BATCH_REQUESTS),
             iterations: Histogram::new(REQUEST_ITERATIONS),
@@ -216,6 +219,8 @@ impl RequestTimes {
             RequestHistogram::Decode => &mut self.decode_time,
             RequestHistogram::Inference => &mut self.inference_time,
             RequestHistogram::CachedTokens => &mut self.cached_tokens,
+            RequestHistogram::PrefillPerplexity => &mut self.perplexity[0],
+            RequestHistogram::GenerationPerplexity => &mut self.perplexity[1],
         }
     }
 

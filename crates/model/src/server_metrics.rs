@@ -74,10 +74,13 @@ pub enum RequestHistogram {
     Inference,
     /// Tokens of the prompt that were found in the KV cache.
     CachedTokens,
+    /// How unlikely the model finds the tokens of a request, if its client asks for log probabilities.
+    PrefillPerplexity,
+    GenerationPerplexity,
 }
 
 impl RequestHistogram {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::FirstToken,
         Self::PerOutputToken,
         Self::EndToEnd,
@@ -86,6 +89,8 @@ impl RequestHistogram {
         Self::Decode,
         Self::Inference,
         Self::CachedTokens,
+        Self::PrefillPerplexity,
+        Self::GenerationPerplexity,
     ];
 
     /// The name of the histogram's metric family without `trtllm_`.
@@ -100,6 +105,8 @@ impl RequestHistogram {
             Self::Decode => "request_decode_time_seconds",
             Self::Inference => "request_inference_time_seconds",
             Self::CachedTokens => "prompt_cached_tokens_per_request",
+            Self::PrefillPerplexity => "prefill_perplexity",
+            Self::GenerationPerplexity => "generation_perplexity",
         }
     }
 
@@ -107,13 +114,17 @@ impl RequestHistogram {
     /// for nanoseconds, 1 for tokens.
     #[must_use]
     pub const fn parts(self) -> f64 {
-        if matches!(self, Self::CachedTokens) { 1.0 } else { 1e9 }
+        match self {
+            Self::CachedTokens => 1.0,
+            Self::PrefillPerplexity | Self::GenerationPerplexity => 1e6,
+            _ => 1e9,
+        }
     }
 
-    /// True if `/perf_metrics` lacks this value, because it has no numbers of tokens.
+    /// True if `/perf_metrics` lacks this value, because it has neither numbers nor probabilities of tokens.
     #[must_use]
     pub const fn is_only_on_page(self) -> bool {
-        matches!(self, Self::PerOutputToken | Self::CachedTokens)
+        matches!(self, Self::PerOutputToken | Self::CachedTokens | Self::PrefillPerplexity | Self::GenerationPerplexity)
     }
 }
 

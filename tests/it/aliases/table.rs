@@ -116,6 +116,8 @@ pub(super) const ALIASES: &[Alias] = &[
     ("trtllm_request_prefill_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_prefill_time_seconds")),
     ("trtllm_request_decode_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_decode_time_seconds")),
     ("trtllm_prompt_cached_tokens_per_request", &[], Histogram(1.0, "nv_trt_llm_request_cached_tokens")),
+    ("trtllm_prefill_perplexity", &[], Values(&[2.0, 2000.0])),
+    ("trtllm_generation_perplexity", &[], Values(&[2.0, 2000.0])),
     ("trtllm_request_inference_time_seconds", &[], Histogram(1.0, "nv_trt_llm_request_inference_time_seconds")),
     ("trtllm_prefill_batch_tokens", &[], Histogram(1.0, "nv_trt_llm_iteration_context_tokens")),
     // Families of Dynamo, which have the same prefix

@@ -72,12 +72,6 @@ pub static NOT_READ: &[(&str, &str)] = &[
 
 /// Families of trtllm-serve that are not in the set `trtllm`.
 pub static FAMILIES_NOT_SERVED: &[(&str, &str)] = &[
-    (
-        "trtllm_prompt_cached_tokens_per_request",
-        "the exporter does not read this histogram from the server's page; the sum is in `trtllm_prompt_cached_tokens_total`",
-    ),
-    ("trtllm_prefill_perplexity", "only the server knows the log probabilities"),
-    ("trtllm_generation_perplexity", "as above"),
     ("trtllm_scheduled_batch_size", "a gauge of each worker process; `trtllm_num_scheduled_requests` is the nearest"),
     ("trtllm_ep_rank_active", "only the server knows the health of its expert-parallel ranks"),
     ("trtllm_ep_active_ranks", "as above"),

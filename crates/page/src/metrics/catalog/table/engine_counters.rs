@@ -35,13 +35,13 @@ families! {
         .origin("numCtxTokens; absent if statistics_interval_iterations is above 1");
     GenerationTokens(|engine| engine.batch()?.decoded_tokens()) = ENGINE.counter("nv_trt_llm_generation_tokens_total").stable()
         .help("Tokens decoded in generation phases, excluding each request's first token.")
-        .origin("numGenRequests × avgNumDecodedTokensPerIter; where that is 0, numGenRequests + specDecodingStats.numAcceptedTokens; absent with static batching; a request's first token comes from its context phase; absent if statistics_interval_iterations is above 1");
+        .origin("numGenRequests × avgNumDecodedTokensPerIter; where that is 0, numGenRequests + specDecodingStats.numAcceptedTokens (with attention data parallelism an estimate, because the rows of all ranks have the accepted tokens of rank 0: see nv_trt_llm_spec_decode_draft_tokens_total); absent with static batching; a request's first token comes from its context phase; absent if statistics_interval_iterations is above 1");
     RankContextTokens = ENGINE.counter("nv_trt_llm_rank_context_tokens_total").labels(RANK)
         .help("Tokens computed in context phases, by attention data parallel rank; ranks above 63 are summed as other.")
         .origin("numCtxTokens by rank, else by attentionDpRank, from the iteration on in which a second rank is seen; absent if statistics_interval_iterations is above 1");
     RankGenerationTokens = ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
         .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as other.")
-        .origin("as nv_trt_llm_generation_tokens_total, by rank, else by attentionDpRank; rows that copy the accepted tokens from rank 0 count as many for each of their own requests");
+        .origin("as nv_trt_llm_generation_tokens_total, by rank, else by attentionDpRank; an estimate with speculative decoding: rows that copy the accepted tokens from rank 0 count as many for each of their own requests");
     KvBlocksAllocated(|engine| engine.totals.kv_cache_blocks_allocated) = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total")
         .stable().help("KV cache blocks allocated for prompts and generated tokens, excluding blocks found in the cache.")
         .origin("increases of kvCacheStats.allocTotalBlocks; KV cache manager V2 also counts pages moved to the GPU");
@@ -100,7 +100,7 @@ families! {
         .help("KV cache blocks whose tier or priority changed, by their current tier.")
         .origin("/kv_cache_events: updated events, cache_level");
     SpecDraftTokens(|engine| engine.batch()?.spec_decode_draft_tokens) = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total")
-        .stable().help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens; absent, like the other speculative decoding counters, if statistics_interval_iterations is above 1");
+        .stable().help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens; with attention data parallelism the rows of all ranks have the drafts of rank 0, and each request of another rank counts as much as one of rank 0, on average, also in the next two counters; absent, like the other speculative decoding counters, if statistics_interval_iterations is above 1");
     SpecAcceptedTokens(|engine| engine.batch()?.spec_decode_accepted_tokens) =
         ENGINE.counter("nv_trt_llm_spec_decode_accepted_tokens_total").stable()
         .help("Draft tokens accepted by the model.").origin("specDecodingStats.numAcceptedTokens");

@@ -85,10 +85,10 @@ families! {
 
     TrtllmSpecDraftTokens(|engine| increased(engine.totals.reported_draft_tokens)) =
         TRTLLM.counter("trtllm_spec_decode_num_draft_tokens_total")
-        .help("Draft tokens.").origin("trtllm: numDraftTokens");
+        .help("Draft tokens.").origin("trtllm: numDraftTokens; with attention data parallelism those of rank 0, which the rows of all ranks repeat");
     TrtllmSpecAcceptedTokens(|engine| increased(engine.totals.reported_accepted_tokens)) =
         TRTLLM.counter("trtllm_spec_decode_num_accepted_tokens_total")
-        .help("Accepted draft tokens.").origin("trtllm: numAcceptedTokens");
+        .help("Accepted draft tokens.").origin("trtllm: numAcceptedTokens; as trtllm_spec_decode_num_draft_tokens_total");
     TrtllmRequestSuccess = TRTLLM.counter("trtllm_request_success_total")
         .by("finished_reason", &["stop", "length", "timeout", "cancelled"])
         .help("Finished requests, by finish reason.").origin("trtllm: as nv_trt_llm_requests_finished_total");
@@ -176,6 +176,12 @@ families! {
         TRTLLM.histogram("trtllm_prompt_cached_tokens_per_request")
         .help("Tokens of a request's prompt that were found in the KV cache.")
         .origin("trtllm: as nv_trt_llm_request_cached_tokens");
+    TrtllmPrefillPerplexity(|engine| seen(&engine.times.perplexity[0])) = TRTLLM.histogram("trtllm_prefill_perplexity")
+        .help("Perplexity of a request's prompt, of requests that ask for log probabilities.")
+        .origin("trtllm: trtllm-serve's own histogram, bucket by bucket");
+    TrtllmGenerationPerplexity(|engine| seen(&engine.times.perplexity[1])) = TRTLLM.histogram("trtllm_generation_perplexity")
+        .help("Perplexity of a request's answer, of requests that ask for log probabilities.")
+        .origin("trtllm: trtllm-serve's own histogram, bucket by bucket");
     TrtllmPrefillBatchTokens(|engine| seen(&engine.totals.row_context_tokens)) = TRTLLM.histogram("trtllm_prefill_batch_tokens")
         .unit("tokens").help("Context tokens of one iteration and rank; those without such tokens are left out.")
         .origin("trtllm: numCtxTokens of each row, so one observation for each attention data parallel rank");

@@ -47,7 +47,7 @@ families! {
     VllmSpecDrafts(|engine| engine.drafts()?.spec_decode_drafted_requests) = VLLM.counter("vllm:spec_decode_num_drafts_total")
         .help("Number of drafts.").origin("vllm: numRequestsWithDraftTokens; absent where statistics are sampled");
     VllmSpecDraftTokens(|engine| engine.drafts()?.spec_decode_draft_tokens) = VLLM.counter("vllm:spec_decode_num_draft_tokens_total")
-        .help("Draft tokens.").origin("vllm: numDraftTokens; absent where statistics are sampled");
+        .help("Draft tokens.").origin("vllm: as nv_trt_llm_spec_decode_draft_tokens_total; absent where statistics are sampled");
     VllmSpecAcceptedTokens(|engine| engine.drafts()?.spec_decode_accepted_tokens) =
         VLLM.counter("vllm:spec_decode_num_accepted_tokens_total")
         .help("Accepted draft tokens.").origin("vllm: numAcceptedTokens; absent where statistics are sampled");
