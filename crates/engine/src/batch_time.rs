@@ -123,6 +123,11 @@ impl Passes {
 }
 
 impl BatchTimes {
+    /// Forgets when batches were handled, because the clock was set back.
+    pub(crate) fn begin_again(&mut self) {
+        self.last = None;
+    }
+
     /// Adds a record with its own timestamp `built_us`.
     pub(crate) fn observe(&mut self, record: &IterationStats, built_us: i64, counted: &Counted) -> BatchSpan {
         let passes = Passes::of(record);

@@ -58,6 +58,8 @@ impl ClockSpan {
 /// The last record.
 #[derive(Debug, Clone, Copy)]
 struct Last {
+    /// Its time, as it was told.
+    time_us: i64,
     start_us: i64,
     end_us: i64,
     /// The engine was idle after it. It has taken the next requests at once if some were queued.
@@ -86,6 +88,18 @@ impl IterationClock {
     /// Whether the loop forms a batch while the one before runs. False while that is unknown.
     pub(crate) fn overlaps(&self, record: &IterationStats) -> bool {
         record.backend() == Backend::PyTorch && self.batches.overlaps(record.scheduler_mode) == Some(true)
+    }
+
+    /// Whether the clock was set back before this time of a record. Differences of times before and after that moment are too short.
+    pub(crate) fn is_set_back(&self, time_us: i64) -> bool {
+        self.last.is_some_and(|last| time_us < last.time_us)
+    }
+
+    /// Begins anew with a clock that was set back. What is known of the engine stays.
+    pub(crate) fn begin_again(&mut self) {
+        self.spans.clear();
+        self.last = None;
+        self.batches.begin_again();
     }
 
     /// Adds a record. `time_us` is its time, or the time when it was received. Returns the time of its batch, or of the batch before
@@ -154,7 +168,7 @@ impl IterationClock {
         };
         let was_idle = flush && record.num_queued_requests.unwrap_or(0) == 0;
         let had_batch = if flush { had_batch } else { scheduled(record) != Some(0) };
-        self.last = Some(Last { start_us, end_us, was_idle, had_batch, is_full });
+        self.last = Some(Last { time_us, start_us, end_us, was_idle, had_batch, is_full });
         let kept = if pytorch { KEPT_OF_PYTORCH } else { KEPT };
         while self.spans.len() >= kept {
             self.spans.pop_front();

@@ -5,7 +5,7 @@ use trtllm_model::PerfMetricsEntry;
 use trtllm_model::perf_metrics::{FinishReason, RequestKvCacheMetrics, SpeculativeDecodingMetrics};
 
 use super::objectives::Served;
-use super::request_times::{Answer, Latencies, Times, between, generation_queue, positive};
+use super::request_times::{Answer, Latencies, Times, between, generation_queue, hands_over, positive};
 
 /// Most seconds from a request's arrival at the orchestrator to that at the context server. If it seems longer, their clocks differ.
 const LONGEST_LEAD: f64 = 60.0;
@@ -100,7 +100,7 @@ impl FinishedRequest {
         let tokens = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
         let output_tokens = tokens(entry.output_tokens);
         let transfer = timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end);
-        let transfer_seconds = transfer.map(|(from, to)| to - from);
+        let transfer_seconds = between(timing.kv_cache_transfer_start, timing.kv_cache_transfer_end);
         // Without streaming, the server stamps the first token when the whole answer is ready (upstream: `_extract_metrics`).
         let has_several_tokens = timing.first_token_time < timing.last_token_time;
         let is_streamed = |first: &f64| !has_several_tokens || timing.last_token_time.is_none_or(|last| *first < last);
@@ -114,7 +114,10 @@ impl FinishedRequest {
         // A transfer before the first token is that of a generation server.
         let receives = transfer.zip(times.first_token).is_some_and(|((_, end), first)| end <= first);
         let served = match receives {
-            true => Served::of_answer(times.arrived, &Answer::of(&times, transfer), entry.output_tokens),
+            true => {
+                let arrived = times.in_order().and(times.arrived);
+                Served::of_answer(arrived, &Answer::of(&times, transfer), entry.output_tokens)
+            }
             false => Served::of(&times, entry.output_tokens),
         };
         Some(Self {
@@ -150,6 +153,9 @@ impl FinishedRequest {
         let output_tokens = generation.output_tokens.or(context.output_tokens);
         let tokens = generation.served.output_tokens.or(context.served.output_tokens);
         let answer = Answer::of(&generation.times, generation.transfer);
+        let is_one_clock = hands_over(&context.times, &generation.times);
+        let arrived = context.times.in_order().and(generation.times.in_order()).and(context.times.arrived);
+        let arrived = arrived.filter(|_| is_one_clock);
         Self {
             request: generation.request.or(context.request),
             prompt_tokens: context.prompt_tokens.or(generation.prompt_tokens),
@@ -164,8 +170,8 @@ impl FinishedRequest {
             iterations: generation.iterations.or(context.iterations),
             kv_cache: context.kv_cache.or(generation.kv_cache),
             speculative_decoding: generation.speculative_decoding.or(context.speculative_decoding),
-            served: Served::of_answer(context.times.arrived, &answer, tokens),
-            times: Times { arrived: context.times.arrived, ..generation.times },
+            served: Served::of_answer(arrived, &answer, tokens),
+            times: Times { arrived: context.times.arrived.filter(|_| is_one_clock), ..generation.times },
             ..generation
         }
     }
@@ -246,6 +252,54 @@ mod tests {
         json!({"ctx_server": "a:1", "gen_server": "b:1", "disagg_server_arrival_time": 998.5,
             "disagg_server_first_token_time": 1001.625, "ctx_perf_metrics": part(1, context, 7),
             "gen_perf_metrics": part(5, generation, 2)})
+    }
+
+    #[test]
+    fn times_of_two_clocks_or_of_a_clock_that_was_set_back_have_no_difference() {
+        // Queue, prefill, TTFT, decode, e2e, TTFT at the server, and the outcome of an objective of 500 ms for TTFT.
+        let counts = |timing: Value| {
+            let entry = json!({"request_id": 1, "perf_metrics": {"timing_metrics": timing}});
+            let times = totals(&[entry]).times;
+            [
+                &times.queue_time,
+                &times.prefill_time,
+                &times.time_to_first_token,
+                &times.decode_time,
+                &times.e2e_latency,
+                &times.server_time_to_first_token,
+            ]
+            .map(Histogram::count)
+        };
+        let timing = |arrived: f64, scheduled: f64, first: f64, last: f64| {
+            json!({"arrival_time": arrived, "first_scheduled_time": scheduled, "first_token_time": first,
+                "last_token_time": last})
+        };
+        assert_eq!(counts(timing(1000.0, 1000.25, 1000.5, 1002.0)), [1, 1, 1, 1, 1, 0]);
+        // The clock was set back between two of the times.
+        assert_eq!(counts(timing(1000.0, 1000.25, 998.5, 1002.0)), [1, 0, 0, 1, 0, 0]);
+        assert_eq!(counts(timing(1000.0, 990.25, 1000.5, 1002.0)), [0, 1, 0, 1, 0, 0]);
+        // Seconds since 1970 beside seconds since the start of the host.
+        assert_eq!(counts(timing(1000.0, 1000.25, 1_795_842_652.0, 1_795_842_653.0)), [1, 0, 0, 1, 0, 0]);
+        let of_server = |arrived: f64, first: f64| {
+            counts(json!({"server_arrival_time": arrived, "server_first_token_time": first}))[5]
+        };
+        assert_eq!((of_server(1000.0, 1000.5), of_server(1000.0, 1_795_842_652.0)), (1, 0));
+    }
+
+    #[test]
+    fn two_servers_whose_clocks_differ_share_no_time() {
+        let times = |ahead: f64| {
+            let mut entry = pair();
+            for time in ["arrival_time", "first_scheduled_time", "first_token_time", "last_token_time"] {
+                let part = &mut entry["gen_perf_metrics"]["perf_metrics"]["timing_metrics"][time];
+                *part = json!(part.as_f64().unwrap() + ahead);
+            }
+            let times = totals(&[entry]).times;
+            (times.time_to_first_token.count(), times.e2e_latency.sum(), times.decode_time.count())
+        };
+        assert_eq!(times(0.0), (1, 4.0, 1));
+        // Of the generation server alone.
+        assert_eq!(times(500_000.0), (0, 3.0, 1));
     }
 
     fn shown(histogram: &Histogram) -> (u64, f64) {

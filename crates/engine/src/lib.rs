@@ -290,6 +290,12 @@ impl EngineFold {
         let latest = self.latest.get_or_insert_default();
         latest.update(record, wall_us, counted.kv.allocated);
         let flush = kind == RecordKind::Flush;
+        if self.clock.is_set_back(latest.time_us) {
+            self.clock.begin_again();
+            self.lifecycles.forget_times();
+            self.seats = SeatQueue::default();
+            self.requests.attribution.restart();
+        }
         let time = self.clock.record(record, latest.time_us, counted, flush);
         let lag = u64::from(record.backend() == Backend::TensorRt);
         let iter = record.iter.and_then(|iter| iter.checked_sub(lag));

@@ -146,6 +146,13 @@ pub(crate) struct StageChanges {
 }
 
 impl Lifecycles {
+    /// Forgets the times of all unfinished requests, because the clock was set back.
+    pub(crate) fn forget_times(&mut self) {
+        for request in self.followed.values_mut() {
+            (request.is_known, request.stopped_us) = (false, None);
+        }
+    }
+
     /// Folds all rows of one iteration.
     pub(crate) fn absorb(&mut self, rows: &[RequestStats], span: ClockSpan) -> StageChanges {
         self.iterations += 1;

@@ -78,7 +78,7 @@ impl Served {
     /// The times of a request that one engine served.
     pub(crate) fn of(times: &Times, output_tokens: Option<u64>) -> Self {
         let answer = Answer { first: times.first_token, ended: times.ended, skipped: 0 };
-        Self::of_answer(times.arrived, &answer, output_tokens)
+        Self::of_answer(times.in_order().and(times.arrived), &answer, output_tokens)
     }
 
     /// The times of a request that arrived at one engine and whose tokens another engine sent. A time is absent if it is negative,

@@ -106,25 +106,49 @@ pub(crate) struct Latencies {
     pub time_per_output_token: Option<f64>,
 }
 
-/// Seconds between two times. A negative result counts as unknown.
+/// Times above this are seconds since 1970. Those below are seconds since a host has started.
+const SINCE_1970: f64 = 1e9;
+/// Most seconds from the token of a context server to the arrival at the generation server. The two may also overlap.
+const LONGEST_HANDOVER: f64 = 60.0;
+
+/// Seconds between two times. A negative result counts as unknown, and so does the difference of two clocks.
 pub(super) fn between(from: Option<f64>, to: Option<f64>) -> Option<f64> {
-    Some(to? - from?).filter(|seconds| *seconds >= 0.0)
+    let (from, to) = from.zip(to)?;
+    let is_one_clock = (from > SINCE_1970) == (to > SINCE_1970);
+    (is_one_clock && to >= from).then_some(to - from)
 }
 
 pub(super) fn positive(from: Option<f64>, to: Option<f64>) -> Option<f64> {
-    Some(to? - from?).filter(|seconds| *seconds > 0.0)
+    between(from, to).filter(|seconds| *seconds > 0.0)
+}
+
+impl Times {
+    /// The same times if they are in order. Otherwise the clock was set back between two of them, and every difference that contains
+    /// that moment is too short. Then each time is only of use beside the next one, as in a queue, prefill or decode time.
+    pub(crate) fn in_order(self) -> Option<Self> {
+        let times = [self.arrived, self.scheduled, self.first_token, self.ended];
+        let is_in_order = times.into_iter().flatten().is_sorted();
+        is_in_order.then_some(self)
+    }
+}
+
+/// Whether the generation server got the request when the context server had its token. If not, their clocks differ.
+pub(crate) fn hands_over(context: &Times, generation: &Times) -> bool {
+    let gap = context.first_token.zip(generation.arrived).map(|(token, arrived)| (arrived - token).abs());
+    gap.is_none_or(|seconds| seconds <= LONGEST_HANDOVER)
 }
 
 impl Latencies {
     pub(crate) fn of(times: &Times, tokens: Option<i64>) -> Self {
         let decode = positive(times.first_token, times.ended);
+        let whole = times.in_order().unwrap_or_default();
         Self {
             queue: between(times.arrived, times.scheduled),
             prefill: positive(times.scheduled, times.first_token),
-            time_to_first_token: positive(times.arrived, times.first_token),
+            time_to_first_token: positive(whole.arrived, whole.first_token),
             decode,
-            inference: positive(times.scheduled, times.ended),
-            e2e: positive(times.arrived, times.ended),
+            inference: positive(whole.scheduled, whole.ended),
+            e2e: positive(whole.arrived, whole.ended),
             // The first token is not part of the decode time.
             time_per_output_token: decode
                 .zip(tokens.filter(|tokens| *tokens > 1))
@@ -136,7 +160,10 @@ impl Latencies {
     /// (`generation`, `answer`). Latencies from the first engine to the second need a common clock. They are absent if they are
     /// negative.
     pub(crate) fn of_pair(context: &Times, generation: &Times, answer: &Answer, tokens: Option<i64>) -> Self {
-        let across = Self::of(&Times { first_token: answer.first, ended: answer.ended, ..*context }, None);
+        let is_one_clock =
+            context.in_order().is_some() && generation.in_order().is_some() && hands_over(context, generation);
+        let answered = Times { first_token: answer.first, ended: answer.ended, ..*context };
+        let across = if is_one_clock { Self::of(&answered, None) } else { Self::default() };
         let (context, generation) = (Self::of(context, None), Self::of(generation, None));
         let decode = positive(answer.first, answer.ended);
         let later = tokens.and_then(|tokens| u64::try_from(tokens).ok()?.checked_sub(1 + answer.skipped));

@@ -964,3 +964,71 @@ fn the_requests_of_static_batches_complete_once_and_their_times_are_known() {
     // The first pass waited for the first request, too.
     assert_eq!((totals.iteration_latency.count(), totals.iteration_latency.sum()), (2, 2.3));
 }
+
+#[test]
+fn a_record_of_visual_gen_is_no_iteration_and_a_long_video_is_not_stalled() {
+    let (mut fold, start) = (EngineFold::new(Duration::from_secs(5)), Instant::now());
+    let mut absorb = |iter: u64, active: i64, queued: i64, seconds: u64| {
+        let now = start + Duration::from_secs(seconds);
+        let record = serde_json::json!({"iter": iter, "timestamp": "2026-11-28T10:00:00+00:00", "numQueuedRequests": queued,
+            "numActiveRequests": active, "currentStepsProcessed": 0, "currentRequestId": null});
+        fold.absorb(&serde_json::from_value(record).unwrap(), now, 0).unwrap();
+        (0..60).for_each(|poll| fold.health.answered(now + Duration::from_secs(poll)));
+        (fold.totals.iterations, fold.health.state(now + Duration::from_secs(60)), fold.latest().unwrap().active)
+    };
+    assert_eq!(absorb(1, 0, 1, 0), (0, EngineState::Busy, Some(0)));
+    assert_eq!(absorb(2, 1, 0, 100), (0, EngineState::Busy, Some(1)));
+    assert_eq!(absorb(7, 0, 0, 200), (0, EngineState::Idle, Some(0)));
+    assert_eq!((fold.totals, fold.latest.unwrap().iter), (EngineTotals::default(), None));
+}
+
+/// The latencies of two requests, from rows of records 10 ms apart. The clock is set back by `back_ms` while the first runs.
+fn latencies_with_a_clock_that_is_set_back(back_ms: i64) -> (u64, f64) {
+    let mut bench = Bench::new();
+    let mut record = |iter: i64, back_ms: i64, rows: &[(u64, RequestStage, i64)]| {
+        let rows = rows.iter().map(|(id, stage, tokens)| RequestStats {
+            id: Some(*id),
+            stage: Some(*stage),
+            scheduled: Some(*stage == RequestStage::Context || *stage == RequestStage::Generation),
+            num_generated_tokens: Some(*tokens),
+            ..RequestStats::default()
+        });
+        let micros = 1_760_000_000_000_000 + (10 * iter - back_ms) * 1000;
+        let record = IterationStats {
+            iter: u64::try_from(iter).ok(),
+            timestamp: Some(RecordTime { micros, zoned: true }),
+            iter_latency_ms: Some(10.0),
+            num_active_requests: Some(1),
+            inflight_batching_stats: Some(InflightBatchingStats::default()),
+            request_stats: Some(rows.collect()),
+            ..IterationStats::default()
+        };
+        bench.engine.absorb(&record, bench.now, 0).unwrap();
+    };
+    use RequestStage::{Complete, Context, Generation};
+    record(1, 0, &[]);
+    record(2, 0, &[(1, Context, 0)]);
+    record(3, 0, &[(1, Generation, 1)]);
+    for iter in 4..10 {
+        record(iter, back_ms, &[(1, Generation, iter - 2)]);
+    }
+    record(10, back_ms, &[(1, Complete, 8), (2, Context, 0)]);
+    for iter in 11..15 {
+        record(iter, back_ms, &[(2, Generation, iter - 10)]);
+    }
+    record(15, back_ms, &[(2, Complete, 5)]);
+    bench.engine.settle_all(bench.now);
+    let times = &bench.engine.requests.totals.times;
+    (times.e2e_latency.count(), times.e2e_latency.sum())
+}
+
+#[test]
+fn a_clock_that_is_set_back_never_makes_the_times_of_requests_shorter() {
+    let (count, sum) = latencies_with_a_clock_that_is_set_back(0);
+    assert_eq!(count, 2, "the control");
+    for back_ms in [35, 3_600_000] {
+        let (of_second, its_sum) = latencies_with_a_clock_that_is_set_back(back_ms);
+        assert_eq!(of_second, 1, "the first request has no time");
+        assert!(its_sum >= 0.05 && its_sum < sum, "{its_sum} of {sum}");
+    }
+}
