@@ -132,10 +132,16 @@ impl Histogram {
     }
 
     /// Adds the increase of a server's histogram. Without the sum, nothing is added: a mean needs both.
-    pub(crate) fn add_increase(&mut self, increase: HistogramIncrease) {
+    pub(crate) fn add_increase(&mut self, increase: &HistogramIncrease) {
         if let Some(sum) = increase.sum {
-            self.add_buckets(increase.buckets, sum);
+            self.add_buckets(increase.buckets.iter().copied(), sum);
         }
+    }
+
+    /// Whether it can replace `other` without a count that falls.
+    pub(crate) fn has_all_of(&self, other: &Self) -> bool {
+        let is_fewer = |(count, other): (&u64, &u64)| count < other;
+        self.sum >= other.sum && !self.counts.iter().zip(&other.counts).any(is_fewer)
     }
 
     /// Observes the value of one request. It becomes the exemplar of its bucket if the request has an id.

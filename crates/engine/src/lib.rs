@@ -28,6 +28,7 @@ mod numbers;
 pub mod objectives;
 pub mod orchestrator;
 mod page_counts;
+mod page_times;
 mod plausible;
 pub mod pools;
 mod queue_time;

@@ -2,7 +2,8 @@
 //! known, only what is certain is counted: a histogram does not show which first token and which last token belong to
 //! one request.
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use trtllm_model::Objectives;
 use trtllm_model::perf_metrics::FinishReason;
@@ -139,6 +140,10 @@ impl HistogramIncrease {
 }
 
 impl Outcomes {
+    fn count(self) -> u64 {
+        self.met.saturating_add(self.missed).saturating_add(self.unknown)
+    }
+
     fn add_all(&mut self, more: Self) {
         add(&mut self.met, more.met);
         add(&mut self.missed, more.missed);
@@ -211,6 +216,18 @@ impl ObjectiveTotals {
         served.outcomes(&self.limits).map(|outcome| outcome == Some(Outcome::Missed))
     }
 
+    /// Counts requests as unknown, so that each objective has an outcome for each of the `completed` requests.
+    fn count_unjudged(&mut self, completed: u64) {
+        if self.all.count() == 0 {
+            return;
+        }
+        let objectives = [&mut self.ttft, &mut self.tpot, &mut self.e2e].into_iter().flatten();
+        for outcomes in objectives.chain([&mut self.all]) {
+            let unjudged = completed.saturating_sub(outcomes.count());
+            add(&mut outcomes.unknown, unjudged);
+        }
+    }
+
     /// Counts one request. `all` is unknown if any objective is, else missed if any is, else met.
     pub(crate) fn count(&mut self, served: &Served, scope: Scope) {
         let [ttft, tpot, e2e] = served.outcomes(&self.limits);
@@ -227,6 +244,49 @@ impl ObjectiveTotals {
         if let Some(tokens) = served.output_tokens {
             let good = if all == Outcome::Met { tokens } else { 0 };
             add_known(&mut self.goodput_tokens, Some(good));
+        }
+    }
+}
+
+/// The completed requests that nothing has judged: those without an entry, and those whose entry was lost.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UnjudgedRequests {
+    /// Completed requests when the objectives were set.
+    before: u64,
+    completed: u64,
+    /// When so many requests were complete. The last ones may still be judged.
+    recent: VecDeque<(Instant, u64)>,
+}
+
+impl UnjudgedRequests {
+    /// Most elements of `recent`, which are so much of the patience apart.
+    const STEPS: u32 = 16;
+
+    /// Notes that the outcomes begin at 0.
+    pub(crate) fn begin(&mut self) {
+        self.before = self.completed;
+        self.recent.clear();
+    }
+
+    /// Counts requests as unknown that have been complete for `patience` without an outcome. If nothing judges any request, the
+    /// objectives have no outcomes.
+    pub(crate) fn settle(
+        &mut self,
+        completed: u64,
+        patience: Duration,
+        now: Instant,
+        objectives: Option<&mut ObjectiveTotals>,
+    ) {
+        self.completed = completed;
+        let age = |at: Instant| now.saturating_duration_since(at);
+        let is_later = |(at, count): &(Instant, u64)| *count < completed && age(*at) >= patience / Self::STEPS;
+        if self.recent.back().is_none_or(is_later) {
+            self.recent.push_back((now, completed));
+        }
+        let over = self.recent.iter().take_while(|(at, _)| age(*at) >= patience).count();
+        let settled = self.recent.drain(..over).next_back();
+        if let Some(((_, completed), objectives)) = settled.zip(objectives) {
+            objectives.count_unjudged(completed.saturating_sub(self.before));
         }
     }
 }

@@ -149,7 +149,7 @@ impl OrchestratorFold {
         }
         for (time, mut increase) in times {
             increase.end_page(self.lacks_sum.entry(time).or_default());
-            totals.histogram(time).add_increase(increase);
+            totals.histogram(time).add_increase(&increase);
         }
         totals.requests() > before
     }

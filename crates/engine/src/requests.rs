@@ -13,7 +13,8 @@ use trtllm_model::{Objectives, ServerMetrics};
 use super::attribution::{Attribution, Split};
 use super::finished_request::{FinishedRequest, finish_reason, served};
 use super::lifecycle::Lifecycle;
-use super::objectives::{ObjectiveTotals, Scope, Served};
+use super::objectives::{ObjectiveTotals, Scope, Served, UnjudgedRequests};
+use super::page_times::PageTimes;
 use super::recent_requests::RecentRequests;
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
 use super::request_totals::{LatencySource, RequestTotals, Usage};
@@ -43,6 +44,8 @@ pub struct RequestFold {
     entries_have_times: bool,
     /// The times of requests come from trtllm-serve's metrics, so neither those of rows nor those of entries are observed.
     times_from_server: bool,
+    page_times: PageTimes,
+    unjudged_requests: UnjudgedRequests,
 }
 
 /// Whether the engine sends rows of complete requests.
@@ -73,6 +76,7 @@ impl RequestFold {
     pub fn set_objectives(&mut self, objectives: Objectives) {
         self.totals.objectives = objectives.any().then(|| ObjectiveTotals::new(objectives));
         self.unjudged.clear();
+        self.unjudged_requests.begin();
     }
 
     /// Folds the row that reports a request complete, with the request's lifecycle if it is known. Times and blocks are observed
@@ -151,14 +155,15 @@ impl RequestFold {
             true => request.without_first_token(),
             false => request,
         });
-        let has_times = !self.times_from_server && finished.is_some_and(|finished| finished.latencies.any());
-        if has_times && !self.entries_have_times {
+        let has_times = finished.is_some_and(|finished| finished.latencies.any());
+        if has_times && !self.times_from_server && !self.entries_have_times {
             // From now on only exact times are observed. The entries of the queued requests are still to come.
             self.entries_have_times = true;
             self.totals.source = LatencySource::PerfMetrics;
             self.complete.clear();
             self.judge_all();
         }
+        self.page_times.entries += u64::from(has_times);
         let served = served(entry, finished.as_ref());
         self.judge_entry(&served, now);
         if let Some(finished) = finished.filter(|_| has_times) {
@@ -233,15 +238,16 @@ impl RequestFold {
             let finished = self.totals.finished.get_or_insert_default();
             finished.iter_mut().zip(more.finished).for_each(|(total, more)| add(total, more));
         }
-        self.times_from_server = page.without_entries;
+        self.page_times.add(&more, &self.totals.times);
+        self.times_from_server = page.without_entries || self.page_times.has_more;
         let whole = more.of(RequestHistogram::EndToEnd);
-        if page.without_entries && whole.sum.is_some() && whole.count() > 0 {
+        if self.times_from_server && whole.sum.is_some() && whole.count() > 0 {
             self.totals.source = LatencySource::ServerMetrics;
         }
         self.judge_page(&more);
         for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(more.histograms) {
-            if page.without_entries || histogram.is_only_on_page() {
-                self.totals.times.of_server(histogram).add_increase(increase);
+            if self.times_from_server || histogram.is_only_on_page() {
+                self.totals.times.of_server(histogram).add_increase(&increase);
             }
         }
     }
@@ -263,6 +269,7 @@ impl RequestFold {
     /// on, because it may contain differences between two frontends.
     fn forget_server_metrics(&mut self, page: &ServerMetrics) {
         self.server = ServerFold::default();
+        self.page_times = PageTimes::default();
         self.totals.server = Arc::new(ServerTotals { config: page.config.clone(), ..ServerTotals::default() });
         if !self.totals.entries_have_reasons {
             self.totals.finished = None;
@@ -285,6 +292,7 @@ impl RequestFold {
         self.recent.clear();
         self.attribution.restart();
         self.server.note_restart();
+        self.page_times = PageTimes::default();
         self.times_from_server = false;
         // The new process may have other options.
         self.rows = RequestRows::Unknown;
@@ -322,6 +330,9 @@ impl RequestFold {
     /// Each request is judged once: by its entry if entries have times, else by its row. While it is unknown whether rows come, an
     /// entry without times waits.
     fn judge_entry(&mut self, served: &Served, now: Instant) {
+        if self.times_from_server {
+            return;
+        }
         // The page judges requests without a known number of tokens by their time per output token.
         let Some(objectives) = &mut self.totals.objectives else { return };
         let page_judges = self.server.known && self.rows != RequestRows::Present && objectives.limits.tpot.is_some();
@@ -364,6 +375,11 @@ impl RequestFold {
         self.attribution.settle(&self.recent, self.totals.objectives.as_ref(), now);
         self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
         self.totals.succeeded = self.successes.total;
+        if self.page_times.has_more_than_entries(now) {
+            self.take_times_of_page();
+        }
+        let patience = if self.server.known { SERVER_TIMES_WITHIN } else { EXACT_TIMES_WITHIN };
+        self.unjudged_requests.settle(completed, patience, now, self.totals.objectives.as_mut());
         let is_over = |since: &Instant| now.saturating_duration_since(*since) >= EXACT_TIMES_WITHIN;
         if self.pending_usage.front().is_some_and(|(since, _)| is_over(since)) {
             self.rows = RequestRows::Absent;
@@ -374,14 +390,25 @@ impl RequestFold {
         if self.unjudged.front().is_some_and(|(since, _)| is_over(since)) {
             self.judge_all();
         }
-        // A server's page is read only every few seconds.
-        let patience = if self.server.known { SERVER_TIMES_WITHIN } else { EXACT_TIMES_WITHIN };
         while let Some((since, complete)) = self.complete.front().copied() {
             if now.saturating_duration_since(since) < patience {
                 return;
             }
             self.complete.pop_front();
             self.observe(&complete);
+        }
+    }
+
+    /// The page counts requests that have no entry, or each answer of a request that asks for several (`n` above 1). From now on the
+    /// times of requests come from the page, so that all of them count the same.
+    fn take_times_of_page(&mut self) {
+        self.times_from_server = true;
+        self.totals.source = LatencySource::ServerMetrics;
+        for (histogram, of_page) in RequestHistogram::ALL.into_iter().zip(&self.page_times.histograms) {
+            let times = self.totals.times.of_server(histogram);
+            if !histogram.is_only_on_page() && of_page.has_all_of(times) {
+                times.clone_from(of_page);
+            }
         }
     }
 
@@ -414,7 +441,7 @@ impl Lifecycle {
 }
 
 /// Exact times arrive within a poll or two after the end of the request.
-const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
 /// trtllm-serve's page shows a request after at most this time: it is read every 5 s, in at most 4 s.
 pub(super) const SERVER_TIMES_WITHIN: Duration = Duration::from_secs(15);
 /// Length of the queues: minutes of a busy engine.
@@ -650,6 +677,38 @@ mod tests {
         fold.settle(0, now + EXACT_TIMES_WITHIN);
         fold.absorb_perf_metrics(&entry(), now + EXACT_TIMES_WITHIN);
         assert_eq!(judged(&fold), (0, 0, 2));
+    }
+
+    #[test]
+    fn completed_requests_without_an_entry_are_unknown() {
+        let (mut fold, start) = (with_objective(), Instant::now());
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        // Three requests complete each second, and only one of them has an entry.
+        for second in 0..60 {
+            fold.absorb_perf_metrics(&timed(10.25), at(second));
+            fold.settle(3 * (second + 1), at(second));
+        }
+        let (met, missed, unknown) = judged(&fold);
+        assert_eq!((met, missed), (60, 0));
+        assert!((100..120).contains(&unknown), "the last ones may still have an entry: {unknown}");
+        fold.settle(180, at(66));
+        assert_eq!(judged(&fold), (60, 0, 120));
+        // Other objectives begin at 0.
+        fold.set_objectives(Objectives { ttft: Some(Duration::from_millis(100)), ..Objectives::default() });
+        fold.settle(180, at(80));
+        fold.absorb_perf_metrics(&timed(10.25), at(80));
+        fold.settle(182, at(81));
+        fold.settle(182, at(90));
+        assert_eq!(judged(&fold), (0, 1, 1));
+    }
+
+    #[test]
+    fn without_any_judged_request_objectives_have_no_outcomes() {
+        let (mut fold, start) = (with_objective(), Instant::now());
+        for second in 0..60 {
+            fold.settle(3 * second, start + Duration::from_secs(second));
+        }
+        assert_eq!(judged(&fold), (0, 0, 0));
     }
 
     #[test]

@@ -189,6 +189,7 @@ fn add_labelled(totals: &mut ByLabel, value: &str, more: u64) {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use super::super::histogram::Histogram;
     use super::super::lifecycle::Lifecycle;
     use super::super::request_totals::LatencySource;
     use super::super::requests::RequestFold;
@@ -335,6 +336,39 @@ mod tests {
         folded.absorb_server_metrics(&page);
         let expected = of_times().map(|time| if time == RequestHistogram::PerOutputToken { 4 } else { 3 });
         assert!(observed(&mut folded).into_iter().map(|(count, ..)| count).eq(expected));
+    }
+
+    /// The fold after 20 polls, one each second. In each, a request ends that has an entry, and `answers` are added to the page.
+    fn with_entries_and_page(answers: u64) -> RequestFold {
+        let (mut folded, start) = (RequestFold::default(), Instant::now());
+        folded.set_objectives(Objectives { ttft: Some(Duration::from_millis(500)), ..Objectives::default() });
+        for second in 0..20 {
+            let page = ServerMetrics { without_entries: false, ..times("1", 0, 100 + second * answers) };
+            folded.absorb_server_metrics(&page);
+            let now = start + Duration::from_secs(second);
+            if second > 0 {
+                let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "first_scheduled_time": 1.25,
+                    "first_token_time": 1.375, "last_token_time": 1.46875}}}"#;
+                folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), now);
+            }
+            folded.settle(second * answers, now);
+        }
+        folded
+    }
+
+    #[test]
+    fn where_the_page_counts_more_than_there_are_entries_all_times_come_from_the_page() {
+        let counts = |fold: &RequestFold| {
+            let times = &fold.totals.times;
+            let of_times = [&times.time_to_first_token, &times.e2e_latency, &times.time_per_output_token];
+            (of_times.map(Histogram::count), fold.totals.finished.unwrap()[0])
+        };
+        let one = with_entries_and_page(1);
+        assert_eq!((counts(&one), one.totals.source), (([19; 3], 19), LatencySource::PerfMetrics));
+        assert_eq!(one.totals.times.e2e_latency.sum(), 19.0 * 0.46875, "the exact times of entries");
+        let several = with_entries_and_page(3);
+        assert_eq!((counts(&several), several.totals.source), (([57; 3], 57), LatencySource::ServerMetrics));
+        assert_eq!(several.totals.times.e2e_latency.sum(), 57.0 * 0.5);
     }
 
     #[test]
