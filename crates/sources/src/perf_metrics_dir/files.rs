@@ -1,7 +1,9 @@
-//! Finds the files of a directory, and reads the lines that are added. Files may be renamed, deleted or truncated meanwhile.
+//! Finds the files of a directory, and reads the lines that are added. Files may be renamed, deleted or truncated meanwhile,
+//! also by programs that copy a file before they truncate it (logrotate's `copytruncate`).
 
 use std::collections::HashMap;
 use std::fs::{DirEntry, File};
+use std::hash::{DefaultHasher, Hasher as _};
 use std::io::{self, BufReader, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirEntryExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
@@ -22,6 +24,8 @@ use super::{LineOwner, LinesDir};
 const MAX_READ: u64 = 32 << 20;
 /// Limit of the files that are watched. The server never deletes a file.
 const MAX_FILES: usize = 16_384;
+/// Bytes at the start of a file by which it is recognized. They contain the id and the times of its first request.
+const HEAD: usize = 256;
 /// A file that grows stays open for this time, so that its end is read even if it is deleted.
 const KEPT_OPEN: Duration = Duration::from_secs(600);
 
@@ -45,9 +49,35 @@ struct LineFile {
     skips: bool,
     /// The size of the file at the last reading.
     size: u64,
+    head: Head,
+    /// A copy of the file from before it was truncated, while the rest of its lines is read.
+    copy: Option<File>,
     open: Option<(File, Instant)>,
     /// The file was missing when the directory was last listed.
     gone: bool,
+}
+
+/// The number of bytes at the start of a file, up to [`HEAD`], and their hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Head {
+    length: usize,
+    hash: u64,
+}
+
+impl Head {
+    /// Fails if the file has fewer bytes.
+    fn of(file: &File, length: usize) -> io::Result<Self> {
+        let mut bytes = [0; HEAD];
+        file.read_exact_at(&mut bytes[..length], 0)?;
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&bytes[..length]);
+        Ok(Self { length, hash: hasher.finish() })
+    }
+
+    /// Whether the file begins with these bytes.
+    fn is_that_of(self, file: &File) -> bool {
+        self.length == 0 || Self::of(file, self.length).is_ok_and(|head| head == self)
+    }
 }
 
 impl LineFiles {
@@ -86,10 +116,8 @@ impl LineFiles {
             if let Some(known) = files.get_mut(&entry.ino()) {
                 (known.gone, known.path) = (false, entry.path());
             } else if files.len() < MAX_FILES && is_of_requests(&entry) {
-                let file = match is_first && !self.dir.from_start {
-                    true => LineFile::at_end(entry.path()),
-                    false => Ok(LineFile::new(entry.path())),
-                };
+                let is_old = is_first && !self.dir.from_start || is_copy(&entry.path(), files);
+                let file = if is_old { LineFile::at_end(entry.path()) } else { Ok(LineFile::new(entry.path())) };
                 // If the file was deleted after the listing, or is not readable, the next listing tries again.
                 if let Ok(file) = file {
                     files.insert(entry.ino(), file);
@@ -108,6 +136,12 @@ fn is_of_requests(entry: &DirEntry) -> bool {
     is_named && name.ends_with(".jsonl") && entry.file_type().is_ok_and(|kind| kind.is_file())
 }
 
+/// Whether the file begins like a known one, so that its lines have been read or will be read.
+fn is_copy(path: &Path, known: &HashMap<u64, LineFile>) -> bool {
+    let head = open(path).and_then(|file| Head::of(&file, HEAD));
+    head.is_ok_and(|head| known.values().any(|file| file.head == head))
+}
+
 /// Opens a regular file: it may have been replaced by something else since it was listed.
 fn open(path: &Path) -> io::Result<File> {
     small_file::open_regular(path, OFlags::NOFOLLOW)
@@ -115,7 +149,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 impl LineFile {
     fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, skips: false, size: 0, open: None, gone: false }
+        Self { path, offset: 0, skips: false, size: 0, head: Head::default(), copy: None, open: None, gone: false }
     }
 
     /// Opens a file of which only the lines that are written from now on are read.
@@ -126,31 +160,75 @@ impl LineFile {
         if size > 0 {
             file.read_exact_at(&mut last, size - 1)?;
         }
-        Ok(Self { offset: size, skips: last != [b'\n'], size, ..Self::new(path) })
+        let head = Head::of(&file, HEAD.min(usize::try_from(size).unwrap_or(HEAD)))?;
+        Ok(Self { offset: size, skips: last != [b'\n'], size, head, ..Self::new(path) })
     }
 
     /// Reads the complete lines that were added. Returns whether there are more.
     fn read(&mut self, into: &mut Lines<'_>) -> io::Result<bool> {
+        if let Some(copy) = self.copy.take() {
+            if self.read_lines(&copy, into)? {
+                self.copy = Some(copy);
+                return Ok(true);
+            }
+            self.begin_again();
+        }
         let size = match &self.open {
             Some((file, _)) => file.metadata()?.len(),
             None => self.path.symlink_metadata()?.len(),
         };
-        if size < self.offset {
-            // The file was truncated. Its new content begins at 0.
-            (self.offset, self.skips) = (0, false);
-        } else if size == self.size {
+        if size == self.size && size >= self.offset {
             if self.gone && size > self.offset && !self.skips {
                 into.batch.reject(RejectReason::Truncated);
             }
             self.open.take_if(|(_, grew)| grew.elapsed() >= KEPT_OPEN);
             return Ok(false);
         }
-        let (file, grew) = match &mut self.open {
-            Some(open) => open,
-            closed => closed.insert((open(&self.path)?, Instant::now())),
+        let file = match self.open.take() {
+            Some((file, _)) => file,
+            None => open(&self.path)?,
         };
-        *grew = Instant::now();
-        let mut lines = BufReader::with_capacity(64 << 10, &*file);
+        if size < self.offset || !self.head.is_that_of(&file) {
+            self.open = Some((file, Instant::now()));
+            self.note_truncated(into);
+            return self.read(into);
+        }
+        let more = self.read_lines(&file, into);
+        self.open = Some((file, Instant::now()));
+        more
+    }
+
+    /// The file was truncated, and may have grown since. What was added between the last reading and that moment is only in
+    /// a copy. Without a copy, it is counted as one loss, because nobody knows how many lines it had.
+    fn note_truncated(&mut self, into: &mut Lines<'_>) {
+        self.copy = self.find_copy();
+        if self.copy.is_none() {
+            into.batch.reject(RejectReason::Truncated);
+            self.begin_again();
+        }
+    }
+
+    /// A file beside this one with the same beginning, such as `NAME.jsonl.1`.
+    fn find_copy(&self) -> Option<File> {
+        let (directory, stem) = (self.path.parent()?, self.path.file_stem()?.to_str()?);
+        let is_other = |entry: &DirEntry| {
+            let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(stem));
+            is_named && entry.path() != self.path && entry.file_type().is_ok_and(|kind| kind.is_file())
+        };
+        let others = std::fs::read_dir(directory).ok()?.flatten().filter(is_other);
+        let is_whole = |file: &File| file.metadata().is_ok_and(|metadata| metadata.len() >= self.offset);
+        others.filter_map(|entry| open(&entry.path()).ok()).find(|file| is_whole(file) && self.head.is_that_of(file))
+    }
+
+    /// The new content of the file begins at 0.
+    fn begin_again(&mut self) {
+        (self.offset, self.skips, self.size, self.head) = (0, false, 0, Head::default());
+    }
+
+    /// Reads the complete lines from `offset` on. Returns whether there are more.
+    fn read_lines(&mut self, file: &File, into: &mut Lines<'_>) -> io::Result<bool> {
+        let size = file.metadata()?.len();
+        let mut lines = BufReader::with_capacity(64 << 10, file);
         lines.seek(SeekFrom::Start(self.offset))?;
         // The line of a request has some 250 bytes for each token, so it can be long.
         let mut line = FileText::default();
@@ -167,6 +245,10 @@ impl LineFile {
                 }
                 // The rest of the line may follow.
                 self.size = self.offset.max(size);
+                let length = HEAD.min(usize::try_from(self.size).unwrap_or(HEAD));
+                if self.head.length < length {
+                    self.head = Head::of(file, length)?;
+                }
                 return Ok(false);
             }
             self.offset += read;
@@ -381,16 +463,45 @@ mod tests {
         assert_eq!(files.read().unwrap().rejected, RejectCounts::default(), "once");
     }
 
-    #[test]
-    fn a_file_that_was_cut_is_read_from_its_beginning() {
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, LineOwner::Server);
-        read(&mut files);
-        add(&directory, NAME, &(line(1) + &line(2)));
-        assert_eq!(read(&mut files), [1, 2]);
+    fn truncate(directory: &TempDir) {
         OpenOptions::new().write(true).open(directory.path().join(NAME)).unwrap().set_len(0).unwrap();
-        add(&directory, NAME, &line(3));
-        assert_eq!(read(&mut files), [3]);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_read_from_its_beginning_and_the_loss_is_counted() {
+        // The second time, the file grows beyond its old size before the next reading.
+        for longer in [1, 9] {
+            let directory = TempDir::new().unwrap();
+            let mut files = files(&directory, false, LineOwner::Server);
+            read(&mut files);
+            add(&directory, NAME, &(line(1) + &line(2)));
+            assert_eq!(read(&mut files), [1, 2]);
+            add(&directory, NAME, &line(3));
+            truncate(&directory);
+            add(&directory, NAME, &(10..10 + longer).map(line).collect::<String>());
+            let reading = files.read().unwrap();
+            assert_eq!((ids(&reading), rejected(&reading, RejectReason::Truncated)), ((10..10 + longer).collect(), 1));
+            assert_eq!(files.read().unwrap().rejected, RejectCounts::default(), "once");
+        }
+    }
+
+    #[test]
+    fn the_copy_of_a_file_that_was_cut_has_its_last_lines_and_each_is_read_once() {
+        for copy in [format!("{NAME}.1"), NAME.replace(".jsonl", "-20261128.jsonl")] {
+            let directory = TempDir::new().unwrap();
+            let mut files = files(&directory, false, LineOwner::Server);
+            read(&mut files);
+            add(&directory, NAME, &(1..5).map(line).collect::<String>());
+            assert_eq!(read(&mut files), [1, 2, 3, 4]);
+            add(&directory, NAME, &line(5));
+            fs::copy(directory.path().join(NAME), directory.path().join(&copy)).unwrap();
+            truncate(&directory);
+            add(&directory, NAME, &line(6));
+            let reading = files.read().unwrap();
+            assert_eq!((ids(&reading), reading.rejected), (vec![5, 6], RejectCounts::default()), "{copy}");
+            add(&directory, NAME, &line(7));
+            assert_eq!(read(&mut files), [7], "{copy}");
+        }
     }
 
     #[test]
