@@ -10,9 +10,11 @@ use super::epoch::RecordKind;
 
 /// The next record of an engine has a number at most this much higher. The engine keeps its records until they are read.
 const NEXT: u64 = 64;
+/// Numbers that differ by at most this much are no sign of another engine: records may be late or missing.
+const CLOSE: u64 = 16;
 /// Number of other engines whose numbers are kept. If there are more, their numbers return less often.
 const OTHERS: usize = 4;
-/// What proves several engines. One return may be a restart or a gap that ends at an old number by chance.
+/// What proves several engines, if returns to higher and to lower numbers have shown it. One return may be a restart or a gap that ends at an old number by chance.
 const PROOF: u32 = 4;
 /// What a return shows if the numbers continue exactly, and if they continue with a gap.
 const EXACT: u32 = 2;
@@ -47,8 +49,8 @@ pub(crate) struct Alternation {
     others: Vec<u64>,
     /// Difference of the last two numbers of one engine. With sampled statistics, it is above 1.
     step: u64,
-    /// The sum of what the returns have shown, up to [`PROOF`].
-    shown: u32,
+    /// What returns to lower and to higher numbers have shown, each up to [`PROOF`].
+    shown: [u32; 2],
     returned: Option<Instant>,
     several: bool,
 }
@@ -81,10 +83,12 @@ impl Alternation {
         let nearest = (0..self.others.len()).filter_map(|index| Some((ahead(&self.others[index])?, index))).min();
         match (nearest, step) {
             // Only the very next number of another engine is surer than a gap in the numbers of this one.
-            (Some((ahead, index)), _) if step.is_none_or(|step| step > NEXT || ahead == 1 && step > 1) => {
+            (Some((ahead, index)), _)
+                if iter.abs_diff(last) > CLOSE && step.is_none_or(|step| step > NEXT || ahead == 1) =>
+            {
                 self.others[index] = last;
                 let is_exact = ahead == 1 || ahead == self.step;
-                self.note_return(is_exact, step.is_some_and(|step| step > NEXT), now)
+                self.note_return(is_exact, step, now)
             }
             (_, Some(step)) if step <= NEXT => {
                 self.step = step;
@@ -104,20 +108,28 @@ impl Alternation {
         }
     }
 
-    /// `far`: the number is much higher than that of the record before, so it would count as a long gap.
-    fn note_return(&mut self, is_exact: bool, far: bool, now: Instant) -> Origin {
+    /// `step`: the difference to the number of the record before, if it is higher.
+    fn note_return(&mut self, is_exact: bool, step: Option<u64>, now: Instant) -> Origin {
         let before = self.returned.replace(now);
         let is_together = before.is_some_and(|before| now.saturating_duration_since(before) < TOGETHER);
         // What was proven once needs no second proof.
-        if !is_together && self.shown < PROOF {
-            self.shown = 0;
+        if !is_together && !self.is_proven() {
+            self.shown = [0; 2];
         }
-        self.shown = PROOF.min(self.shown + if is_exact { EXACT } else { WITH_GAP });
-        self.several |= self.shown == PROOF;
+        let shown = &mut self.shown[usize::from(step.is_some())];
+        *shown = PROOF.min(*shown + if is_exact { EXACT } else { WITH_GAP });
+        self.several |= self.is_proven();
         match self.origin() {
-            Origin::One if is_exact && far => Origin::Unknown,
+            // It would count as a long gap.
+            Origin::One if is_exact && step.is_some_and(|step| step > NEXT) => Origin::Unknown,
             origin => origin,
         }
+    }
+
+    /// If only the lower numbers continue, the others may be wrong numbers of the same engine.
+    fn is_proven(&self) -> bool {
+        let [lower, higher] = self.shown;
+        lower > 0 && higher > 0 && lower + higher >= PROOF
     }
 
     /// Ends the alternation if the same numbers have continued for long.
@@ -157,7 +169,7 @@ mod tests {
         use Origin::{One, Several, Unknown};
         let far = of(&[9000, 50, 9001, 51, 52, 9002, 9003, 53]);
         assert_eq!(far, [One, One, Unknown, Several, Several, Several, Several, Several]);
-        let close = of(&[120, 121, 110, 122, 111, 123, 124, 112]);
+        let close = of(&[220, 221, 200, 222, 201, 223, 224, 202]);
         assert_eq!(close[..4], [One, One, One, One]);
         assert!(close[4..].iter().all(|origin| *origin == Several), "{close:?}");
         let sampled = of(&[9000, 50, 9010, 60, 9020, 70, 9030]);
@@ -178,6 +190,7 @@ mod tests {
         one(&(400..500).chain(1..600).collect::<Vec<_>>());
         one(&[500, 1, 2, 3, 1, 2, 3, 4, 1, 2, 3, 4, 5]);
         one(&[10, 20, 30, 9000, 9010, 9012, 9011, 9013]);
+        one(&[350, 9000, 351, 352, 9000, 353, 9000, 354, 355, 9000, 356]);
         // A gap that ends at an old number by chance, once for each restart.
         let chance = of(&[500, 1, 501, 502, 503]);
         assert_eq!(chance, [Origin::One, Origin::One, Origin::Unknown, Origin::One, Origin::One]);

@@ -579,6 +579,7 @@ impl EngineFold {
     /// Prepares for records after a time in which nobody read the engine. What was not read counts neither as lost nor
     /// as a restart. The next values of cumulative counts are only baselines, as after the start of the exporter.
     pub fn resume(&mut self) {
+        self.alternation = Alternation::default();
         self.begin_epoch(self.epoch.unseen());
         self.requests.resume();
         self.kv_events.resume();
