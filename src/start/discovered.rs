@@ -102,7 +102,6 @@ impl Engines {
             let kind = match identity {
                 Identity::Engine(model) => Ok(FoundKind::Engine(model)),
                 Identity::Orchestrator => Ok(FoundKind::Orchestrator),
-                Identity::NoStatistics(model) => Err(without_statistics(&FoundKind::Engine(model))),
                 Identity::NotReady(why) => Err(format!("trtllm-serve, not ready: {why}")),
                 Identity::Other(what) => Err(format!("no trtllm-serve: {what}")),
             };

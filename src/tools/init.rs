@@ -88,10 +88,6 @@ fn configuration(found: &[FoundServer]) -> String {
         let (scheme, model) = match identity {
             Identity::Engine(model) => ("trtllm-serve", model.as_str()),
             Identity::Orchestrator => ("trtllm-disagg", ORCHESTRATOR_MODEL),
-            Identity::NoStatistics(model) => {
-                notes += &comment(&format!("{target} is a trtllm-serve with model {model}, and has no statistics"));
-                continue;
-            }
             Identity::NotReady(why) => {
                 notes +=
                     &comment(&format!("{target} is a trtllm-serve that was not ready ({why}). Add it when it is."));

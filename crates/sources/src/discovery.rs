@@ -46,8 +46,6 @@ pub enum Identity {
     Engine(String),
     /// The orchestrator of disaggregated serving. Its workers are found as engines.
     Orchestrator,
-    /// A trtllm-serve with this model that has no statistics, as one for embeddings.
-    NoStatistics(String),
     /// A process of trtllm-serve that does not answer yet, and why.
     NotReady(String),
     /// Another server, with a description.
@@ -132,7 +130,6 @@ async fn ask(target: &str, orchestrator: bool) -> Result<Identity, SourceError> 
     Ok(match model {
         Some(Model { id, owned_by }) if owned_by == "tensorrt_llm" => match is_orchestrator(&mut client).await? {
             true => Identity::Orchestrator,
-            false if lacks_statistics(&mut client).await => Identity::NoStatistics(short(&id)),
             false => Identity::Engine(short(&id)),
         },
         Some(Model { owned_by, .. }) => Identity::Other(format!("its models are owned by {:?}", short(&owned_by))),
@@ -158,13 +155,6 @@ async fn is_orchestrator(client: &mut HttpClient) -> Result<bool, SourceError> {
         Ok(_) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Whether the server answers that it has no statistics. A `HEAD` request does not drain an engine, which has the path for
-/// another method.
-async fn lacks_statistics(client: &mut HttpClient) -> bool {
-    let answer = client.read(Method::HEAD, "/metrics").await;
-    matches!(answer, Err(SourceError::HttpStatus { status: 404 | 410, .. }))
 }
 
 /// A model's name as a label value. If the name is a path, only its last folder.
