@@ -12,7 +12,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::names::{Registration, Socket};
+use super::names::{Registration, Socket, cut};
 use super::publishers::{Admission, PublisherPlace, Publishers};
 use super::{Inbox, Queued};
 use crate::OpenError;
@@ -200,6 +200,7 @@ impl PublisherConnection<'_> {
                 None => {}
             }
         } else if let Some(Hello { model, version, pid, .. }) = hello {
+            let [model, version] = [model, version].map(|name| name.as_deref().map(cut));
             self.place.log_hello(model.as_deref(), version.as_deref(), *pid);
         }
         self.registration.as_ref().is_some_and(|registration| registration.inbox.push(queued))

@@ -175,7 +175,7 @@ impl<'a> RequestedName<'a> {
 }
 
 /// A name as a label value: the same as discovery finds, if it is too long.
-fn cut(name: &str) -> Cow<'_, str> {
+pub(super) fn cut(name: &str) -> Cow<'_, str> {
     if name.chars().count() > MAX_NAME { Cow::Owned(short(name)) } else { Cow::Borrowed(name) }
 }
 
