@@ -16,6 +16,8 @@ use super::clock::ClockSpan;
 /// Number of requests that are followed at the same time, including some that have ended. Further requests are counted, but
 /// have no times.
 const MAX_FOLLOWED: usize = 32_768;
+/// A request gets at most this many tokens in one pass: one, and accepted draft tokens.
+const MOST_TOKENS_OF_A_PASS: i64 = 16;
 /// Iterations after which a request without rows is forgotten: its end was missed.
 const FORGET_AFTER: u64 = 64;
 /// The same for a request that was not active yet. The PyTorch engine shows it again when it becomes active, unless it is cancelled.
@@ -78,6 +80,10 @@ struct Followed {
     last_seen: u64,
 }
 
+fn tokens_of(row: &RequestStats) -> i64 {
+    row.num_generated_tokens.unwrap_or(0)
+}
+
 impl Followed {
     /// A request with its first row. `fresh`: the rows of the iteration before were read.
     fn new(row: &RequestStats, span: ClockSpan, fresh: bool) -> Self {
@@ -89,7 +95,7 @@ impl Followed {
         Self {
             // Only the PyTorch engine can complete a request in the request's first iteration. Then the row says that
             // the request is scheduled.
-            is_known: fresh && (scheduled || !complete),
+            is_known: fresh && (!complete || scheduled && tokens_of(row) <= MOST_TOKENS_OF_A_PASS),
             is_queued,
             arrival_follows,
             arrived_us: if is_seen { Some(span.arrived_waiting_us) } else { span.arrived_us },
@@ -117,8 +123,9 @@ impl Followed {
             return None;
         }
         let ended_us = span.ended_us;
-        // A request with a single token may have no row before this one.
-        let unseen = (tokens > 0).then_some(ended_us);
+        // A request whose tokens come from a single pass may have no row before this one. With more tokens, it had rows that the records
+        // leave out: with attention data parallelism, they have the active requests of rank 0 only, and the ends of all.
+        let unseen = (1..=MOST_TOKENS_OF_A_PASS).contains(&tokens).then_some(ended_us);
         let scheduled_us = self.scheduled_us.or(unseen.map(|_| span.scheduled_us.min(ended_us)));
         let first_token_us = self.first_token_us.or(unseen);
         Some(Lifecycle {
@@ -182,7 +189,7 @@ impl Lifecycles {
     }
 
     fn row(&mut self, id: u64, row: &RequestStats, span: ClockSpan, fresh: bool, changes: &mut StageChanges) {
-        let tokens = row.num_generated_tokens.unwrap_or(0);
+        let tokens = tokens_of(row);
         let complete = row.stage == Some(RequestStage::Complete);
         let scheduled = row.scheduled == Some(true);
         let new = Followed::new(row, span, fresh);
@@ -298,6 +305,22 @@ mod tests {
             }]
         );
         assert_eq!(unfinished(&lifecycles), 0);
+    }
+
+    /// With attention data parallelism, the records have the active requests of rank 0 only, and the ends of all.
+    #[test]
+    fn a_request_whose_active_rows_are_left_out_has_no_first_token() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        lifecycles.absorb(&[row(7, RequestStage::Queued, 0)], span(1));
+        lifecycles.absorb(&[], span(2));
+        let scheduled = |row: RequestStats| RequestStats { scheduled: Some(true), ..row };
+        let rows = [7, 8].map(|id| scheduled(row(id, RequestStage::Complete, 43)));
+        let ended = lifecycles.absorb(&rows, span(45)).completed;
+        // Nothing tells when request 8 arrived.
+        assert_eq!(ended.len(), 1);
+        assert_eq!((ended[0].arrived_us, ended[0].scheduled_us, ended[0].first_token_us), (Some(10 * MS), None, None));
+        assert_eq!(ended[0].ended_us, 460 * MS);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::verdict::{Found, Unit, percent, time};
 const MOST: f64 = 0.5;
 /// No setting helps if the engine would need at least this share of its time for all requests that arrive.
 pub(super) const NO_ROOM: f64 = 0.8;
+/// It is uncertain whether a larger batch is enough if this many times as many requests wait as run.
+const MANY_WAIT: f64 = 4.0;
 /// The KV cache is too small if at least this share of it is used. If less is used, requests wait for reserved blocks.
 const CACHE_USED: f64 = 0.7;
 /// The KV cache is too small if there are at least this many pauses of requests per iteration.
@@ -134,7 +136,8 @@ pub(super) fn batch_limit(reading: &Reading) -> Option<Found> {
         waiting(reading, &format!("The batch is full with {:.0} requests", reading.of_iterations(sums.scheduled)))
             .with("waits at the batch limit", share, Unit::Share, MOST)
             .with("time needed for all that arrives", reading.offered(), Unit::Share, None)
-            .unsure(reading.costs.is_none())
+            // So many wait that clients may give up, or a gateway may hold requests back. Then more arrives than is seen here.
+            .unsure(reading.costs.is_none() || sums.backlog > MANY_WAIT * sums.scheduled)
             .remedy(remedy, &["max_batch_size"])
     })
 }
