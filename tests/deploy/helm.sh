@@ -124,8 +124,9 @@ nulls_render_or_are_refused() {
   for key in podSecurityContext securityContext podLabels logFormat openshift metricsCompat monitoring.alerts monitoring.alerts.labels \
     monitoring.alerts.severities monitoring.interval image.tag image.pullPolicy gpuNodes.resources gpuNodes.nodeSelector sidecar.kind \
     gpuNodes.updateStrategy standalone.priorityClassName web.tlsSecret networkPolicy.from serviceAccount.name; do
-    template 1.32.0 "$work/null.yaml" "${operator[@]}" "${everything[@]}" --set "$key=null" && "$manifests" decode "$work/null.yaml" ||
-      { echo "$key=null"; wrong=1; }
+    if ! { template 1.32.0 "$work/null.yaml" "${operator[@]}" "${everything[@]}" --set "$key=null" && "$manifests" decode "$work/null.yaml"; }; then
+      echo "$key=null"; wrong=1
+    fi
     if grep -n '%!\|<nil>' "$work/null.yaml"; then echo "$key=null"; wrong=1; fi
   done
   return $wrong
