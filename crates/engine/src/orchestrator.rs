@@ -35,6 +35,9 @@ pub struct SideTotals {
     pub retried: u64,
     pub failed: u64,
     pub ended: u64,
+    /// Streams with first bytes, and whole answers: those in the next histograms, and those whose times are unknown.
+    pub streams_begun: u64,
+    pub answers: u64,
     pub first_bytes: Histogram,
     pub between_reads: Histogram,
     pub complete: Histogram,
@@ -65,6 +68,8 @@ impl OrchestratorTotals {
             retried: 0,
             failed: 0,
             ended: 0,
+            streams_begun: 0,
+            answers: 0,
             first_bytes: Histogram::new(FIRST_TOKEN_SECONDS),
             between_reads: Histogram::new(FIRST_TOKEN_SECONDS),
             complete: Histogram::new(COMPLETE_SECONDS),
@@ -149,6 +154,11 @@ impl OrchestratorFold {
         }
         for (time, mut increase) in times {
             increase.end_page(self.lacks_sum.entry(time).or_default());
+            match time {
+                OrchestratorTime::FirstBytes(side) => add(&mut totals.side(side).streams_begun, increase.count()),
+                OrchestratorTime::Complete(side) => add(&mut totals.side(side).answers, increase.count()),
+                OrchestratorTime::Queue | OrchestratorTime::BetweenReads(_) => {}
+            }
             totals.histogram(time).add_increase(&increase);
         }
         totals.requests() > before
@@ -250,6 +260,7 @@ mod tests {
             for (requests, sum) in (1..).zip(sums) {
                 fold.absorb(&with_sum(requests * 10, sum));
             }
+            assert_eq!(fold.totals.side(Side::Generation).answers, 20, "they are counted, whatever their sum is");
             let totals = totals(&fold);
             (totals.0, totals.4, totals.5)
         };

@@ -71,6 +71,8 @@ pub struct SideMark {
     pub failed: f64,
     pub retried: f64,
     pub ended: f64,
+    pub streams_begun: f64,
+    pub answers: f64,
     pub first_bytes: Distribution,
     pub complete: Distribution,
 }
@@ -135,6 +137,8 @@ impl SideMark {
             failed: totals.failed as f64,
             retried: totals.retried as f64,
             ended: totals.ended as f64,
+            streams_begun: totals.streams_begun as f64,
+            answers: totals.answers as f64,
             first_bytes: Distribution::of(&totals.first_bytes),
             complete: Distribution::of(&totals.complete),
         }
@@ -147,7 +151,7 @@ impl SideMark {
     /// (`_get_ctx_request`), and a side that answers nothing.
     #[must_use]
     pub fn errors(&self) -> f64 {
-        let repeated = self.retried.min(self.first_bytes.count);
+        let repeated = self.retried.min(self.streams_begun);
         (self.failed - repeated).clamp(0.0, self.sent.max(0.0))
     }
 
@@ -157,6 +161,8 @@ impl SideMark {
             failed: self.failed - before.failed,
             retried: self.retried - before.retried,
             ended: self.ended - before.ended,
+            streams_begun: self.streams_begun - before.streams_begun,
+            answers: self.answers - before.answers,
             first_bytes: self.first_bytes.since(&before.first_bytes),
             complete: self.complete.since(&before.complete),
         }
@@ -221,14 +227,14 @@ pub fn findings(subject: &str, now: &OrchestratorTotals, marks: &VecDeque<Orches
 fn unanswered_streams(marks: &VecDeque<OrchestratorMark>) -> Option<(f64, f64)> {
     let (oldest, last) = (marks.front()?, marks.back()?);
     let side = last.side(Side::Generation)?;
-    if side.first_bytes.count == 0.0 && side.complete.count > 0.0 {
+    if side.streams_begun == 0.0 && side.answers > 0.0 {
         // No answer is streamed, or the page does not have this histogram.
         return None;
     }
     let minute = OrchestratorMark::span(marks, MINUTE)?;
     // In a growing queue, those that still wait will need longer than those that were answered.
     let usual = [side, minute.side(Side::Generation)?].map(|side| side.first_bytes.quantile(0.95).unwrap_or(0.0));
-    let wait = if side.first_bytes.count > 0.0 { LEAST_WAIT.max(2.0 * usual[0].max(usual[1])) } else { UNKNOWN_WAIT };
+    let wait = if side.streams_begun > 0.0 { LEAST_WAIT.max(2.0 * usual[0].max(usual[1])) } else { UNKNOWN_WAIT };
     let settled = marks.iter().rev().find(|mark| last.at - mark.at >= wait)?;
     let first = marks.iter().find(|mark| mark.at - oldest.at >= CONTEXT_SECONDS)?;
     // A side that the page did not have yet had no requests.
@@ -237,7 +243,7 @@ fn unanswered_streams(marks: &VecDeque<OrchestratorMark>) -> Option<(f64, f64)> 
     // sent to it. So those that were accepted shortly before `first` count, too.
     let whole = settled.whole? - oldest.whole?;
     let streams = of(settled, |side| side.sent) - of(first, |side| side.sent) - whole;
-    let answered = of(last, |side| side.first_bytes.count) - of(first, |side| side.first_bytes.count);
+    let answered = of(last, |side| side.streams_begun) - of(first, |side| side.streams_begun);
     Some((streams - answered, streams))
 }
 

@@ -257,6 +257,7 @@ impl Disagg {
             let within = if seconds <= bound.parse().unwrap() { requests } else { 0 };
             self.count(OrchestratorCounter::Time(time, bound.to_owned()), within);
         }
+        self.count(OrchestratorCounter::TimeNanos(time), requests * (seconds * 1e9) as u64);
     }
 
     fn read(&mut self) {
