@@ -7,6 +7,7 @@ It follows the rules of the metric reference and TensorRT-LLM's own code, not th
 slow. It computes all counters and histograms, and the gauges of an idle engine. Uses only Python's standard library.
 A flush record is the record that a C++ engine sends when it becomes idle.
 """
+import collections
 import json
 import math
 import sys
@@ -560,7 +561,7 @@ class Fold:
         for key, name in (("numDraftTokens", "draft_tokens"), ("numAcceptedTokens", "accepted_tokens"),
                           ("numRequestsWithDraftTokens", "drafted_requests")):
             self.count(f"spec_decode_{name}", drafts.get(key, 0))
-        if own and drafts:
+        if own and drafts and drafts["numDraftTokens"] and drafts["numRequestsWithDraftTokens"]:  # else the last time is repeated
             self.count("spec_decode_draft_seconds", drafts["iterLatencyMS"] / 1000)
         self.count("context_tokens", batch["numCtxTokens"])
         self.count("generation_tokens", generated)
@@ -873,7 +874,12 @@ class Fold:
         self.close()
         series = {**self.counts, **self.events}
         if self.exact or not self.sampled:  # otherwise the request rows cover only some of the iterations
+            outcomes = collections.Counter()
+            for (objective, _), requests in self.judged.items():
+                outcomes[objective] += requests
             for (objective, outcome), requests in self.judged.items():
+                if outcome == "unknown" and outcomes["all"]:  # completed requests that nothing has judged
+                    requests += max(0, self.counts["nv_trt_llm_requests_completed_total"] - outcomes[objective])
                 series[f'nv_trt_llm_objective_requests_total{{objective="{objective}",outcome="{outcome}"}}'] = requests
             if self.goodput is not None:
                 series["nv_trt_llm_goodput_tokens_total"] = self.goodput

@@ -379,7 +379,6 @@ impl RequestFold {
             self.take_times_of_page();
         }
         let patience = if self.server.known { SERVER_TIMES_WITHIN } else { EXACT_TIMES_WITHIN };
-        self.unjudged_requests.settle(completed, patience, now, self.totals.objectives.as_mut());
         let is_over = |since: &Instant| now.saturating_duration_since(*since) >= EXACT_TIMES_WITHIN;
         if self.pending_usage.front().is_some_and(|(since, _)| is_over(since)) {
             self.rows = RequestRows::Absent;
@@ -390,13 +389,13 @@ impl RequestFold {
         if self.unjudged.front().is_some_and(|(since, _)| is_over(since)) {
             self.judge_all();
         }
-        while let Some((since, complete)) = self.complete.front().copied() {
-            if now.saturating_duration_since(since) < patience {
-                return;
-            }
+        let is_due = |(since, _): &(Instant, CompleteRow)| now.saturating_duration_since(*since) >= patience;
+        while let Some((_, complete)) = self.complete.front().copied().filter(is_due) {
             self.complete.pop_front();
             self.observe(&complete);
         }
+        // The rows above are judged first.
+        self.unjudged_requests.settle(completed, patience, now, self.totals.objectives.as_mut());
     }
 
     /// The page counts requests that have no entry, or each answer of a request that asks for several (`n` above 1). From now on the
@@ -593,8 +592,7 @@ mod tests {
     #[test]
     fn numbers_of_a_request_that_contradict_each_other_are_not_observed() {
         let observed = |prompt: u64, cached: u64, new: u64| {
-            let mut fold = RequestFold::default();
-            fold.rows = RequestRows::Absent;
+            let mut fold = RequestFold { rows: RequestRows::Absent, ..RequestFold::default() };
             let blocks = json!({"num_total_allocated_blocks": 4, "num_new_allocated_blocks": new,
                 "num_reused_blocks": 0, "num_missed_blocks": 0});
             let entry =
