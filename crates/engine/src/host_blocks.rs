@@ -14,6 +14,8 @@ const MAY_OVERFLOW: i64 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostBlocks {
     blocks: i64,
+    /// The fewest used blocks so far. The host has no more.
+    least_used: Option<i64>,
     /// The count of allocated blocks may have overflowed, so it tells nothing.
     has_overflowed: bool,
 }
@@ -23,7 +25,10 @@ impl HostBlocks {
         let Some(kv) = &record.kv_cache_stats else { return };
         self.has_overflowed |= kv.alloc_total_blocks.is_some_and(|count| !(0..MAY_OVERFLOW).contains(&count));
         let by_allocations = || never_allocated(kv).filter(|_| !self.has_overflowed && !is_newer(record));
-        self.blocks = in_windows(record).or_else(by_allocations).unwrap_or(0).max(self.blocks);
+        let told = in_windows(record).or_else(by_allocations).unwrap_or(0).max(self.blocks);
+        self.least_used = kv.used_num_blocks.into_iter().chain(self.least_used).min();
+        // If fewer blocks are used, the records tell something else.
+        self.blocks = if self.least_used >= Some(told) { told } else { 0 };
     }
 
     /// The same statistics without the blocks of the host tier.
@@ -96,6 +101,9 @@ mod tests {
         assert_eq!(on_gpu(&[record(5495, 250), record(5245, 90_000)]), (Some(0), Some(1995)));
         // Without the first records, nothing tells it.
         assert_eq!(on_gpu(&[record(5245, 90_000)]), (Some(5245), Some(7240)));
+        // The host has no more blocks than any record shows as used.
+        assert_eq!(on_gpu(&[record(0, 3), record(5495, 250)]), (Some(5495), Some(7240)));
+        assert_eq!(on_gpu(&[record(5495, 250), record(3, 300)]), (Some(3), Some(7240)));
         // Control: all used blocks were allocated, or nearly all of them.
         assert_eq!(on_gpu(&[record(250, 250), record(300, 290)]), (Some(300), Some(7240)));
         assert_eq!(on_gpu(&[record(250, 0)]), (Some(250), Some(7240)), "allocations are not counted");
