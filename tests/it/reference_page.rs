@@ -52,6 +52,7 @@ fn all_fields() -> Vec<Value> {
     // The PyTorch engine always writes false, which says nothing.
     record["requestStats"][0]["paused"] = json!(true);
     record["crossKvCacheStats"] = record["kvCacheStats"].clone();
+    record["inflightBatchingStats"]["numGenRequests"] = json!(2);
     record["inflightBatchingStats"]["avgNumDecodedTokensPerIter"] = json!(1.25);
     record["staticBatchingStats"] = json!({"numScheduledRequests": 4, "numContextRequests": 1, "numCtxTokens": 40,
         "numGenTokens": 3, "emptyGenSlots": 1});

@@ -75,9 +75,10 @@ impl EngineReadings<'_> {
     }
 
     pub(super) fn decoded_tokens_per_iteration(&self) -> Option<f64> {
-        let batch = self.load?.inflight?;
-        let mean = batch.avg_num_decoded_tokens_per_iter?;
-        (mean > 0.0 && batch.num_gen_requests != Some(0)).then(|| shortest_f32(mean))
+        let mean = self.load?.inflight?.avg_num_decoded_tokens_per_iter?;
+        // An idle engine has the batch of its last record, with a load of 0.
+        let has_decoded = self.latest?.inflight?.num_gen_requests != Some(0);
+        (mean > 0.0 && has_decoded).then(|| shortest_f32(mean))
     }
 
     /// Free KV cache capacity in tokens. Absent with several pool groups: their blocks have different sizes, and a token may need
