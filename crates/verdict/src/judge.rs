@@ -5,14 +5,14 @@ use trtllm_engine::EngineState;
 use super::blind::{BlindSpot, blind_spots, is_costly, needed};
 use super::cause::Cause;
 use super::reading::{Reading, Silence};
-use super::rules::{RULES, alone, silent};
+use super::rules::{RULES, alone, silent, unseen_limit};
 use super::verdict::{Confidence, Found, Severity, Verdict};
 
 /// The verdict at this moment. Absent while too little is known. `wall` is the time in seconds since 1970.
 #[must_use]
 pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
     let mut found = RULES.iter().filter_map(|(cause, rule)| Some((*cause, rule(reading)?)));
-    let Some((cause, first)) = found.next().or_else(|| alone(reading)) else {
+    let Some((cause, first)) = found.next().or_else(|| alone(reading)).or_else(|| unseen_limit(reading)) else {
         // A working engine is called healthy only after some time slots with work, an idle engine at once.
         let is_known = reading.has_work || reading.kept.sums.iterations <= 0.0 || reading.now.sums.iterations <= 0.0;
         return is_known.then(|| certain(reading, healthy(reading, wall)));

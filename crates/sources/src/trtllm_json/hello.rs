@@ -103,7 +103,12 @@ static HELLO: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"hello
 pub fn parse_hello(line: &[u8]) -> Result<Option<Hello>, RejectReason> {
     #[derive(serde::Deserialize)]
     struct HelloLine {
+        #[serde(default, deserialize_with = "present")]
         hello: Option<Object>,
+    }
+    // Otherwise, serde would take null for a line without a hello.
+    fn present<'de, D: Deserializer<'de>>(hello: D) -> Result<Option<Object>, D::Error> {
+        Object::deserialize(hello).map(Some)
     }
     if HELLO.find(line).is_none() {
         return Ok(None);
@@ -165,7 +170,13 @@ mod tests {
         ] {
             assert_eq!(hello(fields).unclear, Some(field), "{fields}");
         }
-        for line in [r#"{"hello":["m","2"]}"#, r#"{"hello":"m"}"#, r#"{"hello":7}"#, r#"{"hello":{"model":"a "b""}}"#] {
+        for line in [
+            r#"{"hello":["m","2"]}"#,
+            r#"{"hello":"m"}"#,
+            r#"{"hello":7}"#,
+            r#"{"hello":null}"#,
+            r#"{"hello":{"model":"a "b""}}"#,
+        ] {
             assert!(parse_hello(line.as_bytes()).is_err(), "{line}");
         }
         for line in [r#"{"iter":1}"#, r#"{"iter":1,"note":"hello"}"#] {

@@ -13,6 +13,7 @@ use super::reading::Reading;
 use super::verdict::Found;
 
 pub(super) use broken::{incomplete, silent};
+pub(super) use waiting::unseen_limit;
 pub(super) use work::alone;
 
 /// A cause, and the function that returns a result if the cause applies.

@@ -3,8 +3,9 @@
 use trtllm_engine::iteration_sums::ALONE;
 
 use super::work::REUSE_MATTERS;
+use crate::cause::Cause;
 use crate::reading::Reading;
-use crate::verdict::{Found, Unit, percent, time};
+use crate::verdict::{Found, Severity, Unit, percent, time};
 
 /// A limit is the cause if it is reached in at least this share of the iterations in which requests wait.
 const MOST: f64 = 0.5;
@@ -124,6 +125,31 @@ pub(super) fn token_limit(reading: &Reading) -> Option<Found> {
             .with("time needed for all that arrives", reading.offered(), Unit::Share, None)
             .unsure(reading.costs.is_none())
             .remedy(remedy, &["max_num_tokens"])
+    })
+}
+
+/// The rule for users who are hurt although no other rule applies: requests wait at no limit that can be seen, and nothing tells the limit
+/// of tokens.
+pub(crate) fn unseen_limit(reading: &Reading) -> Option<(Cause, Found)> {
+    let sums = &reading.now.sums;
+    let is_only_unknown = sums.token_limit_known < sums.iterations && sums.batch_limit_known >= sums.iterations;
+    let at_limit = reading.of_waits(sums.waits_at_batch_limit.max(sums.waits_at_full_cache));
+    // A generation server waits for transfers, too.
+    let computes_prompts = sums.context_tokens > 0.0;
+    let waits = reading.severity() >= Severity::Warning && reading.has_work && reading.waits();
+    (waits && is_only_unknown && computes_prompts && at_limit < MOST).then(|| {
+        let found = waiting(
+            reading,
+            "Requests wait at no limit that can be seen, and nothing tells how many tokens an iteration may have",
+        )
+        .with("waits at the batch limit or a full KV cache", at_limit, Unit::Share, MOST)
+        .with("context tokens of an iteration", Reading::share(sums.context_tokens, sums.iterations), Unit::Count, None)
+        .unsure(true)
+        .remedy(
+            "Look up max_num_tokens of the server. If iterations have about as many tokens, raise it.",
+            &["max_num_tokens"],
+        );
+        (Cause::TokenLimit, found)
     })
 }
 
