@@ -87,6 +87,8 @@ pub struct Reading {
     pub kept: Span,
     /// The engine has worked long enough to judge its work.
     pub has_work: bool,
+    /// Records have arrived in the last time slot.
+    pub has_records: bool,
     pub costs: Option<Prices>,
     pub slowdown: Option<Slowdown>,
     pub gpus: Vec<GpuSpan>,
@@ -112,6 +114,7 @@ impl Reading {
             given,
             has_work: slots(window, |mark| mark.sums.iterations).filter(|more| *more > 0.0).count() >= ENOUGH_SLOTS,
             kept,
+            has_records: slots(window, |mark| mark.counts.iterations).last().is_some_and(|more| more > 0.0),
             costs: window.last().and_then(|mark| mark.costs),
             slowdown: window.slowdown(),
             gpu_peak_watts: gpus.iter().map(|(gpu, span)| peak_watts(gpu, span)).collect(),

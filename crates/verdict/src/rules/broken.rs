@@ -41,10 +41,17 @@ pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
             }
             false => "Requests are active, and the engine runs no batch.",
         };
-        return Some(Found::new(says).severity(Severity::Critical).remedy(
-            "Restart the engine. Before that, save its stack traces (py-spy dump, gdb) and its log, and look for Xid errors in dmesg.",
-            &[],
-        ));
+        // An engine that sends records runs its loop.
+        let remedy = match reading.has_records {
+            true => {
+                "Its loop runs, as its records show, but none has a batch. Take it out of the routing and read its log: transfers that were \
+                 cancelled, or blocks that nobody frees. If its requests do not go on, only a new start helps."
+            }
+            false => {
+                "Restart the engine. Before that, save its stack traces (py-spy dump, gdb) and its log, and look for Xid errors in dmesg."
+            }
+        };
+        return Some(Found::new(says).severity(Severity::Critical).remedy(remedy, &[]));
     }
     silent(reading.given.state, reading.given.silence.as_ref())
 }
@@ -257,7 +264,14 @@ fn overflows(reading: &Reading) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use trtllm_engine::EngineFold;
+    use trtllm_engine::window::{Mark, Window};
+    use trtllm_model::Objectives;
+
     use super::*;
+    use crate::reading::{Given, Notices};
 
     fn told(change: fn(&mut Silence)) -> (String, Severity) {
         let mut silence = Silence { seconds: 150.0, why: "http://e:8000 answered".to_owned(), ..Silence::default() };
@@ -274,6 +288,35 @@ mod tests {
         let (says, severity) = told(|silence| (silence.is_loading, silence.has_status) = (true, true));
         assert!(says.starts_with("The model loads"), "{says}");
         assert_eq!(severity, Severity::Info);
+    }
+
+    #[test]
+    fn nobody_is_told_to_restart_an_engine_that_sends_records() {
+        let told = |iterations: f64| {
+            let engine = EngineFold::new(Duration::from_secs(15));
+            let mut window = Window::default();
+            for (at, iterations) in [(0.0, 0.0), (60.0, 9.0), (65.0, 9.0 + iterations)] {
+                let mut mark = Mark::of(&engine, at);
+                mark.counts.iterations = iterations;
+                window.push(mark);
+            }
+            let given = Given {
+                state: EngineState::Stalled,
+                silence: None,
+                notices: Notices::default(),
+                is_pytorch: true,
+                never_reserves: false,
+                is_hosted: false,
+                gpu_count: None,
+                objectives: Objectives::default(),
+                before: None,
+            };
+            let found = unavailable(&Reading::of(given, &window, &[]).unwrap()).unwrap();
+            assert_eq!(found.severity, Severity::Critical);
+            found.remedy
+        };
+        assert!(told(0.0).starts_with("Restart the engine"));
+        assert!(!told(5.0).contains("Restart"));
     }
 
     #[test]
