@@ -61,6 +61,9 @@ fn healthy(reading: &Reading, wall: f64) -> Verdict {
         false if reading.given.notices.only_requests && reading.now.distributions.e2e.count > 0.0 => {
             "Nothing delays the first tokens of these requests; what limits the engines is unknown here."
         }
+        false if reading.given.state == EngineState::Busy => {
+            "Requests are active, and the records do not show any batch."
+        }
         false => "The engine is idle.",
     };
     verdict(Cause::None, Found::new(says).severity(Severity::None), Vec::new(), reading.cost(), wall)
@@ -139,5 +142,27 @@ impl Steady {
         } else {
             self.other = Some((next.cause, times));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use trtllm_engine::EngineFold;
+    use trtllm_engine::window::{Mark, Window};
+
+    use super::*;
+    use crate::reading::Given;
+
+    #[test]
+    fn an_engine_with_active_requests_is_not_called_idle() {
+        let says = |state| {
+            let (engine, mut window) = (EngineFold::new(Duration::from_secs(15)), Window::default());
+            [0.0, 60.0].into_iter().for_each(|at| window.push(Mark::of(&engine, at)));
+            judge(&Reading::of(Given::in_state(state), &window, &[]).unwrap(), 0.0).unwrap().says
+        };
+        assert_eq!(says(EngineState::Idle), "The engine is idle.");
+        assert!(says(EngineState::Busy).contains("do not show any batch"));
     }
 }

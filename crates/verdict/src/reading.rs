@@ -79,6 +79,24 @@ pub struct Given {
     pub before: Option<Cause>,
 }
 
+impl Given {
+    /// A PyTorch engine in this state of which nothing else is known.
+    #[must_use]
+    pub fn in_state(state: EngineState) -> Self {
+        Self {
+            state,
+            silence: None,
+            notices: Notices::default(),
+            is_pytorch: true,
+            never_reserves: false,
+            is_hosted: false,
+            gpu_count: None,
+            objectives: Objectives::default(),
+            before: None,
+        }
+    }
+}
+
 /// The data of one engine: `now` is the last minute, `kept` the whole window.
 #[derive(Debug)]
 pub struct Reading {

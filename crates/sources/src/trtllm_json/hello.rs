@@ -35,12 +35,6 @@ impl Hello {
     pub fn unreadable() -> Self {
         Self { unclear: Some("hello"), ..Self::default() }
     }
-
-    /// Whether each name has at most 64 characters.
-    #[must_use]
-    pub fn is_short(&self) -> bool {
-        [&self.model, &self.version].into_iter().flatten().all(|name| name.chars().count() <= MAX_NAME)
-    }
 }
 
 impl<'de> Deserialize<'de> for Hello {

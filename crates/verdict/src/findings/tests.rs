@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use trtllm_engine::orchestrator::OrchestratorFold;
 use trtllm_engine::window::{Mark, Window};
 use trtllm_engine::{EngineFold, EngineState};
+use trtllm_model::OrchestratorReading;
 use trtllm_model::bench_report::{BenchPerformance, BenchReport, BenchRequests};
 use trtllm_model::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastXid, NvmlState};
 use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
-use trtllm_model::{Objectives, OrchestratorReading};
 
 use super::engine::EngineCase;
 use super::exporter::ExporterMark;
@@ -63,17 +63,7 @@ impl Scene {
         let mut window = Window::default();
         window.push(self.before);
         window.push(self.after);
-        let given = Given {
-            state: EngineState::Busy,
-            silence: None,
-            notices: self.notices,
-            is_pytorch: true,
-            never_reserves: false,
-            is_hosted: false,
-            gpu_count: None,
-            objectives: Objectives::default(),
-            before: None,
-        };
+        let given = Given { notices: self.notices, ..Given::in_state(EngineState::Busy) };
         engine::findings(&EngineCase {
             subject: "m 1",
             reading: &Reading::of(given, &window, &[]).unwrap(),

@@ -93,17 +93,8 @@ fn told_by_lines(parts: Parts) -> (Cause, f64) {
         }
         window.push(Mark::of(&fold, now));
     }
-    let given = Given {
-        state: EngineState::Busy,
-        silence: None,
-        notices: Notices { only_requests: true, ..Notices::default() },
-        is_pytorch: true,
-        never_reserves: false,
-        is_hosted: false,
-        gpu_count: None,
-        objectives: Objectives::default(),
-        before: None,
-    };
+    let notices = Notices { only_requests: true, ..Notices::default() };
+    let given = Given { notices, ..Given::in_state(EngineState::Busy) };
     let reading = Reading::of(given, &window, &[]).unwrap();
     let missed = reading.missed_of(|counts| (counts.missed_ttft, counts.met_ttft)).unwrap();
     (judge(&reading, 120.0).map_or(Cause::None, |verdict| verdict.cause), missed)

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use trtllm_engine::window::{Mark, Window};
 use trtllm_engine::{EngineFold, EngineState};
-use trtllm_model::{IterationStats, Objectives};
+use trtllm_model::IterationStats;
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::judge::judge;
-use trtllm_verdict::reading::{Given, Notices, Reading};
+use trtllm_verdict::reading::{Given, Reading};
 
 /// The cause after two minutes of iterations of 50 ms.
 fn cause(record: impl Fn(u64) -> Value) -> Cause {
@@ -29,17 +29,7 @@ fn cause(record: impl Fn(u64) -> Value) -> Cause {
             window.push(Mark::of(&fold, iter as f64 * 0.05));
         }
     }
-    let given = Given {
-        state: EngineState::Busy,
-        silence: None,
-        notices: Notices::default(),
-        is_pytorch: false,
-        never_reserves: false,
-        is_hosted: false,
-        gpu_count: None,
-        objectives: Objectives::default(),
-        before: None,
-    };
+    let given = Given { is_pytorch: false, ..Given::in_state(EngineState::Busy) };
     let reading = Reading::of(given, &window, &[]).unwrap();
     assert!(reading.waits(), "{:?}", reading.queue_time());
     judge(&reading, 120.0).unwrap().cause

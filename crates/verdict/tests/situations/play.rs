@@ -15,7 +15,7 @@ use trtllm_sources::{Batch, trtllm_json};
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::judge::{Steady, judge};
-use trtllm_verdict::reading::{Given, Notices, Reading, Silence};
+use trtllm_verdict::reading::{Given, Reading, Silence};
 use trtllm_verdict::verdict::Severity;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
@@ -149,15 +149,13 @@ impl Play {
             longest_load: None,
         });
         Given {
-            state: self.fold.health.state(self.instant(self.now)),
             silence,
-            notices: Notices::default(),
             never_reserves: self.fold.latest().is_some_and(trtllm_engine::Latest::never_reserves),
             is_hosted: true,
-            gpu_count: None,
             is_pytorch: !self.release.is_cpp(),
             objectives: self.objectives,
             before: self.verdicts.cause(),
+            ..Given::in_state(self.fold.health.state(self.instant(self.now)))
         }
     }
 
