@@ -10,13 +10,14 @@ use super::epoch::RecordKind;
 
 /// The next record of an engine has a number at most this much higher. The engine keeps its records until they are read.
 const NEXT: u64 = 64;
-/// Numbers that differ by at most this much are no sign of another engine: records may be late or missing.
+/// Numbers that differ by at most this much do not show another engine: records may be late or missing.
 const CLOSE: u64 = 16;
 /// Number of other engines whose numbers are kept. If there are more, their numbers return less often.
 const OTHERS: usize = 4;
-/// What proves several engines, if returns to higher and to lower numbers have shown it. One return may be a restart or a gap that ends at an old number by chance.
+/// There are several engines if returns to higher and to lower numbers have this weight together. A single return may be a restart, or a
+/// gap that ends at an old number by chance.
 const PROOF: u32 = 4;
-/// What a return shows if the numbers continue exactly, and if they continue with a gap.
+/// Weight of a return whose numbers continue exactly, and of one whose numbers continue with a gap.
 const EXACT: u32 = 2;
 const WITH_GAP: u32 = 1;
 /// No engine runs more iterations in a second.
@@ -49,7 +50,7 @@ pub(crate) struct Alternation {
     others: Vec<u64>,
     /// Difference of the last two numbers of one engine. With sampled statistics, it is above 1.
     step: u64,
-    /// What returns to lower and to higher numbers have shown, each up to [`PROOF`].
+    /// Weight of the returns to lower and to higher numbers, each up to [`PROOF`].
     shown: [u32; 2],
     returned: Option<Instant>,
     several: bool,
@@ -73,7 +74,7 @@ impl Alternation {
             self.step = 1;
             return Origin::One;
         }
-        // Before the proof, a late record is no sign of another engine.
+        // Until several engines are proven, a late record counts as one of the same engine.
         let is_late = step.is_none() && kind != RecordKind::Restart && !self.several;
         if step == Some(0) || is_late {
             self.last = Some(last);

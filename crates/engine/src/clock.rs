@@ -95,7 +95,7 @@ impl IterationClock {
         self.last.is_some_and(|last| time_us < last.time_us)
     }
 
-    /// Begins anew with a clock that was set back. What is known of the engine stays.
+    /// Forgets the times of earlier records, because the clock was set back. What is known of the engine stays.
     pub(crate) fn begin_again(&mut self) {
         self.spans.clear();
         self.last = None;

@@ -249,7 +249,7 @@ impl EngineFold {
         Ok(())
     }
 
-    /// Folds a record of VisualGen. It tells which requests are active and queued, and is no iteration of a batch.
+    /// Folds a record of VisualGen. It tells which requests are active and queued. It is not an iteration.
     fn absorb_requests_in_flight(&mut self, record: &IterationStats, now: Instant, wall_us: i64) {
         self.latest.get_or_insert_default().update(record, wall_us, 0);
         self.health.changed(now, self.outstanding());

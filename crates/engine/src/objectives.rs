@@ -259,7 +259,7 @@ pub(crate) struct UnjudgedRequests {
 }
 
 impl UnjudgedRequests {
-    /// Most elements of `recent`, which are so much of the patience apart.
+    /// Most elements of `recent`. Two of them are at least the patience divided by this number apart.
     const STEPS: u32 = 16;
 
     /// Notes that the outcomes begin at 0.

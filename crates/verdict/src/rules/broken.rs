@@ -44,8 +44,8 @@ pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
         // An engine that sends records runs its loop.
         let remedy = match reading.has_records {
             true => {
-                "Its loop runs, as its records show, but none has a batch. Take it out of the routing and read its log: transfers that were \
-                 cancelled, or blocks that nobody frees. If its requests do not go on, only a new start helps."
+                "The engine's loop runs without a batch. Take the engine out of the routing, and look in its log for cancelled transfers and \
+                 for blocks that are never freed. If its requests stay, start it again."
             }
             false => {
                 "Restart the engine. Before that, save its stack traces (py-spy dump, gdb) and its log, and look for Xid errors in dmesg."
@@ -268,10 +268,9 @@ mod tests {
 
     use trtllm_engine::EngineFold;
     use trtllm_engine::window::{Mark, Window};
-    use trtllm_model::Objectives;
 
     use super::*;
-    use crate::reading::{Given, Notices};
+    use crate::reading::Given;
 
     fn told(change: fn(&mut Silence)) -> (String, Severity) {
         let mut silence = Silence { seconds: 150.0, why: "http://e:8000 answered".to_owned(), ..Silence::default() };
@@ -300,17 +299,7 @@ mod tests {
                 mark.counts.iterations = iterations;
                 window.push(mark);
             }
-            let given = Given {
-                state: EngineState::Stalled,
-                silence: None,
-                notices: Notices::default(),
-                is_pytorch: true,
-                never_reserves: false,
-                is_hosted: false,
-                gpu_count: None,
-                objectives: Objectives::default(),
-                before: None,
-            };
+            let given = Given::in_state(EngineState::Stalled);
             let found = unavailable(&Reading::of(given, &window, &[]).unwrap()).unwrap();
             assert_eq!(found.severity, Severity::Critical);
             found.remedy

@@ -193,7 +193,7 @@ fields! {
         @V2 iterDiskPrefetchBlocks [DiskPrefetchedBlocks]
         @V2 iterCachedTokensByLevel [CachedTokens]
         @V2 kvCacheLevelTiers [CachedTokens]
-        currentStepsProcessed "only VisualGen sends it, so it tells that the record is no iteration of a batch"
+        currentStepsProcessed "only VisualGen sends it; a record with it is not an iteration"
     }
     KvCacheStats: Iterations {
         maxNumBlocks [KvCacheBlockMetrics KvCachePressureRatio SaturationRatio]
