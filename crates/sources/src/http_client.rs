@@ -579,8 +579,10 @@ mod tests {
             };
             let (_, ()) = tokio::join!(client.read(Method::GET, "/metrics"), answer);
             assert_eq!(client.is_unanswered(), lost, "{text}");
-            // Nobody listens, so no request is sent.
-            drop(listener);
+            // Nobody listens there, and no other test can get the port, so no request is sent.
+            let closed = tokio::net::TcpSocket::new_v4().unwrap();
+            closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            client.server = TargetServer::plain(format!("http://{}", closed.local_addr().unwrap()));
             client.disconnect();
             assert!(client.read(Method::GET, "/metrics").await.is_err());
             assert!(!client.is_unanswered(), "{text}");
