@@ -7,7 +7,6 @@ pub mod bench_report;
 pub mod fold;
 pub mod formats;
 pub mod framing;
-pub mod kv_events;
 pub mod negotiation;
 pub mod orchestrator;
 pub mod parsed_page;
@@ -21,12 +20,11 @@ pub mod web_config;
 /// The name of a corpus, and the function that runs with each of its inputs.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 9] = [
     ("records", records::run),
     ("framing", framing::run),
     ("server_metrics", server_metrics::run),
     ("orchestrator", orchestrator::run),
-    ("kv_events", kv_events::run),
     ("web_config", web_config::run),
     ("negotiation", negotiation::run),
     ("pod_resources", pod_resources::run),

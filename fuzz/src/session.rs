@@ -8,9 +8,7 @@ use arbitrary::{Result, Unstructured};
 use serde_json::{Value, json};
 use trtllm_recording::Item;
 use trtllm_sources::Batch;
-use trtllm_sources::trtllm_json::{
-    PublisherLine, parse_kv_cache_events, parse_line, parse_perf_metrics, parse_records,
-};
+use trtllm_sources::trtllm_json::{PublisherLine, parse_line, parse_perf_metrics, parse_records};
 
 /// Limits of the polls in a session and the items in an answer. More would find nothing new and take longer.
 const MAX_POLLS: usize = 24;
@@ -31,7 +29,6 @@ pub struct Poll {
 pub enum Answer {
     Records { body: Vec<u8>, from_ring: bool },
     PerfMetrics(Vec<u8>),
-    KvCacheEvents(Vec<u8>),
     Lines(Vec<u8>),
     Process(u64),
     Failed,
@@ -46,7 +43,6 @@ impl Answer {
                 parse_records(body, batch).is_ok()
             }
             Self::PerfMetrics(body) => parse_perf_metrics(body, batch).is_ok(),
-            Self::KvCacheEvents(body) => parse_kv_cache_events(body, batch).is_ok(),
             Self::Lines(body) => {
                 for line in body.split(|byte| *byte == b'\n') {
                     match parse_line(line) {
@@ -70,7 +66,6 @@ impl Answer {
 struct Templates {
     records: Vec<Template>,
     requests: Vec<Template>,
-    events: Vec<Template>,
 }
 
 struct Template {
@@ -132,19 +127,9 @@ fn templates() -> &'static Templates {
             "disagg_server_first_token_time": 1000.25, "ctx_perf_metrics": requests[0], "gen_perf_metrics": requests[1]});
         let ended = json!({"request_id": 5, "finish_reason": "stop", "prompt_tokens": 100, "output_tokens": 20,
             "perf_metrics": requests[0]["perf_metrics"]});
-        let events = [
-            json!({"event_id": 0, "data": {"type": "created", "num_blocks_per_cache_level": [1000, 2000]}, "window_size": 4096}),
-            json!({"event_id": 1, "data": {"type": "stored", "parent_hash": null, "blocks": [{"type": "stored_block",
-                "block_hash": 11, "tokens": [{"type": "unique_token", "token_id": 1, "token_extra_id": 0}], "lora_id": null,
-                "cache_level": 0, "priority": 35}, {"block_hash": 12, "cache_level": 1}]}}),
-            json!({"event_id": 2, "data": {"type": "removed", "block_hashes": [11, 12]}}),
-            json!({"event_id": 3, "attention_dp_rank": 1, "data": {"type": "updated", "block_hash": 11,
-                "cache_level": {"type": "event_diff", "old_value": 0, "new_value": 1}, "priority": null}}),
-        ];
         Templates {
             records: records.into_iter().map(Template::new).collect(),
             requests: requests.into_iter().chain([disaggregated, ended]).map(Template::new).collect(),
-            events: events.into_iter().map(Template::new).collect(),
         }
     })
 }
@@ -155,12 +140,11 @@ struct Numbers {
     iteration: i64,
     sequence: i64,
     request: i64,
-    event: i64,
 }
 
 /// The polls of the session in `data`.
 pub fn polls(data: &mut Unstructured<'_>) -> Vec<Poll> {
-    let mut numbers = Numbers { iteration: 60, sequence: 40, request: 1, event: 0 };
+    let mut numbers = Numbers { iteration: 60, sequence: 40, request: 1 };
     let mut polls = Vec::new();
     while polls.len() < MAX_POLLS && !data.is_empty() {
         match poll(data, &mut numbers) {
@@ -175,7 +159,6 @@ fn poll(data: &mut Unstructured<'_>, numbers: &mut Numbers) -> Result<Poll> {
     let templates = templates();
     let answer = match data.arbitrary::<u8>()? % 12 {
         0 => Answer::PerfMetrics(array(data, &templates.requests, "request_id", numbers)?),
-        1 => Answer::KvCacheEvents(array(data, &templates.events, "event_id", numbers)?),
         2 => Answer::Lines(lines(data, numbers)?),
         3 => Answer::Process(data.arbitrary::<u8>()?.into()),
         4 => Answer::Failed,
@@ -232,8 +215,7 @@ fn item(data: &mut Unstructured<'_>, templates: &[Template], number: &str, numbe
             }
             &mut numbers.iteration
         }
-        "request_id" => &mut numbers.request,
-        _ => &mut numbers.event,
+        _ => &mut numbers.request,
     };
     *next = next.saturating_add(step);
     item[number] = (*next).into();

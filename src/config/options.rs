@@ -91,8 +91,12 @@ impl SourceOptions {
     pub(super) fn finish<T>(mut self, value: Option<T>) -> Result<T, Vec<String>> {
         for (name, _) in std::mem::take(&mut self.unread) {
             let known: Vec<&str> = self.known.iter().map(String::as_str).collect();
+            let is_gone = name == "kv_cache_events";
             let name = quoted(&name);
             let why = match known.as_slice() {
+                _ if is_gone => "KV cache events are not read any more, because a read takes them away from a router; \
+                    remove kv_cache_events"
+                    .to_owned(),
                 [] => format!("unknown option {name}; this source has no options"),
                 known => format!("unknown option {name}; use one of {}", known.join(", ")),
             };

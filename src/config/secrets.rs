@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::source::has_path;
 
 /// The options whose values errors may show. The value of any other option may be a token: `?token=…`, `?api_key=…`.
-const SHOWN: [&str; 24] = [
+const SHOWN: [&str; 23] = [
     "bearer_token_file",
     "ca_file",
     "engine",
@@ -15,7 +15,6 @@ const SHOWN: [&str; 24] = [
     "iterations",
     // The form of an option in a remedy.
     "key",
-    "kv_cache_events",
     "load",
     "output_tokens",
     "perf_metrics",

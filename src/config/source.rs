@@ -107,7 +107,6 @@ impl SourceSpec {
                 let extras = Extras {
                     perf_metrics: options.boolean("perf_metrics").unwrap_or(true),
                     lines: lines(&mut options),
-                    kv_cache_events: options.boolean("kv_cache_events").unwrap_or(false),
                     prometheus_metrics: options.boolean("prometheus_metrics").unwrap_or(true),
                 };
                 access.map(|access| Self::TrtllmServe { access, extras })
@@ -233,14 +232,14 @@ mod tests {
     fn every_kind_of_source_is_parsed() {
         let read = |url: &str| url.parse::<SourceSpec>().unwrap();
         assert_eq!(read("sim:?rate=20"), SourceSpec::Simulated("sim:?rate=20".to_owned()));
-        let serve = |target: &str, perf_metrics, kv_cache_events, prometheus_metrics| SourceSpec::TrtllmServe {
+        let serve = |target: &str, perf_metrics, prometheus_metrics| SourceSpec::TrtllmServe {
             access: Access { target: target.to_owned(), ca_file: None, bearer_token_file: None },
-            extras: Extras { perf_metrics, lines: None, kv_cache_events, prometheus_metrics },
+            extras: Extras { perf_metrics, lines: None, prometheus_metrics },
         };
-        assert_eq!(read("trtllm-serve:http://[::1]:8000/"), serve("http://[::1]:8000", true, false, true));
+        assert_eq!(read("trtllm-serve:http://[::1]:8000/"), serve("http://[::1]:8000", true, true));
         assert_eq!(
-            read("trtllm-serve:http://gpu7/a/b?perf_metrics=false&kv_cache_events=true&prometheus_metrics=false"),
-            serve("http://gpu7:80/a/b", false, true, false)
+            read("trtllm-serve:http://gpu7/a/b?perf_metrics=false&prometheus_metrics=false"),
+            serve("http://gpu7:80/a/b", false, false)
         );
         let SourceSpec::TrtllmServe { access, .. } = read("trtllm-serve:https://h?ca_file=/a&bearer_token_file=/b")
         else {

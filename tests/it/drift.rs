@@ -120,11 +120,6 @@ def report(frame, snapshot):
         "serve/_perf_metrics_schema.py",
         "class Line(TypedDict):\n    request_id: int\n    status: str\n    drift_id: NotRequired[int]\n",
     ),
-    (
-        "_utils.py",
-        "class KVCacheEventSerializer:\n    def f(event):\n        return {'event_id': 1, 'type': 'stored', 'drift_hash': 2}\n    def g(event):\n        \
-         return {'type': 'drifted'}\nother = {'unrelated': 1}\n",
-    ),
     ("metrics/enums.py", "class Names(Enum):\n    ARRIVAL = 'arrival_time'\n    DRIFT = 'drift_seconds'\n"),
     (
         "llmapi/llm_args.py",
@@ -161,13 +156,11 @@ tensorrt_llm/executor/iteration_stats.py:9: key iterDrift
 tensorrt_llm/_torch/pyexecutor/kv_cache_stats.py:3: key poolDrift
 tensorrt_llm/_torch/pyexecutor/perf_metrics_manager.py:3: key drift_time
 tensorrt_llm/serve/_perf_metrics_schema.py:4: key drift_id
-tensorrt_llm/_utils.py:3: key drift_hash
 tensorrt_llm/metrics/enums.py:3: key drift_seconds
 tensorrt_llm/executor/result.py:2: value drift
 tensorrt_llm/executor/result.py:4: value evicted
 tensorrt_llm/executor/iteration_stats.py:14: value DRIFTING
 tensorrt_llm/_torch/pyexecutor/kv_cache_stats.py:2: value linear
-tensorrt_llm/_utils.py:5: value drifted
 tensorrt_llm/llmapi/llm_args.py:8: option enable_drift_stats
 tensorrt_llm/llmapi/llm_args.py:10: option window
 tensorrt_llm/llmapi/llm_args.py:4: policy DRIFT_ALONG
@@ -231,10 +224,11 @@ fn a_file_that_has_moved_is_reported() {
 #[test]
 fn a_file_without_names_is_reported() {
     let directory = checkout(None);
-    std::fs::write(directory.path().join("tensorrt_llm/_utils.py"), "class Renamed: ...\n").unwrap();
+    std::fs::write(directory.path().join("tensorrt_llm/_torch/pyexecutor/kv_cache_stats.py"), "class Renamed: ...\n")
+        .unwrap();
     let (code, found, _) = drift(directory.path());
-    assert!(found.contains("tensorrt_llm/_utils.py: no key any more; "), "{found}");
-    assert!(found.contains("tensorrt_llm/_utils.py: no value any more; "), "{found}");
+    assert!(found.contains("tensorrt_llm/_torch/pyexecutor/kv_cache_stats.py: no key any more; "), "{found}");
+    assert!(found.contains("tensorrt_llm/_torch/pyexecutor/kv_cache_stats.py: no value any more; "), "{found}");
     assert_eq!(code, Some(1));
 }
 
@@ -244,9 +238,9 @@ fn what_cannot_be_read_ends_with_exit_code_2() {
     let (code, found, errors) = drift(&directory.path().join("serve"));
     assert!(errors.ends_with("serve has no folder tensorrt_llm; give a checkout of TensorRT-LLM\n"), "{errors}");
     assert_eq!((code, found.as_str()), (Some(2), ""));
-    std::fs::write(directory.path().join("tensorrt_llm/_utils.py"), "class (").unwrap();
+    std::fs::write(directory.path().join("tensorrt_llm/_torch/pyexecutor/kv_cache_stats.py"), "class (").unwrap();
     let (code, found, errors) = drift(directory.path());
-    assert!(errors.starts_with("tensorrt_llm/_utils.py: invalid syntax"), "{errors}");
+    assert!(errors.starts_with("tensorrt_llm/_torch/pyexecutor/kv_cache_stats.py: invalid syntax"), "{errors}");
     assert_eq!((code, found.as_str()), (Some(2), ""));
 }
 
@@ -261,8 +255,6 @@ fn the_names_read_from_the_source_are_those_of_the_exporter() {
     let families = CATALOG.iter().map(|metric| metric.name).filter(of_trtllm).map(|name| ("family", name));
     let others = [
         ("route", "GET /metrics"),
-        ("route", "POST /kv_cache_events"),
-        ("key", "block_hash"),
         ("key", "token_time"),
         ("value", "cancelled"),
         ("value", "non_overlap"),

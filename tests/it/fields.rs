@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_engine::EngineFold;
-use trtllm_model::{IterationStats, KvCacheEvent, Objectives, PerfMetricsEntry};
+use trtllm_model::{IterationStats, Objectives, PerfMetricsEntry};
 use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, Field};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page::Value as Sample;
@@ -18,7 +18,7 @@ use crate::support::fold_page;
 /// For every field in the source of the model: the name of its struct, and its key in TensorRT-LLM.
 fn model_fields() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
-    for file in ["iteration", "request", "perf_metrics", "step_times", "kv_event"] {
+    for file in ["iteration", "request", "perf_metrics", "step_times"] {
         let source = std::fs::read_to_string(format!("crates/model/src/{file}.rs")).unwrap();
         let (mut of, mut rename) = (None, None);
         for line in source.lines().map(str::trim) {
@@ -162,7 +162,6 @@ fn full_entry() -> Value {
 struct Messages {
     records: Vec<Value>,
     entries: Vec<Value>,
-    events: Vec<Value>,
 }
 
 /// The samples of each family, as text.
@@ -178,9 +177,6 @@ fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
     }
     for entry in &messages.entries {
         engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start).unwrap();
-    }
-    for event in &messages.events {
-        engine.absorb_kv_event(&serde_json::from_value::<KvCacheEvent>(event.clone()).unwrap()).unwrap();
     }
     engine.settle(false, start + Duration::from_secs(60));
     let state = fold_page::state(objectives, fold_page::snapshot(&engine, start));
@@ -263,7 +259,7 @@ fn two_records() -> Messages {
     let mut records = vec![first, full_record()];
     // A record with `rank` contains no queue time, so remove `rank`.
     records.iter_mut().for_each(|record| record["rank"] = Value::Null);
-    Messages { records, entries: Vec::new(), events: Vec::new() }
+    Messages { records, entries: Vec::new() }
 }
 
 #[test]
@@ -435,7 +431,6 @@ fn complete_request() -> Messages {
             ),
         ],
         entries: Vec::new(),
-        events: Vec::new(),
     }
 }
 
@@ -464,7 +459,7 @@ fn every_field_of_a_request_row_changes_the_families_named_for_it() {
 
 #[test]
 fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
-    let messages = Messages { records: Vec::new(), entries: vec![full_entry()], events: Vec::new() };
+    let messages = Messages { records: Vec::new(), entries: vec![full_entry()] };
     for (of, at) in [
         ("PerfMetricsEntry", ""),
         ("RequestPerfMetrics", "/perfMetrics"),
@@ -522,7 +517,7 @@ fn every_field_of_a_step_changes_the_families_named_for_it() {
         entry["timeBreakdownMetrics"] = steps;
         let mut plain = entry.clone();
         plain["perfMetrics"]["speculativeDecoding"] = Value::Null;
-        Messages { records: Vec::new(), entries: vec![entry, plain], events: Vec::new() }
+        Messages { records: Vec::new(), entries: vec![entry, plain] }
     };
     let (chunk, last) = (step(1.0, 48.0), step(2.0, 8.0));
     let all = messages(Some(&chunk), Some(&last));
@@ -550,69 +545,8 @@ fn every_field_of_a_disaggregated_entry_changes_the_families_named_for_it() {
     context["outputTokens"] = Value::Null;
     let entry = json!({"ctxPerfMetrics": context, "genPerfMetrics": generation, "disaggServerArrivalTime": 989.0,
         "disaggServerFirstTokenTime": 1000.5});
-    let messages = Messages { records: Vec::new(), entries: vec![entry], events: Vec::new() };
+    let messages = Messages { records: Vec::new(), entries: vec![entry] };
     for field in fields_of("PerfMetricsEntry").filter(|field| messages.entries[0].get(field.name).is_some()) {
         must_change(field, &messages, |messages| swap(&mut messages.entries[0], &format!("/{}", field.name)));
-    }
-}
-
-#[test]
-fn every_field_of_a_kv_cache_event_changes_the_families_named_for_it() {
-    let event =
-        |id: u64, data: Value| json!({"event_id": id, "attention_dp_rank": 0, "window_size": 4096, "data": data});
-    let block = |hash: u64| {
-        json!({"type": "stored_block", "block_hash": hash, "cache_level": 0, "priority": 35, "mm_keys": [], "cache_salt": null,
-            "tokens": [{"type": "unique_token", "token_id": 1, "token_extra_id": 0}]})
-    };
-    let change = json!({"type": "event_diff", "old_value": 0, "new_value": 1});
-    let messages = Messages {
-        records: Vec::new(),
-        entries: Vec::new(),
-        events: vec![
-            event(0, json!({"type": "created", "num_blocks_per_cache_level": [8, 4]})),
-            event(1, json!({"type": "stored", "parent_hash": null, "blocks": [block(7), block(9)]})),
-            event(2, json!({"type": "updated", "block_hash": 9, "cache_level": change, "priority": null})),
-            event(3, json!({"type": "removed", "block_hashes": [9]})),
-        ],
-    };
-    let snake = |name: &str| {
-        name.chars().fold(String::new(), |mut key, letter| {
-            if letter.is_ascii_uppercase() {
-                key.push('_');
-            }
-            key.push(letter.to_ascii_lowercase());
-            key
-        })
-    };
-    for (of, at, place) in [
-        ("KvCacheEvent", 2, ""),
-        ("KvCacheEventData", 0, "/data"),
-        ("StoredBlock", 1, "/data/blocks/1"),
-        ("LevelChange", 2, "/data/cache_level"),
-    ] {
-        for field in fields_of(of) {
-            let key = snake(field.name);
-            // Each kind of event has its own members.
-            let at = match key.as_str() {
-                "blocks" => 1,
-                "block_hash" | "cache_level" if of == "KvCacheEventData" => 2,
-                "block_hashes" => 3,
-                _ => at,
-            };
-            let other = match key.as_str() {
-                "type" => json!("dreamed"),
-                "event_id" => json!(5),
-                "cache_level" if of == "StoredBlock" => json!(1),
-                "new_value" => json!(2),
-                "block_hash" | "cache_level" if of == "KvCacheEventData" => Value::Null,
-                "data" => json!({"type": "dreamed"}),
-                "num_blocks_per_cache_level" => json!([9, 4]),
-                "blocks" | "block_hashes" => json!([]),
-                _ => json!(8),
-            };
-            must_change(field, &messages, |messages| {
-                *messages.events[at].pointer_mut(&format!("{place}/{key}")).unwrap() = other;
-            });
-        }
     }
 }

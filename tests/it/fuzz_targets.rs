@@ -128,11 +128,6 @@ fn files_of_trtllm_bench_are_read_or_refused() {
 }
 
 #[test]
-fn kv_cache_events_never_let_a_total_fall() {
-    holds("kv_events", 100);
-}
-
-#[test]
 fn a_web_configuration_is_accepted_or_refused_with_a_line_for_each_mistake() {
     holds("web_config", 1000);
 }

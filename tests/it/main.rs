@@ -32,7 +32,6 @@ mod gpu;
 #[cfg(feature = "executor")]
 mod hosted;
 mod https;
-mod kv_cache_events;
 mod kv_cache_v2;
 mod latency_sources;
 mod layering;

@@ -20,7 +20,7 @@ fn server(path: &'static str, body: Vec<u8>) -> String {
         let body = if request.path() == path { body.lock().unwrap().take() } else { None };
         Some((200, body.unwrap_or_else(|| b"[]".to_vec())))
     });
-    format!("trtllm-serve:http://127.0.0.1:{port}?kv_cache_events=true")
+    format!("trtllm-serve:http://127.0.0.1:{port}")
 }
 
 fn array(element: &str, bytes: usize) -> Vec<u8> {
@@ -95,8 +95,6 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
         ("/perf_metrics", format!("[{{\"request_id\":{numbers}}}]").into_bytes(), None),
         ("/perf_metrics", array("{}", rejected), Some("not_a_record")),
         ("/perf_metrics", array("{\"request_id\":7}", SIZE), None),
-        ("/kv_cache_events", array("{}", rejected), Some("not_a_record")),
-        ("/kv_cache_events", array("{\"event_id\":7}", SIZE), None),
     ] {
         let start = String::from_utf8_lossy(&body[..40]).into_owned();
         let source = server(path, body);

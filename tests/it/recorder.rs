@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::Objectives;
-use trtllm_model::kv_event::{BlockHash, KvCacheEvent, KvCacheEventKind, StoredBlock};
-use trtllm_model::{EngineName, IterationStats, RecorderCounts, RequestStatsPerIteration};
+use trtllm_model::perf_metrics::FinishReason;
+use trtllm_model::step_times::Steps;
+use trtllm_model::{EngineName, IterationStats, PerfMetricsEntry, RecorderCounts, RequestStatsPerIteration, StepTimes};
 use trtllm_page::state::{EngineSnapshot, State};
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_recording::{Item, OpenRecordingError, Reader, RecordedMoment, Stamp, directory};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};
-use trtllm_sources::trtllm_json::{self, StatisticsArray, parse_kv_cache_events, parse_line, parse_perf_metrics};
+use trtllm_sources::trtllm_json::{self, StatisticsArray, parse_line, parse_perf_metrics};
 use trtllm_sources::{Batch, Presence, Source, bench_report};
 
 use crate::support;
@@ -41,12 +42,6 @@ fn all_items() -> Vec<Item> {
         }
     }
     parse_perf_metrics(payload("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
-    let events = r#"[{"event_id":0,"data":{"type":"created","num_blocks_per_cache_level":[2048,1024]}},
-        {"event_id":1,"data":{"type":"stored","parent_hash":null,"blocks":[{"block_hash":18446744073709551615,
-          "cache_level":0,"tokens":[]},{"block_hash":"text","cache_level":1}]}},
-        {"event_id":4,"attention_dp_rank":1,"data":{"type":"updated","block_hash":-5,"cache_level":{"new_value":1}}},
-        {"event_id":5,"data":{"type":"removed","block_hashes":[18446744073709551615,7]}},{"event_id":6,"data":{"type":"new"}}]"#;
-    parse_kv_cache_events(events.as_bytes(), &mut batch).unwrap();
     // A record with an impossible key, and one with impossible values.
     let odd = [
         r#"{"iter":"x","numActiveRequests":1}"#,
@@ -185,7 +180,6 @@ impl Recorded {
                 self.items[at] = item.clone();
             }
             Item::Process(process) => *process = random.below(2),
-            Item::KvEvent(event) => event.event_id = event.event_id.map(|id| id + random.below(10)),
             _ => {}
         }
         item
@@ -267,7 +261,7 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_items() {
         assert_same(&replayed, &recorded);
         // Checks that every kind of item is in the recording.
         let lines = lines(folder.path());
-        for kind in ["record", "refused_record", "request_rows", "finished_request", "kv_event", "server_metrics"]
+        for kind in ["record", "refused_record", "request_rows", "finished_request", "server_metrics"]
             .into_iter()
             .chain(["bench_report", "process", "settled"])
         {
@@ -310,7 +304,7 @@ fn every_item_is_read_as_it_was_written() {
         assert_eq!((line.at, format!("{:?}", line.item)), (at, text.clone()));
         kinds.insert(text.split('(').next().unwrap().to_owned());
     }
-    assert_eq!(kinds.len(), 7, "{kinds:?}");
+    assert_eq!(kinds.len(), 6, "{kinds:?}");
     // A record with an impossible key, and one with impossible values.
     let odd = [
         r#"{"iter":"x","numActiveRequests":1}"#,
@@ -322,14 +316,16 @@ fn every_item_is_read_as_it_was_written() {
     }
 }
 
-/// A KV cache event with random hashes, which cannot be compressed.
-fn large_event(random: &mut Random) -> Item {
-    let mut event = KvCacheEvent::default();
-    event.data.kind = KvCacheEventKind::Stored;
-    let block =
-        |random: &mut Random| StoredBlock { block_hash: BlockHash(random.below(u64::MAX)), cache_level: Some(0) };
-    event.data.blocks = (0..500).map(|_| block(random)).collect();
-    Item::KvEvent(Box::new(event))
+/// A request that timed out, with random times of its steps, which cannot be compressed. No other item has this reason.
+fn large_entry(random: &mut Random) -> Item {
+    let token_times = (0..500).map(|_| random.below(1 << 40) as f64 / 1e6).collect();
+    let step_metrics = Steps { token_times, ..Steps::default() };
+    Item::FinishedRequest(Box::new(PerfMetricsEntry {
+        request_id: Some(random.below(1 << 40)),
+        finish_reason: Some(FinishReason::Timeout),
+        time_breakdown_metrics: Some(Box::new(StepTimes { step_metrics, ..StepTimes::default() })),
+        ..PerfMetricsEntry::default()
+    }))
 }
 
 #[test]
@@ -340,9 +336,9 @@ fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
     let mut deleted = false;
     while !deleted {
         engine.polls(3);
-        let mut events: Vec<Item> = (0..4).map(|_| large_event(&mut engine.random)).collect();
-        events.push(engine.item());
-        engine.poll(events, Duration::from_millis(100));
+        let mut items: Vec<Item> = (0..4).map(|_| large_entry(&mut engine.random)).collect();
+        items.push(engine.item());
+        engine.poll(items, Duration::from_millis(100));
         // Wait, so that the recorder's queue does not overflow.
         let sent = engine.sent;
         until(|| {
@@ -357,21 +353,23 @@ fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
     let recorded = engine.stop();
     let size: u64 = files(folder.path()).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!(size <= MAX && size > MAX / 3, "{size}");
-    let stored = |snapshot: &EngineSnapshot| snapshot.totals.kv_events.unwrap().events.stored.unwrap_or(0);
+    let timed_out = |snapshot: &EngineSnapshot| {
+        snapshot.requests.finished.map_or(0, |finished| finished[FinishReason::Timeout as usize])
+    };
     let in_lines = || {
         let lines = lines(folder.path());
-        lines.iter().filter(|line| is_kind(line, "kv_event") && line.contains("\"stored\"")).count() as u64
+        lines.iter().filter(|line| line.contains("\"finishReason\":\"timeout\"")).count() as u64
     };
     let all = replay(folder.path(), None).0;
-    assert_eq!(stored(&all), in_lines());
-    assert!(stored(&all) < stored(&recorded) && all.totals.iterations < recorded.totals.iterations);
+    assert_eq!(timed_out(&all), in_lines());
+    assert!(timed_out(&all) < timed_out(&recorded) && all.totals.iterations < recorded.totals.iterations);
     // The last segment alone must also be readable, because each segment contains the facts about the engine.
     for file in files(folder.path()).iter().rev().skip(1) {
         fs::remove_file(file).unwrap();
     }
     let last = replay(folder.path(), None).0;
-    assert_eq!(stored(&last), in_lines());
-    assert!(stored(&last) < stored(&all));
+    assert_eq!(timed_out(&last), in_lines());
+    assert!(timed_out(&last) < timed_out(&all));
     assert!(recorded.source.bench_report.is_some());
     assert_eq!(last.source.bench_report, recorded.source.bench_report);
     assert_eq!(last.about, recorded.about);
@@ -405,7 +403,6 @@ fn a_restarted_exporter_continues_the_directory_and_a_replay_has_the_sum() {
     sum(|snapshot| snapshot.totals.engine_restarts);
     sum(|snapshot| snapshot.totals.requests_completed);
     sum(|snapshot| snapshot.totals.batch.context_tokens);
-    sum(|snapshot| snapshot.totals.kv_events.unwrap().lost);
     sum(|snapshot| snapshot.requests.times.e2e_latency.count());
     sum(|snapshot| snapshot.requests.server.prompt_tokens.unwrap_or(0));
 }
@@ -518,7 +515,7 @@ fn assert_lines(lines: &[u8], page: &Page) {
     let lines = String::from_utf8(lines.to_vec()).unwrap();
     let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |kind: &str| lines.iter().filter_map(|line| line.get(kind).cloned()).collect::<Vec<_>>();
-    assert!(!of("finished_request").is_empty() && !of("kv_event").is_empty());
+    assert!(!of("finished_request").is_empty());
     assert_eq!(of("record").len() as u64, page.count("nv_trt_llm_iterations_total", &[]));
     let tokens = of("record")
         .iter()
@@ -566,8 +563,8 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("deep/recording");
     let directory = directory.to_str().unwrap();
-    let engine = Lookalike::start(&often_idle(200), &["--kv-events"]);
-    let source = format!("{}?kv_cache_events=true", engine.source());
+    let engine = Lookalike::start(&often_idle(200), &[]);
+    let source = engine.source();
     let mut daemon =
         Daemon::start(&["--source", &source, "--model", "m", "--metrics.compat", COMPAT, "--record.dir", directory]);
     until(|| ensure(engine.truth().count("iterations") > 600, || "too few iterations".to_owned()));
@@ -587,7 +584,6 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     let iterations = page.count("nv_trt_llm_iterations_total", &[]);
     let all = totals(&page);
     assert!(all.len() > 300, "{}", all.len());
-    assert!(all.iter().any(|(series, value)| series.starts_with("nv_trt_llm_kv_cache_events_total") && *value > 0.0));
     assert!(all.iter().any(|(series, value)| series.contains("e2e_") && *value > 0.0));
     let from_directory = replayed_page(&format!("replay:{directory}?speed=max"), iterations);
     assert_totals(&totals(&from_directory), &all);
@@ -696,8 +692,8 @@ fn a_second_exporter_is_refused_and_a_directory_that_cannot_be_written_is_an_err
 fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().to_str().unwrap();
-    let engine = Lookalike::start(&steady(1000), &["--kv-events", "--ring", "20000"]);
-    let source = format!("{}?kv_cache_events=true", engine.source());
+    let engine = Lookalike::start(&steady(1000), &["--ring", "20000"]);
+    let source = engine.source();
     // Files may not grow beyond 400 KiB. A larger write fails as on a full disk, and by default raises a signal that
     // would end the daemon.
     let limited = ["sh", "-c", "ulimit -f 800; exec \"$0\" \"$@\""];

@@ -8,7 +8,7 @@ use trtllm_engine::EngineFold;
 use trtllm_engine::iteration_sums::IterationSums;
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 use trtllm_model::Objectives;
-use trtllm_model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RequestStats};
+use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats};
 use trtllm_page::metrics::catalog::equivalents::EQUIVALENTS;
 use trtllm_page::metrics::catalog::fields::{Switch, statistics_of};
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric};
@@ -175,10 +175,6 @@ fn an_engine_has_the_number_of_series_in_the_reference_page() {
     let (mut most, now) = engine();
     for message in all_fields() {
         absorb(&mut most, &message, now);
-    }
-    let events = r#"[{"data":{"type":"created","num_blocks_per_cache_level":[9]}}]"#;
-    for event in serde_json::from_str::<Vec<KvCacheEvent>>(events).unwrap() {
-        most.absorb_kv_event(&event).unwrap();
     }
     let (mut serve, now) = engine();
     let mut record = payload("metrics_record_SHAPE_2026H2.json")[0].clone();

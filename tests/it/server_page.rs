@@ -30,8 +30,6 @@ struct Answers {
     more_keys: &'static str,
     /// The answer of `/server_info`, if the server has it.
     info: Option<serde_json::Value>,
-    /// The answer of `/kv_cache_events`, if the server has it.
-    events: Option<serde_json::Value>,
     /// Unread entries of `/perf_metrics`, if the server has it.
     entries: Option<Vec<serde_json::Value>>,
     /// Sends the entries in an object, as a later release might do.
@@ -59,7 +57,6 @@ impl Server {
             without_records: false,
             more_keys: "",
             info: None,
-            events: None,
             entries: None,
             entries_in_object: false,
             begun: 0,
@@ -100,10 +97,6 @@ impl Server {
             "/perf_metrics" => self.change(|answers| match &mut answers.entries {
                 Some(entries) if answers.entries_in_object => (200, json!({"entries": entries}).to_string()),
                 Some(entries) => (200, serde_json::to_string(&std::mem::take(entries)).unwrap()),
-                None => (404, String::new()),
-            }),
-            "/kv_cache_events" => self.change(|answers| match answers.events.take() {
-                Some(events) => (200, events.to_string()),
                 None => (404, String::new()),
             }),
             "/server_info" => self.change(|answers| {
@@ -502,24 +495,6 @@ fn new_names_of_entries_and_pages_and_answers_of_another_shape_are_noticed() {
     until(|| ensure(unread(&daemon) == all, || unread(&daemon).to_string()));
     assert_eq!(daemon.poll(&[], 3).get("trtllm_exporter_source_unread_keys", &[]), 4.0);
     assert_eq!(daemon.get("/api/v1/engines").json()[0]["missingEndpoints"], json!([]));
-}
-
-#[test]
-fn new_names_of_kv_cache_events_are_noticed_and_those_of_known_releases_are_not() {
-    let server = Server::start(FIXTURE);
-    let block = json!({"type": "stored_block", "block_hash": 7, "cache_level": 0, "priority": 35, "dream": 1, "cache_salt": null,
-        "mm_keys": [{"type": "mm_key", "hash": "00", "start_offset": 4}],
-        "tokens": [{"type": "unique_token", "token_id": 1, "token_extra_id": 0}]});
-    let stored = json!({"event_id": 1, "window_size": 4096, "attention_dp_rank": 0,
-        "data": {"type": "stored", "parent_hash": null, "blocks": [block]}});
-    server.change(|answers| answers.events = Some(json!([stored])));
-    let daemon = Daemon::start(&["--source", &format!("{}?kv_cache_events=true", server.source)]);
-    until(|| ensure(unread(&daemon) == json!(["dream"]), || unread(&daemon).to_string()));
-    let missing = json!(["/perf_metrics", "/kv_cache_events"]);
-    until(|| {
-        let found = daemon.get("/api/v1/engines").json()[0]["missingEndpoints"].clone();
-        ensure(found == missing, || found.to_string())
-    });
 }
 
 #[test]

@@ -26,8 +26,7 @@ pub(super) fn many(element: &str, count: usize) -> String {
 
 /// Hostile texts for each kind of statistics: texts that take much memory when they are parsed.
 pub(super) fn statistics() -> Vec<(StatisticsArray, String)> {
-    let (records, requests, events) =
-        (StatisticsArray::Records, StatisticsArray::PerfMetrics, StatisticsArray::KvCacheEvents);
+    let (records, requests) = (StatisticsArray::Records, StatisticsArray::PerfMetrics);
     let name = "9".repeat(64);
     let rows: String = (0..200).map(|row| format!("\"{row}{name}\":{{}}")).collect::<Vec<_>>().join(",");
     vec![
@@ -44,10 +43,6 @@ pub(super) fn statistics() -> Vec<(StatisticsArray, String)> {
             requests,
             format!("{{\"time_breakdown_metrics\":{{\"step_metrics\":[{}]}}}}", many("{\"token_time\":1}", 20_000)),
         ),
-        (events, many("{\"event_id\":7}", 300)),
-        (events, format!("{{\"event_id\":7,\"data\":{{\"blocks\":[{}]}}}}", many("{\"block_hash\":\"text\"}", 20_000))),
-        (events, format!("{{\"event_id\":7,\"data\":{{\"block_hashes\":[{}]}}}}", many("1", 100_000))),
-        (events, format!("{{\"event_id\":7,\"data\":{{\"num_blocks_per_cache_level\":[{}]}}}}", many("1", 100_000))),
     ]
 }
 

@@ -12,8 +12,8 @@ KINDS = ("route", "family", "key", "value", "option", "policy")
 AT_LEAST = {"route": 6, "family": 60, "key": 150, "value": 20, "option": 500, "policy": 500}
 # The files that read other programs' Prometheus pages.
 PAGES = ("crates/sources/src/*prometheus*.rs", "crates/sources/src/*page*.rs", "crates/model/src/server_metrics.rs")
-# The files of crates/model/src that define records, request rows, finished requests, events and steps.
-MODEL = ("iteration", "request", "perf_metrics", "kv_event", "step_times")
+# The files of crates/model/src that define records, request rows, finished requests and steps.
+MODEL = ("iteration", "request", "perf_metrics", "step_times")
 
 
 class Unreadable(Exception):
@@ -48,8 +48,8 @@ def families():
 
 
 def keys():
-    """Keys in the tables of read and unread fields, renamed fields of structs, and all fields of the structs of KV cache
-    events and step times, because some of these are not in the tables."""
+    """Keys in the tables of read and unread fields, renamed fields of structs, and all fields of the structs of step times,
+    because some of these are not in the tables."""
     for text in sources("crates/page/src/metrics/catalog/fields.rs"):
         table = text.split("\nfields! {\n")[-1]
         yield from re.findall(r'^ {8}(?:@\w+ )?(\w+) (?:\[|")', table.split("\n}\n")[0], re.MULTILINE)
@@ -60,12 +60,12 @@ def keys():
         for text in sources(f"crates/model/src/{name}.rs"):
             for body in re.findall(r"^(?:pub )?struct \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
                 yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)
-                if name in ("kv_event", "step_times"):
+                if name == "step_times":
                     yield from re.findall(r"^    (?:pub )?(\w+): ", body, re.MULTILINE)
 
 
 def values():
-    """Values of the enumerations of records, finished requests and events, without the variant for all other values."""
+    """Values of the enumerations of records and finished requests, without the variant for all other values."""
     for text in sources(*(f"crates/model/src/{name}.rs" for name in MODEL)):
         for attributes, body in re.findall(r"((?:^#\[[^\n]*\n)+)pub enum \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
             yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)

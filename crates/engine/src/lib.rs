@@ -18,7 +18,6 @@ pub mod histogram;
 pub mod host_blocks;
 mod in_flight;
 pub mod iteration_sums;
-pub mod kv_events;
 pub mod latest;
 pub mod lifecycle;
 mod missing_records;
@@ -53,8 +52,8 @@ use std::time::{Duration, Instant};
 use trtllm_model::iteration::{Backend, SchedulerMode};
 use trtllm_model::request::RequestStage;
 use trtllm_model::{
-    IterationStats, KvCacheEvent, Objectives, OrchestratorReading, PerfMetricsEntry, RequestStats,
-    RequestStatsPerIteration, ServerMetrics,
+    IterationStats, Objectives, OrchestratorReading, PerfMetricsEntry, RequestStats, RequestStatsPerIteration,
+    ServerMetrics,
 };
 
 pub use alternation::SEVERAL_ENGINES;
@@ -70,7 +69,6 @@ use counted::Counted;
 use epoch::{Epoch, RecordKind};
 use host_blocks::HostBlocks;
 use iteration_sums::IterationFold;
-use kv_events::KvEvents;
 use lifecycle::{Lifecycles, Stages};
 use missing_records::MissingRecords;
 use orchestrator::{OrchestratorFold, OrchestratorTotals};
@@ -102,7 +100,6 @@ pub struct EngineFold {
     elsewhere: Elsewhere,
     timed_batch: Option<TimedBatch>,
     lifecycles: Lifecycles,
-    kv_events: KvEvents,
     process: Option<u64>,
     missing_records: MissingRecords,
     /// Boxed, because few sources are orchestrators.
@@ -131,7 +128,6 @@ impl EngineFold {
             elsewhere: Elsewhere::default(),
             timed_batch: None,
             lifecycles: Lifecycles::default(),
-            kv_events: KvEvents::default(),
             process: None,
             missing_records: MissingRecords::default(),
             orchestrator: None,
@@ -485,17 +481,6 @@ impl EngineFold {
         self.orchestrator.as_ref().map(|fold| &fold.totals)
     }
 
-    /// Folds one event of the KV cache.
-    ///
-    /// # Errors
-    /// If the number or the rank of the event is impossible. The event is not counted.
-    pub fn absorb_kv_event(&mut self, event: &KvCacheEvent) -> Result<(), Implausible> {
-        let mut repaired = None;
-        let event = plausible::check(event, &mut repaired, &mut self.rejected)?;
-        self.kv_events.absorb(event, self.totals.kv_events.get_or_insert_default());
-        Ok(())
-    }
-
     /// Whether requests end while no records arrive.
     #[must_use]
     pub fn records_are_missing(&self, now: Instant) -> bool {
@@ -585,7 +570,6 @@ impl EngineFold {
         self.alternation = Alternation::default();
         self.begin_epoch(self.epoch.unseen());
         self.requests.resume();
-        self.kv_events.resume();
         if let Some(orchestrator) = &mut self.orchestrator {
             orchestrator.resume();
         }

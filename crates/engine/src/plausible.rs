@@ -9,7 +9,6 @@ use trtllm_model::iteration::{
     InflightBatchingStats, KvCacheIterationStats, KvCacheLifecycleStats, KvCacheStats, SpecDecodingStats,
     SsmSnapshotStats, StaticBatchingStats,
 };
-use trtllm_model::kv_event::{KvCacheEvent, KvCacheEventKind};
 use trtllm_model::lenient::Unreadable;
 use trtllm_model::perf_metrics::{
     RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
@@ -41,7 +40,7 @@ const TIME: Magnitude = Magnitude(1e12);
 const SHARE: Shares = Shares(0.0..=1.000_01);
 const ID: Ids = Ids;
 
-/// A record, row, entry or event has an impossible key, so it cannot be counted.
+/// A record, row or entry has an impossible key, so it cannot be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Implausible;
 
@@ -394,23 +393,6 @@ limited! { RequestStatsPerIteration {
     (keys NUMBER: [iter])
     ; parts [request_stats = "requestStats"]
 } }
-
-/// The number of an event and its rank are keys. Only the event of an empty cache has numbers of blocks.
-impl Limited for KvCacheEvent {
-    fn is_plausible(&self) -> bool {
-        let created = self.data.kind == KvCacheEventKind::Created;
-        self.has_keys() && (!created || Part::is_possible(&self.data.num_blocks_per_cache_level))
-    }
-
-    fn repair(&mut self, rejected: &mut Rejected) {
-        self.data.num_blocks_per_cache_level = Vec::new();
-        rejected.value("numBlocksPerCacheLevel");
-    }
-
-    fn has_keys(&self) -> bool {
-        NUMBER.all([self.event_id]) && COUNT.all([self.attention_dp_rank])
-    }
-}
 
 /// A part of a message.
 trait Part {

@@ -6,7 +6,6 @@ use super::batch::{BatchSums, context_tokens};
 use super::counted::Counted;
 use super::cumulative::KvIncrease;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
-use super::kv_events::KvEventTotals;
 use super::pools::PoolTotals;
 use super::rank_totals::RankTotals;
 use super::ranks::OpenIteration;
@@ -46,8 +45,6 @@ pub struct EngineTotals {
     /// The KV cache of the cross attention, if the model has one.
     pub cross_kv_cache_blocks: Option<KvIncrease>,
     pub pools: PoolTotals,
-    /// Absent if the engine sends no events.
-    pub kv_events: Option<KvEventTotals>,
     /// Number of times that a request was paused. Absent until the engine reports its requests.
     pub request_pauses: Option<u64>,
     /// Absent until a second rank of attention data parallelism is seen.
@@ -95,7 +92,6 @@ impl Default for EngineTotals {
             reports_missed_blocks: false,
             cross_kv_cache_blocks: None,
             pools: PoolTotals::default(),
-            kv_events: None,
             request_pauses: None,
             ranks: None,
             iteration_latency: Histogram::new(ITERATION_SECONDS),

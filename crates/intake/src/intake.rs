@@ -125,7 +125,7 @@ impl Intake {
         let at = self.recorded.unwrap_or(at);
         match item {
             // These are of several engines, too.
-            Item::RequestRows(_) | Item::FinishedRequest(_) | Item::KvEvent(_) | Item::ServerMetrics(_)
+            Item::RequestRows(_) | Item::FinishedRequest(_) | Item::ServerMetrics(_)
                 if self.engine.has_several_engines() => {}
             Item::Record(record) => {
                 self.engine.absorb(record, at.instant, at.unix_us)?;
@@ -135,7 +135,6 @@ impl Intake {
             }
             Item::RequestRows(rows) => self.engine.absorb_requests(rows, at.instant)?,
             Item::FinishedRequest(entry) => self.engine.absorb_perf_metrics(entry, at.instant)?,
-            Item::KvEvent(event) => self.engine.absorb_kv_event(event)?,
             Item::ServerMetrics(page) => self.engine.absorb_server_metrics(page, at.instant),
             Item::Orchestrator(reading) => self.engine.absorb_orchestrator(reading, at.instant),
             Item::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),

@@ -13,8 +13,6 @@ const MAX_REQUESTS: usize = 8192;
 const MAX_LEVELS: usize = 64;
 /// Longest id or name in bytes.
 const MAX_TEXT: usize = 64;
-/// Limit of the blocks of one KV cache event.
-const MAX_BLOCKS: usize = 65_536;
 
 /// Reads the requests of a record. Null becomes `None`. A value of a wrong type becomes one unreadable request.
 pub(super) fn requests<'de, D, T>(array: D) -> Result<Option<Vec<T>>, D::Error>
@@ -41,21 +39,11 @@ pub(super) fn levels<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<i
     Ok(counts.map(|counts| counts.into_iter().map(|Count(count)| count).collect()))
 }
 
-/// Reads the number of blocks of each cache level. Null becomes an empty list.
-pub(super) fn blocks_by_level<'de, D: Deserializer<'de>>(array: D) -> Result<Vec<i64>, D::Error> {
-    Ok(levels(array)?.unwrap_or_default())
-}
-
 /// Names of cache levels. A name that is too long becomes empty. It is not removed, because its position in the list is
 /// the number of the level.
 pub(super) fn level_names<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<String>>, D::Error> {
     let names: Option<Vec<ShortText>> = array.deserialize_any(Bounded(MAX_LEVELS, || None))?;
     Ok(names.map(|names| names.into_iter().map(|ShortText(name)| name.unwrap_or_default().into()).collect()))
-}
-
-/// Reads the blocks of a KV cache event. Null and a value of a wrong type become an empty list.
-pub(super) fn blocks<'de, D: Deserializer<'de>, T: Deserialize<'de>>(array: D) -> Result<Vec<T>, D::Error> {
-    Ok(array.deserialize_any(Bounded(MAX_BLOCKS, || None))?.unwrap_or_default())
 }
 
 /// Reads one number, or the sum of a list of numbers. Null and an empty list become `None`.

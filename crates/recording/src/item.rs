@@ -10,13 +10,12 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use trtllm_model::kv_event::{BlockHash, KvCacheEventData, StoredBlock};
 use trtllm_model::orchestrator::OrchestratorCount;
 use trtllm_model::rows::PoolRows;
 use trtllm_model::server_metrics::ServerCount;
 use trtllm_model::{
-    BenchReport, EngineAbout, ErrorKind, IterationStats, KvCacheEvent, Objectives, OrchestratorReading,
-    PerfMetricsEntry, RequestStatsPerIteration, ServerMetrics,
+    BenchReport, EngineAbout, ErrorKind, IterationStats, Objectives, OrchestratorReading, PerfMetricsEntry,
+    RequestStatsPerIteration, ServerMetrics,
 };
 
 use super::gpu::GpuReading;
@@ -34,7 +33,6 @@ pub enum Item {
     Record(Box<IterationStats>),
     RequestRows(RequestStatsPerIteration),
     FinishedRequest(Box<PerfMetricsEntry>),
-    KvEvent(Box<KvCacheEvent>),
     ServerMetrics(Box<ServerMetrics>),
     Orchestrator(Box<OrchestratorReading>),
     BenchReport(Arc<BenchReport>),
@@ -297,12 +295,6 @@ impl Item {
                 Self::FinishedRequest(entry) => {
                     let parts = [&entry.ctx_perf_metrics, &entry.gen_perf_metrics].into_iter().flatten();
                     [&**entry].into_iter().chain(parts.map(|part| &**part)).map(weight_of_entry).sum()
-                }
-                Self::KvEvent(event) => {
-                    let KvCacheEventData { blocks, block_hashes, .. } = &event.data;
-                    size_of::<KvCacheEvent>()
-                        + blocks.capacity() * size_of::<StoredBlock>()
-                        + block_hashes.capacity() * size_of::<BlockHash>()
                 }
                 Self::ServerMetrics(page) => page.counts.capacity() * (size_of::<ServerCount>() + MAX_TEXT),
                 Self::Orchestrator(reading) => reading.counts.capacity() * (size_of::<OrchestratorCount>() + MAX_TEXT),

@@ -104,10 +104,6 @@ impl Server {
                 let entries = self.advanced().take_entries();
                 reply(stream, &entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect())
             }
-            ("/kv_cache_events", true) => {
-                let events = self.advanced().take_events();
-                reply(stream, &events.into())
-            }
             _ => not_found(request, stream),
         }
     }

@@ -1,4 +1,4 @@
-//! Runs the simulated engine in real time, and keeps its records, entries and events until a reader takes them.
+//! Runs the simulated engine in real time, and keeps its records and entries until a reader takes them.
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
@@ -35,7 +35,6 @@ pub(crate) struct Live {
     ring_size: usize,
     ring: VecDeque<Waiting>,
     entries: VecDeque<Entry>,
-    events: Vec<Value>,
     perf_metrics_file: Option<PathBuf>,
     mode: FrontendMode,
     frontends: Vec<FrontendState>,
@@ -70,7 +69,6 @@ impl Live {
             ring_size: arguments.ring,
             ring: VecDeque::new(),
             entries: VecDeque::new(),
-            events: Vec::new(),
             perf_metrics_file: arguments.perf_metrics_dir.as_ref().map(file),
             mode: arguments.frontend_mode,
             frontends: (0..arguments.frontends).map(|_| FrontendState::default()).collect(),
@@ -139,10 +137,6 @@ impl Live {
                 self.totals.lost(&oldest);
             }
         }
-        for event in step.events {
-            self.totals.event(&event.event);
-            self.events.push(write::event(&event));
-        }
         for entry in step.entries {
             self.finish(entry);
         }
@@ -192,10 +186,6 @@ impl Live {
     pub(crate) fn take_entries(&mut self) -> Vec<Entry> {
         self.totals.entries_served += self.entries.len() as u64;
         self.entries.drain(..).collect()
-    }
-
-    pub(crate) fn take_events(&mut self) -> Vec<Value> {
-        std::mem::take(&mut self.events)
     }
 
     /// The Prometheus page of the server, or of one of its frontends.
@@ -266,7 +256,6 @@ impl Live {
         value["in_ring"] = json!(in_ring);
         value["stopped"] = json!(self.clock.since.is_none());
         value["idle"] = json!(self.is_draining && self.engine().is_idle());
-        value["kv_events"]["waiting"] = json!(self.events.len());
         value
     }
 }

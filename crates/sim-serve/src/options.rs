@@ -39,9 +39,6 @@ pub(crate) struct Arguments {
     /// Records, and finished requests, that wait for a reader; the oldest are dropped
     #[arg(long, default_value_t = 1000)]
     pub(crate) ring: usize,
-    /// Report KV cache events at /kv_cache_events
-    #[arg(long)]
-    pub(crate) kv_events: bool,
     /// Serve /prometheus/metrics (return_perf_metrics)
     #[arg(long)]
     pub(crate) prometheus: bool,
@@ -133,7 +130,6 @@ impl Arguments {
         let default = Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 };
         let mut config = options.config(&Host { release: chosen.unwrap_or(default), rows: false, ..Host::default() });
         config.release = chosen.unwrap_or(config.release);
-        config.statistics.events = self.kv_events;
         config.statistics.entries = !self.no_perf_metrics;
         config.statistics.steps = self.step_times;
         config.load.is_watched = self.socket.is_some();

@@ -26,13 +26,13 @@ fn publish(live: &Mutex<Live>, path: &Path, hello: &Value) -> io::Result<()> {
     loop {
         let mut guard = live.lock();
         guard.advance(Instant::now());
-        let (records, entries, events) = (guard.take_records(0), guard.take_entries(), guard.take_events());
+        let (records, entries) = (guard.take_records(0), guard.take_entries());
         let release = guard.engine().config().release;
         drop(guard);
         for line in records.iter().map(|record| record.text.as_str()) {
             let _ = writeln!(lines, "{line}");
         }
-        for line in entries.iter().map(|entry| published(entry, release)).chain(events) {
+        for line in entries.iter().map(|entry| published(entry, release)) {
             let _ = writeln!(lines, "{line}");
         }
         let sent = stream.write_all(lines.as_bytes());

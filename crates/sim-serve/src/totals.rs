@@ -1,13 +1,12 @@
 //! Counts what the engine has reported, and how much of that readers have received. The counts come from the
 //! simulation's truth, not from the text of the records.
 
-use std::collections::HashMap;
 use std::ops::{AddAssign, Sub};
 
 use serde_json::{Value, json};
 use trtllm_sim::Engine;
 use trtllm_sim::config::Release;
-use trtllm_sim::record::{CacheCounts, CacheEvent, Entry, Record, StepTimes};
+use trtllm_sim::record::{CacheCounts, Entry, Record, StepTimes};
 use trtllm_sim::truth::Truth;
 
 /// Sums over iterations, and the number of records that report them.
@@ -108,11 +107,6 @@ pub(crate) struct Totals {
     first_cache: Option<CacheCounts>,
     /// The last record.
     pub(crate) last: Record,
-    events: u64,
-    stored: u64,
-    removed: [u64; 2],
-    moved_to: [u64; 2],
-    levels: HashMap<u64, usize>,
 }
 
 /// Sums over the steps of finished requests.
@@ -223,27 +217,6 @@ impl Totals {
         }
     }
 
-    pub(crate) fn event(&mut self, event: &CacheEvent) {
-        self.events += 1;
-        match event {
-            CacheEvent::Created { .. } => {}
-            CacheEvent::Stored { hashes, .. } => {
-                self.stored += hashes.len() as u64;
-                self.levels.extend(hashes.iter().map(|hash| (*hash, 0)));
-            }
-            CacheEvent::Removed { hashes } => {
-                for hash in hashes {
-                    self.removed[self.levels.remove(hash).unwrap_or(0)] += 1;
-                }
-            }
-            CacheEvent::Moved { hash, to, .. } => {
-                let level = usize::from(*to > 0);
-                self.moved_to[level] += 1;
-                self.levels.insert(*hash, level);
-            }
-        }
-    }
-
     pub(crate) fn json(&self) -> Value {
         let blocks = |counts: &CacheCounts| {
             json!({
@@ -263,11 +236,6 @@ impl Totals {
             "active_requests": self.last.active - if self.is_cpp { 0 } else { self.last.completed }, "queued_requests": self.last.queued,
             "kv_cache_blocks": blocks(&self.last.cache.total),
             "kv_cache_blocks_first": self.first_cache.as_ref().map(blocks),
-            "kv_events": {
-                "events": self.events, "stored": self.stored,
-                "removed_gpu": self.removed[0], "removed_host": self.removed[1],
-                "updated_gpu": self.moved_to[0], "updated_host": self.moved_to[1],
-            },
         });
         if let (Value::Object(value), Value::Object(others)) = (&mut value, others) {
             value.extend(others);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::config::CacheConfig;
 use crate::load::Arrival;
 use crate::random::mix;
-use crate::record::{CacheCounts, CacheEvent};
+use crate::record::CacheCounts;
 
 /// Computes a key for each block of a sequence. Blocks with the same key have the same tokens.
 #[derive(Debug, Clone, Default)]
@@ -91,14 +91,11 @@ pub struct Cache {
     host_order: VecDeque<(u64, u64)>,
     clock: u64,
     pub counts: CacheCounts,
-    /// Absent if events are off.
-    pub(crate) events: Option<Vec<CacheEvent>>,
 }
 
 impl Cache {
-    pub(crate) fn new(config: CacheConfig, events: bool) -> Self {
+    pub(crate) fn new(config: CacheConfig) -> Self {
         let blocks = config.blocks;
-        let created = CacheEvent::Created { levels: vec![blocks, config.host_blocks] };
         Self {
             config,
             blocks: vec![Block::default(); blocks as usize],
@@ -112,7 +109,6 @@ impl Cache {
             host_order: VecDeque::new(),
             clock: 0,
             counts: CacheCounts::default(),
-            events: events.then(|| vec![created]),
         }
     }
 
@@ -219,7 +215,6 @@ impl Cache {
         self.counts.full_reused += 1;
         self.blocks[block as usize].key = key;
         self.index.insert(key, block);
-        self.push_event(|| CacheEvent::Moved { hash: key, from: 1, to: 0 });
         Some(block)
     }
 
@@ -251,8 +246,6 @@ impl Cache {
             }
             if self.config.host_blocks > 0 {
                 self.offload(key);
-            } else {
-                self.push_event(|| CacheEvent::Removed { hashes: vec![key] });
             }
             return Some(block);
         }
@@ -263,13 +256,11 @@ impl Cache {
         self.host.insert(key, self.clock);
         self.host_order.push_back((key, self.clock));
         self.counts.offloaded += 1;
-        self.push_event(|| CacheEvent::Moved { hash: key, from: 0, to: 1 });
         while self.host.len() > self.config.host_blocks as usize {
             let Some((old, stamp)) = self.host_order.pop_front() else { break };
             if self.host.get(&old) == Some(&stamp) {
                 self.host.remove(&old);
                 self.counts.host_dropped += 1;
-                self.push_event(|| CacheEvent::Removed { hashes: vec![old] });
             }
         }
     }
@@ -279,8 +270,6 @@ impl Cache {
         if !self.config.reuse {
             return;
         }
-        let mut stored = Vec::new();
-        let mut parent = None;
         for (index, block) in (0u32..).zip(blocks).take((tokens / self.config.tokens_per_block) as usize) {
             let key = keys.block(index);
             if self.blocks[*block as usize].key == 0 && !self.index.contains_key(&key) {
@@ -290,13 +279,7 @@ impl Cache {
                     self.blocks[*block as usize].partial = partial;
                     self.partial.insert(partial, *block);
                 }
-                stored.push(key);
-            } else if stored.is_empty() {
-                parent = Some(key);
             }
-        }
-        if !stored.is_empty() {
-            self.push_event(|| CacheEvent::Stored { parent, hashes: stored });
         }
     }
 
@@ -324,12 +307,6 @@ impl Cache {
             self.unused.retain(|(block, stamp)| blocks[*block as usize].stamp == *stamp);
         }
     }
-
-    fn push_event(&mut self, event: impl FnOnce() -> CacheEvent) {
-        if let Some(events) = &mut self.events {
-            events.push(event());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -342,7 +319,7 @@ mod tests {
     }
 
     fn cache(blocks: u32, host_blocks: u32) -> Cache {
-        Cache::new(CacheConfig { blocks, host_blocks, ..Config::default().cache }, false)
+        Cache::new(CacheConfig { blocks, host_blocks, ..Config::default().cache })
     }
 
     fn pass(cache: &mut Cache, arrival: &Arrival, prompt: u32) -> u32 {

@@ -303,7 +303,6 @@ pub struct Statistics {
     pub entries: bool,
     /// Perf-metrics entries contain the times of each step, as with PyTorch's `return_perf_metrics`.
     pub steps: bool,
-    pub events: bool,
 }
 
 impl Default for Config {
@@ -342,14 +341,7 @@ impl Default for Config {
             },
             startup: Vec::new(),
             faults: Vec::new(),
-            statistics: Statistics {
-                enabled: true,
-                interval: 1,
-                rows: true,
-                entries: true,
-                steps: false,
-                events: false,
-            },
+            statistics: Statistics { enabled: true, interval: 1, rows: true, entries: true, steps: false },
             load: Load::default(),
             first_id: None,
             keeps_requests: true,

@@ -13,7 +13,7 @@ use crate::load::{Arrival, Generator};
 use crate::pair::{Peer, Unanswered};
 use crate::passes::{Passes, Phase};
 use crate::random::{Random, mix};
-use crate::record::{End, Entry, NumberedEvent, Record, Row};
+use crate::record::{End, Entry, Record, Row};
 use crate::request::Request;
 use crate::scheduler::{Batch, Rank};
 use crate::truth::{Felt, Truth};
@@ -26,7 +26,6 @@ pub struct Step {
     /// Rows of requests, with their iteration. Empty with PyTorch, which writes the rows into the record.
     pub rows: Vec<(u64, Vec<Row>)>,
     pub entries: Vec<Entry>,
-    pub events: Vec<NumberedEvent>,
     /// Requests that ended without an answer since the last step.
     pub unanswered: Vec<Unanswered>,
     /// What watched requests received.
@@ -235,7 +234,6 @@ impl Engine {
         if !self.rests(now) {
             self.begin_pass(now, &mut step);
         }
-        self.collect_events(&mut step);
         step.progress = std::mem::take(&mut self.progress);
         step.unanswered = std::mem::take(&mut self.unanswered);
         step.next = self.passes.due.or_else(|| self.next_change(now));

@@ -1,5 +1,5 @@
 //! One simulated TensorRT-LLM engine in virtual time. A pure step function: state and time in; records, request rows,
-//! perf-metrics entries, KV cache events and the time of the next step out. See README.md for what is not simulated.
+//! perf-metrics entries and the time of the next step out. See README.md for what is not simulated.
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

@@ -151,24 +151,6 @@ pub struct StepTime {
     pub gpu_sample: f64,
 }
 
-/// A KV cache event. Level 0 is the GPU, level 1 the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CacheEvent {
-    Created { levels: Vec<u32> },
-    Stored { parent: Option<u64>, hashes: Vec<u64> },
-    Removed { hashes: Vec<u64> },
-    Moved { hash: u64, from: u32, to: u32 },
-}
-
-/// A KV cache event with its id.
-#[derive(Debug, Clone)]
-pub struct NumberedEvent {
-    pub id: u64,
-    /// Absent without attention data parallelism.
-    pub rank: Option<u32>,
-    pub event: CacheEvent,
-}
-
 /// TensorRT-LLM's name for the progress of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {

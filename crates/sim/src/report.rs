@@ -8,7 +8,7 @@ use crate::engine::{Engine, Step};
 use crate::intake::Intake;
 use crate::launch::Launched;
 use crate::random::Random;
-use crate::record::{CacheView, NumberedEvent, Record, Row, SpeculationCounts, Stage};
+use crate::record::{CacheView, Record, Row, SpeculationCounts, Stage};
 use crate::scheduler::Batch;
 use crate::writer::Writer;
 
@@ -223,15 +223,5 @@ impl Engine {
         self.truth.records += u64::from(!lost);
         self.truth.records_lost += u64::from(lost);
         !lost
-    }
-
-    pub(crate) fn collect_events(&mut self, step: &mut Step) {
-        let ranks = self.ranks.len();
-        for (index, rank) in (0u32..).zip(&mut self.ranks) {
-            for event in rank.cache.events.iter_mut().flat_map(|events| events.drain(..)) {
-                step.events.push(NumberedEvent { id: self.writer.events, rank: (ranks > 1).then_some(index), event });
-                self.writer.events += 1;
-            }
-        }
     }
 }

@@ -68,7 +68,7 @@ impl Batch {
 
 impl Rank {
     pub(crate) fn new(config: &Config) -> Self {
-        let cache = Cache::new(config.cache.clone(), config.statistics.events);
+        let cache = Cache::new(config.cache.clone());
         Self { cache, active: Vec::new(), sending: Vec::new(), promised: 0 }
     }
 

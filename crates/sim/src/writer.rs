@@ -23,7 +23,6 @@ pub(crate) struct Writer {
     pub(crate) queue_seconds: f64,
     pub(crate) cache_reported: Vec<CacheCounts>,
     pub(crate) sequence: u64,
-    pub(crate) events: u64,
 }
 
 impl Writer {

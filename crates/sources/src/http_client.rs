@@ -180,8 +180,8 @@ impl HttpClient {
     }
 
     /// Sends a request, and receives the first part of the response: see [`Self::received`]. Fails as [`HttpClient::read`].
-    pub(super) async fn read_first_part(&mut self, method: Method, path: &str) -> Result<(), SourceError> {
-        self.request(self.max_body, method, path).await?;
+    pub(super) async fn read_first_part(&mut self, path: &str) -> Result<(), SourceError> {
+        self.request(self.max_body, Method::GET, path).await?;
         self.receive(KEPT_BODY).await
     }
 
@@ -214,7 +214,7 @@ impl HttpClient {
         let url = format!("{}{path}", self.server.target);
         let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| io_error(&url, &error))?;
         let (mut connection, mut response) = self.send(&method, &uri, uri.path_and_query(), &url).await?;
-        let is_redirect = |response: &Response<_>| redirect(&method, &uri, response.status(), response.headers());
+        let is_redirect = |response: &Response<_>| redirect(&uri, response.status(), response.headers());
         if let Some(Redirect::Here(path)) = is_redirect(&response) {
             self.keep_after_redirect(connection, response.into_body()).await;
             (connection, response) = self.send(&method, &uri, Some(&path), &url).await?;

@@ -2,7 +2,7 @@
 
 use http::header::LOCATION;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, StatusCode, Uri};
 
 /// What a redirect names.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,18 +16,15 @@ pub(super) enum Redirect {
 /// Paths whose reading removes statistics from the server. A redirect from another path must not cause that.
 const DRAINING: [&str; 3] = ["/metrics", "/perf_metrics", "/kv_cache_events"];
 
-/// The redirect in an answer to a request for `from`. `None` if the answer is not a redirect.
-pub(super) fn redirect(method: &Method, from: &Uri, status: StatusCode, headers: &HeaderMap) -> Option<Redirect> {
-    let keeps_method = match status.as_u16() {
-        301..=303 => false,
-        307 | 308 => true,
-        _ => return None,
-    };
+/// The redirect in an answer to a read of `from`. `None` if the answer is not a redirect.
+pub(super) fn redirect(from: &Uri, status: StatusCode, headers: &HeaderMap) -> Option<Redirect> {
+    if !matches!(status.as_u16(), 301..=303 | 307 | 308) {
+        return None;
+    }
     let location = headers.get(LOCATION)?.to_str().ok()?;
     let location = location.split('#').next().unwrap_or_default();
     let to = resolve(from, location);
-    let is_read = method == Method::GET || method == Method::HEAD;
-    let here = to.filter(|to| (is_read || keeps_method) && is_same_server(from, to) && !drains_more(from, to));
+    let here = to.filter(|to| is_same_server(from, to) && !drains_more(from, to));
     Some(match here.as_ref().and_then(Uri::path_and_query) {
         Some(path) => Redirect::Here(path.clone()),
         None => Redirect::Elsewhere(without_secrets(location)),
@@ -85,10 +82,10 @@ fn without_secrets(location: &str) -> String {
 mod tests {
     use super::*;
 
-    fn of(method: &Method, status: u16, location: &str) -> Option<Redirect> {
+    fn of(status: u16, location: &str) -> Option<Redirect> {
         let headers = HeaderMap::from_iter([(LOCATION, location.parse().unwrap())]);
         let from = Uri::from_static("http://gpu7:8000/base/version");
-        redirect(method, &from, StatusCode::from_u16(status).unwrap(), &headers)
+        redirect(&from, StatusCode::from_u16(status).unwrap(), &headers)
     }
 
     #[test]
@@ -101,7 +98,7 @@ mod tests {
             ("other", "/base/other"),
             ("?page=2", "/base/version?page=2"),
         ] {
-            assert_eq!(of(&Method::GET, 307, location), Some(Redirect::Here(path.parse().unwrap())), "{location}");
+            assert_eq!(of(307, location), Some(Redirect::Here(path.parse().unwrap())), "{location}");
         }
         for (location, told) in [
             ("http://gpu8:8000/version", "http://gpu8:8000/version"),
@@ -116,19 +113,17 @@ mod tests {
             ("/metrics", "/metrics"),
             ("/base/perf_metrics/", "/base/perf_metrics/"),
         ] {
-            assert_eq!(of(&Method::GET, 302, location), Some(Redirect::Elsewhere(told.to_owned())), "{location}");
+            assert_eq!(of(302, location), Some(Redirect::Elsewhere(told.to_owned())), "{location}");
         }
     }
 
     #[test]
-    fn only_a_status_that_keeps_the_method_redirects_a_request_that_is_not_a_read() {
-        let is_here = |method, status| matches!(of(&method, status, "/x"), Some(Redirect::Here(_)));
-        for status in [301, 302, 303] {
-            assert!(is_here(Method::GET, status) && is_here(Method::HEAD, status) && !is_here(Method::POST, status));
+    fn only_five_statuses_are_redirects() {
+        for status in [301, 302, 303, 307, 308] {
+            assert!(matches!(of(status, "/x"), Some(Redirect::Here(_))), "{status}");
         }
-        assert!(is_here(Method::POST, 307) && is_here(Method::POST, 308));
         for status in [200, 300, 304, 305, 404, 503] {
-            assert_eq!(of(&Method::GET, status, "/x"), None, "{status}");
+            assert_eq!(of(status, "/x"), None, "{status}");
         }
     }
 }

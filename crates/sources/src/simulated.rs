@@ -9,7 +9,7 @@ use trtllm_sim::options::{Host, Options};
 use trtllm_sim::write::{self, Version};
 use trtllm_sim::{Engine, Step};
 
-use super::trtllm_json::{PublisherLine, parse_kv_cache_events, parse_line, parse_perf_metrics, parse_records};
+use super::trtllm_json::{PublisherLine, parse_line, parse_perf_metrics, parse_records};
 use super::{Batch, OpenError, Presence, SourceError};
 
 /// Limit of the steps in one poll: an engine at the highest speed must not fill the memory.
@@ -91,7 +91,6 @@ impl Simulated {
         });
         let text = |values: Vec<Value>| Value::from(values).to_string();
         let entries = step.entries.iter().map(|entry| write::entry(entry, Version::V2)).collect();
-        let events = step.events.iter().map(write::event).collect();
         for (iter, rows) in &step.rows {
             match parse_line(write::rows(*iter, rows, release).to_string().as_bytes()) {
                 Ok(PublisherLine::Item(item)) => batch.push(item),
@@ -100,8 +99,7 @@ impl Simulated {
             }
         }
         parse_records(text(timed.collect()).as_bytes(), batch).map_err(|error| error.to_string())?;
-        parse_perf_metrics(text(entries).as_bytes(), batch).map_err(|error| error.to_string())?;
-        parse_kv_cache_events(text(events).as_bytes(), batch).map_err(|error| error.to_string())
+        parse_perf_metrics(text(entries).as_bytes(), batch).map_err(|error| error.to_string())
     }
 }
 

@@ -6,7 +6,7 @@ use memchr::memmem::Finder;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 
-use trtllm_model::{IterationStats, KvCacheEvent, PerfMetricsEntry, RejectReason, RequestStatsPerIteration};
+use trtllm_model::{IterationStats, PerfMetricsEntry, RejectReason, RequestStatsPerIteration};
 use trtllm_recording::Item;
 
 use super::Batch;
@@ -54,8 +54,6 @@ pub enum StatisticsArray {
     Records,
     /// `GET /perf_metrics`: finished requests
     PerfMetrics,
-    /// `POST /kv_cache_events`
-    KvCacheEvents,
 }
 
 /// How much of an array has been parsed.
@@ -129,9 +127,6 @@ impl StatisticsArray {
             Self::PerfMetrics => parse_array::<PerfMetricsEntry>(text, parsed, batch, go_on, |entry| {
                 (entry != PerfMetricsEntry::default()).then(|| Item::FinishedRequest(Box::new(entry)))
             }),
-            Self::KvCacheEvents => parse_array::<KvCacheEvent>(text, parsed, batch, go_on, |event| {
-                (event != KvCacheEvent::default()).then(|| Item::KvEvent(Box::new(event)))
-            }),
         }
     }
 }
@@ -150,14 +145,6 @@ pub fn parse_records(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
 /// Like [`StatisticsArray::parse_part`].
 pub fn parse_perf_metrics(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
     StatisticsArray::PerfMetrics.parse_rest(text, ArrayPosition::default(), batch)
-}
-
-/// Parses a whole array of KV cache events.
-///
-/// # Errors
-/// Like [`StatisticsArray::parse_part`].
-pub fn parse_kv_cache_events(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    StatisticsArray::KvCacheEvents.parse_rest(text, ArrayPosition::default(), batch)
 }
 
 /// `item` returns `None` for an element without content.

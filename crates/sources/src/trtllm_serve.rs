@@ -1,10 +1,8 @@
-//! trtllm-serve over HTTP. A read of `/metrics` (JSON), `/perf_metrics` or `/kv_cache_events` drains the statistics from
-//! the server, so the exporter must be the only reader: two readers would get half of them each. A read of `/version`,
-//! `/server_info` or `/prometheus/metrics` drains nothing.
+//! trtllm-serve over HTTP. A read of `/metrics` (JSON) or `/perf_metrics` drains the statistics from the server, so the
+//! exporter must be the only reader: two readers would get half of them each. A read of `/version`, `/server_info` or
+//! `/prometheus/metrics` drains nothing.
 
 use std::time::{Duration, Instant};
-
-use http::Method;
 
 use super::http_client::HttpClient;
 use super::keys::KeyWatch;
@@ -21,13 +19,12 @@ use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_model::{EngineAbout, StartupTimes};
 use trtllm_recording::Item;
 
-/// The server keeps finished requests and events until they are read. Reading once a second instead of ten times saves the
-/// server work.
-const EXTRAS_INTERVAL: Duration = Duration::from_secs(1);
-/// Timeout of `/perf_metrics`.
-const PERF_METRICS_TIMEOUT: Duration = Duration::from_secs(1);
-/// Releases up to 1.2 answer two seconds after the last event. A shorter timeout would drain events and lose them.
-const KV_EVENTS_TIMEOUT: Duration = Duration::from_millis(2500);
+const RECORDS_PATH: &str = "/metrics";
+const ENTRIES_PATH: &str = "/perf_metrics";
+/// The server keeps finished requests until they are read. Reading once a second instead of ten times saves the server
+/// work.
+const ENTRIES_INTERVAL: Duration = Duration::from_secs(1);
+const ENTRIES_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a server without statistics is asked for them.
 const MISSING_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -38,15 +35,13 @@ pub struct Extras {
     pub perf_metrics: bool,
     /// The directory of the lines that replace `/perf_metrics`, which is then not read.
     pub lines: Option<LinesDir>,
-    /// `/kv_cache_events`; needs `kv_cache_config.event_buffer_max_size` on the server.
-    pub kv_cache_events: bool,
     /// `/prometheus/metrics`, which drains nothing.
     pub prometheus_metrics: bool,
 }
 
 impl Default for Extras {
     fn default() -> Self {
-        Self { perf_metrics: true, lines: None, kv_cache_events: false, prometheus_metrics: true }
+        Self { perf_metrics: true, lines: None, prometheus_metrics: true }
     }
 }
 
@@ -54,9 +49,10 @@ impl Default for Extras {
 #[derive(Debug)]
 pub struct TrtllmServe {
     pub(super) client: HttpClient,
-    extras: Vec<Endpoint>,
-    /// What the next call of `poll` reads: the records if it is 0, otherwise the endpoint `extras[step - 1]`.
-    step: usize,
+    /// `/perf_metrics`. `None` if it is not read.
+    entries_endpoint: Option<EntriesEndpoint>,
+    /// The next call of `poll` reads `/perf_metrics`, or the next part of its answer.
+    reads_entries: bool,
     page: Option<ServerPageReader>,
     health: HealthCheck,
     /// The server answers, and has no `/metrics`.
@@ -93,13 +89,10 @@ enum Entries {
     Absent,
 }
 
-/// An endpoint that many servers lack. A failure must not fail the poll, and a slow answer must not delay the records for long.
+/// `/perf_metrics`, which many servers lack. A failure must not fail the poll, and a slow answer must not delay the records
+/// for long.
 #[derive(Debug)]
-struct Endpoint {
-    method: Method,
-    path: &'static str,
-    timeout: Duration,
-    statistics: StatisticsArray,
+struct EntriesEndpoint {
     due: Instant,
     keys: KeyWatch,
     /// The server does not have this endpoint.
@@ -108,18 +101,9 @@ struct Endpoint {
     refusal: Option<String>,
 }
 
-impl Endpoint {
-    fn new(method: Method, path: &'static str, timeout: Duration, statistics: StatisticsArray) -> Self {
-        Self {
-            method,
-            path,
-            timeout,
-            statistics,
-            due: Instant::now(),
-            keys: KeyWatch::default(),
-            missing: false,
-            refusal: None,
-        }
+impl EntriesEndpoint {
+    fn new() -> Self {
+        Self { due: Instant::now(), keys: KeyWatch::default(), missing: false, refusal: None }
     }
 }
 
@@ -156,19 +140,7 @@ impl TrtllmServe {
             lines.check_beside().await?;
         }
         let server = TargetServer::new(access).await?;
-        let mut extras = Vec::new();
-        if enabled.perf_metrics && enabled.lines.is_none() {
-            extras.push(Endpoint::new(
-                Method::GET,
-                "/perf_metrics",
-                PERF_METRICS_TIMEOUT,
-                StatisticsArray::PerfMetrics,
-            ));
-        }
-        if enabled.kv_cache_events {
-            let events = StatisticsArray::KvCacheEvents;
-            extras.push(Endpoint::new(Method::POST, "/kv_cache_events", KV_EVENTS_TIMEOUT, events));
-        }
+        let has_endpoint = enabled.perf_metrics && enabled.lines.is_none();
         let entries = if enabled.perf_metrics || enabled.lines.is_some() { Entries::UNKNOWN } else { Entries::Absent };
         let page = enabled.prometheus_metrics.then(|| ServerPageReader::new(server.clone()));
         let lines = enabled.lines.map(|dir| PerfMetricsDir::new(dir, LineOwner::Server));
@@ -177,8 +149,8 @@ impl TrtllmServe {
         let about = EngineAbout::default();
         Ok(Self {
             client,
-            extras,
-            step: 0,
+            entries_endpoint: has_endpoint.then(EntriesEndpoint::new),
+            reads_entries: false,
             page,
             health,
             no_statistics: false,
@@ -200,14 +172,13 @@ impl TrtllmServe {
     /// Reads one endpoint per call, or the next part of its answer. The items of a part are folded before the next part is parsed,
     /// so they take memory only for a moment.
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
-        let done = match self.step {
-            0 => self.poll_records(batch).await?,
-            step => self.poll_extra(step - 1, batch).await,
+        let (done, is_last) = match self.reads_entries {
+            true => (self.poll_entries(batch).await, true),
+            false => (self.poll_records(batch).await?, self.entries_endpoint.is_none()),
         };
-        self.step += usize::from(done);
-        batch.more = self.step <= self.extras.len();
+        batch.more = !(done && is_last);
+        self.reads_entries = batch.more && (done || self.reads_entries);
         if !batch.more {
-            self.step = 0;
             self.version.read_version(&mut self.client, &mut self.about, batch).await;
             self.read_startup_times(batch).await;
             self.take_lines(batch);
@@ -215,11 +186,12 @@ impl TrtllmServe {
             if self.page.as_ref().is_some_and(|page| page.several_frontends) {
                 batch.notice = batch.notice.or(Some(SEVERAL_FRONTENDS));
             }
-            let extras = self.extras.iter().filter(|endpoint| endpoint.missing).map(|endpoint| endpoint.path);
+            let entries = self.entries_endpoint.as_ref().filter(|entries| entries.missing).map(|_| ENTRIES_PATH);
             let page = self.page.as_ref().filter(|page| page.missing).map(|_| server_page::PATH);
-            batch.missing_endpoints = Some(extras.chain(page).collect());
+            batch.missing_endpoints = Some(entries.into_iter().chain(page).collect());
             let page = self.page.as_ref().and_then(|page| page.refusal.as_ref());
-            batch.endpoint_error = self.extras.iter().find_map(|endpoint| endpoint.refusal.as_ref()).or(page).cloned();
+            let entries = self.entries_endpoint.as_ref().and_then(|entries| entries.refusal.as_ref());
+            batch.endpoint_error = entries.or(page).cloned();
         }
         Ok(Presence::Present)
     }
@@ -254,14 +226,13 @@ impl TrtllmServe {
     async fn poll_records(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
         batch.from_ring = true;
         self.no_statistics = false;
-        let request = (Method::GET, "/metrics");
         let records = StatisticsArray::Records;
-        let part = read_part(&mut self.client, &mut self.unparsed, request, records, &mut self.keys, batch).await;
+        let part = read_part(&mut self.client, &mut self.unparsed, RECORDS_PATH, records, &mut self.keys, batch).await;
         if !batch.items.is_empty() {
             self.health.record_arrived();
         }
         self.detect_backend(batch);
-        let target = || format!("{}/metrics", self.client.server.target);
+        let target = || format!("{}{RECORDS_PATH}", self.client.server.target);
         if let Err(error) = &part
             && let Some(status) = error.status().filter(|_| error.is_missing())
         {
@@ -285,19 +256,18 @@ impl TrtllmServe {
         done
     }
 
-    /// Reads or continues to read one of the other endpoints. Returns true when nothing is left to read.
-    async fn poll_extra(&mut self, index: usize, batch: &mut Batch) -> bool {
-        let Some(endpoint) = self.extras.get_mut(index) else { return true };
+    /// Reads or continues to read `/perf_metrics`. Returns true when nothing is left to read.
+    async fn poll_entries(&mut self, batch: &mut Batch) -> bool {
+        let Some(endpoint) = &mut self.entries_endpoint else { return true };
         let asked = match self.unparsed {
             Some(unparsed) => unparsed.asked,
             None if Instant::now() < endpoint.due => return true,
             None => Instant::now(),
         };
         let before = batch.items.len();
-        let Endpoint { method, path, statistics, keys, .. } = endpoint;
-        let request = (method.clone(), *path);
-        let part = read_part(&mut self.client, &mut self.unparsed, request, *statistics, keys, batch);
-        let part = tokio::time::timeout_at((asked + endpoint.timeout).into(), part).await;
+        let entries = StatisticsArray::PerfMetrics;
+        let part = read_part(&mut self.client, &mut self.unparsed, ENTRIES_PATH, entries, &mut endpoint.keys, batch);
+        let part = tokio::time::timeout_at((asked + ENTRIES_TIMEOUT).into(), part).await;
         let error = if let Ok(Err(error)) = &part { Some(error) } else { None };
         endpoint.missing = error.is_some_and(SourceError::is_missing);
         endpoint.refusal =
@@ -305,23 +275,20 @@ impl TrtllmServe {
         // The read has drained the items from the server, so those of an incomplete answer are kept too.
         let (is_whole, result) = match part {
             Ok(Ok(result)) => (true, result),
-            Ok(Err(_)) | Err(_) => (false, parse_received(&self.client, &mut self.unparsed, *statistics, batch)),
+            Ok(Err(_)) | Err(_) => (false, parse_received(&self.client, &mut self.unparsed, entries, batch)),
         };
-        let has_entries = endpoint.statistics == StatisticsArray::PerfMetrics;
-        if has_entries && batch.items.len() > before {
+        if batch.items.len() > before {
             self.entries = self.entries.after_entry();
         }
         if result == Ok(false) {
             return false;
         }
-        if has_entries {
-            self.entries = self.entries.after_reading(asked, endpoint.missing);
-        }
+        self.entries = self.entries.after_reading(asked, endpoint.missing);
         // An error at the end of an incomplete answer shows nothing about the structure of the answer.
         if is_whole && matches!(result, Err(ParseError::NotJson(_))) {
-            batch.keys.insert(endpoint.path.to_owned());
+            batch.keys.insert(ENTRIES_PATH.to_owned());
         }
-        endpoint.due = Instant::now() + if is_whole && result.is_ok() { EXTRAS_INTERVAL } else { RETRY };
+        endpoint.due = Instant::now() + if is_whole && result.is_ok() { ENTRIES_INTERVAL } else { RETRY };
         self.forget_response();
         true
     }
@@ -334,27 +301,23 @@ impl TrtllmServe {
     /// Adds the complete records of a response that was cut by an error or a timeout. The read has drained them from the
     /// server, so they would be lost. Returns true if there are more. The caller must then fold the batch before the next call.
     pub(super) fn take_partial(&mut self, batch: &mut Batch) -> bool {
-        let extra = self.step.checked_sub(1).and_then(|index| self.extras.get(index));
-        let statistics = extra.map_or(StatisticsArray::Records, |endpoint| endpoint.statistics);
+        let statistics = if self.reads_entries { StatisticsArray::PerfMetrics } else { StatisticsArray::Records };
         // An error is ignored here, because the poll's own error is counted already.
         if parse_received(&self.client, &mut self.unparsed, statistics, batch) == Ok(false) {
             return true;
         }
         batch.lost_rest |= statistics == StatisticsArray::Records && self.client.is_unanswered();
         self.forget_response();
-        self.step = 0;
-        let now = Instant::now();
+        self.reads_entries = false;
         self.version.may_be_replaced();
         self.keys.may_be_replaced();
         self.startup.may_be_replaced();
-        for endpoint in &mut self.extras {
-            endpoint.due = now;
+        if let Some(endpoint) = &mut self.entries_endpoint {
+            endpoint.due = Instant::now();
             endpoint.keys.may_be_replaced();
             endpoint.refusal = None;
         }
-        if self.lines.is_some()
-            || self.extras.iter().any(|endpoint| endpoint.statistics == StatisticsArray::PerfMetrics)
-        {
+        if self.lines.is_some() || self.entries_endpoint.is_some() {
             self.entries = Entries::UNKNOWN;
         }
         if let Some(page) = &mut self.page {
@@ -403,7 +366,7 @@ impl TrtllmServe {
 async fn read_part(
     client: &mut HttpClient,
     unparsed: &mut Option<Unparsed>,
-    (method, path): (Method, &str),
+    path: &str,
     statistics: StatisticsArray,
     keys: &mut KeyWatch,
     batch: &mut Batch,
@@ -411,7 +374,7 @@ async fn read_part(
     if unparsed.is_none() {
         // If the poll is dropped here, what has arrived is parsed later.
         *unparsed = Some(Unparsed { asked: Instant::now(), position: ArrayPosition::default() });
-        client.read_first_part(method, path).await?;
+        client.read_first_part(path).await?;
     }
     loop {
         let is_begun = |unparsed: &Option<Unparsed>| unparsed.is_some_and(|answer| answer.position.is_begun());

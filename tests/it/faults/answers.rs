@@ -61,14 +61,12 @@ pub(super) fn bodies_that_are_not_an_array_of_records(scene: &Scene) {
         let records = u64::from(name == "Infinity");
         scene.fault("/metrics", name, &exactly(counted, records), |scene| scene.answer("/metrics", Answer::Body(body)));
     }
-    // These paths return no iterations. The counted `http_status` is the failed poll that makes the exporter read them.
-    for path in ["/perf_metrics", "/kv_cache_events"] {
-        for (name, body, _) in bodies() {
-            let harmless = |counted: &str, more: u64| more == 0 && counted.starts_with("http_status 1");
-            scene.fault(path, name, &harmless, |scene| {
-                scene.answer_after_failure(path, Answer::Body(body));
-            });
-        }
+    // This path returns no iterations. The counted `http_status` is the failed poll that makes the exporter read them.
+    for (name, body, _) in bodies() {
+        let harmless = |counted: &str, more: u64| more == 0 && counted.starts_with("http_status 1");
+        scene.fault("/perf_metrics", name, &harmless, |scene| {
+            scene.answer_after_failure("/perf_metrics", Answer::Body(body));
+        });
     }
 }
 
@@ -145,7 +143,7 @@ pub(super) fn broken_http_responses(scene: &Scene) {
         // The exporter's open connection ends first, so the next request opens a new connection, which is reset.
         scene.answer(RESET, Answer::Body(Vec::new()));
     });
-    for path in ["/perf_metrics", "/kv_cache_events", "/version", "/prometheus/metrics"] {
+    for path in ["/perf_metrics", "/version", "/prometheus/metrics"] {
         for (name, answer) in [
             ("a closed connection", Answer::Raw(Vec::new(), End::Close)),
             ("no HTTP", Answer::Raw(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), End::Close)),

@@ -77,7 +77,7 @@ impl Engine {
     }
 
     pub(crate) fn source(&self) -> String {
-        format!("trtllm-serve:http://{}?kv_cache_events=true", self.address)
+        format!("trtllm-serve:http://{}", self.address)
     }
 
     pub(crate) fn handed_out(&self) -> u64 {
@@ -153,7 +153,7 @@ impl Engine {
                 format!("[{}]", record(shared.iter)).into_bytes()
             }
             "/version" => br#"{"version":"1.2.0"}"#.to_vec(),
-            "/metrics" | "/perf_metrics" | "/kv_cache_events" => b"[]".to_vec(),
+            "/metrics" | "/perf_metrics" => b"[]".to_vec(),
             _ => return Answer::Raw(refusal("404 Not Found"), End::Close),
         })
     }

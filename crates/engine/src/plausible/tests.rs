@@ -199,18 +199,6 @@ fn an_impossible_time_of_an_entry_is_absent_and_the_entry_counts() {
 }
 
 #[test]
-fn an_event_without_its_number_is_refused_and_one_without_levels_counts() {
-    let event = |value| checked::<KvCacheEvent>(&serde_json::from_value(value).unwrap());
-    let created =
-        |level: i64| json!({"event_id": 1, "data": {"type": "created", "num_blocks_per_cache_level": [level, 2]}});
-    assert_eq!(event(created(5)).1, Rejected::default(), "the control");
-    let (repaired, rejected) = event(created(-5));
-    assert_eq!(rejected.values, [("numBlocksPerCacheLevel", 1)].into());
-    assert!(repaired.unwrap().data.num_blocks_per_cache_level.is_empty());
-    assert_eq!(event(json!({"event_id": 1_u64 << 41})).0, Err(Implausible));
-}
-
-#[test]
 fn a_share_above_1_is_impossible() {
     let record = |share: f64| -> IterationStats {
         let drafts = json!({"numDraftTokens": 4, "draftOverhead": share});

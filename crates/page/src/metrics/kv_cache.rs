@@ -1,4 +1,4 @@
-//! Writes the statistics of the KV cache that have several series: pools, tiers, cross attention, events. They are
+//! Writes the statistics of the KV cache that have several series: pools, tiers, cross attention. They are
 //! absent if the engine does not send them.
 
 use trtllm_engine::pools::PoolBytes;
@@ -22,7 +22,7 @@ impl EngineWriter<'_> {
         }
     }
 
-    /// Totals over all iterations and events.
+    /// Totals over all iterations.
     pub(super) fn kv_cache_totals(&mut self, totals: &EngineTotals) {
         if let Some(cross) = &totals.cross_kv_cache_blocks {
             let events = [
@@ -41,11 +41,5 @@ impl EngineWriter<'_> {
         self.each(Id::KvPartialReusedBlocks, pools.partial_reused);
         self.each(Id::SsmSnapshotHits, pools.snapshots.hits);
         self.each(Id::SsmSnapshotTokens, pools.snapshots.tokens);
-        let Some(events) = &totals.kv_events else { return };
-        self.each(Id::KvEvents, events.events);
-        self.each(Id::KvBlocksStored, events.stored);
-        self.each(Id::KvBlocksRemoved, events.removed);
-        self.each(Id::KvBlocksUpdated, events.updated);
-        self.each(Id::KvTierBlocks, events.capacity);
     }
 }

@@ -35,14 +35,11 @@ pub(crate) fn fold(
         let version = if release.is_cpp() { write::Version::Host } else { write::Version::V2 };
         let entries = step.entries.iter().map(|entry| write::entry(entry, version)).collect();
         trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
-        let events = step.events.iter().map(write::event).collect();
-        trtllm_json::parse_kv_cache_events(array(events).as_bytes(), &mut batch).unwrap();
-        assert_eq!(batch.items.len(), step.records.len() + step.entries.len() + step.events.len());
+        assert_eq!(batch.items.len(), step.records.len() + step.entries.len());
         for item in batch.drain() {
             match item {
                 Item::Record(record) => fold.absorb(&record, now, wall).unwrap(),
                 Item::FinishedRequest(entry) => fold.absorb_perf_metrics(&entry, now).unwrap(),
-                Item::KvEvent(event) => fold.absorb_kv_event(&event).unwrap(),
                 other => panic!("{other:?}"),
             }
         }

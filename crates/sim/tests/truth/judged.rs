@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use trtllm_engine::{EngineFold, EngineState};
 use trtllm_model::Objectives;
-use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation, Statistics};
+use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation};
 use trtllm_sim::load::{Arrivals, Prefixes};
 use trtllm_sim::{Config, End, Engine, write};
 
@@ -174,8 +174,7 @@ fn a_wedged_engine_is_reported_as_stalled_with_each_backend() {
 fn equal_seeds_give_equal_runs() {
     let text = |seed| {
         let mut text = String::new();
-        let mut config = Config::default();
-        config.statistics = Statistics { events: true, ..config.statistics };
+        let config = Config::default();
         let release = config.release;
         Engine::new(config, seed).run(20.0, |step| {
             step.records.iter().for_each(|record| text += &write::record(record, release, EPOCH_US).to_string());
@@ -200,16 +199,6 @@ fn times_of_requests_are_the_truth() {
         let whole = sum(|request| request.last_token - request.queued);
         assert!((times.e2e_latency.sum() - whole).abs() < 1e-3, "{} {whole}", times.e2e_latency.sum());
     }
-}
-
-#[test]
-fn events_of_the_cache_have_no_gap() {
-    let mut config = finite();
-    config.statistics.events = true;
-    config.cache.blocks = 300;
-    config.cache.host_blocks = 200;
-    let (_, fold) = fold(&config, 600.0);
-    assert_eq!(fold.totals.kv_events.unwrap().lost, 0);
 }
 
 #[test]

@@ -29,7 +29,6 @@ pub enum Switch {
     V2,
     Rows,
     Entries,
-    KvEvents,
     ServerPage,
     Report,
     Orchestrator,
@@ -51,7 +50,6 @@ impl Switch {
             Self::V2 => "v2",
             Self::Rows => "rows",
             Self::Entries => "entries",
-            Self::KvEvents => "kv_events",
             Self::ServerPage => "server_page",
             Self::Report => "report",
             Self::Orchestrator => "orchestrator",
@@ -366,25 +364,5 @@ fields! {
         acceptanceRate [RequestSpecAcceptance]
         totalAcceptedDraftTokens [RequestDraftTokens RequestSpecAcceptance]
         totalDraftTokens [RequestDraftTokens RequestSpecAcceptance]
-    }
-    KvCacheEvent: KvEvents {
-        eventId [KvEventsLost]
-        attentionDpRank [KvEventsLost]
-        data [KvEvents]
-    }
-    KvCacheEventData: KvEvents {
-        type [KvEvents]
-        numBlocksPerCacheLevel [KvTierBlocks]
-        blocks [KvBlocksStored]
-        blockHashes [KvBlocksRemoved]
-        blockHash [KvBlocksRemoved]
-        cacheLevel [KvBlocksUpdated]
-    }
-    StoredBlock: KvEvents {
-        blockHash [KvBlocksRemoved]
-        cacheLevel [KvBlocksStored]
-    }
-    LevelChange: KvEvents {
-        newValue [KvBlocksUpdated]
     }
 }

@@ -22,7 +22,7 @@ pub fn unread(names: impl IntoIterator<Item = String>) -> Vec<String> {
     names.into_iter().filter(|name| !known.contains(&plain(name))).collect()
 }
 
-/// Keys of records, of finished requests and of KV cache events, each with the reason why it is not read.
+/// Keys of records and of finished requests, each with the reason why it is not read.
 pub static NOT_READ: &[(&str, &str)] = &[
     ("poolGroupId", "identifies a row; the exporter sums over rows, because the engine would choose the label values"),
     ("coldPoolGroupId", "as above"),
@@ -57,17 +57,6 @@ pub static NOT_READ: &[(&str, &str)] = &[
     ("prev_batch_token_time of a step", "the token_time of the step before, which is read"),
     ("ctx_gpu_forward_time", "the sum over chunks, which are read one by one"),
     ("ctx_gpu_sample_time", "as above"),
-    ("parent_hash of stored blocks", "the order of blocks; no metric uses it"),
-    ("tokens of a stored block", "private, and no metric uses them"),
-    ("token_id", "as above"),
-    ("token_extra_id", "as above"),
-    ("mm_keys of a stored block", "identify images and other inputs: private, and no metric uses them"),
-    ("hash of such an input", "as above"),
-    ("start_offset of such an input", "as above"),
-    ("cache_salt of a stored block", "separates tenants; a label for it would be unbounded"),
-    ("lora_id of a stored block", "as above, of adapters"),
-    ("priority of a block", "no metric uses priorities of blocks"),
-    ("old_value of a change", "the level of the block is known from its own event"),
 ];
 
 /// Families of trtllm-serve that are not in the set `trtllm`.

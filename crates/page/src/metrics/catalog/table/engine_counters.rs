@@ -2,7 +2,6 @@
 
 use trtllm_engine::attribution::PARTS;
 use trtllm_engine::cache_tiers::TierNumbers;
-use trtllm_engine::kv_events::KvEventCounts;
 use trtllm_engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
 use trtllm_engine::request_totals::DraftTokens;
 use trtllm_model::named_numbers::NamedNumbers as _;
@@ -85,20 +84,6 @@ families! {
     CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
         .help("Prompt tokens found in the KV cache, by tier.")
         .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent, and levels of one tier are summed");
-    KvEvents = ENGINE.counter("nv_trt_llm_kv_cache_events_total").by("event", KvEventCounts::NAMES)
-        .help("KV cache events, by type.")
-        .origin("/kv_cache_events: data.type; needs kv_cache_events=true");
-    KvEventsLost(|engine| engine.totals.kv_events.as_ref()?.lost) = ENGINE.counter("nv_trt_llm_kv_cache_events_lost_total")
-        .help("KV cache events lost, counted by gaps in the event numbers.").origin("/kv_cache_events: event_id");
-    KvBlocksStored = ENGINE.counter("nv_trt_llm_kv_cache_blocks_stored_total").by("tier", TierNumbers::NAMES)
-        .help("KV cache blocks stored for reuse, by tier.")
-        .origin("/kv_cache_events: blocks of stored events, by cache_level");
-    KvBlocksRemoved = ENGINE.counter("nv_trt_llm_kv_cache_blocks_removed_total").by("tier", TierNumbers::NAMES)
-        .help("KV cache blocks that can no longer be reused, by the tier they were in last; other if the exporter did not see them stored.")
-        .origin("/kv_cache_events: block_hashes of removed events");
-    KvBlocksUpdated = ENGINE.counter("nv_trt_llm_kv_cache_blocks_updated_total").by("tier", TierNumbers::NAMES)
-        .help("KV cache blocks whose tier or priority changed, by their current tier.")
-        .origin("/kv_cache_events: updated events, cache_level");
     SpecDraftTokens(|engine| engine.batch()?.spec_decode_draft_tokens) = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total")
         .stable().help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens; with attention data parallelism the rows of all ranks have the drafts of rank 0, and each request of another rank counts as much as one of rank 0, on average, also in the next two counters; absent, like the other speculative decoding counters, if statistics_interval_iterations is above 1");
     SpecAcceptedTokens(|engine| engine.batch()?.spec_decode_accepted_tokens) =

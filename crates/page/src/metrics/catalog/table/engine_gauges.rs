@@ -1,6 +1,5 @@
 //! The gauges that this exporter defines for an engine.
 
-use trtllm_engine::cache_tiers::TierNumbers;
 use trtllm_engine::pools::{PoolBlocks, PoolBytes};
 use trtllm_engine::share::{ratio, share};
 use trtllm_model::named_numbers::NamedNumbers as _;
@@ -61,9 +60,6 @@ families! {
         .by("state", PoolBytes::NAMES)
         .help("KV cache in bytes of one rank, by tier (gpu, or cold for host and disk) and state.")
         .origin("last kvCacheIterationStatsByPoolGroup and kvCacheIterationStatsByColdPoolGroup: the sum of slotSize × primaryMaxNumBlocks, secondaryMaxNumBlocks and so on over their rows; the size of a cold block is that of the first cold level. KV cache manager V2 only");
-    KvTierBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_tier_blocks").unit("blocks").by("tier", TierNumbers::NAMES)
-        .help("KV cache capacity in blocks, by tier.")
-        .origin("/kv_cache_events: num_blocks_per_cache_level of the last created event");
     KvCacheAvailableTokens(|engine| engine.available_tokens()) = ENGINE.gauge("nv_trt_llm_kv_cache_available_tokens")
         .unit("tokens").stable().help("Free KV cache capacity in tokens.")
         .origin("freeNumBlocks × tokensPerBlock; absent where kvCacheIterationStatsByPoolGroup has several pool groups, because kvCacheStats then adds blocks of different sizes");

@@ -28,7 +28,7 @@ families! {
         .origin("/perf_metrics and /prometheus/metrics show requests that ended for 30 s without a record: the engine's statistics are switched off, or another reader takes them");
     UnreadKeys = SOURCE.gauge("trtllm_exporter_source_unread_keys").experimental()
         .help("Number of names in the engine's answers that this exporter does not know; above 0, the engine is newer than the exporter.")
-        .origin("keys of a record, of its request rows, of a finished request and of a KV cache event of each engine once a minute, families of the page of trtllm-serve and of an orchestrator, and paths with answers of another shape; /api/v1/engines has the names, at most 64");
+        .origin("keys of a record, of its request rows and of a finished request of each engine once a minute, families of the page of trtllm-serve and of an orchestrator, and paths with answers of another shape; /api/v1/engines has the names, at most 64");
     Polls = SOURCE.counter("trtllm_exporter_polls_total")
         .help("Polls of the engine's source.").origin("the poll driver");
     PollErrors = SOURCE.counter("trtllm_exporter_poll_errors_total")
