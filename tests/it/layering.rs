@@ -37,10 +37,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "exporter-web-config",
             "trtllm-engine",
-            "trtllm-intake",
             "trtllm-model",
             "trtllm-page",
-            "trtllm-recording",
             "trtllm-service",
             "trtllm-verdict",
             "trtllm-what-if",

@@ -51,7 +51,6 @@ mod parsers;
 mod perf_metrics_dir;
 mod prometheus;
 mod readers;
-mod recorded_history;
 mod recorder;
 mod reference;
 mod reference_page;

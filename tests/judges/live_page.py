@@ -172,38 +172,6 @@ def engines_in_trouble_are_first(browser):
     ok("engines in trouble are first, and say what limits them")
 
 
-def the_past_is_shown(browser):
-    """The field for a time shows what was recorded, and a link leads back to the present."""
-    assert browser.run("return document.getElementById('now').checkVisibility()") is False
-    browser.run("""
-      const now = new Date();
-      document.getElementById('at').value = new Date(now - now.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
-      document.querySelector('#past button').click()""")
-    browser.until("return document.getElementById('updated').textContent.startsWith('as recorded until ')")
-    browser.until("return document.querySelectorAll('#engine-rows tr').length >= 3")
-    browser.run(SHOW_ALL)
-    # Use one of the first engines in alphabetical order. On a busy machine, the answer may leave out the last engines.
-    shown = browser.until(NUMBERS, "ended")
-    assert number(shown["Completed requests"]) == metric("nv_trt_llm_requests_completed_total", model="ended"), shown
-    axes = CARD + "return [...card.querySelectorAll('figure:not([hidden]) .axis')].map((axis) => axis.textContent)"
-    drawn = browser.run(axes, "live")
-    assert len(drawn) >= 4 and all(" before" in axis and not axis.endswith("now") for axis in drawn), drawn
-    assert browser.run("return document.getElementById('connection').textContent") == ""
-    for section in ("gpus-section", "findings-section"):
-        assert browser.run(f"return document.getElementById('{section}').hidden"), section
-    assert browser.run("return document.getElementById('at').value.length >= 16")
-    accessible(browser)
-    browser.open(URL + "?at=2001-01-01T00:00:00Z")
-    browser.until("return document.getElementById('connection').textContent.includes('it begins at ')")
-    browser.log()
-    browser.run("document.getElementById('now').click()")
-    browser.until("return location.search === '' && document.getElementById('updated').textContent.startsWith('updated ')")
-    browser.until("return document.querySelectorAll('#engine-rows tr').length >= 3")
-    browser.run(SHOW_ALL)
-    the_page_updates(browser)
-    ok("the page shows what was recorded at a time")
-
-
 def names_are_text(browser):
     name = '<img src=x onerror="window.attacked=1">'
     assert browser.until(CARD + "return card.querySelector('h3').textContent", name).startswith(name)
@@ -300,7 +268,6 @@ try:
             a_keyboard_reaches_the_links(browser)
             a_hidden_page_asks_nothing(browser)
             it_is_accessible(browser, dark)
-            the_past_is_shown(browser)
             names_are_text(browser)
             it_survives_a_restart(browser, exporter)
         finally:

@@ -75,7 +75,7 @@ pub(super) async fn iterations(
 }
 
 pub(super) async fn history(shared: Shared<Arc<State>>, RawQuery(query): RawQuery) -> Result<Response, InvalidQuery> {
-    Ok(json_text(views::past::history(&shared, &query.unwrap_or_default()).await?))
+    Ok(json_text(api::history(&shared, &query.unwrap_or_default())?))
 }
 
 pub(super) async fn model(shared: Shared<Arc<State>>, RawQuery(query): RawQuery) -> Result<Response, InvalidQuery> {

@@ -114,7 +114,7 @@ pub fn all(
         false => pages.route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve)),
     };
     let pages = pages.with_state(all_pages);
-    let live_page = HtmlPage::new(&telemetry_path.0, state.recorder.get().is_some());
+    let live_page = HtmlPage::new(&telemetry_path.0);
     let views = Router::new()
         .route("/", get(async move || handlers::live_page(&live_page)))
         .route(FAVICON_PATH, get(async || StatusCode::NO_CONTENT))

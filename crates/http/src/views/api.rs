@@ -150,7 +150,7 @@ pub fn history(state: &State, query: &str) -> Result<String, InvalidQuery> {
 }
 
 /// The parameter `seconds`: the length of a history.
-pub(super) fn seconds(query: &str) -> Result<f64, InvalidQuery> {
+fn seconds(query: &str) -> Result<f64, InvalidQuery> {
     let most = history::MOST_SECONDS;
     let is_valid = |seconds: &f64| *seconds > 0.0 && *seconds <= most;
     let wrong = |value: &str| format!("seconds={value} is not a number above 0, up to {most}");
@@ -167,7 +167,7 @@ fn values<'q>(query: &'q str, parameter: &str) -> impl Iterator<Item = Cow<'q, s
     form_urlencoded::parse(query.as_bytes()).filter(move |(name, _)| name == parameter).map(|(_, value)| value)
 }
 
-pub(super) fn last_value<'q>(query: &'q str, parameter: &str) -> Option<Cow<'q, str>> {
+fn last_value<'q>(query: &'q str, parameter: &str) -> Option<Cow<'q, str>> {
     values(query, parameter).last()
 }
 

@@ -1,8 +1,6 @@
 //! Numbers of the last minutes: for the last half minute in `/api/v1/engines`, and for each time slot of five seconds
 //! in `/api/v1/history`. Unknown numbers are left out.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -37,28 +35,15 @@ pub(super) fn window(judged: &EngineJudgement) -> Option<Numbers> {
 /// slot to the end of the newest one.
 #[must_use]
 pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f64) -> String {
-    let gpus = state.gpu_windows();
-    let engines = engines.iter().map(|engine| of_engine(engine, seconds));
-    write(&[], engines, gpus.iter().map(|gpu| of_gpu(gpu, seconds)))
-}
-
-/// Writes the answer. `fields` are further fields at its beginning.
-pub(super) fn write(
-    fields: &[(&str, Value)],
-    engines: impl Iterator<Item = Value>,
-    gpus: impl Iterator<Item = Value>,
-) -> String {
     let slot_seconds = trtllm_engine::window::SLOT_SECONDS;
-    let mut text = format!("{{\"apiVersion\":{},\"slotSeconds\":{slot_seconds},", super::API_VERSION);
-    fields.iter().for_each(|(name, value)| _ = write!(text, "\"{name}\":{value},"));
-    text.push_str("\"engines\":");
-    write_array(&mut text, engines);
+    let mut text = format!("{{\"apiVersion\":{},\"slotSeconds\":{slot_seconds},\"engines\":", super::API_VERSION);
+    write_array(&mut text, engines.iter().map(|engine| of_engine(engine, seconds)));
     text.push_str(",\"gpus\":");
-    write_array(&mut text, gpus);
+    write_array(&mut text, state.gpu_windows().iter().map(|gpu| of_gpu(gpu, seconds)));
     text + "}"
 }
 
-pub(super) fn of_engine(engine: &EngineSlot, seconds: f64) -> Value {
+fn of_engine(engine: &EngineSlot, seconds: f64) -> Value {
     let slots = engine.with_judged(|judged| {
         let newest = judged.window.last().map_or(0.0, |mark| mark.at);
         let recent = |(_, mark): &(Span, &Mark)| newest - mark.at < seconds;
@@ -72,7 +57,7 @@ pub(super) fn of_engine(engine: &EngineSlot, seconds: f64) -> Value {
     json!({"model": engine.name.model, "version": engine.name.version, "slots": slots})
 }
 
-pub(super) fn of_gpu(gpu: &GpuWindow, seconds: f64) -> Value {
+fn of_gpu(gpu: &GpuWindow, seconds: f64) -> Value {
     let newest = gpu.marks().next_back().map_or(0.0, |mark| mark.at);
     let recent = gpu.marks().filter(|mark| newest - mark.at < seconds);
     let slot = |mark: &GpuMark| {

@@ -7,7 +7,6 @@ mod json;
 pub mod model;
 pub mod numbers;
 pub mod page;
-pub mod past;
 mod reasons;
 
 /// Version of the JSON of `/api/v1`. It grows with a change that readers of the old version would misunderstand.

@@ -18,12 +18,10 @@ pub struct HtmlPage {
 }
 
 impl HtmlPage {
-    /// Links are relative, so the page also works behind a proxy that adds a prefix to the path. With `is_recorded`, the page
-    /// also shows the past.
+    /// Links are relative, so the page also works behind a proxy that adds a prefix to the path.
     #[must_use]
-    pub fn new(telemetry_path: &str, is_recorded: bool) -> Self {
+    pub fn new(telemetry_path: &str) -> Self {
         let html = DOCUMENT
-            .replace("{recorded}", if is_recorded { "" } else { "hidden" })
             .replace("{version}", env!("CARGO_PKG_VERSION"))
             .replace("{metrics}", &escape(telemetry_path.trim_start_matches('/')))
             .replace("{style}", STYLE)

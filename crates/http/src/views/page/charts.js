@@ -36,7 +36,7 @@ class Chart {
     const keys = element("div", {}, ...this.values.map(({ item }) => item));
     const caption = element("figcaption", {}, element("div", { class: "title" }, element("strong", {}, title), this.peak), keys);
     this.begin = element("span");
-    const axis = element("div", { class: "axis", "aria-hidden": "true" }, this.begin, element("span", {}, pastTime === undefined ? "now" : clockTime(pastTime)));
+    const axis = element("div", { class: "axis", "aria-hidden": "true" }, this.begin, element("span", {}, "now"));
     this.node = element("figure", {}, caption, svg, axis);
   }
 
@@ -60,7 +60,6 @@ class Chart {
       setText(this.values[index].value, last === undefined ? "–" : this.format(last));
     });
     setText(this.peak, `0 – ${this.format(top)}`);
-    const before = pastTime === undefined ? "ago" : "before";
-    setText(this.begin, `${span >= 120 ? `${Math.round(span / 60)} min` : `${Math.round(span)} s`} ${before}`);
+    setText(this.begin, `${span >= 120 ? `${Math.round(span / 60)} min` : `${Math.round(span)} s`} ago`);
   }
 }

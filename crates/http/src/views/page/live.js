@@ -6,11 +6,6 @@ const EVERY_MS = 2000;
 /** With at most this many engines, the details of all of them are open. */
 const FEW_ENGINES = 4;
 
-/** The time in the past that the page's URL names (`at`), as text. Without it, the page shows the present. */
-const wantedTime = new URLSearchParams(location.search).get("at");
-/** The same time in seconds since 1970. Undefined until the recording of that time has been read. */
-let pastTime;
-
 const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const compact = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
 const count = (value) => (value < 10000 ? plain.format(value) : compact.format(value));
@@ -192,7 +187,7 @@ class Card {
     setText(this.state, text);
     this.state.className = `state ${kind}`;
     this.simulated.hidden = !engine.simulated;
-    const time = pastTime ?? Date.now() / 1000;
+    const time = Date.now() / 1000;
     const { unansweredSinceTimestampSeconds: since } = engine.lastPoll;
     setText(this.why, since === undefined ? reason(engine) : `${engine.why} (no answer for ${seconds(Math.max(0, Math.round(time - since)))})`);
     this.showVerdict(engine);
@@ -373,29 +368,13 @@ function show(gpus, found) {
   byId("found").replaceChildren(...found.map(({ address, finding }) => element("li", {}, element("code", {}, address), ` ${finding}`)));
 }
 
-async function get(path, patience = 10000) {
-  const response = await fetch(`api/v1/${path}`, { cache: "no-store", signal: AbortSignal.timeout(patience) });
+async function get(path) {
+  const response = await fetch(`api/v1/${path}`, { cache: "no-store", signal: AbortSignal.timeout(10000) });
   if (!response.ok) {
     const why = await response.json().then(({ error }) => `: ${error}`, () => "");
-    throw Object.assign(new Error(`${path} answers ${response.status}${why}`), { isFinal: response.status < 500 });
+    throw new Error(`${path} answers ${response.status}${why}`);
   }
   return response.json();
-}
-
-/** Shows the engines as they were at the wanted time. */
-async function showPast() {
-  for (const id of ["gpus-section", "findings-section"]) byId(id).hidden = true;
-  const past = await get(`history?${new URLSearchParams({ at: wantedTime })}`, 30000);
-  pastTime = past.at;
-  engines = past.engines.map(({ then }) => then);
-  history = new Map(past.engines.map(({ then, slots }) => [nameOf(then), slots]));
-  byId("engine-table").hidden = false;
-  orderEngines();
-  showDetails();
-  const local = new Date(pastTime * 1000 - new Date(pastTime * 1000).getTimezoneOffset() * 60000);
-  byId("at").value = local.toISOString().slice(0, 19);
-  const left = past.left.length ? `; not read: ${past.left.join(", ")}` : "";
-  setText(byId("updated"), `as recorded until ${new Date(pastTime * 1000).toLocaleString()}${left}`);
 }
 
 async function update() {
@@ -410,32 +389,19 @@ async function update() {
 
 let failedSince;
 async function run() {
-  // True if nothing remains to be loaded, because the past does not change.
-  let isFinal = false;
   if (document.visibilityState === "visible") {
     const time = new Date().toLocaleTimeString();
     try {
-      if (wantedTime === null) {
-        await update();
-        setText(byId("updated"), `updated ${time}`);
-      } else {
-        await showPast();
-        isFinal = true;
-      }
+      await update();
+      setText(byId("updated"), `updated ${time}`);
       failedSince = undefined;
       setText(byId("connection"), "");
     } catch (error) {
-      isFinal = wantedTime !== null && error.isFinal === true;
       failedSince ??= time;
-      setText(byId("connection"), isFinal ? error.message : `No answer from the exporter since ${failedSince}; retrying. ${error.message}`);
+      setText(byId("connection"), `No answer from the exporter since ${failedSince}; retrying. ${error.message}`);
     }
     document.body.classList.toggle("disconnected", failedSince !== undefined);
   }
-  if (!isFinal) setTimeout(run, EVERY_MS);
+  setTimeout(run, EVERY_MS);
 }
-byId("now").hidden = wantedTime === null;
-byId("past").addEventListener("submit", (event) => {
-  event.preventDefault();
-  location.search = new URLSearchParams({ at: new Date(byId("at").value).toISOString() });
-});
 run();
