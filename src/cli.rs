@@ -255,9 +255,9 @@ pub enum Command {
     Top(TopArgs),
     /// Say what an engine would do with another limit or load. Exit code: 0, or 3 if the question is refused
     WhatIf(WhatIfArgs),
-    /// Compare two engines, or one at two times: URL@-2h, URL@2026-11-23T04:00:00Z, or URL@before for the run before the last
-    /// restart (earlier times need --record.dir of the exporter). Says what equal work costs, apart from the load. Exit code: 0,
-    /// or 3 if the costs cannot be compared
+    /// Compare two engines, or one at two times. Each is the URL of a running exporter, or the directory of a recording
+    /// (--record.dir), with a time: DIR@-2h or DIR@2026-11-23T04:00:00Z. Says what equal work costs, apart from the load. Exit
+    /// code: 0, or 3 if the costs cannot be compared
     Compare(CompareArgs),
     /// Read a recording of the flight recorder (--record.dir)
     #[command(subcommand)]

@@ -27,7 +27,7 @@ use trtllm_http::server::{HttpServer, MAX_CONNECTIONS};
 use trtllm_model::RecorderCounts;
 use trtllm_page::build;
 use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
-use trtllm_page::state::{BaselineFiles, State};
+use trtllm_page::state::State;
 use trtllm_recording::recorder::{Recorder, RecorderError};
 use trtllm_service::log;
 use trtllm_service::process::{self, Trimming};
@@ -214,7 +214,7 @@ async fn start(
     let mut drivers = Drivers::start(cli, engines, (sockets, recorder.clone()), &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
     tokio::spawn(Arc::clone(&state).keep_judging(stop.clone()));
-    tokio::spawn(Arc::clone(&state).keep_models(stop.clone()));
+    tokio::spawn(Arc::clone(&state).keep_capacities(stop.clone()));
     let pages = pages(cli, &state, web, listeners, &heartbeats, max_connections);
     let tls = pages.tls.is_some();
     let health = HttpServer {
@@ -316,9 +316,7 @@ fn counted_as(refusal: exporter_web_config::Refusal) -> HttpRefusal {
 fn start_recorder(cli: &Cli, state: &State) -> Result<Option<Arc<Recorder>>, RecorderError> {
     let Some(config) = cli.recorder() else { return Ok(None) };
     let counts = RecorderCounts::default();
-    let directory = config.directory.clone();
     let recorder = Recorder::start(config, counts.clone())?;
-    let _ = state.baselines.set(BaselineFiles::new(directory, counts.clone()));
     let _ = state.recorder.set(counts);
     Ok(Some(Arc::new(recorder)))
 }

@@ -35,7 +35,7 @@ pub fn run(arguments: &CompareArgs) -> Result<u8, ConfigError> {
 }
 
 fn about(side: &Model) -> serde_json::Value {
-    let configuration = &side.run.configuration;
+    let configuration = &side.configuration;
     json!({"model": side.model, "version": side.version, "at": side.at, "configuration": configuration, "workload": side.present.workload})
 }
 
@@ -49,40 +49,57 @@ async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
         _ => return Err(invalid(&given.join(" "), "compare reads two engines; give two URLs")),
     };
     if first == second && arguments.engine.len() != 2 {
-        return Err(invalid(first, "both are the same; write URL@-2h or URL@before for an earlier time"));
+        return Err(invalid(
+            first,
+            "both are the same; give two exporters, a recording as DIR@TIME, or two engines with --engine",
+        ));
     }
     let engines = [arguments.engine.first(), arguments.engine.last()];
     let [first, second] = [(first, engines[0]), (second, engines[1])].map(|(side, engine)| async move {
-        let (url, at) = url_and_time(side)?;
-        if Path::new(url).is_dir() {
-            let seconds = at.as_deref().map(str::parse::<i64>).transpose();
-            let seconds = seconds.map_err(|_| invalid(side, "a recording has a time; write DIR@TIME"))?;
-            let (directory, engine) = (PathBuf::from(url), engine.cloned());
-            // Use another thread, because reading files blocks.
-            let read = move || record::model(&directory, seconds.map(|at| at * 1_000_000), engine.as_deref());
-            let read = tokio::task::spawn_blocking(read).await;
-            return read.unwrap_or_else(|error| Err(invalid(side, &format!("a bug: {error}; please report it"))));
-        }
+        let url = match side_of(side)? {
+            Side::Exporter(url) => url,
+            Side::Recording(directory, at_us) => {
+                let engine = engine.cloned();
+                // Use another thread, because reading files blocks.
+                let read = move || record::model(&directory, at_us, engine.as_deref());
+                let read = tokio::task::spawn_blocking(read).await;
+                return read.unwrap_or_else(|error| Err(invalid(side, &format!("a bug: {error}; please report it"))));
+            }
+        };
         let connection = ClientOptions { urls: vec![url.to_owned()], ..arguments.connection.clone() };
         let [target] = &targets(&connection).await?[..] else {
             return Err(invalid(side, "it names several exporters; give the address of one"));
         };
-        model(target, engine.map(String::as_str), at.as_deref()).await
+        model(target, engine.map(String::as_str)).await
     });
     Ok([first.await?, second.await?])
 }
 
-/// Splits `URL@TIME`. The time is in the form that `/api/v1/model` reads.
-fn url_and_time(side: &str) -> Result<(&str, Option<String>), ConfigError> {
-    let Some((url, time)) = side.rsplit_once('@') else { return Ok((side, None)) };
-    if time == "before" {
-        return Ok((url, Some(time.to_owned())));
+/// One side of a comparison.
+#[derive(Debug, PartialEq)]
+enum Side<'a> {
+    /// The address of a running exporter.
+    Exporter(&'a str),
+    /// The directory of a recording, and a time in it in microseconds since 1970 UTC. Without a time: its end.
+    Recording(PathBuf, Option<i64>),
+}
+
+/// Parses `URL`, `DIR` or `DIR@TIME`.
+fn side_of(text: &str) -> Result<Side<'_>, ConfigError> {
+    if Path::new(text).is_dir() {
+        return Ok(Side::Recording(text.into(), None));
     }
-    let at_us = time_us(time).map_err(|_| {
-        let why = "the text after @ is not a time; write -2h, 2026-11-23T04:00:00Z or before (the run before the last restart)";
-        ConfigError::flag("URL", side, why)
-    })?;
-    Ok((url, Some((at_us / 1_000_000).to_string())))
+    let Some((place, time)) = text.rsplit_once('@') else { return Ok(Side::Exporter(text)) };
+    let invalid = |why: &str| ConfigError::flag("URL", text, why);
+    match time_us(time) {
+        Ok(at_us) if Path::new(place).is_dir() => Ok(Side::Recording(place.into(), Some(at_us))),
+        Err(_) if Path::new(place).is_dir() => {
+            Err(invalid("the text after @ is not a time; write DIR@-2h or DIR@2026-11-23T04:00:00Z"))
+        }
+        _ => Err(invalid(
+            "the past of an exporter is in its recording; write DIR@TIME with the directory of its --record.dir",
+        )),
+    }
 }
 
 fn text(first: &Model, second: &Model, comparison: &Comparison) -> String {
@@ -123,7 +140,7 @@ fn text(first: &Model, second: &Model, comparison: &Comparison) -> String {
             row([name.to_owned(), String::new(), String::new(), shown(range)]);
         }
     }
-    let (before, after) = (&first.run.configuration, &second.run.configuration);
+    let (before, after) = (&first.configuration, &second.configuration);
     for name in before.keys().chain(after.keys().filter(|name| !before.contains_key(*name))) {
         let [before, after] = [before, after].map(|of| of.get(name).map_or("unknown", String::as_str));
         if before != after {
@@ -149,18 +166,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_side_is_a_url_and_perhaps_a_time() {
-        let read = |side| url_and_time(side).map(|(url, at)| (url.to_owned(), at));
-        assert_eq!(read("http://h:1/m").unwrap(), ("http://h:1/m".to_owned(), None));
-        assert_eq!(read("h:1@before").unwrap(), ("h:1".to_owned(), Some("before".to_owned())));
-        assert_eq!(read("h:1@1970-01-02T00:00:00Z").unwrap(), ("h:1".to_owned(), Some("86400".to_owned())));
-        let now = UNIX_EPOCH.elapsed().unwrap().as_secs();
-        for side in ["h:1@-2h", "h:1@2h"] {
-            let ago: u64 = read(side).unwrap().1.unwrap().parse().unwrap();
-            assert!((7198..=7202).contains(&(now - ago)), "{side}: {ago}");
+    fn a_side_is_a_url_or_a_recording_and_perhaps_a_time() {
+        assert_eq!(side_of("http://h:1/m").unwrap(), Side::Exporter("http://h:1/m"));
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().to_str().unwrap();
+        let recording = |at_us| Side::Recording(folder.path().to_owned(), at_us);
+        assert_eq!(side_of(directory).unwrap(), recording(None));
+        let at = |time: &str| format!("{directory}@{time}");
+        assert_eq!(side_of(&at("1970-01-02T00:00:00Z")).unwrap(), recording(Some(86_400_000_000)));
+        let now = UNIX_EPOCH.elapsed().unwrap().as_micros() as i64;
+        for time in ["-2h", "2h"] {
+            let Side::Recording(_, Some(at_us)) = side_of(&at(time)).unwrap() else { panic!("{time}") };
+            assert!((7_198_000_000..=7_202_000_000).contains(&(now - at_us)), "{time}: {at_us}");
         }
-        for side in ["user:pass@h:1", "h:1@", "h:1@--2h", "h:1@-1"] {
-            assert!(read(side).unwrap_err().to_string().contains("-2h"), "{side}");
+        for side in [at(""), at("--2h"), at("-1"), at("before")] {
+            assert!(side_of(&side).unwrap_err().to_string().contains("write DIR@-2h"), "{side}");
+        }
+        for side in ["h:1@-2h", "http://h:1@2026-11-23T04:00:00Z", "h:1@before", "user:pass@h:1"] {
+            assert!(side_of(side).unwrap_err().to_string().contains("write DIR@TIME"), "{side}");
         }
     }
 }

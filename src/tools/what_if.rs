@@ -47,7 +47,7 @@ async fn read(arguments: &WhatIfArgs) -> Result<Model, ConfigError> {
         let urls = arguments.connection.urls.join(" ");
         return Err(ConfigError::flag("URL", urls, "what-if asks one exporter; give one URL"));
     };
-    model(target, arguments.engine.as_deref(), None).await
+    model(target, arguments.engine.as_deref()).await
 }
 
 fn text(model: &Model, arguments: &WhatIfArgs, answer: &Answer) -> String {

@@ -8,12 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use trtllm_model::{EngineName, RecorderCounts};
-use trtllm_page::state::BaselineFiles;
-use trtllm_what_if::Present;
-use trtllm_what_if::baselines::{Run, Snapshot};
-use trtllm_what_if::output::Best;
-
 use crate::support::daemon::{Daemon, Launch};
 use crate::support::ensure;
 
@@ -265,74 +259,28 @@ fn a_web_configuration_that_cannot_be_read_lets_nobody_in_until_it_can() {
     }
 }
 
-/// The daemon writes baselines every ten minutes. So this test writes them itself, in a process on a disk that fails.
+/// At most one thread per engine waits for a disk: the one that reads its token.
 #[test]
-fn a_baseline_survives_each_error_of_the_disk() {
-    let Ok(folder) = std::env::var("BASELINES") else {
-        let folder = tempfile::tempdir().unwrap();
-        let mut this = Command::new(std::env::current_exe().unwrap());
-        this.args(["--exact", "file_faults::a_baseline_survives_each_error_of_the_disk"])
-            .env("BASELINES", folder.path())
-            .env("FAIL_FILE", folder.path().join("fail"))
-            .env("LD_PRELOAD", preload());
-        let output = this.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-        return;
-    };
-    let (folder, counts) = (PathBuf::from(folder), RecorderCounts::default());
-    let directory = folder.join("kept");
-    fs::create_dir(&directory).unwrap();
-    let files = BaselineFiles::new(directory.clone(), counts.clone());
-    let engine = EngineName::new("m", "1", "test");
-    let add = |at: f64| {
-        let snapshot = Snapshot::of(Present::default(), Run::default(), at);
-        let _best = files.begin().unwrap().add(&engine, Some(snapshot), Best::default(), at);
-        files.read(&engine).snapshots.len()
-    };
-    let (mut written, mut failed) = (add(0.0), 0);
-    assert_eq!((written, counts.errors()), (1, 0));
-    // A baseline is written to a temporary file, which is then renamed. With each error, all calls for the folder fail
-    // once, then only writing (b), then only renaming (m).
-    for error in ERRORS {
-        for part in ["kept", ".part b", ".part m"] {
-            fs::write(folder.join("draft"), format!("{error} {part}\n")).unwrap();
-            fs::rename(folder.join("draft"), folder.join("fail")).unwrap();
-            failed += 1;
-            assert_eq!((add(f64::from(written as u32) * 7200.0), counts.errors()), (written, failed), "{error} {part}");
-            fs::remove_file(folder.join("fail")).unwrap();
-            written += 1;
-            assert_eq!((add(f64::from(written as u32) * 7200.0), counts.errors()), (written, failed), "{error} {part}");
-            assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "a part is left");
-        }
-    }
-}
-
-/// At most these threads wait for a disk: one per engine that reads its token, and two that read baselines for
-/// `/api/v1/model`.
-#[test]
-fn a_disk_that_hangs_keeps_few_threads_whatever_is_asked() {
+fn a_disk_that_hangs_keeps_few_threads() {
     let folder = tempfile::tempdir().unwrap();
-    let (token, kept) = (folder.path().join("the-token"), folder.path().join("kept"));
+    let token = folder.path().join("the-token");
     fs::write(&token, "secret").unwrap();
-    fs::create_dir(&kept).unwrap();
     let port = crate::support::server::serve(|_| Some((401, Vec::new())));
     let refused = format!("trtllm-serve:http://127.0.0.1:{port}?bearer_token_file={}", token.display());
     let launch = failing(folder.path(), 0, "nothing");
-    let files = ["--record.dir", kept.to_str().unwrap()];
-    let daemon = launch.start(
-        &[
-            &["--source", "sim:", "--source", &refused, "--model", "a", "--model", "b", "--poll.timeout", "100ms"],
-            &files[..],
-        ]
-        .concat(),
-    );
-    // The daemon only needs to find and read a baseline of this engine. Its contents do not matter.
-    let name = EngineName::new("a", "1", "sim");
-    let files = BaselineFiles::new(kept, RecorderCounts::default());
-    let snapshot = Snapshot::of(Present::default(), Run::default(), 1.0);
-    let _best = files.begin().unwrap().add(&name, Some(snapshot), Best::default(), 1.0);
-    let ask = |daemon: &Daemon| daemon.get("/api/v1/model?engine=a:1&at=before").status;
-    crate::support::until(|| ensure(ask(&daemon) == 200, || "nothing is kept".to_owned()));
+    let daemon = launch.start(&[
+        "--source",
+        "sim:",
+        "--source",
+        &refused,
+        "--model",
+        "a",
+        "--model",
+        "b",
+        "--poll.timeout",
+        "100ms",
+    ]);
+    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &["model=a"]) == 1.0, || "not up".to_owned()));
     let threads = || fs::read_dir(format!("/proc/{}/task", daemon.id())).unwrap().count();
     let before = threads();
 
@@ -343,15 +291,5 @@ fn a_disk_that_hangs_keeps_few_threads_whatever_is_asked() {
     };
     daemon.until(|page| ensure(timeouts(page) >= 20, || format!("{} timeouts", timeouts(page))));
     assert!(threads() <= before + 2, "{} threads, {before} before: each poll has one", threads());
-
-    fs::write(folder.path().join("draft"), "-1 baselines- r\n").unwrap();
-    fs::rename(folder.path().join("draft"), folder.path().join("fail")).unwrap();
-    std::thread::scope(|scope| {
-        let asked: Vec<_> = (0..20).map(|_| scope.spawn(|| ask(&daemon))).collect();
-        assert!(asked.into_iter().all(|asked| asked.join().unwrap() == 503));
-    });
-    assert!(threads() <= before + 4, "{} threads, {before} before: each question has one", threads());
     daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &["model=a"]) == 1.0, || "not up".to_owned()));
-    fs::remove_file(folder.path().join("fail")).unwrap();
-    crate::support::until(|| ensure(ask(&daemon) == 200, || "nothing is kept any more".to_owned()));
 }

@@ -1,9 +1,8 @@
 //! The published data: an immutable snapshot per engine and one of all GPUs. Writers replace snapshots; readers never wait.
 
-mod baselines;
+mod capacity;
 mod engine;
 mod judging;
-mod models;
 mod slot;
 mod source;
 
@@ -18,7 +17,6 @@ use trtllm_model::gpu::GpuInventory;
 use trtllm_model::{EngineName, RecorderCounts, RefusedPublishers};
 use trtllm_service::shutdown::Shutdown;
 
-pub use baselines::BaselineFiles;
 pub use engine::EngineSnapshot;
 pub use judging::EngineJudgement;
 pub use slot::{EngineOrigin, EngineSlot, KeptRecord, SourcePlace, copy_to_keep};
@@ -40,8 +38,6 @@ pub struct State {
     pub refused_publishers: RefusedPublishers,
     /// Unset without a recorder.
     pub recorder: OnceLock<RecorderCounts>,
-    /// What was learned about engines. It survives restarts of the exporter. Unset without a recorder.
-    pub baselines: OnceLock<Arc<BaselineFiles>>,
     /// Whether the file of --config.file was last read and applied without an error. `None` without a file.
     pub config_reload: Mutex<Option<bool>>,
     /// What discovery found at each address, as text for people.
@@ -58,7 +54,6 @@ impl State {
             changes: Arc::default(),
             refused_publishers: RefusedPublishers::default(),
             recorder: OnceLock::new(),
-            baselines: OnceLock::new(),
             config_reload: Mutex::default(),
             discovery: ArcSwap::default(),
         };

@@ -4,7 +4,6 @@
 
 pub mod answer;
 mod ask;
-pub mod baselines;
 pub mod change;
 pub mod compare;
 mod costs;

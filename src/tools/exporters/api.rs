@@ -1,5 +1,7 @@
 //! Reads the JSON API of an exporter into the types with which the exporter writes it. Makes texts for a terminal printable.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -11,7 +13,6 @@ use trtllm_http::views::numbers::Gpu;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::Finding;
 use trtllm_what_if::Present;
-use trtllm_what_if::baselines::Run;
 
 use super::client::{Client, Failure, Target};
 use crate::config::ConfigError;
@@ -122,39 +123,35 @@ pub(crate) struct Model {
     pub(crate) version: String,
     /// Seconds since 1970. Absent for the present.
     pub(crate) at: Option<f64>,
+    /// Settings and versions by name.
     #[serde(default)]
-    pub(crate) run: Run,
+    pub(crate) configuration: BTreeMap<String, String>,
     pub(crate) present: Present,
 }
 
-/// Reads `/api/v1/model`. `engine` is MODEL or MODEL:VERSION, needed if there are several. `at` is a time in the past.
-pub(crate) async fn model(target: &Target, engine: Option<&str>, at: Option<&str>) -> Result<Model, ConfigError> {
+/// Reads `/api/v1/model`. `engine` is MODEL or MODEL:VERSION, needed if there are several.
+pub(crate) async fn model(target: &Target, engine: Option<&str>) -> Result<Model, ConfigError> {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.extend_pairs(engine.map(|engine| ("engine", engine)));
-    query.extend_pairs(at.map(|at| ("at", at)));
     let path = format!("/api/v1/model?{}", query.finish());
-    let body = target.client().get(&path).await.map_err(|failure| unread(&failure, &target.url, engine, at))?;
+    let body = target.client().get(&path).await.map_err(|failure| unread(&failure, &target.url, engine))?;
     parse("/api/v1/model", &body, false).map_err(|failure| ConfigError::flag("URL", &target.url, failure.to_string()))
 }
 
-fn unread(failure: &Failure, url: &str, engine: Option<&str>, at: Option<&str>) -> ConfigError {
+fn unread(failure: &Failure, url: &str, engine: Option<&str>) -> ConfigError {
     let invalid = |why: String| ConfigError::flag("URL", url, why);
     let several = "choose one of the engines with --engine MODEL or MODEL:VERSION (trtllm-exporter top lists them)";
-    match (failure, engine, at) {
-        (Failure::Status(404), _, Some(_)) => invalid(format!(
-            "nothing is kept of this time, or there is no such engine. The exporter keeps engines only with --record.dir, and only \
-             after ten minutes of work; {several}"
-        )),
-        (Failure::Status(404), Some(engine), None) => {
+    match (failure, engine) {
+        (Failure::Status(404), Some(engine)) => {
             ConfigError::flag("--engine", engine, format!("no such engine; {several}"))
         }
-        (Failure::Status(404), None, None) => {
+        (Failure::Status(404), None) => {
             invalid("no engine, or an exporter older than this command; update the exporter".to_owned())
         }
-        (Failure::Status(400), ..) => invalid(format!("the exporter has several engines; {several}")),
-        (Failure::Status(503), ..) => {
+        (Failure::Status(400), _) => invalid(format!("the exporter has several engines; {several}")),
+        (Failure::Status(503), _) => {
             invalid("the polls of this engine do not end; look at trtllm-exporter doctor".to_owned())
         }
-        (failure, ..) => invalid(failure.to_string()),
+        (failure, _) => invalid(failure.to_string()),
     }
 }

@@ -47,7 +47,13 @@ pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) 
     let slot = past.slot();
     let EngineName { model, version, .. } = slot.name.clone();
     let present = slot.with_judged(|judged| Present::of(past.fold(), &judged.window));
-    Ok(Model { model, version, at: Some(past.at_us as f64 / 1e6), run: slot.run(), present })
+    Ok(Model {
+        model,
+        version,
+        at: Some(past.at_us as f64 / 1e6),
+        configuration: slot.snapshot().configuration(),
+        present,
+    })
 }
 
 fn unreadable(error: OpenRecordingError) -> String {

@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use trtllm_engine::batch_time::BatchTime;
-use trtllm_model::timestamp::parse_timestamp;
 use trtllm_page::state::{EngineSlot, EngineSnapshot, RECENT_RECORDS, State};
 
 use super::engine::Engine;
@@ -172,7 +171,7 @@ fn last_value<'q>(query: &'q str, parameter: &str) -> Option<Cow<'q, str>> {
 }
 
 /// The last value of a parameter whose values must all be valid.
-pub(super) fn parameter<T>(
+fn parameter<T>(
     query: &str,
     parameter: &'static str,
     parse: impl Fn(&str) -> Option<T>,
@@ -181,14 +180,6 @@ pub(super) fn parameter<T>(
     let invalid = |value: &str| InvalidQuery::new(StatusCode::BAD_REQUEST, parameter, wrong(value));
     let parsed = values(query, parameter).map(|value| parse(&value).ok_or_else(|| invalid(&value)));
     Ok(parsed.collect::<Result<Vec<T>, _>>()?.pop())
-}
-
-/// The value of `at`, a Unix time or an ISO 8601 time, in seconds since 1970 UTC.
-pub(super) fn parse_time(text: &str) -> Option<f64> {
-    match text.parse::<f64>() {
-        Ok(unix) => Some(unix).filter(|unix| unix.is_finite()),
-        Err(_) => parse_timestamp(text).map(|time| time.micros as f64 / 1e6),
-    }
 }
 
 /// The engine with this name: `model` or `model:version`. An empty name means the only engine.
@@ -213,24 +204,6 @@ fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQu
         several => {
             let error = format!("engine={engine} is ambiguous; use one of {}", names(several));
             Err(InvalidQuery::new(StatusCode::BAD_REQUEST, "engine", error))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_is_unix_or_iso() {
-        for text in
-            ["1764216000", "1764216000.0", "2025-11-27T04:00:00Z", "2025-11-27T05:00:00+01:00", "2025-11-27T04:00:00"]
-        {
-            assert_eq!(parse_time(text), Some(1_764_216_000.0), "{text}");
-        }
-        assert_eq!((parse_time("-1"), parse_time("2025-11-27T04:00:00.5Z")), (Some(-1.0), Some(1_764_216_000.5)));
-        for text in ["", "now", "NaN", "inf", "2025-11-27", "2025-13-27T04:00:00Z", "é", "2025-11-27T04:00:00Zé"] {
-            assert_eq!(parse_time(text), None, "{text}");
         }
     }
 }

@@ -84,16 +84,18 @@ impl EngineWriter<'_> {
         }
     }
 
-    /// What limits the engine, with one series per cause, and its output relative to the benchmark and to its best hour.
+    /// What limits the engine, with one series per cause, and its output relative to the benchmark.
     fn verdict(&mut self, engine: &EngineReadings<'_>) {
         if let Some(verdict) = engine.judged.verdict.verdict() {
             self.in_order(Id::LimitedBy, Cause::ALL.map(|cause| Some(u64::from(cause == verdict.cause))));
             let is_blind = |what: &str| verdict.blind.iter().any(|spot| spot.what == what);
             self.in_order(Id::LimitedByBlind, Blind::NAMES.map(|what| Some(u64::from(is_blind(what)))));
         }
-        let outputs = engine.judged.output_ratios(engine.bench);
-        self.in_order(Id::ThroughputOfReference, outputs.map(|of| of.throughput));
-        self.in_order(Id::EfficiencyOfReference, outputs.map(|of| of.efficiency));
+        if let Some(bench) = engine.bench {
+            let output = engine.judged.output_ratios(bench);
+            self.in_order(Id::ThroughputOfReference, [output.throughput]);
+            self.in_order(Id::EfficiencyOfReference, [output.efficiency]);
+        }
     }
 
     fn state(&mut self, engine: &EngineReadings<'_>, source: &'static str) {

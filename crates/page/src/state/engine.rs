@@ -1,5 +1,7 @@
 //! What is published about one engine.
 
+use std::collections::BTreeMap;
+
 use trtllm_engine::attribution::RequestParts;
 use trtllm_engine::cost_model::Prices;
 use trtllm_engine::iteration_sums::IterationSums;
@@ -117,6 +119,14 @@ impl EngineSnapshot {
         let sizes = settings.iter().filter(|(label, _)| is_size(label)).filter_map(|(_, value)| value.as_ref());
         let product = || sizes.filter_map(positive).reduce(usize::saturating_mul);
         of_server.and_then(|(_, count)| positive(count)).or_else(product)
+    }
+
+    /// The settings and versions of the engine by name.
+    #[must_use]
+    pub fn configuration(&self) -> BTreeMap<String, String> {
+        let names = [("backend", self.about.backend.clone()), ("engine_version", self.about.version.clone())];
+        let told = self.settings().into_iter().chain(names);
+        told.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
     /// Settings by label of `nv_trt_llm_engine_config_info`, as far as the engine reports them.

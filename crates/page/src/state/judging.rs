@@ -22,7 +22,7 @@ use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::judge::{Steady, judge, judge_orchestrator};
 use trtllm_verdict::reading::{Given, Notices, Reading, Silence};
 use trtllm_what_if::Headroom;
-use trtllm_what_if::output::{Best, LastHour, Output, OutputRatios};
+use trtllm_what_if::output::{Output, OutputRatios, RecentOutput};
 
 use super::{EngineSlot, EngineSnapshot, StartPhase, State};
 
@@ -35,13 +35,7 @@ pub struct EngineJudgement {
     pub slowdown: Option<f64>,
     /// Requests per second that the engine could serve, according to the costs of its iterations.
     pub(super) capacity: Option<f64>,
-    pub(super) last_hour: LastHour,
-    pub(super) best: Best,
-    /// Number of restarts of the engine, and the time of the last one in seconds since 1970. Without a restart, the time of the first
-    /// judgement.
-    run: Option<(u64, f64)>,
-    /// When the engine's baseline was last written, on the clock of the window.
-    pub(super) kept_at: Option<f64>,
+    output: RecentOutput,
     pub findings: Vec<Finding>,
     /// Counts of an orchestrator in the last five minutes, taken every five seconds, oldest first.
     orchestrator: VecDeque<OrchestratorMark>,
@@ -75,31 +69,19 @@ impl EngineJudgement {
         Headroom::of(&self.window.span(RECENT)?, self.window.waiting(RECENT), self.capacity)
     }
 
-    /// Present output relative to the benchmark, and relative to the best hour.
+    /// The output of the last five minutes relative to the benchmark.
     #[must_use]
-    pub fn output_ratios(&self, bench: Option<&BenchReport>) -> [OutputRatios; 2] {
-        let Some(now) = self.last_hour.present() else { return Default::default() };
-        let of_benchmark = bench.map(|bench| OutputRatios::of_benchmark(&now, bench)).unwrap_or_default();
-        [of_benchmark, OutputRatios::of_best(&now, &self.best)]
+    pub fn output_ratios(&self, bench: &BenchReport) -> OutputRatios {
+        self.output.rates().map(|now| OutputRatios::of_benchmark(&now, bench)).unwrap_or_default()
     }
 
-    /// When the present run of the engine began, in seconds since 1970.
-    #[must_use]
-    pub fn run_since(&self) -> f64 {
-        self.run.map_or(0.0, |(_, since)| since)
-    }
-
-    fn follow_output(&mut self, snapshot: &EngineSnapshot, gpus: Option<&EngineGpus>, at: f64, wall: f64) {
-        let restarts = snapshot.totals.engine_restarts;
-        if self.run.is_none_or(|(before, _)| before != restarts) {
-            self.run = Some((restarts, wall.floor()));
-        }
+    fn follow_output(&mut self, snapshot: &EngineSnapshot, gpus: Option<&EngineGpus>, at: f64) {
         let sums = &snapshot.iteration_sums;
         if snapshot.totals.is_sampled() {
-            self.last_hour = LastHour::default();
+            self.output = RecentOutput::default();
             return;
         }
-        self.last_hour.push(Output {
+        self.output.push(Output {
             at,
             // The first token of a request comes from its context phase.
             tokens: sums.decoded_tokens + snapshot.totals.requests_started as f64,
@@ -108,9 +90,6 @@ impl EngineJudgement {
             joules: gpus.and_then(|gpus| gpus.energy_joules),
             gpus: gpus.filter(|gpus| gpus.missing == 0).map_or(0, |gpus| gpus.uuids.len()),
         });
-        if let Some(hour) = self.last_hour.hour() {
-            self.best.merge(&Best::of(&hour, wall), wall);
-        }
     }
 
     /// What an orchestrator counted in the last `seconds`.
@@ -253,7 +232,7 @@ impl EngineSlot {
             judged.findings.extend(findings::engine::newer(&subject, unread_keys, &source.missing_endpoints));
             return;
         }
-        judged.follow_output(&snapshot, self.gpus().as_deref(), at, wall);
+        judged.follow_output(&snapshot, self.gpus().as_deref(), at);
         let latest = snapshot.latest.as_ref();
         let parts = (&snapshot.totals, &snapshot.requests, latest, snapshot.iteration_sums);
         let polling = polling(&snapshot);
@@ -362,7 +341,7 @@ mod tests {
         }
         let mut bench = BenchReport::default();
         (bench.metadata.num_gpus, bench.performance.token_throughput_per_sec) = (Some(16.0), Some(200.0));
-        slot.with_judged(|judged| judged.output_ratios(Some(&bench)))[0].throughput.unwrap()
+        slot.with_judged(|judged| judged.output_ratios(&bench)).throughput.unwrap()
     }
 
     #[test]

@@ -5,8 +5,6 @@ use trtllm_verdict::cause::Cause;
 
 use super::{ENGINE, EngineReadings, families};
 
-const REFERENCES: [&str; 2] = ["benchmark", "best_hour"];
-
 families! {
     first: super::engine_gpus::END;
     of: EngineReadings<'_>;
@@ -32,10 +30,10 @@ families! {
     Headroom(|engine| engine.headroom?.free) = ENGINE.gauge("nv_trt_llm_headroom_ratio").unit("ratio")
         .help("Share of the engine's capacity that is free: 0 at capacity.")
         .origin("1 - arrivals of the last minute (numNewActiveRequests and the growth of waiting requests) / nv_trt_llm_capacity_requests_per_second");
-    ThroughputOfReference = ENGINE.gauge("nv_trt_llm_throughput_of_reference_ratio").unit("ratio").by("reference", &REFERENCES)
-        .help("Output tokens per second and GPU in the last five minutes relative to those of the benchmark report and of the engine's best hour.")
-        .origin("numGenRequests, accepted draft tokens and numNewActiveRequests, as nv_trt_llm_bench_gpu_output_tokens_per_second counts them: see compare.md; the best hour of 30 days with --record.dir, else since the start; assumes the same model, lengths of requests and load; absent where statistics are sampled or records are lost");
-    EfficiencyOfReference = ENGINE.gauge("nv_trt_llm_tokens_per_joule_of_reference_ratio").unit("ratio").by("reference", &REFERENCES)
-        .help("Output tokens per joule in the last five minutes relative to those of the benchmark report and of the engine's best hour.")
+    ThroughputOfReference = ENGINE.gauge("nv_trt_llm_throughput_of_reference_ratio").unit("ratio").by("reference", &["benchmark"])
+        .help("Output tokens per second and GPU in the last five minutes relative to those of the benchmark report.")
+        .origin("numGenRequests, accepted draft tokens and numNewActiveRequests, as nv_trt_llm_bench_gpu_output_tokens_per_second counts them: see compare.md; assumes the same model, lengths of requests and load; absent where statistics are sampled or records are lost");
+    EfficiencyOfReference = ENGINE.gauge("nv_trt_llm_tokens_per_joule_of_reference_ratio").unit("ratio").by("reference", &["benchmark"])
+        .help("Output tokens per joule in the last five minutes relative to those of the benchmark report.")
         .origin("as nv_trt_llm_throughput_of_reference_ratio (numGenRequests and others), and nv_trt_llm_gpu_energy_joules_total, idle time included");
 }
