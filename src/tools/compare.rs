@@ -91,14 +91,14 @@ fn side_of(text: &str) -> Result<Side<'_>, ConfigError> {
     }
     let Some((place, time)) = text.rsplit_once('@') else { return Ok(Side::Exporter(text)) };
     let invalid = |why: &str| ConfigError::flag("URL", text, why);
-    match time_us(time) {
-        Ok(at_us) if Path::new(place).is_dir() => Ok(Side::Recording(place.into(), Some(at_us))),
-        Err(_) if Path::new(place).is_dir() => {
-            Err(invalid("the text after @ is not a time; write DIR@-2h or DIR@2026-11-23T04:00:00Z"))
-        }
-        _ => Err(invalid(
-            "the past of an exporter is in its recording; write DIR@TIME with the directory of its --record.dir",
+    match (time_us(time), Path::new(place).is_dir()) {
+        (Ok(at_us), true) => Ok(Side::Recording(place.into(), Some(at_us))),
+        (Err(_), true) => Err(invalid("the text after @ is not a time; write DIR@-2h or DIR@2026-11-23T04:00:00Z")),
+        (Ok(_), false) => Err(invalid(
+            "there is no such directory, and the past of an exporter is in its recording; write DIR@TIME with the directory of its --record.dir",
         )),
+        // Maybe a user before the host, which the exporter's address must not have.
+        (Err(_), false) => Ok(Side::Exporter(text)),
     }
 }
 
@@ -182,8 +182,9 @@ mod tests {
         for side in [at(""), at("--2h"), at("-1"), at("before")] {
             assert!(side_of(&side).unwrap_err().to_string().contains("write DIR@-2h"), "{side}");
         }
-        for side in ["h:1@-2h", "http://h:1@2026-11-23T04:00:00Z", "h:1@before", "user:pass@h:1"] {
+        for side in ["h:1@-2h", "http://h:1@2026-11-23T04:00:00Z", "no-such-directory@-2h"] {
             assert!(side_of(side).unwrap_err().to_string().contains("write DIR@TIME"), "{side}");
         }
+        assert_eq!(side_of("http://user:pass@h:1").unwrap(), Side::Exporter("http://user:pass@h:1"));
     }
 }

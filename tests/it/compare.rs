@@ -59,7 +59,7 @@ fn two_exporters_and_two_recordings_are_compared() {
     for (sides, why) in [
         ([address.clone(), address.clone()], "both are the same"),
         ([format!("{address}@-2h"), address.clone()], "write DIR@TIME with the directory of its --record.dir"),
-        ([format!("{address}@before"), address.clone()], "write DIR@TIME with the directory of its --record.dir"),
+        (["http://user:word@127.0.0.1:1".to_owned(), address.clone()], "use --user-file"),
         ([format!("{directory}@noon"), address.clone()], "not a time"),
     ] {
         let output = run(&["compare", &sides[0], &sides[1]]);
