@@ -7,7 +7,7 @@ use trtllm_model::BenchReport;
 /// Seconds between two marks (kept values of [`Output`]), and the number of marks: five minutes.
 const STEP: f64 = 60.0;
 const MARKS: usize = 6;
-/// A span of time may be shorter than required, down to this share, because the times of marks are not exact.
+/// Two marks may be nearer to each other than a step, down to this share of it, because they are taken every five seconds.
 const NEARLY: f64 = 0.95;
 /// The tokens of iterations without a record are unknown. Up to this share of such iterations does not matter.
 const FEW_UNSEEN: f64 = 0.05;
@@ -56,11 +56,10 @@ impl RecentOutput {
         self.0.push_back(now);
     }
 
-    /// Absent until five minutes are known.
+    /// Absent until five minutes are known, which all marks together span.
     #[must_use]
     pub fn rates(&self) -> Option<Rates> {
-        let last = self.0.back()?;
-        let first = self.0.iter().rev().find(|mark| last.at - mark.at >= NEARLY * STEP * (MARKS - 1) as f64)?;
+        let (first, last) = self.0.front().zip(self.0.back()).filter(|_| self.0.len() == MARKS)?;
         let tokens = last.tokens - first.tokens;
         let (iterations, unseen) = (last.iterations - first.iterations, last.unseen - first.unseen);
         let joules = last.joules.zip(first.joules).map(|(last, first)| last - first).filter(|joules| *joules > 0.0);
