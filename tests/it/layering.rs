@@ -24,10 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trtllm-sources", &["trtllm-bridge", "trtllm-model", "trtllm-recording", "trtllm-service", "trtllm-sim"]),
     ("trtllm-verdict", &["trtllm-engine", "trtllm-model"]),
     ("trtllm-what-if", &["trtllm-engine", "trtllm-model"]),
-    (
-        "trtllm-page",
-        &["trtllm-engine", "trtllm-gpu", "trtllm-model", "trtllm-service", "trtllm-verdict", "trtllm-what-if"],
-    ),
+    ("trtllm-page", &["trtllm-engine", "trtllm-model", "trtllm-service", "trtllm-verdict", "trtllm-what-if"]),
     (
         "trtllm-intake",
         &["trtllm-engine", "trtllm-model", "trtllm-page", "trtllm-recording", "trtllm-service", "trtllm-sources"],
