@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
-use trtllm_engine::EngineFold;
+use trtllm_analysis::ObservedEngine;
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::IterationStats;
 use trtllm_model::Objectives;
@@ -125,7 +125,7 @@ fn thread_ns(name: &str) -> u64 {
 
 /// Parses and folds copies of the first record of a fixture. `plain` is true if the record has the fields that
 /// [`accumulate`] adds.
-fn records(name: &str, plain: bool) -> EngineFold {
+fn records(name: &str, plain: bool) -> ObservedEngine {
     let body = body(fixture(name)[0].clone());
     println!("\n{RECORDS} records of {name}, {} bytes of JSON each", body.len() / RECORDS);
     let bare = time("bare typed serde_json parse", RECORDS, || {
@@ -133,7 +133,7 @@ fn records(name: &str, plain: bool) -> EngineFold {
         black_box(records);
     });
     let mut batch = Batch::default();
-    let mut engine = EngineFold::new(Duration::from_secs(15));
+    let mut engine = ObservedEngine::new(Duration::from_secs(15));
     let both = time("parse + fold, as in the daemon", RECORDS, || {
         parse_records(&body, &mut batch).unwrap();
         fold(&mut engine, &batch);
@@ -157,7 +157,7 @@ fn records(name: &str, plain: bool) -> EngineFold {
     engine
 }
 
-fn pages(engine: &EngineFold) {
+fn pages(engine: &ObservedEngine) {
     let page = page(engine);
     let samples: usize = page.samples().iter().map(series).sum();
     println!("\na page of {samples} series");
@@ -198,7 +198,7 @@ fn full_records() {
     let body = body(full_record());
     println!("\n{RECORDS} records with every field, {} bytes of JSON each", body.len() / RECORDS);
     let mut batch = Batch::default();
-    let mut engine = EngineFold::new(Duration::from_secs(15));
+    let mut engine = ObservedEngine::new(Duration::from_secs(15));
     parse_records(&body, &mut batch).unwrap();
     let entries = fixture("perf_metrics_SHAPE.json").to_string().into_bytes();
     let mut perf = Batch::default();
@@ -249,7 +249,7 @@ fn body(record: serde_json::Value) -> Vec<u8> {
     format!("[{}]", records.join(",")).into_bytes()
 }
 
-fn fold(engine: &mut EngineFold, batch: &Batch) {
+fn fold(engine: &mut ObservedEngine, batch: &Batch) {
     let now = Instant::now();
     for item in &batch.items {
         match item {
@@ -258,7 +258,7 @@ fn fold(engine: &mut EngineFold, batch: &Batch) {
             _ => {}
         }
     }
-    black_box(&engine.totals);
+    black_box(&engine.fold.totals);
 }
 
 /// The least work that any fold must do: read each number of a record and add it to a total.
@@ -401,16 +401,16 @@ fn accumulate_full(batch: &Batch) {
 }
 
 /// The whole page of one engine.
-fn page(engine: &EngineFold) -> Page {
+fn page(engine: &ObservedEngine) -> Page {
     let state = state(engine, 1);
     PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
 }
 
 /// The verdicts on 64 engines with full windows. Each engine is judged every five seconds.
-fn judgements(engine: &EngineFold) {
+fn judgements(engine: &ObservedEngine) {
     let state = state(engine, 64);
     let mut at = 0.0;
-    let mut sums = engine.iterations.sums;
+    let mut sums = engine.analysis.iterations.sums;
     let mut judge = || {
         at += 5.0;
         // Requests wait at the batch limit, so all rules are evaluated.
@@ -429,7 +429,7 @@ fn judgements(engine: &EngineFold) {
 }
 
 /// The part of the page about the exporter itself, which is built again after every change of the data.
-fn own_metrics(engine: &EngineFold) {
+fn own_metrics(engine: &ObservedEngine) {
     println!("\nthe exporter's own metrics");
     for engines in [1, 8] {
         let (state, http) = (state(engine, engines), HttpMetrics::new());
@@ -440,7 +440,7 @@ fn own_metrics(engine: &EngineFold) {
     }
 }
 
-fn state(engine: &EngineFold, engines: usize) -> State {
+fn state(engine: &ObservedEngine, engines: usize) -> State {
     let name = |index| EngineName {
         model: "tensorrt_llm".to_owned(),
         version: format!("{index}"),
@@ -451,10 +451,10 @@ fn state(engine: &EngineFold, engines: usize) -> State {
     let state = State::new((1..=engines).map(name).collect());
     for index in 0..engines {
         let snapshot = EngineSnapshot {
-            state: engine.health.state(Instant::now()),
-            latest: engine.latest().copied(),
-            totals: engine.totals.clone(),
-            requests: engine.requests.totals.clone(),
+            state: engine.fold.health.state(Instant::now()),
+            latest: engine.fold.latest().copied(),
+            totals: engine.fold.totals.clone(),
+            requests: engine.fold.requests.totals.clone(),
             about: EngineAbout::default(),
             ..EngineSnapshot::starting()
         };

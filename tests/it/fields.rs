@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_engine::EngineFold;
+use trtllm_analysis::ObservedEngine;
 use trtllm_model::{IterationStats, Objectives, PerfMetricsEntry};
 use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, Field};
 use trtllm_page::metrics::compat::CompatSets;
@@ -168,7 +168,7 @@ struct Messages {
 fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
     let start = Instant::now();
     let objectives = Objectives { e2e: Some(Duration::from_secs(60)), ..Objectives::default() };
-    let mut engine = EngineFold::new(Duration::from_secs(15)).with_objectives(objectives);
+    let mut engine = ObservedEngine::new(Duration::from_secs(15)).with_objectives(objectives);
     for record in &messages.records {
         let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
         engine.absorb(&record, start, 1_753_462_475_000_000).unwrap();

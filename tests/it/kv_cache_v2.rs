@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_engine::EngineFold;
+use trtllm_analysis::ObservedEngine;
 use trtllm_model::Objectives;
 use trtllm_model::{EngineAbout, IterationStats};
 use trtllm_page::metrics::compat::CompatSets;
@@ -28,7 +28,7 @@ fn payload(name: &str) -> Vec<Value> {
 /// The page after these records, with the name set `trtllm`.
 fn page(records: &[Value]) -> Page {
     let now = Instant::now();
-    let mut engine = EngineFold::new(Duration::from_secs(15));
+    let mut engine = ObservedEngine::new(Duration::from_secs(15));
     for record in records {
         let record: IterationStats = serde_json::from_value(record.clone()).unwrap();
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use trtllm_analysis::ObservedEngine;
 use trtllm_bridge::{
     Executor, ExecutorOptions, FinishedRequest, RequestStatsPerIteration as SharedRequests, SyntheticLoad,
 };
-use trtllm_engine::EngineFold;
 use trtllm_engine::histogram::Histogram;
 use trtllm_engine::request_totals::LatencySource;
 use trtllm_model::perf_metrics::TimingMetrics;
@@ -75,9 +75,9 @@ fn at(record: &IterationStats, micros: i64) -> IterationStats {
     IterationStats { timestamp: Some(RecordTime { micros, zoned: true }), ..record.clone() }
 }
 
-fn fold(Served { iterations, requests, ended_ms, .. }: &Served) -> (EngineFold, f64) {
+fn fold(Served { iterations, requests, ended_ms, .. }: &Served) -> (ObservedEngine, f64) {
     let now = Instant::now();
-    let mut engine = EngineFold::new(Duration::from_secs(3600));
+    let mut engine = ObservedEngine::new(Duration::from_secs(3600));
     let (mut end_ms, mut longest_ms, mut requests) = (0.0, 0.0_f64, requests.iter().peekable());
     // A record before the engine's first one shows that the exporter started before the first request.
     let before = IterationStats { iter: Some(0), ..IterationStats::default() };
@@ -124,8 +124,8 @@ fn at_most_one_iteration_longer(name: &str, shown: &Histogram, truth: &[f64], it
 fn latencies_are_right(engine: &str, load: &SyntheticLoad) {
     let served = served(engine, load);
     let (engine, iteration) = fold(&served);
-    let totals = &engine.requests.totals;
-    assert_eq!((totals.source, engine.totals.iterations_lost), (LatencySource::RequestStats, 0));
+    let totals = &engine.fold.requests.totals;
+    assert_eq!((totals.source, engine.fold.totals.iterations_lost), (LatencySource::RequestStats, 0));
     let times = &totals.times;
     assert_eq!(served.finished.len() as u64, load.requests.unwrap());
     let timing = |entry: &PerfMetricsEntry| entry.perf_metrics.as_ref().unwrap().timing_metrics.unwrap();

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_engine::EngineFold;
-use trtllm_engine::iteration_sums::IterationSums;
+use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::iteration_sums::IterationSums;
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 use trtllm_model::Objectives;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats};
@@ -136,13 +136,13 @@ fn every_name_in_the_table_of_equivalents_is_on_a_page() {
     }
 }
 
-fn engine() -> (EngineFold, Instant) {
+fn engine() -> (ObservedEngine, Instant) {
     let start = Instant::now();
-    (EngineFold::new(Duration::from_secs(15)), start)
+    (ObservedEngine::new(Duration::from_secs(15)), start)
 }
 
 /// The names and labels of the series on the page, in the groups `Triton` and `Engine`.
-fn series(engine: &EngineFold, now: Instant) -> BTreeSet<String> {
+fn series(engine: &ObservedEngine, now: Instant) -> BTreeSet<String> {
     let snapshot = fold_page::snapshot(engine, now);
     let state = fold_page::state(Objectives::default(), snapshot.clone());
     state.judge(0.0, 0.0);
@@ -161,7 +161,7 @@ fn series(engine: &EngineFold, now: Instant) -> BTreeSet<String> {
     fold_page::parsed(&page).series.into_iter().map(|(series, _)| series).collect()
 }
 
-fn absorb(engine: &mut EngineFold, message: &Value, now: Instant) {
+fn absorb(engine: &mut ObservedEngine, message: &Value, now: Instant) {
     if message.get("perf_metrics").is_some() {
         engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(message.clone()).unwrap(), now).unwrap();
     } else {
@@ -226,7 +226,7 @@ fn many_requests_create_no_series() {
         entry.prompt_tokens = Some(request % 100_000);
         engine.absorb_perf_metrics(&entry, now).unwrap();
     }
-    assert_eq!(engine.requests.totals.times.e2e_latency.count(), requests + 2);
+    assert_eq!(engine.fold.requests.totals.times.e2e_latency.count(), requests + 2);
     let differ: Vec<String> = series(&engine, now).symmetric_difference(&before).cloned().collect();
     // Only the interval of the statistics is new: it is known from the third record on.
     assert_eq!(differ, ["nv_trt_llm_statistics_interval_iterations{model=\"m\",version=\"1\"}"]);

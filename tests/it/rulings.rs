@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_engine::EngineFold;
+use trtllm_analysis::ObservedEngine;
 use trtllm_model::{IterationStats, Objectives, RequestStatsPerIteration};
 use trtllm_page::metrics::catalog::Group;
 use trtllm_page::metrics::compat::CompatSets;
@@ -19,13 +19,13 @@ mod counts;
 const LATENCY: u64 = 50;
 
 struct Engine {
-    fold: EngineFold,
+    fold: ObservedEngine,
     start: Instant,
 }
 
 impl Engine {
     fn new() -> Self {
-        Self { fold: EngineFold::new(Duration::from_secs(15)), start: Instant::now() }
+        Self { fold: ObservedEngine::new(Duration::from_secs(15)), start: Instant::now() }
     }
 
     /// Absorbs a record at the moment of its timestamp.

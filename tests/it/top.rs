@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
+use trtllm_analysis::window::Distribution;
 use trtllm_engine::histogram::{FIRST_TOKEN_SECONDS, Histogram};
-use trtllm_engine::window::Distribution;
 use trtllm_exporter::tools::top::screen::Screen;
 use trtllm_exporter::tools::top::units::DisplayUnit;
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
-use trtllm_engine::EngineFold;
+use trtllm_analysis::ObservedEngine;
 use trtllm_model::Objectives;
 use trtllm_model::{EngineName, IterationStats};
 use trtllm_page::exposition::negotiate::Format;
@@ -27,17 +27,17 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
     };
     let state = State::new((0..engines).map(name).collect());
     let now = Instant::now();
-    let mut engine = EngineFold::new(Duration::from_secs(15));
+    let mut engine = ObservedEngine::new(Duration::from_secs(15));
     let records = std::fs::read_to_string("tests/fixtures/session.ndjson").unwrap();
     for record in records.lines().filter_map(|line| serde_json::from_str::<IterationStats>(line).ok()) {
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
     }
     for index in 0..engines {
         state.slots()[index].update(|snapshot| {
-            snapshot.state = engine.health.state(now);
-            snapshot.latest = engine.latest().copied();
-            snapshot.totals.clone_from(&engine.totals);
-            snapshot.requests.clone_from(&engine.requests.totals);
+            snapshot.state = engine.fold.health.state(now);
+            snapshot.latest = engine.fold.latest().copied();
+            snapshot.totals.clone_from(&engine.fold.totals);
+            snapshot.requests.clone_from(&engine.fold.requests.totals);
         });
     }
     let (builder, http) = (PageBuilder::new(CompatSets::default()), HttpMetrics::new());
@@ -48,7 +48,7 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
 /// Number of allocations for absorbing further iterations of an engine with this many ranks.
 fn fold_cost(ranks: i64) -> u64 {
     let now = Instant::now();
-    let mut engine = EngineFold::new(Duration::from_secs(15));
+    let mut engine = ObservedEngine::new(Duration::from_secs(15));
     let mut record: IterationStats = serde_json::from_str(
         r#"{"iterLatencyMS": 10.0, "numActiveRequests": 4,
             "inflightBatchingStats": {"numScheduledRequests": 4, "numGenRequests": 4, "numCtxTokens": 64}}"#,

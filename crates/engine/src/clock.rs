@@ -22,7 +22,7 @@ const KEPT_OF_PYTORCH: usize = 64;
 
 /// When the events happened that the rows of one iteration show, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct ClockSpan {
+pub struct ClockSpan {
     pub iter: Option<u64>,
     /// When the requests arrived that became active in this pass: as the engine tells it, on average, or else the earliest possible
     /// time. Absent if they may have waited for other requests to end, and the engine does not tell how long.

@@ -8,7 +8,7 @@ use super::batch::is_static;
 use super::counted::Counted;
 use super::in_flight::InFlight;
 use super::numbering::{Gap, Numbering};
-use super::ranks::{OpenIteration, Ranks};
+use super::ranks::{Iteration, Ranks};
 use super::saturating::unsigned;
 
 /// How a record relates to the earlier records of its engine.
@@ -245,7 +245,7 @@ impl Epoch {
     /// Seconds that the new requests of an iteration have waited in total, and their number. `None` if the two do not cover the
     /// same requests, because the rows copy the number from one rank or the row of a rank is missing. `ranks`: number of ranks
     /// of the engine.
-    pub(crate) fn waited(&mut self, iteration: &OpenIteration, ranks: Option<u64>) -> Option<(f64, u64)> {
+    pub(crate) fn waited(&mut self, iteration: &Iteration, ranks: Option<u64>) -> Option<(f64, u64)> {
         if iteration.copied || ranks.is_some_and(|ranks| iteration.rows < ranks) {
             return None;
         }
@@ -258,7 +258,7 @@ impl Epoch {
     }
 
     /// Counts the unfinished requests after all rows of an iteration.
-    pub(crate) fn follow_requests(&mut self, open: &OpenIteration) {
+    pub(crate) fn follow_requests(&mut self, open: &Iteration) {
         let (Backend::PyTorch, Some(active)) = (open.backend, open.active) else {
             self.in_flight = None;
             return;

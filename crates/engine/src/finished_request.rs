@@ -4,14 +4,14 @@
 use trtllm_model::PerfMetricsEntry;
 use trtllm_model::perf_metrics::{FinishReason, RequestKvCacheMetrics, SpeculativeDecodingMetrics};
 
-use super::objectives::Served;
 use super::request_times::{Answer, Latencies, Times, between, generation_queue, hands_over, positive};
+use super::served::Served;
 
 /// Most seconds from a request's arrival at the orchestrator to that at the context server. If it seems longer, their clocks differ.
 const LONGEST_LEAD: f64 = 60.0;
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct FinishedRequest {
+pub struct FinishedRequest {
     /// The request id in the entry.
     pub request: Option<u64>,
     /// The request id in the rows of the request, if it is certain.
@@ -32,14 +32,14 @@ pub(crate) struct FinishedRequest {
     /// Number of iterations from the request's first to its last.
     pub iterations: Option<u64>,
     /// Number of the last iteration. Absent for a request that two engines served.
-    pub(crate) last_iter: Option<u64>,
+    pub last_iter: Option<u64>,
     /// Start and end of the KV cache transfer, in seconds on the clock of `times`.
-    pub(crate) transfer: Option<(f64, f64)>,
+    pub transfer: Option<(f64, f64)>,
     pub kv_cache: Option<RequestKvCacheMetrics>,
     pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
     /// The values by which objectives judge the request.
     pub served: Served,
-    pub(crate) times: Times,
+    pub times: Times,
 }
 
 impl FinishedRequest {
@@ -81,12 +81,14 @@ impl FinishedRequest {
     }
 
     /// Tokens of the prompt that were found in the KV cache, or else those of its reused blocks.
-    pub(crate) fn cached(&self, tokens_per_block: Option<i64>) -> Option<u64> {
+    #[must_use]
+    pub fn cached(&self, tokens_per_block: Option<i64>) -> Option<u64> {
         self.cached_tokens.or_else(|| reused_tokens(self.kv_cache?.num_reused_blocks, tokens_per_block))
     }
 
     /// Tokens of the prompt that were computed. If its length is unknown, about the tokens in its missed blocks.
-    pub(crate) fn computed_tokens(&self, tokens_per_block: Option<i64>) -> Option<f64> {
+    #[must_use]
+    pub fn computed_tokens(&self, tokens_per_block: Option<i64>) -> Option<f64> {
         let missed = self.kv_cache.and_then(|kv| kv.num_missed_blocks).filter(|blocks| *blocks > 0);
         // The last block is half full, on average.
         let of_blocks = || missed.zip(tokens_per_block).map(|(blocks, size)| (blocks as f64 - 0.5) * size as f64);
@@ -178,13 +180,15 @@ impl FinishedRequest {
 }
 
 /// Tokens of the reused blocks of a request.
-pub(crate) fn reused_tokens(blocks: Option<i64>, tokens_per_block: Option<i64>) -> Option<u64> {
+#[must_use]
+pub fn reused_tokens(blocks: Option<i64>, tokens_per_block: Option<i64>) -> Option<u64> {
     u64::try_from(blocks?.checked_mul(tokens_per_block?)?).ok()
 }
 
 /// Tokens of a prompt that are computed. The engine computes the last token even if all are cached. Absent while the length is
 /// unknown.
-pub(crate) fn computed_tokens(prompt: Option<i64>, cached: Option<u64>) -> Option<f64> {
+#[must_use]
+pub fn computed_tokens(prompt: Option<i64>, cached: Option<u64>) -> Option<f64> {
     let prompt = prompt.and_then(|tokens| u64::try_from(tokens).ok()).filter(|tokens| *tokens > 0)?;
     Some(prompt.saturating_sub(cached.unwrap_or(0)).max(1) as f64)
 }
@@ -218,9 +222,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::histogram::Histogram;
+    use super::super::observer::Observer;
     use super::super::request_totals::{LatencySource, RequestTotals};
-    use super::super::requests::RequestFold;
-    use trtllm_model::Objectives;
+    use super::super::requests::{EntryContext, RequestFold};
+    use super::super::served::Served;
     use trtllm_model::request::{RequestStage, RequestStats};
     use trtllm_recording::Item;
     use trtllm_sources::trtllm_json::{PublisherLine, parse_line};
@@ -232,9 +237,9 @@ mod tests {
             let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(line.to_string().as_bytes()) else {
                 panic!("{line} is not an entry");
             };
-            fold.absorb_perf_metrics(&entry, now);
+            fold.absorb_perf_metrics(&entry, &EntryContext::default(), now, &mut ());
         }
-        fold.settle(0, now + Duration::from_secs(60));
+        fold.settle(0, now + Duration::from_secs(60), &mut ());
         fold.totals
     }
 
@@ -367,60 +372,62 @@ mod tests {
         assert_eq!(of(cpp), ((0, 0.0), (1, 0.5), (1, 2.0)), "the C++ Executor schedules before the transfer");
     }
 
+    /// The times by which objectives judge a request.
+    #[derive(Default)]
+    struct Judge(Option<Served>);
+
+    impl Observer for Judge {
+        fn served(&mut self, served: &Served, _: super::super::observer::Scope) {
+            self.0 = Some(*served);
+        }
+    }
+
+    fn served(entry: &Value, mut fold: RequestFold) -> Served {
+        let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(entry.to_string().as_bytes()) else {
+            panic!("no entry");
+        };
+        let (mut judge, now) = (Judge::default(), Instant::now());
+        fold.absorb_perf_metrics(&entry, &EntryContext::default(), now, &mut judge);
+        fold.settle(0, now + Duration::from_secs(60), &mut judge);
+        judge.0.unwrap()
+    }
+
     #[test]
     fn objectives_of_a_pair_use_what_the_client_saw() {
-        let of = |entry: Value| {
-            let limits = Objectives { ttft: Some(Duration::from_secs(2)), ..Objectives::default() };
-            let (mut fold, now) = (RequestFold::default(), Instant::now());
-            fold.set_objectives(limits);
-            let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(entry.to_string().as_bytes()) else {
-                panic!("no entry");
-            };
-            fold.absorb_perf_metrics(&entry, now);
-            fold.settle(0, now + Duration::from_secs(60));
-            let ttft = fold.totals.objectives.unwrap().ttft.unwrap();
-            (ttft.met, ttft.missed, ttft.unknown)
-        };
-        assert_eq!(of(pair()), (0, 1, 0), "3.1 s at the orchestrator");
+        let of =
+            |entry: Value| served(&entry, RequestFold::default()).time_to_first_token.map(|seconds| seconds <= 2.0);
+        assert_eq!(of(pair()), Some(false), "3.1 s at the orchestrator");
         let whole = json!({"disagg_server_first_token_time": 1004.25});
-        assert_eq!(of(changed(json!({}), whole)), (1, 0, 0), "not streamed: 1.5 s at the engines");
+        assert_eq!(of(changed(json!({}), whole)), Some(true), "not streamed: 1.5 s at the engines");
         let short = json!({"disagg_server_arrival_time": 995.0});
         assert_eq!(
             of(changed(json!({}), short)),
-            (0, 1, 0),
+            Some(false),
             "streamed: it waited 5 s at the orchestrator, and decoded for 2.5 s"
         );
         let late = json!({"first_scheduled_time": 1003.0, "first_token_time": 1003.5});
         assert_eq!(
             of(changed(late, json!({"disagg_server_first_token_time": null}))),
-            (0, 1, 0),
+            Some(false),
             "a full generation server"
         );
         let mut alone = changed(json!({}), json!({"disagg_server_first_token_time": null}));
         alone["gen_perf_metrics"] = Value::Null;
-        assert_eq!(of(alone), (0, 0, 1), "the context server does not send the first token");
+        assert_eq!(of(alone), None, "the context server does not send the first token");
     }
 
     #[test]
     fn a_first_token_that_was_stamped_too_early_meets_no_objective() {
         let timing = json!({"arrival_time": 10.0, "first_scheduled_time": 10.5, "first_token_time": 10.6, "last_token_time": 11.0});
         let entry = json!({"request_id": 1, "output_tokens": 3, "perf_metrics": {"timing_metrics": timing}});
-        let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(entry.to_string().as_bytes()) else {
-            panic!("no entry");
-        };
-        for (first_token_is_early, met, unknown) in [(false, 1, 0), (true, 0, 1)] {
+        for is_early in [false, true] {
             let mut fold = RequestFold::default();
-            fold.first_token_is_early = first_token_is_early;
-            let limit = Some(Duration::from_secs(1));
-            fold.set_objectives(Objectives { ttft: limit, tpot: limit, e2e: limit });
-            fold.absorb_perf_metrics(&entry, Instant::now());
-            let objectives = fold.totals.objectives.unwrap();
-            for of in [objectives.ttft.unwrap(), objectives.tpot.unwrap(), objectives.all] {
-                assert_eq!((of.met, of.unknown), (met, unknown));
-            }
-            assert_eq!(objectives.e2e.unwrap().met, 1);
-            assert_eq!(fold.totals.times.time_to_first_token.count(), 1, "as upstream's collector");
+            fold.first_token_is_early = is_early;
+            let served = served(&entry, fold);
+            let known = [served.time_to_first_token, served.decode, served.e2e].map(|time| time.is_some());
+            assert_eq!(known, [!is_early, !is_early, true]);
         }
+        assert_eq!(totals(&[entry]).times.time_to_first_token.count(), 1, "as upstream's collector");
     }
 
     #[test]
@@ -461,12 +468,12 @@ mod tests {
             alloc_total_blocks_per_request: Some(3),
             ..RequestStats::default()
         };
-        fold.absorb_complete_row(&row, None, false, now);
+        fold.absorb_complete_row(&row, None, false, now, &mut ());
         for entry in [without_times, without_parts, json!({"perf_metrics": {}})] {
-            fold.absorb_perf_metrics(&serde_json::from_value(entry).unwrap(), now);
+            fold.absorb_perf_metrics(&serde_json::from_value(entry).unwrap(), &EntryContext::default(), now, &mut ());
         }
         assert_eq!(fold.totals.source, LatencySource::None);
-        fold.settle(0, now + Duration::from_secs(60));
+        fold.settle(0, now + Duration::from_secs(60), &mut ());
         // The row was not dropped, and its blocks were counted once.
         assert_eq!(fold.totals.source, LatencySource::RequestStats);
         assert_eq!(shown(&fold.totals.times.kv_cache_blocks), (1, 3.0));

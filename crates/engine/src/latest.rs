@@ -75,7 +75,7 @@ impl Latest {
     /// Replaces all values by those of `record`, in place: a copy of the struct would cost more than the rest of the fold.
     /// `wall_us` is the time of receipt in microseconds since 1970 UTC.
     /// `allocated`: blocks of the KV cache that were allocated since the record before.
-    pub(crate) fn update(&mut self, record: &IterationStats, wall_us: i64, allocated: u64) {
+    pub fn update(&mut self, record: &IterationStats, wall_us: i64, allocated: u64) {
         let used_before = self.kv.and_then(|kv| kv.used_num_blocks);
         let backend = record.backend();
         self.is_visual_gen = backend == Backend::VisualGen;
@@ -131,7 +131,7 @@ impl Latest {
 
     /// Adds the row of another attention-DP rank for the same iteration. The batch and its drafts are summed over the ranks.
     /// Everything else is summed only if each row has its rank's own numbers.
-    pub(crate) fn add_sibling(&mut self, record: &IterationStats) {
+    pub fn add_sibling(&mut self, record: &IterationStats) {
         if record.iter != self.iter {
             return;
         }
@@ -191,7 +191,8 @@ impl Latest {
     }
 
     /// Whether everything except the batch is copied from rank 0.
-    pub(crate) fn copies_rank_0(&self) -> bool {
+    #[must_use]
+    pub fn copies_rank_0(&self) -> bool {
         !self.own_ranks && self.attention_dp_ranks() > Some(1)
     }
 
@@ -203,13 +204,15 @@ impl Latest {
 
     /// Requests that fit into a batch, of all ranks. `configured` is the limit of one rank in the engine's settings. The PyTorch
     /// engine sends no batch sizes; its limit of active requests is the size of its batch, times the stages of a pipeline.
-    pub(crate) fn batch_limit(&self, configured: Option<i64>) -> Option<i64> {
+    #[must_use]
+    pub fn batch_limit(&self, configured: Option<i64>) -> Option<i64> {
         let limits = self.batch_size_limits;
         self.times_ranks(limits.runtime.or(limits.fixed).or(configured)).or_else(|| self.max_active_of_all())
     }
 
     /// Tokens that fit into an iteration, of all ranks. `configured` is the limit of one rank in the engine's settings.
-    pub(crate) fn token_limit(&self, configured: Option<i64>) -> Option<i64> {
+    #[must_use]
+    pub fn token_limit(&self, configured: Option<i64>) -> Option<i64> {
         let limits = self.token_limits;
         self.times_ranks(limits.runtime.or(limits.fixed).or(configured))
     }
@@ -277,7 +280,8 @@ impl Latest {
 
     /// Whether all seats are taken, nearly all of them by requests that run. A full batch may have fewer requests than seats, because a
     /// seat is free only after the last token is handled.
-    pub(crate) fn is_full_of_running(&self) -> bool {
+    #[must_use]
+    pub fn is_full_of_running(&self) -> bool {
         let few = |held: i64| self.max_active_of_all().is_some_and(|most| held.saturating_mul(20) <= most);
         self.is_full() == Some(true) && self.held().is_some_and(few)
     }

@@ -3,28 +3,24 @@
 #![forbid(unsafe_code)]
 
 mod alternation;
-pub mod attribution;
 pub mod batch;
 pub mod batch_time;
 pub mod cache_tiers;
-mod clock;
-pub mod cost_model;
+pub mod clock;
 mod counted;
 mod cumulative;
 mod epoch;
-mod finished_request;
+pub mod finished_request;
 mod health;
 pub mod histogram;
 pub mod host_blocks;
 mod in_flight;
-pub mod iteration_sums;
 pub mod latest;
 pub mod lifecycle;
 mod missing_records;
 pub mod native;
 mod numbering;
-mod numbers;
-pub mod objectives;
+pub mod observer;
 pub mod orchestrator;
 mod page_counts;
 mod page_times;
@@ -32,28 +28,24 @@ mod plausible;
 pub mod pools;
 mod queue_time;
 pub mod rank_totals;
-mod ranks;
-pub mod recent_requests;
+pub mod ranks;
 pub mod request_times;
 pub mod request_totals;
 mod requests;
-mod saturating;
-pub mod saturation;
+pub mod saturating;
 mod seats;
+pub mod served;
 pub mod server_metrics;
 pub mod share;
 mod successes;
-mod timeline;
 pub mod totals;
-pub mod window;
 
 use std::time::{Duration, Instant};
 
 use trtllm_model::iteration::{Backend, SchedulerMode};
 use trtllm_model::request::RequestStage;
 use trtllm_model::{
-    IterationStats, Objectives, OrchestratorReading, PerfMetricsEntry, RequestStats, RequestStatsPerIteration,
-    ServerMetrics,
+    IterationStats, OrchestratorReading, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics,
 };
 
 pub use alternation::SEVERAL_ENGINES;
@@ -68,17 +60,24 @@ use clock::{ClockSpan, IterationClock};
 use counted::Counted;
 use epoch::{Epoch, RecordKind};
 use host_blocks::HostBlocks;
-use iteration_sums::IterationFold;
 use lifecycle::{Lifecycles, Stages};
 use missing_records::MissingRecords;
+use observer::Observer;
 use orchestrator::{OrchestratorFold, OrchestratorTotals};
 use pools::Pools;
 use rank_totals::RankRow;
-use ranks::OpenIteration;
-use requests::RequestFold;
+use ranks::Iteration;
+use requests::{EntryContext, RequestFold};
 use saturating::add_known;
 use seats::{Elsewhere, SeatQueue};
-use timeline::Started;
+
+/// When a record was received.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    now: Instant,
+    /// Microseconds since 1970 UTC.
+    wall_us: i64,
+}
 
 /// Everything that is known of one engine.
 #[derive(Debug, Clone)]
@@ -86,13 +85,11 @@ pub struct EngineFold {
     pub totals: EngineTotals,
     pub requests: RequestFold,
     pub health: Health,
-    /// Why requests waited, and how long iterations took.
-    pub iterations: IterationFold,
     latest: Option<Latest>,
     epoch: Epoch,
     alternation: Alternation,
     /// The last iteration, while records of other attention-DP ranks ("rows") may follow.
-    open: Option<OpenIteration>,
+    open: Option<Iteration>,
     /// The last row of the only rank seen so far.
     only_rank: Option<RankRow>,
     clock: IterationClock,
@@ -117,7 +114,6 @@ impl EngineFold {
             totals: EngineTotals::default(),
             requests: RequestFold::default(),
             health: Health::new(stale_after),
-            iterations: IterationFold::default(),
             latest: None,
             epoch: Epoch::default(),
             alternation: Alternation::default(),
@@ -134,13 +130,6 @@ impl EngineFold {
             rejected: Rejected::default(),
             refused: false,
         }
-    }
-
-    /// Judges requests by these objectives from now on.
-    #[must_use]
-    pub fn with_objectives(mut self, objectives: Objectives) -> Self {
-        self.requests.set_objectives(objectives);
-        self
     }
 
     #[must_use]
@@ -174,7 +163,13 @@ impl EngineFold {
     /// # Errors
     /// If a key of the record is impossible. Nothing of it is counted, and its iteration counts as missing. Any other
     /// impossible value is left out, see [`EngineFold::take_rejected`].
-    pub fn absorb(&mut self, record: &IterationStats, now: Instant, wall_us: i64) -> Result<(), Implausible> {
+    pub fn absorb(
+        &mut self,
+        record: &IterationStats,
+        now: Instant,
+        wall_us: i64,
+        observer: &mut impl Observer,
+    ) -> Result<(), Implausible> {
         let mut repaired = None;
         let record = match plausible::check(record, &mut repaired, &mut self.rejected) {
             Ok(record) => record,
@@ -194,20 +189,20 @@ impl EngineFold {
         match self.alternation.observe(record, kind, now) {
             Origin::One => {}
             Origin::Unknown => {
-                self.begin_epoch(self.epoch.unseen());
+                self.begin_epoch(self.epoch.unseen(), observer);
                 kind = self.epoch.classify(record);
             }
             Origin::Several => {
-                self.leave_out(now);
+                self.leave_out(now, observer);
                 return Ok(());
             }
         }
         if kind == RecordKind::Restart {
-            self.restart();
+            self.restart(observer);
             kind = self.epoch.classify(record);
         }
         if matches!(kind, RecordKind::New | RecordKind::Flush) {
-            self.close_iteration();
+            self.close_iteration(observer);
         }
         let mut counted = self.epoch.count(record, kind);
         let has_one_rank =
@@ -225,16 +220,16 @@ impl EngineFold {
                 if let Some(latest) = &mut self.latest {
                     latest.add_sibling(record);
                 }
-                self.add_row(record, &counted);
+                self.add_row(record, &counted, observer);
             }
             RecordKind::Late => {
-                self.close_iteration();
+                self.close_iteration(observer);
                 // Its neighbours are unknown. The C++ executor reports the time of the batch before.
                 let seconds = counted.latency_seconds.filter(|_| record.backend() == Backend::TensorRt);
                 let time = seconds.map(|seconds| BatchTime { seconds, device_seconds: None });
-                self.open_iteration(OpenIteration::new(record, &counted, time, true));
+                self.open_iteration(Iteration::new(record, &counted, time, true), observer);
             }
-            _ => self.absorb_newest(record, kind, &counted, now, wall_us),
+            _ => self.absorb_newest(record, kind, &counted, Moment { now, wall_us }, observer),
         }
         self.publish_losses();
         let outstanding = self.outstanding();
@@ -281,17 +276,17 @@ impl EngineFold {
         record: &IterationStats,
         kind: RecordKind,
         counted: &Counted,
-        now: Instant,
-        wall_us: i64,
+        at: Moment,
+        observer: &mut impl Observer,
     ) {
         let latest = self.latest.get_or_insert_default();
-        latest.update(record, wall_us, counted.kv.allocated);
+        latest.update(record, at.wall_us, counted.kv.allocated);
         let flush = kind == RecordKind::Flush;
         if self.clock.is_set_back(latest.time_us) {
             self.clock.begin_again();
             self.lifecycles.forget_times();
             self.seats = SeatQueue::default();
-            self.requests.attribution.restart();
+            observer.clock_set_back();
         }
         let time = self.clock.record(record, latest.time_us, counted, flush);
         let lag = u64::from(record.backend() == Backend::TensorRt);
@@ -302,61 +297,51 @@ impl EngineFold {
             RecordKind::New => {
                 latest.elsewhere = self.elsewhere.count(record, self.clock.overlaps(record));
                 self.seats.begin(record, latest, ended_us.unwrap_or(latest.time_us));
-                self.open_iteration(OpenIteration::new(record, counted, time, false));
+                self.open_iteration(Iteration::new(record, counted, time, false), observer);
             }
             // Nothing runs until the next iteration.
             RecordKind::Flush => {
                 self.elsewhere = Elsewhere::default();
-                self.note_start(Started::default());
+                observer.idle(self.newest_span());
             }
             _ => {}
         }
         if let Some(rows) = &record.request_stats {
-            self.absorb_rows(rows, self.clock.newest(), now);
+            self.absorb_rows(rows, self.clock.newest(), at.now, observer);
         }
     }
 
-    /// Notes when the newest iteration started, which is needed to split the times of requests into parts.
-    fn note_start(&mut self, work: Started) {
-        let Some(timeline) = &mut self.requests.attribution.timeline else { return };
-        let (Some(span), false) = (self.clock.newest(), self.totals.is_sampled()) else { return };
-        let Some(iter) = span.iter else { return };
-        timeline.start(Started {
-            iter,
-            start_us: span.begun_us,
-            // A record of the C++ executor does not say when its iteration ends.
-            end_us: Some(span.ended_us).filter(|ended_us| *ended_us > span.begun_us),
-            known: span.continuous,
-            ..work
-        });
+    /// The time of the newest iteration. Absent if it is unknown, or if the iterations before it are not reported.
+    fn newest_span(&self) -> Option<ClockSpan> {
+        self.clock.newest().filter(|_| !self.totals.is_sampled())
     }
 
     /// Keeps an iteration until the rows of all ranks are read. Most engines have one rank, so the first row is also the last.
-    fn open_iteration(&mut self, iteration: OpenIteration) {
+    fn open_iteration(&mut self, iteration: Iteration, observer: &mut impl Observer) {
         let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
         if iteration.is_complete(ranks) {
-            self.observe_iteration(&iteration);
+            self.observe_iteration(&iteration, observer);
         } else {
             self.open = Some(iteration);
         }
     }
 
     /// Adds a row to the open iteration, and closes the iteration after its last row.
-    fn add_row(&mut self, record: &IterationStats, counted: &Counted) {
+    fn add_row(&mut self, record: &IterationStats, counted: &Counted, observer: &mut impl Observer) {
         // The rows may come rank by rank, so this row can belong to an earlier iteration.
         let Some(mut open) = self.open.take_if(|open| open.iter == record.iter) else { return };
         open.add(record, counted);
-        self.open_iteration(open);
+        self.open_iteration(open, observer);
     }
 
-    fn close_iteration(&mut self) {
+    fn close_iteration(&mut self, observer: &mut impl Observer) {
         if let Some(open) = self.open.take() {
-            self.observe_iteration(&open);
+            self.observe_iteration(&open, observer);
         }
     }
 
     /// Observes the sums over the ranks of an iteration.
-    fn observe_iteration(&mut self, iteration: &OpenIteration) {
+    fn observe_iteration(&mut self, iteration: &Iteration, observer: &mut impl Observer) {
         self.totals.observe_iteration(iteration);
         let ranks = self.latest.as_ref().and_then(Latest::attention_dp_ranks);
         if let Some((seconds, requests)) = self.epoch.waited(iteration, ranks) {
@@ -368,15 +353,12 @@ impl EngineFold {
         if !iteration.late {
             self.epoch.follow_requests(iteration);
             self.elsewhere.end(iteration);
+            let span = self.newest_span();
             if let Some(latest) = &mut self.latest {
                 if self.seats.is_begun() {
                     latest.waiting_for_seat = self.seats.end(latest, iteration);
                 }
-                self.iterations.observe(latest, iteration);
-                if self.requests.attribution.timeline.is_some() {
-                    let started = self.iterations.started(latest);
-                    self.note_start(started);
-                }
+                observer.iteration(iteration, latest, span);
             }
         }
     }
@@ -424,13 +406,18 @@ impl EngineFold {
     /// # Errors
     /// If the number of the iteration is impossible. Then none of the rows is counted. A row with an impossible id is
     /// left out.
-    pub fn absorb_requests(&mut self, rows: &RequestStatsPerIteration, now: Instant) -> Result<(), Implausible> {
+    pub fn absorb_requests(
+        &mut self,
+        rows: &RequestStatsPerIteration,
+        now: Instant,
+        observer: &mut impl Observer,
+    ) -> Result<(), Implausible> {
         let mut repaired = None;
         let rows = plausible::check(rows, &mut repaired, &mut self.rejected)?;
         let Some(requests) = &rows.request_stats else { return Ok(()) };
         let all_complete = requests.iter().all(|row| row.stage == Some(RequestStage::Complete));
         let span = self.clock.take(rows.iter, all_complete);
-        self.absorb_rows(requests, span, now);
+        self.absorb_rows(requests, span, now, observer);
         Ok(())
     }
 
@@ -438,13 +425,18 @@ impl EngineFold {
     ///
     /// # Errors
     /// None at present: an entry has no key without which it cannot be counted.
-    pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) -> Result<(), Implausible> {
+    pub fn absorb_perf_metrics(
+        &mut self,
+        entry: &PerfMetricsEntry,
+        now: Instant,
+        observer: &mut impl Observer,
+    ) -> Result<(), Implausible> {
         let mut repaired = None;
         let entry = plausible::check(entry, &mut repaired, &mut self.rejected)?;
-        self.requests.recent.tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
+        let tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
         let overlaps = self.latest.is_some_and(|latest| latest.scheduler_mode == Some(SchedulerMode::Overlap));
-        self.requests.attribution.handling_lag = u64::from(overlaps);
-        self.requests.absorb_perf_metrics(entry, now);
+        let engine = EntryContext { tokens_per_block, handling_lag: u64::from(overlaps) };
+        self.requests.absorb_perf_metrics(entry, &engine, now, observer);
         if let Some(in_flight) = &mut self.epoch.in_flight {
             in_flight.by_entries.end(1);
         }
@@ -454,9 +446,9 @@ impl EngineFold {
     }
 
     /// Folds one reading of trtllm-serve's own metrics.
-    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant) {
+    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant, observer: &mut impl Observer) {
         let before = self.requests.server.finished();
-        self.requests.absorb_server_metrics(page);
+        self.requests.absorb_server_metrics(page, observer);
         let ended = before.zip(self.requests.server.finished()).map_or(0, |(before, now)| now.saturating_sub(before));
         if ended > 0 {
             self.missing_records.requests_ended(now);
@@ -496,15 +488,15 @@ impl EngineFold {
     /// Ends a poll: counts requests that have waited long enough for more exact times, closes an iteration that has
     /// been open since the last poll, and decides whether a gap before the answer is a loss. `from_ring`: the answer
     /// was the engine's ring buffer.
-    pub fn settle(&mut self, from_ring: bool, now: Instant) {
-        self.requests.settle(self.totals.requests_completed, now);
+    pub fn settle(&mut self, from_ring: bool, now: Instant, observer: &mut impl Observer) {
+        self.requests.settle(self.totals.requests_completed, now, observer);
         self.epoch.numbering.end_answer(from_ring);
         self.publish_losses();
         match &mut self.open {
             // Further rows may come with the next poll.
             Some(open) if !open.settled => open.settled = true,
             Some(_) => {
-                self.close_iteration();
+                self.close_iteration(observer);
                 self.health.set_outstanding(self.outstanding());
             }
             None => {}
@@ -518,29 +510,36 @@ impl EngineFold {
     }
 
     /// Counts the requests that still wait for more exact times, because the source has ended.
-    pub fn settle_all(&mut self, now: Instant) {
+    pub fn settle_all(&mut self, now: Instant, observer: &mut impl Observer) {
         // The first call judges what waits, and the second call counts what nothing has judged.
         for waits in 1..=2 {
-            self.requests.settle(self.totals.requests_completed, now + waits * requests::SERVER_TIMES_WITHIN);
+            let until = now + waits * requests::SERVER_TIMES_WITHIN;
+            self.requests.settle(self.totals.requests_completed, until, observer);
         }
     }
 
     /// Folds rows of requests. Rows of an unknown iteration are counted, but have no times.
-    fn absorb_rows(&mut self, rows: &[RequestStats], span: Option<ClockSpan>, now: Instant) {
+    fn absorb_rows(
+        &mut self,
+        rows: &[RequestStats],
+        span: Option<ClockSpan>,
+        now: Instant,
+        observer: &mut impl Observer,
+    ) {
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
-        if rows.iter().any(|row| self.tells_pauses(row)) {
+        let tells_pauses = rows.iter().any(|row| self.tells_pauses(row));
+        if tells_pauses {
             add_known(&mut self.totals.request_pauses, Some(changes.pauses));
-            self.requests.attribution.knows_pauses = true;
         }
-        for pause in &changes.over {
-            self.requests.attribution.note_pause(*pause);
+        if tells_pauses || !changes.over.is_empty() {
+            observer.pauses(&changes.over);
         }
         let mut lifecycles = changes.completed.iter().peekable();
         let is_repeated = |row: &RequestStats| row.id.is_some_and(|id| changes.repeated.contains(&id));
         let complete = rows.iter().filter(|row| row.stage == Some(RequestStage::Complete));
         for row in complete.filter(|row| !is_repeated(row)) {
             let lifecycle = lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id);
-            self.requests.absorb_complete_row(row, lifecycle, self.totals.is_sampled(), now);
+            self.requests.absorb_complete_row(row, lifecycle, self.totals.is_sampled(), now, observer);
         }
     }
 
@@ -552,9 +551,9 @@ impl EngineFold {
 
     /// Sets the number of the process that sends the records. A new process means that the engine has restarted, even
     /// if `iter` keeps growing.
-    pub fn set_process(&mut self, process: u64) {
+    pub fn set_process(&mut self, process: u64, observer: &mut impl Observer) {
         if self.process.replace(process).is_some_and(|before| before != process) && self.epoch.has_records() {
-            self.restart();
+            self.restart(observer);
         }
     }
 
@@ -566,10 +565,11 @@ impl EngineFold {
 
     /// Prepares for records after a time in which nobody read the engine. What was not read counts neither as lost nor
     /// as a restart. The next values of cumulative counts are only baselines, as after the start of the exporter.
-    pub fn resume(&mut self) {
+    pub fn resume(&mut self, observer: &mut impl Observer) {
         self.alternation = Alternation::default();
-        self.begin_epoch(self.epoch.unseen());
+        self.begin_epoch(self.epoch.unseen(), observer);
         self.requests.resume();
+        observer.restart();
         if let Some(orchestrator) = &mut self.orchestrator {
             orchestrator.resume();
         }
@@ -586,9 +586,9 @@ impl EngineFold {
     }
 
     /// Counts nothing of a record, because it may be that of another engine. Without a latest record, no load is shown.
-    fn leave_out(&mut self, now: Instant) {
+    fn leave_out(&mut self, now: Instant, observer: &mut impl Observer) {
         if self.latest.take().is_some() {
-            self.begin_epoch(self.epoch.unseen());
+            self.begin_epoch(self.epoch.unseen(), observer);
         }
         self.refuse_record(now);
     }
@@ -599,14 +599,15 @@ impl EngineFold {
         self.alternation.are_several()
     }
 
-    fn restart(&mut self) {
+    fn restart(&mut self, observer: &mut impl Observer) {
         self.totals.engine_restarts += 1;
-        self.begin_epoch(self.epoch.next());
+        self.begin_epoch(self.epoch.next(), observer);
         self.requests.restart();
+        observer.restart();
     }
 
-    fn begin_epoch(&mut self, epoch: Epoch) {
-        self.close_iteration();
+    fn begin_epoch(&mut self, epoch: Epoch, observer: &mut impl Observer) {
+        self.close_iteration(observer);
         self.epoch = epoch;
         self.clock = IterationClock::default();
         (self.seats, self.elsewhere) = (SeatQueue::default(), Elsewhere::default());
@@ -618,7 +619,7 @@ impl EngineFold {
             (latest.ranks_seen, latest.ranks_before) = (None, None);
         }
         self.only_rank = None;
-        self.iterations.restart();
+        observer.begin_epoch();
         self.totals.restart();
     }
 }

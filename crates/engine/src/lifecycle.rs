@@ -10,7 +10,6 @@ use std::collections::hash_map::Entry;
 
 use trtllm_model::request::{RequestStage, RequestStats};
 
-use super::attribution::Pause;
 use super::clock::ClockSpan;
 
 /// Number of requests that are followed at the same time, including some that have ended. Further requests are counted, but
@@ -138,6 +137,15 @@ impl Followed {
             prompt_tokens: self.prompt_tokens.filter(|_| self.was_paused),
         })
     }
+}
+
+/// The span in which a paused request had no KV cache. It ends with the next token of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pause {
+    /// The id of the request in its rows.
+    pub id: u64,
+    pub from_us: i64,
+    pub until_us: i64,
 }
 
 /// The changes that the rows of one iteration show.

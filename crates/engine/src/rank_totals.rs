@@ -201,7 +201,7 @@ mod tests {
 
     fn absorb(engine: &mut EngineFold, rows: &[IterationStats]) {
         let now = Instant::now();
-        rows.iter().for_each(|row| engine.absorb(row, now, 0).unwrap());
+        rows.iter().for_each(|row| engine.absorb(row, now, 0, &mut ()).unwrap());
     }
 
     /// Number, context tokens, generation tokens of each rank.

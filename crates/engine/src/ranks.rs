@@ -115,7 +115,7 @@ impl Ranks {
 
 /// The last iteration: sums over the rows of its ranks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct OpenIteration {
+pub struct Iteration {
     pub iter: Option<u64>,
     pub backend: Backend,
     /// Rows of other ranks may follow.
@@ -144,7 +144,7 @@ pub(crate) struct OpenIteration {
     pub settled: bool,
 }
 
-impl OpenIteration {
+impl Iteration {
     pub(crate) fn new(record: &IterationStats, counted: &Counted, time: Option<BatchTime>, late: bool) -> Self {
         let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
         let (context_tokens, generation_tokens) = (context_tokens(record), generated_tokens(record, counted.discarded));
@@ -176,7 +176,8 @@ impl OpenIteration {
 
     /// Tokens of the rank with the most tokens ÷ mean of all ranks. `None` if there is one rank, no token, or a row is
     /// missing. `ranks`: the highest number of ranks in any iteration of this engine.
-    pub(crate) fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
+    #[must_use]
+    pub fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
         let complete = self.rows > 1 && ranks.is_some_and(|ranks| self.rows >= ranks);
         let tokens = self.context_tokens.saturating_add(self.generation_tokens);
         (complete && tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / tokens as f64)

@@ -54,7 +54,7 @@ pub struct RequestTimes {
 
 /// The times of one request, in seconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Times {
+pub struct Times {
     pub arrived: Option<f64>,
     pub scheduled: Option<f64>,
     pub first_token: Option<f64>,
@@ -63,7 +63,7 @@ pub(crate) struct Times {
 
 /// The part of an answer that a generation server of disaggregated serving sends.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// When the client got the first token, or the second if it is not known when the first was sent.
     pub first: Option<f64>,
     pub ended: Option<f64>,
@@ -75,7 +75,8 @@ impl Answer {
     /// The PyTorch loop sends the token of the context server when it first schedules the request, which is after the transfer of
     /// the KV cache (`_handle_first_token_response`). `first_token_time` is then that of its own first token, the second of the
     /// answer. The C++ Executor sends both together, and schedules before the transfer.
-    pub(crate) fn of(times: &Times, transfer: Option<(f64, f64)>) -> Self {
+    #[must_use]
+    pub fn of(times: &Times, transfer: Option<(f64, f64)>) -> Self {
         let sent = times.scheduled.filter(|scheduled| transfer.is_some_and(|(_, end)| end <= *scheduled));
         Self { first: sent.or(times.first_token), ended: times.ended, skipped: u64::from(sent.is_none()) }
     }
@@ -96,7 +97,7 @@ pub(crate) fn generation_queue(times: &Times, transfer: Option<(f64, f64)>, read
 
 /// The latencies of one request, in seconds. As in upstream, all are above 0, except that a queue time can be 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Latencies {
+pub struct Latencies {
     pub queue: Option<f64>,
     pub prefill: Option<f64>,
     pub time_to_first_token: Option<f64>,

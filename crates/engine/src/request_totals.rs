@@ -5,7 +5,6 @@ use std::sync::Arc;
 use trtllm_model::named_numbers::{NamedNumbers, named_numbers};
 
 use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
-use super::objectives::ObjectiveTotals;
 use super::request_times::RequestTimes;
 use super::saturating::add_known;
 use super::server_metrics::ServerTotals;
@@ -38,8 +37,6 @@ pub struct RequestTotals {
     pub server: Arc<ServerTotals>,
     /// Absent without speculative decoding.
     pub draft_tokens: DraftTokens,
-    /// Absent without configured objectives.
-    pub objectives: Option<ObjectiveTotals>,
 }
 
 /// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
@@ -81,7 +78,6 @@ impl Default for RequestTotals {
             succeeded: 0,
             server: Arc::default(),
             draft_tokens: DraftTokens::default(),
-            objectives: None,
         }
     }
 }

@@ -5,20 +5,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use trtllm_model::ServerMetrics;
 use trtllm_model::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use trtllm_model::request::RequestStats;
 use trtllm_model::server_metrics::RequestHistogram;
-use trtllm_model::{Objectives, ServerMetrics};
 
-use super::attribution::{Attribution, Split};
 use super::finished_request::{FinishedRequest, finish_reason, served};
 use super::lifecycle::Lifecycle;
-use super::objectives::{ObjectiveTotals, Scope, Served, UnjudgedRequests};
+use super::observer::{EntryOfRequest, Observer, RowOfRequest, Scope};
 use super::page_times::PageTimes;
-use super::recent_requests::RecentRequests;
 use super::request_times::{Blocks, Latencies, RequestTimes, Times};
 use super::request_totals::{LatencySource, RequestTotals, Usage};
 use super::saturating::{add, add_known, unsigned};
+use super::served::Served;
 use super::server_metrics::{Increase, ServerFold, ServerTotals};
 use super::share::share;
 use super::successes::Successes;
@@ -28,7 +27,6 @@ pub struct RequestFold {
     /// See `EngineAbout::stamps_first_token_early`.
     pub first_token_is_early: bool,
     pub totals: RequestTotals,
-    pub recent: RecentRequests,
     /// Requests that rows reported complete, kept while exact times may still arrive.
     complete: VecDeque<(Instant, CompleteRow)>,
     /// Whether rows report lengths and transfers. If not, they are taken from RequestPerfMetrics.
@@ -39,13 +37,19 @@ pub struct RequestFold {
     unjudged: VecDeque<(Instant, Served)>,
     successes: Successes,
     pub(super) server: ServerFold,
-    pub attribution: Attribution,
     /// Entries have exact times, so those of rows are not observed.
     entries_have_times: bool,
     /// The times of requests come from trtllm-serve's metrics, so neither those of rows nor those of entries are observed.
     times_from_server: bool,
     page_times: PageTimes,
-    unjudged_requests: UnjudgedRequests,
+}
+
+/// What an entry does not tell of its engine.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct EntryContext {
+    pub tokens_per_block: Option<i64>,
+    /// See [`EntryOfRequest::handling_lag`].
+    pub handling_lag: u64,
 }
 
 /// Whether the engine sends rows of complete requests.
@@ -67,18 +71,9 @@ struct CompleteRow {
     blocks: Blocks,
     transfer_seconds: Option<f64>,
     transfer_bytes: Option<u64>,
-    /// Absent if it is unknown where the request's time went.
-    split: Option<Split>,
 }
 
 impl RequestFold {
-    /// Starts all counts of objectives at 0.
-    pub fn set_objectives(&mut self, objectives: Objectives) {
-        self.totals.objectives = objectives.any().then(|| ObjectiveTotals::new(objectives));
-        self.unjudged.clear();
-        self.unjudged_requests.begin();
-    }
-
     /// Folds the row that reports a request complete, with the request's lifecycle if it is known. Times and blocks are observed
     /// with a delay, because the engine may also send exact ones, and no request may be in the histograms twice. `sampled`: not
     /// all requests have rows, so this one is not judged by objectives.
@@ -88,6 +83,7 @@ impl RequestFold {
         lifecycle: Option<&Lifecycle>,
         sampled: bool,
         now: Instant,
+        observer: &mut impl Observer,
     ) {
         // The prefill position of a complete request is the length of its prompt, unless the request was paused.
         let prompt = lifecycle.and_then(|lifecycle| lifecycle.prompt_tokens).or(row.context_prefill_position);
@@ -99,7 +95,6 @@ impl RequestFold {
         self.pending_usage.clear();
         self.unjudged.clear();
         let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
-        self.recent.note_row(row, &times);
         self.totals.observe_usage(&Usage {
             input_tokens: prompt,
             output_tokens: row.num_generated_tokens,
@@ -110,13 +105,13 @@ impl RequestFold {
         if let Some(tokens) = decoded.filter(|tokens| *tokens > 0.0) {
             self.totals.times.decoded_tokens_per_iteration.observe(tokens);
         }
-        if self.entries_have_times {
-            return;
-        }
         let transfer = transfer.unwrap_or_default();
         let transfer_seconds = transfer.kv_cache_transfer_ms.map(|ms| ms / 1000.0);
-        let known = row.id.filter(|_| lifecycle.is_some());
-        let tokens = self.recent.computed_tokens(row);
+        let (is_followed, is_kept) = (lifecycle.is_some(), !self.entries_have_times);
+        observer.complete_row(&RowOfRequest { row, times: &times, transfer_seconds, is_followed, is_kept });
+        if !is_kept {
+            return;
+        }
         let output_tokens = row.num_generated_tokens.and_then(|tokens| u64::try_from(tokens).ok());
         let complete = CompleteRow {
             latencies: Latencies::of(&times, lifecycle.map(|lifecycle| lifecycle.tokens)),
@@ -133,20 +128,25 @@ impl RequestFold {
                 request: row.id,
             },
             transfer_seconds,
-            split: known.and_then(|id| self.attribution.split_row(id, &times, transfer_seconds, tokens)),
             transfer_bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
         };
         // Only the replay of a file at full speed fills the queue.
         if self.complete.len() >= MAX_PENDING
             && let Some((_, oldest)) = self.complete.pop_front()
         {
-            self.observe(&oldest);
+            self.observe(&oldest, observer);
         }
         self.complete.push_back((now, complete));
     }
 
     /// Folds the RequestPerfMetrics of one finished request.
-    pub(crate) fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) {
+    pub(crate) fn absorb_perf_metrics(
+        &mut self,
+        entry: &PerfMetricsEntry,
+        engine: &EntryContext,
+        now: Instant,
+        observer: &mut impl Observer,
+    ) {
         if let Some(reason) = finish_reason(entry) {
             self.totals.entries_have_reasons = true;
             self.totals.finished.get_or_insert_default()[reason as usize] += 1;
@@ -161,17 +161,16 @@ impl RequestFold {
             self.entries_have_times = true;
             self.totals.source = LatencySource::PerfMetrics;
             self.complete.clear();
-            self.judge_all();
+            observer.rows_dropped();
+            self.judge_all(observer);
         }
         self.page_times.entries += u64::from(has_times);
         let served = served(entry, finished.as_ref());
-        self.judge_entry(&served, now);
-        if let Some(finished) = finished.filter(|_| has_times) {
-            self.attribution.note_entry(&finished, self.recent.tokens_per_block, served, now);
-        }
+        self.judge_entry(&served, now, observer);
         self.absorb_steps(entry);
         let Some(finished) = finished else { return };
-        self.recent.note_entry(&finished);
+        let EntryContext { tokens_per_block, handling_lag } = *engine;
+        observer.entry(&EntryOfRequest { request: &finished, served, has_times, tokens_per_block, handling_lag, now });
         self.absorb_usage(
             &Usage {
                 input_tokens: finished.prompt_tokens,
@@ -225,7 +224,7 @@ impl RequestFold {
         }
     }
 
-    pub(crate) fn absorb_server_metrics(&mut self, page: &ServerMetrics) {
+    pub(crate) fn absorb_server_metrics(&mut self, page: &ServerMetrics, observer: &mut impl Observer) {
         if page.several_frontends {
             self.forget_server_metrics(page);
             return;
@@ -244,7 +243,7 @@ impl RequestFold {
         if self.times_from_server && whole.sum.is_some() && whole.count() > 0 {
             self.totals.source = LatencySource::ServerMetrics;
         }
-        self.judge_page(&more);
+        self.judge_page(&more, observer);
         for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(more.histograms) {
             if self.times_from_server || histogram.is_only_on_page() {
                 self.totals.times.of_server(histogram).add_increase(&increase);
@@ -255,14 +254,12 @@ impl RequestFold {
     /// Judges the requests that were added to the histograms of the server's page. All objectives are judged if there are
     /// neither rows nor entries. Entries have no number of tokens, so with entries only the time per output token is judged by
     /// the page.
-    fn judge_page(&mut self, more: &Increase) {
+    fn judge_page(&self, more: &Increase, observer: &mut impl Observer) {
         if self.rows == RequestRows::Present || !self.unjudged.is_empty() {
             return;
         }
         let scope = if self.times_from_server { Scope::All } else { Scope::PerToken };
-        if let Some(objectives) = &mut self.totals.objectives {
-            objectives.count_histograms(more, scope);
-        }
+        observer.page(more, scope);
     }
 
     /// Each page comes from one of several frontends, so no page has all requests. What was counted from pages is absent from now
@@ -289,8 +286,6 @@ impl RequestFold {
 
     /// Notes that trtllm-serve was replaced. The new server's first page shows where the times of requests come from.
     pub(crate) fn restart(&mut self) {
-        self.recent.clear();
-        self.attribution.restart();
         self.server.note_restart();
         self.page_times = PageTimes::default();
         self.times_from_server = false;
@@ -329,13 +324,12 @@ impl RequestFold {
 
     /// Each request is judged once: by its entry if entries have times, else by its row. While it is unknown whether rows come, an
     /// entry without times waits.
-    fn judge_entry(&mut self, served: &Served, now: Instant) {
+    fn judge_entry(&mut self, served: &Served, now: Instant, observer: &mut impl Observer) {
         if self.times_from_server {
             return;
         }
         // The page judges requests without a known number of tokens by their time per output token.
-        let Some(objectives) = &mut self.totals.objectives else { return };
-        let page_judges = self.server.known && self.rows != RequestRows::Present && objectives.limits.tpot.is_some();
+        let page_judges = self.server.known && self.rows != RequestRows::Present;
         let scope = if page_judges && served.output_tokens.is_none() { Scope::WithoutPerToken } else { Scope::All };
         let counts = self.entries_have_times || self.rows == RequestRows::Absent;
         match self.rows {
@@ -343,14 +337,13 @@ impl RequestFold {
                 self.unjudged.push_back((now, *served))
             }
             RequestRows::Present if !counts => {}
-            _ => objectives.count(served, scope),
+            _ => observer.served(served, scope),
         }
     }
 
-    fn judge_all(&mut self) {
-        let Some(objectives) = &mut self.totals.objectives else { return };
-        for (_, served) in self.unjudged.drain(..) {
-            objectives.count(&served, Scope::All);
+    fn judge_all(&mut self, observer: &mut impl Observer) {
+        for (_, served) in std::mem::take(&mut self.unjudged) {
+            observer.served(&served, Scope::All);
         }
     }
 
@@ -371,8 +364,7 @@ impl RequestFold {
     }
 
     /// Observes the requests that have been queued long enough. `completed` is the total of completed requests.
-    pub(crate) fn settle(&mut self, completed: u64, now: Instant) {
-        self.attribution.settle(&self.recent, self.totals.objectives.as_ref(), now);
+    pub(crate) fn settle(&mut self, completed: u64, now: Instant, observer: &mut impl Observer) {
         self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
         self.totals.succeeded = self.successes.total;
         if self.page_times.has_more_than_entries(now) {
@@ -387,15 +379,15 @@ impl RequestFold {
             }
         }
         if self.unjudged.front().is_some_and(|(since, _)| is_over(since)) {
-            self.judge_all();
+            self.judge_all(observer);
         }
         let is_due = |(since, _): &(Instant, CompleteRow)| now.saturating_duration_since(*since) >= patience;
         while let Some((_, complete)) = self.complete.front().copied().filter(is_due) {
             self.complete.pop_front();
-            self.observe(&complete);
+            self.observe(&complete, observer);
         }
         // The rows above are judged first.
-        self.unjudged_requests.settle(completed, patience, now, self.totals.objectives.as_mut());
+        observer.settled(completed, patience, now);
     }
 
     /// The page counts requests that have no entry, or each answer of a request that asks for several (`n` above 1). From now on the
@@ -411,17 +403,12 @@ impl RequestFold {
         }
     }
 
-    fn observe(&mut self, complete: &CompleteRow) {
+    fn observe(&mut self, complete: &CompleteRow, observer: &mut impl Observer) {
         if !self.times_from_server {
             self.totals.source = LatencySource::RequestStats;
         }
         self.observe_latencies(complete.latencies, complete.blocks.request);
-        let mut missed = [false; 3];
-        if let (Some(objectives), Some(served)) = (&mut self.totals.objectives, &complete.served) {
-            objectives.count(served, Scope::All);
-            missed = objectives.missed(served);
-        }
-        self.attribution.count(complete.split.as_ref(), missed);
+        observer.row_counted(complete.served.as_ref());
         self.totals.times.observe_blocks(&complete.blocks);
         self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
     }
@@ -451,7 +438,6 @@ mod tests {
     use serde_json::json;
 
     use super::super::histogram::Histogram;
-    use super::super::objectives::Outcomes;
     use super::super::request_totals::TokenTotals;
     use super::*;
     use trtllm_model::perf_metrics::RequestPerfMetrics;
@@ -495,16 +481,16 @@ mod tests {
                     "first_token_time": 100000.5, "last_token_time": 100001.5, "server_arrival_time": 0,
                     "server_first_token_time": 100000.5, "kv_cache_transfer_start": 0.0, "kv_cache_transfer_end": 0.0}}}"#,
             );
-            fold.absorb_perf_metrics(&entry, now);
+            fold.absorb_perf_metrics(&entry, &EntryContext::default(), now, &mut ());
         }
         // A request that was cancelled before it was scheduled.
         let cancelled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 100000.0, "first_scheduled_time": 0.0,
             "first_token_time": 0.0, "last_token_time": 0.0}}}"#;
-        fold.absorb_perf_metrics(&from_json(cancelled), now);
+        fold.absorb_perf_metrics(&from_json(cancelled), &EntryContext::default(), now, &mut ());
         let unscheduled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 0.0, "first_scheduled_time": 0,
             "first_token_time": 100000.5, "last_token_time": 100001.5}}}"#;
-        fold.absorb_perf_metrics(&from_json(unscheduled), now);
-        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        fold.absorb_perf_metrics(&from_json(unscheduled), &EntryContext::default(), now, &mut ());
+        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
         let times = &fold.totals.times;
         let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
         assert_eq!((shown(&times.prefill_time), shown(&times.queue_time)), ((10, 5.0), (10, 0.0)));
@@ -523,15 +509,20 @@ mod tests {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         let settled = now + EXACT_TIMES_WITHIN;
         // trtllm-serve's own entries have no token counts.
-        fold.absorb_perf_metrics(&PerfMetricsEntry { prompt_tokens: None, output_tokens: None, ..entry() }, now);
-        fold.settle(0, settled);
+        fold.absorb_perf_metrics(
+            &PerfMetricsEntry { prompt_tokens: None, output_tokens: None, ..entry() },
+            &EntryContext::default(),
+            now,
+            &mut (),
+        );
+        fold.settle(0, settled, &mut ());
         assert_eq!(fold.totals.tokens, TokenTotals::default());
         // A request that was cancelled before its prompt was read has no length, but its count of 0 is known.
         let cancelled = RequestStats { context_prefill_position: Some(0), num_generated_tokens: None, ..row() };
-        fold.absorb_complete_row(&cancelled, None, false, settled);
+        fold.absorb_complete_row(&cancelled, None, false, settled, &mut ());
         assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(0), generation: None });
         assert_eq!(fold.totals.input_token_len.count(), 0);
-        fold.absorb_complete_row(&row(), None, false, settled);
+        fold.absorb_complete_row(&row(), None, false, settled, &mut ());
         assert_eq!(fold.totals.tokens, TokenTotals { prompt: Some(100), generation: Some(10) });
     }
 
@@ -539,34 +530,15 @@ mod tests {
     fn an_entry_and_a_later_row_of_the_same_request_count_once() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         for _ in 0..3 {
-            fold.absorb_perf_metrics(&entry(), now);
+            fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
         }
         for _ in 0..3 {
-            fold.absorb_complete_row(&row(), None, false, now);
+            fold.absorb_complete_row(&row(), None, false, now, &mut ());
         }
-        fold.absorb_perf_metrics(&entry(), now);
-        fold.absorb_complete_row(&row(), None, false, now);
-        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
+        fold.absorb_complete_row(&row(), None, false, now, &mut ());
+        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
         assert_eq!(counted(&fold), (4, 4, 4));
-    }
-
-    #[test]
-    fn equal_numbers_of_an_entry_and_of_a_row_do_not_make_them_one_request() {
-        let orchestrated = 1_u64 << 40;
-        let known = |entry: serde_json::Value, row_id: u64| {
-            let (mut fold, now) = (RequestFold::default(), Instant::now());
-            let mut entry = entry;
-            entry["perf_metrics"] = json!({"timing_metrics": {"arrival_time": 10.0, "first_scheduled_time": 10.1,
-                "first_token_time": 10.5, "last_token_time": 12.0}});
-            fold.absorb_perf_metrics(&from_json(&entry.to_string()), now);
-            fold.absorb_complete_row(&RequestStats { id: Some(row_id), ..row() }, None, false, now);
-            fold.recent.iter().filter_map(super::super::recent_requests::RecentRequest::arrived).count()
-        };
-        // trtllm-serve counts its requests from 2 on, PyTorch's executor from max_batch_size on.
-        assert_eq!(known(json!({"request_id": 7}), 7), 0);
-        assert_eq!(known(json!({"request_id": 7, "disagg_request_id": 9}), 9), 0, "not a number of an orchestrator");
-        assert_eq!(known(json!({"request_id": 7, "disagg_request_id": orchestrated}), orchestrated), 1);
-        assert_eq!(known(json!({"requestId": 9, "executorId": 7}), 7), 1);
     }
 
     #[test]
@@ -574,7 +546,7 @@ mod tests {
         let observed = |drafts: serde_json::Value| {
             let mut fold = RequestFold::default();
             let entry = json!({"perf_metrics": {"speculative_decoding": drafts}}).to_string();
-            fold.absorb_perf_metrics(&from_json(&entry), Instant::now());
+            fold.absorb_perf_metrics(&from_json(&entry), &EntryContext::default(), Instant::now(), &mut ());
             let ratio = &fold.totals.times.spec_decode_acceptance_ratio;
             (ratio.count(), ratio.sum(), fold.totals.draft_tokens.proposed, fold.totals.draft_tokens.accepted)
         };
@@ -597,7 +569,7 @@ mod tests {
                 "num_reused_blocks": 0, "num_missed_blocks": 0});
             let entry =
                 json!({"prompt_tokens": prompt, "cached_tokens": cached, "perf_metrics": {"kv_cache_metrics": blocks}});
-            fold.absorb_perf_metrics(&from_json(&entry.to_string()), Instant::now());
+            fold.absorb_perf_metrics(&from_json(&entry.to_string()), &EntryContext::default(), Instant::now(), &mut ());
             let times = &fold.totals.times;
             [&times.cached_tokens, &times.kv_cache_blocks, &times.kv_cache_new_blocks, &times.kv_cache_hit_ratio]
                 .map(Histogram::count)
@@ -616,24 +588,35 @@ mod tests {
                 None,
                 false,
                 now,
+                &mut (),
             );
         }
-        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
         let times = &fold.totals.times;
         assert_eq!((fold.totals.disaggregated_requests, fold.totals.kv_cache_transfer_ms), (2, 2.5));
         assert_eq!((times.kv_cache_transfer.count(), times.kv_cache_transfer_bytes.count()), (1, 1));
     }
 
-    /// Requests that met and missed a TTFT objective of 400 ms, and requests whose outcome is unknown.
-    fn judged(fold: &RequestFold) -> (u64, u64, u64) {
-        let Outcomes { met, missed, unknown } = fold.totals.objectives.unwrap().all;
-        (met, missed, unknown)
+    /// Judges requests by a TTFT of 400 ms, and counts those that met and missed it, and those whose outcome is unknown.
+    #[derive(Default)]
+    struct Judge(u64, u64, u64);
+
+    impl Observer for Judge {
+        fn served(&mut self, served: &Served, _: Scope) {
+            match served.time_to_first_token {
+                Some(seconds) if seconds <= 0.4 => self.0 += 1,
+                Some(_) => self.1 += 1,
+                None => self.2 += 1,
+            }
+        }
+
+        fn row_counted(&mut self, served: Option<&Served>) {
+            self.served(served.unwrap(), Scope::All);
+        }
     }
 
-    fn with_objective() -> RequestFold {
-        let mut fold = RequestFold::default();
-        fold.set_objectives(Objectives { ttft: Some(Duration::from_millis(400)), ..Objectives::default() });
-        fold
+    fn judged(judge: &Judge) -> (u64, u64, u64) {
+        (judge.0, judge.1, judge.2)
     }
 
     fn timed(first_token: f64) -> PerfMetricsEntry {
@@ -643,90 +626,54 @@ mod tests {
 
     #[test]
     fn a_request_is_judged_once_by_its_entry_if_entries_have_times() {
-        let (mut fold, now) = (with_objective(), Instant::now());
+        let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
         // First the entry of a request that was cancelled before its first token, then rows and entries of two others.
-        fold.absorb_perf_metrics(&from_json(r#"{"perf_metrics": {}, "finish_reason": "cancelled"}"#), now);
-        assert_eq!(judged(&fold), (0, 0, 0));
-        fold.absorb_perf_metrics(&timed(10.25), now);
-        fold.absorb_complete_row(&row(), None, false, now);
-        fold.absorb_complete_row(&row(), None, false, now);
-        fold.absorb_perf_metrics(&timed(10.5), now);
-        fold.settle(0, now + EXACT_TIMES_WITHIN);
-        assert_eq!(judged(&fold), (1, 1, 1));
+        fold.absorb_perf_metrics(
+            &from_json(r#"{"perf_metrics": {}, "finish_reason": "cancelled"}"#),
+            &EntryContext::default(),
+            now,
+            &mut judge,
+        );
+        assert_eq!(judged(&judge), (0, 0, 0));
+        fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut judge);
+        fold.absorb_complete_row(&row(), None, false, now, &mut judge);
+        fold.absorb_complete_row(&row(), None, false, now, &mut judge);
+        fold.absorb_perf_metrics(&timed(10.5), &EntryContext::default(), now, &mut judge);
+        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut judge);
+        assert_eq!(judged(&judge), (1, 1, 1));
     }
 
     #[test]
     fn a_request_is_judged_once_by_its_row_if_entries_have_no_times() {
-        let (mut fold, now) = (with_objective(), Instant::now());
+        let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
         for _ in 0..3 {
-            fold.absorb_perf_metrics(&entry(), now);
-            fold.absorb_complete_row(&row(), None, false, now);
-            fold.absorb_perf_metrics(&entry(), now);
+            fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut judge);
+            fold.absorb_complete_row(&row(), None, false, now, &mut judge);
+            fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut judge);
         }
-        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut judge);
         // It is unknown when the requests of the rows arrived.
-        assert_eq!(judged(&fold), (0, 0, 3));
+        assert_eq!(judged(&judge), (0, 0, 3));
     }
 
     #[test]
     fn without_rows_and_times_each_entry_is_unknown() {
-        let (mut fold, now) = (with_objective(), Instant::now());
-        fold.absorb_perf_metrics(&entry(), now);
-        fold.settle(0, now + EXACT_TIMES_WITHIN);
-        fold.absorb_perf_metrics(&entry(), now + EXACT_TIMES_WITHIN);
-        assert_eq!(judged(&fold), (0, 0, 2));
-    }
-
-    #[test]
-    fn completed_requests_without_an_entry_are_unknown() {
-        let (mut fold, start) = (with_objective(), Instant::now());
-        let at = |seconds: u64| start + Duration::from_secs(seconds);
-        // Three requests complete each second, and only one of them has an entry.
-        for second in 0..60 {
-            fold.absorb_perf_metrics(&timed(10.25), at(second));
-            fold.settle(3 * (second + 1), at(second));
-        }
-        let (met, missed, unknown) = judged(&fold);
-        assert_eq!((met, missed), (60, 0));
-        assert!((100..120).contains(&unknown), "the last ones may still have an entry: {unknown}");
-        fold.settle(180, at(66));
-        assert_eq!(judged(&fold), (60, 0, 120));
-        // Other objectives begin at 0.
-        fold.set_objectives(Objectives { ttft: Some(Duration::from_millis(100)), ..Objectives::default() });
-        fold.settle(180, at(80));
-        fold.absorb_perf_metrics(&timed(10.25), at(80));
-        fold.settle(182, at(81));
-        fold.settle(182, at(90));
-        assert_eq!(judged(&fold), (0, 1, 1));
-    }
-
-    #[test]
-    fn without_any_judged_request_objectives_have_no_outcomes() {
-        let (mut fold, start) = (with_objective(), Instant::now());
-        for second in 0..60 {
-            fold.settle(3 * second, start + Duration::from_secs(second));
-        }
-        assert_eq!(judged(&fold), (0, 0, 0));
-    }
-
-    #[test]
-    fn counts_of_other_objectives_begin_at_zero() {
-        let (mut fold, now) = (with_objective(), Instant::now());
-        fold.absorb_perf_metrics(&timed(10.25), now);
-        fold.set_objectives(Objectives { ttft: Some(Duration::from_millis(100)), ..Objectives::default() });
-        fold.absorb_perf_metrics(&timed(10.25), now);
-        assert_eq!(judged(&fold), (0, 1, 0));
+        let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
+        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut judge);
+        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut judge);
+        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now + EXACT_TIMES_WITHIN, &mut judge);
+        assert_eq!(judged(&judge), (0, 0, 2));
     }
 
     #[test]
     fn without_rows_lengths_and_transfers_come_from_entries() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
-        fold.absorb_perf_metrics(&entry(), now);
-        fold.settle(0, now);
+        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
+        fold.settle(0, now, &mut ());
         assert_eq!(counted(&fold), (0, 0, 0));
-        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
         assert_eq!(counted(&fold), (1, 1, 1));
-        fold.absorb_perf_metrics(&entry(), now + EXACT_TIMES_WITHIN);
+        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now + EXACT_TIMES_WITHIN, &mut ());
         assert_eq!(counted(&fold), (2, 2, 2));
     }
 
@@ -734,10 +681,10 @@ mod tests {
     fn a_restarted_engine_without_rows_has_its_lengths_from_entries() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         let row = RequestStats { stage: Some(RequestStage::Complete), ..RequestStats::default() };
-        fold.absorb_complete_row(&row, None, false, now);
+        fold.absorb_complete_row(&row, None, false, now, &mut ());
         fold.restart();
-        fold.absorb_perf_metrics(&entry(), now);
-        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
+        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
         assert_eq!(counted(&fold), (1, 1, 1));
     }
 
@@ -755,13 +702,13 @@ mod tests {
             tokens: 9,
             prompt_tokens: None,
         };
-        fold.absorb_perf_metrics(&timed(10.25), now);
-        fold.absorb_complete_row(&row(), Some(&served), false, now);
-        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut ());
+        fold.absorb_complete_row(&row(), Some(&served), false, now, &mut ());
+        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
         assert_eq!(observed(&fold), (1, LatencySource::PerfMetrics));
         fold.restart();
-        fold.absorb_complete_row(&row(), Some(&served), false, now);
-        fold.settle(0, now + EXACT_TIMES_WITHIN);
+        fold.absorb_complete_row(&row(), Some(&served), false, now, &mut ());
+        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
         assert_eq!(observed(&fold), (2, LatencySource::RequestStats));
     }
 }

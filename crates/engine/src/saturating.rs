@@ -1,6 +1,6 @@
 //! Sums that stop at the largest number: an absurd number from a publisher must not wrap a total to 0.
 
-pub(crate) trait SaturatingAdd: Copy {
+pub trait SaturatingAdd: Copy {
     fn plus(self, more: Self) -> Self;
 }
 
@@ -16,12 +16,12 @@ impl SaturatingAdd for u64 {
     }
 }
 
-pub(crate) fn add<N: SaturatingAdd>(total: &mut N, more: N) {
+pub fn add<N: SaturatingAdd>(total: &mut N, more: N) {
     *total = total.plus(more);
 }
 
 /// The total becomes present with the first number, even if that is 0.
-pub(crate) fn add_known<N: SaturatingAdd>(total: &mut Option<N>, more: Option<N>) {
+pub fn add_known<N: SaturatingAdd>(total: &mut Option<N>, more: Option<N>) {
     if let Some(more) = more {
         *total = Some(total.map_or(more, |total| total.plus(more)));
     }

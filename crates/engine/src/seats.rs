@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use trtllm_model::IterationStats;
 
 use super::latest::Latest;
-use super::ranks::OpenIteration;
+use super::ranks::Iteration;
 use super::saturating::unsigned;
 
 /// The moments of one pass in microseconds since 1970 UTC, and what its record tells of the queue.
@@ -121,7 +121,7 @@ impl SeatQueue {
     }
 
     /// The number of requests that wait for a seat, after all rows of the iteration. Absent if it cannot be told.
-    pub(crate) fn end(&mut self, latest: &Latest, iteration: &OpenIteration) -> Option<f64> {
+    pub(crate) fn end(&mut self, latest: &Latest, iteration: &Iteration) -> Option<f64> {
         let now = self.open.take()?;
         let is_full = latest.is_full()?;
         let last = self.last.replace(now).filter(|last| last.fetch_us <= now.fetch_us);
@@ -339,7 +339,7 @@ impl Elsewhere {
     }
 
     /// Notes the end of an iteration: how many requests it completed.
-    pub(crate) fn end(&mut self, iteration: &OpenIteration) {
+    pub(crate) fn end(&mut self, iteration: &Iteration) {
         (self.completed, self.iter) = (iteration.completed, iteration.iter);
     }
 }

@@ -35,21 +35,22 @@ pub struct ServerTotals {
 
 /// The increase of numbers that entries and rows of requests may have, too.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Increase {
+pub struct Increase {
     pub finished: Finished,
     /// In the order of [`RequestHistogram::ALL`].
     pub histograms: [HistogramIncrease; RequestHistogram::ALL.len()],
 }
 
 impl Increase {
-    pub(crate) fn of(&self, histogram: RequestHistogram) -> &HistogramIncrease {
+    #[must_use]
+    pub fn of(&self, histogram: RequestHistogram) -> &HistogramIncrease {
         &self.histograms[histogram as usize]
     }
 }
 
 /// The increase of one histogram.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct HistogramIncrease {
+pub struct HistogramIncrease {
     /// Upper bound and number of each bucket, in ascending order.
     pub buckets: Vec<(f64, u64)>,
     /// Absent if it is unknown, because it has fallen, is missing or was missing on the page before. The server's sum is NaN after
@@ -82,7 +83,8 @@ impl HistogramIncrease {
         }
     }
 
-    pub(crate) fn count(&self) -> u64 {
+    #[must_use]
+    pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
@@ -191,10 +193,10 @@ mod tests {
 
     use super::super::histogram::Histogram;
     use super::super::lifecycle::Lifecycle;
+    use super::super::observer::{Observer, Scope};
     use super::super::request_totals::LatencySource;
-    use super::super::requests::RequestFold;
+    use super::super::requests::{EntryContext, RequestFold};
     use super::*;
-    use trtllm_model::Objectives;
     use trtllm_model::perf_metrics::{FinishReason, PerfMetricsEntry};
     use trtllm_model::request::{RequestStage, RequestStats};
     use trtllm_model::server_metrics::ServerCount;
@@ -204,7 +206,7 @@ mod tests {
     fn fold(pages: &[&str]) -> RequestFold {
         let mut fold = RequestFold::default();
         for page in pages {
-            fold.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap());
+            fold.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap(), &mut ());
         }
         fold
     }
@@ -237,7 +239,7 @@ mod tests {
         let mut folded = fold(&[&page(20, 1, 5000), &page(20, 1, 5400)]);
         folded.restart();
         let more = page(5, 1, 5600);
-        folded.absorb_server_metrics(&parse_server_metrics(more.as_bytes()).unwrap());
+        folded.absorb_server_metrics(&parse_server_metrics(more.as_bytes()).unwrap(), &mut ());
         let finished = folded.totals.finished.unwrap();
         assert_eq!((finished[0], finished[FinishReason::Length as usize]), (5, 1));
         assert_eq!((folded.totals.prompt_tokens(), folded.server.finished()), (Some(400 + 5600), Some(6)));
@@ -270,6 +272,16 @@ mod tests {
         assert_eq!(folded.totals.prompt_tokens(), Some(10 + 5 + 1 + 10 + 1));
     }
 
+    /// Counts the requests that the page judges, by their whole times.
+    #[derive(Default)]
+    struct Judged(u64);
+
+    impl Observer for Judged {
+        fn page(&mut self, more: &Increase, _: Scope) {
+            self.0 += more.of(RequestHistogram::EndToEnd).count();
+        }
+    }
+
     #[test]
     fn the_time_per_output_token_is_taken_bucket_by_bucket() {
         let page = |pid: u64, low: u64, high: u64, all: u64, sum: f64| {
@@ -288,7 +300,12 @@ mod tests {
         // Request entries have the same times: they must not be observed again.
         let entry = r#"{"perf_metrics": {"timing_metrics": {"first_token_time": 1.0, "last_token_time": 2.0}},
             "output_tokens": 11, "finish_reason": "stop"}"#;
-        folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), Instant::now());
+        folded.absorb_perf_metrics(
+            &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
+            &EntryContext::default(),
+            Instant::now(),
+            &mut (),
+        );
         assert_eq!(folded.totals.times.time_per_output_token.count(), 5);
         assert_eq!(folded.totals.times.decode_time.count(), 1);
     }
@@ -326,14 +343,14 @@ mod tests {
     #[test]
     fn without_entries_the_times_of_requests_come_from_the_page() {
         let mut folded = RequestFold::default();
-        folded.absorb_server_metrics(&times("1", 10, 20));
+        folded.absorb_server_metrics(&times("1", 10, 20), &mut ());
         assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], LatencySource::None));
-        folded.absorb_server_metrics(&times("1", 12, 21));
+        folded.absorb_server_metrics(&times("1", 12, 21), &mut ());
         assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
         assert_eq!(folded.totals.source, LatencySource::ServerMetrics);
         // If the server has entries, its histograms have the same times. Only times that entries lack count.
         let page = ServerMetrics { without_entries: false, ..times("1", 13, 21) };
-        folded.absorb_server_metrics(&page);
+        folded.absorb_server_metrics(&page, &mut ());
         let expected = of_times().map(|time| if time == RequestHistogram::PerOutputToken { 4 } else { 3 });
         assert!(observed(&mut folded).into_iter().map(|(count, ..)| count).eq(expected));
     }
@@ -341,17 +358,21 @@ mod tests {
     /// The fold after 20 polls, one each second. In each, a request ends that has an entry, and `answers` are added to the page.
     fn with_entries_and_page(answers: u64) -> RequestFold {
         let (mut folded, start) = (RequestFold::default(), Instant::now());
-        folded.set_objectives(Objectives { ttft: Some(Duration::from_millis(500)), ..Objectives::default() });
         for second in 0..20 {
             let page = ServerMetrics { without_entries: false, ..times("1", 0, 100 + second * answers) };
-            folded.absorb_server_metrics(&page);
+            folded.absorb_server_metrics(&page, &mut ());
             let now = start + Duration::from_secs(second);
             if second > 0 {
                 let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "first_scheduled_time": 1.25,
                     "first_token_time": 1.375, "last_token_time": 1.46875}}}"#;
-                folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), now);
+                folded.absorb_perf_metrics(
+                    &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
+                    &EntryContext::default(),
+                    now,
+                    &mut (),
+                );
             }
-            folded.settle(second * answers, now);
+            folded.settle(second * answers, now, &mut ());
         }
         folded
     }
@@ -383,12 +404,12 @@ mod tests {
         // Number and sum of the times, and number of the finished requests.
         let counted = |pages: &[(u64, &str)]| {
             let mut folded = RequestFold::default();
-            folded.set_objectives(Objectives { e2e: Some(Duration::from_millis(500)), ..Objectives::default() });
+            let mut judged = Judged::default();
             for (requests, sum) in pages {
                 let page = parse_server_metrics(page(*requests, sum).as_bytes()).unwrap();
-                folded.absorb_server_metrics(&ServerMetrics { without_entries: true, ..page });
+                folded.absorb_server_metrics(&ServerMetrics { without_entries: true, ..page }, &mut judged);
             }
-            let met = folded.totals.objectives.unwrap().all.met;
+            let met = judged.0;
             assert_eq!(folded.totals.finished.unwrap()[0], met, "a bucket shows whether a request met its objective");
             (folded.totals.times.e2e_latency.count(), folded.totals.times.e2e_latency.sum(), met)
         };
@@ -424,13 +445,13 @@ mod tests {
         let entry =
             PerfMetricsEntry { cached_tokens: Some(64), perf_metrics: Some(Default::default()), ..Default::default() };
         let mut alone = RequestFold::default();
-        alone.absorb_perf_metrics(&entry, Instant::now());
+        alone.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
         assert_eq!(shown(&alone), (vec![0, 1], 1, 64.0));
         let mut folded = RequestFold::default();
         // A number of tokens that would be too large for a time in nanoseconds.
-        folded.absorb_server_metrics(&page(10, 20, 9_000_000_000_000));
-        folded.absorb_server_metrics(&page(12, 25, 9_000_000_000_100));
-        folded.absorb_perf_metrics(&entry, Instant::now());
+        folded.absorb_server_metrics(&page(10, 20, 9_000_000_000_000), &mut ());
+        folded.absorb_server_metrics(&page(12, 25, 9_000_000_000_100), &mut ());
+        folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
         assert_eq!(shown(&folded), (vec![2, 5], 5, 100.0));
     }
 
@@ -440,10 +461,10 @@ mod tests {
         // Only some buckets of the new server are lower: it has already had more short requests than the old server.
         let [first, old, new] = [times("1", 0, 0), times("1", 2, 40), times("1", 5, 4)];
         for page in [&first, &old] {
-            folded.absorb_server_metrics(page);
+            folded.absorb_server_metrics(page, &mut ());
         }
         folded.restart();
-        folded.absorb_server_metrics(&new);
+        folded.absorb_server_metrics(&new, &mut ());
         assert_eq!(observed(&mut folded), [(42 + 9, 2.0 * 0.0625 + 20.0 + 5.0 * 0.0625 + 2.0, 51); 7]);
         let first_bucket = folded.totals.times.e2e_latency.cumulative().next().unwrap();
         assert_eq!((first_bucket.0.value, first_bucket.1), (0.3, 7));
@@ -454,9 +475,9 @@ mod tests {
         // The engine continues, so the counts of a process were removed. Or it has restarted.
         for (restarted, requests) in [(false, 4 + 2), (true, 4 + 9)] {
             let mut folded = RequestFold::default();
-            folded.set_objectives(Objectives { ttft: Some(Duration::from_millis(500)), ..Objectives::default() });
+            let mut judged = Judged::default();
             for high in [40, 44, 7] {
-                folded.absorb_server_metrics(&times("1", 0, high));
+                folded.absorb_server_metrics(&times("1", 0, high), &mut judged);
             }
             assert_eq!(observed(&mut folded), [(4, 2.0, 4); 7], "nothing counts until the reason is known");
             folded.server.note_record();
@@ -464,12 +485,11 @@ mod tests {
                 folded.restart();
             }
             for high in [8, 9, 9] {
-                folded.absorb_server_metrics(&times("1", 0, high));
+                folded.absorb_server_metrics(&times("1", 0, high), &mut judged);
             }
             assert_eq!(observed(&mut folded), [(requests, requests as f64 * 0.5, requests); 7]);
             assert_eq!(folded.server.finished(), Some(requests));
-            let judged = folded.totals.objectives.as_ref().unwrap().ttft.unwrap();
-            assert_eq!((judged.met + judged.missed + judged.unknown, judged.met), (requests, requests));
+            assert_eq!(judged.0, requests);
         }
     }
 
@@ -487,39 +507,32 @@ mod tests {
             prompt_tokens: None,
             tokens: 9,
         };
-        folded.absorb_server_metrics(&times("1", 0, 0));
+        folded.absorb_server_metrics(&times("1", 0, 0), &mut ());
         // The row of the request comes before the page that shows the request.
-        folded.absorb_complete_row(&row, Some(&lifecycle), false, start);
-        folded.settle(1, start + Duration::from_secs(9));
-        folded.absorb_server_metrics(&times("1", 0, 1));
-        folded.settle(1, start + Duration::from_secs(60));
+        folded.absorb_complete_row(&row, Some(&lifecycle), false, start, &mut ());
+        folded.settle(1, start + Duration::from_secs(9), &mut ());
+        folded.absorb_server_metrics(&times("1", 0, 1), &mut ());
+        folded.settle(1, start + Duration::from_secs(60), &mut ());
         totals.push(folded.totals.times.e2e_latency.count());
         let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "first_token_time": 1.5,
             "last_token_time": 2.0}}}"#;
-        folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), start);
+        folded.absorb_perf_metrics(
+            &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
+            &EntryContext::default(),
+            start,
+            &mut (),
+        );
         totals.push(folded.totals.times.e2e_latency.count());
         assert_eq!((totals, folded.totals.source), (vec![1, 1], LatencySource::ServerMetrics));
-    }
-
-    #[test]
-    fn objectives_of_requests_that_only_the_page_shows_are_unknown() {
-        let mut folded = RequestFold::default();
-        folded.set_objectives(Objectives { ttft: Some(Duration::from_secs(1)), ..Objectives::default() });
-        for page in [times("1", 0, 0), times("1", 2, 1)] {
-            folded.absorb_server_metrics(&page);
-        }
-        let totals = folded.totals.objectives.unwrap();
-        assert_eq!((totals.ttft.unwrap().unknown, totals.all.unknown, totals.all.met), (3, 3, 0));
-        assert!(totals.tpot.is_none());
     }
 
     #[test]
     fn finish_reasons_of_entries_replace_those_of_the_server() {
         let mut folded = fold(&["trtllm_prompt_cached_tokens_total 0"]);
         let entry = PerfMetricsEntry { finish_reason: Some(FinishReason::Length), ..PerfMetricsEntry::default() };
-        folded.absorb_perf_metrics(&entry, Instant::now());
+        folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
         let page = "trtllm_request_success_total{finished_reason=\"length\"} 1";
-        folded.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap());
+        folded.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap(), &mut ());
         assert_eq!(folded.totals.finished.unwrap()[FinishReason::Length as usize], 1);
         assert_eq!(folded.server.finished(), Some(1));
     }
@@ -530,7 +543,7 @@ mod tests {
         let mut page = times("1", 2, 40);
         page.counts.push(ServerCount { counter: ServerCounter::PromptTokens, series: 0, value: 7 });
         for page in [times("1", 0, 0), page, ServerMetrics { several_frontends: true, ..ServerMetrics::default() }] {
-            folded.absorb_server_metrics(&page);
+            folded.absorb_server_metrics(&page, &mut ());
         }
         assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], LatencySource::None));
         assert_eq!(
@@ -539,7 +552,12 @@ mod tests {
         );
         // Entries are observed, because no page shows their times.
         let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}}"#;
-        folded.absorb_perf_metrics(&serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(), Instant::now());
+        folded.absorb_perf_metrics(
+            &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
+            &EntryContext::default(),
+            Instant::now(),
+            &mut (),
+        );
         assert_eq!((folded.totals.times.e2e_latency.count(), folded.totals.source), (1, LatencySource::PerfMetrics));
     }
 
@@ -553,7 +571,7 @@ mod tests {
         assert_eq!(folded.totals.server.errors.len(), MAX_VALUES + 1);
         assert_eq!(folded.totals.server.errors[OTHER], 40_000 - MAX_VALUES as u64);
         // The series of the last page are remembered.
-        folded.absorb_server_metrics(&parse_server_metrics(pages[10].as_bytes()).unwrap());
+        folded.absorb_server_metrics(&parse_server_metrics(pages[10].as_bytes()).unwrap(), &mut ());
         assert_eq!(folded.server.finished(), Some(40_000));
     }
 }

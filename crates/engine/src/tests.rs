@@ -21,7 +21,7 @@ impl Bench {
 
     fn absorb(&mut self, record: &IterationStats) -> &EngineTotals {
         // A record with absurd values is not counted.
-        let _ = self.engine.absorb(record, self.now, 0);
+        let _ = self.engine.absorb(record, self.now, 0, &mut ());
         &self.engine.totals
     }
 
@@ -34,7 +34,7 @@ impl Bench {
 
     /// Ends an answer of the engine.
     fn settled(&mut self, from_ring: bool) -> &EngineTotals {
-        self.engine.settle(from_ring, self.now);
+        self.engine.settle(from_ring, self.now, &mut ());
         &self.engine.totals
     }
 }
@@ -280,11 +280,11 @@ fn records_of_several_engines_are_not_counted_and_their_load_is_absent() {
 #[test]
 fn a_new_process_is_a_restart_even_if_iteration_numbers_keep_growing() {
     let mut bench = Bench::new();
-    bench.engine.set_process(4711);
+    bench.engine.set_process(4711, &mut ());
     bench.absorb(&with_kv(working(5), 10, 0));
-    bench.engine.set_process(4711);
+    bench.engine.set_process(4711, &mut ());
     assert_eq!(bench.engine.totals.engine_restarts, 0);
-    bench.engine.set_process(4712);
+    bench.engine.set_process(4712, &mut ());
     let totals = bench.absorb(&with_kv(working(9), 3, 0));
     assert_eq!((totals.engine_restarts, totals.iterations_lost, totals.kv_cache_blocks_reused), (1, 0, 3));
 }
@@ -347,17 +347,16 @@ fn equal_ranks_with_drafts_are_balanced_and_all_their_tokens_count() {
         for iter in 100..103 {
             bench.all(&ranks_with_drafts(iter, 45, own));
         }
-        bench.engine.settle(false, bench.now);
-        bench.engine.settle(false, bench.now);
-        let (totals, sums) = (&bench.engine.totals, bench.engine.iterations.sums);
+        bench.engine.settle(false, bench.now, &mut ());
+        bench.engine.settle(false, bench.now, &mut ());
+        let totals = &bench.engine.totals;
         let imbalance = &totals.ranks.as_ref().unwrap().imbalance;
-        assert_eq!((imbalance.count(), imbalance.sum(), sums.rank_wait), (3, 3.0, 0.0), "own: {own}");
-        assert_eq!((totals.batch.generation_tokens, sums.decoded_tokens), (3 * 8 * 77, 3.0 * 8.0 * 77.0), "own: {own}");
-        assert_eq!((totals.batch.spec_decode_draft_tokens, sums.draft_tokens), (3 * 8 * 96, 3.0 * 8.0 * 96.0));
-        assert_eq!((totals.batch.spec_decode_accepted_tokens, sums.drafted_requests), (3 * 8 * 45, 3.0 * 256.0));
+        assert_eq!((imbalance.count(), imbalance.sum()), (3, 3.0), "own: {own}");
+        let batch = &totals.batch;
+        assert_eq!(batch.generation_tokens, 3 * 8 * 77, "own: {own}");
+        assert_eq!((batch.spec_decode_draft_tokens, batch.spec_decode_accepted_tokens), (3 * 8 * 96, 3 * 8 * 45));
         let latest = bench.engine.latest().unwrap();
         assert_eq!((latest.batch_tokens, latest.spec_acceptance_ratio()), (Some(8 * 77), Some(45.0 / 96.0)));
-        assert_eq!(cost_model::Work::of(latest).generation_tokens, 8.0 * 128.0);
     }
 }
 
@@ -388,16 +387,6 @@ fn an_average_of_zero_decoded_tokens_is_taken_as_one() {
     stats.num_gen_requests = Some(3);
     stats.avg_num_decoded_tokens_per_iter = Some(f64::from(7.0_f32 / 3.0));
     assert_eq!(bench.absorb(&record).batch.generation_tokens, 14);
-}
-
-#[test]
-fn the_tokens_of_a_window_count_the_tokens_a_step_of_the_cpp_executor() {
-    let mut bench = Bench::new();
-    let mut record = working(1);
-    let stats = record.inflight_batching_stats.as_mut().unwrap();
-    (stats.num_gen_requests, stats.avg_num_decoded_tokens_per_iter) = (Some(4), Some(2.5));
-    bench.absorb(&record);
-    assert_eq!((bench.engine.iterations.sums.decoded_tokens, bench.engine.totals.batch.generation_tokens), (10.0, 10));
 }
 
 #[test]
@@ -550,7 +539,7 @@ fn refused_records_prove_that_the_engine_runs() {
     let refused = IterationStats { iter: Some(u64::MAX), ..working(2) };
     for _ in 0..60 {
         bench.now += Duration::from_secs(1);
-        assert_eq!(bench.engine.absorb(&refused, bench.now, 0), Err(Implausible));
+        assert_eq!(bench.engine.absorb(&refused, bench.now, 0, &mut ()), Err(Implausible));
         bench.engine.health.answered(bench.now);
         assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
     }
@@ -619,45 +608,6 @@ fn the_active_requests_of_a_pytorch_engine_come_from_its_record_at_first_and_aft
     assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle);
 }
 
-/// An engine of either backend serves the request in four batches of 50 ms.
-#[test]
-fn a_request_that_took_200_ms_misses_an_objective_of_150_ms() {
-    use RequestStage::{Complete, Context, Generation};
-    let limit = Some(Duration::from_millis(150));
-    let objectives = Objectives { e2e: limit, ..Objectives::default() };
-    // The request arrives at 0, is scheduled at once and has its last token at 200 ms. Both engines stamp a record when
-    // they start its batch. The rows of the C++ executor show the requests before that batch, the rows of the PyTorch
-    // engine after it.
-    let rows = [(Context, 0), (Generation, 1), (Generation, 2), (Generation, 3), (Complete, 4)];
-    for pytorch in [false, true] {
-        let mut bench = Bench { engine: EngineFold::new(STALE).with_objectives(objectives), now: Instant::now() };
-        let record = |iter: u64, row: Option<(RequestStage, i64)>| {
-            let row = row.map(|(stage, tokens)| RequestStats {
-                id: Some(7),
-                stage: Some(stage),
-                num_generated_tokens: Some(tokens),
-                scheduled: Some(pytorch || stage != Complete),
-                ..RequestStats::default()
-            });
-            IterationStats {
-                timestamp: Some(RecordTime { micros: 50_000 * iter as i64, zoned: true }),
-                iter_latency_ms: Some(50.0),
-                scheduler_mode: pytorch.then_some(SchedulerMode::NonOverlap),
-                request_stats: Some(row.into_iter().collect()),
-                ..working(iter)
-            }
-        };
-        bench.all(&[record(8, None), record(9, None)]);
-        let rows = if pytorch { &rows[1..] } else { &rows[..] };
-        for (iter, row) in (10..).zip(rows) {
-            bench.absorb(&record(iter, Some(*row)));
-        }
-        bench.engine.settle(false, bench.now + Duration::from_secs(60));
-        let e2e = bench.engine.requests.totals.objectives.unwrap().e2e.unwrap();
-        assert_eq!((e2e.met, e2e.missed), (0, 1), "pytorch: {pytorch}");
-    }
-}
-
 /// A row of one rank with its own numbers. `waited`: seconds that requests have waited since the start of the engine.
 fn own_rank(iter: u64, rank: i64, waited: f64, started: i64) -> IterationStats {
     IterationStats {
@@ -715,7 +665,7 @@ fn context_worker(iter: u64, scheduled: i64, used: i64) -> IterationStats {
 /// The server has answered all requests, so its counters say that none is left.
 fn answer_all(bench: &mut Bench) {
     for _ in 0..8 {
-        bench.engine.absorb_perf_metrics(&PerfMetricsEntry::default(), bench.now).unwrap();
+        bench.engine.absorb_perf_metrics(&PerfMetricsEntry::default(), bench.now, &mut ()).unwrap();
     }
 }
 
@@ -784,7 +734,7 @@ fn seated(from: u64, before: Option<f64>, after: Option<f64>) -> [IterationStats
 
 /// The sums of queue time, TTFT, E2E and TPOT in milliseconds, if they were observed.
 fn derived(bench: &mut Bench) -> [Option<i64>; 4] {
-    bench.engine.settle(false, bench.now + Duration::from_secs(60));
+    bench.engine.settle(false, bench.now + Duration::from_secs(60), &mut ());
     let times = &bench.engine.requests.totals.times;
     [&times.queue_time, &times.time_to_first_token, &times.e2e_latency, &times.time_per_output_token]
         .map(|histogram| (histogram.count() > 0).then(|| (histogram.sum() * 1e3).round() as i64))
@@ -799,25 +749,6 @@ fn the_times_of_rows_contain_the_wait_for_a_seat_that_no_row_shows() {
 }
 
 #[test]
-fn the_times_of_rows_are_unknown_if_a_wait_for_a_seat_is_not_told() {
-    let second = Some(Duration::from_secs(1));
-    let objectives = Objectives { ttft: second, tpot: second, e2e: second };
-    let mut bench = Bench { engine: EngineFold::new(STALE).with_objectives(objectives), now: Instant::now() };
-    bench.all(&[10, 11].map(|iter| full_pass(iter, None, 0, None)));
-    bench.all(&seated(13, None, None));
-    assert_eq!(derived(&mut bench), [None, None, None, Some(50)]);
-    let judged = bench.engine.requests.totals.objectives.unwrap();
-    let unknown = [judged.ttft, judged.tpot, judged.e2e].map(|outcomes| outcomes.unwrap().unknown);
-    assert_eq!((unknown, judged.all.unknown), ([1, 0, 1], 1));
-    // A request that finds a free seat waits for one pass at most.
-    let mut bench = Bench::new();
-    let free = |record: IterationStats| IterationStats { max_num_active_requests: Some(8), ..record };
-    bench.all(&[10, 11].map(|iter| free(full_pass(iter, None, 0, None))));
-    bench.all(&seated(13, None, None).map(free));
-    assert_eq!(derived(&mut bench), [Some(50), Some(150), Some(200), Some(50)]);
-}
-
-#[test]
 fn a_request_that_was_seen_before_it_waited_for_a_seat_arrived_then() {
     let mut bench = Bench::new();
     bench.all(&[10, 11].map(|iter| full_pass(iter, Some(500.0), 0, None)));
@@ -827,102 +758,6 @@ fn a_request_that_was_seen_before_it_waited_for_a_seat_arrived_then() {
     }
     bench.all(&seated(501, Some(500.0), Some(530.0)));
     assert_eq!(derived(&mut bench), [Some(24_450), Some(24_550), Some(24_600), Some(50)]);
-}
-
-/// Requests whose time could not be split, after two requests whose rows say `paused: false`. `change` is applied to each record
-/// of the second request.
-fn unattributed(change: impl Fn(&mut IterationStats)) -> (Bench, u64) {
-    let mut bench = Bench::new();
-    let mut records: Vec<_> = (10..12).map(|iter| full_pass(iter, Some(500.0), 0, None)).collect();
-    records.extend(seated(13, Some(500.0), Some(500.1)));
-    records.extend((15..20).map(|iter| full_pass(iter, Some(500.1), 0, None)));
-    records.extend(seated(21, Some(500.1), Some(500.2)));
-    records[10..].iter_mut().for_each(change);
-    bench.all(&records);
-    bench.absorb(&full_pass(23, Some(500.2), 0, None));
-    bench.engine.settle(false, bench.now + Duration::from_secs(60));
-    let unattributed = bench.engine.requests.attribution.totals.unwrap().unattributed;
-    (bench, unattributed)
-}
-
-#[test]
-fn rows_of_the_pytorch_engine_do_not_say_which_request_was_paused() {
-    // Nothing is known of the iterations before the first request ended.
-    assert_eq!(unattributed(|_| {}).1, 1);
-    let (mut paused, unattributed_paused) =
-        unattributed(|record| record.inflight_batching_stats.as_mut().unwrap().num_paused_requests = Some(1));
-    assert_eq!((unattributed_paused, paused.engine.totals.request_pauses), (2, None));
-    assert_eq!(unattributed(|record| record.iter_suspended_requests = Some(1)).1, 2);
-    // The rows of the C++ executor tell it.
-    let told = IterationStats {
-        request_stats: Some(row_of_7(RequestStage::Context, 0, true).into_iter().collect()),
-        ..working(24)
-    };
-    paused.engine = EngineFold::new(STALE);
-    paused.all(&[working(23), told]);
-    assert_eq!(paused.engine.totals.request_pauses, Some(0));
-}
-
-#[test]
-fn an_eviction_that_two_members_of_a_record_count_is_one_pause() {
-    let mut bench = Bench::new();
-    let mut engine_at = |suspended, iter| {
-        let mut record = IterationStats { iter_suspended_requests: suspended, ..pytorch(iter, 4, 0, 0) };
-        record.inflight_batching_stats.as_mut().unwrap().num_paused_requests = Some(1);
-        bench.absorb(&record);
-        window::Mark::of(&bench.engine, iter as f64)
-    };
-    let (start, both, one) = (engine_at(None, 1), engine_at(Some(1), 2), engine_at(Some(0), 3));
-    assert_eq!(window::Span::between(&start, &both).pauses(), 1.0);
-    assert_eq!(window::Span::between(&both, &one).pauses(), 1.0);
-}
-
-#[test]
-fn the_share_of_drafting_is_of_one_batch_and_unknown_where_it_is_0() {
-    let share = |ms, overhead| {
-        let mut bench = Bench::new();
-        for iter in 10..14 {
-            let drafts = SpecDecodingStats {
-                num_draft_tokens: Some(9),
-                num_requests_with_draft_tokens: Some(3),
-                iter_latency_ms: Some(ms),
-                draft_overhead: Some(overhead),
-                ..SpecDecodingStats::default()
-            };
-            bench.absorb(&IterationStats { spec_decoding_stats: Some(drafts), ..full_pass(iter, None, 0, None) });
-        }
-        let sums = bench.engine.iterations.sums;
-        (sums.draft_iterations, (sums.draft_overhead * 100.0).round())
-    };
-    // The engine divides by its latency of 100 ms, which covers two batches of 50 ms.
-    assert_eq!(share(20.0, 0.2), (4.0, 160.0));
-    assert_eq!(share(0.0, 0.0), (0.0, 0.0));
-}
-
-/// The entry of a request whose prompt and two tokens took the batches up to `last_batch`, of 50 ms each. The pass that handled its
-/// last token has the next number.
-fn entry_of_overlap(last_batch: u64) -> PerfMetricsEntry {
-    // A clock of the process, not that of the records.
-    let ended = 1000.0 + 0.05 * last_batch as f64;
-    let timing = serde_json::json!({"arrival_time": ended - 0.15, "first_scheduled_time": ended - 0.1,
-        "first_token_time": ended - 0.05, "last_token_time": ended});
-    let metrics = serde_json::json!({"timing_metrics": timing, "first_iter": last_batch, "last_iter": last_batch + 1});
-    serde_json::from_value(serde_json::json!({"perf_metrics": metrics, "prompt_tokens": 100, "output_tokens": 2}))
-        .unwrap()
-}
-
-#[test]
-fn the_last_request_before_an_idle_time_is_split_although_the_pass_that_handled_it_has_no_record() {
-    let mut bench = Bench::new();
-    bench.all(&[10, 11].map(|iter| full_pass(iter, None, 0, None)));
-    // The timeline begins with the first entry.
-    bench.engine.absorb_perf_metrics(&entry_of_overlap(11), bench.now).unwrap();
-    bench.all(&[12, 13, 14, 15, 16, 17].map(|iter| full_pass(iter, None, 0, None)));
-    bench.engine.absorb_perf_metrics(&entry_of_overlap(17), bench.now).unwrap();
-    bench.engine.settle(false, bench.now + Duration::from_secs(5));
-    let parts = bench.engine.requests.attribution.totals.unwrap();
-    assert_eq!(parts.unattributed, 1, "the first one");
-    assert!((parts.all.iter().sum::<f64>() - 0.15).abs() < 1e-6, "{parts:?}");
 }
 
 /// Static batches, as the V1 executor reports them: a record at the end of each batch, then a flush with the same number. `requests`
@@ -972,7 +807,7 @@ fn a_record_of_visual_gen_is_no_iteration_and_a_long_video_is_not_stalled() {
         let now = start + Duration::from_secs(seconds);
         let record = serde_json::json!({"iter": iter, "timestamp": "2026-11-28T10:00:00+00:00", "numQueuedRequests": queued,
             "numActiveRequests": active, "currentStepsProcessed": 0, "currentRequestId": null});
-        fold.absorb(&serde_json::from_value(record).unwrap(), now, 0).unwrap();
+        fold.absorb(&serde_json::from_value(record).unwrap(), now, 0, &mut ()).unwrap();
         (0..60).for_each(|poll| fold.health.answered(now + Duration::from_secs(poll)));
         (fold.totals.iterations, fold.health.state(now + Duration::from_secs(60)), fold.latest().unwrap().active)
     };
@@ -1003,7 +838,7 @@ fn latencies_with_a_clock_that_is_set_back(back_ms: i64) -> (u64, f64) {
             request_stats: Some(rows.collect()),
             ..IterationStats::default()
         };
-        bench.engine.absorb(&record, bench.now, 0).unwrap();
+        bench.engine.absorb(&record, bench.now, 0, &mut ()).unwrap();
     };
     use RequestStage::{Complete, Context, Generation};
     record(1, 0, &[]);
@@ -1017,7 +852,7 @@ fn latencies_with_a_clock_that_is_set_back(back_ms: i64) -> (u64, f64) {
         record(iter, back_ms, &[(2, Generation, iter - 10)]);
     }
     record(15, back_ms, &[(2, Complete, 5)]);
-    bench.engine.settle_all(bench.now);
+    bench.engine.settle_all(bench.now, &mut ());
     let times = &bench.engine.requests.totals.times;
     (times.e2e_latency.count(), times.e2e_latency.sum())
 }

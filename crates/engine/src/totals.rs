@@ -8,7 +8,7 @@ use super::cumulative::KvIncrease;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
 use super::pools::PoolTotals;
 use super::rank_totals::RankTotals;
-use super::ranks::OpenIteration;
+use super::ranks::Iteration;
 use super::saturating::{add, unsigned};
 
 /// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
@@ -145,7 +145,7 @@ impl EngineTotals {
     }
 
     /// Observes one iteration, summed over its ranks.
-    pub(crate) fn observe_iteration(&mut self, iteration: &OpenIteration) {
+    pub(crate) fn observe_iteration(&mut self, iteration: &Iteration) {
         if let Some(scheduled) = iteration.scheduled {
             self.iteration_scheduled_requests.observe(scheduled as f64);
         }

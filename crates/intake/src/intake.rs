@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use trtllm_engine::iteration_sums::ConfiguredLimits;
-use trtllm_engine::{EngineFold, EngineState, Implausible, SEVERAL_ENGINES};
+use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::iteration_sums::ConfiguredLimits;
+use trtllm_engine::{EngineState, Implausible, SEVERAL_ENGINES};
 use trtllm_model::{BenchReport, EngineAbout, EngineSettings, ErrorKind, RejectCounts, RejectReason};
 use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
@@ -60,7 +61,7 @@ const MAX_UNREAD_KEYS: usize = 64;
 pub struct Intake {
     slot: Arc<EngineSlot>,
     /// Boxed because it takes tens of kilobytes, and the intake is moved into its task.
-    engine: Box<EngineFold>,
+    engine: Box<ObservedEngine>,
     source: SourceStatus,
     about: EngineAbout,
     published: EngineState,
@@ -79,7 +80,7 @@ pub struct Intake {
 impl Intake {
     #[must_use]
     pub fn new(slot: Arc<EngineSlot>, stale_after: Duration) -> Self {
-        let engine = EngineFold::new(stale_after).with_objectives(slot.name.objectives);
+        let engine = ObservedEngine::new(stale_after).with_objectives(slot.name.objectives);
         Self {
             slot,
             engine: Box::new(engine),
@@ -110,7 +111,7 @@ impl Intake {
 
     /// The folded statistics of the engine.
     #[must_use]
-    pub fn fold(&self) -> &EngineFold {
+    pub fn fold(&self) -> &ObservedEngine {
         &self.engine
     }
 
@@ -126,11 +127,11 @@ impl Intake {
         match item {
             // These are of several engines, too.
             Item::RequestRows(_) | Item::FinishedRequest(_) | Item::ServerMetrics(_)
-                if self.engine.has_several_engines() => {}
+                if self.engine.fold.has_several_engines() => {}
             Item::Record(record) => {
                 self.engine.absorb(record, at.instant, at.unix_us)?;
                 if self.recorded.is_some() {
-                    self.engine.health.replayed(present);
+                    self.engine.fold.health.replayed(present);
                 }
             }
             Item::RequestRows(rows) => self.engine.absorb_requests(rows, at.instant)?,
@@ -148,9 +149,9 @@ impl Intake {
                 self.settle(*from_ring, *lost_rest, at);
             }
             Item::RefusedRecord(_) => {
-                self.engine.refuse_record(at.instant);
+                self.engine.fold.refuse_record(at.instant);
                 if self.recorded.is_some() {
-                    self.engine.health.replayed(present);
+                    self.engine.fold.health.replayed(present);
                 }
             }
             Item::About(about) => self.learn((**about).clone()),
@@ -169,13 +170,13 @@ impl Intake {
     fn settle(&mut self, from_ring: bool, lost_rest: bool, at: Moment) {
         self.engine.settle(from_ring, at.instant);
         if lost_rest {
-            self.engine.lose_rest();
+            self.engine.fold.lose_rest();
         }
     }
 
     fn learn(&mut self, about: EngineAbout) {
-        self.engine.iterations.configured = configured(&about.settings);
-        self.engine.requests.first_token_is_early = about.stamps_first_token_early();
+        self.engine.analysis.iterations.configured = configured(&about.settings);
+        self.engine.fold.requests.first_token_is_early = about.stamps_first_token_early();
         self.about = about;
     }
 
@@ -210,14 +211,14 @@ impl Intake {
             self.implausible += u64::from(refused);
             let Some(recorder) = &mut self.recorder else {
                 if let Item::Record(record) = item {
-                    records.push((record, self.engine.timed_batch()));
+                    records.push((record, self.engine.fold.timed_batch()));
                 }
                 continue;
             };
             if let Item::Record(record) = &mut item
                 && index >= copied_from
             {
-                records.push((state::copy_to_keep(record), self.engine.timed_batch()));
+                records.push((state::copy_to_keep(record), self.engine.fold.timed_batch()));
             }
             recorder.item(item, refused);
         }
@@ -234,7 +235,7 @@ impl Intake {
     ) {
         let at = self.recordable(at);
         self.fold_items(batch, at);
-        let restarts = self.engine.totals.engine_restarts;
+        let restarts = self.engine.fold.totals.engine_restarts;
         // A server that answers again, or counts from 0, may have been replaced by one of an older release. So its keys
         // are collected from the start again.
         let answers_again = result.is_ok() && self.source.last_failure.is_some();
@@ -249,7 +250,7 @@ impl Intake {
             }
         }
         if batch.ended {
-            self.engine.finish();
+            self.engine.fold.finish();
         }
         if let Some(about) = batch.about.take() {
             self.learn(about);
@@ -279,13 +280,13 @@ impl Intake {
         }
         // A socket to which no publisher has connected yet is waiting, not unreachable.
         if self.source.up || (result.is_ok() && self.source.last_success_us.is_none()) {
-            self.engine.health.answered(at.instant);
+            self.engine.fold.health.answered(at.instant);
         }
         if batch.only_requests && self.source.up {
-            self.engine.health.requests_ended(at.instant, self.has_items);
+            self.engine.fold.health.requests_ended(at.instant, self.has_items);
         }
         self.note_failure(result.err(), at);
-        let impossible = self.engine.take_rejected();
+        let impossible = self.engine.fold.take_rejected();
         batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible) + impossible.rows;
         self.note_rejections(&batch.rejected, &impossible.values, at.instant);
         let (only_requests, notice) = (batch.only_requests, batch.notice);
@@ -306,7 +307,7 @@ impl Intake {
 
     /// Publishes if the state of the engine has changed: a source that hangs must not keep old numbers on the page.
     pub(crate) fn check_health(&mut self, now: Instant) {
-        if self.engine.health.state(now) != self.published {
+        if self.engine.fold.health.state(now) != self.published {
             self.publish(now);
         }
     }
@@ -378,16 +379,16 @@ impl Intake {
 
     /// Logs restarts and lost records, and sets the notice: `notice`, or else that requests end but no records arrive.
     fn note_changes_of_the_engine(&mut self, only_requests: bool, notice: Option<&'static str>, now: Instant) {
-        self.log.losses(&self.slot.name, &self.engine.totals, now);
+        self.log.losses(&self.slot.name, &self.engine.fold.totals, now);
         self.source.only_requests = only_requests;
-        self.source.records_missing = !only_requests && self.engine.records_are_missing(now);
-        let several = self.engine.has_several_engines().then_some(SEVERAL_ENGINES);
+        self.source.records_missing = !only_requests && self.engine.fold.records_are_missing(now);
+        let several = self.engine.fold.has_several_engines().then_some(SEVERAL_ENGINES);
         self.source.notice = several.or(notice).or(self.source.records_missing.then_some(MISSING_RECORDS));
         self.log.notice(&self.slot.name, self.source.notice, now);
     }
 
     fn publish(&mut self, now: Instant) {
-        let state = self.engine.health.state(now);
+        let state = self.engine.fold.health.state(now);
         self.published = state;
         self.log.state(&self.slot.name, state, now);
         self.slot.update(|snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
@@ -575,7 +576,7 @@ mod tests {
                     (batch.items, batch.from_ring, batch.lost_rest) = (items, true, lost_rest);
                     intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
                 }
-                let totals = &intake.engine.totals;
+                let totals = &intake.engine.fold.totals;
                 let expected = if lost_rest { (6, 0) } else { (0, 6) };
                 assert_eq!((totals.iterations_lost, totals.iterations_unreported), expected, "replayed: {replayed}");
             }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trtllm_engine::EngineFold;
-use trtllm_engine::window::SLOT_SECONDS;
+use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::window::SLOT_SECONDS;
 use trtllm_model::EngineName;
 use trtllm_model::gpu::{EngineGpus, GpuInventory, NvmlState};
 use trtllm_page::state::{EngineSlot, State};
@@ -113,7 +113,7 @@ impl PastEngine {
 
     /// The folded statistics of the engine at this time.
     #[must_use]
-    pub fn fold(&self) -> &EngineFold {
+    pub fn fold(&self) -> &ObservedEngine {
         self.intake.fold()
     }
 

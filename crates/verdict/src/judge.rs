@@ -149,8 +149,8 @@ impl Steady {
 mod tests {
     use std::time::Duration;
 
-    use trtllm_engine::EngineFold;
-    use trtllm_engine::window::{Mark, Window};
+    use trtllm_analysis::ObservedEngine;
+    use trtllm_analysis::window::{Mark, Window};
 
     use super::*;
     use crate::reading::Given;
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn an_engine_with_active_requests_is_not_called_idle() {
         let says = |state| {
-            let (engine, mut window) = (EngineFold::new(Duration::from_secs(15)), Window::default());
+            let (engine, mut window) = (ObservedEngine::new(Duration::from_secs(15)), Window::default());
             [0.0, 60.0].into_iter().for_each(|at| window.push(Mark::of(&engine, at)));
             judge(&Reading::of(Given::in_state(state), &window, &[]).unwrap(), 0.0).unwrap().says
         };

@@ -1,8 +1,8 @@
 //! The data from which an engine is judged: its window, and the numbers that several rules need.
 
+use trtllm_analysis::cost_model::Prices;
+use trtllm_analysis::window::{Counts, Mark, Slowdown, Span, Window};
 use trtllm_engine::EngineState;
-use trtllm_engine::cost_model::Prices;
-use trtllm_engine::window::{Counts, Mark, Slowdown, Span, Window};
 use trtllm_model::Objectives;
 
 use super::cause::Cause;

@@ -1,7 +1,7 @@
 //! How much more an engine could serve: compares the rate of arriving requests with the highest rate of such requests
 //! that it could serve.
 
-use trtllm_engine::window::Span;
+use trtllm_analysis::window::Span;
 
 use crate::answer::Range;
 use crate::ask::{is_cache_unclear, is_known, rules};

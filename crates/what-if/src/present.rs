@@ -1,10 +1,10 @@
 //! What is known of an engine at present. It is the JSON of `/api/v1/model`, so another process can answer questions later.
 
 use serde::{Deserialize, Serialize};
-use trtllm_engine::EngineFold;
-pub use trtllm_engine::cost_model::{EqualWork, Prices};
-use trtllm_engine::iteration_sums::IterationSums;
-use trtllm_engine::window::{Span, Window};
+use trtllm_analysis::ObservedEngine;
+pub use trtllm_analysis::cost_model::{EqualWork, Prices};
+use trtllm_analysis::iteration_sums::IterationSums;
+use trtllm_analysis::window::{Span, Window};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -129,30 +129,30 @@ const MINUTES: f64 = 300.0;
 impl Present {
     /// `window`: the last minutes of the engine.
     #[must_use]
-    pub fn of(engine: &EngineFold, window: &Window) -> Self {
+    pub fn of(ObservedEngine { fold, analysis }: &ObservedEngine, window: &Window) -> Self {
         let recent = &window.span(RECENT).map(|span| span.sums).unwrap_or_default();
-        let latest = engine.latest();
+        let latest = fold.latest();
         let limit = |of: fn(&trtllm_engine::Latest) -> trtllm_engine::latest::EngineLimits, configured: Option<i64>| {
             let limits = latest.map(of).unwrap_or_default();
             limits.runtime.or(limits.fixed).or(configured).and_then(|limit| u32::try_from(limit).ok())
         };
-        let configured = engine.iterations.configured;
+        let configured = analysis.iterations.configured;
         let whole = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok()).filter(|value| *value > 0);
         // With several pools, the sum of their blocks does not tell how many tokens fit.
         let one_pool = latest.filter(|latest| latest.pools.fullest.is_none());
         let cache = one_pool.and_then(|latest| latest.kv).and_then(|kv| {
             Some(Cache { blocks: whole(kv.max_num_blocks)?, tokens_per_block: whole(kv.tokens_per_block)? })
         });
-        let model = &engine.iterations.model;
+        let model = &analysis.iterations.model;
         let (context_tokens, generation_tokens) = model.largest_tokens();
-        let totals = &engine.requests.totals;
+        let totals = &fold.requests.totals;
         let drafts = (recent.drafted_requests > 0.0).then(|| Drafts {
             length: recent.draft_tokens / recent.drafted_requests,
             accepted: recent.accepted_tokens / recent.drafted_requests,
         });
-        let objective = totals.objectives.map(|objectives| objectives.limits).unwrap_or_default();
+        let objective = analysis.objectives.map(|objectives| objectives.limits).unwrap_or_default();
         let seconds = |limit: Option<std::time::Duration>| limit.map(|limit| limit.as_secs_f64());
-        let mut requests: Vec<Request> = engine.requests.recent.iter().filter_map(Request::of).collect();
+        let mut requests: Vec<Request> = analysis.recent.iter().filter_map(Request::of).collect();
         requests.sort_by(|one, other| one.arrived.total_cmp(&other.arrived));
         Self {
             limits: Limits {
@@ -160,9 +160,9 @@ impl Present {
                 max_num_tokens: limit(|latest| latest.token_limits, configured.tokens),
                 chunked_context: None,
                 policy: latest.is_some_and(trtllm_engine::Latest::never_reserves).then_some(Policy::MaxUtilization),
-                overlap: engine.overlaps(),
+                overlap: fold.overlaps(),
             },
-            host_seconds: HostSeconds { forming: engine.forming_seconds(), beside_device: beside_device(recent) },
+            host_seconds: HostSeconds { forming: fold.forming_seconds(), beside_device: beside_device(recent) },
             cache,
             prices: model.costs(),
             equal_work: model.equal_work().collect(),
@@ -175,7 +175,7 @@ impl Present {
                 tpot: seconds(objective.tpot),
                 e2e: seconds(objective.e2e),
             },
-            sampling: engine.totals.statistics_interval.unwrap_or(1).max(1) as f64,
+            sampling: fold.totals.statistics_interval.unwrap_or(1).max(1) as f64,
             slowdown: window.slowdown().map(|slowdown| slowdown.ratio),
             attention_dp_ranks: latest.and_then(trtllm_engine::Latest::attention_dp_ranks).unwrap_or(1).max(1),
             static_batching: recent.static_slots > 0.0
@@ -216,7 +216,7 @@ impl Workload {
 }
 
 impl Request {
-    fn of(recent: &trtllm_engine::recent_requests::RecentRequest) -> Option<Self> {
+    fn of(recent: &trtllm_analysis::recent_requests::RecentRequest) -> Option<Self> {
         Some(Self {
             arrived: recent.arrived()?,
             prompt: recent.prompt_tokens,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{ExportError, Selection};
-use trtllm_engine::EngineFold;
+use trtllm_analysis::ObservedEngine;
 use trtllm_engine::batch_time::TimedBatch;
 use trtllm_model::perf_metrics::TimingMetrics;
 use trtllm_model::{IterationStats, PerfMetricsEntry};
@@ -100,7 +100,7 @@ struct TracedEngine {
     clock: Option<f64>,
     received: RecordedMoment,
     /// Finds the time of each batch.
-    fold: EngineFold,
+    observed: ObservedEngine,
     /// The last batch whose time is known, for the rows of other ranks.
     timed: Option<TimedBatch>,
     /// End of the last iteration of each rank, in µs.
@@ -115,7 +115,7 @@ impl TracedEngine {
             process,
             clock,
             received: RecordedMoment::default(),
-            fold: EngineFold::new(Duration::MAX),
+            observed: ObservedEngine::new(Duration::MAX),
             timed: None,
             ends: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -139,10 +139,10 @@ impl TracedEngine {
     }
 
     fn record(&mut self, record: &IterationStats, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
-        if self.fold.absorb(record, Instant::now(), self.received.us).is_err() {
+        if self.observed.absorb(record, Instant::now(), self.received.us).is_err() {
             return Ok(());
         }
-        let told = self.fold.timed_batch();
+        let told = self.observed.fold.timed_batch();
         self.timed = told.or(self.timed);
         let rank = rank(record);
         if !self.last.contains_key(&rank) {
@@ -156,7 +156,7 @@ impl TracedEngine {
                 self.iteration(record, &timed, trace)?;
             }
         }
-        let at = self.fold.latest().map_or(self.received.us, |latest| latest.time_us);
+        let at = self.observed.fold.latest().map_or(self.received.us, |latest| latest.time_us);
         let requests = json!({"active": record.num_active_requests.unwrap_or(0), "queued": record.num_queued_requests.unwrap_or(0)});
         trace.counter(self.process, at, &format!("rank {rank} requests"), requests)?;
         if let Some(used) = record.kv_cache_stats.as_ref().and_then(|cache| cache.used_num_blocks) {

@@ -15,7 +15,8 @@ use super::exporter::ExporterReading;
 use super::numbers::Number;
 use super::theme::Theme;
 use ratatui::crossterm::event::KeyCode;
-use trtllm_engine::{EngineFold, EngineState};
+use trtllm_analysis::ObservedEngine;
+use trtllm_engine::EngineState;
 use trtllm_http::views::numbers::LoadJson;
 use trtllm_model::IterationStats;
 use trtllm_page::state::EngineSnapshot;
@@ -288,7 +289,7 @@ fn ranks_are_listed_with_their_last_iteration() {
         let records = json!([record(1, 0, 9), record(1, 1, 9), record(2, 0, 8), record(2, 1, 2)]);
         let records: Vec<IterationStats> = serde_json::from_value(records).unwrap();
         let mut engine = llama();
-        let mut fold = EngineFold::new(Duration::from_secs(15));
+        let mut fold = ObservedEngine::new(Duration::from_secs(15));
         records.iter().for_each(|record| fold.absorb(record, Instant::now(), 0).unwrap());
         let mut snapshot = EngineSnapshot::starting();
         snapshot.write(state, &fold, &snapshot.source.clone(), &snapshot.about.clone());

@@ -1,8 +1,8 @@
-//! The page of an engine whose records a test has absorbed into an [`EngineFold`], without a daemon.
+//! The page of an engine whose records a test has absorbed into an [`ObservedEngine`], without a daemon.
 
 use std::time::Instant;
 
-use trtllm_engine::EngineFold;
+use trtllm_analysis::ObservedEngine;
 use trtllm_model::{EngineName, Objectives};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::metrics::compat::CompatSets;
@@ -14,15 +14,11 @@ use trtllm_page::state::{EngineSnapshot, State};
 use super::page::Page;
 
 /// The snapshot that a poll of this engine publishes.
-pub(crate) fn snapshot(engine: &EngineFold, now: Instant) -> EngineSnapshot {
-    EngineSnapshot {
-        state: engine.health.state(now),
-        latest: engine.latest().copied(),
-        totals: engine.totals.clone(),
-        requests: engine.requests.totals.clone(),
-        stages: engine.stages(),
-        ..EngineSnapshot::starting()
-    }
+pub(crate) fn snapshot(engine: &ObservedEngine, now: Instant) -> EngineSnapshot {
+    let mut snapshot = EngineSnapshot::starting();
+    let (source, about) = Default::default();
+    snapshot.write(engine.fold.health.state(now), engine, &source, &about);
+    snapshot
 }
 
 /// A state with one engine, which has published this snapshot.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use trtllm_engine::window::{Mark, Span};
+use trtllm_analysis::window::{Mark, Span};
 use trtllm_page::state::{EngineJudgement, EngineSlot, State};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 
@@ -35,7 +35,7 @@ pub(super) fn window(judged: &EngineJudgement) -> Option<Numbers> {
 /// slot to the end of the newest one.
 #[must_use]
 pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f64) -> String {
-    let slot_seconds = trtllm_engine::window::SLOT_SECONDS;
+    let slot_seconds = trtllm_analysis::window::SLOT_SECONDS;
     let mut text = format!("{{\"apiVersion\":{},\"slotSeconds\":{slot_seconds},\"engines\":", super::API_VERSION);
     write_array(&mut text, engines.iter().map(|engine| of_engine(engine, seconds)));
     text.push_str(",\"gpus\":");

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use trtllm_analysis::window::{Distribution, Span};
 use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::rank_totals::{Rank, RankLoad};
-use trtllm_engine::window::{Distribution, Span};
 use trtllm_model::gpu::GpuSnapshot;
 use trtllm_model::orchestrator::{Side, WorkerCounts};
 use trtllm_page::state::EngineSnapshot;

@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn of_visual_gen_only_its_requests_are_shown_and_no_counter() {
-        let (mut fold, now) =
-            (trtllm_engine::EngineFold::new(std::time::Duration::from_secs(5)), std::time::Instant::now());
+        let (mut observed, now) =
+            (trtllm_analysis::ObservedEngine::new(std::time::Duration::from_secs(5)), std::time::Instant::now());
         let record = serde_json::json!({"iter": 2, "timestamp": "2026-11-28T10:00:00+00:00", "numQueuedRequests": 3,
             "numActiveRequests": 1, "currentStepsProcessed": 0, "currentRequestId": 0, "currentRequestStepIdx": 0});
-        fold.absorb(&serde_json::from_value(record).unwrap(), now, 0).unwrap();
+        observed.absorb(&serde_json::from_value(record).unwrap(), now, 0).unwrap();
         let mut snapshot = EngineSnapshot::starting();
         let (source, about) = Default::default();
-        snapshot.write(fold.health.state(now), &fold, &source, &about);
+        snapshot.write(observed.fold.health.state(now), &observed, &source, &about);
         let page = page_of(snapshot, CompatSets::default());
         let shown: Vec<Id> = page.samples().iter().map(|sample| sample.metric).collect();
         let load = [Id::RequestMetrics, Id::QueuedRequests];

@@ -1,8 +1,8 @@
 //! The data from which the families of an engine are read, and the values that are computed from several of its numbers.
 
+use trtllm_analysis::objectives::ObjectiveTotals;
 use trtllm_engine::batch::BatchSums;
 use trtllm_engine::histogram::{Histogram, NO_BOUNDS};
-use trtllm_engine::objectives::ObjectiveTotals;
 use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::request_times::RequestTimes;
 use trtllm_engine::request_totals::{LatencySource, RequestTotals};
@@ -125,7 +125,7 @@ impl EngineReadings<'_> {
     /// Requests by objective. Absent if the engine reports only some of its requests.
     pub(super) fn objectives(&self) -> Option<&ObjectiveTotals> {
         let has_all = !self.totals.is_sampled() || self.requests.source != LatencySource::RequestStats;
-        self.requests.objectives.as_ref().filter(|_| has_all)
+        self.snapshot.objectives.as_ref().filter(|_| has_all)
     }
 
     /// Prompt tokens found in the KV cache: the larger of the server's own count and the sum over tiers.
@@ -201,9 +201,9 @@ mod tests {
             let record = serde_json::json!({"iter": 1, "numActiveRequests": 1,
                 "inflightBatchingStats": {"numGenRequests": requests, "avgNumDecodedTokensPerIter": 1.5},
                 "kvCacheStats": {"maxNumBlocks": 100, "freeNumBlocks": free, "tokensPerBlock": 32}});
-            let mut fold = trtllm_engine::EngineFold::new(std::time::Duration::from_secs(15));
-            fold.absorb(&serde_json::from_value(record).unwrap(), std::time::Instant::now(), 0).unwrap();
-            let snapshot = EngineSnapshot { latest: fold.latest().copied(), ..EngineSnapshot::starting() };
+            let mut observed = trtllm_analysis::ObservedEngine::new(std::time::Duration::from_secs(15));
+            observed.absorb(&serde_json::from_value(record).unwrap(), std::time::Instant::now(), 0).unwrap();
+            let snapshot = EngineSnapshot { latest: observed.fold.latest().copied(), ..EngineSnapshot::starting() };
             let snapshot = EngineSnapshot { state: trtllm_engine::EngineState::Busy, ..snapshot };
             let page = page_of(snapshot, CompatSets::default());
             [Id::DecodedTokensPerIteration, Id::KvCacheAvailableTokens]

@@ -1,8 +1,8 @@
 //! The load and the limits of an engine: gauges with several series, read from its last record.
 
+use trtllm_analysis::saturation::Saturation;
 use trtllm_engine::latest::EngineLimits;
 use trtllm_engine::lifecycle::Stages;
-use trtllm_engine::saturation::Saturation;
 use trtllm_engine::{EngineState, Latest};
 use trtllm_model::iteration::{InflightBatchingStats, KvCacheStats};
 

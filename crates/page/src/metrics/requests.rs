@@ -1,7 +1,7 @@
 //! Writes those families of finished requests that have several series.
 
-use trtllm_engine::attribution::PARTS;
-use trtllm_engine::objectives::{ObjectiveTotals, Outcomes};
+use trtllm_analysis::attribution::PARTS;
+use trtllm_analysis::objectives::{ObjectiveTotals, Outcomes};
 
 use super::catalog::Id;
 use super::engine_readings::EngineReadings;
@@ -30,7 +30,7 @@ impl EngineWriter<'_> {
             return;
         };
         self.in_order(Id::RequestTime, parts.all.map(Some));
-        let limits = engine.requests.objectives.map(|objectives| objectives.limits).unwrap_or_default().limits();
+        let limits = engine.snapshot.objectives.map(|objectives| objectives.limits).unwrap_or_default().limits();
         let missed = limits.into_iter().zip(parts.missed).filter(|((_, limit), _)| limit.is_some());
         for ((objective, _), seconds) in missed {
             for (part, seconds) in PARTS.into_iter().zip(seconds) {
@@ -40,7 +40,7 @@ impl EngineWriter<'_> {
     }
 
     fn objectives(&mut self, engine: &EngineReadings<'_>) {
-        for (objective, limit) in engine.requests.objectives.iter().flat_map(|totals| totals.limits.limits()) {
+        for (objective, limit) in engine.snapshot.objectives.iter().flat_map(|totals| totals.limits.limits()) {
             if let Some(limit) = limit {
                 self.with(Id::ObjectiveLimit, [("objective", objective)], limit.as_secs_f64());
             }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use trtllm_engine::attribution::RequestParts;
-use trtllm_engine::cost_model::Prices;
-use trtllm_engine::iteration_sums::IterationSums;
+use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::attribution::RequestParts;
+use trtllm_analysis::cost_model::Prices;
+use trtllm_analysis::iteration_sums::IterationSums;
+use trtllm_analysis::objectives::ObjectiveTotals;
 use trtllm_engine::lifecycle::Stages;
 use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::rank_totals::{Rank, RankLoad};
 use trtllm_engine::request_totals::RequestTotals;
-use trtllm_engine::{EngineFold, EngineState, EngineTotals, Health, Latest};
+use trtllm_engine::{EngineState, EngineTotals, Health, Latest};
 use trtllm_model::server_metrics::ConfigSection;
 use trtllm_model::{EngineAbout, EngineSettings};
 
@@ -36,6 +38,8 @@ pub struct EngineSnapshot {
     pub latest: Option<Latest>,
     pub totals: EngineTotals,
     pub requests: RequestTotals,
+    /// Absent without configured objectives.
+    pub objectives: Option<ObjectiveTotals>,
     /// Where the time of requests went, if their iterations are known.
     pub request_parts: Option<RequestParts>,
     /// Why requests waited, and where the time of iterations went.
@@ -60,6 +64,7 @@ impl EngineSnapshot {
             latest: None,
             totals: EngineTotals::default(),
             requests: RequestTotals::default(),
+            objectives: None,
             request_parts: None,
             iteration_sums: IterationSums::default(),
             costs: None,
@@ -90,17 +95,19 @@ impl EngineSnapshot {
     }
 
     /// Replaces all values in place.
-    pub fn write(&mut self, state: EngineState, engine: &EngineFold, source: &SourceStatus, about: &EngineAbout) {
+    pub fn write(&mut self, state: EngineState, engine: &ObservedEngine, source: &SourceStatus, about: &EngineAbout) {
+        let ObservedEngine { fold, analysis } = engine;
         self.state = state;
-        self.health = Some(engine.health);
-        self.latest = engine.latest().copied();
-        self.totals.clone_from(&engine.totals);
-        self.requests.clone_from(&engine.requests.totals);
-        self.request_parts = engine.requests.attribution.totals;
-        self.iteration_sums = engine.iterations.sums;
-        self.costs = engine.iterations.model.costs();
-        self.stages = engine.stages();
-        self.orchestrator = engine.orchestrator().cloned().map(Box::new);
+        self.health = Some(fold.health);
+        self.latest = fold.latest().copied();
+        self.totals.clone_from(&fold.totals);
+        self.requests.clone_from(&fold.requests.totals);
+        self.objectives = analysis.objectives;
+        self.request_parts = analysis.attribution.totals;
+        self.iteration_sums = analysis.iterations.sums;
+        self.costs = analysis.iterations.model.costs();
+        self.stages = fold.stages();
+        self.orchestrator = fold.orchestrator().cloned().map(Box::new);
         self.source.clone_from(source);
         self.about.clone_from(about);
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
+use trtllm_analysis::window::{Mark, Parts, PollCounts, SLOT_SECONDS, Window};
 use trtllm_engine::request_totals::LatencySource;
-use trtllm_engine::window::{Mark, PollCounts, SLOT_SECONDS, Window};
 use trtllm_engine::{EngineState, SEVERAL_ENGINES};
 use trtllm_model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState};
 use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
@@ -234,9 +234,16 @@ impl EngineSlot {
         }
         judged.follow_output(&snapshot, self.gpus().as_deref(), at);
         let latest = snapshot.latest.as_ref();
-        let parts = (&snapshot.totals, &snapshot.requests, latest, snapshot.iteration_sums);
+        let parts = Parts {
+            engine: &snapshot.totals,
+            requests: &snapshot.requests,
+            objectives: snapshot.objectives.as_ref(),
+            latest,
+            sums: snapshot.iteration_sums,
+            costs: snapshot.costs,
+        };
         let polling = polling(&snapshot);
-        judged.window.push(Mark { polling, ..Mark::of_parts(parts, snapshot.costs, at) });
+        judged.window.push(Mark { polling, ..Mark::of_parts(&parts, at) });
         let given = Given {
             state: snapshot.state,
             silence,
@@ -253,7 +260,7 @@ impl EngineSlot {
             is_hosted: HOSTED.contains(&self.name.source),
             gpu_count: snapshot.gpu_count(),
             is_pytorch: snapshot.about.backend.as_deref() != Some("tensorrt"),
-            objectives: snapshot.requests.objectives.map(|objectives| objectives.limits).unwrap_or_default(),
+            objectives: snapshot.objectives.map(|objectives| objectives.limits).unwrap_or_default(),
             before: judged.verdict.cause(),
         };
         let Some(reading) = Reading::of(given, &judged.window, gpus) else {
@@ -269,7 +276,7 @@ impl EngineSlot {
             cause: judged.verdict.cause(),
             completed: snapshot.totals.requests_completed as f64,
             has_no_latencies: snapshot.requests.source == LatencySource::None,
-            has_no_goodput: snapshot.requests.objectives.is_some_and(|totals| totals.goodput_tokens.is_none()),
+            has_no_goodput: snapshot.objectives.is_some_and(|totals| totals.goodput_tokens.is_none()),
             unread_keys,
             missing_endpoints: &source.missing_endpoints,
             bench: source.bench_report.as_deref(),

@@ -11,7 +11,7 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::engine::EngineSnapshot;
 use super::judging::EngineJudgement;
-use trtllm_engine::EngineFold;
+use trtllm_analysis::ObservedEngine;
 use trtllm_engine::batch_time::TimedBatch;
 use trtllm_model::gpu::{EngineGpus, GpuInventory};
 use trtllm_model::rows::PoolRows;
@@ -91,7 +91,7 @@ pub struct EngineSlot {
     changes: Arc<SlotChanges>,
     /// Readers that need more than the snapshot. The owner of the fold makes one copy for each reader when it publishes
     /// the next time, so nothing is copied while nobody asks.
-    fold_readers: Mutex<Vec<Sender<Box<EngineFold>>>>,
+    fold_readers: Mutex<Vec<Sender<Box<ObservedEngine>>>>,
 }
 
 impl SlotChanges {
@@ -159,7 +159,7 @@ impl EngineSlot {
     }
 
     /// Asks for a copy of the fold. It arrives when the engine is published next. Fails at once if too many readers wait.
-    pub fn read_fold(&self) -> Receiver<Box<EngineFold>> {
+    pub fn read_fold(&self) -> Receiver<Box<ObservedEngine>> {
         let (sender, receiver) = oneshot::channel();
         let mut waiting = self.fold_readers.lock();
         waiting.retain(|reader| !reader.is_closed());
@@ -170,7 +170,7 @@ impl EngineSlot {
     }
 
     /// Sends a copy of the fold to each waiting reader.
-    pub fn publish_fold(&self, fold: &EngineFold) {
+    pub fn publish_fold(&self, fold: &ObservedEngine) {
         for reader in self.fold_readers.lock().drain(..) {
             let _ = reader.send(Box::new(fold.clone()));
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use trtllm_engine::attribution::{PARTS, RequestParts, Seconds};
+use trtllm_analysis::attribution::{PARTS, RequestParts, Seconds};
 use trtllm_model::Objectives;
 use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Release, Role, Speculation};
 use trtllm_sim::load::{Arrivals, Length};
@@ -127,12 +127,12 @@ fn cases() -> Vec<Case> {
 fn compare(case: &Case, seed: u64) -> (RequestParts, [Seconds; 2], f64) {
     let objectives = Objectives { ttft: Some(Duration::from_secs_f64(TTFT)), ..Objectives::default() };
     let mut early = RequestParts::default();
-    let (engine, fold) = folded::fold(&case.config, seed, objectives, SECONDS, |time, _, fold| {
+    let (engine, observed) = folded::fold(&case.config, seed, objectives, SECONDS, |time, _, observed| {
         if time < FROM {
-            early = fold.requests.attribution.totals.unwrap_or_default();
+            early = observed.analysis.attribution.totals.unwrap_or_default();
         }
     });
-    let mut parts = fold.requests.attribution.totals.unwrap();
+    let mut parts = observed.analysis.attribution.totals.unwrap();
     for place in 0..PARTS.len() {
         parts.all[place] -= early.all[place];
         parts.missed[0][place] -= early.missed[0][place];

@@ -17,13 +17,13 @@ fn the_time_of_each_batch_is_the_true_one_in_every_scenario() {
     let mut wrong = Vec::new();
     for scenario in scenario::all() {
         let config = &scenario.config;
-        // The rows of ranks tell the time of their iteration together, and `fold` sees only the last row.
+        // The rows of ranks tell the time of their iteration together, and the closure sees only the last row.
         if config.release.is_cpp() || config.ranks.pipeline > 1 || config.ranks.attention_dp > 1 {
             continue;
         }
         let mut times: HashMap<u64, f64> = HashMap::new();
-        let (engine, _) = folded::fold(config, 5, Objectives::default(), SECONDS, |_, _, fold| {
-            if let Some(TimedBatch { iter: Some(iter), time, .. }) = fold.timed_batch() {
+        let (engine, _) = folded::fold(config, 5, Objectives::default(), SECONDS, |_, _, observed| {
+            if let Some(TimedBatch { iter: Some(iter), time, .. }) = observed.fold.timed_batch() {
                 times.insert(iter, time.seconds);
             }
         });

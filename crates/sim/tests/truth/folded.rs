@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_engine::EngineFold;
+use trtllm_analysis::ObservedEngine;
 use trtllm_model::{Objectives, RequestStatsPerIteration};
 use trtllm_recording::Item;
 use trtllm_sim::{Config, Engine, write};
@@ -16,10 +16,10 @@ pub(crate) fn fold(
     seed: u64,
     objectives: Objectives,
     seconds: f64,
-    mut each: impl FnMut(f64, &Engine, &EngineFold),
-) -> (Engine, EngineFold) {
+    mut each: impl FnMut(f64, &Engine, &ObservedEngine),
+) -> (Engine, ObservedEngine) {
     let start = Instant::now();
-    let mut fold = EngineFold::new(Duration::from_secs(15)).with_objectives(objectives);
+    let mut observed = ObservedEngine::new(Duration::from_secs(15)).with_objectives(objectives);
     let mut engine = Engine::new(config.clone(), seed);
     let release = config.release;
     let mut at = Some(0.0);
@@ -38,19 +38,19 @@ pub(crate) fn fold(
         assert_eq!(batch.items.len(), step.records.len() + step.entries.len());
         for item in batch.drain() {
             match item {
-                Item::Record(record) => fold.absorb(&record, now, wall).unwrap(),
-                Item::FinishedRequest(entry) => fold.absorb_perf_metrics(&entry, now).unwrap(),
+                Item::Record(record) => observed.absorb(&record, now, wall).unwrap(),
+                Item::FinishedRequest(entry) => observed.absorb_perf_metrics(&entry, now).unwrap(),
                 other => panic!("{other:?}"),
             }
         }
         for (iter, rows) in &step.rows {
             let text = write::rows(*iter, rows, release).to_string();
             let parsed: RequestStatsPerIteration = serde_json::from_str(&text).unwrap();
-            fold.absorb_requests(&parsed, now).unwrap();
+            observed.absorb_requests(&parsed, now).unwrap();
         }
-        fold.settle(false, now);
-        each(time, &engine, &fold);
+        observed.settle(false, now);
+        each(time, &engine, &observed);
         at = step.next;
     }
-    (engine, fold)
+    (engine, observed)
 }

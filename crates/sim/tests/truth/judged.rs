@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_engine::{EngineFold, EngineState};
+use trtllm_analysis::ObservedEngine;
+use trtllm_engine::EngineState;
 use trtllm_model::Objectives;
 use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation};
 use trtllm_sim::load::{Arrivals, Prefixes};
@@ -12,7 +13,7 @@ use trtllm_sim::{Config, End, Engine, write};
 use crate::folded::{self, EPOCH_US};
 
 /// Runs an engine for some time and folds all that it reports.
-fn fold(config: &Config, seconds: f64) -> (Engine, EngineFold) {
+fn fold(config: &Config, seconds: f64) -> (Engine, ObservedEngine) {
     folded::fold(config, 7, Objectives::default(), seconds, |_, _, _| ())
 }
 
@@ -23,15 +24,15 @@ fn finite() -> Config {
     config
 }
 
-fn assert_totals(config: &Config) -> (Engine, EngineFold) {
-    let (engine, fold) = fold(config, 600.0);
-    let (truth, totals) = (engine.truth(), &fold.totals);
+fn assert_totals(config: &Config) -> (Engine, ObservedEngine) {
+    let (engine, observed) = fold(config, 600.0);
+    let (truth, totals) = (engine.truth(), &observed.fold.totals);
     assert_eq!(totals.iterations, truth.iterations, "{:?}", config.release);
     assert_eq!(totals.requests_completed, truth.completed, "{:?}", config.release);
     assert_eq!(totals.batch.context_tokens, truth.context_tokens, "{:?}", config.release);
     assert_eq!(totals.iterations_lost, 0, "{:?}", config.release);
     assert!(truth.completed > 100);
-    (engine, fold)
+    (engine, observed)
 }
 
 fn pytorch(era: Era, cache: CacheManager) -> Release {
@@ -46,11 +47,11 @@ fn totals_are_the_truth_for_each_backend_and_release() {
     releases.extend([(0, 16), (0, 19), (1, 0), (1, 2)].map(|(major, minor)| Release::Cpp { major, minor }));
     for release in releases {
         let config = Config { release, ..finite() };
-        let (engine, fold) = assert_totals(&config);
-        assert_eq!(fold.totals.requests_started, engine.truth().started, "{release:?}");
+        let (engine, observed) = assert_totals(&config);
+        assert_eq!(observed.fold.totals.requests_started, engine.truth().started, "{release:?}");
         let truth = engine.truth();
         assert_eq!(truth.discarded_tokens, 0);
-        assert_eq!(fold.totals.batch.generation_tokens, truth.decoded_tokens, "{release:?}");
+        assert_eq!(observed.fold.totals.batch.generation_tokens, truth.decoded_tokens, "{release:?}");
     }
 }
 
@@ -59,10 +60,10 @@ fn tokens_after_a_stop_word_are_in_the_records_and_do_not_count() {
     for era in [Era::Early, Era::One, Era::Ranks, Era::Frames] {
         let mut config = Config { release: pytorch(era, CacheManager::V1), ..finite() };
         config.load.max_new_tokens = Some(500);
-        let (engine, fold) = assert_totals(&config);
+        let (engine, observed) = assert_totals(&config);
         let truth = engine.truth();
         assert!(truth.discarded_tokens > 100);
-        let counted = fold.totals.batch.generation_tokens;
+        let counted = observed.fold.totals.batch.generation_tokens;
         // Early records do not tell that the loop overlaps.
         let discarded = if era == Era::Early { truth.discarded_tokens } else { 0 };
         assert_eq!(counted, truth.decoded_tokens + discarded, "{era:?}");
@@ -75,10 +76,10 @@ fn tokens_after_a_stop_word_are_in_the_records_and_do_not_count() {
 fn the_flush_record_of_an_engine_that_is_often_idle_counts_nothing_twice() {
     let mut config = Config { release: Release::Cpp { major: 1, minor: 1 }, ..finite() };
     config.load.arrivals = Arrivals::Ramp { from: 0.5, to: 0.5, seconds: 1.0 };
-    let (engine, fold) = fold(&config, 400.0);
-    assert_eq!(fold.totals.requests_started, engine.truth().started);
-    assert_eq!(fold.totals.requests_completed, engine.truth().completed);
-    assert_eq!(fold.totals.iterations, engine.truth().iterations);
+    let (engine, observed) = fold(&config, 400.0);
+    assert_eq!(observed.fold.totals.requests_started, engine.truth().started);
+    assert_eq!(observed.fold.totals.requests_completed, engine.truth().completed);
+    assert_eq!(observed.fold.totals.iterations, engine.truth().iterations);
     assert!(engine.truth().completed > 100);
 }
 
@@ -86,9 +87,9 @@ fn the_flush_record_of_an_engine_that_is_often_idle_counts_nothing_twice() {
 fn older_releases_of_the_cpp_executor_are_read() {
     for minor in [9, 11, 13, 15] {
         let config = Config { release: Release::Cpp { major: 0, minor }, ..finite() };
-        let (engine, fold) = fold(&config, 600.0);
-        assert_eq!(fold.totals.iterations, engine.truth().iterations, "0.{minor}");
-        assert_eq!(fold.totals.batch.context_tokens, engine.truth().context_tokens, "0.{minor}");
+        let (engine, observed) = fold(&config, 600.0);
+        assert_eq!(observed.fold.totals.iterations, engine.truth().iterations, "0.{minor}");
+        assert_eq!(observed.fold.totals.batch.context_tokens, engine.truth().context_tokens, "0.{minor}");
     }
 }
 
@@ -99,9 +100,9 @@ fn pauses_and_reused_blocks_are_counted() {
         config.limits.policy = Policy::MaxUtilization;
         config.cache.blocks = 300;
         config.load.prefixes = Some(Prefixes { families: 3, tokens: 200 });
-        let (engine, fold) = assert_totals(&config);
+        let (engine, observed) = assert_totals(&config);
         assert!(engine.truth().pauses > 10);
-        assert!(fold.totals.kv_cache_blocks_reused > 100);
+        assert!(observed.fold.totals.kv_cache_blocks_reused > 100);
     }
 }
 
@@ -109,51 +110,51 @@ fn pauses_and_reused_blocks_are_counted() {
 fn speculation_is_counted() {
     let mut config = finite();
     config.speculation = Some(Speculation { draft_len: 3, acceptance: 0.7, seconds_per_position: 0.001 });
-    let (engine, fold) = assert_totals(&config);
-    assert_eq!(fold.totals.batch.spec_decode_draft_tokens, engine.truth().drafted);
-    assert_eq!(fold.totals.batch.generation_tokens, engine.truth().decoded_tokens);
+    let (engine, observed) = assert_totals(&config);
+    assert_eq!(observed.fold.totals.batch.spec_decode_draft_tokens, engine.truth().drafted);
+    assert_eq!(observed.fold.totals.batch.generation_tokens, engine.truth().decoded_tokens);
     // Draft tokens after the end of an answer do not count as accepted.
-    assert_eq!(fold.totals.batch.spec_decode_accepted_tokens, engine.truth().accepted);
+    assert_eq!(observed.fold.totals.batch.spec_decode_accepted_tokens, engine.truth().accepted);
 }
 
 #[test]
 fn lost_records_are_counted_by_the_sequence() {
     let mut config = finite();
     config.faults = vec![Fault::LoseRecords { share: 0.2 }];
-    let (engine, fold) = fold(&config, 600.0);
+    let (engine, observed) = fold(&config, 600.0);
     let lost = engine.truth().records_lost;
     assert!(lost > 20);
     // Losses before the first record and after the last are not known.
-    assert!(fold.totals.iterations_lost.abs_diff(lost) < 8, "{} {lost}", fold.totals.iterations_lost);
+    assert!(observed.fold.totals.iterations_lost.abs_diff(lost) < 8, "{} {lost}", observed.fold.totals.iterations_lost);
 }
 
 #[test]
 fn a_sampled_engine_counts_its_requests_exactly() {
     let mut config = finite();
     config.statistics.interval = 10;
-    let (engine, fold) = fold(&config, 600.0);
-    assert_eq!(fold.totals.requests_completed, engine.truth().completed);
-    assert_eq!(fold.totals.statistics_interval, Some(10));
-    assert_eq!(fold.totals.iterations_lost, 0);
+    let (engine, observed) = fold(&config, 600.0);
+    assert_eq!(observed.fold.totals.requests_completed, engine.truth().completed);
+    assert_eq!(observed.fold.totals.statistics_interval, Some(10));
+    assert_eq!(observed.fold.totals.iterations_lost, 0);
 }
 
 #[test]
 fn ranks_with_rows_of_their_own_are_summed() {
     let mut config = finite();
     config.ranks = Ranks { attention_dp: 4, pipeline: 1, imbalance: 0.0 };
-    let (engine, fold) = fold(&config, 600.0);
-    assert_eq!(fold.totals.iterations, engine.truth().iterations);
-    assert_eq!(fold.totals.batch.context_tokens, engine.truth().context_tokens);
-    assert_eq!(fold.totals.requests_completed, engine.truth().completed);
+    let (engine, observed) = fold(&config, 600.0);
+    assert_eq!(observed.fold.totals.iterations, engine.truth().iterations);
+    assert_eq!(observed.fold.totals.batch.context_tokens, engine.truth().context_tokens);
+    assert_eq!(observed.fold.totals.requests_completed, engine.truth().completed);
 }
 
 #[test]
 fn a_restart_is_counted_and_totals_do_not_fall() {
     let config = Config { faults: vec![Fault::Restart { at: 60.0, seconds: 10.0 }], ..Config::default() };
-    let (engine, fold) = fold(&config, 120.0);
-    assert_eq!(fold.totals.engine_restarts, 1);
+    let (engine, observed) = fold(&config, 120.0);
+    assert_eq!(observed.fold.totals.engine_restarts, 1);
     assert!(engine.truth().requests.iter().any(|request| request.end == End::Error));
-    assert!(fold.totals.requests_completed.abs_diff(engine.truth().completed) <= 3);
+    assert!(observed.fold.totals.requests_completed.abs_diff(engine.truth().completed) <= 3);
 }
 
 #[test]
@@ -163,10 +164,10 @@ fn a_wedged_engine_is_reported_as_stalled_with_each_backend() {
     {
         let mut config = Config { release, faults: vec![Fault::Wedge { at: 20.0 }], ..Config::default() };
         config.load.arrivals = Arrivals::Poisson { rate: 4.0 };
-        let (_, mut fold) = fold(&config, 60.0);
+        let (_, mut observed) = fold(&config, 60.0);
         let now = Instant::now() + Duration::from_secs(120);
-        fold.health.answered(now);
-        assert_eq!(fold.health.state(now), EngineState::Stalled, "{release:?}");
+        observed.fold.health.answered(now);
+        assert_eq!(observed.fold.health.state(now), EngineState::Stalled, "{release:?}");
     }
 }
 
@@ -188,11 +189,11 @@ fn equal_seeds_give_equal_runs() {
 #[test]
 fn times_of_requests_are_the_truth() {
     for release in [pytorch(Era::Frames, CacheManager::V2), Release::Cpp { major: 1, minor: 2 }] {
-        let (engine, mut fold) = fold(&Config { release, ..finite() }, 600.0);
-        fold.settle_all(Instant::now());
+        let (engine, mut observed) = fold(&Config { release, ..finite() }, 600.0);
+        observed.settle_all(Instant::now());
         let answered: Vec<_> = engine.truth().requests.iter().filter(|request| request.generated > 0).collect();
         let sum = |time: fn(&trtllm_sim::truth::RequestTruth) -> f64| answered.iter().map(|r| time(r)).sum::<f64>();
-        let times = &fold.requests.totals.times;
+        let times = &observed.fold.requests.totals.times;
         assert_eq!(times.time_to_first_token.count(), answered.len() as u64);
         let first = sum(|request| request.first_token.unwrap() - request.queued);
         assert!((times.time_to_first_token.sum() - first).abs() < 1e-3, "{} {first}", times.time_to_first_token.sum());

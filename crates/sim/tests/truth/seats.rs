@@ -12,8 +12,8 @@ const SECONDS: f64 = 100.0;
 /// Means over the records after the first seconds: of the true number, and of the error of the estimate.
 fn compare(config: &Config) -> (f64, f64) {
     let (mut waiting, mut errors, mut samples) = (0.0, 0.0, 0.0);
-    folded::fold(config, 5, Objectives::default(), SECONDS, |time, engine, fold| {
-        let estimate = fold.latest().and_then(|latest| latest.waiting_for_seat).filter(|_| time > 20.0);
+    folded::fold(config, 5, Objectives::default(), SECONDS, |time, engine, observed| {
+        let estimate = observed.fold.latest().and_then(|latest| latest.waiting_for_seat).filter(|_| time > 20.0);
         if let Some(estimate) = estimate {
             let truth = engine.waiting_for_seat() as f64;
             (waiting, samples) = (waiting + truth, samples + 1.0);

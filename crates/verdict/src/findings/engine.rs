@@ -1,7 +1,7 @@
 //! Findings about an engine: numbers that do not arrive, are incomplete or are old, and a rate below that of its benchmark.
 
+use trtllm_analysis::window::Span;
 use trtllm_engine::EngineState;
-use trtllm_engine::window::Span;
 use trtllm_model::BenchReport;
 
 use super::Finding;

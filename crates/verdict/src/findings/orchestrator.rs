@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use trtllm_analysis::window::{Distribution, SLOT_SECONDS};
 use trtllm_engine::orchestrator::{OrchestratorTotals, SideTotals};
-use trtllm_engine::window::{Distribution, SLOT_SECONDS};
 use trtllm_model::orchestrator::Side;
 
 use super::Finding;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::window::{Mark, Window};
+use trtllm_engine::EngineState;
 use trtllm_engine::orchestrator::OrchestratorFold;
-use trtllm_engine::window::{Mark, Window};
-use trtllm_engine::{EngineFold, EngineState};
 use trtllm_model::OrchestratorReading;
 use trtllm_model::bench_report::{BenchPerformance, BenchReport, BenchRequests};
 use trtllm_model::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastXid, NvmlState};
@@ -36,7 +37,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let engine = EngineFold::new(std::time::Duration::from_secs(15));
+        let engine = ObservedEngine::new(std::time::Duration::from_secs(15));
         let (before, mut after) = (Mark::of(&engine, 0.0), Mark::of(&engine, 60.0));
         after.counts.iterations = 6000.0;
         (after.counts.started, after.counts.completed) = (100.0, 100.0);

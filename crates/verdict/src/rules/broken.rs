@@ -1,7 +1,7 @@
 //! Causes that mean that something is broken: the engine, its requests, its memory, its statistics.
 
+use trtllm_analysis::window::Span;
 use trtllm_engine::EngineState;
-use trtllm_engine::window::Span;
 
 use crate::reading::{Reading, Silence};
 use crate::verdict::{Found, Severity, Unit, percent, time};
@@ -266,8 +266,8 @@ fn overflows(reading: &Reading) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use trtllm_engine::EngineFold;
-    use trtllm_engine::window::{Mark, Window};
+    use trtllm_analysis::ObservedEngine;
+    use trtllm_analysis::window::{Mark, Window};
 
     use super::*;
     use crate::reading::Given;
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn nobody_is_told_to_restart_an_engine_that_sends_records() {
         let told = |iterations: f64| {
-            let engine = EngineFold::new(Duration::from_secs(15));
+            let engine = ObservedEngine::new(Duration::from_secs(15));
             let mut window = Window::default();
             for (at, iterations) in [(0.0, 0.0), (60.0, 9.0), (65.0, 9.0 + iterations)] {
                 let mut mark = Mark::of(&engine, at);

@@ -1,6 +1,6 @@
 //! Causes that make requests wait: limits of the batch, of tokens and of the KV cache, or too many requests.
 
-use trtllm_engine::iteration_sums::ALONE;
+use trtllm_analysis::iteration_sums::ALONE;
 
 use super::work::REUSE_MATTERS;
 use crate::cause::Cause;

@@ -1,6 +1,6 @@
 //! Causes in the work itself: prompts, answers, drafts, prompts that are computed again.
 
-use trtllm_engine::window::Counts;
+use trtllm_analysis::window::Counts;
 
 use super::waiting::NO_ROOM;
 use crate::cause::Cause;

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_engine::window::{Mark, SLOT_SECONDS, Window};
-use trtllm_engine::{EngineFold, EngineState};
+use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::window::{Mark, SLOT_SECONDS, Window};
+use trtllm_engine::EngineState;
 use trtllm_model::{Objectives, PerfMetricsEntry};
 use trtllm_sim::Config;
 use trtllm_sim::config::{CacheManager, Era, Release, Role};
@@ -80,9 +81,9 @@ fn line(at: f64, parts: Parts) -> Value {
 
 /// The cause, and the share of the requests that miss a time to the first token of 500 ms.
 fn told_by_lines(parts: Parts) -> (Cause, f64) {
-    let (mut fold, mut window, start) = (EngineFold::new(Duration::from_secs(15)), Window::default(), Instant::now());
     let objectives = Objectives { ttft: Some(Duration::from_millis(500)), ..Objectives::default() };
-    fold.requests.set_objectives(objectives);
+    let mut fold = ObservedEngine::new(Duration::from_secs(15)).with_objectives(objectives);
+    let (mut window, start) = (Window::default(), Instant::now());
     window.push(Mark::of(&fold, 0.0));
     for slot in 1..=20 {
         let now = f64::from(slot) * SLOT_SECONDS;

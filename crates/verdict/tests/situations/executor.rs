@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_engine::window::{Mark, Window};
-use trtllm_engine::{EngineFold, EngineState};
+use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::window::{Mark, Window};
+use trtllm_engine::EngineState;
 use trtllm_model::IterationStats;
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::judge::judge;
@@ -13,7 +14,8 @@ use trtllm_verdict::reading::{Given, Reading};
 
 /// The cause after two minutes of iterations of 50 ms.
 fn cause(record: impl Fn(u64) -> Value) -> Cause {
-    let (mut fold, mut window, start) = (EngineFold::new(Duration::from_secs(15)), Window::default(), Instant::now());
+    let (mut fold, mut window, start) =
+        (ObservedEngine::new(Duration::from_secs(15)), Window::default(), Instant::now());
     for iter in 0..2400_u64 {
         let mut value = record(iter);
         let at_us = 1_760_000_000_000_000 + iter as i64 * 50_000;

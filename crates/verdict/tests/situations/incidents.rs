@@ -47,20 +47,22 @@ impl Scrapes {
             self.put("nv_trt_llm_limited_by_severity", "", verdict.severity as u64 as f64);
             self.put("nv_trt_llm_limited_by_since_timestamp_seconds", "", verdict.since);
         }
-        let totals = &play.fold.totals;
+        let totals = &play.observed.fold.totals;
         self.put("nv_trt_llm_iterations_total", "", totals.iterations as f64);
         self.put("nv_trt_llm_iterations_lost_total", "", totals.iterations_lost as f64);
         self.put("nv_trt_llm_engine_restarts_total", "", totals.engine_restarts as f64);
         self.put("nv_trt_llm_requests_completed_total", "", totals.requests_completed as f64);
-        for (reason, count) in FinishReason::ALL.iter().zip(play.fold.requests.totals.finished.into_iter().flatten()) {
+        for (reason, count) in
+            FinishReason::ALL.iter().zip(play.observed.fold.requests.totals.finished.into_iter().flatten())
+        {
             let reason = format!(", reason=\"{}\"", reason.name());
             self.put("nv_trt_llm_requests_finished_total", &reason, count as f64);
         }
-        for (code, count) in &play.fold.requests.totals.server.errors {
+        for (code, count) in &play.observed.fold.requests.totals.server.errors {
             self.put("nv_trt_llm_request_errors_total", &format!(", code=\"{code}\""), *count as f64);
         }
         let is_loaded = matches!(given.state, EngineState::Busy | EngineState::Idle);
-        if let Some(active) = play.fold.latest().and_then(|latest| latest.active).filter(|_| is_loaded) {
+        if let Some(active) = play.observed.fold.latest().and_then(|latest| latest.active).filter(|_| is_loaded) {
             self.put("nv_trt_llm_request_metrics", ", request_type=\"active\"", active as f64);
         }
         self.count += 1;

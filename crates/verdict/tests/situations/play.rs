@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_engine::EngineFold;
-use trtllm_engine::iteration_sums::ConfiguredLimits;
-use trtllm_engine::window::{Mark, SLOT_SECONDS, Window};
+use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::iteration_sums::ConfiguredLimits;
+use trtllm_analysis::objectives::ObjectiveTotals;
+use trtllm_analysis::window::{Mark, SLOT_SECONDS, Window};
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::server_metrics::{ServerCount, ServerCounter};
 use trtllm_model::{Objectives, RequestStatsPerIteration, ServerMetrics};
@@ -22,7 +23,7 @@ const EPOCH_US: i64 = 1_760_000_000_000_000;
 
 pub(crate) struct Play {
     pub(crate) engine: Engine,
-    pub(crate) fold: EngineFold,
+    pub(crate) observed: ObservedEngine,
     pub(crate) window: Window,
     pub(crate) gpus: Vec<GpuWindow>,
     pub(crate) verdicts: Steady,
@@ -42,16 +43,16 @@ pub(crate) struct Play {
 
 impl Play {
     pub(crate) fn new(config: &Config, seed: u64) -> Self {
-        let mut fold = EngineFold::new(Duration::from_secs(15));
+        let mut observed = ObservedEngine::new(Duration::from_secs(15));
         if !config.release.is_cpp() {
-            fold.iterations.configured = ConfiguredLimits {
+            observed.analysis.iterations.configured = ConfiguredLimits {
                 batch: Some(config.limits.max_batch_size.into()),
                 tokens: Some(config.limits.max_num_tokens.into()),
             };
         }
         let mut play = Self {
             engine: Engine::new(config.clone(), seed),
-            fold,
+            observed,
             window: Window::default(),
             gpus: (0..config.ranks.pipeline.max(1)).map(|stage| GpuWindow::new(format!("GPU-{stage}"))).collect(),
             verdicts: Steady::default(),
@@ -72,7 +73,7 @@ impl Play {
 
     pub(crate) fn set_objectives(&mut self, objectives: Objectives) {
         self.objectives = objectives;
-        self.fold.requests.set_objectives(objectives);
+        self.observed.analysis.objectives = Some(ObjectiveTotals::new(objectives));
     }
 
     /// Plays until this time, slot by slot.
@@ -89,12 +90,12 @@ impl Play {
             if self.engine.is_up(end) {
                 if !self.records_only {
                     let page = self.page();
-                    self.fold.absorb_server_metrics(&page, now);
+                    self.observed.absorb_server_metrics(&page, now);
                 }
-                self.fold.health.answered(now);
+                self.observed.fold.health.answered(now);
                 (self.last_answer, self.has_answered) = (end, true);
             }
-            self.fold.settle(false, now);
+            self.observed.settle(false, now);
             self.mark();
             let verdict = self.reading().and_then(|reading| judge(&reading, self.now));
             self.verdicts.follow(verdict);
@@ -108,7 +109,7 @@ impl Play {
     }
 
     fn mark(&mut self) {
-        self.window.push(Mark::of(&self.fold, self.now));
+        self.window.push(Mark::of(&self.observed, self.now));
         let gpu = self.engine.gpu(self.now);
         let throttle = gpu.throttle_reason;
         self.throttled[0] += if throttle == Some("sw_power_cap") { SLOT_SECONDS } else { 0.0 };
@@ -150,12 +151,12 @@ impl Play {
         });
         Given {
             silence,
-            never_reserves: self.fold.latest().is_some_and(trtllm_engine::Latest::never_reserves),
+            never_reserves: self.observed.fold.latest().is_some_and(trtllm_engine::Latest::never_reserves),
             is_hosted: true,
             is_pytorch: !self.release.is_cpp(),
             objectives: self.objectives,
             before: self.verdicts.cause(),
-            ..Given::in_state(self.fold.health.state(self.instant(self.now)))
+            ..Given::in_state(self.observed.fold.health.state(self.instant(self.now)))
         }
     }
 
@@ -184,15 +185,15 @@ impl Play {
         trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
         for item in batch.drain() {
             match item {
-                Item::Record(record) => self.fold.absorb(&record, now, wall).unwrap(),
-                Item::FinishedRequest(entry) => self.fold.absorb_perf_metrics(&entry, now).unwrap(),
+                Item::Record(record) => self.observed.absorb(&record, now, wall).unwrap(),
+                Item::FinishedRequest(entry) => self.observed.absorb_perf_metrics(&entry, now).unwrap(),
                 other => panic!("{other:?}"),
             }
         }
         for (iter, rows) in &step.rows {
             let text = write::rows(*iter, rows, self.release).to_string();
             let parsed: RequestStatsPerIteration = serde_json::from_str(&text).unwrap();
-            self.fold.absorb_requests(&parsed, now).unwrap();
+            self.observed.absorb_requests(&parsed, now).unwrap();
         }
     }
 }

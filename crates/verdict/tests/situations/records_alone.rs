@@ -76,7 +76,7 @@ fn a_full_batch_with_a_thousand_waiting_requests_is_named_and_their_number_is_kn
             for until in [60.0, 90.0, 120.0] {
                 play.until(until);
                 let truth = play.engine.waiting_for_seat() as f64;
-                let estimate = play.fold.latest().and_then(|latest| latest.waiting_for_seat).unwrap();
+                let estimate = play.observed.fold.latest().and_then(|latest| latest.waiting_for_seat).unwrap();
                 let case = format!("{release:?}, overlap {overlap}, at {until}");
                 assert!(truth > 500.0 && (estimate / truth - 1.0).abs() < 0.2, "{case}: {estimate} of {truth}");
                 let verdict = play.verdicts.verdict().unwrap();

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_engine::EngineFold;
-use trtllm_engine::iteration_sums::ConfiguredLimits;
-use trtllm_engine::window::{Mark, SLOT_SECONDS, Window};
+use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::iteration_sums::ConfiguredLimits;
+use trtllm_analysis::window::{Mark, SLOT_SECONDS, Window};
 use trtllm_model::Objectives;
 use trtllm_recording::Item;
 use trtllm_sim::config::Policy;
@@ -30,9 +30,9 @@ pub(crate) fn watch(
     times: &[f64],
     mut each: impl FnMut(f64, Present, &Window),
 ) {
-    let mut fold = EngineFold::new(Duration::from_secs(15)).with_objectives(objectives);
+    let mut fold = ObservedEngine::new(Duration::from_secs(15)).with_objectives(objectives);
     if !config.release.is_cpp() {
-        fold.iterations.configured = ConfiguredLimits {
+        fold.analysis.iterations.configured = ConfiguredLimits {
             batch: Some(config.limits.max_batch_size.into()),
             tokens: Some(config.limits.max_num_tokens.into()),
         };
@@ -76,7 +76,7 @@ pub(crate) fn watch(
     }
 }
 
-fn present_of(config: &Config, fold: &EngineFold, window: &Window) -> Present {
+fn present_of(config: &Config, fold: &ObservedEngine, window: &Window) -> Present {
     let mut present = Present::of(fold, window);
     // The exporter knows both from the engine's settings.
     present.limits.chunked_context = Some(config.limits.chunked_context);

@@ -1,6 +1,6 @@
 //! The counters that this exporter defines for an engine.
 
-use trtllm_engine::attribution::PARTS;
+use trtllm_analysis::attribution::PARTS;
 use trtllm_engine::cache_tiers::TierNumbers;
 use trtllm_engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
 use trtllm_engine::request_totals::DraftTokens;

@@ -1,8 +1,8 @@
 //! How full each resource of an engine is. 1 means full. Only the queue can be above 1. A resource without a known limit has no
 //! value.
 
-use super::Latest;
-use super::share::ratio;
+use trtllm_engine::Latest;
+use trtllm_engine::share::ratio;
 
 /// Shares of the limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

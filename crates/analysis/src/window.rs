@@ -3,15 +3,16 @@
 
 use std::collections::VecDeque;
 
+use trtllm_engine::histogram::{BUCKETS, Bound, Histogram};
+use trtllm_engine::request_totals::RequestTotals;
+use trtllm_engine::{EngineTotals, Latest};
 use trtllm_model::perf_metrics::FinishReason;
 
+use super::ObservedEngine;
 use super::cost_model::Prices;
-use super::histogram::{BUCKETS, Bound, Histogram};
 use super::iteration_sums::IterationSums;
 use super::numbers::numbers;
-use super::objectives::Outcomes;
-use super::request_totals::RequestTotals;
-use super::{EngineFold, EngineTotals, Latest};
+use super::objectives::{ObjectiveTotals, Outcomes};
 
 /// Length of a slot in seconds, and number of slots that are kept: five minutes.
 pub const SLOT_SECONDS: f64 = 5.0;
@@ -238,37 +239,49 @@ pub struct Mark {
 
 impl Mark {
     #[must_use]
-    pub fn of(engine: &EngineFold, at: f64) -> Self {
-        let parts = (&engine.totals, &engine.requests.totals, engine.latest(), engine.iterations.sums);
-        Self::of_parts(parts, engine.iterations.model.costs(), at)
+    pub fn of(ObservedEngine { fold, analysis }: &ObservedEngine, at: f64) -> Self {
+        let parts = Parts {
+            engine: &fold.totals,
+            requests: &fold.requests.totals,
+            objectives: analysis.objectives.as_ref(),
+            latest: fold.latest(),
+            sums: analysis.iterations.sums,
+            costs: analysis.iterations.model.costs(),
+        };
+        Self::of_parts(&parts, at)
     }
 
     /// The totals from the published parts of an engine.
     #[must_use]
-    pub fn of_parts(
-        (engine, requests, latest, sums): (&EngineTotals, &RequestTotals, Option<&Latest>, IterationSums),
-        costs: Option<Prices>,
-        at: f64,
-    ) -> Self {
+    pub fn of_parts(parts: &Parts<'_>, at: f64) -> Self {
         Self {
             at,
-            counts: counts(engine, requests),
+            counts: counts(parts),
             polling: PollCounts::default(),
-            sums,
-            distributions: Distributions::of(engine, requests),
-            levels: Levels::of(latest),
-            costs,
-            sampling: engine.statistics_interval.unwrap_or(1).max(1) as f64,
+            sums: parts.sums,
+            distributions: Distributions::of(parts.engine, parts.requests),
+            levels: Levels::of(parts.latest),
+            costs: parts.costs,
+            sampling: parts.engine.statistics_interval.unwrap_or(1).max(1) as f64,
         }
     }
 }
 
-fn counts(engine: &EngineTotals, requests: &RequestTotals) -> Counts {
+/// What a [`Mark`] takes from an engine.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts<'a> {
+    pub engine: &'a EngineTotals,
+    pub requests: &'a RequestTotals,
+    pub objectives: Option<&'a ObjectiveTotals>,
+    pub latest: Option<&'a Latest>,
+    pub sums: IterationSums,
+    pub costs: Option<Prices>,
+}
+
+fn counts(Parts { engine, requests, objectives, .. }: &Parts<'_>) -> Counts {
     let known = |value: Option<u64>| value.unwrap_or(0) as f64;
     let reason = |reason: FinishReason| requests.finished.map_or(0.0, |finished| finished[reason as usize] as f64);
-    let outcomes = |of: fn(&super::objectives::ObjectiveTotals) -> Option<Outcomes>| {
-        requests.objectives.as_ref().and_then(of).unwrap_or_default()
-    };
+    let outcomes = |of: fn(&ObjectiveTotals) -> Option<Outcomes>| objectives.and_then(of).unwrap_or_default();
     let [ttft, tpot, e2e, all] =
         [outcomes(|o| o.ttft), outcomes(|o| o.tpot), outcomes(|o| o.e2e), outcomes(|o| Some(o.all))];
     Counts {
@@ -483,7 +496,7 @@ mod tests {
 
     #[test]
     fn cancelled_requests_are_not_served_and_a_context_server_serves_what_it_starts() {
-        let mark = Mark::of(&EngineFold::new(std::time::Duration::from_secs(15)), 0.0);
+        let mark = Mark::of(&ObservedEngine::new(std::time::Duration::from_secs(15)), 0.0);
         let span = |counts: Counts, generation_requests| {
             let mut after = mark;
             (after.at, after.counts) = (10.0, counts);
@@ -501,13 +514,13 @@ mod tests {
 
     #[test]
     fn a_span_has_what_was_added_in_it() {
-        let mut engine = EngineFold::new(std::time::Duration::from_secs(15));
+        let mut engine = ObservedEngine::new(std::time::Duration::from_secs(15));
         let mut window = Window::default();
         for slot in 0..80_u64 {
             for _ in 0..slot {
-                engine.totals.iteration_latency.observe(0.02);
+                engine.fold.totals.iteration_latency.observe(0.02);
             }
-            engine.totals.iterations += slot;
+            engine.fold.totals.iterations += slot;
             window.push(Mark::of(&engine, SLOT_SECONDS * slot as f64));
         }
         assert_eq!(window.marks().count(), SLOTS + 1);

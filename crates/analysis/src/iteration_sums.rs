@@ -1,12 +1,12 @@
 //! Sums over iterations that the page does not show but verdicts need: why requests waited, and what took the time.
 
+use trtllm_engine::Latest;
+use trtllm_engine::batch_time::BatchTime;
+use trtllm_engine::ranks::Iteration;
 use trtllm_model::iteration::Backend;
 
-use super::Latest;
-use super::batch_time::BatchTime;
 use super::cost_model::{CostModel, Work};
 use super::numbers::{number, numbers};
-use super::ranks::OpenIteration;
 use super::timeline::Started;
 
 numbers! {
@@ -128,7 +128,7 @@ struct Admission {
 
 /// Adds up iterations, and learns what they cost.
 #[derive(Debug, Clone, Default)]
-pub struct IterationFold {
+pub struct Iterations {
     pub sums: IterationSums,
     pub model: CostModel,
     pub configured: ConfiguredLimits,
@@ -147,9 +147,9 @@ const MOSTLY: f64 = 0.7;
 /// The KV cache counts as full if at least this share is used.
 const FULL: f64 = 0.9;
 
-impl IterationFold {
+impl Iterations {
     /// Adds the last iteration, with all its rows. `latest` has its values.
-    pub(crate) fn observe(&mut self, latest: &Latest, iteration: &OpenIteration) {
+    pub(crate) fn observe(&mut self, latest: &Latest, iteration: &Iteration) {
         let work = Work::of(latest);
         let before = self.before.replace(work);
         match (iteration.backend, iteration.time, before) {
@@ -163,7 +163,7 @@ impl IterationFold {
     }
 
     /// Counts whether prompts begin only when requests have ended, as they do if they wait for the blocks of others.
-    fn observe_admission(&mut self, latest: &Latest, iteration: &OpenIteration, work: &Work) {
+    fn observe_admission(&mut self, latest: &Latest, iteration: &Iteration, work: &Work) {
         let Admission { may_follow, completed: [last, before_last] } = self.admission;
         let begins = work.context_requests > 0.0;
         let has_end = match iteration.backend {
@@ -241,7 +241,7 @@ impl IterationFold {
         }
     }
 
-    fn observe_batch(&mut self, latest: &Latest, iteration: &OpenIteration, work: &Work) {
+    fn observe_batch(&mut self, latest: &Latest, iteration: &Iteration, work: &Work) {
         let scheduled = number(latest.scheduled());
         let limit = latest.batch_size_limits.runtime;
         if let (Some(before), Some(now)) = (self.batch_limit, limit) {

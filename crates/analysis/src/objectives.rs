@@ -9,9 +9,10 @@ use trtllm_model::Objectives;
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::server_metrics::RequestHistogram;
 
-use super::request_times::{Answer, Times, between};
-use super::saturating::{add, add_known};
-use super::server_metrics::{HistogramIncrease, Increase};
+use trtllm_engine::observer::Scope;
+use trtllm_engine::saturating::{add, add_known};
+use trtllm_engine::served::Served;
+use trtllm_engine::server_metrics::{HistogramIncrease, Increase};
 
 /// Requests by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,28 +35,6 @@ pub struct ObjectiveTotals {
     pub limits: Objectives,
 }
 
-/// The times of a finished request in seconds, as far as they are known.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Served {
-    pub time_to_first_token: Option<f64>,
-    /// Seconds from the first to the last token. The tokens in `skipped` came before, but after the first one.
-    pub decode: Option<f64>,
-    pub skipped: u64,
-    pub e2e: Option<f64>,
-    pub output_tokens: Option<u64>,
-    /// The request timed out or has failed.
-    pub failed: bool,
-}
-
-/// Which objectives a source judges. The time per output token of a request can come from another source than its other times.
-/// Then that source judges `tpot`. It also judges `all`, because it has the other times as well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
-    All,
-    PerToken,
-    WithoutPerToken,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Met,
@@ -75,68 +54,44 @@ impl Outcome {
     }
 }
 
-impl Served {
-    /// The times of a request that one engine served.
-    pub(crate) fn of(times: &Times, output_tokens: Option<u64>) -> Self {
-        let answer = Answer { first: times.first_token, ended: times.ended, skipped: 0 };
-        Self::of_answer(times.in_order().and(times.arrived), &answer, output_tokens)
-    }
-
-    /// The times of a request that arrived at one engine and whose tokens another engine sent. A time is absent if it is negative,
-    /// which shows that the clocks differ.
-    pub(crate) fn of_answer(arrived: Option<f64>, answer: &Answer, output_tokens: Option<u64>) -> Self {
-        Self {
-            time_to_first_token: between(arrived, answer.first),
-            decode: answer.decode(),
-            skipped: answer.skipped,
-            e2e: between(arrived, answer.ended),
-            output_tokens,
-            failed: false,
+/// The outcomes of a request for TTFT, TPOT and E2E. Absent where there is no limit.
+fn outcomes(served: &Served, limits: &Objectives) -> [Option<Outcome>; 3] {
+    // The first token is not part of the decode time, so a request with one token meets any limit.
+    let (decode, parts) = match served.output_tokens {
+        Some(0 | 1) => (Some(0.0), 1),
+        Some(tokens) => {
+            (served.decode.filter(|_| tokens > 1 + served.skipped), tokens.saturating_sub(1 + served.skipped))
         }
-    }
-
-    /// The outcomes for TTFT, TPOT and E2E. Absent where there is no limit.
-    fn outcomes(&self, limits: &Objectives) -> [Option<Outcome>; 3] {
-        // The first token is not part of the decode time, so a request with one token meets any limit.
-        let (decode, parts) = match self.output_tokens {
-            Some(0 | 1) => (Some(0.0), 1),
-            Some(tokens) => {
-                (self.decode.filter(|_| tokens > 1 + self.skipped), tokens.saturating_sub(1 + self.skipped))
-            }
-            None => (None, 1),
-        };
-        [
-            limits.ttft.map(|limit| self.within(self.time_to_first_token, 1, limit)),
-            limits.tpot.map(|limit| self.within(decode, parts, limit)),
-            limits.e2e.map(|limit| self.within(self.e2e, 1, limit)),
-        ]
-    }
-
-    /// Compares `seconds` with `parts` times the limit, in whole microseconds: the difference of two times of day in seconds is
-    /// not more exact.
-    fn within(&self, seconds: Option<f64>, parts: u64, limit: Duration) -> Outcome {
-        match seconds {
-            _ if self.failed => Outcome::Missed,
-            Some(seconds) => {
-                let limit = (limit.as_secs_f64() * 1e6).round() * parts as f64;
-                if (seconds * 1e6).round() <= limit { Outcome::Met } else { Outcome::Missed }
-            }
-            None => Outcome::Unknown,
-        }
-    }
+        None => (None, 1),
+    };
+    let within = |seconds, parts, limit| if served.failed { Outcome::Missed } else { within(seconds, parts, limit) };
+    [
+        limits.ttft.map(|limit| within(served.time_to_first_token, 1, limit)),
+        limits.tpot.map(|limit| within(decode, parts, limit)),
+        limits.e2e.map(|limit| within(served.e2e, 1, limit)),
+    ]
 }
 
-impl HistogramIncrease {
-    /// Observations within the limit, and those above it. `None` if the limit is inside a bucket. An estimate could be wrong for
-    /// all requests of that bucket, which may be most of them.
-    fn within(&self, limit: Duration) -> Option<(u64, u64)> {
-        let micros = |seconds: f64| (seconds * 1e6).round();
-        let limit = micros(limit.as_secs_f64());
-        self.buckets.iter().find(|(bound, _)| micros(*bound) == limit)?;
-        let met = self.buckets.iter().filter(|(bound, _)| micros(*bound) <= limit);
-        let met = met.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
-        Some((met, self.count().saturating_sub(met)))
-    }
+/// Compares `seconds` with `parts` times the limit, in whole microseconds: the difference of two times of day in seconds is not more
+/// exact.
+fn within(seconds: Option<f64>, parts: u64, limit: Duration) -> Outcome {
+    let Some(seconds) = seconds else { return Outcome::Unknown };
+    let limit = micros(limit.as_secs_f64()) * parts as f64;
+    if micros(seconds) <= limit { Outcome::Met } else { Outcome::Missed }
+}
+
+fn micros(seconds: f64) -> f64 {
+    (seconds * 1e6).round()
+}
+
+/// Observations within the limit, and those above it. `None` if the limit is inside a bucket. An estimate could be wrong for all requests
+/// of that bucket, which may be most of them.
+fn split_at(increase: &HistogramIncrease, limit: Duration) -> Option<(u64, u64)> {
+    let limit = micros(limit.as_secs_f64());
+    increase.buckets.iter().find(|(bound, _)| micros(*bound) == limit)?;
+    let met = increase.buckets.iter().filter(|(bound, _)| micros(*bound) <= limit);
+    let met = met.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+    Some((met, increase.count().saturating_sub(met)))
 }
 
 impl Outcomes {
@@ -193,7 +148,7 @@ impl ObjectiveTotals {
         let (mut most_not_met, mut all_unknown) = (0_u64, 0_u64);
         for (outcomes, limit, histogram) in &mut judged {
             let (Some(outcomes), Some(limit)) = (outcomes.as_mut(), *limit) else { continue };
-            let (met, missed) = more.of(*histogram).within(limit).unwrap_or_default();
+            let (met, missed) = split_at(more.of(*histogram), limit).unwrap_or_default();
             let (met, missed) = (met.saturating_sub(not_met), missed.saturating_sub(cancelled));
             let of_objective = Outcomes { met, missed, unknown: requests - met - missed };
             all_met = all_met.saturating_sub(requests - met);
@@ -213,7 +168,7 @@ impl ObjectiveTotals {
 
     /// Whether a request missed the objectives of TTFT, TPOT and E2E. False for an objective that is not configured.
     pub(crate) fn missed(&self, served: &Served) -> [bool; 3] {
-        served.outcomes(&self.limits).map(|outcome| outcome == Some(Outcome::Missed))
+        outcomes(served, &self.limits).map(|outcome| outcome == Some(Outcome::Missed))
     }
 
     /// Counts requests as unknown, so that each objective has an outcome for each of the `completed` requests.
@@ -230,7 +185,8 @@ impl ObjectiveTotals {
 
     /// Counts one request. `all` is unknown if any objective is, else missed if any is, else met.
     pub(crate) fn count(&mut self, served: &Served, scope: Scope) {
-        let [ttft, tpot, e2e] = served.outcomes(&self.limits);
+        let [ttft, tpot, e2e] = outcomes(served, &self.limits);
+        let scope = if self.limits.tpot.is_some() { scope } else { Scope::All };
         let tpot = tpot.filter(|_| scope == Scope::All);
         let mut all = Outcome::Met;
         for (outcomes, outcome) in [(&mut self.ttft, ttft), (&mut self.tpot, tpot), (&mut self.e2e, e2e)] {
@@ -251,9 +207,6 @@ impl ObjectiveTotals {
 /// The completed requests that nothing has judged: those without an entry, and those whose entry was lost.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UnjudgedRequests {
-    /// Completed requests when the objectives were set.
-    before: u64,
-    completed: u64,
     /// When so many requests were complete. The last ones may still be judged.
     recent: VecDeque<(Instant, u64)>,
 }
@@ -261,12 +214,6 @@ pub(crate) struct UnjudgedRequests {
 impl UnjudgedRequests {
     /// Most elements of `recent`. Two of them are at least the patience divided by this number apart.
     const STEPS: u32 = 16;
-
-    /// Notes that the outcomes begin at 0.
-    pub(crate) fn begin(&mut self) {
-        self.before = self.completed;
-        self.recent.clear();
-    }
 
     /// Counts requests as unknown that have been complete for `patience` without an outcome. If nothing judges any request, the
     /// objectives have no outcomes.
@@ -277,7 +224,6 @@ impl UnjudgedRequests {
         now: Instant,
         objectives: Option<&mut ObjectiveTotals>,
     ) {
-        self.completed = completed;
         let age = |at: Instant| now.saturating_duration_since(at);
         let is_later = |(at, count): &(Instant, u64)| *count < completed && age(*at) >= patience / Self::STEPS;
         if self.recent.back().is_none_or(is_later) {
@@ -286,13 +232,15 @@ impl UnjudgedRequests {
         let over = self.recent.iter().take_while(|(at, _)| age(*at) >= patience).count();
         let settled = self.recent.drain(..over).next_back();
         if let Some(((_, completed), objectives)) = settled.zip(objectives) {
-            objectives.count_unjudged(completed.saturating_sub(self.before));
+            objectives.count_unjudged(completed);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use trtllm_engine::request_times::{Answer, Times};
+
     use super::*;
 
     fn limits(ttft: u64, tpot: u64, e2e: u64) -> Objectives {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use trtllm_model::request::RequestStats;
 
-use super::finished_request::{FinishedRequest, computed_tokens, reused_tokens};
-use super::request_times::Times;
+use trtllm_engine::finished_request::{FinishedRequest, computed_tokens, reused_tokens};
+use trtllm_engine::request_times::Times;
 
 /// Number of requests that are kept: 56 bytes each.
 const MOST: usize = 2048;

@@ -6,10 +6,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::finished_request::FinishedRequest;
-use super::objectives::{ObjectiveTotals, Served};
-use super::recent_requests::{RecentRequest, RecentRequests};
-use super::request_times::Times;
+use trtllm_engine::lifecycle::Pause;
+use trtllm_engine::observer::EntryOfRequest;
+use trtllm_engine::request_times::Times;
+use trtllm_engine::served::Served;
+
+use super::objectives::ObjectiveTotals;
 use super::timeline::{Busy, Timeline};
 
 pub const PARTS: [&str; 7] = ["queue", "prefill", "blocked", "decode", "pause", "transfer", "unexplained"];
@@ -41,14 +43,6 @@ pub struct RequestParts {
     pub unattributed: u64,
 }
 
-/// The span in which a paused request had no KV cache. It ends with the next token of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pause {
-    pub id: u64,
-    pub from_us: i64,
-    pub until_us: i64,
-}
-
 /// A finished request that waits for the record after its last iteration.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
@@ -77,10 +71,7 @@ pub struct Attribution {
     waiting: VecDeque<Waiting>,
     pauses: VecDeque<Pause>,
     /// The engine reports which requests are paused.
-    pub(super) knows_pauses: bool,
-    /// The last iteration in an entry minus the iteration of the record of its last batch. An entry has the pass that handled
-    /// the last token. Under the overlap scheduler this is the next pass, and a record has the pass that built the batch.
-    pub(super) handling_lag: u64,
+    knows_pauses: bool,
     /// Absent until a request has complete rows, or an entry with iterations.
     pub totals: Option<RequestParts>,
 }
@@ -115,11 +106,15 @@ impl Spans {
 }
 
 impl Attribution {
-    pub(super) fn note_pause(&mut self, pause: Pause) {
-        if self.pauses.len() >= MOST_PAUSES {
-            self.pauses.pop_front();
+    /// Notes that the engine tells which requests are paused, and that these pauses are over.
+    pub(super) fn note_pauses(&mut self, over: &[Pause]) {
+        self.knows_pauses = true;
+        for pause in over {
+            if self.pauses.len() >= MOST_PAUSES {
+                self.pauses.pop_front();
+            }
+            self.pauses.push_back(*pause);
         }
-        self.pauses.push_back(pause);
     }
 
     /// Splits a request by its rows, whose times are on the clock of the records. Absent if it cannot be split.
@@ -154,17 +149,12 @@ impl Attribution {
     }
 
     /// Keeps the request of an entry until its last iteration has ended. Ignores an entry without iterations.
-    pub(super) fn note_entry(
-        &mut self,
-        entry: &FinishedRequest,
-        tokens_per_block: Option<i64>,
-        served: Served,
-        now: Instant,
-    ) {
-        let Some(last_iter) = entry.last_iter.and_then(|iter| iter.checked_sub(self.handling_lag)) else { return };
-        let tokens = entry.computed_tokens(tokens_per_block);
+    pub(super) fn note_entry(&mut self, entry: &EntryOfRequest<'_>) {
+        let EntryOfRequest { request, served, tokens_per_block, handling_lag, now, .. } = *entry;
+        let Some(last_iter) = request.last_iter.and_then(|iter| iter.checked_sub(handling_lag)) else { return };
+        let tokens = request.computed_tokens(tokens_per_block);
         self.begin();
-        match Spans::of(entry.row_id, &entry.times, entry.transfer) {
+        match Spans::of(request.row_id, &request.times, request.transfer) {
             Some(request) if self.waiting.len() < MOST_WAITING => {
                 self.waiting.push_back(Waiting { since: now, last_iter, request, tokens, served });
             }
@@ -177,8 +167,14 @@ impl Attribution {
         self.totals.get_or_insert_default();
     }
 
-    /// Counts each kept request once its last iteration has ended, or after [`PATIENCE`].
-    pub(super) fn settle(&mut self, recent: &RecentRequests, objectives: Option<&ObjectiveTotals>, now: Instant) {
+    /// Counts each kept request once its last iteration has ended, or after [`PATIENCE`]. `computed_tokens`: tokens of a request's prompt
+    /// that were computed, by the id in its rows.
+    pub(super) fn settle(
+        &mut self,
+        computed_tokens: impl Fn(u64) -> Option<f64>,
+        objectives: Option<&ObjectiveTotals>,
+        now: Instant,
+    ) {
         while let Some(waiting) = self.waiting.front().copied() {
             let is_late = now.saturating_duration_since(waiting.since) >= PATIENCE;
             let timeline = self.timeline.as_ref();
@@ -191,7 +187,7 @@ impl Attribution {
             self.waiting.pop_front();
             let split = ended_us.and_then(|ended_us| {
                 let request = waiting.request;
-                let known = request.row_id.and_then(|id| recent.find(id)).and_then(RecentRequest::computed_tokens);
+                let known = request.row_id.and_then(&computed_tokens);
                 self.split(&request.later(ended_us - request.times[3]), known.or(waiting.tokens))
             });
             let missed = objectives.map_or([false; 3], |objectives| objectives.missed(&waiting.served));

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::Latest;
+use trtllm_engine::Latest;
+
 use super::numbers::{number, numbers};
 
 numbers! {

@@ -1,0 +1,158 @@
+//! What is learned from an engine while its messages are folded: what its iterations cost, why requests waited, where their time went,
+//! whether objectives were met, and what happened in the last minutes. Pure: no I/O, no async, no locks, and time is an argument.
+//!
+//! [`Analysis`] listens to a fold, which does not know it. [`ObservedEngine`] is the two together.
+#![forbid(unsafe_code)]
+
+pub mod attribution;
+pub mod cost_model;
+pub mod iteration_sums;
+mod numbers;
+pub mod objectives;
+mod observed_engine;
+pub mod recent_requests;
+pub mod saturation;
+mod timeline;
+pub mod window;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use trtllm_engine::Latest;
+use trtllm_engine::clock::ClockSpan;
+use trtllm_engine::lifecycle::Pause;
+use trtllm_engine::observer::{EntryOfRequest, Observer, RowOfRequest, Scope};
+use trtllm_engine::ranks::Iteration;
+use trtllm_engine::served::Served;
+use trtllm_engine::server_metrics::Increase;
+use trtllm_model::Objectives;
+
+pub use observed_engine::ObservedEngine;
+
+use attribution::{Attribution, Split};
+use iteration_sums::Iterations;
+use objectives::{ObjectiveTotals, UnjudgedRequests};
+use recent_requests::{RecentRequest, RecentRequests};
+use timeline::Started;
+
+/// What is learned from one engine.
+#[derive(Debug, Clone, Default)]
+pub struct Analysis {
+    /// Why requests waited, and how long iterations took.
+    pub iterations: Iterations,
+    pub attribution: Attribution,
+    pub recent: RecentRequests,
+    /// Absent without configured objectives.
+    pub objectives: Option<ObjectiveTotals>,
+    unjudged: UnjudgedRequests,
+    /// Where the time of each kept row's request went, oldest first. Absent if that is unknown.
+    splits: VecDeque<Option<Split>>,
+}
+
+impl Analysis {
+    /// `objectives`: those of each request. All counts begin at 0.
+    #[must_use]
+    pub fn new(objectives: Objectives) -> Self {
+        let objectives = objectives.any().then(|| ObjectiveTotals::new(objectives));
+        Self { objectives, ..Self::default() }
+    }
+
+    /// Adds an iteration with this work to the timeline.
+    fn note_start(&mut self, span: Option<ClockSpan>, work: Started) {
+        let Some((timeline, span)) = self.attribution.timeline.as_mut().zip(span) else { return };
+        let Some(iter) = span.iter else { return };
+        timeline.start(Started {
+            iter,
+            start_us: span.begun_us,
+            // A record of the C++ executor does not say when its iteration ends.
+            end_us: Some(span.ended_us).filter(|ended_us| *ended_us > span.begun_us),
+            known: span.continuous,
+            ..work
+        });
+    }
+}
+
+impl Observer for Analysis {
+    fn iteration(&mut self, iteration: &Iteration, latest: &Latest, span: Option<ClockSpan>) {
+        self.iterations.observe(latest, iteration);
+        if self.attribution.timeline.is_some() {
+            self.note_start(span, self.iterations.started(latest));
+        }
+    }
+
+    fn idle(&mut self, span: Option<ClockSpan>) {
+        self.note_start(span, Started::default());
+    }
+
+    fn clock_set_back(&mut self) {
+        self.attribution.restart();
+    }
+
+    fn begin_epoch(&mut self) {
+        self.iterations.restart();
+    }
+
+    fn restart(&mut self) {
+        self.recent.clear();
+        self.attribution.restart();
+    }
+
+    fn pauses(&mut self, over: &[Pause]) {
+        self.attribution.note_pauses(over);
+    }
+
+    fn complete_row(&mut self, request: &RowOfRequest<'_>) {
+        let RowOfRequest { row, times, transfer_seconds, is_followed, is_kept } = *request;
+        self.recent.note_row(row, times);
+        if is_kept {
+            let tokens = self.recent.computed_tokens(row);
+            let id = row.id.filter(|_| is_followed);
+            let split = id.and_then(|id| self.attribution.split_row(id, times, transfer_seconds, tokens));
+            self.splits.push_back(split);
+        }
+    }
+
+    fn row_counted(&mut self, served: Option<&Served>) {
+        let mut missed = [false; 3];
+        if let (Some(objectives), Some(served)) = (&mut self.objectives, served) {
+            objectives.count(served, Scope::All);
+            missed = objectives.missed(served);
+        }
+        let split = self.splits.pop_front().flatten();
+        self.attribution.count(split.as_ref(), missed);
+    }
+
+    fn rows_dropped(&mut self) {
+        self.splits.clear();
+    }
+
+    fn entry(&mut self, entry: &EntryOfRequest<'_>) {
+        self.recent.tokens_per_block = entry.tokens_per_block;
+        if entry.has_times {
+            self.attribution.note_entry(entry);
+        }
+        self.recent.note_entry(entry.request);
+    }
+
+    fn served(&mut self, served: &Served, scope: Scope) {
+        if let Some(objectives) = &mut self.objectives {
+            objectives.count(served, scope);
+        }
+    }
+
+    fn page(&mut self, more: &Increase, scope: Scope) {
+        if let Some(objectives) = &mut self.objectives {
+            objectives.count_histograms(more, scope);
+        }
+    }
+
+    fn settled(&mut self, completed: u64, patience: Duration, now: Instant) {
+        let Self { attribution, recent, objectives, unjudged, .. } = self;
+        let computed_tokens = |id| recent.find(id).and_then(RecentRequest::computed_tokens);
+        attribution.settle(computed_tokens, objectives.as_ref(), now);
+        unjudged.settle(completed, patience, now, objectives.as_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests;

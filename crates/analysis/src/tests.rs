@@ -1,0 +1,380 @@
+//! What the analysis learns through a real fold.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use trtllm_engine::EngineTotals;
+use trtllm_model::iteration::{InflightBatchingStats, SchedulerMode, SpecDecodingStats};
+use trtllm_model::request::{RequestStage, RequestStats};
+use trtllm_model::{IterationStats, Objectives, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
+
+use super::{ObservedEngine, cost_model, recent_requests, window};
+
+const STALE: Duration = Duration::from_secs(15);
+
+/// An engine and its clock.
+struct Bench {
+    engine: ObservedEngine,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { engine: ObservedEngine::new(STALE), now: Instant::now() }
+    }
+
+    fn absorb(&mut self, record: &IterationStats) -> &EngineTotals {
+        self.engine.absorb(record, self.now, 0).unwrap();
+        &self.engine.fold.totals
+    }
+
+    fn all(&mut self, records: &[IterationStats]) {
+        for record in records {
+            self.absorb(record);
+        }
+    }
+}
+
+/// A working iteration: 2 requests, one of them new, 10 ms.
+fn working(iter: u64) -> IterationStats {
+    IterationStats {
+        timestamp: Some(RecordTime { micros: iter as i64 * 10_000, zoned: true }),
+        iter: Some(iter),
+        iter_latency_ms: Some(10.0),
+        num_active_requests: Some(2),
+        num_queued_requests: Some(0),
+        num_new_active_requests: Some(1),
+        num_completed_requests: Some(0),
+        new_active_requests_queue_latency_ms: Some(4.0),
+        inflight_batching_stats: Some(InflightBatchingStats {
+            num_scheduled_requests: Some(2),
+            num_context_requests: Some(1),
+            num_gen_requests: Some(1),
+            num_ctx_tokens: Some(100),
+            avg_num_decoded_tokens_per_iter: Some(1.0),
+            ..InflightBatchingStats::default()
+        }),
+        ..IterationStats::default()
+    }
+}
+
+/// A record of the PyTorch backend: active requests are counted before the iteration, and there is no timestamp.
+fn pytorch(iter: u64, active: i64, started: i64, completed: i64) -> IterationStats {
+    IterationStats {
+        num_active_requests: Some(active),
+        num_new_active_requests: Some(started),
+        num_completed_requests: Some(completed),
+        timestamp: None,
+        ..working(iter)
+    }
+}
+
+/// A pass of an overlapped loop in batches of 50 ms. All four seats are taken. Its rows are read in the next pass.
+fn full_pass(iter: u64, waited: Option<f64>, started: i64, row: Option<RequestStats>) -> IterationStats {
+    IterationStats {
+        timestamp: Some(RecordTime { micros: 50_000 * iter as i64, zoned: true }),
+        iter_latency_ms: Some(100.0),
+        host_step_time_ms: Some(50.0),
+        scheduler_mode: Some(SchedulerMode::Overlap),
+        max_num_active_requests: Some(4),
+        new_active_requests_queue_latency_ms: waited,
+        request_stats: Some(row.into_iter().collect()),
+        ..pytorch(iter, 4, started, 0)
+    }
+}
+
+fn row_of_7(stage: RequestStage, tokens: i64, scheduled: bool) -> Option<RequestStats> {
+    Some(RequestStats {
+        id: Some(7),
+        stage: Some(stage),
+        context_prefill_position: Some(100),
+        num_generated_tokens: Some(tokens),
+        scheduled: Some(scheduled),
+        paused: Some(false),
+        ..RequestStats::default()
+    })
+}
+
+/// Request 7 gets a seat in pass `from` and decodes two tokens.
+fn seated(from: u64, before: Option<f64>, after: Option<f64>) -> [IterationStats; 3] {
+    use RequestStage::{Complete, Context, Generation};
+    [
+        full_pass(from - 1, before, 0, row_of_7(Context, 0, false)),
+        full_pass(from, after, 1, row_of_7(Generation, 1, true)),
+        full_pass(from + 1, after, 0, row_of_7(Complete, 2, true)),
+    ]
+}
+
+/// The rows of eight ranks that decode 32 requests each. `own`: each row has its own drafts, otherwise those of rank 0.
+fn ranks_with_drafts(iter: u64, accepted: i64, own: bool) -> Vec<IterationStats> {
+    let row = |rank| IterationStats {
+        rank: own.then_some(rank),
+        attention_dp_rank: Some(rank),
+        inflight_batching_stats: Some(InflightBatchingStats {
+            num_scheduled_requests: Some(32),
+            num_gen_requests: Some(32),
+            avg_num_decoded_tokens_per_iter: Some(0.0),
+            ..InflightBatchingStats::default()
+        }),
+        spec_decoding_stats: Some(SpecDecodingStats {
+            num_draft_tokens: Some(96),
+            num_accepted_tokens: Some(accepted),
+            num_requests_with_draft_tokens: Some(32),
+            ..SpecDecodingStats::default()
+        }),
+        ..pytorch(iter, 32, 0, 0)
+    };
+    (0..8).map(row).collect()
+}
+
+fn entry(json: &Value) -> PerfMetricsEntry {
+    serde_json::from_value(json.clone()).unwrap()
+}
+
+/// An engine whose requests have an objective for TTFT of 400 ms.
+fn with_objective() -> ObservedEngine {
+    let objectives = Objectives { ttft: Some(Duration::from_millis(400)), ..Objectives::default() };
+    ObservedEngine::new(STALE).with_objectives(objectives)
+}
+
+/// Ends a poll at which so many requests were complete.
+fn settle(engine: &mut ObservedEngine, completed: u64, now: Instant) {
+    engine.fold.totals.requests_completed = completed;
+    engine.settle(false, now);
+}
+
+/// Requests that met and missed the objective, and requests whose outcome is unknown.
+fn judged(engine: &ObservedEngine) -> (u64, u64, u64) {
+    let all = engine.analysis.objectives.unwrap().all;
+    (all.met, all.missed, all.unknown)
+}
+
+#[test]
+fn completed_requests_without_an_entry_are_unknown() {
+    let (mut engine, start) = (with_objective(), Instant::now());
+    let at = |seconds: u64| start + Duration::from_secs(seconds);
+    let timing = json!({"arrival_time": 10.0, "first_token_time": 10.25, "last_token_time": 12.0});
+    let timed = entry(&json!({"perf_metrics": {"timing_metrics": timing}}));
+    // Three requests complete each second, and only one of them has an entry.
+    for second in 0..60 {
+        engine.absorb_perf_metrics(&timed, at(second)).unwrap();
+        settle(&mut engine, 3 * (second + 1), at(second));
+    }
+    let (met, missed, unknown) = judged(&engine);
+    assert_eq!((met, missed), (60, 0));
+    assert!((100..120).contains(&unknown), "the last ones may still have an entry: {unknown}");
+    settle(&mut engine, 180, at(66));
+    assert_eq!(judged(&engine), (60, 0, 120));
+}
+
+#[test]
+fn without_any_judged_request_objectives_have_no_outcomes() {
+    let (mut engine, start) = (with_objective(), Instant::now());
+    for second in 0..60 {
+        settle(&mut engine, 3 * second, start + Duration::from_secs(second));
+    }
+    assert_eq!(judged(&engine), (0, 0, 0));
+}
+
+#[test]
+fn equal_numbers_of_an_entry_and_of_a_row_do_not_make_them_one_request() {
+    let orchestrated = 1_u64 << 40;
+    let known = |mut of: Value, row_id: u64| {
+        let (mut engine, now) = (ObservedEngine::new(STALE), Instant::now());
+        of["perf_metrics"] = json!({"timing_metrics": {"arrival_time": 10.0, "first_scheduled_time": 10.1,
+            "first_token_time": 10.5, "last_token_time": 12.0}});
+        of["prompt_tokens"] = Value::Null;
+        engine.absorb_perf_metrics(&entry(&of), now).unwrap();
+        let row = RequestStats {
+            id: Some(row_id),
+            num_generated_tokens: Some(10),
+            ..row_of_7(RequestStage::Complete, 10, true).unwrap()
+        };
+        let rows = RequestStatsPerIteration { request_stats: Some(vec![row]), ..RequestStatsPerIteration::default() };
+        engine.absorb_requests(&rows, now).unwrap();
+        engine.analysis.recent.iter().filter_map(recent_requests::RecentRequest::arrived).count()
+    };
+    // trtllm-serve counts its requests from 2 on, PyTorch's executor from max_batch_size on.
+    assert_eq!(known(json!({"request_id": 7}), 7), 0);
+    assert_eq!(known(json!({"request_id": 7, "disagg_request_id": 9}), 9), 0, "not a number of an orchestrator");
+    assert_eq!(known(json!({"request_id": 7, "disagg_request_id": orchestrated}), orchestrated), 1);
+    assert_eq!(known(json!({"requestId": 9, "executorId": 7}), 7), 1);
+}
+
+#[test]
+fn equal_ranks_with_drafts_are_balanced_and_all_their_tokens_count() {
+    for own in [false, true] {
+        let mut bench = Bench::new();
+        for iter in 100..103 {
+            bench.all(&ranks_with_drafts(iter, 45, own));
+        }
+        bench.engine.settle(false, bench.now);
+        bench.engine.settle(false, bench.now);
+        let sums = bench.engine.analysis.iterations.sums;
+        assert_eq!((sums.rank_wait, sums.decoded_tokens), (0.0, 3.0 * 8.0 * 77.0), "own: {own}");
+        assert_eq!((sums.draft_tokens, sums.drafted_requests), (3.0 * 8.0 * 96.0, 3.0 * 256.0));
+        let latest = bench.engine.fold.latest().unwrap();
+        assert_eq!(cost_model::Work::of(latest).generation_tokens, 8.0 * 128.0);
+    }
+}
+
+#[test]
+fn the_tokens_of_a_window_count_the_tokens_a_step_of_the_cpp_executor() {
+    let mut bench = Bench::new();
+    let mut record = working(1);
+    let stats = record.inflight_batching_stats.as_mut().unwrap();
+    (stats.num_gen_requests, stats.avg_num_decoded_tokens_per_iter) = (Some(4), Some(2.5));
+    bench.absorb(&record);
+    assert_eq!(
+        (bench.engine.analysis.iterations.sums.decoded_tokens, bench.engine.fold.totals.batch.generation_tokens),
+        (10.0, 10)
+    );
+}
+
+#[test]
+fn an_eviction_that_two_members_of_a_record_count_is_one_pause() {
+    let mut bench = Bench::new();
+    let mut engine_at = |suspended, iter| {
+        let mut record = IterationStats { iter_suspended_requests: suspended, ..pytorch(iter, 4, 0, 0) };
+        record.inflight_batching_stats.as_mut().unwrap().num_paused_requests = Some(1);
+        bench.absorb(&record);
+        window::Mark::of(&bench.engine, iter as f64)
+    };
+    let (start, both, one) = (engine_at(None, 1), engine_at(Some(1), 2), engine_at(Some(0), 3));
+    assert_eq!(window::Span::between(&start, &both).pauses(), 1.0);
+    assert_eq!(window::Span::between(&both, &one).pauses(), 1.0);
+}
+
+#[test]
+fn the_share_of_drafting_is_of_one_batch_and_unknown_where_it_is_0() {
+    let share = |ms, overhead| {
+        let mut bench = Bench::new();
+        for iter in 10..14 {
+            let drafts = SpecDecodingStats {
+                num_draft_tokens: Some(9),
+                num_requests_with_draft_tokens: Some(3),
+                iter_latency_ms: Some(ms),
+                draft_overhead: Some(overhead),
+                ..SpecDecodingStats::default()
+            };
+            bench.absorb(&IterationStats { spec_decoding_stats: Some(drafts), ..full_pass(iter, None, 0, None) });
+        }
+        let sums = bench.engine.analysis.iterations.sums;
+        (sums.draft_iterations, (sums.draft_overhead * 100.0).round())
+    };
+    // The engine divides by its latency of 100 ms, which covers two batches of 50 ms.
+    assert_eq!(share(20.0, 0.2), (4.0, 160.0));
+    assert_eq!(share(0.0, 0.0), (0.0, 0.0));
+}
+
+#[test]
+fn the_last_request_before_an_idle_time_is_split_although_the_pass_that_handled_it_has_no_record() {
+    let mut bench = Bench::new();
+    bench.all(&[10, 11].map(|iter| full_pass(iter, None, 0, None)));
+    // The timeline begins with the first entry.
+    bench.engine.absorb_perf_metrics(&entry_of_overlap(11), bench.now).unwrap();
+    bench.all(&[12, 13, 14, 15, 16, 17].map(|iter| full_pass(iter, None, 0, None)));
+    bench.engine.absorb_perf_metrics(&entry_of_overlap(17), bench.now).unwrap();
+    bench.engine.settle(false, bench.now + Duration::from_secs(5));
+    let parts = bench.engine.analysis.attribution.totals.unwrap();
+    assert_eq!(parts.unattributed, 1, "the first one");
+    assert!((parts.all.iter().sum::<f64>() - 0.15).abs() < 1e-6, "{parts:?}");
+}
+
+/// An engine of either backend serves the request in four batches of 50 ms.
+#[test]
+fn a_request_that_took_200_ms_misses_an_objective_of_150_ms() {
+    use RequestStage::{Complete, Context, Generation};
+    let limit = Some(Duration::from_millis(150));
+    let objectives = Objectives { e2e: limit, ..Objectives::default() };
+    // The request arrives at 0, is scheduled at once and has its last token at 200 ms. Both engines stamp a record when
+    // they start its batch. The rows of the C++ executor show the requests before that batch, the rows of the PyTorch
+    // engine after it.
+    let rows = [(Context, 0), (Generation, 1), (Generation, 2), (Generation, 3), (Complete, 4)];
+    for pytorch in [false, true] {
+        let mut bench = Bench { engine: ObservedEngine::new(STALE).with_objectives(objectives), now: Instant::now() };
+        let record = |iter: u64, row: Option<(RequestStage, i64)>| {
+            let row = row.map(|(stage, tokens)| RequestStats {
+                id: Some(7),
+                stage: Some(stage),
+                num_generated_tokens: Some(tokens),
+                scheduled: Some(pytorch || stage != Complete),
+                ..RequestStats::default()
+            });
+            IterationStats {
+                timestamp: Some(RecordTime { micros: 50_000 * iter as i64, zoned: true }),
+                iter_latency_ms: Some(50.0),
+                scheduler_mode: pytorch.then_some(SchedulerMode::NonOverlap),
+                request_stats: Some(row.into_iter().collect()),
+                ..working(iter)
+            }
+        };
+        bench.all(&[record(8, None), record(9, None)]);
+        let rows = if pytorch { &rows[1..] } else { &rows[..] };
+        for (iter, row) in (10..).zip(rows) {
+            bench.absorb(&record(iter, Some(*row)));
+        }
+        bench.engine.settle(false, bench.now + Duration::from_secs(60));
+        let e2e = bench.engine.analysis.objectives.unwrap().e2e.unwrap();
+        assert_eq!((e2e.met, e2e.missed), (0, 1), "pytorch: {pytorch}");
+    }
+}
+
+#[test]
+fn the_times_of_rows_are_unknown_if_a_wait_for_a_seat_is_not_told() {
+    let second = Some(Duration::from_secs(1));
+    let objectives = Objectives { ttft: second, tpot: second, e2e: second };
+    let mut bench = Bench { engine: ObservedEngine::new(STALE).with_objectives(objectives), now: Instant::now() };
+    bench.all(&[10, 11].map(|iter| full_pass(iter, None, 0, None)));
+    bench.all(&seated(13, None, None));
+    bench.engine.settle(false, bench.now + Duration::from_secs(60));
+    let judged = bench.engine.analysis.objectives.unwrap();
+    let unknown = [judged.ttft, judged.tpot, judged.e2e].map(|outcomes| outcomes.unwrap().unknown);
+    assert_eq!((unknown, judged.all.unknown), ([1, 0, 1], 1));
+}
+
+#[test]
+fn rows_of_the_pytorch_engine_do_not_say_which_request_was_paused() {
+    // Nothing is known of the iterations before the first request ended.
+    assert_eq!(unattributed(|_| {}).1, 1);
+    let (mut paused, unattributed_paused) =
+        unattributed(|record| record.inflight_batching_stats.as_mut().unwrap().num_paused_requests = Some(1));
+    assert_eq!((unattributed_paused, paused.engine.fold.totals.request_pauses), (2, None));
+    assert_eq!(unattributed(|record| record.iter_suspended_requests = Some(1)).1, 2);
+    // The rows of the C++ executor tell it.
+    let told = IterationStats {
+        request_stats: Some(row_of_7(RequestStage::Context, 0, true).into_iter().collect()),
+        ..working(24)
+    };
+    paused.engine = ObservedEngine::new(STALE);
+    paused.all(&[working(23), told]);
+    assert_eq!(paused.engine.fold.totals.request_pauses, Some(0));
+}
+
+/// Requests whose time could not be split, after two requests whose rows say `paused: false`. `change` is applied to each record
+/// of the second request.
+fn unattributed(change: impl Fn(&mut IterationStats)) -> (Bench, u64) {
+    let mut bench = Bench::new();
+    let mut records: Vec<_> = (10..12).map(|iter| full_pass(iter, Some(500.0), 0, None)).collect();
+    records.extend(seated(13, Some(500.0), Some(500.1)));
+    records.extend((15..20).map(|iter| full_pass(iter, Some(500.1), 0, None)));
+    records.extend(seated(21, Some(500.1), Some(500.2)));
+    records[10..].iter_mut().for_each(change);
+    bench.all(&records);
+    bench.absorb(&full_pass(23, Some(500.2), 0, None));
+    bench.engine.settle(false, bench.now + Duration::from_secs(60));
+    let unattributed = bench.engine.analysis.attribution.totals.unwrap().unattributed;
+    (bench, unattributed)
+}
+
+/// The entry of a request whose prompt and two tokens took the batches up to `last_batch`, of 50 ms each. The pass that handled its
+/// last token has the next number.
+fn entry_of_overlap(last_batch: u64) -> PerfMetricsEntry {
+    // A clock of the process, not that of the records.
+    let ended = 1000.0 + 0.05 * last_batch as f64;
+    let timing = serde_json::json!({"arrival_time": ended - 0.15, "first_scheduled_time": ended - 0.1,
+        "first_token_time": ended - 0.05, "last_token_time": ended});
+    let metrics = serde_json::json!({"timing_metrics": timing, "first_iter": last_batch, "last_iter": last_batch + 1});
+    serde_json::from_value(serde_json::json!({"perf_metrics": metrics, "prompt_tokens": 100, "output_tokens": 2}))
+        .unwrap()
+}
