@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 use trtllm_analysis::ObservedEngine;
+use trtllm_engines::{EngineSnapshot, State};
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::IterationStats;
 use trtllm_model::Objectives;
@@ -20,7 +21,6 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::{Page, Value};
 use trtllm_page::metrics::page_builder::{PageBuilder, Section, Selection};
-use trtllm_page::state::{EngineSnapshot, State};
 use trtllm_recording::Item;
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_sources::keys::LineParser;

@@ -16,8 +16,8 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use trtllm_engines::EngineOrigin;
 use trtllm_model::{BenchReport, EngineName, Objectives};
-use trtllm_page::state::EngineOrigin;
 use trtllm_service::small_file;
 use trtllm_sources::bench_report;
 

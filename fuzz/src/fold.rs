@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use trtllm_engines::State;
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::{EngineName, Objectives};
 use trtllm_page::metrics::catalog::{Group, Id, MetricKind};
@@ -12,7 +13,6 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::{Page, Sample, Value};
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
-use trtllm_page::state::State;
 use trtllm_sources::{Batch, Presence, SourceError};
 
 use super::session::Poll;

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::config::{ORCHESTRATOR_MODEL, server_key};
-use trtllm_page::state::{EngineSlot, State};
+use trtllm_engines::{EngineSlot, State};
 use trtllm_service::shutdown::{Shutdown, Trigger};
 use trtllm_sources::discovery::{self, FoundServer, Identity};
 use trtllm_sources::socket::Names;
@@ -197,8 +197,8 @@ fn without_statistics(kind: &FoundKind) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trtllm_engines::{EngineSnapshot, SourcePlace};
     use trtllm_model::{EngineName, Objectives};
-    use trtllm_page::state::{EngineSnapshot, SourcePlace};
     use trtllm_service::shutdown;
 
     fn finding(target: &str, configured: bool) -> FoundServer {

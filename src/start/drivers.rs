@@ -9,9 +9,10 @@ use tokio::task::JoinSet;
 
 use crate::cli::Cli;
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_key};
+use trtllm_engines::{EngineOrigin, EngineSlot, SourcePlace, State};
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use trtllm_model::{BenchReport, EngineName};
-use trtllm_page::state::{EngineOrigin, EngineSlot, SourcePlace, State};
+use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_recording::recorder::Recorder;
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
 use trtllm_service::supervise::Heartbeats;
@@ -249,8 +250,10 @@ impl Drivers {
         let EngineName { model, version, .. } = &slot.name;
         let heartbeat = self.heartbeats.register(format!("the driver of engine {model} {version}"));
         let recorder = self.recorder.as_ref().map(|recorder| recorder.engine(&slot.name));
-        let driver =
-            Driver::new(Arc::clone(&slot), self.schedule, events, heartbeat).compared_with(report).recorded(recorder);
+        let driver = Driver::new(Arc::clone(&slot), self.schedule, events, heartbeat)
+            .finding_unread_with(unread)
+            .compared_with(report)
+            .recorded(recorder);
         let state = Arc::clone(&self.state);
         self.tasks.spawn(async move {
             let _alive = alive;

@@ -19,6 +19,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cli::Cli;
 use crate::config::{self, ConfigError, EngineConfig, Mistakes, SourceSpec};
+use trtllm_engines::State;
 use trtllm_gpu::usage::knows_processes;
 use trtllm_gpu::{self as gpu, GpuConfig, GpuHandle, GpuMode};
 use trtllm_http::listen::{self, Listener};
@@ -27,7 +28,6 @@ use trtllm_http::server::{HttpServer, MAX_CONNECTIONS};
 use trtllm_model::RecorderCounts;
 use trtllm_page::build;
 use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
-use trtllm_page::state::State;
 use trtllm_recording::recorder::{Recorder, RecorderError};
 use trtllm_service::log;
 use trtllm_service::process::{self, Trimming};

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use trtllm_engines::State;
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::{EngineName, Objectives};
 use trtllm_page::metrics::catalog::{CATALOG, Group, MetricKind};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page_builder::Selection;
-use trtllm_page::state::State;
 use trtllm_recording::Item;
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};

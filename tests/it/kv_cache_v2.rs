@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
+use trtllm_engines::EngineSnapshot;
 use trtllm_model::Objectives;
 use trtllm_model::{EngineAbout, IterationStats};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page_builder::Selection;
-use trtllm_page::state::EngineSnapshot;
 
 use crate::support::page::{Page, name_of};
 use crate::support::{self, fold_page};

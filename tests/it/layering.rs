@@ -26,16 +26,28 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trtllm-verdict", &["trtllm-analysis", "trtllm-engine", "trtllm-model"]),
     ("trtllm-what-if", &["trtllm-analysis", "trtllm-engine", "trtllm-model"]),
     (
-        "trtllm-page",
+        "trtllm-engines",
         &["trtllm-analysis", "trtllm-engine", "trtllm-model", "trtllm-service", "trtllm-verdict", "trtllm-what-if"],
+    ),
+    (
+        "trtllm-page",
+        &[
+            "trtllm-analysis",
+            "trtllm-engine",
+            "trtllm-engines",
+            "trtllm-model",
+            "trtllm-service",
+            "trtllm-verdict",
+            "trtllm-what-if",
+        ],
     ),
     (
         "trtllm-intake",
         &[
             "trtllm-analysis",
             "trtllm-engine",
+            "trtllm-engines",
             "trtllm-model",
-            "trtllm-page",
             "trtllm-recording",
             "trtllm-service",
             "trtllm-sources",
@@ -47,6 +59,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "exporter-web-config",
             "trtllm-analysis",
             "trtllm-engine",
+            "trtllm-engines",
             "trtllm-model",
             "trtllm-page",
             "trtllm-service",

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use trtllm_engines::{EngineSnapshot, State};
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::Objectives;
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::step_times::Steps;
 use trtllm_model::{EngineName, IterationStats, PerfMetricsEntry, RecorderCounts, RequestStatsPerIteration, StepTimes};
-use trtllm_page::state::{EngineSnapshot, State};
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_recording::{Item, OpenRecordingError, Reader, RecordedMoment, Stamp, directory};
 use trtllm_sources::prometheus_text::parse_server_metrics;

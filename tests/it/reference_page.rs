@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::IterationSums;
+use trtllm_engines::EngineSnapshot;
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 use trtllm_model::Objectives;
 use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats};
@@ -15,7 +16,6 @@ use trtllm_page::metrics::catalog::{CATALOG, Group, Metric};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page;
 use trtllm_page::metrics::page_builder::Selection;
-use trtllm_page::state::EngineSnapshot;
 use trtllm_sources::prometheus_text::parse_server_metrics;
 
 use crate::support::daemon::{Daemon, run};

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use allocation_counter::{AllocationInfo, measure};
+use trtllm_engines::{RECENT_RECORDS, State};
 use trtllm_http::views::api;
 use trtllm_model::{EngineName, IterationStats};
-use trtllm_page::state::{RECENT_RECORDS, State};
 use trtllm_recording::{FORMAT, directory, frame, pack::Packer};
 use trtllm_service::file_text;
 use trtllm_service::process::Trimming;

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use crate::views;
 use crate::views::api::{self, InvalidQuery};
 use crate::views::page::HtmlPage;
+use trtllm_engines::State;
 use trtllm_page::exposition::cache::Form;
 use trtllm_page::exposition::negotiate::{self, Encoding};
 use trtllm_page::metrics::catalog::Group;
 use trtllm_page::metrics::page_builder::Selection;
 use trtllm_page::pages::Pages;
-use trtllm_page::state::State;
 use trtllm_service::supervise::Heartbeats;
 
 /// The metrics page, or the groups that `collect[]` names.

@@ -24,10 +24,10 @@ use tower_http::validate_request::ValidateRequestHeaderLayer;
 
 use crate::views::api;
 use crate::views::page::HtmlPage;
+use trtllm_engines::State;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_page::pages::Pages;
-use trtllm_page::state::State;
 use trtllm_service::supervise::Heartbeats;
 
 use super::handlers;

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
 use trtllm_engine::{EngineState, Implausible, SEVERAL_ENGINES};
+use trtllm_engines::{EngineSlot, PollFailure, RECENT_RECORDS, SourceStatus, copy_to_keep};
 use trtllm_model::{BenchReport, EngineAbout, EngineSettings, ErrorKind, RejectCounts, RejectReason};
-use trtllm_page::metrics::catalog::not_read::unread;
-use trtllm_page::state::{self, EngineSlot, PollFailure, SourceStatus};
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_recording::{Item, RecordedFailure, RecordedMoment, Settled};
@@ -56,6 +55,9 @@ const MAX_ERROR: usize = 512;
 /// Limit of the unknown keys that are kept for each engine.
 const MAX_UNREAD_KEYS: usize = 64;
 
+/// Returns those of these keys that the exporter does not know.
+pub type Unread = fn(BTreeSet<String>) -> BTreeSet<String>;
+
 /// Folds the items of one engine and publishes the result in its slot.
 #[derive(Debug)]
 pub struct Intake {
@@ -66,6 +68,8 @@ pub struct Intake {
     about: EngineAbout,
     published: EngineState,
     log: SourceLog,
+    /// Absent if keys are not looked at, as in a recording.
+    unread: Option<Unread>,
     /// True if items were absorbed since the last poll ended.
     has_items: bool,
     /// Number of implausible items since the last poll ended.
@@ -88,6 +92,7 @@ impl Intake {
             about: EngineAbout::default(),
             published: EngineState::Starting,
             log: SourceLog::default(),
+            unread: None,
             has_items: false,
             implausible: 0,
             recorder: None,
@@ -102,6 +107,11 @@ impl Intake {
             recorder.item(Item::BenchReport(Arc::clone(report)), false);
         }
         self.recorder = Some(recorder);
+    }
+
+    /// Publishes which keys the exporter does not know. Only the page's catalog has all that it knows.
+    pub fn find_unread_with(&mut self, unread: Unread) {
+        self.unread = Some(unread);
     }
 
     /// Publishes the numbers of this benchmark with those of the engine.
@@ -203,7 +213,7 @@ impl Intake {
             recorder.received(at.to_record());
         }
         // With a recorder, only the records that the API keeps are copied.
-        let copied_from = batch.items.len().saturating_sub(state::RECENT_RECORDS);
+        let copied_from = batch.items.len().saturating_sub(RECENT_RECORDS);
         let mut records = Vec::new();
         for (index, mut item) in batch.drain().enumerate() {
             let refused = self.fold_item(&item, at).is_err();
@@ -218,7 +228,7 @@ impl Intake {
             if let Item::Record(record) = &mut item
                 && index >= copied_from
             {
-                records.push((state::copy_to_keep(record), self.engine.fold.timed_batch()));
+                records.push((copy_to_keep(record), self.engine.fold.timed_batch()));
             }
             recorder.item(item, refused);
         }
@@ -322,9 +332,7 @@ impl Intake {
             }
             self.log.endpoint(&self.slot.name, self.source.endpoint_error.as_ref(), now);
         }
-        if batch.keys.is_empty() {
-            return;
-        }
+        let Some(unread) = self.unread.filter(|_| !batch.keys.is_empty()) else { return };
         let unread = unread(std::mem::take(&mut batch.keys));
         // Keys are added, because an engine sends some of them only now and then.
         let known = self.source.unread_keys.get_or_insert_default();
@@ -428,7 +436,7 @@ mod tests {
     use trtllm_model::{EngineName, IterationStats};
 
     use super::*;
-    use trtllm_page::state::State;
+    use trtllm_engines::State;
 
     #[test]
     fn every_snapshot_shows_the_counters_of_its_intake() {
@@ -476,6 +484,7 @@ mod tests {
     fn the_keys_of_a_server_are_dropped_when_another_one_may_have_replaced_it() {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        intake.find_unread_with(|keys| keys.into_iter().filter(|key| key != "iter").collect());
         let error = SourceError::Engine { cause: "stopped".to_owned() };
         let mut poll = |answers: bool, iter: u64, keys: &[&str]| {
             let mut batch = Batch::default();

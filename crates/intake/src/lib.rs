@@ -9,4 +9,4 @@ pub mod poll;
 mod simulation;
 mod source_log;
 
-pub use intake::{Intake, Moment};
+pub use intake::{Intake, Moment, Unread};

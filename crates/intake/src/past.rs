@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::window::SLOT_SECONDS;
+use trtllm_engines::{EngineSlot, State};
 use trtllm_model::EngineName;
 use trtllm_model::gpu::{EngineGpus, GpuInventory, NvmlState};
-use trtllm_page::state::{EngineSlot, State};
 use trtllm_recording::{Header, Item, Line, OpenRecordingError, Reader, RecordedMoment, Settled, utc};
 use trtllm_sources::{Batch, Presence, SourceError};
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::{Intake, Moment};
+use crate::{Intake, Moment, Unread};
+use trtllm_engines::EngineSlot;
 use trtllm_model::BenchReport;
-use trtllm_page::state::EngineSlot;
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Panicked, Task};
@@ -77,6 +77,13 @@ impl Driver {
         if let Some(recorder) = recorder {
             self.intake.record_to(recorder);
         }
+        self
+    }
+
+    /// Shows which keys of the source the exporter does not know.
+    #[must_use]
+    pub fn finding_unread_with(mut self, unread: Unread) -> Self {
+        self.intake.find_unread_with(unread);
         self
     }
 
@@ -247,8 +254,8 @@ mod tests {
 
     use super::*;
     use trtllm_engine::EngineState;
+    use trtllm_engines::State;
     use trtllm_model::{EngineName, IterationStats};
-    use trtllm_page::state::State;
     use trtllm_recording::Item;
     use trtllm_service::shutdown;
     use trtllm_service::supervise::Heartbeats;

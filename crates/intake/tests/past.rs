@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use trtllm_engines::State;
 use trtllm_intake::past::engine_at;
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::ErrorKind;
 use trtllm_model::gpu::{EngineGpus, GpuInventory, NvmlState};
 use trtllm_model::{EngineAbout, EngineName, RecorderCounts};
-use trtllm_page::state::State;
 use trtllm_recording::frame::Encoder;
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::pack::Packer;

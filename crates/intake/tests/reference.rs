@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use trtllm_engines::State;
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::gpu::EngineGpus;
 use trtllm_model::{BenchReport, EngineName};
-use trtllm_page::state::State;
 use trtllm_sim::load::Arrivals;
 use trtllm_sim::{Config, Engine, write};
 use trtllm_sources::{Batch, Presence, trtllm_json};

@@ -1,6 +1,5 @@
 //! The metrics pages of the exporter, from the state of engines and GPUs to the bytes of a response.
 //!
-//! - [`state`]: an immutable snapshot per engine and of all GPUs. Readers never wait.
 //! - [`metrics`]: turns snapshots into one ordered page, using one catalog.
 //! - [`exposition`]: turns a page into bytes.
 //! - [`pages`]: renders pages when a reader asks, and caches them.
@@ -11,4 +10,3 @@ pub mod build;
 pub mod exposition;
 pub mod metrics;
 pub mod pages;
-pub mod state;

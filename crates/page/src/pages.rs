@@ -12,7 +12,7 @@ use crate::exposition::negotiate::Format;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::own::HttpMetrics;
 use crate::metrics::page_builder::{PageBuilder, Section, Selection};
-use crate::state::State;
+use trtllm_engines::State;
 
 /// Renders pages of metrics and caches them.
 #[derive(Debug)]

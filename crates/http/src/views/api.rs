@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use trtllm_engine::batch_time::BatchTime;
-use trtllm_page::state::{EngineSlot, EngineSnapshot, RECENT_RECORDS, State};
+use trtllm_engines::{EngineSlot, EngineSnapshot, RECENT_RECORDS, State};
 
 use super::engine::Engine;
 use super::history;

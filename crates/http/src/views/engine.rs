@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use trtllm_engine::EngineTotals;
-use trtllm_page::state::{EngineJudgement, EngineSlot, EngineSnapshot, StartPhase};
+use trtllm_engines::{EngineJudgement, EngineSlot, EngineSnapshot, StartPhase};
 use trtllm_verdict::verdict::Verdict;
 
 use super::history;

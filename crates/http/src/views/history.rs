@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use trtllm_analysis::window::{Mark, Span};
-use trtllm_page::state::{EngineJudgement, EngineSlot, State};
+use trtllm_engines::{EngineJudgement, EngineSlot, State};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 
 use super::json::{without_nulls, write_array};

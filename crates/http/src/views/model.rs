@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trtllm_page::state::State;
+use trtllm_engines::State;
 use trtllm_what_if::Present;
 
 use super::api::{InvalidQuery, chosen_engine};

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use trtllm_analysis::window::{Distribution, Span};
 use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::rank_totals::{Rank, RankLoad};
+use trtllm_engines::EngineSnapshot;
 use trtllm_model::gpu::GpuSnapshot;
 use trtllm_model::orchestrator::{Side, WorkerCounts};
-use trtllm_page::state::EngineSnapshot;
 use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 
 /// The load of an engine in its last iteration.

@@ -3,8 +3,8 @@
 
 use trtllm_engine::orchestrator::OrchestratorTotals;
 use trtllm_engine::{EngineState, Latest};
+use trtllm_engines::{EngineSnapshot, PollFailure, SourceStatus, StartPhase};
 use trtllm_model::gpu::NvmlState;
-use trtllm_page::state::{EngineSnapshot, PollFailure, SourceStatus, StartPhase};
 
 use super::numbers::workers;
 

@@ -1,10 +1,10 @@
 //! Writes an engine's values under other exporters' names. Each value has the meaning that the other exporter gives it, as far
 //! as TensorRT-LLM's statistics allow: trtllm-serve's "running" is not Triton's "scheduled". All name sets are off by default.
 
-use crate::state::EngineSnapshot;
 use trtllm_engine::Latest;
 use trtllm_engine::cache_tiers::{CachedTokens, LevelTokens, MAX_LEVELS, TierNumbers};
 use trtllm_engine::request_totals::RequestTotals;
+use trtllm_engines::EngineSnapshot;
 use trtllm_model::named_numbers::NamedNumbers as _;
 use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::server_metrics::ConfigSection;

@@ -1,9 +1,9 @@
 //! Turns one engine's snapshot into samples. A stale engine has no load gauges, the load of an idle engine is 0, and a value
 //! that the engine did not send is absent.
 
-use crate::state::{EngineSlot, EngineSnapshot};
 use trtllm_engine::EngineState;
 use trtllm_engine::request_totals::LatencySource;
+use trtllm_engines::{EngineSlot, EngineSnapshot};
 use trtllm_model::ErrorKind;
 use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_verdict::blind::Blind;
@@ -130,7 +130,7 @@ impl EngineWriter<'_> {
 #[cfg(test)]
 pub(super) fn page_of(snapshot: EngineSnapshot, compat: CompatSets) -> Page {
     let name = trtllm_model::EngineName::new("m", "1", "test");
-    let state = crate::state::State::new(vec![name.clone()]);
+    let state = trtllm_engines::State::new(vec![name.clone()]);
     state.slots()[0].publish(snapshot);
     let mut page = Page::default();
     EngineSeries::new(&name, true).write(&state.slots()[0], compat, &mut page);

@@ -14,7 +14,7 @@ use trtllm_model::iteration::SpecDecodingStats;
 use trtllm_model::named_numbers::NamedNumbers as _;
 use trtllm_what_if::Headroom;
 
-use crate::state::{EngineJudgement, EngineSnapshot};
+use trtllm_engines::{EngineJudgement, EngineSnapshot};
 
 use super::value::seen;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use crate::state::{EngineSlot, State};
+use trtllm_engines::{EngineSlot, State};
 
 use super::catalog::Group;
 use super::compat::CompatSets;

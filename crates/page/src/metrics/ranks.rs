@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::state::EngineSnapshot;
+use trtllm_engines::EngineSnapshot;
 
 use super::catalog::Id;
 use super::page::Labels;

@@ -1,7 +1,7 @@
 //! Names of TensorRT-LLM that the exporter deliberately does not read, each with the reason, and a function that finds unknown
 //! names.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::fields::FIELDS;
 use super::metric::Group;
@@ -9,7 +9,8 @@ use super::table::CATALOG;
 
 /// The elements of `names` that no table contains. They are names of keys, families and paths. Keys may be in camelCase
 /// or snake_case. Names of families may lack the prefix `trtllm_`, as in older releases.
-pub fn unread(names: impl IntoIterator<Item = String>) -> Vec<String> {
+#[must_use]
+pub fn unread(mut names: BTreeSet<String>) -> BTreeSet<String> {
     let plain = |name: &str| {
         let name = name.strip_prefix("trtllm_").unwrap_or(name);
         name.strip_suffix("_total").unwrap_or(name).replace('_', "").to_lowercase()
@@ -19,7 +20,8 @@ pub fn unread(names: impl IntoIterator<Item = String>) -> Vec<String> {
     // The first word is the key: in some entries, the structure that contains the key follows.
     let left_out = NOT_READ.iter().chain(FAMILIES_NOT_SERVED).filter_map(|(name, _)| name.split(' ').next());
     let known: HashSet<String> = fields.chain(families).chain(left_out).map(plain).collect();
-    names.into_iter().filter(|name| !known.contains(&plain(name))).collect()
+    names.retain(|name| !known.contains(&plain(name)));
+    names
 }
 
 /// Keys of records and of finished requests, each with the reason why it is not read.
@@ -86,7 +88,10 @@ mod tests {
             "trtllm_ep_active_ranks",
             "forward_start_time",
         ];
-        let new = ["numDreams", "trtllm_dreams_total", "/perf_metrics"];
-        assert_eq!(unread(known.iter().chain(&new).map(|name| (*name).to_owned())), new);
+        let new = ["/perf_metrics", "numDreams", "trtllm_dreams_total"];
+        assert_eq!(
+            unread(known.iter().chain(&new).map(|name| (*name).to_owned()).collect()),
+            new.map(str::to_owned).into()
+        );
     }
 }

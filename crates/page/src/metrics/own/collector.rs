@@ -13,7 +13,7 @@ use super::{HttpMetrics, process};
 use crate::build;
 use crate::metrics::catalog::Id;
 use crate::metrics::page::Labels;
-use crate::state::{EngineSnapshot, SourceStatus};
+use trtllm_engines::{EngineSnapshot, SourceStatus};
 use trtllm_model::gpu::{GpuInventory, GpuState, NvmlState};
 use trtllm_model::{RecorderCounts, RefusedPublishers};
 use trtllm_service::log;

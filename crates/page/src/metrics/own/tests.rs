@@ -6,8 +6,8 @@ use super::*;
 use crate::exposition::negotiate::Format;
 use crate::exposition::parsed::parse;
 use crate::metrics::catalog::{CATALOG, Group};
-use crate::state::EngineSnapshot;
 use trtllm_engine::native::NativeBuckets;
+use trtllm_engines::EngineSnapshot;
 use trtllm_model::gpu::{GpuInventory, NvmlState, ReadError};
 use trtllm_model::{RecorderCounts, RefusedPublishers};
 

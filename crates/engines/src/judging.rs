@@ -327,7 +327,7 @@ fn silence(snapshot: &EngineSnapshot, wall: f64) -> Option<Silence> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::PollFailure;
+    use crate::PollFailure;
     use trtllm_engine::orchestrator::OrchestratorFold;
     use trtllm_model::{BenchReport, EngineName, OrchestratorReading};
     use trtllm_verdict::cause::Cause;
