@@ -63,4 +63,5 @@ mod step_times;
 mod support;
 mod tls;
 mod top;
+mod trace_viewer;
 mod web_config;
