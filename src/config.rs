@@ -3,6 +3,7 @@
 mod engines;
 mod entry;
 mod file;
+mod forms;
 mod gpus;
 #[cfg(feature = "executor")]
 mod hosted;
@@ -10,6 +11,7 @@ pub(crate) mod mistakes;
 mod options;
 mod secrets;
 mod source;
+mod value;
 mod yaml;
 
 use std::fmt::Display;
@@ -21,7 +23,8 @@ use trtllm_model::{BenchReport, EngineName, Objectives};
 use trtllm_service::small_file;
 use trtllm_sources::bench_report;
 
-use entry::{ConfigValue, Entry};
+use entry::Entry;
+use value::ConfigValue;
 
 pub use engines::server_key;
 pub use mistakes::Mistakes;

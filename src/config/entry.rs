@@ -6,17 +6,11 @@ use trtllm_model::{EngineName, Objectives};
 use trtllm_page::metrics::catalog::{CATALOG, Metric};
 
 use super::mistakes::Mistakes;
+use super::value::ConfigValue;
 use super::{
     ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec, gpu_hour_cost, gpus, hide_secrets_of_url,
     read_bench_report,
 };
-
-/// A value and its line. Values of flags have line 0.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ConfigValue {
-    pub(super) text: String,
-    pub(super) line: usize,
-}
 
 /// Where an entry was given.
 #[derive(Debug, Clone, Default)]

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::ConfigError;
-use super::entry::{ConfigValue, Entry, Place, unrendered};
+use super::entry::{Entry, Place, unrendered};
 use super::mistakes::{Mistakes, remedy};
+use super::value::ConfigValue;
 use super::yaml::{self, Node, SyntaxError, YamlValue};
 
 const KEYS: [&str; 8] = ["source", "model", "version", "labels", "objectives", "gpus", "bench_report", "gpu_hour_cost"];

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use trtllm_model::EngineName;
 
-use super::entry::ConfigValue;
+use super::value::ConfigValue;
 
 /// Checks the UUIDs of one engine and returns them in NVML's spelling. `wrong` gets the line and text of each mistake.
 pub(super) fn parse(

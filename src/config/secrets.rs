@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::source::has_path;
+use super::forms::has_path;
 
 /// The options whose values errors may show. The value of any other option may be a token: `?token=…`, `?api_key=…`.
 const SHOWN: [&str; 23] = [

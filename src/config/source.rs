@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::entry::unrendered;
+use super::forms::remedy;
 use super::options::SourceOptions;
 use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_sources::discovery::USUAL_PORT;
@@ -41,30 +42,6 @@ pub enum SourceSpec {
         engine: Option<String>,
         pace: Pace,
     },
-}
-
-/// The form of each source.
-const FORMS: [&str; 8] = [
-    "sim:[?key=value&…]",
-    "executor:DIR",
-    "trtllm-serve:http://HOST:PORT",
-    "trtllm-disagg:http://HOST:PORT",
-    "perf-metrics:DIR",
-    "socket:PATH",
-    "replay:FILE",
-    "auto",
-];
-
-/// What to use instead of an invalid source.
-fn remedy() -> String {
-    let [others @ .., last] = &FORMS;
-    format!("use {} or {last}", others.join(", "))
-}
-
-/// Whether the address of this source is a path.
-pub(super) fn has_path(source: &str) -> bool {
-    let Some((scheme, _)) = source.split_once(':') else { return false };
-    ["DIR", "FILE", "PATH"].iter().any(|path| FORMS.contains(&&*format!("{scheme}:{path}")))
 }
 
 const USER_INFO: &str = "a user and password in the URL are not supported; remove them";
@@ -220,7 +197,7 @@ mod tests {
         let command = <crate::cli::Cli as clap::CommandFactory>::command();
         let source = command.get_arguments().find(|argument| argument.get_id() == "source").unwrap();
         let help = source.get_help().unwrap().to_string();
-        for form in FORMS {
+        for form in super::super::forms::FORMS {
             let scheme = form.split_inclusive(':').next().unwrap();
             assert!(help.contains(scheme), "{scheme} is missing in the help of --source");
             let why = form.parse::<SourceSpec>().err().unwrap_or_default();

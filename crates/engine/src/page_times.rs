@@ -7,8 +7,7 @@ use std::time::Instant;
 use trtllm_model::server_metrics::RequestHistogram;
 
 use super::histogram::Histogram;
-use super::request_times::RequestTimes;
-use super::requests::EXACT_TIMES_WITHIN;
+use super::request_times::{EXACT_TIMES_WITHIN, RequestTimes};
 use super::saturating::add;
 use super::server_metrics::Increase;
 

@@ -1,5 +1,7 @@
 //! Histograms of the times and the resources of requests.
 
+use std::time::Duration;
+
 use trtllm_model::StepTimes;
 use trtllm_model::server_metrics::RequestHistogram;
 
@@ -51,6 +53,9 @@ pub struct RequestTimes {
     pub gpu_forward: [Histogram; 2],
     pub gpu_sample: [Histogram; 2],
 }
+
+/// Exact times arrive within a poll or two after the end of the request.
+pub(super) const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
 
 /// The times of one request, in seconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -14,7 +14,7 @@ use super::finished_request::{FinishedRequest, finish_reason, served};
 use super::lifecycle::Lifecycle;
 use super::observer::{EntryOfRequest, Observer, RowOfRequest, Scope};
 use super::page_times::PageTimes;
-use super::request_times::{Blocks, Latencies, RequestTimes, Times};
+use super::request_times::{Blocks, EXACT_TIMES_WITHIN, Latencies, RequestTimes, Times};
 use super::request_totals::{LatencySource, RequestTotals, Usage};
 use super::saturating::{add, add_known, unsigned};
 use super::served::Served;
@@ -426,8 +426,6 @@ impl Lifecycle {
     }
 }
 
-/// Exact times arrive within a poll or two after the end of the request.
-pub(super) const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
 /// trtllm-serve's page shows a request after at most this time: it is read every 5 s, in at most 4 s.
 pub(super) const SERVER_TIMES_WITHIN: Duration = Duration::from_secs(15);
 /// Length of the queues: minutes of a busy engine.

@@ -19,12 +19,13 @@ use super::limits::{
     CELSIUS, FAN_PERCENT, MEGAHERTZ, MEMORY_BYTES, MILLIWATTS, PAGES, PCIE_GENERATION, PCIE_LANES, PERCENT,
     RECOVERY_ACTION, YES_OR_NO,
 };
+use super::memory::memory;
 use super::probe::Probe;
 use super::processes::ProcessReader;
 use super::{mig, raw};
 use trtllm_model::gpu::{
-    Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuMemory, GpuReadings, NvLink, NvLinkErrors,
-    PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
+    Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuReadings, NvLink, NvLinkErrors, PowerLimits,
+    RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
 };
 
 /// Maximum numbers of links and fans that are read, which are more than any GPU has. They limit the loops where the
@@ -191,20 +192,6 @@ fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut P
             recovery_action: read(field("field_recovery_action", 230).at_most(RECOVERY_ACTION)),
             ..GpuHealth::default()
         })
-    }
-}
-
-/// The memory of a GPU or MIG instance. What exceeds the total is impossible.
-pub(super) fn memory(call: &'static str, device: &Device<'_>, probe: &mut Probe<'_>) -> GpuMemory {
-    let memory = probe.call(call, || raw::memory(device)).unwrap_or_default();
-    let total_bytes = memory.total_bytes.and_then(|bytes| probe.possible(call, &MEMORY_BYTES, bytes));
-    let part = 0..=total_bytes.unwrap_or(*MEMORY_BYTES.end());
-    let mut part = |bytes: Option<u64>| probe.possible(call, &part, bytes?);
-    GpuMemory {
-        total_bytes,
-        used_bytes: part(memory.used_bytes),
-        free_bytes: part(memory.free_bytes),
-        reserved_bytes: part(memory.reserved_bytes),
     }
 }
 

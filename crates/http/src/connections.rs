@@ -13,7 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
+use trtllm_page::metrics::http_refusal::HttpRefusal;
+use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_service::budget::{Budget, Held, REST};
 
 /// Bytes of all responses that are not sent yet.

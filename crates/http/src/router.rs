@@ -26,7 +26,8 @@ use crate::views::api;
 use crate::views::page::HtmlPage;
 use trtllm_engines::State;
 use trtllm_page::metrics::compat::CompatSets;
-use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
+use trtllm_page::metrics::http_refusal::HttpRefusal;
+use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::pages::Pages;
 use trtllm_service::supervise::Heartbeats;
 

@@ -22,7 +22,8 @@ use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use crate::listen::{self, Listener, Stream};
-use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
+use trtllm_page::metrics::http_refusal::HttpRefusal;
+use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_service::log::LogLimit;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Task};

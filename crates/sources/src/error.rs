@@ -1,5 +1,6 @@
 //! Why a source cannot be opened, and why a poll failed. No text contains a secret or the body of a response.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 use trtllm_model::ErrorKind;
@@ -179,4 +180,9 @@ pub enum OpenError {
     Certificates { file: Option<PathBuf>, cause: std::io::Error },
     #[error("cannot start the engine {engine} of --source: {cause}")]
     Engine { engine: String, cause: String },
+}
+
+/// The innermost error says what happened. The outer errors only name a stage, such as "tcp connect error".
+pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
+    std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }

@@ -25,6 +25,7 @@ use tower::ServiceExt as _;
 use trtllm_service::budget::{Budget, Held, Peer, REST, Receiving};
 
 use super::SourceError;
+use super::error::root_cause;
 use super::name_lookup::{Resolver, look_up, resolver};
 use super::redirect::{Redirect, redirect};
 use super::server::{TargetServer, Token};
@@ -475,11 +476,6 @@ impl HttpClient {
 
 fn io_error(url: &str, error: &(dyn Error + 'static)) -> SourceError {
     SourceError::Io { target: url.to_owned(), cause: root_cause(error) }
-}
-
-/// The innermost error says what happened. The outer errors only name a stage, such as "tcp connect error".
-pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
-    std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ pub(super) fn handshake_error(target: &str, error: &io::Error) -> SourceError {
             };
             SourceError::Certificate { target, cause, remedy: if is_authority { TRUST } else { remedy(why) } }
         }
-        _ => SourceError::Connect { target, cause: super::http_client::root_cause(error) },
+        _ => SourceError::Connect { target, cause: super::error::root_cause(error) },
     }
 }
 

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::cause::Cause;
-use crate::reading::Reading;
 
 /// Defines the blind spots: for each one its variant, its name in `nv_trt_llm_limited_by_blind`, why it is blind, and what shows it.
 macro_rules! blind_spots {
@@ -70,25 +69,6 @@ impl From<Blind> for BlindSpot {
     fn from(blind: Blind) -> Self {
         Self { what: blind.name().into(), why: blind.why().into(), switch_on: blind.switch_on().into() }
     }
-}
-
-/// What cannot be seen of an engine in the last minute.
-#[must_use]
-pub fn blind_spots(reading: &Reading) -> Vec<Blind> {
-    let (given, sums, times) = (&reading.given, &reading.now.sums, &reading.now.distributions);
-    let is_generation_server = sums.generation_requests > 0.0 && sums.context_tokens <= 0.0;
-    let is_blind = |blind: &Blind| match blind {
-        Blind::Gpu => reading.gpus.is_empty(),
-        Blind::Failures => !reading.sees_failures(),
-        Blind::RequestTimes => reading.kept.distributions.ttft.count <= 0.0,
-        Blind::BatchLimit => sums.batch_limit_known < sums.iterations,
-        Blind::TokenLimit => sums.token_limit_known < sums.iterations,
-        // With several GPUs, their power shows the stage that works most.
-        Blind::Ranks => sums.rank_iterations <= 0.0 && reading.gpus.is_empty() && given.gpu_count != Some(1),
-        Blind::Transfer => is_generation_server && times.transfer.count <= 0.0,
-        Blind::Host => sums.device_known_seconds <= 0.0 && reading.utilization().is_none(),
-    };
-    Blind::ALL.into_iter().filter(is_blind).collect()
 }
 
 /// What must be seen so that this cause is certain. A rule that was applied knows the numbers that prove its cause, so most of these would

@@ -2,7 +2,7 @@
 
 use trtllm_engine::EngineState;
 
-use super::blind::{BlindSpot, blind_spots, is_costly, needed};
+use super::blind::{BlindSpot, is_costly, needed};
 use super::cause::Cause;
 use super::reading::{Reading, Silence};
 use super::rules::{RULES, alone, silent, unseen_limit};
@@ -27,7 +27,7 @@ pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
 
 /// Adds to a verdict what cannot be seen, and what that means for it.
 fn certain(reading: &Reading, mut verdict: Verdict) -> Verdict {
-    let blind = blind_spots(reading);
+    let blind = reading.blind_spots();
     let missing: Vec<_> = blind.iter().filter(|blind| needed(verdict.cause).contains(blind)).collect();
     verdict.blind = blind.iter().copied().map(BlindSpot::from).collect();
     if !missing.is_empty() {

@@ -5,6 +5,7 @@ use trtllm_analysis::window::{Counts, Mark, Slowdown, Span, Window};
 use trtllm_engine::EngineState;
 use trtllm_model::Objectives;
 
+use super::blind::Blind;
 use super::cause::Cause;
 use super::gpu_window::{GpuSpan, GpuWindow};
 use super::verdict::{Severity, percent, time};
@@ -262,6 +263,25 @@ impl Reading {
     pub fn without_reason(&self) -> (f64, f64) {
         let missing = (self.now.counts.completed - self.failures().0).max(0.0);
         (missing, Self::share(missing, self.now.counts.completed))
+    }
+
+    /// What cannot be seen of an engine in the last minute.
+    #[must_use]
+    pub fn blind_spots(&self) -> Vec<Blind> {
+        let (given, sums, times) = (&self.given, &self.now.sums, &self.now.distributions);
+        let is_generation_server = sums.generation_requests > 0.0 && sums.context_tokens <= 0.0;
+        let is_blind = |blind: &Blind| match blind {
+            Blind::Gpu => self.gpus.is_empty(),
+            Blind::Failures => !self.sees_failures(),
+            Blind::RequestTimes => self.kept.distributions.ttft.count <= 0.0,
+            Blind::BatchLimit => sums.batch_limit_known < sums.iterations,
+            Blind::TokenLimit => sums.token_limit_known < sums.iterations,
+            // With several GPUs, their power shows the stage that works most.
+            Blind::Ranks => sums.rank_iterations <= 0.0 && self.gpus.is_empty() && given.gpu_count != Some(1),
+            Blind::Transfer => is_generation_server && times.transfer.count <= 0.0,
+            Blind::Host => sums.device_known_seconds <= 0.0 && self.utilization().is_none(),
+        };
+        Blind::ALL.into_iter().filter(is_blind).collect()
     }
 
     /// Whether failed requests are seen: no server and no publisher tells of a request that is refused before it becomes active.

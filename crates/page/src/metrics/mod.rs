@@ -8,6 +8,7 @@ mod engine;
 mod engine_readings;
 mod engine_series;
 pub mod gpu;
+pub mod http_refusal;
 mod kv_cache;
 mod labels;
 mod load;

@@ -2,7 +2,6 @@
 
 use trtllm_analysis::iteration_sums::ALONE;
 
-use super::work::REUSE_MATTERS;
 use crate::cause::Cause;
 use crate::reading::Reading;
 use crate::verdict::{Found, Severity, Unit, percent, time};
@@ -11,6 +10,8 @@ use crate::verdict::{Found, Severity, Unit, percent, time};
 const MOST: f64 = 0.5;
 /// No setting helps if the engine would need at least this share of its time for all requests that arrive.
 pub(super) const NO_ROOM: f64 = 0.8;
+/// Missing reuse matters only if context takes at least this share of the time.
+pub(super) const REUSE_MATTERS: f64 = 0.4;
 /// It is uncertain whether a larger batch is enough if this many times as many requests wait as run.
 const MANY_WAIT: f64 = 4.0;
 /// The KV cache is too small if at least this share of it is used. If less is used, requests wait for reserved blocks.

@@ -2,7 +2,7 @@
 
 use trtllm_analysis::window::Counts;
 
-use super::waiting::NO_ROOM;
+use super::waiting::{NO_ROOM, REUSE_MATTERS};
 use crate::cause::Cause;
 use crate::reading::{HURT_FIRST_TOKEN, HURT_MISSED, HURT_PER_TOKEN, Reading};
 use crate::verdict::{Found, Severity, Unit, percent, time};
@@ -22,8 +22,6 @@ const WITH_HITS: f64 = 0.1;
 /// It is also too small if the share of hits was at least HITS_BEFORE, and has fallen to FEWER_HITS × that share.
 const HITS_BEFORE: f64 = 0.1;
 const FEWER_HITS: f64 = 0.4;
-/// Missing reuse matters only if context takes at least this share of the time.
-pub(super) const REUSE_MATTERS: f64 = 0.4;
 /// A prompt is the cause if computing it takes at least this share of the time to the first token.
 const MOST_OF_FIRST_TOKEN: f64 = 0.5;
 /// Long prompts are the cause if they stop the answers of other requests for at least this share of the time.

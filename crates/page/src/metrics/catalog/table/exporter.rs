@@ -5,7 +5,7 @@ use trtllm_model::{ErrorKind, PublisherRefusal, RejectReason};
 use trtllm_service::supervise::Task;
 
 use super::{Area, Group, Stability, families};
-use crate::metrics::own::HttpRefusal;
+use crate::metrics::http_refusal::HttpRefusal;
 
 const EXPORTER: Area = Area::new(Group::Exporter, Stability::Stable, &[]);
 const SOURCE: Area = Area::new(Group::Exporter, Stability::Stable, &["model", "source", "version"]);
