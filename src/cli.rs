@@ -28,7 +28,7 @@ use trtllm_recording::recorder::RecorderConfig;
 use trtllm_service::log::LogFormat;
 
 pub use clients::{ClientOptions, CompareArgs, DoctorArgs, PastOptions, ReportFormat, TopArgs, WhatIfArgs};
-pub use record::{ExportArgs, ExportFormat, RecordCommand, time_us};
+pub use record::{ExportArgs, RecordCommand, TraceFormat, time_us};
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
@@ -212,8 +212,9 @@ pub struct Cli {
     #[arg(long = "record.dir", value_name = "DIR", env = "TRTLLM_EXPORTER_RECORD_DIR", value_parser = path_or_empty())]
     pub record_dir: Option<PathBuf>,
 
-    /// Size of all files of the flight recorder together, at least 4MiB. The oldest are deleted first
-    #[arg(long = "record.max-size", value_name = "SIZE", env = "TRTLLM_EXPORTER_RECORD_MAX_SIZE", default_value = "256MiB", value_parser = record::size, allow_hyphen_values = true)]
+    /// Size of all files of the flight recorder together, at least 4MiB. The oldest are deleted first. The default keeps a day of one
+    /// busy engine
+    #[arg(long = "record.max-size", value_name = "SIZE", env = "TRTLLM_EXPORTER_RECORD_MAX_SIZE", default_value = "2GiB", value_parser = record::size, allow_hyphen_values = true)]
     pub record_max_size: u64,
 
     /// Age after which the files of the flight recorder are deleted. Default: only their size counts

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 /// Commands that read a recording.
 #[derive(Debug, Clone, Subcommand)]
 pub enum RecordCommand {
-    /// Print a recording as JSON lines (which --source replay:FILE reads), or as a trace for Perfetto
+    /// Write a trace for Perfetto. (zstdcat DIR/*.rec.zst prints the lines of a recording.)
     Export(ExportArgs),
 }
 
@@ -19,11 +19,11 @@ pub struct ExportArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// json: a line for each item. trace: Chrome's JSON trace format
-    #[arg(long, value_name = "FORMAT", default_value = "json")]
-    pub format: ExportFormat,
+    /// trace: Chrome's JSON trace format
+    #[arg(long, value_name = "FORMAT", default_value = "trace", value_parser = format)]
+    pub format: TraceFormat,
 
-    /// Engine to print: MODEL or MODEL:VERSION. Default: all, one after the other
+    /// Engine to write: MODEL or MODEL:VERSION. Default: all, one after the other
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
 
@@ -40,11 +40,13 @@ pub struct ExportArgs {
     pub output: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ExportFormat {
-    #[value(alias = "jsonl", alias = "ndjson")]
-    Json,
-    Trace,
+/// The only format of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceFormat;
+
+fn format(text: &str) -> Result<TraceFormat, &'static str> {
+    let only = "the only format is trace; for JSON lines, use zstdcat DIR/*.rec.zst";
+    if text == "trace" { Ok(TraceFormat) } else { Err(only) }
 }
 
 /// A time, or a duration before now with or without a minus sign, in microseconds since 1970 UTC.
@@ -83,6 +85,11 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
+    use crate::cli::Cli;
+    use trtllm_recording::recorder::DEFAULT_MAX_SIZE;
+
     use super::*;
 
     #[test]
@@ -98,6 +105,12 @@ mod tests {
         for text in ["", "-", "--2h", "+2h", "2", "-1", "noon", "-1970-01-02T00:00:00Z"] {
             assert!(time_us(text).unwrap_err().contains("10m"), "{text}");
         }
+    }
+
+    #[test]
+    fn the_default_size_is_the_one_that_keeps_a_day() {
+        let cli = Cli::parse_from(["trtllm-exporter"]);
+        assert_eq!(cli.record_max_size, DEFAULT_MAX_SIZE);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use trtllm_model::perf_metrics::FinishReason;
 use trtllm_model::step_times::Steps;
 use trtllm_model::{EngineName, IterationStats, PerfMetricsEntry, RecorderCounts, RequestStatsPerIteration, StepTimes};
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
-use trtllm_recording::{Item, OpenRecordingError, Reader, RecordedMoment, Stamp, directory};
+use trtllm_recording::{Item, OpenRecordingError, RecordedMoment, Recording, Stamp, directory, frame};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::trtllm_json::{self, StatisticsArray, parse_line, parse_perf_metrics};
@@ -113,9 +114,7 @@ impl Recorded {
         let state = State::new(vec![name("m")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         intake.record_to(recorder.engine(&name("m")));
-        let (at, random, mut items) = (Moment::now(), Random(seed), all_items());
-        // A recording stores times with limited precision, so round them first.
-        items.iter_mut().for_each(Item::round_times);
+        let (at, random, items) = (Moment::now(), Random(seed), all_items());
         Self { recorder, counts, state, intake, at, random, iter: 1, items, sent: 0 }
     }
 
@@ -228,7 +227,7 @@ fn assert_same(replayed: &EngineSnapshot, recorded: &EngineSnapshot) {
 }
 
 fn lines(directory: &Path) -> Vec<String> {
-    let mut reader = Reader::open(directory, None, "--engine", None).unwrap();
+    let mut reader = Recording::open(directory).unwrap().read(None, "--engine", |_| i64::MIN).unwrap();
     let mut lines = Vec::new();
     while let Some(line) = reader.next_line().unwrap() {
         lines.push(String::from_utf8(line.to_vec()).unwrap());
@@ -271,6 +270,33 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_items() {
         let file = folder.path().join("export.ndjson");
         fs::write(&file, lines.join("\n")).unwrap();
         assert_same(&replay(&file, None).0, &recorded);
+    }
+}
+
+/// The documents tell people to read a recording in this way.
+#[test]
+fn zstdcat_prints_every_line_of_a_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = Recorded::start(folder.path(), 64 << 20, 8);
+    engine.polls(100);
+    engine.stop();
+    let printed =
+        Command::new("zstdcat").args(files(folder.path())).output().expect("zstdcat; run tests/run to install it");
+    assert!(printed.status.success(), "{printed:?}");
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert_eq!(printed.lines().collect::<Vec<_>>(), lines(folder.path()));
+    for line in printed.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["us"].is_u64() && line["model"] == "m" && line["version"] == "1", "{line}");
+    }
+    // After kill -9, the last frame is cut.
+    let file = files(folder.path()).pop().unwrap();
+    let whole = fs::read(&file).unwrap();
+    for length in (whole.len() / 2..whole.len()).step_by(whole.len() / 20) {
+        fs::write(&file, &whole[..length]).unwrap();
+        let rest = Command::new("zstdcat").arg(&file).output().unwrap().stdout;
+        let rest = String::from_utf8(rest).unwrap();
+        assert!(printed.starts_with(&rest) && rest.ends_with('\n'), "cut at {length}");
     }
 }
 
@@ -422,8 +448,9 @@ fn a_segment_that_is_cut_at_any_byte_is_read_up_to_the_last_whole_frame() {
     let step = if support::long() { 1 } else { 7 };
     for length in (0..whole.len()).step_by(step) {
         fs::write(&file, &whole[..length]).unwrap();
-        match Reader::open(folder.path(), None, "--engine", None) {
-            Err(OpenRecordingError::Empty) => assert!(seen.is_empty(), "cut in the first frame"),
+        match Recording::open(folder.path()) {
+            Err(OpenRecordingError::Empty) => assert_eq!(length, 0),
+            Err(error @ OpenRecordingError::OtherFormats(_)) => assert!(seen.is_empty(), "cut at {length}: {error}"),
             Err(error) => panic!("{error}"),
             Ok(_) => {
                 let rest = lines(folder.path());
@@ -433,6 +460,41 @@ fn a_segment_that_is_cut_at_any_byte_is_read_up_to_the_last_whole_frame() {
         }
     }
     assert!(seen.len() >= 2, "frames: {seen:?}");
+}
+
+#[test]
+fn segments_of_another_format_are_named_at_the_start_and_by_each_command() {
+    let [old, mixed] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut engine = Recorded::start(mixed.path(), 64 << 20, 11);
+    engine.polls(50);
+    engine.stop();
+    let frame = frame::Encoder::default().encode(br#"{"us":60000000,"recording":{"format":3}}"#).unwrap();
+    for folder in [&old, &mixed] {
+        fs::write(directory::create(folder.path(), 0, "m").unwrap().0, &frame).unwrap();
+    }
+    let [old, mixed] = [old.path().to_str().unwrap(), mixed.path().to_str().unwrap()];
+    let words = ["left out: 1, from 1970-01-01T00:01:00", "They have format 3"];
+    let commands = |directory| {
+        [
+            vec!["doctor", "--recording", directory],
+            vec!["doctor", "--recording", directory, "--format", "json"],
+            vec!["what-if", "--recording", directory, "--set", "max_batch_size=16"],
+            vec!["compare", directory, "http://127.0.0.1:1"],
+            vec!["record", "export", directory],
+        ]
+    };
+    for arguments in commands(old).into_iter().chain(commands(mixed)) {
+        let answer = run(&arguments);
+        let message = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert!(words.iter().all(|word| message.contains(word)), "{arguments:?}: {message}");
+        assert!(arguments.contains(&mixed) || answer.status.code() == Some(2), "{arguments:?}: {answer:?}");
+    }
+    let replay = |directory: &str| format!("replay:{directory}");
+    let refused = run(&["--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--source", &replay(old)]);
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && words.iter().all(|word| message.contains(word)), "{message}");
+    Daemon::start(&["--source", &replay(mixed)]).until_logged(&words);
+    Daemon::start(&["--record.dir", old]).until_logged(&words);
 }
 
 #[test]
@@ -472,11 +534,12 @@ fn the_engine_of_a_recording_is_chosen_and_hostile_names_stay_in_the_directory()
         assert_eq!(replay(&directory, Some(engine)).0.totals.iterations, at as u64 + 1, "{engine:?}");
         assert_eq!(replay(&directory, Some(&format!("{engine}:1"))).0.totals.iterations, at as u64 + 1, "{engine:?}");
     }
-    let error = |engine| Reader::open(&directory, engine, "--engine", None).unwrap_err().to_string();
+    let recording = Recording::open(&directory).unwrap();
+    let error = |engine| recording.read(engine, "--engine", |_| i64::MIN).unwrap_err().to_string();
     assert!(error(None).contains("choose one with --engine") && error(None).contains("recorder.lock:1"));
     assert!(error(Some("x")).contains("no engine \"x\""));
     let empty = tempfile::tempdir().unwrap();
-    let error = Reader::open(empty.path(), None, "--engine", None).unwrap_err();
+    let error = Recording::open(empty.path()).unwrap_err();
     assert!(matches!(error, OpenRecordingError::Empty), "{error}");
 }
 
@@ -491,29 +554,16 @@ fn totals(page: &Page) -> Vec<(String, f64)> {
     totals
 }
 
-/// Compares the totals. Times may differ a little, because a recording stores them in whole microseconds.
 fn assert_totals(replayed: &[(String, f64)], recorded: &[(String, f64)]) {
     assert_eq!(replayed.len(), recorded.len());
-    let mut wrong = Vec::new();
-    for ((series, value), (expected, truth)) in replayed.iter().zip(recorded) {
-        let is_time = ["seconds", "duration", "_us", "time", "_sum"].iter().any(|part| name_of(series).contains(part));
-        // Therefore, a time close to the bound of a bucket may be in the next bucket.
-        let off = match series.contains("_bucket{") && !series.contains("+Inf") {
-            true => 3.0,
-            false if is_time => 1e-4 * truth.abs().max(1.0),
-            false => 0.0,
-        };
-        if series != expected || (value - truth).abs() > off {
-            wrong.push(format!("{series}: {value}, not {truth}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    let differing = replayed.iter().zip(recorded).filter(|(replayed, recorded)| replayed != recorded);
+    let differing: Vec<_> = differing.collect();
+    assert!(differing.is_empty(), "{differing:#?}");
 }
 
-/// The exported lines must have each iteration and each token of the page.
-fn assert_lines(lines: &[u8], page: &Page) {
-    let lines = String::from_utf8(lines.to_vec()).unwrap();
-    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+/// The lines must have each iteration and each token of the page.
+fn assert_lines(lines: &[String], page: &Page) {
+    let lines: Vec<serde_json::Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |kind: &str| lines.iter().filter_map(|line| line.get(kind).cloned()).collect::<Vec<_>>();
     assert!(!of("finished_request").is_empty());
     assert_eq!(of("record").len() as u64, page.count("nv_trt_llm_iterations_total", &[]));
@@ -526,7 +576,7 @@ fn assert_lines(lines: &[u8], page: &Page) {
 }
 
 /// The exported trace must follow Chrome's trace format, with a track for each phase and each request.
-fn assert_trace(trace: &[u8], lines: &[u8]) {
+fn assert_trace(trace: &[u8], lines: &[String]) {
     let trace: serde_json::Value = serde_json::from_slice(trace).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
@@ -538,11 +588,10 @@ fn assert_trace(trace: &[u8], lines: &[u8]) {
         assert!(begin >= before, "events of a track overlap: {event}");
     }
     let iterations = of("X").iter().filter(|event| event["name"] == "iteration").count();
-    let lines = String::from_utf8(lines.to_vec()).unwrap();
-    assert_eq!(iterations, lines.lines().filter(|line| is_kind(line, "record")).count());
+    assert_eq!(iterations, lines.iter().filter(|line| is_kind(line, "record")).count());
     let names: std::collections::BTreeSet<_> = of("M").iter().map(|event| event["args"]["name"].to_string()).collect();
-    assert!(names.contains("\"rank 0 decode\"") && names.contains("\"engine m 1\""), "{names:?}");
-    let requests = lines.lines().filter(|line| is_kind(line, "finished_request")).count();
+    assert!(names.contains("\"rank 0 decode\"") && names.contains("\"engine m:1\""), "{names:?}");
+    let requests = lines.iter().filter(|line| is_kind(line, "finished_request")).count();
     let whole = |phase| of(phase).iter().filter(|event| event["name"].as_str().unwrap().starts_with("request")).count();
     assert!(requests > 0 && whole("b") == requests && whole("e") == requests, "{requests} requests");
     assert_eq!(of("b").len(), of("e").len());
@@ -587,20 +636,18 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     assert!(all.iter().any(|(series, value)| series.contains("e2e_") && *value > 0.0));
     let from_directory = replayed_page(&format!("replay:{directory}?speed=max"), iterations);
     assert_totals(&totals(&from_directory), &all);
+    let lines = lines(Path::new(directory));
+    assert_lines(&lines, &page);
     let export = |more: &[&str]| run(&[&["record", "export", directory], more].concat());
     let exported = export(&[]);
     assert!(exported.status.success());
-    let file = folder.path().join("export.ndjson");
-    fs::write(&file, &exported.stdout).unwrap();
-    let from_file = replayed_page(&format!("replay:{}?speed=max", file.to_str().unwrap()), iterations);
-    assert_eq!(totals(&from_file), totals(&from_directory));
-    // An export of a time span contains only the lines of this time, and the facts about the engine.
-    let later = export(&["--from", "1h", "--engine", "m:1"]);
-    assert_eq!(later.stdout, exported.stdout);
-    let nothing = String::from_utf8(export(&["--until", "-1h"]).stdout).unwrap();
-    assert_eq!(nothing, "");
-    assert_lines(&exported.stdout, &page);
-    assert_trace(&export(&["--format", "trace"]).stdout, &exported.stdout);
+    assert_trace(&exported.stdout, &lines);
+    assert_eq!(export(&["--from", "1h", "--engine", "m:1", "--format", "trace"]).stdout, exported.stdout);
+    let nothing: serde_json::Value = serde_json::from_slice(&export(&["--until", "-1h"]).stdout).unwrap();
+    assert_eq!(nothing["traceEvents"], serde_json::json!([]));
+    let json = export(&["--format", "json"]);
+    assert_eq!(json.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&json.stderr).contains("use zstdcat DIR/*.rec.zst"), "{json:?}");
     let wrong = export(&["--engine", "x"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("choose one of m:1"));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that pandas and DuckDB can read an exported recording, with the same rows and sums, and that its trace follows Chrome's trace
-format. Needs the packages pandas and duckdb.
+"""Checks that jq, pandas and DuckDB can read the lines of a recording, with the same rows and sums, and that its trace follows Chrome's
+trace format. Needs zstdcat, jq, and the packages pandas and duckdb.
 
     usage: recording.py BINARY [SECONDS]
 """
@@ -22,14 +22,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         directory = pathlib.Path(folder)
         record(binary, directory / "recording", seconds)
-        for form in ("json", "trace"):
-            export(binary, directory, form)
-        with (directory / "export.json").open() as lines:
-            truth = [json.loads(line) for line in lines]
-        by_pandas(directory, truth)
-        by_duckdb(directory, truth)
-        trace(json.loads((directory / "export.trace").read_text()), truth)
-    print(f"{len(truth)} items: pandas {pandas.__version__} and DuckDB {duckdb.__version__} read the lines, and the trace is valid")
+        lines = directory / "lines.ndjson"
+        with lines.open("wb") as out:
+            subprocess.run(["zstdcat", *sorted((directory / "recording").glob("*.rec.zst"))], check=True, stdout=out)
+        truth = [json.loads(line) for line in lines.read_text().splitlines()]
+        by_jq(lines, truth)
+        by_pandas(lines, truth)
+        by_duckdb(lines, truth)
+        export = subprocess.run([binary, "record", "export", str(directory / "recording")], check=True, stdout=subprocess.PIPE)
+        trace(json.loads(export.stdout), truth)
+    print(f"{len(truth)} items: jq, pandas {pandas.__version__} and DuckDB {duckdb.__version__} read the lines, and the trace is valid")
 
 
 def record(binary: str, recording: pathlib.Path, seconds: float) -> None:
@@ -43,11 +45,6 @@ def record(binary: str, recording: pathlib.Path, seconds: float) -> None:
         exporter.wait()
 
 
-def export(binary: str, directory: pathlib.Path, form: str) -> None:
-    output = ["--format", form, "--output", str(directory / f"export.{form}")]
-    subprocess.run([binary, "record", "export", str(directory / "recording"), *output], check=True)
-
-
 def sums(truth: list) -> tuple:
     records = [line["record"] for line in truth if "record" in line]
     tokens = sum(record["inflightBatchingStats"]["numCtxTokens"] for record in records)
@@ -59,8 +56,14 @@ def same(what: str, found: tuple, truth: tuple) -> None:
     assert all(abs(one - other) <= 1e-6 * other for one, other in zip(found, truth)), f"{what}: {found}, not {truth}"
 
 
-def by_pandas(directory: pathlib.Path, truth: list) -> None:
-    lines = pandas.read_json(directory / "export.json", lines=True)
+def by_jq(path: pathlib.Path, truth: list) -> None:
+    query = "[.[].record | select(.)] | [length, (map(.inflightBatchingStats.numCtxTokens) | add), (map(.iterLatencyMS) | add)]"
+    found = subprocess.run(["jq", "--slurp", query, str(path)], check=True, stdout=subprocess.PIPE).stdout
+    same("jq", tuple(json.loads(found)), sums(truth))
+
+
+def by_pandas(path: pathlib.Path, truth: list) -> None:
+    lines = pandas.read_json(path, lines=True)
     assert len(lines) == len(truth), f"{len(lines)} rows of {len(truth)} items"
     assert set(lines["model"]) == {'m,"1"'}, set(lines["model"])
     assert lines["us"].is_monotonic_increasing
@@ -69,9 +72,9 @@ def by_pandas(directory: pathlib.Path, truth: list) -> None:
     same("pandas", (len(records), tokens, sum(record["iterLatencyMS"] for record in records)), sums(truth))
 
 
-def by_duckdb(directory: pathlib.Path, truth: list) -> None:
+def by_duckdb(path: pathlib.Path, truth: list) -> None:
     lines = duckdb.sql(f"""select count(record), sum(record.inflightBatchingStats.numCtxTokens), sum(record.iterLatencyMS)
-        from read_json('{directory}/export.json', format='newline_delimited', sample_size=-1, maximum_object_size=1048576)
+        from read_json('{path}', format='newline_delimited', sample_size=-1, maximum_object_size=1048576)
         where record is not null""").fetchone()
     same("DuckDB", lines, sums(truth))
 

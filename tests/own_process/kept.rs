@@ -8,7 +8,7 @@ use allocation_counter::{AllocationInfo, measure};
 use trtllm_engines::{RECENT_RECORDS, State};
 use trtllm_http::views::api;
 use trtllm_model::{EngineName, IterationStats};
-use trtllm_recording::{FORMAT, directory, frame, pack::Packer};
+use trtllm_recording::{FORMAT, directory, frame};
 use trtllm_service::file_text;
 use trtllm_service::process::Trimming;
 use trtllm_sources::prometheus_text::{MAX_PAGE, parse_server_metrics};
@@ -89,20 +89,18 @@ fn a_replay_takes_the_memory_of_its_longest_line_and_not_that_of_its_file() {
     }
     let line = |item: &str| format!(r#"{{"us":1,"clock_us":1,"model":"m","version":"1",{item}}}"#);
     let header = line(&format!(
-        r#""recording":{{"format":{FORMAT},"exporter":"x","session":1,"model":"m","version":"1","labels":[],"source":"test"}}"#
+        r#""recording":{{"format":{FORMAT},"exporter":"x","session":1,"model":"m","version":"1","labels":[],"source":"test","objectives":{{}},"stale_after_ms":15000}}"#
     ));
     let record = line(r#""record":{"iter":7,"numActiveRequests":1}"#);
-    for (lines, expected) in [(vec![record; 300_000], 300_000), (vec!["x".repeat(500 << 20)], 0)] {
+    for (lines, expected) in [(vec![record; 150_000], 150_000), (vec!["x".repeat(500 << 20)], 0)] {
         let (path, _) = directory::create(&recorded, 1, "m").unwrap();
-        let (mut encoder, mut packer, mut packed) = (frame::Encoder::default(), Packer::default(), Vec::new());
-        packer.pack(header.as_bytes(), &mut packed);
-        let mut file = encoder.encode(&packed).unwrap().to_vec();
-        packed.clear();
-        lines.iter().for_each(|line| packer.pack(line.as_bytes(), &mut packed));
-        file.extend_from_slice(encoder.encode(&packed).unwrap());
+        let mut encoder = frame::Encoder::default();
+        let mut file = encoder.encode(header.as_bytes()).unwrap();
+        let lines = lines.join("\n");
+        file.extend(encoder.encode(lines.as_bytes()).unwrap());
         std::fs::write(&path, file).unwrap();
         let (allocated, items) = replay(&recorded);
-        println!("a frame of {} bytes: {} bytes at most, {items} items", packed.len(), allocated.bytes_max);
+        println!("a frame of {} bytes: {} bytes at most, {items} items", lines.len(), allocated.bytes_max);
         assert!(items >= expected, "{items} items");
         assert!(bytes(allocated.bytes_max) <= LIMIT, "{} bytes", allocated.bytes_max);
         std::fs::remove_file(path).unwrap();

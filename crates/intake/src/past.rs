@@ -1,8 +1,6 @@
 //! Reconstructs the state of an engine at an earlier time from its recording. The same code judges a running exporter
 //! and a recording, so their verdicts cannot disagree. Only the clock differs: the clock of a recording is in its lines.
 
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +9,7 @@ use trtllm_analysis::window::SLOT_SECONDS;
 use trtllm_engines::{EngineSlot, State};
 use trtllm_model::EngineName;
 use trtllm_model::gpu::{EngineGpus, GpuInventory, NvmlState};
-use trtllm_recording::{Header, Item, Line, OpenRecordingError, Reader, RecordedMoment, Settled, utc};
+use trtllm_recording::{Header, Item, Line, OpenRecordingError, RecordedMoment, Recording, Settled, utc};
 use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::{Intake, Moment};
@@ -46,16 +44,14 @@ pub struct PastEngine {
 }
 
 /// Reads the recording of an engine up to a time, or to its end. `engine` is MODEL or MODEL:VERSION; `None` means the only engine.
-/// `option` is the option that chooses the engine, for messages. Fails if the recording cannot be read, has no such engine,
-/// or has nothing of this time.
+/// Fails if the recording cannot be read, has no such engine, or has nothing of this time.
 pub fn engine_at(
-    directory: &Path,
+    recording: &Recording,
     engine: Option<&str>,
-    option: &'static str,
     at_us: Option<i64>,
 ) -> Result<PastEngine, OpenRecordingError> {
     let until = at_us.unwrap_or(i64::MAX);
-    let mut reader = Reader::open(directory, engine, option, at_us.map(|at| at - BEFORE_US))?;
+    let mut reader = recording.read(engine, "--engine", |last| at_us.unwrap_or(last).saturating_sub(BEFORE_US))?;
     let mut past: Option<PastEngine> = None;
     let mut first_us = None;
     while let Some(line) = reader.next_line()? {
@@ -198,16 +194,16 @@ impl PastEngine {
 /// The engines of a recording at a time: the named one, or all that have records of this time. Fails if the recording cannot
 /// be read, or no engine has records of this time.
 pub fn engines_at(
-    directory: &Path,
+    recording: &Recording,
     engine: Option<&str>,
     at_us: Option<i64>,
 ) -> Result<Vec<PastEngine>, OpenRecordingError> {
     if engine.is_some() {
-        return Ok(vec![engine_at(directory, engine, "--engine", at_us)?]);
+        return Ok(vec![engine_at(recording, engine, at_us)?]);
     }
     let (mut found, mut outside) = (Vec::new(), None);
-    for name in trtllm_recording::engines(directory)? {
-        match engine_at(directory, Some(&name), "--engine", at_us) {
+    for name in recording.engines() {
+        match engine_at(recording, Some(name), at_us) {
             Ok(past) => found.push(past),
             Err(
                 error @ (OpenRecordingError::Begins(_) | OpenRecordingError::Ends(_) | OpenRecordingError::Pauses(..)),
@@ -215,8 +211,8 @@ pub fn engines_at(
             Err(error) => return Err(error),
         }
     }
-    if found.is_empty() {
-        return Err(outside.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound).into()));
+    match outside {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
     }
-    Ok(found)
 }

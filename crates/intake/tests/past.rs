@@ -6,19 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use trtllm_engines::State;
 use trtllm_intake::past::engine_at;
 use trtllm_intake::{Intake, Moment};
 use trtllm_model::ErrorKind;
 use trtllm_model::gpu::{EngineGpus, GpuInventory, NvmlState};
 use trtllm_model::{EngineAbout, EngineName, RecorderCounts};
-use trtllm_recording::frame::Encoder;
+use trtllm_recording::frame::{self, Encoder};
 use trtllm_recording::gpu::GpuReading;
-use trtllm_recording::pack::Packer;
-use trtllm_recording::recorder::{Recorder, RecorderConfig};
-use trtllm_recording::{Item, OpenRecordingError, RecordedFailure, RecordedMoment, Settled, Stamp};
+use trtllm_recording::recorder::{DEFAULT_MAX_SIZE, Recorder, RecorderConfig};
+use trtllm_recording::{Item, OpenRecordingError, RecordedFailure, RecordedMoment, Recording, Settled, Stamp};
 use trtllm_sim::config::Config;
 use trtllm_sim::scenario::find;
 use trtllm_sim::{Engine, write};
@@ -102,25 +99,6 @@ fn record_with(config: &Config, seconds: f64, directory: &Path, stale_after: Dur
     (found, present)
 }
 
-/// Panics if the numbers of two values differ by more than the rounding of a recording.
-fn assert_alike(one: &Value, other: &Value, path: &str) {
-    match (one, other) {
-        (Value::Object(fields), Value::Object(others)) => {
-            assert!(fields.keys().eq(others.keys()), "{path}: {one} and {other}");
-            fields.iter().for_each(|(key, field)| assert_alike(field, &others[key], &format!("{path}.{key}")));
-        }
-        (Value::Array(values), Value::Array(others)) => {
-            assert_eq!(values.len(), others.len(), "{path}");
-            values.iter().zip(others).for_each(|(value, other)| assert_alike(value, other, path));
-        }
-        (Value::Number(_), Value::Number(_)) => {
-            let (one, other) = (one.as_f64().unwrap(), other.as_f64().unwrap());
-            assert!((one - other).abs() <= 1e-3 * one.abs() + 2e-6, "{path}: {one} and {other}");
-        }
-        _ => assert_eq!(one, other, "{path}"),
-    }
-}
-
 fn about(config: &Config) -> EngineAbout {
     let mut about = EngineAbout { backend: Some("pytorch".to_owned()), ..EngineAbout::default() };
     about.settings.set("max_batch_size", &config.limits.max_batch_size.to_string());
@@ -188,10 +166,11 @@ fn a_recording_has_the_verdict_and_the_costs_that_its_exporter_had_at_that_time(
                 let causes: Vec<_> =
                     live.iter().map(|(_, verdict, _)| verdict.as_ref().map(|verdict| verdict.0)).collect();
                 assert!(causes.contains(&Some(scenario.cause)), "{name}: {causes:?}");
+                let recording = Recording::open(folder.path()).unwrap();
                 for at in [9, 15, live.len() - 1] {
                     let (at_us, cause, rules) = &live[at];
                     // The next poll has not arrived by then, so the last judgement is that of `at_us`.
-                    let past = engine_at(folder.path(), None, "--engine", Some(at_us + 1)).unwrap();
+                    let past = engine_at(&recording, None, Some(at_us + 1)).unwrap();
                     let found = judged(&past.state, *at_us);
                     let of = |verdict: &Option<(&'static str, String)>| verdict.as_ref().map(|verdict| verdict.0);
                     assert_eq!(of(&found.1), of(cause), "{name} after {at} judgements: {found:?}, not {cause:?}");
@@ -201,7 +180,7 @@ fn a_recording_has_the_verdict_and_the_costs_that_its_exporter_had_at_that_time(
                         // The windows of the last minutes begin at different seconds, so they are not compared.
                         let of = |of: &Present| serde_json::to_value((&of.limits, &of.prices, &of.equal_work)).unwrap();
                         assert!(present.equal_work.len() > 5, "{name}: {present:?}");
-                        assert_alike(&of(&present), &of(&past), name);
+                        assert_eq!(of(&present), of(&past), "{name}");
                     }
                 }
             });
@@ -217,11 +196,12 @@ fn an_engine_that_is_gone_is_unavailable_in_its_recording_and_a_time_outside_it_
     let (live, _) = record(&config, 260.0, folder.path());
     let (at_us, verdict, _) = live.last().unwrap();
     assert_eq!(verdict.as_ref().unwrap().0, "unavailable");
-    let past = engine_at(folder.path(), Some("m:1"), "--engine", None).unwrap();
+    let recording = Recording::open(folder.path()).unwrap();
+    let past = engine_at(&recording, Some("m:1"), None).unwrap();
     let found = judged(&past.state, *at_us);
     assert_eq!(found.1.as_ref().unwrap().0, "unavailable", "{found:?}");
     assert!(found.1.unwrap().1.contains("connection refused"), "the reason was recorded");
-    let error = |at_us| engine_at(folder.path(), None, "--engine", Some(at_us)).unwrap_err();
+    let error = |at_us| engine_at(&recording, None, Some(at_us)).unwrap_err();
     assert!(matches!(error(EPOCH_US - 1), OpenRecordingError::Begins(_)));
     let late = error(EPOCH_US + 600_000_000);
     assert!(matches!(late, OpenRecordingError::Ends(_)) && late.to_string().contains("2025-10-09T"), "{late}");
@@ -234,7 +214,7 @@ fn an_engine_that_is_gone_is_stale_in_its_recording_as_soon_as_its_exporter_said
     for (stale_after, is_stale) in [(15, true), (60, false)] {
         let folder = tempfile::tempdir().unwrap();
         record_with(&config, 40.0, folder.path(), Duration::from_secs(stale_after));
-        let past = engine_at(folder.path(), None, "--engine", None).unwrap();
+        let past = engine_at(&Recording::open(folder.path()).unwrap(), None, None).unwrap();
         assert_eq!(past.slot().snapshot().state.is_stale(), is_stale, "--stale-after {stale_after}s");
     }
 }
@@ -243,9 +223,9 @@ fn an_engine_that_is_gone_is_stale_in_its_recording_as_soon_as_its_exporter_said
 /// every half second.
 fn bytes_a_record(config: &Config) -> (f64, f64) {
     let seconds = if config.statistics.rows { SECONDS_OF_ROWS } else { SECONDS };
-    let (mut packer, mut encoder, mut stamp) = (Packer::default(), Encoder::default(), Stamp::new("m", "1"));
+    let (mut encoder, mut stamp) = (Encoder::default(), Stamp::new("m", "1"));
     let (mut engine, mut next, mut throttled) = (Engine::new(config.clone(), 7), Some(0.0), [0; 2]);
-    let (mut line, mut frame, mut bytes, mut records) = (Vec::new(), Vec::new(), 0, 0);
+    let (mut lines, mut bytes, mut records) = (Vec::new(), 0, 0);
     for poll in 1..=(seconds / INTERVAL) as u32 {
         let now = f64::from(poll) * INTERVAL;
         let mut batch = Batch::default();
@@ -261,16 +241,13 @@ fn bytes_a_record(config: &Config) -> (f64, f64) {
         if poll % 50 == 0 {
             batch.push(Item::Gpu(Box::new(gpu(&mut engine, now, &mut throttled))));
         }
-        for mut item in batch.items {
-            item.round_times();
-            line.clear();
-            assert!(item.write(&stamp, &mut line));
-            packer.pack(line.trim_ascii_end(), &mut frame);
+        for item in batch.items {
+            assert!(item.write(&stamp, &mut lines));
             records += u32::from(matches!(item, Item::Record(_)));
         }
-        if poll % 5 == 0 {
-            bytes += encoder.encode(&frame).unwrap().len();
-            frame.clear();
+        if poll % 5 == 0 || lines.len() >= frame::TARGET {
+            bytes += encoder.encode(&lines).unwrap().len();
+            lines.clear();
         }
     }
     (bytes as f64 / f64::from(records), f64::from(records) / seconds)
@@ -279,12 +256,13 @@ fn bytes_a_record(config: &Config) -> (f64, f64) {
 /// `cargo test -p trtllm-intake --test past -- --nocapture size` prints the sizes.
 #[test]
 fn the_size_of_a_day_of_one_engine_is_below_the_default_limit() {
-    let mut fastest: [f64; 2] = [0.0; 2];
+    let mut fastest: f64 = 0.0;
     for (name, rows) in [
         ("batch-limit", false),
         ("batch-limit-v1", false),
         ("batch-limit-cpp", false),
         ("context-work", false),
+        ("ranks", false),
         ("batch-limit", true),
         ("batch-limit-v1", true),
         ("batch-limit-cpp", true),
@@ -296,11 +274,9 @@ fn the_size_of_a_day_of_one_engine_is_below_the_default_limit() {
         let (bytes, rate) = bytes_a_record(&config);
         let day = bytes * rate * 86_400.0 / f64::from(1 << 20);
         println!("{name}, rows: {rows}: {bytes:.1} bytes a record, {rate:.0} records/s, a day takes {day:.0} MiB");
-        // These two take more: the tokens of accepted drafts are random, and four ranks send 313 records a second.
-        let most = if ["speculation", "ranks"].contains(&name) { 512.0 } else { 256.0 };
-        assert!(day < most, "{name}: {day} MiB");
-        let fastest = &mut fastest[usize::from(rows)];
-        *fastest = fastest.max(rate);
+        // Request rows can take more, such as with drafts, or with a row for each of hundreds of waiting requests.
+        assert!(rows || day < DEFAULT_MAX_SIZE as f64 / f64::from(1 << 20), "{name}: {day} MiB");
+        fastest = fastest.max(rate);
     }
-    assert!(fastest[0] >= 100.0 && fastest[1] >= 100.0, "{fastest:?} records a second");
+    assert!(fastest >= 300.0, "{fastest} records a second");
 }

@@ -8,19 +8,17 @@ use zstd::bulk::Compressor;
 use zstd::stream::raw::CParameter;
 use zstd::stream::read::Decoder;
 
-/// A frame is written after this many bytes of packed lines.
-pub const TARGET: usize = 256 << 10;
+/// A frame is written after this many bytes of lines. So it is usually one block of zstd (128 KiB), and zstdcat prints only whole
+/// lines of a file that was cut.
+pub const TARGET: usize = 120 << 10;
 /// Maximum memory that the decoder may allocate, as a power of two. The window of a frame is the whole frame.
 const MAX_WINDOW: u32 = file_text::MAX.ilog2();
 /// The fastest regular level. Lines repeat their keys, so higher levels save little.
 const LEVEL: i32 = 1;
 
-/// Compresses frames, reusing its memory.
+/// Compresses frames, reusing the memory of zstd.
 #[derive(Default)]
-pub struct Encoder {
-    compressor: Option<Compressor<'static>>,
-    frame: Vec<u8>,
-}
+pub struct Encoder(Option<Compressor<'static>>);
 
 impl std::fmt::Debug for Encoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -31,8 +29,8 @@ impl std::fmt::Debug for Encoder {
 impl Encoder {
     /// # Errors
     /// If memory runs out.
-    pub fn encode(&mut self, lines: &[u8]) -> io::Result<&[u8]> {
-        let compressor = match &mut self.compressor {
+    pub fn encode(&mut self, lines: &[u8]) -> io::Result<Vec<u8>> {
+        let compressor = match &mut self.0 {
             Some(compressor) => compressor,
             none => {
                 let mut compressor = Compressor::new(LEVEL)?;
@@ -40,10 +38,7 @@ impl Encoder {
                 none.insert(compressor)
             }
         };
-        self.frame.clear();
-        self.frame.reserve(zstd::zstd_safe::compress_bound(lines.len()));
-        compressor.compress_to_buffer(lines, &mut self.frame)?;
-        Ok(&self.frame)
+        compressor.compress(lines)
     }
 }
 
@@ -90,8 +85,8 @@ mod tests {
     #[test]
     fn a_frame_that_is_cut_or_changed_anywhere_is_torn() {
         let mut encoder = Encoder::default();
-        let first = encoder.encode(b"{\"process\":1}\n").unwrap().to_vec();
-        let second = encoder.encode(&RECORD.repeat(20)).unwrap().to_vec();
+        let first = encoder.encode(b"{\"process\":1}\n").unwrap();
+        let second = encoder.encode(&RECORD.repeat(20)).unwrap();
         let both = [first.clone(), second].concat();
         let mut lines = Vec::new();
         for length in 0..both.len() {

@@ -21,7 +21,7 @@ use trtllm_model::{
 use super::gpu::GpuReading;
 
 /// The version of the format.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// Maximum number of bytes of a text in a counter, such as an HTTP status.
 const MAX_TEXT: usize = 64;
@@ -73,16 +73,9 @@ pub struct Header {
     pub labels: Vec<(String, String)>,
     /// The kind of source.
     pub source: String,
-    #[serde(default)]
     pub objectives: Objectives,
     /// Time without news after which the engine counted as stale, in milliseconds.
-    #[serde(default = "stale_after_ms")]
     pub stale_after_ms: u64,
-}
-
-/// The default of `--stale-after`, for a recording that does not have it.
-fn stale_after_ms() -> u64 {
-    15_000
 }
 
 impl Header {
@@ -90,12 +83,6 @@ impl Header {
     #[must_use]
     pub fn engine(&self) -> String {
         format!("{}:{}", self.model, self.version)
-    }
-
-    /// Whether `name` is MODEL or MODEL:VERSION of the engine.
-    #[must_use]
-    pub fn is_engine(&self, name: &str) -> bool {
-        self.model == name || self.engine() == name
     }
 }
 
@@ -191,7 +178,7 @@ impl Stamp {
 
     fn write(&mut self) {
         let Self { engine, at: RecordedMoment { us, clock_us }, .. } = self;
-        self.text = format!("{{\"us\":{us},\"clock_us\":{clock_us},{engine},");
+        self.text = format!("{{\"us\":{us},\"clock_us\":{clock_us},{engine}");
     }
 }
 
@@ -255,8 +242,8 @@ impl Item {
         let of_item = out.len();
         match serde_json::to_writer(&mut *out, self) {
             Ok(()) => {
-                // Removes the opening brace of the item, because its key belongs to the object of the line.
-                out.remove(of_item);
+                // Replaces the opening brace of the item, because its key belongs to the object of the line.
+                out[of_item] = b',';
                 out.push(b'\n');
             }
             Err(_) => out.truncate(length),

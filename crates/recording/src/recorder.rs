@@ -19,12 +19,14 @@ use parking_lot::Mutex;
 use trtllm_model::{EngineName, RecorderCounts};
 use trtllm_service::budget::{Budget, Held, Peer, Rest};
 
-use crate::{Item, other_formats};
+use crate::{Item, OpenRecordingError, Recording};
 
 pub use tap::EngineRecorder;
 
 use files::SegmentFiles;
 
+/// The default of `--record.max-size` in bytes. It keeps a day of one busy engine.
+pub const DEFAULT_MAX_SIZE: u64 = 2 << 30;
 /// Approximate maximum memory of all messages that wait for the disk.
 const WEIGHT: usize = 4 << 20;
 /// The recorder does not use the memory that other kinds of input share, because an engine that floods the recorder would
@@ -95,7 +97,12 @@ impl Recorder {
         let recorded = directory.clone();
         let run = move || {
             // Here, because a slow disk must not delay the start.
-            if let Ok(Some(note)) = other_formats(&recorded) {
+            let other_formats = match Recording::open(&recorded) {
+                Ok(recording) => recording.other_formats,
+                Err(OpenRecordingError::OtherFormats(other)) => Some(other),
+                Err(_) => None,
+            };
+            if let Some(note) = other_formats {
                 tracing::warn!(directory = %recorded.display(), "{note}");
             }
             // `run` releases the lock of the directory, so the directory is free once the thread counts as ended.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trtllm_model::RejectReason;
-use trtllm_recording::{self as recording, Item, Line, RecordedFailure, RecordedMoment, Settled};
+use trtllm_recording::{Item, Line, Reader, RecordedFailure, RecordedMoment, Recording, Settled};
 use trtllm_service::file_text::{self, FileText};
 use trtllm_service::small_file;
 
@@ -61,7 +61,7 @@ pub struct Replay {
 enum ReplayInput {
     Lines(BufReader<File>, FileText),
     Records(std::vec::IntoIter<Item>),
-    Recording(Box<recording::Reader>),
+    Recording(Box<Reader>),
 }
 
 /// A parsed line.
@@ -133,12 +133,13 @@ impl Replay {
     }
 
     fn read_recording(path: &Path, engine: Option<&str>, pace: Pace) -> Result<Self, OpenError> {
-        let opened = recording::Reader::open(path, engine, "engine=MODEL or engine=MODEL:VERSION", None);
         let failed = |error| OpenError::Replay { path: path.to_owned(), cause: std::io::Error::other(error) };
-        if let Ok(Some(note)) = recording::other_formats(path) {
+        let recording = Recording::open(path).map_err(failed)?;
+        if let Some(note) = &recording.other_formats {
             tracing::warn!(path = %path.display(), "{note}");
         }
-        Ok(Self::new(path, pace, ReplayInput::Recording(Box::new(opened.map_err(failed)?))))
+        let reader = recording.read(engine, "engine=MODEL or engine=MODEL:VERSION", |_| i64::MIN).map_err(failed)?;
+        Ok(Self::new(path, pace, ReplayInput::Recording(Box::new(reader))))
     }
 
     fn new(path: &Path, pace: Pace, input: ReplayInput) -> Self {

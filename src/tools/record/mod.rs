@@ -7,12 +7,11 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use super::exporters::api::Model;
-use crate::cli::{ExportArgs, ExportFormat, RecordCommand};
+use crate::cli::{ExportArgs, RecordCommand, TraceFormat};
 use crate::config::ConfigError;
 use trtllm_intake::past::{PastEngine, engines_at};
 use trtllm_model::EngineName;
-use trtllm_recording::{Item, Line, OpenRecordingError, Reader, engines, other_formats};
-use trtllm_service::printable;
+use trtllm_recording::{Item, Line, OpenRecordingError, Recording};
 use trtllm_what_if::Present;
 
 /// Runs the command. Fails if the recording cannot be read or the output cannot be written.
@@ -23,17 +22,17 @@ pub fn run(command: &RecordCommand) -> Result<(), ConfigError> {
 
 /// The engines of a recording at a time in µs since 1970 UTC (default: its end). Fails if the recording has nothing of this time.
 pub(super) fn past(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Vec<PastEngine>, ConfigError> {
-    let failed = |error| ConfigError::Recording { path: directory.to_owned(), why: unreadable(error) };
-    let found = engines_at(directory, engine, at_us).map_err(failed);
-    note_other_formats(directory);
-    found
+    let recording = open(directory)?;
+    engines_at(&recording, engine, at_us).map_err(|error| unreadable(directory, error))
 }
 
-/// Says on stderr that a part of the recording is left out.
-fn note_other_formats(directory: &Path) {
-    if let Ok(Some(note)) = other_formats(directory) {
+/// Opens a recording, and says on stderr if a part of it is left out.
+fn open(directory: &Path) -> Result<Recording, ConfigError> {
+    let recording = Recording::open(directory).map_err(|error| unreadable(directory, error))?;
+    if let Some(note) = &recording.other_formats {
         let _ = writeln!(io::stderr(), "trtllm-exporter: {note}");
     }
+    Ok(recording)
 }
 
 /// The costs and requests of one engine as the exporter knew them at this time. Fails if [`past`] fails, or if the recording
@@ -56,11 +55,12 @@ pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) 
     })
 }
 
-fn unreadable(error: OpenRecordingError) -> String {
-    match error {
+fn unreadable(directory: &Path, error: OpenRecordingError) -> ConfigError {
+    let why = match error {
         OpenRecordingError::Io(error) => format!("{error}; name a directory that --record.dir wrote"),
         error => error.to_string(),
-    }
+    };
+    ConfigError::Recording { path: directory.to_owned(), why }
 }
 
 /// Why an export stopped.
@@ -73,8 +73,8 @@ enum ExportError {
 }
 
 /// The lines of some engines in a span of time, one engine after the other.
-struct Selection<'a> {
-    directory: &'a Path,
+struct Selection {
+    recording: Recording,
     engines: Vec<String>,
     from_us: i64,
     until_us: i64,
@@ -82,20 +82,20 @@ struct Selection<'a> {
     torn: u64,
 }
 
-impl Selection<'_> {
-    /// Calls `each` with every line and its text, until it fails. Lines that describe an engine are included even if they are older
-    /// than the span of time.
-    fn each(&mut self, mut each: impl FnMut(&Line, &[u8]) -> io::Result<()>) -> Result<(), ExportError> {
+impl Selection {
+    /// Calls `each` with the engine and each line, until it fails. Lines that describe an engine are included even if they are
+    /// older than the span of time.
+    fn each(&mut self, mut each: impl FnMut(&str, &Line) -> io::Result<()>) -> Result<(), ExportError> {
         self.torn = 0;
         for engine in &self.engines {
-            let mut reader = Reader::open(self.directory, Some(engine), "--engine", Some(self.from_us))?;
+            let mut reader = self.recording.read(Some(engine), "--engine", |_| self.from_us)?;
             while let Some(text) = reader.next_line().map_err(OpenRecordingError::from)? {
                 let Ok(line) = Item::parse(text) else { continue };
                 if line.at.us >= self.until_us {
                     break;
                 }
                 if line.at.us >= self.from_us || line.item.is_about() {
-                    each(&line, text)?;
+                    each(engine, &line)?;
                 }
             }
             self.torn += reader.torn();
@@ -105,21 +105,18 @@ impl Selection<'_> {
 }
 
 fn export(arguments: &ExportArgs) -> Result<(), ConfigError> {
-    let ExportArgs { directory, format, engine, from_us, until_us, output } = arguments;
-    let unread = |error| ConfigError::Recording { path: directory.clone(), why: unreadable(error) };
-    let mut chosen = engines(directory).map_err(unread)?;
-    note_other_formats(directory);
-    if let Some(name) = engine {
-        let is_chosen =
-            |engine: &String| engine == name || engine.split_once('/').is_some_and(|(model, _)| model == name);
-        let all = chosen.join(", ");
-        chosen.retain(is_chosen);
-        if chosen.is_empty() {
-            return Err(unread(OpenRecordingError::Unknown { name: name.clone(), engines: all }));
-        }
-    }
+    let ExportArgs { directory, format: TraceFormat, engine, from_us, until_us, output } = arguments;
     let (from_us, until_us) = (from_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX));
-    let mut lines = Selection { directory, engines: chosen, from_us, until_us, torn: 0 };
+    let recording = open(directory)?;
+    let engines = match engine {
+        // An engine that is not in the recording must not leave an empty file.
+        Some(name) => match recording.read(Some(name), "--engine", |_| from_us) {
+            Ok(_) => vec![name.clone()],
+            Err(error) => return Err(unreadable(directory, error)),
+        },
+        None => recording.engines().map(str::to_owned).collect(),
+    };
+    let mut lines = Selection { recording, engines, from_us, until_us, torn: 0 };
     let failed = |error| {
         ConfigError::Output(match output {
             Some(path) => format!("cannot write {}: {error}; choose another --output", path.display()),
@@ -130,16 +127,10 @@ fn export(arguments: &ExportArgs) -> Result<(), ConfigError> {
         Some(path) => Box::new(io::BufWriter::new(File::create(path).map_err(failed)?)),
         None => Box::new(io::BufWriter::new(io::stdout().lock())),
     };
-    let exported = match format {
-        ExportFormat::Json => {
-            lines.each(|_, text| writeln!(out, "{}", printable::json(&String::from_utf8_lossy(text))))
-        }
-        ExportFormat::Trace => trace::write(&mut lines, &mut out),
-    };
-    let written = match exported {
+    let written = match trace::write(&mut lines, &mut out) {
         Ok(()) => out.flush(),
         Err(ExportError::Write(error)) => Err(error),
-        Err(ExportError::Read(error)) => return Err(unread(error)),
+        Err(ExportError::Read(error)) => return Err(unreadable(directory, error)),
     };
     if lines.torn > 0 {
         let torn = lines.torn;

@@ -22,14 +22,14 @@ const TRACKS: [&str; 3] = ["iterations", "prefill", "decode"];
 
 /// Writes the trace. Reads the recording twice, because the times of requests are from the engine's clock: the first read finds
 /// the difference between the clocks. This is the smallest difference between the end of a request and its receipt.
-pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(), ExportError> {
+pub(super) fn write(lines: &mut Selection, out: &mut impl Write) -> Result<(), ExportError> {
     let mut clocks: BTreeMap<String, f64> = BTreeMap::new();
-    lines.each(|line, text| {
+    lines.each(|engine, line| {
         if let Item::FinishedRequest(entry) = &line.item
             && let Some(end) = times(entry).and_then(|times| times.last_token_time)
         {
             let distance = line.at.us as f64 - end * 1e6;
-            let least = clocks.entry(engine(text)).or_insert(distance);
+            let least = clocks.entry(engine.to_owned()).or_insert(distance);
             // After a restart of the engine's host, its clock may differ. Keep the difference of the last clock.
             // `TracedEngine::request` recognises requests with an earlier clock, because their difference is too large.
             *least = if (distance - *least).abs() > LONGEST_WAY_US { distance } else { least.min(distance) };
@@ -41,25 +41,13 @@ pub(super) fn write(lines: &mut Selection<'_>, out: &mut impl Write) -> Result<(
     let begin =
         b"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"clock\":\"microseconds since 1970 UTC\"},\"traceEvents\":[";
     trace.out.write_all(begin)?;
-    lines.each(|line, text| {
-        let name = engine(text);
-        let clock = clocks.get(&name).copied();
+    lines.each(|name, line| {
+        let clock = clocks.get(name).copied();
         let process = trace.process(&format!("engine {name}"))?;
-        let engine = engines.entry(name).or_insert_with(|| TracedEngine::new(process, clock));
+        let engine = engines.entry(name.to_owned()).or_insert_with(|| TracedEngine::new(process, clock));
         engine.line(line, &mut trace)
     })?;
     Ok(writeln!(trace.out, "\n]}}")?)
-}
-
-/// Model and version of the engine of this line.
-fn engine(text: &[u8]) -> String {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        model: String,
-        version: String,
-    }
-    let named = serde_json::from_slice::<Named>(text);
-    named.map(|Named { model, version }| format!("{model} {version}")).unwrap_or_default()
 }
 
 struct Trace<'a, W> {

@@ -67,8 +67,7 @@ impl EngineRecorder {
     }
 
     /// Adds an item that was folded. A refused item is added only if it is a record: others do not change the fold.
-    pub fn item(&mut self, mut item: Item, refused: bool) {
-        item.round_times();
+    pub fn item(&mut self, item: Item, refused: bool) {
         match item {
             Item::Record(record) if refused => self.items.push(Item::RefusedRecord(record)),
             _ if refused => {}

@@ -11,7 +11,6 @@ use trtllm_service::supervise::{self, Task};
 
 use crate::frame::{self, Encoder};
 use crate::item::FORMAT;
-use crate::pack::Packer;
 use crate::{Header, Item, RecordedMoment, Settled, Stamp};
 
 use super::Message;
@@ -44,10 +43,7 @@ struct RecordedEngine {
     segment: Option<Open>,
     /// The latest items that describe the engine. Each segment begins with them, because older segments are deleted.
     about: [Option<Item>; 4],
-    packer: Packer,
-    /// The line that is being written.
-    line: Vec<u8>,
-    /// Packed lines of the next frame.
+    /// Lines of the next frame.
     lines: Vec<u8>,
     /// Number of the engine's messages in these lines.
     messages: u64,
@@ -174,19 +170,18 @@ impl SegmentWriter {
         let name = format!("{model}-{version}");
         // Lines that are still waiting were counted as dropped.
         recorded.lines.clear();
-        recorded.packer = Packer::default();
         let header = Item::Recording(Box::new(header));
         let about = std::mem::take(&mut recorded.about);
         [&header].into_iter().chain(about.iter().flatten()).for_each(|item| {
-            recorded.pack(item);
+            recorded.write(item);
         });
         recorded.about = about;
         if recorded.dropped > 0 {
-            recorded.pack(&Item::Dropped(recorded.dropped));
+            recorded.write(&Item::Dropped(recorded.dropped));
         }
         let text = std::mem::take(&mut recorded.lines);
         let mut open = self.files.create(&name)?;
-        let written = self.encoder.encode(&text).and_then(|frame| self.files.append(&mut open, frame));
+        let written = self.encoder.encode(&text).and_then(|frame| self.files.append(&mut open, &frame));
         if !matches!(written, Ok(true)) {
             self.files.discard(open);
             return written.and(Err(io::Error::new(io::ErrorKind::StorageFull, "--record.max-size is too small")));
@@ -215,7 +210,7 @@ impl SegmentWriter {
         let Some(open) = recorded.segment.as_mut().filter(|_| !recorded.lines.is_empty()) else { return };
         let mut text = std::mem::take(&mut recorded.lines);
         let encoded = self.encoder.encode(&text);
-        let written = encoded.and_then(|frame| self.files.append(open, frame));
+        let written = encoded.and_then(|frame| self.files.append(open, &frame));
         text.clear();
         text.shrink_to(KEPT);
         recorded.lines = text;
@@ -255,8 +250,6 @@ impl RecordedEngine {
             name,
             segment: None,
             about: Default::default(),
-            packer: Packer::default(),
-            line: Vec::new(),
             lines: Vec::new(),
             messages: 0,
             dropped: 0,
@@ -291,17 +284,11 @@ impl RecordedEngine {
         if let Some(kept) = kept {
             self.about[kept] = Some(item.clone());
         }
-        self.segment.is_some() && self.pack(item)
+        self.segment.is_some() && self.write(item)
     }
 
-    fn pack(&mut self, item: &Item) -> bool {
-        self.line.clear();
-        let is_written = item.write(&self.stamp, &mut self.line);
-        if is_written {
-            self.packer.pack(self.line.trim_ascii_end(), &mut self.lines);
-        }
-        self.line.shrink_to(KEPT);
-        is_written
+    fn write(&mut self, item: &Item) -> bool {
+        item.write(&self.stamp, &mut self.lines)
     }
 
     fn drop_messages(&mut self, messages: u64, counts: &RecorderCounts) {
