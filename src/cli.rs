@@ -21,10 +21,10 @@ use trtllm_gpu::GpuMode;
 use trtllm_http::listen::Address;
 use trtllm_http::router::{AllowedHost, TelemetryPath};
 use trtllm_http::server::MAX_REQUESTS;
-use trtllm_model::{BenchReport, Objectives};
 use trtllm_page::build;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_recording::recorder::RecorderConfig;
+use trtllm_records::{BenchReport, Objectives};
 use trtllm_service::log::LogFormat;
 
 pub use clients::{ClientOptions, CompareArgs, DoctorArgs, PastOptions, ReportFormat, TopArgs, WhatIfArgs};

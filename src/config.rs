@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trtllm_engines::EngineOrigin;
-use trtllm_model::{BenchReport, EngineName, Objectives};
+use trtllm_records::{BenchReport, EngineName, Objectives};
 use trtllm_service::small_file;
 use trtllm_sources::bench_report;
 

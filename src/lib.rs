@@ -2,8 +2,8 @@
 //!
 //! Data flows one way, in the order of this list. Each part is a crate, and `tests/it/layering.rs` checks that none uses a later one.
 //!
-//! 1. [`trtllm_model`]: the data types that all crates share. [`trtllm_service`]: what any service needs, such as logs and shutdown.
-//! 2. [`trtllm_engine`]: folds records into totals that never fall. It does no I/O and gets the time as an argument.
+//! 1. [`trtllm_records`]: the data types that all crates share. [`trtllm_service`]: what any service needs, such as logs and shutdown.
+//! 2. [`trtllm_fold`]: folds records into totals that never fall. It does no I/O and gets the time as an argument.
 //! 3. [`trtllm_gpu`]: calls NVML on its own threads, and knows which GPUs each engine uses.
 //! 4. [`trtllm_recording`]: writes what engines sent to disk and reads it back. [`trtllm_sources`]: fetches and parses statistics.
 //! 5. [`trtllm_verdict`]: decides what limits an engine, and finds other problems. [`trtllm_what_if`]: predicts what an engine would do with

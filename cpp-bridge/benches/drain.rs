@@ -30,7 +30,7 @@ mod measure {
     use std::path::Path;
     use std::process::Command;
     use std::time::{Duration, Instant};
-    use trtllm_bridge::{Executor, ExecutorOptions, IterationStats, Present};
+    use trtllm_bridge::{Executor, ExecutorOptions, IterationStats, Known};
 
     const RECORDS: u64 = 1000;
     const ROUNDS: usize = 101;
@@ -140,8 +140,8 @@ mod measure {
 
     impl Fold {
         fn absorb(&mut self, record: &IterationStats) {
-            fn value<T: Present<T> + Default>(member: T) -> T {
-                member.present().unwrap_or_default()
+            fn value<T: Known<T> + Default>(member: T) -> T {
+                member.known().unwrap_or_default()
             }
             let (no_cache, no_batch, no_static) = Default::default();
             let kv = if record.kv_cache_stats.present { &record.kv_cache_stats } else { &no_cache };
@@ -193,7 +193,7 @@ mod measure {
             if latency > 0.0 {
                 self.histograms[0].observe(latency, 1);
             }
-            if let Some(queued) = record.new_active_requests_queue_latency_ms.present().filter(|_| started > 0) {
+            if let Some(queued) = record.new_active_requests_queue_latency_ms.known().filter(|_| started > 0) {
                 self.histograms[1].observe(queued / started as f64, started);
             }
             self.histograms[2].observe(scheduled as f64, 1);

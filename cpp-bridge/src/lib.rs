@@ -22,4 +22,4 @@ pub use ffi::{
     SpeculativeDecodingMetrics, StaticBatchingStats, TimingMetrics, Truth,
 };
 pub use options::ExecutorOptions;
-pub use records::{ABSENT, Present};
+pub use records::{ABSENT, Known};

@@ -4,34 +4,34 @@
 pub const ABSENT: i64 = i64::MIN;
 
 /// The value of a member. None if it is absent.
-pub trait Present<T> {
-    fn present(self) -> Option<T>;
+pub trait Known<T> {
+    fn known(self) -> Option<T>;
 }
 
-impl Present<f64> for f64 {
+impl Known<f64> for f64 {
     #[inline]
-    fn present(self) -> Option<f64> {
+    fn known(self) -> Option<f64> {
         (!self.is_nan()).then_some(self)
     }
 }
 
-impl Present<i64> for i64 {
+impl Known<i64> for i64 {
     #[inline]
-    fn present(self) -> Option<i64> {
+    fn known(self) -> Option<i64> {
         (self != ABSENT).then_some(self)
     }
 }
 
-impl Present<u64> for i64 {
+impl Known<u64> for i64 {
     #[inline]
-    fn present(self) -> Option<u64> {
+    fn known(self) -> Option<u64> {
         (self != ABSENT).then_some(self.cast_unsigned())
     }
 }
 
-impl Present<bool> for i64 {
+impl Known<bool> for i64 {
     #[inline]
-    fn present(self) -> Option<bool> {
+    fn known(self) -> Option<bool> {
         (self != ABSENT).then_some(self != 0)
     }
 }

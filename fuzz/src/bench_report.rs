@@ -13,7 +13,7 @@ pub fn run(data: &[u8]) {
         // A recording stores the report, so reading it back must give the same report.
         Ok(report) => {
             let json = serde_json::to_string(&report).unwrap();
-            assert_eq!(serde_json::from_str::<trtllm_model::BenchReport>(&json).unwrap(), report);
+            assert_eq!(serde_json::from_str::<trtllm_records::BenchReport>(&json).unwrap(), report);
         }
         Err(error) => assert!(error.to_string().chars().count() < MAX_ERROR, "{error}"),
     }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use trtllm_engines::State;
 use trtllm_intake::{Intake, Moment};
-use trtllm_model::{EngineName, Objectives};
 use trtllm_page::metrics::catalog::{Group, Id, MetricKind};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::{Page, Sample, Value};
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_records::{EngineName, Objectives};
 use trtllm_sources::{Batch, Presence, SourceError};
 
 use super::session::Poll;

@@ -2,8 +2,8 @@
 //! agree with each other and with the page: names, types, help texts, labels, values and exemplars.
 
 use arbitrary::{Result, Unstructured};
-use trtllm_model::EngineName;
 use trtllm_page::exposition::negotiate::Format;
+use trtllm_records::EngineName;
 
 use super::fold::{Fold, engine};
 use super::parsed_page;

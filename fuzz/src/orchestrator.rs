@@ -1,8 +1,8 @@
 //! Reads answers of an orchestrator of disaggregated serving: pages and bodies of `/cluster_info`, separated by form
 //! feeds. They are read one after the other, as if one server had sent them.
 
-use trtllm_model::OrchestratorReading;
 use trtllm_recording::Item;
+use trtllm_records::OrchestratorReading;
 use trtllm_sources::orchestrator_page::{parse_cluster_info, parse_orchestrator_page};
 
 use super::fold::{Fold, engine};

@@ -1,11 +1,11 @@
 //! Parses the kubelet's answer to `PodResourcesLister/List`, finds the GPUs of its pods, and renders them on a page.
 
 use trtllm_gpu::pods_of_answer;
-use trtllm_model::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, MigInstance};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::metrics::gpu::gpu_page;
 use trtllm_page::metrics::page::Page;
 use trtllm_page::metrics::series_labels::LabelCache;
+use trtllm_records::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, MigInstance};
 
 use super::parsed_page;
 

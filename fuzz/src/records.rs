@@ -3,8 +3,8 @@
 
 use arbitrary::Unstructured;
 use serde::de::IgnoredAny;
-use trtllm_model::{RejectCounts, RequestStats, RequestStatsPerIteration};
 use trtllm_recording::Item;
+use trtllm_records::{RejectCounts, RequestStats, RequestStatsPerIteration};
 use trtllm_sources::Batch;
 use trtllm_sources::trtllm_json::{
     ArrayPosition, ParseError, PublisherLine, StatisticsArray, parse_line, parse_perf_metrics, parse_records,

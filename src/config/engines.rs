@@ -14,7 +14,7 @@ use trtllm_sources::simulated::Simulated;
 use trtllm_sources::simulated::is_in_process;
 use trtllm_sources::{OpenError, socket};
 
-use super::entry::{Entry, Place};
+use super::entry::{Entry, Origin};
 use super::mistakes::Mistakes;
 use super::secrets::is_name;
 use super::{ConfigError, EngineConfig, SourceSpec, gpus};
@@ -24,12 +24,12 @@ pub(super) fn check(entries: Vec<Entry>, remedy: &str, mistakes: &mut Mistakes) 
     let (mut names, mut sockets, mut servers, mut auto) = (Taken::new(), Taken::new(), Taken::new(), Taken::new());
     let (mut engines, mut gpus) = (Vec::new(), gpus::Taken::new());
     for entry in entries {
-        let (place, at) = (entry.place.clone(), entry.at(entry.place.line()));
+        let (origin, at) = (entry.origin.clone(), entry.at(entry.origin.line()));
         let (source, engine) = entry.check(mistakes);
-        let mut wrong = |why| mistakes.add_at(place.line(), ConfigError::Engine { at: at.clone(), why });
+        let mut wrong = |why| mistakes.add_at(origin.line(), ConfigError::Engine { at: at.clone(), why });
         if let Some(source) = &source {
             let shared = match source {
-                SourceSpec::Socket(path) => taken(&mut sockets, path.clone(), &place).map(|other| {
+                SourceSpec::Socket(path) => taken(&mut sockets, path.clone(), &origin).map(|other| {
                     format!("this ingest socket is used by another engine{other}; give each engine its own path")
                 }),
                 SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => {
@@ -37,11 +37,11 @@ pub(super) fn check(entries: Vec<Entry>, remedy: &str, mistakes: &mut Mistakes) 
                         SourceSpec::Orchestrator(_) => "an address is that of one server",
                         _ => "two readers would take each other's records",
                     };
-                    taken(&mut servers, server_key(&access.target), &place)
+                    taken(&mut servers, server_key(&access.target), &origin)
                         .map(|other| format!("this server is read by another engine{other}; {why}. Remove one of them"))
                 }
                 SourceSpec::Auto { .. } => {
-                    taken(&mut auto, (), &place).map(|other| format!("auto is given twice{other}; remove one of them"))
+                    taken(&mut auto, (), &origin).map(|other| format!("auto is given twice{other}; remove one of them"))
                 }
                 _ => None,
             };
@@ -50,7 +50,7 @@ pub(super) fn check(entries: Vec<Entry>, remedy: &str, mistakes: &mut Mistakes) 
         let Some(engine) = engine else { continue };
         let (model, version) = (&engine.name.model, &engine.name.version);
         if !engine.names_its_engines
-            && let Some(other) = taken(&mut names, (model.clone(), version.clone()), &place)
+            && let Some(other) = taken(&mut names, (model.clone(), version.clone()), &origin)
         {
             wrong(format!(
                 "duplicate engine with model {model:?} and version {version:?}{other}; \
@@ -68,13 +68,13 @@ pub(super) fn check(entries: Vec<Entry>, remedy: &str, mistakes: &mut Mistakes) 
 /// For each value that only one entry may have, the line of the entry that has it.
 type Taken<T> = HashMap<T, usize>;
 
-/// Describes where another entry with this key is. If there is none, the key is now taken by the entry at `place`.
-fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, place: &Place) -> Option<String> {
+/// Describes where another entry with this key is. If there is none, the key is now taken by the entry at `origin`.
+fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, origin: &Origin) -> Option<String> {
     match taken.get(&key) {
         Some(0) => Some(String::new()),
         Some(line) => Some(format!(" (line {line})")),
         None => {
-            taken.insert(key, place.line());
+            taken.insert(key, origin.line());
             None
         }
     }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use trtllm_model::{EngineName, Objectives};
 use trtllm_page::metrics::catalog::{CATALOG, Metric};
+use trtllm_records::{EngineName, Objectives};
 
 use super::mistakes::Mistakes;
 use super::value::ConfigValue;
@@ -14,7 +14,7 @@ use super::{
 
 /// Where an entry was given.
 #[derive(Debug, Clone, Default)]
-pub(super) enum Place {
+pub(super) enum Origin {
     #[default]
     Flag,
     File {
@@ -24,7 +24,7 @@ pub(super) enum Place {
     },
 }
 
-impl Place {
+impl Origin {
     /// The line of the entry; 0 for a flag.
     pub(super) fn line(&self) -> usize {
         if let Self::File { line, .. } = self { *line } else { 0 }
@@ -33,7 +33,7 @@ impl Place {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Entry {
-    pub(super) place: Place,
+    pub(super) origin: Origin,
     /// `None` if the source is missing or cannot be read. Then a mistake was added.
     pub(super) source: Option<ConfigValue>,
     pub(super) model: Option<ConfigValue>,
@@ -52,9 +52,9 @@ impl Entry {
     pub(super) fn at(&self, line: usize) -> String {
         let source =
             self.source.as_ref().map(|source| format!(" {:?}", hide_secrets_of_url(&source.text))).unwrap_or_default();
-        match &self.place {
-            Place::Flag => format!("--source{source}"),
-            Place::File { path, index, .. } => format!("{path} line {line}, engines[{index}]{source}"),
+        match &self.origin {
+            Origin::Flag => format!("--source{source}"),
+            Origin::File { path, index, .. } => format!("{path} line {line}, engines[{index}]{source}"),
         }
     }
 

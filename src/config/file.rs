@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::ConfigError;
-use super::entry::{Entry, Place, unrendered};
+use super::entry::{Entry, Origin, unrendered};
 use super::mistakes::{Mistakes, remedy};
 use super::value::ConfigValue;
 use super::yaml::{self, Node, SyntaxError, YamlValue};
@@ -147,7 +147,7 @@ impl Reader<'_> {
         let map = self.keep(line, &place, map)?;
         let before = self.mistakes.count();
         self.is_incomplete = false;
-        let mut read = Entry { place: Place::File { path: self.path.clone(), index, line }, ..Entry::default() };
+        let mut read = Entry { origin: Origin::File { path: self.path.clone(), index, line }, ..Entry::default() };
         let mut has_source = false;
         for (key, line, value) in self.keys(map, &place, &KEYS) {
             let path = format!("{place}.{key}");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use trtllm_model::EngineName;
+use trtllm_records::EngineName;
 
 use super::value::ConfigValue;
 

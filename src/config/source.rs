@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::entry::unrendered;
 use super::forms::remedy;
 use super::options::SourceOptions;
-use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
+use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_sources::discovery::USUAL_PORT;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::hosting::Hosting;

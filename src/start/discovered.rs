@@ -197,8 +197,8 @@ fn without_statistics(kind: &FoundKind) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trtllm_engines::{EngineSnapshot, SourcePlace};
-    use trtllm_model::{EngineName, Objectives};
+    use trtllm_engines::{EngineSnapshot, SourceIndex};
+    use trtllm_records::{EngineName, Objectives};
     use trtllm_service::shutdown;
 
     fn finding(target: &str, configured: bool) -> FoundServer {
@@ -213,7 +213,7 @@ mod tests {
         let mut find = |model: &str| {
             let start = |_: &str, kind: &FoundKind, version: String| {
                 (
-                    state.add(&SourcePlace::new(0), EngineName::new(kind.model(), &version, "auto")),
+                    state.add(&SourceIndex::new(0), EngineName::new(kind.model(), &version, "auto")),
                     shutdown::channel().0,
                 )
             };
@@ -239,7 +239,7 @@ mod tests {
             let start = |_: &str, kind: &FoundKind, version: String| {
                 let (model, objectives) = (kind.model().to_owned(), Objectives::default());
                 let name = EngineName { model, version, labels: Vec::new(), source: "trtllm-serve", objectives };
-                (state.add(&SourcePlace::new(0), name), shutdown::channel().0)
+                (state.add(&SourceIndex::new(0), name), shutdown::channel().0)
             };
             engines.update(findings, &HashSet::new(), Duration::from_secs(3600), (&state, &names), start);
             engines.targets()

@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 
 use crate::cli::Cli;
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_key};
-use trtllm_engines::{EngineOrigin, EngineSlot, SourcePlace, State};
+use trtllm_engines::{EngineOrigin, EngineSlot, SourceIndex, State};
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
-use trtllm_model::{BenchReport, EngineName};
 use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_recording::recorder::Recorder;
+use trtllm_records::{BenchReport, EngineName};
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
 use trtllm_service::supervise::Heartbeats;
 use trtllm_sources::discovery::FoundServer;
@@ -57,7 +57,7 @@ pub(super) struct Drivers {
 /// A source that is being read.
 struct RunningSource {
     config: EngineConfig,
-    place: SourcePlace,
+    index: SourceIndex,
     /// The id of a socket whose publishers name their engines.
     socket: Option<u64>,
     trigger: Trigger,
@@ -116,8 +116,8 @@ impl Drivers {
             found,
             searches,
         };
-        for (place, config) in engines.into_iter().enumerate() {
-            drivers.add(place, config, Leaving::new(), start.clone());
+        for (index, config) in engines.into_iter().enumerate() {
+            drivers.add(index, config, Leaving::new(), start.clone());
         }
         drivers
     }
@@ -143,25 +143,25 @@ impl Drivers {
         // A source that could not be opened has ended. It is removed here, and started again below.
         before.retain(|running| {
             !running.ended.has_begun() || {
-                self.state.remove_all(&running.place);
+                self.state.remove_all(&running.index);
                 false
             }
         });
         let mut added = Vec::new();
-        for (place, config) in engines.into_iter().enumerate() {
+        for (index, config) in engines.into_iter().enumerate() {
             match before.iter().position(|running| running.config == config) {
-                Some(index) => {
-                    let running = before.swap_remove(index);
-                    running.place.set(place);
+                Some(at) => {
+                    let running = before.swap_remove(at);
+                    running.index.set(index);
                     self.sources.push(running);
                 }
-                None => added.push((place, config)),
+                None => added.push((index, config)),
             }
         }
         let leaving: Leaving = before.iter().map(|running| running.ended.clone()).collect();
         for running in &before {
             running.trigger.stop();
-            self.state.remove_all(&running.place);
+            self.state.remove_all(&running.index);
         }
         tracing::info!(
             added = added.len(),
@@ -169,18 +169,18 @@ impl Drivers {
             kept = self.sources.len(),
             "configuration reloaded"
         );
-        for (place, config) in added {
+        for (index, config) in added {
             let events = self.later.clone();
-            self.add(place, config, leaving.clone(), events);
+            self.add(index, config, leaving.clone(), events);
         }
         self.state.sort();
         Ok(())
     }
 
-    fn add(&mut self, place: usize, config: EngineConfig, leaving: Leaving, events: DriverEvents) {
+    fn add(&mut self, index: usize, config: EngineConfig, leaving: Leaving, events: DriverEvents) {
         let (trigger, stop) = shutdown::channel();
         let (alive, ended) = shutdown::channel();
-        let mut running = RunningSource { place: SourcePlace::new(place), socket: None, trigger, stop, ended, config };
+        let mut running = RunningSource { index: SourceIndex::new(index), socket: None, trigger, stop, ended, config };
         let sockets = self.sockets.clone();
         let open = match running.config.source.clone() {
             SourceSpec::Socket(path) if running.config.names_its_engines => {
@@ -201,7 +201,7 @@ impl Drivers {
             }
             source => opening::open(source, sockets, leaving),
         };
-        let slot = self.state.add(&running.place, running.config.name.clone());
+        let slot = self.state.add(&running.index, running.config.name.clone());
         slot.set_origin(running.config.origin());
         slot.set_gpu_hour_cost(running.config.gpu_hour_cost);
         let report = running.config.bench_report.clone();
@@ -271,7 +271,7 @@ impl Drivers {
         let SourceSpec::Socket(path) = &running.config.source else { return };
         let (model, version) = (joined.model.clone(), joined.version.clone());
         let name = EngineName { model, version, ..running.config.name.clone() };
-        let slot = self.state.add(&running.place, name);
+        let slot = self.state.add(&running.index, name);
         slot.set_gpu_hour_cost(running.config.gpu_hour_cost);
         let source = Source::Socket(Ingest::joined(path, joined));
         let report = running.config.bench_report.clone();
@@ -282,10 +282,10 @@ impl Drivers {
     /// Starts the drivers of engines that a search has found.
     fn found(&mut self, findings: Vec<FoundServer>) {
         // A reload may have removed the source `auto` since the search.
-        let Some(RunningSource { config, place, .. }) = self.sources.iter().find(|running| running.is_auto()) else {
+        let Some(RunningSource { config, index, .. }) = self.sources.iter().find(|running| running.is_auto()) else {
             return;
         };
-        let (labels, report, place) = (config.name.clone(), config.bench_report.clone(), place.clone());
+        let (labels, report, index) = (config.name.clone(), config.bench_report.clone(), index.clone());
         let cost = config.gpu_hour_cost;
         let taken = servers(self.sources.iter().map(|running| &running.config));
         let (state, names, forget_after) = (Arc::clone(&self.state), Arc::clone(&self.names), self.forget_after);
@@ -299,7 +299,7 @@ impl Drivers {
             let (model, source_kind) = (kind.model().to_owned(), source.kind());
             let name = EngineName { model, version, source: source_kind, ..labels.clone() };
             let open = opening::open(source, self.sockets.clone(), Leaving::new());
-            let slot = state.add(&place, name);
+            let slot = state.add(&index, name);
             slot.set_gpu_hour_cost(cost);
             slot.set_origin(EngineOrigin { port: local_port(target), ..EngineOrigin::default() });
             let (trigger, stop) = shutdown::channel();

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use trtllm_engines::{EngineSlot, State};
 use trtllm_gpu::usage::{EngineClaim, GpuUse};
-use trtllm_model::gpu::{GpuInventory, PodName};
+use trtllm_records::gpu::{GpuInventory, PodName};
 
 /// The function that [`trtllm_gpu::start`] calls with each inventory. `own_pod` is the pod of this process.
 pub(super) fn publisher(state: Arc<State>, own_pod: Option<PodName>) -> impl Fn(GpuInventory) + Send + Sync + 'static {

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::json;
 
 use trtllm_what_if::compare::EngineRatios;
-use trtllm_what_if::present::Workload;
+use trtllm_what_if::measured_engine::Workload;
 use trtllm_what_if::{Comparison, Range, compare};
 
 use super::exporters::api::{Model, model};

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
-use trtllm_model::{IterationStats, Objectives, PerfMetricsEntry};
 use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, Field};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page::Value as Sample;
 use trtllm_page::metrics::page_builder::Selection;
+use trtllm_records::{IterationStats, Objectives, PerfMetricsEntry};
 
 use crate::support::fold_page;
 
@@ -19,7 +19,7 @@ use crate::support::fold_page;
 fn model_fields() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for file in ["iteration", "request", "perf_metrics", "step_times"] {
-        let source = std::fs::read_to_string(format!("crates/model/src/{file}.rs")).unwrap();
+        let source = std::fs::read_to_string(format!("crates/records/src/{file}.rs")).unwrap();
         let (mut of, mut rename) = (None, None);
         for line in source.lines().map(str::trim) {
             if let Some(rest) = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("struct ") {

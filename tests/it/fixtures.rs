@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use trtllm_model::iteration::{KvCacheIterationStats, SchedulerMode};
-use trtllm_model::perf_metrics::FinishReason;
-use trtllm_model::request::RequestStage;
-use trtllm_model::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
 use trtllm_page::metrics::catalog::not_read::{NOT_READ, unread};
 use trtllm_recording::Item;
+use trtllm_records::iteration::{KvCacheIterationStats, SchedulerMode};
+use trtllm_records::perf_metrics::FinishReason;
+use trtllm_records::request::RequestStage;
+use trtllm_records::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
 use trtllm_sources::Batch;
 use trtllm_sources::engine_settings::parse_settings;
 use trtllm_sources::keys::keys_of_first;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
 use trtllm_engines::EngineSnapshot;
-use trtllm_model::Objectives;
-use trtllm_model::{EngineAbout, IterationStats};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page_builder::Selection;
+use trtllm_records::Objectives;
+use trtllm_records::{EngineAbout, IterationStats};
 
 use crate::support::page::{Page, name_of};
 use crate::support::{self, fold_page};

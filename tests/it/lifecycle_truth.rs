@@ -7,10 +7,10 @@ use trtllm_analysis::ObservedEngine;
 use trtllm_bridge::{
     Executor, ExecutorOptions, FinishedRequest, RequestStatsPerIteration as SharedRequests, SyntheticLoad,
 };
-use trtllm_engine::histogram::Histogram;
-use trtllm_engine::request_totals::LatencySource;
-use trtllm_model::perf_metrics::TimingMetrics;
-use trtllm_model::{IterationStats, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
+use trtllm_fold::histogram::Histogram;
+use trtllm_fold::request_totals::LatencySource;
+use trtllm_records::perf_metrics::TimingMetrics;
+use trtllm_records::{IterationStats, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
 use trtllm_sources::executor::records;
 
 const KEEP_ALL: ExecutorOptions =

@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use trtllm_engines::{EngineSnapshot, State};
 use trtllm_intake::{Intake, Moment};
-use trtllm_model::Objectives;
-use trtllm_model::perf_metrics::FinishReason;
-use trtllm_model::step_times::Steps;
-use trtllm_model::{EngineName, IterationStats, PerfMetricsEntry, RecorderCounts, RequestStatsPerIteration, StepTimes};
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_recording::{Item, OpenRecordingError, RecordedMoment, Recording, Stamp, directory, frame};
+use trtllm_records::Objectives;
+use trtllm_records::perf_metrics::FinishReason;
+use trtllm_records::step_times::Steps;
+use trtllm_records::{
+    EngineName, IterationStats, PerfMetricsEntry, RecorderCounts, RequestStatsPerIteration, StepTimes,
+};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::trtllm_json::{self, StatisticsArray, parse_line, parse_perf_metrics};

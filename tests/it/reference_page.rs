@@ -8,14 +8,14 @@ use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::IterationSums;
 use trtllm_engines::EngineSnapshot;
 use trtllm_exporter::tools::catalog::{SERIES, Series};
-use trtllm_model::Objectives;
-use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStats};
 use trtllm_page::metrics::catalog::equivalents::EQUIVALENTS;
 use trtllm_page::metrics::catalog::fields::{Switch, statistics_of};
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page;
 use trtllm_page::metrics::page_builder::Selection;
+use trtllm_records::Objectives;
+use trtllm_records::{IterationStats, PerfMetricsEntry, RequestStats};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 
 use crate::support::daemon::{Daemon, run};

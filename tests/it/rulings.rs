@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
-use trtllm_model::{IterationStats, Objectives, RequestStatsPerIteration};
 use trtllm_page::metrics::catalog::Group;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page_builder::Selection;
+use trtllm_records::{IterationStats, Objectives, RequestStatsPerIteration};
 
 use crate::support::fold_page;
 use crate::support::page::Page;

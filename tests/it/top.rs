@@ -8,9 +8,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use trtllm_analysis::window::Distribution;
-use trtllm_engine::histogram::{FIRST_TOKEN_SECONDS, Histogram};
 use trtllm_exporter::tools::top::screen::Screen;
 use trtllm_exporter::tools::top::units::DisplayUnit;
+use trtllm_fold::histogram::{FIRST_TOKEN_SECONDS, Histogram};
 
 use crate::support;
 use crate::support::daemon::{BINARY, Daemon, run};

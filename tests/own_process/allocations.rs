@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 use allocation_counter::measure;
 use trtllm_analysis::ObservedEngine;
 use trtllm_engines::State;
-use trtllm_model::Objectives;
-use trtllm_model::{EngineName, IterationStats};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::exposition::render;
 use trtllm_page::metrics::catalog::Group;
@@ -15,6 +13,8 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::Page;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_records::Objectives;
+use trtllm_records::{EngineName, IterationStats};
 
 /// Engines that have absorbed a recorded session, and a builder that has already built one page.
 fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {

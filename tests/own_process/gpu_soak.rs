@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, fs, thread};
 
 use trtllm_gpu::{self as gpu, GpuConfig, GpuTiming};
-use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState};
+use trtllm_records::gpu::{GpuInventory, GpuSnapshot, GpuState};
 
 use crate::standin::Standin;
 

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use allocation_counter::measure;
-use trtllm_model::RefusedPublishers;
 use trtllm_recording::Item;
+use trtllm_records::RefusedPublishers;
 use trtllm_service::unix_socket::Activated;
 use trtllm_sources::server::Access;
 use trtllm_sources::socket::{Admission, Ingest};

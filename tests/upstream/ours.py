@@ -11,8 +11,8 @@ KINDS = ("route", "family", "key", "value", "option", "policy")
 # Minimum number of names of each kind. If there are fewer, the source has changed, and this file no longer finds the names.
 AT_LEAST = {"route": 6, "family": 60, "key": 150, "value": 20, "option": 500, "policy": 500}
 # The files that read other programs' Prometheus pages.
-PAGES = ("crates/sources/src/*prometheus*.rs", "crates/sources/src/*page*.rs", "crates/model/src/server_metrics.rs")
-# The files of crates/model/src that define records, request rows, finished requests and steps.
+PAGES = ("crates/sources/src/*prometheus*.rs", "crates/sources/src/*page*.rs", "crates/records/src/server_metrics.rs")
+# The files of crates/records/src that define records, request rows, finished requests and steps.
 MODEL = ("iteration", "request", "perf_metrics", "step_times")
 
 
@@ -57,7 +57,7 @@ def keys():
         # An entry may also say where the key occurs.
         yield from re.findall(r'^    \(\s*"(\w+)[^"]*",\s', text, re.MULTILINE)
     for name in MODEL:
-        for text in sources(f"crates/model/src/{name}.rs"):
+        for text in sources(f"crates/records/src/{name}.rs"):
             for body in re.findall(r"^(?:pub )?struct \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
                 yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)
                 if name == "step_times":
@@ -66,7 +66,7 @@ def keys():
 
 def values():
     """Values of the enumerations of records and finished requests, without the variant for all other values."""
-    for text in sources(*(f"crates/model/src/{name}.rs" for name in MODEL)):
+    for text in sources(*(f"crates/records/src/{name}.rs" for name in MODEL)):
         for attributes, body in re.findall(r"((?:^#\[[^\n]*\n)+)pub enum \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
             yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)
             if 'rename_all = "snake_case"' in attributes:

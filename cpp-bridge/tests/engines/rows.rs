@@ -1,6 +1,6 @@
 //! The members of the bridge's structs under short names, with 0 for an absent member.
 
-use trtllm_bridge::{FinishReason, FinishedRequest, IterationStats, Present, RequestStage, RequestStats};
+use trtllm_bridge::{FinishReason, FinishedRequest, IterationStats, Known, RequestStage, RequestStats};
 
 pub(crate) const QUEUED: u64 = RequestStage::Queued.repr;
 pub(crate) const COMPLETE: u64 = RequestStage::GenerationComplete.repr;
@@ -24,15 +24,15 @@ macro_rules! row {
 
 /// The value of a member of a nested struct. 0 if it or its struct is absent.
 macro_rules! of {
-    ($from:ident . $member:ident) => { $from.$member.present().unwrap_or_default() };
+    ($from:ident . $member:ident) => { $from.$member.known().unwrap_or_default() };
     ($from:ident . $($nested:ident).+ => $member:ident) => {
-        if $from.$($nested).+.present { $from.$($nested).+.$member.present().unwrap_or_default() } else { Default::default() }
+        if $from.$($nested).+.present { $from.$($nested).+.$member.known().unwrap_or_default() } else { Default::default() }
     };
 }
 
 /// True if a member is present.
-fn has(member: impl Present<f64>) -> bool {
-    member.present().is_some()
+fn has(member: impl Known<f64>) -> bool {
+    member.known().is_some()
 }
 
 row!(IterationRow of IterationStats {

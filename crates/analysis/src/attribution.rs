@@ -6,10 +6,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use trtllm_engine::lifecycle::Pause;
-use trtllm_engine::observer::EntryOfRequest;
-use trtllm_engine::request_times::Times;
-use trtllm_engine::served::Served;
+use trtllm_fold::lifecycle::Pause;
+use trtllm_fold::observer::EntryOfRequest;
+use trtllm_fold::request_times::Times;
+use trtllm_fold::served::Served;
 
 use super::objectives::ObjectiveTotals;
 use super::timeline::{Busy, Timeline};

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use trtllm_engine::Latest;
+use trtllm_fold::Latest;
 
 use super::numbers::{number, numbers};
 

@@ -1,9 +1,9 @@
 //! Sums over iterations that the page does not show but verdicts need: why requests waited, and what took the time.
 
-use trtllm_engine::Latest;
-use trtllm_engine::batch_time::BatchTime;
-use trtllm_engine::ranks::Iteration;
-use trtllm_model::iteration::Backend;
+use trtllm_fold::Latest;
+use trtllm_fold::batch_time::BatchTime;
+use trtllm_fold::ranks::Iteration;
+use trtllm_records::iteration::Backend;
 
 use super::cost_model::{CostModel, Work};
 use super::numbers::{number, numbers};

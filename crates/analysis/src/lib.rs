@@ -18,14 +18,14 @@ pub mod window;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use trtllm_engine::Latest;
-use trtllm_engine::clock::ClockSpan;
-use trtllm_engine::lifecycle::Pause;
-use trtllm_engine::observer::{EntryOfRequest, Observer, RowOfRequest, Scope};
-use trtllm_engine::ranks::Iteration;
-use trtllm_engine::served::Served;
-use trtllm_engine::server_metrics::Increase;
-use trtllm_model::Objectives;
+use trtllm_fold::Latest;
+use trtllm_fold::clock::ClockSpan;
+use trtllm_fold::lifecycle::Pause;
+use trtllm_fold::observer::{EntryOfRequest, Observer, RowOfRequest, Scope};
+use trtllm_fold::ranks::Iteration;
+use trtllm_fold::served::Served;
+use trtllm_fold::server_metrics::Increase;
+use trtllm_records::Objectives;
 
 pub use observed_engine::ObservedEngine;
 

@@ -5,14 +5,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use trtllm_model::Objectives;
-use trtllm_model::perf_metrics::FinishReason;
-use trtllm_model::server_metrics::RequestHistogram;
+use trtllm_records::Objectives;
+use trtllm_records::perf_metrics::FinishReason;
+use trtllm_records::server_metrics::RequestHistogram;
 
-use trtllm_engine::observer::Scope;
-use trtllm_engine::saturating::{add, add_known};
-use trtllm_engine::served::Served;
-use trtllm_engine::server_metrics::{HistogramIncrease, Increase};
+use trtllm_fold::observer::Scope;
+use trtllm_fold::saturating::{add, add_known};
+use trtllm_fold::served::Served;
+use trtllm_fold::server_metrics::{HistogramIncrease, Increase};
 
 /// Requests by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -239,7 +239,7 @@ impl UnjudgedRequests {
 
 #[cfg(test)]
 mod tests {
-    use trtllm_engine::request_times::{Answer, Times};
+    use trtllm_fold::request_times::{Answer, Times};
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_engine::{EngineFold, Implausible};
-use trtllm_model::{
+use trtllm_fold::{EngineFold, Implausible};
+use trtllm_records::{
     IterationStats, Objectives, OrchestratorReading, PerfMetricsEntry, RequestStatsPerIteration, ServerMetrics,
 };
 

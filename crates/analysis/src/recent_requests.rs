@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use trtllm_model::request::RequestStats;
+use trtllm_records::request::RequestStats;
 
-use trtllm_engine::finished_request::{FinishedRequest, computed_tokens, reused_tokens};
-use trtllm_engine::request_times::Times;
+use trtllm_fold::finished_request::{FinishedRequest, computed_tokens, reused_tokens};
+use trtllm_fold::request_times::Times;
 
 /// Number of requests that are kept: 56 bytes each.
 const MOST: usize = 2048;
@@ -202,7 +202,7 @@ mod tests {
         requests.note_row(&row(2), &Times::default());
         requests.note_row(&row(1), &Times::default());
         let reused =
-            trtllm_model::perf_metrics::RequestKvCacheMetrics { num_reused_blocks: Some(2), ..Default::default() };
+            trtllm_records::perf_metrics::RequestKvCacheMetrics { num_reused_blocks: Some(2), ..Default::default() };
         requests.note_entry(&FinishedRequest { kv_cache: Some(reused), ..entry(2, 7003.0) });
         assert_eq!(shown(&requests), [(Some(1), Some(0.0), 100), (Some(2), Some(3.0), 100)]);
         let computed = |id| requests.find(id).and_then(RecentRequest::computed_tokens);

@@ -1,8 +1,8 @@
 //! How full each resource of an engine is. 1 means full. Only the queue can be above 1. A resource without a known limit has no
 //! value.
 
-use trtllm_engine::Latest;
-use trtllm_engine::share::ratio;
+use trtllm_fold::Latest;
+use trtllm_fold::share::ratio;
 
 /// Shares of the limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -47,7 +47,7 @@ fn fullness(part: Option<i64>, whole: Option<i64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use trtllm_model::IterationStats;
+    use trtllm_records::IterationStats;
 
     use super::*;
 

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trtllm_engine::EngineTotals;
-use trtllm_model::iteration::{InflightBatchingStats, SchedulerMode, SpecDecodingStats};
-use trtllm_model::request::{RequestStage, RequestStats};
-use trtllm_model::{IterationStats, Objectives, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
+use trtllm_fold::EngineTotals;
+use trtllm_records::iteration::{InflightBatchingStats, SchedulerMode, SpecDecodingStats};
+use trtllm_records::request::{RequestStage, RequestStats};
+use trtllm_records::{IterationStats, Objectives, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
 
 use super::{ObservedEngine, cost_model, recent_requests, window};
 

@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use trtllm_engine::histogram::{BUCKETS, Bound, Histogram};
-use trtllm_engine::request_totals::RequestTotals;
-use trtllm_engine::{EngineTotals, Latest};
-use trtllm_model::perf_metrics::FinishReason;
+use trtllm_fold::histogram::{BUCKETS, Bound, Histogram};
+use trtllm_fold::request_totals::RequestTotals;
+use trtllm_fold::{EngineTotals, Latest};
+use trtllm_records::perf_metrics::FinishReason;
 
 use super::ObservedEngine;
 use super::cost_model::Prices;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trtllm_service::shutdown::Shutdown;
-use trtllm_what_if::{Present, capacity};
+use trtllm_what_if::{MeasuredEngine, capacity};
 
 use super::judging::RECENT;
 use super::{EngineSlot, State};
@@ -47,9 +47,9 @@ impl EngineSlot {
         }
         let copied = tokio::time::timeout(FOLD_WITHIN, self.read_fold()).await;
         let Some(fold) = copied.ok().and_then(Result::ok) else { return };
-        let present = self.with_judged(|judged| Present::of(&fold, &judged.window));
+        let measured = self.with_judged(|judged| MeasuredEngine::of(&fold, &judged.window));
         drop(fold);
-        let simulated = tokio::task::spawn_blocking(move || capacity(&present));
+        let simulated = tokio::task::spawn_blocking(move || capacity(&measured));
         let capacity = simulated.await.ok().flatten().map(|capacity| capacity.value);
         self.judged.lock().capacity = capacity;
     }

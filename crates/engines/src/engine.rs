@@ -7,13 +7,13 @@ use trtllm_analysis::attribution::RequestParts;
 use trtllm_analysis::cost_model::Prices;
 use trtllm_analysis::iteration_sums::IterationSums;
 use trtllm_analysis::objectives::ObjectiveTotals;
-use trtllm_engine::lifecycle::Stages;
-use trtllm_engine::orchestrator::OrchestratorTotals;
-use trtllm_engine::rank_totals::{Rank, RankLoad};
-use trtllm_engine::request_totals::RequestTotals;
-use trtllm_engine::{EngineState, EngineTotals, Health, Latest};
-use trtllm_model::server_metrics::ConfigSection;
-use trtllm_model::{EngineAbout, EngineSettings};
+use trtllm_fold::lifecycle::Stages;
+use trtllm_fold::orchestrator::OrchestratorTotals;
+use trtllm_fold::rank_totals::{Rank, RankLoad};
+use trtllm_fold::request_totals::RequestTotals;
+use trtllm_fold::{EngineState, EngineTotals, Health, Latest};
+use trtllm_records::server_metrics::ConfigSection;
+use trtllm_records::{EngineAbout, EngineSettings};
 
 use super::source::SourceStatus;
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 
 use trtllm_analysis::window::{Mark, Parts, PollCounts, SLOT_SECONDS, Window};
-use trtllm_engine::request_totals::LatencySource;
-use trtllm_engine::{EngineState, SEVERAL_ENGINES};
-use trtllm_model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState};
-use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
-use trtllm_model::{BenchReport, ErrorKind};
+use trtllm_fold::request_totals::LatencySource;
+use trtllm_fold::{EngineState, SEVERAL_ENGINES};
+use trtllm_records::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState};
+use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
+use trtllm_records::{BenchReport, ErrorKind};
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::{log, supervise};
 use trtllm_verdict::findings::engine::EngineCase;
@@ -20,7 +20,7 @@ use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 use trtllm_verdict::findings::{self, Finding};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::judge::{Steady, judge, judge_orchestrator};
-use trtllm_verdict::reading::{Given, Notices, Reading, Silence};
+use trtllm_verdict::reading::{EngineFacts, Notices, Reading, Silence};
 use trtllm_what_if::Headroom;
 use trtllm_what_if::output::{Output, OutputRatios, RecentOutput};
 
@@ -147,7 +147,7 @@ impl State {
         }
         let now = ExporterMark {
             log_lines_dropped: log::dropped_lines(),
-            items_not_recorded: self.recorder.get().map_or(0, trtllm_model::RecorderCounts::items_dropped),
+            items_not_recorded: self.recorder.get().map_or(0, trtllm_records::RecorderCounts::items_dropped),
             publishers_refused: self.refused_publishers.counts(),
         };
         push(&mut host.exporter, now, MINUTE);
@@ -244,7 +244,7 @@ impl EngineSlot {
         };
         let polling = polling(&snapshot);
         judged.window.push(Mark { polling, ..Mark::of_parts(&parts, at) });
-        let given = Given {
+        let facts = EngineFacts {
             state: snapshot.state,
             silence,
             notices: Notices {
@@ -254,16 +254,16 @@ impl EngineSlot {
                 several_frontends: source.notice == Some(SEVERAL_FRONTENDS),
                 several_engines: source.notice == Some(SEVERAL_ENGINES),
                 is_wedged: snapshot.state == EngineState::Stalled
-                    && latest.is_some_and(trtllm_engine::Latest::is_blocked),
+                    && latest.is_some_and(trtllm_fold::Latest::is_blocked),
             },
-            never_reserves: latest.is_some_and(trtllm_engine::Latest::never_reserves),
+            never_reserves: latest.is_some_and(trtllm_fold::Latest::never_reserves),
             is_hosted: HOSTED.contains(&self.name.source),
             gpu_count: snapshot.gpu_count(),
             is_pytorch: snapshot.about.backend.as_deref() != Some("tensorrt"),
             objectives: snapshot.objectives.map(|objectives| objectives.limits).unwrap_or_default(),
             before: judged.verdict.cause(),
         };
-        let Some(reading) = Reading::of(given, &judged.window, gpus) else {
+        let Some(reading) = Reading::of(facts, &judged.window, gpus) else {
             (judged.slowdown, judged.capacity, judged.findings) = (None, None, Vec::new());
             judged.verdict.follow(None);
             return;
@@ -328,8 +328,8 @@ fn silence(snapshot: &EngineSnapshot, wall: f64) -> Option<Silence> {
 mod tests {
     use super::*;
     use crate::PollFailure;
-    use trtllm_engine::orchestrator::OrchestratorFold;
-    use trtllm_model::{BenchReport, EngineName, OrchestratorReading};
+    use trtllm_fold::orchestrator::OrchestratorFold;
+    use trtllm_records::{BenchReport, EngineName, OrchestratorReading};
     use trtllm_verdict::cause::Cause;
 
     /// The throughput of an engine relative to that of a benchmark on 16 GPUs with 200 tokens a second. The engine generates 100

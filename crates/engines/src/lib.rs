@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use trtllm_model::gpu::GpuInventory;
-use trtllm_model::{EngineName, RecorderCounts, RefusedPublishers};
+use trtllm_records::gpu::GpuInventory;
+use trtllm_records::{EngineName, RecorderCounts, RefusedPublishers};
 use trtllm_service::shutdown::Shutdown;
 
 pub use engine::EngineSnapshot;
 pub use judging::EngineJudgement;
-pub use slot::{EngineOrigin, EngineSlot, KeptRecord, SourcePlace, copy_to_keep};
+pub use slot::{EngineOrigin, EngineSlot, KeptRecord, SourceIndex, copy_to_keep};
 
 pub use source::{PollFailure, SourceMetrics, SourceStatus, StartPhase};
-pub use trtllm_model::RECENT_RECORDS;
+pub use trtllm_records::RECENT_RECORDS;
 
 use judging::HostJudgement;
 use slot::SlotChanges;
@@ -57,15 +57,15 @@ impl State {
             config_reload: Mutex::default(),
             discovery: ArcSwap::default(),
         };
-        for (place, name) in engines.into_iter().enumerate() {
-            state.add(&SourcePlace::new(place), name);
+        for (index, name) in engines.into_iter().enumerate() {
+            state.add(&SourceIndex::new(index), name);
         }
         state
     }
 
-    /// Adds an engine of the source at `place`.
-    pub fn add(&self, place: &SourcePlace, name: EngineName) -> Arc<EngineSlot> {
-        let slot = Arc::new(EngineSlot::new(place.clone(), name, Arc::clone(&self.changes)));
+    /// Adds an engine of the source at `index`.
+    pub fn add(&self, index: &SourceIndex, name: EngineName) -> Arc<EngineSlot> {
+        let slot = Arc::new(EngineSlot::new(index.clone(), name, Arc::clone(&self.changes)));
         self.change_engines(|engines| {
             let behind = engines.partition_point(|other| other.order() <= slot.order());
             engines.insert(behind, Arc::clone(&slot));
@@ -79,8 +79,8 @@ impl State {
     }
 
     /// Removes all engines of one source.
-    pub fn remove_all(&self, place: &SourcePlace) {
-        self.change_engines(|engines| engines.retain(|engine| !engine.place.is(place)));
+    pub fn remove_all(&self, index: &SourceIndex) {
+        self.change_engines(|engines| engines.retain(|engine| !engine.index.is(index)));
     }
 
     /// Sorts the engines again after their places have changed.
@@ -164,7 +164,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trtllm_engine::{EngineState, Health};
+    use trtllm_fold::{EngineState, Health};
 
     #[test]
     fn a_reader_withdraws_the_numbers_of_a_driver_that_has_died() {
@@ -173,7 +173,7 @@ mod tests {
         let long_ago = Instant::now() - Duration::from_secs(20);
         let mut health = Health::new(Duration::from_secs(15));
         health.answered(long_ago);
-        health.record(long_ago, trtllm_engine::Outstanding::Yes, true);
+        health.record(long_ago, trtllm_fold::Outstanding::Yes, true);
         let busy = EngineSnapshot { state: EngineState::Busy, health: Some(health), ..EngineSnapshot::starting() };
         state.slots()[0].publish(busy);
         let before = state.engine_changes();

@@ -12,10 +12,10 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 use super::engine::EngineSnapshot;
 use super::judging::EngineJudgement;
 use trtllm_analysis::ObservedEngine;
-use trtllm_engine::batch_time::TimedBatch;
-use trtllm_model::gpu::{EngineGpus, GpuInventory};
-use trtllm_model::rows::PoolRows;
-use trtllm_model::{EngineName, IterationStats, RECENT_RECORDS};
+use trtllm_fold::batch_time::TimedBatch;
+use trtllm_records::gpu::{EngineGpus, GpuInventory};
+use trtllm_records::rows::PoolRows;
+use trtllm_records::{EngineName, IterationStats, RECENT_RECORDS};
 
 /// Maximum number of KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
 const KEPT_WINDOWS: usize = 4;
@@ -41,12 +41,12 @@ pub(super) struct SlotChanges {
 
 /// The position of a source in the configuration. A reload may change it.
 #[derive(Debug, Clone)]
-pub struct SourcePlace(Arc<AtomicUsize>);
+pub struct SourceIndex(Arc<AtomicUsize>);
 
-impl SourcePlace {
+impl SourceIndex {
     #[must_use]
-    pub fn new(place: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(place)))
+    pub fn new(index: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(index)))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -54,8 +54,8 @@ impl SourcePlace {
     }
 
     /// [`super::State::sort`] must be called once all places are set.
-    pub fn set(&self, place: usize) {
-        self.0.store(place, Ordering::Relaxed);
+    pub fn set(&self, index: usize) {
+        self.0.store(index, Ordering::Relaxed);
     }
 }
 
@@ -76,7 +76,7 @@ pub struct EngineSlot {
     pub name: EngineName,
     /// Unique, even if an engine with the same name is added later.
     pub id: u64,
-    pub(super) place: SourcePlace,
+    pub(super) index: SourceIndex,
     origin: OnceLock<EngineOrigin>,
     gpu_hour_cost: OnceLock<f64>,
     gpus: ArcSwapOption<EngineGpus>,
@@ -111,11 +111,11 @@ impl SlotChanges {
 }
 
 impl EngineSlot {
-    pub(super) fn new(place: SourcePlace, name: EngineName, changes: Arc<SlotChanges>) -> Self {
+    pub(super) fn new(index: SourceIndex, name: EngineName, changes: Arc<SlotChanges>) -> Self {
         Self {
             name,
             id: changes.joined.fetch_add(1, Ordering::Relaxed),
-            place,
+            index,
             origin: OnceLock::new(),
             gpu_hour_cost: OnceLock::new(),
             gpus: ArcSwapOption::empty(),
@@ -132,7 +132,7 @@ impl EngineSlot {
     /// The order of the page: by the position of the source, then by model and version, with version 10 after 9.
     pub(super) fn order(&self) -> impl Ord {
         let EngineName { model, version, .. } = &self.name;
-        (self.place.0.load(Ordering::Relaxed), model, version.len(), version)
+        (self.index.0.load(Ordering::Relaxed), model, version.len(), version)
     }
 
     #[must_use]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 
-use trtllm_engine::native;
-use trtllm_model::{BenchReport, ErrorKind, RejectReason};
+use trtllm_fold::native;
+use trtllm_records::{BenchReport, ErrorKind, RejectReason};
 
 /// Upper bounds of the buckets of poll durations, in seconds.
 const POLL_SECONDS: [f64; 11] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0];

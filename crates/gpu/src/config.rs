@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use trtllm_model::gpu::PodName;
+use trtllm_records::gpu::PodName;
 
 /// `--gpu`: whether to read GPUs, and whether start-up needs one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -58,9 +58,9 @@ impl Default for GpuConfig {
 /// Deadlines and intervals. The defaults are for production; tests shorten them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuTiming {
-    /// An NVML call that takes longer makes its GPU [`Stalled`](trtllm_model::gpu::GpuState::Stalled).
+    /// An NVML call that takes longer makes its GPU [`Stalled`](trtllm_records::gpu::GpuState::Stalled).
     pub call_deadline: Duration,
-    /// An initialisation that takes longer makes NVML [`Failed`](trtllm_model::gpu::NvmlState::Failed) until it
+    /// An initialisation that takes longer makes NVML [`Failed`](trtllm_records::gpu::NvmlState::Failed) until it
     /// returns. It is longer than `call_deadline`: without persistence mode the first access takes seconds per GPU.
     pub init_deadline: Duration,
     /// Time between two slow polls, which read what changes rarely or costs more (limits, ECC, links, processes). If it

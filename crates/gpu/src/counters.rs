@@ -9,7 +9,7 @@ use super::limits::{
     CounterKind, ENERGY_MILLIJOULES, ERRORS, IMPOSSIBLE, NVLINK_BYTES, PCIE_REPLAYS, THROTTLE_NANOSECONDS,
 };
 use super::probe::CallFailure;
-use trtllm_model::gpu::{EccErrors, GpuHealth, GpuReadings, LinkTraffic, NvLinkErrors, ThrottleTimes};
+use trtllm_records::gpu::{EccErrors, GpuHealth, GpuReadings, LinkTraffic, NvLinkErrors, ThrottleTimes};
 
 /// If wrong readings last longer than this, the counter has restarted.
 const LONGEST_ERROR: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use trtllm_model::gpu::{GpuIdentity, GpuSnapshot, PodDevice, PodName};
+use trtllm_records::gpu::{GpuIdentity, GpuSnapshot, PodDevice, PodName};
 
 /// A device that the kubelet assigned to a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +90,7 @@ fn without_suffix(id: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use trtllm_model::gpu::{GpuReadings, GpuState, MigInstance};
+    use trtllm_records::gpu::{GpuReadings, GpuState, MigInstance};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trtllm_model::gpu::PodName;
+use trtllm_records::gpu::PodName;
 
 use super::device_assignment::DeviceAssignment;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::CallFailure;
-use trtllm_model::gpu::{GpuHealth, GpuIdentity, GpuPoll, GpuReadings, GpuState, LastXid, NvmlState};
+use trtllm_records::gpu::{GpuHealth, GpuIdentity, GpuPoll, GpuReadings, GpuState, LastXid, NvmlState};
 
 #[derive(Debug)]
 pub(super) enum Event {

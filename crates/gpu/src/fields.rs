@@ -1,7 +1,7 @@
 //! The ids of NVML's field values, and which of them each driver and GPU has. One NVML call reads many fields. The name
 //! of a field is the label value under which its errors are counted.
 
-use trtllm_model::gpu::{LinkTraffic, NvLinkErrors, ThrottleTimes};
+use trtllm_records::gpu::{LinkTraffic, NvLinkErrors, ThrottleTimes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct NvmlField {

@@ -12,7 +12,7 @@ use nvml_wrapper::{Device, GpmSample};
 
 use super::limits::{GPM_PERCENT, NVLINK_MIB_PER_SECOND, PCIE_MIB_PER_SECOND};
 use super::probe::Probe;
-use trtllm_model::gpu::GpuActivity;
+use trtllm_records::gpu::GpuActivity;
 
 /// A GPM metric, its unit, and the field of [`GpuActivity`] that gets the value.
 type Metric = (GpmMetricId, &'static Unit, fn(&mut GpuActivity) -> &mut Option<f64>);

@@ -1,6 +1,6 @@
 //! Selects the GPUs to show: by `--gpu.uuid`, otherwise by the environment. Pure.
 
-use trtllm_model::gpu::GpuIdentity;
+use trtllm_records::gpu::GpuIdentity;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct GpuFilter {

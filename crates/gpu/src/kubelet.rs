@@ -18,7 +18,7 @@ use super::device_assignment::{DeviceAssignment, is_gpu, resolve};
 use super::device_holders::DeviceHolders;
 use super::event::Event;
 use super::threads::StopSignal;
-use trtllm_model::gpu::{GpuSnapshot, PodDevice, PodName};
+use trtllm_records::gpu::{GpuSnapshot, PodDevice, PodName};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 /// If the kubelet does not answer for this long, the last assignments are dropped, because they may be outdated.

@@ -40,7 +40,7 @@ pub use kubelet::pods_of_answer;
 pub use nvml::{GpuError, NvmlUnavailable};
 use supervisor::Supervisor;
 use threads::ThreadHandle;
-use trtllm_model::gpu::{GpuInventory, NvmlState};
+use trtllm_records::gpu::{GpuInventory, NvmlState};
 
 /// Starts GPU monitoring. `publish` gets the first inventory before this returns, and then every inventory that differs
 /// from the one before, at most about twice per interval. It is never called concurrently, and must not block.

@@ -5,7 +5,7 @@ use nvml_wrapper::Device;
 use super::limits::MEMORY_BYTES;
 use super::probe::Probe;
 use super::raw;
-use trtllm_model::gpu::GpuMemory;
+use trtllm_records::gpu::GpuMemory;
 /// Reads it. What exceeds the total is impossible.
 pub(super) fn memory(call: &'static str, device: &Device<'_>, probe: &mut Probe<'_>) -> GpuMemory {
     let memory = probe.call(call, || raw::memory(device)).unwrap_or_default();

@@ -11,7 +11,7 @@ use super::limits::{IMPOSSIBLE, is_blank};
 use super::memory::memory;
 use super::probe::{CallFailure, Probe};
 use super::raw;
-use trtllm_model::gpu::MigInstance;
+use trtllm_records::gpu::MigInstance;
 
 /// Maximum number of instances that are read, which is more than any GPU has. It limits the loop.
 const MOST_INSTANCES: u32 = 32;

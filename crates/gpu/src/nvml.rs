@@ -13,7 +13,7 @@ use nvml_wrapper::error::NvmlError;
 
 use super::raw;
 use super::threads::{self, ThreadHandle};
-use trtllm_model::gpu::{GpuState, NvmlState};
+use trtllm_records::gpu::{GpuState, NvmlState};
 
 /// Where drivers install the library: the loader's paths, distributions, GKE, the GPU operator, WSL.
 const LIBRARIES: &[&str] = &[

@@ -14,7 +14,7 @@ use super::fields::{NvmlField, ReadField};
 use super::limits::IMPOSSIBLE;
 use super::nvml::{ErrorScope, classify};
 use super::raw;
-use trtllm_model::gpu::{GpuState, NvmlState};
+use trtllm_records::gpu::{GpuState, NvmlState};
 
 /// A failed NVML call or an impossible reading. The page shows both names as label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,7 +12,7 @@ use super::limits::MEMORY_BYTES;
 use super::probe::Probe;
 use super::raw;
 use super::usage::knows_processes;
-use trtllm_model::gpu::GpuProcess;
+use trtllm_records::gpu::GpuProcess;
 
 /// NVML's value for an unknown amount of memory.
 const UNAVAILABLE: u64 = u64::MAX;

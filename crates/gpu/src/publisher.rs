@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_model::gpu::GpuInventory;
+use trtllm_records::gpu::GpuInventory;
 
 /// Workers poll at the same time, so the first change waits this long for the others to report too.
 const SETTLE: Duration = Duration::from_millis(20);

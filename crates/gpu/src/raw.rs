@@ -15,7 +15,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::fields::NvmlField;
-use trtllm_model::gpu::GpuMemory;
+use trtllm_records::gpu::GpuMemory;
 
 /// Calls a function of NVML's symbol table with the device's handle and these arguments.
 macro_rules! call {

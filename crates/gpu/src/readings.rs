@@ -23,7 +23,7 @@ use super::memory::memory;
 use super::probe::Probe;
 use super::processes::ProcessReader;
 use super::{mig, raw};
-use trtllm_model::gpu::{
+use trtllm_records::gpu::{
     Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuReadings, NvLink, NvLinkErrors, PowerLimits,
     RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
 };

@@ -17,7 +17,7 @@ use super::threads::{self, ThreadHandle};
 use super::tracker::GpuTracker;
 use super::worker::{Worker, WorkerHandle};
 use super::{kubelet, xid_events};
-use trtllm_model::gpu::{GpuInventory, GpuState};
+use trtllm_records::gpu::{GpuInventory, GpuState};
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// Time between two checks whether a session has been closed.

@@ -4,7 +4,7 @@ use super::counters::Counters;
 use super::event::{HealthReadings, PollReadings};
 use super::limits::IMPOSSIBLE;
 use super::probe::CallFailure;
-use trtllm_model::gpu::{GpuHealth, GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastXid};
+use trtllm_records::gpu::{GpuHealth, GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastXid};
 
 /// Maximum number of Xid codes that are counted for one GPU. NVIDIA's catalog has about 170, and a GPU shows few of them.
 const MOST_XIDS: usize = 64;

@@ -13,7 +13,7 @@ use super::limits::IMPOSSIBLE;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::CallFailure;
 use super::tracked_gpu::TrackedGpu;
-use trtllm_model::gpu::{GpuIdentity, GpuInventory, GpuSnapshot, GpuState, NvmlState, ReadError};
+use trtllm_records::gpu::{GpuIdentity, GpuInventory, GpuSnapshot, GpuState, NvmlState, ReadError};
 
 /// Keeps every GPU that was ever seen: a GPU that vanished stays listed as lost.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::event::{HealthReadings, PollReadings};
 use super::*;
-use trtllm_model::gpu::{GpuHealth, GpuPoll, GpuReadings, LastXid};
+use trtllm_records::gpu::{GpuHealth, GpuPoll, GpuReadings, LastXid};
 
 const A: &str = "GPU-a";
 const B: &str = "GPU-b";

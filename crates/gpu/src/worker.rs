@@ -20,7 +20,7 @@ use super::nvml::Session;
 use super::probe::{CallFailure, CurrentCall, Probe, Unsupported};
 use super::readings::PollState;
 use super::threads::{self, StopSignal, ThreadHandle};
-use trtllm_model::gpu::{GpuIdentity, GpuPoll, GpuState};
+use trtllm_records::gpu::{GpuIdentity, GpuPoll, GpuState};
 
 #[derive(Debug)]
 pub(super) struct Worker {

@@ -14,7 +14,7 @@ use super::limits::XID;
 use super::nvml::Session;
 use super::raw;
 use super::threads::StopSignal;
-use trtllm_model::gpu::LastXid;
+use trtllm_records::gpu::LastXid;
 
 /// Length of one wait. It limits how late a GPU is registered and how long the end of a session takes.
 const WAIT: Duration = Duration::from_millis(200);

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
-use trtllm_engine::{EngineState, Implausible, SEVERAL_ENGINES};
 use trtllm_engines::{EngineSlot, PollFailure, RECENT_RECORDS, SourceStatus, copy_to_keep};
-use trtllm_model::{BenchReport, EngineAbout, EngineSettings, ErrorKind, RejectCounts, RejectReason};
+use trtllm_fold::{EngineState, Implausible, SEVERAL_ENGINES};
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_recording::{Item, RecordedFailure, RecordedMoment, Settled};
+use trtllm_records::{BenchReport, EngineAbout, EngineSettings, ErrorKind, RejectCounts, RejectReason};
 use trtllm_service::printable::one_line;
 use trtllm_sources::{Batch, Presence, SourceError};
 
@@ -433,7 +433,7 @@ fn beginning(error: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use trtllm_model::{EngineName, IterationStats};
+    use trtllm_records::{EngineName, IterationStats};
 
     use super::*;
     use trtllm_engines::State;
@@ -554,8 +554,8 @@ mod tests {
         }
         let (_, iterations, have_reasons) = poll(vec![record(9001)]);
         for iter in [51, 9002, 52] {
-            let finish_reason = Some(trtllm_model::perf_metrics::FinishReason::Length);
-            let entry = trtllm_model::PerfMetricsEntry { finish_reason, ..Default::default() };
+            let finish_reason = Some(trtllm_records::perf_metrics::FinishReason::Length);
+            let entry = trtllm_records::PerfMetricsEntry { finish_reason, ..Default::default() };
             let all = vec![record(iter), Item::FinishedRequest(Box::new(entry))];
             assert_eq!(poll(all), (Some(SEVERAL_ENGINES), iterations, have_reasons));
         }
@@ -565,7 +565,7 @@ mod tests {
     fn records_that_a_failed_poll_has_taken_are_lost_also_after_empty_answers_and_in_a_replay() {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let record = |iter| {
-            let pytorch = trtllm_model::iteration::StaticBatchingStats::default();
+            let pytorch = trtllm_records::iteration::StaticBatchingStats::default();
             Item::Record(Box::new(IterationStats {
                 iter: Some(iter),
                 num_active_requests: Some(1),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::window::SLOT_SECONDS;
 use trtllm_engines::{EngineSlot, State};
-use trtllm_model::EngineName;
-use trtllm_model::gpu::{EngineGpus, GpuInventory, NvmlState};
 use trtllm_recording::{Header, Item, Line, OpenRecordingError, RecordedMoment, Recording, Settled, utc};
+use trtllm_records::EngineName;
+use trtllm_records::gpu::{EngineGpus, GpuInventory, NvmlState};
 use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::{Intake, Moment};

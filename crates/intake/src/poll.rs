@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use crate::{Intake, Moment, Unread};
 use trtllm_engines::EngineSlot;
-use trtllm_model::BenchReport;
 use trtllm_recording::recorder::EngineRecorder;
+use trtllm_records::BenchReport;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Panicked, Task};
 use trtllm_sources::{Batch, OpenError, Presence, Source, SourceError};
@@ -253,10 +253,10 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use trtllm_engine::EngineState;
     use trtllm_engines::State;
-    use trtllm_model::{EngineName, IterationStats};
+    use trtllm_fold::EngineState;
     use trtllm_recording::Item;
+    use trtllm_records::{EngineName, IterationStats};
     use trtllm_service::shutdown;
     use trtllm_service::supervise::Heartbeats;
 

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::poll::{Driver, Schedule};
-use trtllm_engine::EngineState;
 use trtllm_engines::{EngineSnapshot, State};
-use trtllm_model::EngineName;
+use trtllm_fold::EngineState;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_page::{exposition, exposition::negotiate::Format};
+use trtllm_records::EngineName;
 use trtllm_service::shutdown;
 use trtllm_service::supervise::Heartbeats;
 use trtllm_sources::{Batch, Source, TestPoll};

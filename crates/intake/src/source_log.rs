@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trtllm_engine::EngineState;
-use trtllm_engine::totals::EngineTotals;
-use trtllm_model::{EngineName, ErrorKind, RejectCounts, RejectReason};
+use trtllm_fold::EngineState;
+use trtllm_fold::totals::EngineTotals;
+use trtllm_records::{EngineName, ErrorKind, RejectCounts, RejectReason};
 use trtllm_service::log::LogLimit;
 use trtllm_sources::SourceError;
 

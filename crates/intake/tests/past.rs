@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use trtllm_engines::State;
 use trtllm_intake::past::engine_at;
 use trtllm_intake::{Intake, Moment};
-use trtllm_model::ErrorKind;
-use trtllm_model::gpu::{EngineGpus, GpuInventory, NvmlState};
-use trtllm_model::{EngineAbout, EngineName, RecorderCounts};
 use trtllm_recording::frame::{self, Encoder};
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::recorder::{DEFAULT_MAX_SIZE, Recorder, RecorderConfig};
 use trtllm_recording::{Item, OpenRecordingError, RecordedFailure, RecordedMoment, Recording, Settled, Stamp};
+use trtllm_records::ErrorKind;
+use trtllm_records::gpu::{EngineGpus, GpuInventory, NvmlState};
+use trtllm_records::{EngineAbout, EngineName, RecorderCounts};
 use trtllm_sim::config::Config;
 use trtllm_sim::scenario::find;
 use trtllm_sim::{Engine, write};
 use trtllm_sources::{Batch, Presence, SourceError, trtllm_json};
-use trtllm_what_if::Present;
+use trtllm_what_if::MeasuredEngine;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
 /// Seconds between two polls.
@@ -43,11 +43,16 @@ fn judged(state: &State, at_us: i64) -> Judged {
 
 /// Runs an engine for some seconds of virtual time and records it. Returns each judgement, and the engine's model (what
 /// `what-if` and `compare` read) at the last one.
-fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, Present) {
+fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, MeasuredEngine) {
     record_with(config, seconds, directory, Duration::from_secs(15))
 }
 
-fn record_with(config: &Config, seconds: f64, directory: &Path, stale_after: Duration) -> (Vec<Judged>, Present) {
+fn record_with(
+    config: &Config,
+    seconds: f64,
+    directory: &Path,
+    stale_after: Duration,
+) -> (Vec<Judged>, MeasuredEngine) {
     let counts = RecorderCounts::default();
     let limits = RecorderConfig { directory: directory.to_owned(), max_size: 64 << 20, max_age: None, stale_after };
     let recorder = Recorder::start(limits, counts.clone()).unwrap();
@@ -61,7 +66,7 @@ fn record_with(config: &Config, seconds: f64, directory: &Path, stale_after: Dur
     let start = Instant::now() + Duration::from_secs(86_400);
     let (mut engine, mut next, mut found, mut sent) = (Engine::new(config.clone(), 7), Some(0.0), Vec::new(), 0);
     let (mut throttled, mut now, mut judgement) = ([0; 2], 0.0, SLOT);
-    let (mut about, mut present) = (Some(about(config)), Present::default());
+    let (mut about, mut measured) = (Some(about(config)), MeasuredEngine::default());
     while now < seconds {
         now += INTERVAL;
         let mut batch = Batch::default();
@@ -89,14 +94,14 @@ fn record_with(config: &Config, seconds: f64, directory: &Path, stale_after: Dur
             slot.publish_gpus(Some(EngineGpus { uuids: vec!["GPU-0".to_owned()], ..EngineGpus::default() }));
             state.judge(now, moment.unix_us as f64 / 1e6);
             found.push(judged(&state, moment.unix_us));
-            present = slot.with_judged(|judged| Present::of(intake.fold(), &judged.window));
+            measured = slot.with_judged(|judged| MeasuredEngine::of(intake.fold(), &judged.window));
             judgement += SLOT;
         }
     }
     drop(intake);
     recorder.stop(Duration::from_secs(60));
     assert_eq!((counts.items_dropped(), counts.errors()), (0, 0));
-    (found, present)
+    (found, measured)
 }
 
 fn about(config: &Config) -> EngineAbout {
@@ -162,7 +167,7 @@ fn a_recording_has_the_verdict_and_the_costs_that_its_exporter_had_at_that_time(
             scope.spawn(move || {
                 let folder = tempfile::tempdir().unwrap();
                 let scenario = find(name).unwrap();
-                let (live, present) = record(&scenario.config, 130.0, folder.path());
+                let (live, measured) = record(&scenario.config, 130.0, folder.path());
                 let causes: Vec<_> =
                     live.iter().map(|(_, verdict, _)| verdict.as_ref().map(|verdict| verdict.0)).collect();
                 assert!(causes.contains(&Some(scenario.cause)), "{name}: {causes:?}");
@@ -176,11 +181,13 @@ fn a_recording_has_the_verdict_and_the_costs_that_its_exporter_had_at_that_time(
                     assert_eq!(of(&found.1), of(cause), "{name} after {at} judgements: {found:?}, not {cause:?}");
                     assert_eq!(&found.2, rules, "{name} after {at} judgements");
                     if at == live.len() - 1 {
-                        let past = past.slot().with_judged(|judged| Present::of(past.fold(), &judged.window));
+                        let past = past.slot().with_judged(|judged| MeasuredEngine::of(past.fold(), &judged.window));
                         // The windows of the last minutes begin at different seconds, so they are not compared.
-                        let of = |of: &Present| serde_json::to_value((&of.limits, &of.prices, &of.equal_work)).unwrap();
-                        assert!(present.equal_work.len() > 5, "{name}: {present:?}");
-                        assert_eq!(of(&present), of(&past), "{name}");
+                        let of = |of: &MeasuredEngine| {
+                            serde_json::to_value((&of.limits, &of.prices, &of.equal_work)).unwrap()
+                        };
+                        assert!(measured.equal_work.len() > 5, "{name}: {measured:?}");
+                        assert_eq!(of(&measured), of(&past), "{name}");
                     }
                 }
             });

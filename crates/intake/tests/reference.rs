@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use trtllm_engines::State;
 use trtllm_intake::{Intake, Moment};
-use trtllm_model::gpu::EngineGpus;
-use trtllm_model::{BenchReport, EngineName};
+use trtllm_records::gpu::EngineGpus;
+use trtllm_records::{BenchReport, EngineName};
 use trtllm_sim::load::Arrivals;
 use trtllm_sim::{Config, Engine, write};
 use trtllm_sources::{Batch, Presence, trtllm_json};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use trtllm_model::gpu::{GpuHealth, GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastXid, ThrottleTimes};
+use trtllm_records::gpu::{GpuHealth, GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastXid, ThrottleTimes};
 
 /// Values are in base units. Absent values were not read.
 #[skip_serializing_none]

@@ -10,10 +10,10 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use trtllm_model::orchestrator::OrchestratorCount;
-use trtllm_model::rows::PoolRows;
-use trtllm_model::server_metrics::ServerCount;
-use trtllm_model::{
+use trtllm_records::orchestrator::OrchestratorCount;
+use trtllm_records::rows::PoolRows;
+use trtllm_records::server_metrics::ServerCount;
+use trtllm_records::{
     BenchReport, EngineAbout, ErrorKind, IterationStats, Objectives, OrchestratorReading, PerfMetricsEntry,
     RequestStatsPerIteration, ServerMetrics,
 };

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use memchr::{memchr, memmem};
 
-use trtllm_model::RecordTime;
+use trtllm_records::RecordTime;
 
 use super::directory::{self, Segment};
 use super::frame::{self, Read};

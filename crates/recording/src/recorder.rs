@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use trtllm_model::{EngineName, RecorderCounts};
+use trtllm_records::{EngineName, RecorderCounts};
 use trtllm_service::budget::{Budget, Held, Peer, Rest};
 
 use crate::{Item, OpenRecordingError, Recording};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use trtllm_model::{EngineAbout, EngineSettings, RejectCounts, RejectReason};
 use trtllm_recording::Item;
+use trtllm_records::{EngineAbout, EngineSettings, RejectCounts, RejectReason};
 
 /// The items of one poll, in the order in which the engine sent them, and what else the poll found.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use trtllm_model::EngineSettings;
+use trtllm_records::EngineSettings;
 
 /// Limit of the settings of a publisher, in bytes. Ten settings need about 1 KiB.
 const MAX_SENT: usize = 16 << 10;

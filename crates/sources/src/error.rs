@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use trtllm_model::ErrorKind;
 use trtllm_recording::RecordedFailure;
+use trtllm_records::ErrorKind;
 
 /// A poll that failed. The text names the target.
 #[derive(Debug, thiserror::Error)]

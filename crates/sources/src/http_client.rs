@@ -531,7 +531,7 @@ mod tests {
                 stream
             };
             let (Err(error), _) = tokio::join!(client.read(Method::GET, "/metrics"), answer) else { panic!("{body}") };
-            assert_eq!((error.is_not_ready(), error.kind()), (loads, trtllm_model::ErrorKind::HttpStatus), "{error}");
+            assert_eq!((error.is_not_ready(), error.kind()), (loads, trtllm_records::ErrorKind::HttpStatus), "{error}");
         }
     }
 
@@ -652,7 +652,7 @@ mod tests {
         let (target, _requests) = redirecting(vec![(302, format!("{other}/metrics?token=hunter3"))]).await;
         let (mut client, _token) = with_token(target);
         let error = client.read(Method::GET, "/metrics").await.unwrap_err();
-        assert_eq!((error.kind(), error.status()), (trtllm_model::ErrorKind::HttpStatus, Some(302)));
+        assert_eq!((error.kind(), error.status()), (trtllm_records::ErrorKind::HttpStatus, Some(302)));
         let text = error.to_string();
         assert!(text.contains(&format!("redirects to {other}/metrics?… (status 302)")), "{text}");
         assert!(!text.contains("hunter"), "{text}");

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::trtllm_json::{PublisherLine, parse_line};
-use trtllm_model::RejectReason;
 use trtllm_recording::Item;
+use trtllm_records::RejectReason;
 
 /// Limits for the number of keys, and for the bytes of a key.
 const MAX_KEYS: usize = 256;

@@ -16,9 +16,9 @@ use super::server::{Access, TargetServer};
 use super::server_facts::{FactReader, VERSION_PATH, read_fact};
 use super::server_page;
 use super::{Batch, OpenError, Presence, SourceError};
-use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter};
-use trtllm_model::{EngineAbout, OrchestratorReading};
 use trtllm_recording::Item;
+use trtllm_records::orchestrator::{OrchestratorCount, OrchestratorCounter};
+use trtllm_records::{EngineAbout, OrchestratorReading};
 
 /// Shortest time between two readings. For each reading, the server builds its page from files of all its processes.
 /// The page has cumulative counts, so nothing is lost between two readings.

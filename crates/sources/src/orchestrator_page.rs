@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::prometheus_text::{NotAPage, ParsedSample, family_names, for_each_sample, short};
-use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
+use trtllm_records::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
 /// Limit of the series that are kept of a page. An orchestrator has about 250.
 const MAX_SERIES: usize = 1024;

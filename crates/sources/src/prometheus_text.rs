@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
-use trtllm_model::perf_metrics::FinishReason;
-use trtllm_model::server_metrics::{ConfigSection, RequestHistogram, ServerCount, ServerCounter, ServerMetrics};
+use trtllm_records::perf_metrics::FinishReason;
+use trtllm_records::server_metrics::{ConfigSection, RequestHistogram, ServerCount, ServerCounter, ServerMetrics};
 
 /// Longest page, in bytes.
 pub const MAX_PAGE: usize = 4 << 20;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trtllm_model::RejectReason;
 use trtllm_recording::{Item, Line, Reader, RecordedFailure, RecordedMoment, Recording, Settled};
+use trtllm_records::RejectReason;
 use trtllm_service::file_text::{self, FileText};
 use trtllm_service::small_file;
 

@@ -7,7 +7,7 @@ use http::Method;
 
 use super::http_client::HttpClient;
 use super::{Batch, SourceError};
-use trtllm_model::EngineAbout;
+use trtllm_records::EngineAbout;
 
 /// Time until the next attempt if the server does not answer, lacks the endpoint or fails on it (upstream issue 9678).
 pub(super) const RETRY: Duration = Duration::from_secs(15);

@@ -13,8 +13,8 @@ use super::http_client::HttpClient;
 use super::one_process::{CountedPage, LastCounts, ReadPage, read_until_certain};
 use super::prometheus_text::{MAX_PAGE, NotAPage, family_names, parse_server_metrics};
 use super::server::TargetServer;
-use trtllm_model::ServerMetrics;
-use trtllm_model::server_metrics::ServerCounter;
+use trtllm_records::ServerMetrics;
+use trtllm_records::server_metrics::ServerCounter;
 
 /// Time from the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(5);

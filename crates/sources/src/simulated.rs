@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use trtllm_model::{EngineAbout, EngineSettings};
+use trtllm_records::{EngineAbout, EngineSettings};
 use trtllm_sim::config::{Config, Release};
 use trtllm_sim::options::{Host, Options};
 use trtllm_sim::write::{self, Version};

@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use super::keys::LineParser;
 use super::trtllm_json::PublisherLine;
 use super::{Batch, OpenError, Presence};
-use trtllm_model::{EngineSettings, RejectReason};
 use trtllm_recording::Item;
+use trtllm_records::{EngineSettings, RejectReason};
 use trtllm_service::budget::Held;
 use trtllm_service::unix_socket::{self, Activated};
 

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use trtllm_model::StartupTimes;
-use trtllm_model::bounded::ShortText;
+use trtllm_records::StartupTimes;
+use trtllm_records::bounded::ShortText;
 
 /// Limits for the stages of a start, for the characters of a stage's path, and for the keys in that path.
 const MAX_STAGES: usize = 64;

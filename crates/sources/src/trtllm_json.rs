@@ -6,8 +6,8 @@ use memchr::memmem::Finder;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 
-use trtllm_model::{IterationStats, PerfMetricsEntry, RejectReason, RequestStatsPerIteration};
 use trtllm_recording::Item;
+use trtllm_records::{IterationStats, PerfMetricsEntry, RejectReason, RequestStatsPerIteration};
 
 use super::Batch;
 

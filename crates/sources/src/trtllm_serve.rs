@@ -14,10 +14,10 @@ use super::server_page::{self, ServerPageReader};
 use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ArrayPosition, ParseError, StatisticsArray};
 use super::{Batch, OpenError, Presence, SourceError};
-use trtllm_model::iteration::Backend;
-use trtllm_model::server_metrics::SEVERAL_FRONTENDS;
-use trtllm_model::{EngineAbout, StartupTimes};
 use trtllm_recording::Item;
+use trtllm_records::iteration::Backend;
+use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
+use trtllm_records::{EngineAbout, StartupTimes};
 
 const RECORDS_PATH: &str = "/metrics";
 const ENTRIES_PATH: &str = "/perf_metrics";

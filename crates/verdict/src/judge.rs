@@ -1,6 +1,6 @@
 //! Chooses the cause. A cause that is found for a moment only does not replace the present one.
 
-use trtllm_engine::EngineState;
+use trtllm_fold::EngineState;
 
 use super::blind::{BlindSpot, is_costly, needed};
 use super::cause::Cause;
@@ -58,10 +58,10 @@ fn plain(text: &str) -> String {
 fn healthy(reading: &Reading, wall: f64) -> Verdict {
     let says = match reading.has_work {
         true => "The engine serves what arrives.",
-        false if reading.given.notices.only_requests && reading.now.distributions.e2e.count > 0.0 => {
+        false if reading.facts.notices.only_requests && reading.now.distributions.e2e.count > 0.0 => {
             "Nothing delays the first tokens of these requests; what limits the engines is unknown here."
         }
-        false if reading.given.state == EngineState::Busy => {
+        false if reading.facts.state == EngineState::Busy => {
             "Requests are active, and the records do not show any batch."
         }
         false => "The engine is idle.",
@@ -153,14 +153,14 @@ mod tests {
     use trtllm_analysis::window::{Mark, Window};
 
     use super::*;
-    use crate::reading::Given;
+    use crate::reading::EngineFacts;
 
     #[test]
     fn an_engine_with_active_requests_is_not_called_idle() {
         let says = |state| {
             let (engine, mut window) = (ObservedEngine::new(Duration::from_secs(15)), Window::default());
             [0.0, 60.0].into_iter().for_each(|at| window.push(Mark::of(&engine, at)));
-            judge(&Reading::of(Given::in_state(state), &window, &[]).unwrap(), 0.0).unwrap().says
+            judge(&Reading::of(EngineFacts::in_state(state), &window, &[]).unwrap(), 0.0).unwrap().says
         };
         assert_eq!(says(EngineState::Idle), "The engine is idle.");
         assert!(says(EngineState::Busy).contains("do not show any batch"));

@@ -2,8 +2,8 @@
 
 use trtllm_analysis::cost_model::Prices;
 use trtllm_analysis::window::{Counts, Mark, Slowdown, Span, Window};
-use trtllm_engine::EngineState;
-use trtllm_model::Objectives;
+use trtllm_fold::EngineState;
+use trtllm_records::Objectives;
 
 use super::blind::Blind;
 use super::cause::Cause;
@@ -64,7 +64,7 @@ pub struct Notices {
 
 /// What the caller knows about an engine, besides its window.
 #[derive(Debug)]
-pub struct Given {
+pub struct EngineFacts {
     pub state: EngineState,
     pub silence: Option<Silence>,
     pub notices: Notices,
@@ -80,7 +80,7 @@ pub struct Given {
     pub before: Option<Cause>,
 }
 
-impl Given {
+impl EngineFacts {
     /// A PyTorch engine in this state of which nothing else is known.
     #[must_use]
     pub fn in_state(state: EngineState) -> Self {
@@ -101,7 +101,7 @@ impl Given {
 /// The data of one engine: `now` is the last minute, `kept` the whole window.
 #[derive(Debug)]
 pub struct Reading {
-    pub given: Given,
+    pub facts: EngineFacts,
     pub now: Span,
     pub kept: Span,
     /// The engine has worked long enough to judge its work.
@@ -124,13 +124,13 @@ pub struct Reading {
 impl Reading {
     /// `gpus` are the windows of the engine's GPUs, if these are known. Absent while the engine's window is too short.
     #[must_use]
-    pub fn of(given: Given, window: &Window, gpus: &[GpuWindow]) -> Option<Self> {
+    pub fn of(facts: EngineFacts, window: &Window, gpus: &[GpuWindow]) -> Option<Self> {
         let now = window.span(JUDGED)?;
         let kept = window.span(KEPT)?;
         let [waited, waiting] = window.waiting(JUDGED).map(|requests| requests.unwrap_or(0.0));
         let gpus: Vec<_> = gpus.iter().filter_map(|gpu| Some((gpu, gpu.span(now.seconds + 1.0)?))).collect();
         Some(Self {
-            given,
+            facts,
             has_work: slots(window, |mark| mark.sums.iterations).filter(|more| *more > 0.0).count() >= ENOUGH_SLOTS,
             kept,
             has_records: slots(window, |mark| mark.counts.iterations).last().is_some_and(|more| more > 0.0),
@@ -148,7 +148,7 @@ impl Reading {
     /// The value for the backend of this engine: PyTorch or TensorRT.
     #[must_use]
     pub fn by_backend<T>(&self, pytorch: T, tensorrt: T) -> T {
-        if self.given.is_pytorch { pytorch } else { tensorrt }
+        if self.facts.is_pytorch { pytorch } else { tensorrt }
     }
 
     /// `part` ÷ `all`, or 0 if `all` is 0.
@@ -268,7 +268,7 @@ impl Reading {
     /// What cannot be seen of an engine in the last minute.
     #[must_use]
     pub fn blind_spots(&self) -> Vec<Blind> {
-        let (given, sums, times) = (&self.given, &self.now.sums, &self.now.distributions);
+        let (facts, sums, times) = (&self.facts, &self.now.sums, &self.now.distributions);
         let is_generation_server = sums.generation_requests > 0.0 && sums.context_tokens <= 0.0;
         let is_blind = |blind: &Blind| match blind {
             Blind::Gpu => self.gpus.is_empty(),
@@ -277,7 +277,7 @@ impl Reading {
             Blind::BatchLimit => sums.batch_limit_known < sums.iterations,
             Blind::TokenLimit => sums.token_limit_known < sums.iterations,
             // With several GPUs, their power shows the stage that works most.
-            Blind::Ranks => sums.rank_iterations <= 0.0 && self.gpus.is_empty() && given.gpu_count != Some(1),
+            Blind::Ranks => sums.rank_iterations <= 0.0 && self.gpus.is_empty() && facts.gpu_count != Some(1),
             Blind::Transfer => is_generation_server && times.transfer.count <= 0.0,
             Blind::Host => sums.device_known_seconds <= 0.0 && self.utilization().is_none(),
         };
@@ -287,7 +287,7 @@ impl Reading {
     /// Whether failed requests are seen: no server and no publisher tells of a request that is refused before it becomes active.
     #[must_use]
     pub fn sees_failures(&self) -> bool {
-        self.given.is_hosted && !self.lacks_reasons()
+        self.facts.is_hosted && !self.lacks_reasons()
     }
 
     /// Whether so many requests have no finish reason that it is not only the page that is read later than the records.
@@ -302,7 +302,7 @@ impl Reading {
     pub fn missed(&self) -> Option<f64> {
         let counts = &self.now.counts;
         let all = counts.met_all + counts.missed_all;
-        (self.given.objectives.any() && all > 0.0).then(|| counts.missed_all / all)
+        (self.facts.objectives.any() && all > 0.0).then(|| counts.missed_all / all)
     }
 
     /// Share of the judged requests that missed one objective. `of` returns how many missed it and how many met it.
@@ -335,9 +335,9 @@ impl Reading {
     pub fn cost(&self) -> Option<String> {
         let (counts, times) = (&self.now.counts, &self.now.distributions);
         let missed: Vec<String> = [
-            ("ttft", self.given.objectives.ttft, counts.missed_ttft, counts.met_ttft),
-            ("tpot", self.given.objectives.tpot, counts.missed_tpot, counts.met_tpot),
-            ("e2e", self.given.objectives.e2e, counts.missed_e2e, counts.met_e2e),
+            ("ttft", self.facts.objectives.ttft, counts.missed_ttft, counts.met_ttft),
+            ("tpot", self.facts.objectives.tpot, counts.missed_tpot, counts.met_tpot),
+            ("e2e", self.facts.objectives.e2e, counts.missed_e2e, counts.met_e2e),
         ]
         .into_iter()
         .filter_map(|(name, limit, missed, met)| {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use trtllm_what_if::capacity;
-use trtllm_what_if::present::{Cache, EqualWork, Limits, Present, Prices, Request};
+use trtllm_what_if::measured_engine::{Cache, EqualWork, Limits, MeasuredEngine, Prices, Request};
 
 const ROUNDS: u32 = 10;
 
@@ -25,7 +25,7 @@ fn cpu_seconds() -> f64 {
 }
 
 /// An engine at about half of its capacity that has served 2048 requests with 300 prompt and 100 output tokens each.
-fn busy(batch: u32) -> Present {
+fn busy(batch: u32) -> MeasuredEngine {
     let prices = Prices { base: 0.008, context_token: 40e-6, generation_token: 60e-6, kv_token: 40e-9, error: 0.02 };
     let work = |context_tokens: f64, generation_tokens: f64| {
         let kv_tokens = 350.0 * generation_tokens;
@@ -51,7 +51,7 @@ fn busy(batch: u32) -> Present {
         let ended = 0.03 + 99.0 * each;
         requests.push(Request { arrived: at, prompt: 300, cached: 0, output: 100, first_token: 0.03, ended });
     }
-    Present {
+    MeasuredEngine {
         limits: Limits { max_batch_size: Some(batch), max_num_tokens: Some(8192), ..Limits::default() },
         cache: Some(Cache { blocks: 20_000, tokens_per_block: 32 }),
         prices: Some(prices),
@@ -59,6 +59,6 @@ fn busy(batch: u32) -> Present {
         requests,
         sampling: 1.0,
         attention_dp_ranks: 1,
-        ..Present::default()
+        ..MeasuredEngine::default()
     }
 }

@@ -5,7 +5,7 @@ use crate::change::Change;
 use crate::costs::CostEstimator;
 use crate::load::{Arrivals, Load};
 use crate::measured::measured;
-use crate::present::{Cache, Policy, Present, Request};
+use crate::measured_engine::{Cache, MeasuredEngine, Policy, Request};
 use crate::replay::{Outcome, Question, RunResult};
 use crate::scheduler::{Extrapolation, HostTime, Rules};
 
@@ -27,9 +27,9 @@ const SHARED: f64 = 0.1;
 
 /// What the engine would do after `change`.
 #[must_use]
-pub fn ask(present: &Present, change: &Change) -> Answer {
+pub fn ask(engine: &MeasuredEngine, change: &Change) -> Answer {
     let mut answer = Answer { supported: false, reason: None, measured: None, now: None, then: None };
-    match try_to_ask(present, change, &mut answer) {
+    match try_to_ask(engine, change, &mut answer) {
         Ok(()) => answer.supported = true,
         Err(reason) => {
             answer.reason = Some(reason);
@@ -39,9 +39,9 @@ pub fn ask(present: &Present, change: &Change) -> Answer {
     answer
 }
 
-fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result<(), String> {
-    is_known(present)?;
-    let costs = CostEstimator::of(present).ok_or(
+fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> Result<(), String> {
+    is_known(engine)?;
+    let costs = CostEstimator::of(engine).ok_or(
         "the costs of this engine's iterations are not known well enough; wait until it has run a few hundred iterations \
          with batches of several sizes",
     )?;
@@ -52,31 +52,31 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
                 .to_owned(),
         );
     }
-    if present.limits.policy == Some(Policy::MaxUtilization) && change.policy == Some(Policy::GuaranteedNoEvict) {
+    if engine.limits.policy == Some(Policy::MaxUtilization) && change.policy == Some(Policy::GuaranteedNoEvict) {
         return Err("the engine uses MAX_UTILIZATION, as KV cache manager V2 always does; ask without capacity_scheduler_policy".to_owned());
     }
-    let load = Load::of(&present.requests);
+    let load = Load::of(&engine.requests);
     if load.arrivals == Arrivals::Once {
         return Err("all requests came at once, so there is no rate; ask while requests arrive".to_owned());
     }
-    let rules = rules(present, change)?;
-    let changed = Rules { host: host_time(present, rules.overlap, change.overlap)?, ..changed(&rules, change) };
-    answer.measured = Some(measured(&present.requests, &present.objectives));
+    let rules = rules(engine, change)?;
+    let changed = Rules { host: host_time(engine, rules.overlap, change.overlap)?, ..changed(&rules, change) };
+    answer.measured = Some(measured(&engine.requests, &engine.objectives));
     let question = |rules, rate, replicas| Question {
         rules,
         costs: &costs,
         load: &load,
         rate,
         replicas,
-        objectives: present.objectives,
+        objectives: engine.objectives,
     };
-    let known = present.requests.len();
+    let known = engine.requests.len();
     let now = question(rules, 1.0, 1).answer(known);
     let shown = |outcome: &Outcome, rules| {
         let mut forecast = outcome.forecast;
         let capacity = forecast.capacity_requests_per_second.take();
         forecast.capacity_requests_per_second =
-            capacity.filter(|_| tells_capacity(present, rules, &outcome.reached_at_capacity));
+            capacity.filter(|_| tells_capacity(engine, rules, &outcome.reached_at_capacity));
         forecast
     };
     answer.now = Some(shown(&now, &rules));
@@ -85,62 +85,62 @@ fn try_to_ask(present: &Present, change: &Change, answer: &mut Answer) -> Result
     }
     let then = question(changed, change.rate, change.replicas).answer(known);
     answer.then = Some(shown(&then, &changed));
-    is_near(present, &rules, &changed, &now, &then)
+    is_near(engine, &rules, &changed, &now, &then)
 }
 
 /// A capacity is only reported if the iterations at capacity are similar to known iterations.
-fn tells_capacity(present: &Present, rules: &Rules, reached: &Extrapolation) -> bool {
-    reached.beyond() <= FAR && !is_cache_unclear(present, rules, reached)
+fn tells_capacity(engine: &MeasuredEngine, rules: &Rules, reached: &Extrapolation) -> bool {
+    reached.beyond() <= FAR && !is_cache_unclear(engine, rules, reached)
 }
 
 /// Whether the KV cache was full while it is unknown how much of it requests share or reserve.
-pub(crate) fn is_cache_unclear(present: &Present, rules: &Rules, reached: &Extrapolation) -> bool {
-    reached.cache_was_full() && (rules.policy == Policy::GuaranteedNoEvict || shares_much(present))
+pub(crate) fn is_cache_unclear(engine: &MeasuredEngine, rules: &Rules, reached: &Extrapolation) -> bool {
+    reached.cache_was_full() && (rules.policy == Policy::GuaranteedNoEvict || shares_much(engine))
 }
 
 /// Whether so many prompt tokens come from the cache that it matters how requests share its blocks.
-fn shares_much(present: &Present) -> bool {
-    let sum = |of: fn(&Request) -> u32| present.requests.iter().map(|request| f64::from(of(request))).sum::<f64>();
+fn shares_much(engine: &MeasuredEngine) -> bool {
+    let sum = |of: fn(&Request) -> u32| engine.requests.iter().map(|request| f64::from(of(request))).sum::<f64>();
     sum(|request| request.cached) > SHARED * sum(|request| request.prompt)
 }
 
-pub(crate) fn is_known(present: &Present) -> Result<(), String> {
+pub(crate) fn is_known(engine: &MeasuredEngine) -> Result<(), String> {
     let refused = [
-        (present.sampling > 1.0, "statistics are sampled; set stats_interval to 1 and wait five minutes".to_owned()),
+        (engine.sampling > 1.0, "statistics are sampled; set stats_interval to 1 and wait five minutes".to_owned()),
         (
-            present.attention_dp_ranks > 1,
+            engine.attention_dp_ranks > 1,
             "engines with attention data parallelism are not simulated; ask for one without".to_owned(),
         ),
         (
-            present.disaggregated,
+            engine.disaggregated,
             "disaggregated engines are not simulated; ask for one that serves both phases".to_owned(),
         ),
-        (present.static_batching, "static batches are not simulated; use in-flight batching".to_owned()),
+        (engine.static_batching, "static batches are not simulated; use in-flight batching".to_owned()),
         (
-            present.slowdown.is_some_and(|slowdown| slowdown > SLOWED),
+            engine.slowdown.is_some_and(|slowdown| slowdown > SLOWED),
             "the engine is slower than its own past at equal work; find the cause first (trtllm-exporter doctor)"
                 .to_owned(),
         ),
         (
-            present.requests.len() < ENOUGH,
+            engine.requests.len() < ENOUGH,
             format!(
                 "lengths and times of only {} finished requests are known, and {ENOUGH} are needed; set return_perf_metrics \
                  and enable_iter_req_stats, and wait until enough requests have ended",
-                present.requests.len()
+                engine.requests.len()
             ),
         ),
     ];
     refused.into_iter().find(|(is_refused, _)| *is_refused).map_or(Ok(()), |(_, reason)| Err(reason))
 }
 
-pub(crate) fn rules(present: &Present, change: &Change) -> Result<Rules, String> {
-    let limits = &present.limits;
+pub(crate) fn rules(engine: &MeasuredEngine, change: &Change) -> Result<Rules, String> {
+    let limits = &engine.limits;
     let unknown = |name| format!("the engine does not tell its {name}; give the exporter the engine's settings");
     let max_num_tokens = limits.max_num_tokens.ok_or_else(|| unknown("max_num_tokens"))?;
-    let longest = present.requests.iter().map(|request| request.prompt).max().unwrap_or(0);
+    let longest = engine.requests.iter().map(|request| request.prompt).max().unwrap_or(0);
     // A setting that the engine does not report comes from the question, or else from a default.
     let chunked = limits.chunked_context.or(change.chunked_context).unwrap_or(longest > max_num_tokens);
-    let drafts = present.drafts.map_or((0, 0.0), |drafts| {
+    let drafts = engine.drafts.map_or((0, 0.0), |drafts| {
         let length = drafts.length.round().max(1.0) as u32;
         (length, acceptance(length, drafts.accepted))
     });
@@ -149,7 +149,7 @@ pub(crate) fn rules(present: &Present, change: &Change) -> Result<Rules, String>
         max_num_tokens,
         chunked_context: chunked,
         policy: limits.policy.or(change.policy).unwrap_or(Policy::GuaranteedNoEvict),
-        cache: present.cache,
+        cache: engine.cache,
         draft_len: drafts.0,
         acceptance: drafts.1,
         overlap: limits.overlap.unwrap_or(false),
@@ -176,13 +176,13 @@ fn changed(rules: &Rules, change: &Change) -> Rules {
 }
 
 /// What another loop changes in the time of an iteration: a loop that overlaps hides the host's work behind the GPU's.
-fn host_time(present: &Present, now: bool, then: Option<bool>) -> Result<HostTime, String> {
-    if present.limits.overlap.is_none() && then.is_some() {
+fn host_time(engine: &MeasuredEngine, now: bool, then: Option<bool>) -> Result<HostTime, String> {
+    if engine.limits.overlap.is_none() && then.is_some() {
         return Err(
             "it is not known which loop the engine has; ask again after it has served requests for a minute".to_owned()
         );
     }
-    let host = &present.host_seconds;
+    let host = &engine.host_seconds;
     match (now, then) {
         (true, Some(false)) => host.forming.map(HostTime::Added).ok_or_else(|| {
             "it is not known how long the host needs to form a batch, because the engine was never idle; ask after a moment \
@@ -229,7 +229,13 @@ fn agrees(again: &RunResult, now_is_stable: bool, measured: &Forecast) -> Result
 }
 
 /// Checks that the changed engine is similar enough to what is known.
-fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, then: &Outcome) -> Result<(), String> {
+fn is_near(
+    engine: &MeasuredEngine,
+    rules: &Rules,
+    changed: &Rules,
+    now: &Outcome,
+    then: &Outcome,
+) -> Result<(), String> {
     let forecast = &then.forecast;
     let reached = if forecast.stable { &then.reached } else { &then.reached_at_capacity };
     if reached.beyond() > FAR {
@@ -268,7 +274,7 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
         outcome.reached.cache_was_full() || !outcome.forecast.stable && outcome.reached_at_capacity.cache_was_full()
     };
     if binds(then) {
-        if shares_much(present) {
+        if shares_much(engine) {
             return Err(
                 "the KV cache would be full, and how its blocks are shared and evicted then is not known; record \
                         a few minutes with this limit or load"
@@ -283,7 +289,7 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
             );
         }
     }
-    if changed.cache != rules.cache && present.requests.iter().any(|request| request.cached > 0) {
+    if changed.cache != rules.cache && engine.requests.iter().any(|request| request.cached > 0) {
         return Err(
             "another size of the KV cache changes how much of it is reused, which is not simulated; measure a few \
                     minutes with it"
@@ -291,7 +297,7 @@ fn is_near(present: &Present, rules: &Rules, changed: &Rules, now: &Outcome, the
         );
     }
     if then.reached.prompt_waited_for_tokens
-        && present.limits.chunked_context.is_none()
+        && engine.limits.chunked_context.is_none()
         && changed.chunked_context == rules.chunked_context
         && !now.reached.prompt_waited_for_tokens
     {

@@ -1,6 +1,6 @@
 //! The change that a question is about. Parses what people write: `max_batch_size=128`, or a rate of `1.5x`.
 
-use crate::present::Policy;
+use crate::measured_engine::Policy;
 
 /// New limits and a new load of an engine. Settings that are absent do not change.
 #[derive(Debug, Clone, Copy, PartialEq)]

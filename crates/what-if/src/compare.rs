@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::{Range, together};
 use crate::costs::CostEstimator;
-use crate::present::{EqualWork, Present, Workload};
+use crate::measured_engine::{EqualWork, MeasuredEngine, Workload};
 
 /// The least relative standard error of a cost. Work that counts as equal still differs by this much.
 const LEAST_ERROR: f64 = 0.012;
@@ -51,7 +51,7 @@ pub struct Comparison {
 
 /// `before` and `after`: the first and the second engine, or one engine at two times.
 #[must_use]
-pub fn compare(before: &Present, after: &Present) -> Comparison {
+pub fn compare(before: &MeasuredEngine, after: &MeasuredEngine) -> Comparison {
     let workload = workload(before.workload.as_ref(), after.workload.as_ref());
     let engine = engine(before, after);
     let says = match &engine {
@@ -76,17 +76,17 @@ fn workload(before: Option<&Workload>, after: Option<&Workload>) -> WorkloadRati
     }
 }
 
-fn engine(before: &Present, after: &Present) -> Result<EngineRatios, &'static str> {
+fn engine(before: &MeasuredEngine, after: &MeasuredEngine) -> Result<EngineRatios, &'static str> {
     let too_few = "too few iterations of one of them are known; let it serve for some minutes";
     if [before, after].iter().any(|side| iterations(side) < ENOUGH_ITERATIONS) {
         return Err(too_few);
     }
     // Prices only correct small differences of work. An engine whose costs have steps may have no prices of its own.
     let prices = before.prices.or(after.prices).ok_or("their costs are too far from linear")?;
-    let costs = |side: &Present| CostEstimator::new(&side.equal_work, side.prices.unwrap_or(prices));
+    let costs = |side: &MeasuredEngine| CostEstimator::new(&side.equal_work, side.prices.unwrap_or(prices));
     let (first, second) = costs(before).zip(costs(after)).ok_or(too_few)?;
     // After a slowdown, the known costs are outdated. The slowdown of the last minute corrects them.
-    let scale = |side: &Present| side.slowdown.unwrap_or(1.0);
+    let scale = |side: &MeasuredEngine| side.slowdown.unwrap_or(1.0);
     let drift = scale(after) / scale(before);
     let part = |is_part: fn(&EqualWork) -> bool| {
         // Transferring costs to other work has a bias. Comparing in both directions cancels it.
@@ -112,7 +112,7 @@ fn engine(before: &Present, after: &Present) -> Result<EngineRatios, &'static st
     Ok(EngineRatios { slowdown, decode, context })
 }
 
-fn iterations(side: &Present) -> f64 {
+fn iterations(side: &MeasuredEngine) -> f64 {
     side.equal_work.iter().map(|work| work.iterations).sum()
 }
 

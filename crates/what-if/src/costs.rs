@@ -2,7 +2,7 @@
 //! work, and for nothing else, because costs are not linear: they jump, for example where a CUDA graph ends.
 
 use crate::answer::together;
-use crate::present::{EqualWork, LargestWork, Present, Prices};
+use crate::measured_engine::{EqualWork, LargestWork, MeasuredEngine, Prices};
 
 /// The work of an iteration.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,13 +40,13 @@ pub(crate) struct CostEstimator {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     work: EqualWork,
-    at: Place,
+    at: Position,
     trust: f64,
 }
 
 /// The position of work on a logarithmic scale with two steps per doubling. A phase without tokens is at 0.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Position {
     context: f64,
     generation: f64,
 }
@@ -66,7 +66,7 @@ const CONTEXT_AT_ALL: f64 = 3.0;
 /// The squared distance in steps within which work counts as equal.
 const NEAR: f64 = 0.1;
 
-impl Place {
+impl Position {
     fn of(work: &Work) -> Self {
         let Work { context_tokens, generation_tokens, .. } = *work;
         let steps = |tokens: f64, first: f64| 2.0 * (tokens / first).max(1.0).log2();
@@ -84,10 +84,10 @@ impl Place {
 }
 
 impl CostEstimator {
-    pub(crate) fn of(present: &Present) -> Option<Self> {
-        let mut costs = Self::new(&present.equal_work, present.prices?)?;
+    pub(crate) fn of(engine: &MeasuredEngine) -> Option<Self> {
+        let mut costs = Self::new(&engine.equal_work, engine.prices?)?;
         // Means of equal work are smaller than the largest iteration.
-        if let Some(seen) = present.largest {
+        if let Some(seen) = engine.largest {
             let largest = &mut costs.largest;
             largest.context_tokens = largest.context_tokens.max(seen.context_tokens);
             largest.generation_tokens = largest.generation_tokens.max(seen.generation_tokens);
@@ -98,7 +98,11 @@ impl CostEstimator {
     pub(crate) fn new(equal_work: &[EqualWork], prices: Prices) -> Option<Self> {
         let known: Vec<Known> = equal_work
             .iter()
-            .map(|work| Known { work: *work, at: Place::of(&Work::from(work)), trust: work.iterations.min(ALL_TRUST) })
+            .map(|work| Known {
+                work: *work,
+                at: Position::of(&Work::from(work)),
+                trust: work.iterations.min(ALL_TRUST),
+            })
             .collect();
         let largest = |of: fn(&EqualWork) -> f64| equal_work.iter().map(of).fold(0.0, f64::max);
         let largest = LargestWork {
@@ -109,7 +113,7 @@ impl CostEstimator {
     }
 
     pub(crate) fn seconds(&self, work: &Work) -> PredictedSeconds {
-        let at = Place::of(work);
+        let at = Position::of(work);
         let (mut sum, mut weights, mut nearest) = (0.0, 0.0, f64::INFINITY);
         for known in &self.known {
             let distance = at.squared_distance(known.at);
@@ -130,7 +134,7 @@ impl CostEstimator {
 
     /// The standard error in seconds from a possible jump of the costs, where a CUDA graph may end: half of the difference between
     /// the costs of the next smaller and the next larger known batch. 0 within half a step of known work.
-    fn step_around(&self, work: &Work, at: Place) -> f64 {
+    fn step_around(&self, work: &Work, at: Position) -> f64 {
         let side = |is_above: bool| {
             let sided = self
                 .known
@@ -147,7 +151,7 @@ impl CostEstimator {
     /// Predicts the seconds from the nearest known work alone, because the costs may jump before other known work.
     pub(crate) fn by_nearest(&self, work: &EqualWork) -> Option<PredictedSeconds> {
         let work = Work::from(work);
-        let at = Place::of(&work);
+        let at = Position::of(&work);
         let distance = |known: &&Known| at.squared_distance(known.at);
         let nearest = self.known.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)))?;
         Some(PredictedSeconds { mean: self.carried(&nearest.work, &work), ..self.seconds(&work) })

@@ -9,7 +9,7 @@ use crate::change::Change;
 use crate::costs::CostEstimator;
 use crate::load::{Arrivals, Load};
 use crate::measured::measured;
-use crate::present::Present;
+use crate::measured_engine::MeasuredEngine;
 use crate::replay::Question;
 use crate::scheduler::Extrapolation;
 
@@ -25,25 +25,25 @@ const ENOUGH_ITERATIONS: f64 = 200.0;
 /// How many requests like the present ones the engine could serve per second, calculated from its costs. Absent if the costs
 /// do not determine it.
 #[must_use]
-pub fn capacity(present: &Present) -> Option<Range> {
-    is_known(present).ok()?;
-    let costs = CostEstimator::of(present)?;
-    let load = Load::of(&present.requests);
+pub fn capacity(engine: &MeasuredEngine) -> Option<Range> {
+    is_known(engine).ok()?;
+    let costs = CostEstimator::of(engine)?;
+    let load = Load::of(&engine.requests);
     if load.arrivals == Arrivals::Once {
         return None;
     }
-    let rules = rules(present, &Change::default()).ok()?;
+    let rules = rules(engine, &Change::default()).ok()?;
     let question =
-        Question { rules, costs: &costs, load: &load, rate: 1.0, replicas: 1, objectives: present.objectives };
+        Question { rules, costs: &costs, load: &load, rate: 1.0, replicas: 1, objectives: engine.objectives };
     // Near the capacity, the time to the first token varies too much for a comparison. The time per token must be right.
-    let measured = measured(&present.requests, &present.objectives);
+    let measured = measured(&engine.requests, &engine.objectives);
     let tpot = question.again().tpot[0];
     if measured.tpot_seconds.is_some_and(|times| (tpot / times.p50.value.max(1e-9) - 1.0).abs() > MISS) {
         return None;
     }
     let mut reached = Extrapolation::default();
     let capacity = question.capacity_range(&mut reached);
-    (!is_cache_unclear(present, &rules, &reached) && capacity.relative() <= WIDE).then_some(capacity)
+    (!is_cache_unclear(engine, &rules, &reached) && capacity.relative() <= WIDE).then_some(capacity)
 }
 
 /// The capacity in requests per second, and its free share, which is 0 for an engine at its capacity.

@@ -1,7 +1,7 @@
 //! The load of an engine, drawn from its last requests. Successive requests are drawn together, so that bursts stay bursts, and each
 //! prompt keeps the length of its answer.
 
-use crate::present::Request;
+use crate::measured_engine::Request;
 use crate::random::Random;
 use crate::scheduler::Coming;
 

@@ -1,7 +1,7 @@
 //! What the engine achieved, measured from its last requests.
 
 use crate::answer::{Forecast, LatencyRanges, Met, Range};
-use crate::present::{Objectives, Request};
+use crate::measured_engine::{Objectives, Request};
 use crate::replay::percentiles;
 
 /// `requests`: in the order of arrival, not empty.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use trtllm_model::BenchReport;
+use trtllm_records::BenchReport;
 
 /// Seconds between two marks (kept values of [`Output`]), and the number of marks: five minutes.
 const STEP: f64 = 60.0;

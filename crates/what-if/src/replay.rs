@@ -4,7 +4,7 @@
 use crate::answer::{Forecast, LatencyRanges, Met, Range, together};
 use crate::costs::CostEstimator;
 use crate::load::{Arrivals, Load};
-use crate::present::Objectives;
+use crate::measured_engine::Objectives;
 use crate::random::Random;
 use crate::scheduler::{Coming, Extrapolation, Rules, Scheduler, ServedRequest};
 

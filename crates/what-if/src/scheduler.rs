@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::costs::{CostEstimator, Work};
-use crate::present::{Cache, Policy, Request};
+use crate::measured_engine::{Cache, Policy, Request};
 use crate::random::Random;
 
 /// The settings that decide the schedule.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use trtllm_model::IterationStats;
 use trtllm_page::metrics::catalog::{CATALOG, Metric, MetricKind, Variant};
+use trtllm_records::IterationStats;
 use trtllm_sources::prometheus_text::ParsedSample;
 
 use super::read::Exporter;

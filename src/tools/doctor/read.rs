@@ -12,8 +12,8 @@ use crate::tools::record;
 use trtllm_http::views::api as views;
 use trtllm_http::views::engine::Engine;
 use trtllm_intake::past::PastEngine;
-use trtllm_model::{IterationStats, RECENT_RECORDS};
 use trtllm_recording::utc;
+use trtllm_records::{IterationStats, RECENT_RECORDS};
 use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::{Finding, Kind};
 

@@ -12,7 +12,7 @@ use trtllm_http::views::history::Slot;
 use trtllm_http::views::numbers::Gpu;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::Finding;
-use trtllm_what_if::Present;
+use trtllm_what_if::MeasuredEngine;
 
 use super::client::{Client, Failure, Target};
 use crate::config::ConfigError;
@@ -126,7 +126,7 @@ pub(crate) struct Model {
     /// Settings and versions by name.
     #[serde(default)]
     pub(crate) configuration: BTreeMap<String, String>,
-    pub(crate) present: Present,
+    pub(crate) present: MeasuredEngine,
 }
 
 /// Reads `/api/v1/model`. `engine` is MODEL or MODEL:VERSION, needed if there are several.

@@ -10,9 +10,9 @@ use super::exporters::api::Model;
 use crate::cli::{ExportArgs, RecordCommand, TraceFormat};
 use crate::config::ConfigError;
 use trtllm_intake::past::{PastEngine, engines_at};
-use trtllm_model::EngineName;
 use trtllm_recording::{Item, Line, OpenRecordingError, Recording};
-use trtllm_what_if::Present;
+use trtllm_records::EngineName;
+use trtllm_what_if::MeasuredEngine;
 
 /// Runs the command. Fails if the recording cannot be read or the output cannot be written.
 pub fn run(command: &RecordCommand) -> Result<(), ConfigError> {
@@ -45,13 +45,13 @@ pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) 
     };
     let slot = past.slot();
     let EngineName { model, version, .. } = slot.name.clone();
-    let present = slot.with_judged(|judged| Present::of(past.fold(), &judged.window));
+    let measured = slot.with_judged(|judged| MeasuredEngine::of(past.fold(), &judged.window));
     Ok(Model {
         model,
         version,
         at: Some(past.at_us as f64 / 1e6),
         configuration: slot.snapshot().configuration(),
-        present,
+        present: measured,
     })
 }
 

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::{ExportError, Selection};
 use trtllm_analysis::ObservedEngine;
-use trtllm_engine::batch_time::TimedBatch;
-use trtllm_model::perf_metrics::TimingMetrics;
-use trtllm_model::{IterationStats, PerfMetricsEntry};
+use trtllm_fold::batch_time::TimedBatch;
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::{Item, Line, RecordedMoment};
+use trtllm_records::perf_metrics::TimingMetrics;
+use trtllm_records::{IterationStats, PerfMetricsEntry};
 
 /// Most time between the end of a request and the receipt of its data. If more has passed, its times are from another clock.
 const LONGEST_WAY_US: f64 = 600e6;

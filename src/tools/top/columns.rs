@@ -41,7 +41,7 @@ const NUMBERS: [(Number, &str, usize); 14] = [
     (Number::Hits, "KV-HIT", 9),
 ];
 /// With several exporters, the column of their names takes precedence over the numbers of this rank and the less useful ones.
-const OFTEN: usize = 7;
+const BESIDE_EXPORTER: usize = 7;
 
 impl Column {
     /// All columns, in the order of the table.
@@ -99,7 +99,7 @@ pub fn fitting(available: usize, rows: &[Row<'_>], several_exporters: bool, sort
     by_use.sort_by_key(|(.., rank)| *rank);
     let mut by_use = by_use.map(|(number, ..)| Column::Number(number)).to_vec();
     if several_exporters {
-        by_use.insert(OFTEN, Column::Exporter);
+        by_use.insert(BESIDE_EXPORTER, Column::Exporter);
     }
     let mut chosen = vec![Column::Engine, Column::State];
     for column in [sort].into_iter().chain(by_use) {

@@ -16,10 +16,10 @@ use super::numbers::Number;
 use super::theme::Theme;
 use ratatui::crossterm::event::KeyCode;
 use trtllm_analysis::ObservedEngine;
-use trtllm_engine::EngineState;
 use trtllm_engines::EngineSnapshot;
+use trtllm_fold::EngineState;
 use trtllm_http::views::numbers::LoadJson;
-use trtllm_model::IterationStats;
+use trtllm_records::IterationStats;
 
 /// An engine as the API describes it.
 fn engine(model: &str, state: &str) -> Value {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use trtllm_gpu::usage::{EngineClaim, GpuUse, knows_processes};
-use trtllm_model::gpu::{EngineGpus, GpuInventory, GpuState, NvmlState};
+use trtllm_records::gpu::{EngineGpus, GpuInventory, GpuState, NvmlState};
 
 use super::monitor::{Monitor, UUID_0, UUID_1, all_ok, gpu, is, monitor, readings};
 use crate::support;

@@ -3,7 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use trtllm_model::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuState, MigInstance, NvmlState};
+use trtllm_records::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuState, MigInstance, NvmlState};
 
 use super::monitor::{all_ok, gpu, is, monitor, monitor_hanging, readings};
 use crate::support::standin::Standin;

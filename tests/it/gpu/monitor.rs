@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use trtllm_gpu::{self as gpu, GpuConfig, GpuHandle, GpuTiming};
-use trtllm_model::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState};
+use trtllm_records::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState};
 
 use crate::support::standin::Standin;
 

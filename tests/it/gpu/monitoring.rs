@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use trtllm_gpu::{self as gpu, GpuConfig, GpuMode};
-use trtllm_model::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuState, NvmlState, ReadError};
+use trtllm_records::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuState, NvmlState, ReadError};
 
 use super::monitor::{
     INTERVAL, Monitor, PATIENCE, UUID_0, UUID_1, all_ok, config, hang_config, is, monitor, monitor_hanging, readings,

@@ -17,7 +17,7 @@ use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use trtllm_gpu::GpuConfig;
 use trtllm_gpu::usage::{EngineClaim, GpuUse};
-use trtllm_model::gpu::{GpuInventory, PodDevice, PodName};
+use trtllm_records::gpu::{GpuInventory, PodDevice, PodName};
 
 use super::monitor::{Monitor, UUID_0, UUID_1, all_ok, config};
 use crate::support::standin::Standin;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use trtllm_gpu::usage::knows_processes;
 use trtllm_gpu::{GpuConfig, GpuTiming};
-use trtllm_model::gpu::{
+use trtllm_records::gpu::{
     Clocks, EccErrors, EccLocation, EngineUtilization, GpuActivity, GpuHealth, GpuInventory, GpuMemory, GpuProcess,
     GpuReadings, LinkTraffic, NvLink, NvLinkErrors, NvmlState, PowerLimits, RemappedRows, RetiredPages,
     TemperatureLimits, Temperatures, ThrottleTimes,
 };
-use trtllm_model::named_numbers::NamedNumbers as _;
+use trtllm_records::named_numbers::NamedNumbers as _;
 
 use super::monitor::{Monitor, all_ok, config, gpu, monitor, readings};
 use crate::support::standin::Standin;

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use trtllm_analysis::ObservedEngine;
 use trtllm_engines::{EngineSnapshot, State};
-use trtllm_model::{EngineName, Objectives};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
+use trtllm_records::{EngineName, Objectives};
 
 use super::page::Page;
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState, PodDevice, PodName};
+use trtllm_records::gpu::{GpuInventory, GpuSnapshot, GpuState, PodDevice, PodName};
 
 use super::processes::ProcessTable;
 use super::{EngineClaim, EngineId};

@@ -7,7 +7,7 @@ mod processes;
 
 use std::path::Path;
 
-use trtllm_model::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState, PodName};
+use trtllm_records::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState, PodName};
 
 use account::{GpuAccount, Poll};
 use mapping::Mapping;
@@ -105,7 +105,7 @@ fn current_poll(gpu: &GpuSnapshot) -> Option<Poll> {
 mod tests {
     use std::time::Duration;
 
-    use trtllm_model::gpu::{GpuIdentity, GpuPoll, GpuReadings};
+    use trtllm_records::gpu::{GpuIdentity, GpuPoll, GpuReadings};
 
     use super::*;
 

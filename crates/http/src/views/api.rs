@@ -9,8 +9,8 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use trtllm_engine::batch_time::BatchTime;
 use trtllm_engines::{EngineSlot, EngineSnapshot, RECENT_RECORDS, State};
+use trtllm_fold::batch_time::BatchTime;
 
 use super::engine::Engine;
 use super::history;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use trtllm_engine::EngineTotals;
 use trtllm_engines::{EngineJudgement, EngineSlot, EngineSnapshot, StartPhase};
+use trtllm_fold::EngineTotals;
 use trtllm_verdict::verdict::Verdict;
 
 use super::history;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trtllm_engines::State;
-use trtllm_what_if::Present;
+use trtllm_what_if::MeasuredEngine;
 
 use super::api::{InvalidQuery, chosen_engine};
 use super::json::without_nulls;
@@ -18,12 +18,12 @@ pub async fn model(state: &State, query: &str) -> Result<Option<Value>, InvalidQ
     let engine = chosen_engine(query, state)?;
     let copied = tokio::time::timeout(PATIENCE, engine.read_fold()).await;
     let Some(fold) = copied.ok().and_then(Result::ok) else { return Ok(None) };
-    let present = engine.with_judged(|judged| Present::of(&fold, &judged.window));
+    let measured = engine.with_judged(|judged| MeasuredEngine::of(&fold, &judged.window));
     Ok(Some(without_nulls(&json!({
         "apiVersion": super::API_VERSION,
         "model": engine.name.model,
         "version": engine.name.version,
         "configuration": engine.snapshot().configuration(),
-        "present": present,
+        "present": measured,
     }))))
 }

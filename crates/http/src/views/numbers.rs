@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use trtllm_analysis::window::{Distribution, Span};
-use trtllm_engine::orchestrator::OrchestratorTotals;
-use trtllm_engine::rank_totals::{Rank, RankLoad};
 use trtllm_engines::EngineSnapshot;
-use trtllm_model::gpu::GpuSnapshot;
-use trtllm_model::orchestrator::{Side, WorkerCounts};
+use trtllm_fold::orchestrator::OrchestratorTotals;
+use trtllm_fold::rank_totals::{Rank, RankLoad};
+use trtllm_records::gpu::GpuSnapshot;
+use trtllm_records::orchestrator::{Side, WorkerCounts};
 use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 
 /// The load of an engine in its last iteration.

@@ -1,10 +1,10 @@
 //! Why an engine is in its state, in words: one sentence for the API, the page for people, `top` and `doctor`, and one without
 //! addresses for `/readyz`, which everybody may read.
 
-use trtllm_engine::orchestrator::OrchestratorTotals;
-use trtllm_engine::{EngineState, Latest};
 use trtllm_engines::{EngineSnapshot, PollFailure, SourceStatus, StartPhase};
-use trtllm_model::gpu::NvmlState;
+use trtllm_fold::orchestrator::OrchestratorTotals;
+use trtllm_fold::{EngineState, Latest};
+use trtllm_records::gpu::NvmlState;
 
 use super::numbers::workers;
 
@@ -130,9 +130,9 @@ fn of_state(state: EngineState, phase: Option<StartPhase>) -> &'static str {
 mod tests {
     use super::super::numbers::OrchestratorJson;
     use super::*;
-    use trtllm_engine::orchestrator::OrchestratorFold;
-    use trtllm_model::orchestrator::WorkerCounts;
-    use trtllm_model::{ErrorKind, OrchestratorReading};
+    use trtllm_fold::orchestrator::OrchestratorFold;
+    use trtllm_records::orchestrator::WorkerCounts;
+    use trtllm_records::{ErrorKind, OrchestratorReading};
 
     fn failure(kind: ErrorKind, not_ready: bool) -> Option<PollFailure> {
         Some(PollFailure { kind, text: "cannot connect to http://10.0.0.7:9".to_owned(), not_ready })

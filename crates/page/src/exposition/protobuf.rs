@@ -6,8 +6,8 @@ use prost::Message as _;
 
 use crate::metrics::catalog::{Metric, MetricKind};
 use crate::metrics::page::{Page, Sample, Value};
-use trtllm_engine::histogram::{Exemplar, Histogram};
-use trtllm_engine::native::{BucketSpan, ZERO_THRESHOLD};
+use trtllm_fold::histogram::{Exemplar, Histogram};
+use trtllm_fold::native::{BucketSpan, ZERO_THRESHOLD};
 
 use super::EXEMPLAR_LABEL;
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::metrics::catalog::Id;
     use crate::metrics::page::Labels;
-    use trtllm_engine::histogram::{ITERATION_SECONDS, TOKEN_LENGTH};
+    use trtllm_fold::histogram::{ITERATION_SECONDS, TOKEN_LENGTH};
 
     fn families(page: &Page) -> Vec<proto::MetricFamily> {
         let mut bytes = Vec::new();

@@ -7,7 +7,7 @@ use std::io::Write as _;
 
 use crate::metrics::catalog::{Metric, MetricKind};
 use crate::metrics::page::{Page, Sample, Value};
-use trtllm_engine::histogram::Exemplar;
+use trtllm_fold::histogram::Exemplar;
 
 use super::EXEMPLAR_LABEL;
 

@@ -1,7 +1,7 @@
 //! Writes those families of a benchmark report that have several series, in base units.
 
-use trtllm_model::BenchReport;
-use trtllm_model::bench_report::Percentiles;
+use trtllm_records::BenchReport;
+use trtllm_records::bench_report::Percentiles;
 
 use super::catalog::Id;
 use super::writer::EngineWriter;

@@ -1,13 +1,13 @@
 //! Writes an engine's values under other exporters' names. Each value has the meaning that the other exporter gives it, as far
 //! as TensorRT-LLM's statistics allow: trtllm-serve's "running" is not Triton's "scheduled". All name sets are off by default.
 
-use trtllm_engine::Latest;
-use trtllm_engine::cache_tiers::{CachedTokens, LevelTokens, MAX_LEVELS, TierNumbers};
-use trtllm_engine::request_totals::RequestTotals;
 use trtllm_engines::EngineSnapshot;
-use trtllm_model::named_numbers::NamedNumbers as _;
-use trtllm_model::perf_metrics::FinishReason;
-use trtllm_model::server_metrics::ConfigSection;
+use trtllm_fold::Latest;
+use trtllm_fold::cache_tiers::{CachedTokens, LevelTokens, MAX_LEVELS, TierNumbers};
+use trtllm_fold::request_totals::RequestTotals;
+use trtllm_records::named_numbers::NamedNumbers as _;
+use trtllm_records::perf_metrics::FinishReason;
+use trtllm_records::server_metrics::ConfigSection;
 
 use super::catalog::Id;
 use super::catalog::table::{
@@ -161,8 +161,8 @@ impl EngineWriter<'_> {
 mod tests {
     use super::super::engine::page_of;
     use super::*;
-    use trtllm_engine::EngineState;
-    use trtllm_engine::latest::EngineLimits;
+    use trtllm_fold::EngineState;
+    use trtllm_fold::latest::EngineLimits;
 
     #[test]
     fn tritons_successes_leave_out_the_requests_that_failed() {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState, MigInstance};
+use trtllm_records::gpu::{GpuInventory, GpuSnapshot, GpuState, MigInstance};
 
 use super::catalog::table::{DcgmReadings, VALUES_OF_DCGM};
 use super::page::{Labels, Page};
@@ -79,7 +79,7 @@ fn with_pod(labels: &Arc<Labels>, inventory: &GpuInventory, gpu_uuid: &str, mig_
 mod tests {
     use super::super::catalog::Id;
     use super::*;
-    use trtllm_model::gpu::{GpuIdentity, GpuMemory, GpuReadings, PodDevice};
+    use trtllm_records::gpu::{GpuIdentity, GpuMemory, GpuReadings, PodDevice};
 
     fn pod(gpu: &str, mig: &str, name: &str) -> PodDevice {
         let text = str::to_owned;

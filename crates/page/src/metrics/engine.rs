@@ -1,11 +1,11 @@
 //! Turns one engine's snapshot into samples. A stale engine has no load gauges, the load of an idle engine is 0, and a value
 //! that the engine did not send is absent.
 
-use trtllm_engine::EngineState;
-use trtllm_engine::request_totals::LatencySource;
 use trtllm_engines::{EngineSlot, EngineSnapshot};
-use trtllm_model::ErrorKind;
-use trtllm_model::orchestrator::SOURCE as ORCHESTRATOR;
+use trtllm_fold::EngineState;
+use trtllm_fold::request_totals::LatencySource;
+use trtllm_records::ErrorKind;
+use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_verdict::blind::Blind;
 use trtllm_verdict::cause::Cause;
 
@@ -129,7 +129,7 @@ impl EngineWriter<'_> {
 /// The page of one engine with this snapshot.
 #[cfg(test)]
 pub(super) fn page_of(snapshot: EngineSnapshot, compat: CompatSets) -> Page {
-    let name = trtllm_model::EngineName::new("m", "1", "test");
+    let name = trtllm_records::EngineName::new("m", "1", "test");
     let state = trtllm_engines::State::new(vec![name.clone()]);
     state.slots()[0].publish(snapshot);
     let mut page = Page::default();
@@ -139,7 +139,7 @@ pub(super) fn page_of(snapshot: EngineSnapshot, compat: CompatSets) -> Page {
 
 #[cfg(test)]
 mod tests {
-    use trtllm_model::perf_metrics::FinishReason;
+    use trtllm_records::perf_metrics::FinishReason;
 
     use super::*;
 

@@ -1,17 +1,17 @@
 //! The data from which the families of an engine are read, and the values that are computed from several of its numbers.
 
 use trtllm_analysis::objectives::ObjectiveTotals;
-use trtllm_engine::batch::BatchSums;
-use trtllm_engine::histogram::{Histogram, NO_BOUNDS};
-use trtllm_engine::orchestrator::OrchestratorTotals;
-use trtllm_engine::request_times::RequestTimes;
-use trtllm_engine::request_totals::{LatencySource, RequestTotals};
-use trtllm_engine::share::{ratio, share};
-use trtllm_engine::{EngineTotals, Latest};
-use trtllm_model::BenchReport;
-use trtllm_model::gpu::EngineGpus;
-use trtllm_model::iteration::SpecDecodingStats;
-use trtllm_model::named_numbers::NamedNumbers as _;
+use trtllm_fold::batch::BatchSums;
+use trtllm_fold::histogram::{Histogram, NO_BOUNDS};
+use trtllm_fold::orchestrator::OrchestratorTotals;
+use trtllm_fold::request_times::RequestTimes;
+use trtllm_fold::request_totals::{LatencySource, RequestTotals};
+use trtllm_fold::share::{ratio, share};
+use trtllm_fold::{EngineTotals, Latest};
+use trtllm_records::BenchReport;
+use trtllm_records::gpu::EngineGpus;
+use trtllm_records::iteration::SpecDecodingStats;
+use trtllm_records::named_numbers::NamedNumbers as _;
 use trtllm_what_if::Headroom;
 
 use trtllm_engines::{EngineJudgement, EngineSnapshot};
@@ -168,7 +168,7 @@ mod tests {
     use super::super::engine::page_of;
     use super::super::page::Value;
     use super::*;
-    use trtllm_model::iteration::KvCacheStats;
+    use trtllm_records::iteration::KvCacheStats;
 
     /// Hit ratio and reuse efficiency.
     fn reuse(allocated: u64, reused: u64, missed: Option<u64>) -> [Option<f64>; 2] {
@@ -204,7 +204,7 @@ mod tests {
             let mut observed = trtllm_analysis::ObservedEngine::new(std::time::Duration::from_secs(15));
             observed.absorb(&serde_json::from_value(record).unwrap(), std::time::Instant::now(), 0).unwrap();
             let snapshot = EngineSnapshot { latest: observed.fold.latest().copied(), ..EngineSnapshot::starting() };
-            let snapshot = EngineSnapshot { state: trtllm_engine::EngineState::Busy, ..snapshot };
+            let snapshot = EngineSnapshot { state: trtllm_fold::EngineState::Busy, ..snapshot };
             let page = page_of(snapshot, CompatSets::default());
             [Id::DecodedTokensPerIteration, Id::KvCacheAvailableTokens]
                 .map(|id| page.samples().iter().any(|sample| sample.metric == id))

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use trtllm_model::EngineName;
+use trtllm_records::EngineName;
 
 use super::catalog::table::OF_ENGINES;
 use super::labels::Labels;

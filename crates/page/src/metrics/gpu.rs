@@ -1,9 +1,9 @@
 //! Turns GPUs into samples. A failed reading is absent; the counters that the exporter keeps of a GPU continue.
 
-use trtllm_model::gpu::{
+use trtllm_records::gpu::{
     EccErrors, GpuHealth, GpuInventory, GpuReadings, GpuSnapshot, GpuState, MigInstance, NvLinkErrors, NvmlState,
 };
-use trtllm_model::named_numbers::NamedNumbers as _;
+use trtllm_records::named_numbers::NamedNumbers as _;
 
 use super::catalog::Id;
 use super::catalog::table::{OF_GPUS, OF_MIG_INSTANCES, VALUES_OF_GPUS, VALUES_OF_MIG_INSTANCES};
@@ -149,7 +149,7 @@ fn mig_instance(instance: &MigInstance, gpu_uuid: &str, page: &mut Page, cache: 
 mod tests {
     use super::super::page::Value;
     use super::*;
-    use trtllm_model::gpu::{
+    use trtllm_records::gpu::{
         Clocks, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures, ThrottleTimes,
     };
 

@@ -1,6 +1,6 @@
 //! Why the HTTP server refused a peer.
 
-use trtllm_model::named_variants::named_variants;
+use trtllm_records::named_variants::named_variants;
 
 named_variants! {
     /// Why a request or a connection was refused.

@@ -1,9 +1,9 @@
 //! Writes the statistics of the KV cache that have several series: pools, tiers, cross attention. They are
 //! absent if the engine does not send them.
 
-use trtllm_engine::pools::PoolBytes;
-use trtllm_engine::{EngineTotals, Latest};
-use trtllm_model::named_numbers::NamedNumbers as _;
+use trtllm_fold::pools::PoolBytes;
+use trtllm_fold::{EngineTotals, Latest};
+use trtllm_records::named_numbers::NamedNumbers as _;
 
 use super::catalog::Id;
 use super::writer::EngineWriter;

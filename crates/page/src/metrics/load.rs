@@ -1,10 +1,10 @@
 //! The load and the limits of an engine: gauges with several series, read from its last record.
 
 use trtllm_analysis::saturation::Saturation;
-use trtllm_engine::latest::EngineLimits;
-use trtllm_engine::lifecycle::Stages;
-use trtllm_engine::{EngineState, Latest};
-use trtllm_model::iteration::{InflightBatchingStats, KvCacheStats};
+use trtllm_fold::latest::EngineLimits;
+use trtllm_fold::lifecycle::Stages;
+use trtllm_fold::{EngineState, Latest};
+use trtllm_records::iteration::{InflightBatchingStats, KvCacheStats};
 
 use super::catalog::Id;
 use super::engine_readings::EngineReadings;
@@ -138,7 +138,7 @@ fn kv_cache_blocks(kv: &KvCacheStats) -> [(&'static str, Option<Value>); 6] {
 
 #[cfg(test)]
 mod tests {
-    use trtllm_model::iteration::SchedulerMode;
+    use trtllm_records::iteration::SchedulerMode;
 
     use super::*;
 

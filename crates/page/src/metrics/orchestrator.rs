@@ -1,8 +1,8 @@
 //! The samples of an orchestrator of disaggregated serving. It has families of its own for requests, so that a sum over
 //! engines does not count the same requests again.
 
-use trtllm_engine::orchestrator::SideTotals;
-use trtllm_model::orchestrator::WorkerCounts;
+use trtllm_fold::orchestrator::SideTotals;
+use trtllm_records::orchestrator::WorkerCounts;
 
 use super::catalog::Id;
 use super::catalog::table::VALUES_OF_ORCHESTRATORS;
@@ -36,7 +36,7 @@ impl EngineWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trtllm_model::orchestrator::Side;
+    use trtllm_records::orchestrator::Side;
 
     #[test]
     fn the_sides_are_the_label_values_of_the_catalog() {

@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use prometheus_client::registry::Registry;
 
-use trtllm_engine::native;
+use trtllm_fold::native;
 
 use super::catalog::Id;
 use super::catalog::table::OF_EXPORTER;

@@ -2,7 +2,7 @@
 
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
 
-use trtllm_engine::histogram::Histogram;
+use trtllm_fold::histogram::Histogram;
 
 /// Integers stay integers up to the rendered text, because Triton's readers match digits.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,7 +88,7 @@ pub(super) fn increased(count: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use trtllm_model::iteration::KvCacheStats;
+    use trtllm_records::iteration::KvCacheStats;
 
     use super::*;
 

@@ -8,8 +8,8 @@ use super::catalog::Id;
 use super::page::{Labels, Page, Value};
 use super::series_labels::SeriesLabels;
 use super::value::OrAbsent;
-use trtllm_engine::server_metrics::ByLabel;
-use trtllm_model::named_numbers::NamedNumbers;
+use trtllm_fold::server_metrics::ByLabel;
+use trtllm_records::named_numbers::NamedNumbers;
 
 /// A family with a single series, and the function that reads its value from an `S`.
 type Valued<S> = (Id, fn(&S) -> Option<Value>);

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant, SystemTime};
 
-use trtllm_model::RecorderCounts;
+use trtllm_records::RecorderCounts;
 
 use crate::directory::{self, Segment};
 

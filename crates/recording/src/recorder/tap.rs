@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trtllm_model::{EngineAbout, RecorderCounts};
+use trtllm_records::{EngineAbout, RecorderCounts};
 use trtllm_service::budget::Peer;
 
 use crate::{Item, RecordedFailure, RecordedMoment, Settled};

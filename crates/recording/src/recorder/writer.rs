@@ -5,7 +5,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use trtllm_model::{EngineName, RecorderCounts};
+use trtllm_records::{EngineName, RecorderCounts};
 use trtllm_service::log::LogLimit;
 use trtllm_service::supervise::{self, Task};
 
@@ -311,7 +311,7 @@ fn unix_us() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use trtllm_model::Objectives;
+    use trtllm_records::Objectives;
 
     use super::super::Queue;
     use super::super::RecorderConfig;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use trtllm_analysis::attribution::{PARTS, RequestParts, Seconds};
-use trtllm_model::Objectives;
+use trtllm_records::Objectives;
 use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Release, Role, Speculation};
 use trtllm_sim::load::{Arrivals, Length};
 use trtllm_sim::truth::RequestTruth;

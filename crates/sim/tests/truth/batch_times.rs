@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use trtllm_engine::batch_time::TimedBatch;
-use trtllm_model::Objectives;
+use trtllm_fold::batch_time::TimedBatch;
+use trtllm_records::Objectives;
 use trtllm_sim::config::Fault;
 use trtllm_sim::{Config, scenario};
 

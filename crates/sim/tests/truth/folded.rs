@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use trtllm_analysis::ObservedEngine;
-use trtllm_model::{Objectives, RequestStatsPerIteration};
 use trtllm_recording::Item;
+use trtllm_records::{Objectives, RequestStatsPerIteration};
 use trtllm_sim::{Config, Engine, write};
 use trtllm_sources::{Batch, trtllm_json};
 

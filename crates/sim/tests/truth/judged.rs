@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use trtllm_analysis::ObservedEngine;
-use trtllm_engine::EngineState;
-use trtllm_model::Objectives;
+use trtllm_fold::EngineState;
+use trtllm_records::Objectives;
 use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation};
 use trtllm_sim::load::{Arrivals, Prefixes};
 use trtllm_sim::{Config, End, Engine, write};

@@ -1,7 +1,7 @@
 //! Compares the number of requests that wait for a seat, as the exporter estimates it from the records, with the truth of the simulated
 //! PyTorch engine.
 
-use trtllm_model::Objectives;
+use trtllm_records::Objectives;
 use trtllm_sim::config::{CacheManager, Era, Fault, Release};
 use trtllm_sim::{Config, scenario};
 

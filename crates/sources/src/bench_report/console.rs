@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use trtllm_model::BenchReport;
-use trtllm_model::bench_report::{
+use trtllm_records::BenchReport;
+use trtllm_records::bench_report::{
     BenchConfiguration, BenchLatencies, BenchMetadata, BenchPerformance, BenchRequests, Percentiles,
 };
 

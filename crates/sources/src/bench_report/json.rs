@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use trtllm_model::BenchReport;
-use trtllm_model::bench_report::{
+use trtllm_records::BenchReport;
+use trtllm_records::bench_report::{
     BenchConfiguration, BenchEnergy, BenchLatencies, BenchLengths, BenchMetadata, BenchPerformance, BenchRequests,
     BenchSpeculation, Percentiles,
 };

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use trtllm_model::BenchReport;
+use trtllm_records::BenchReport;
 use trtllm_service::small_file;
 
 use super::python_text;

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use trtllm_bridge::{BridgeError, Executor, RequestStatsPerIteration};
 use trtllm_recording::Item;
 
-use trtllm_model::{EngineAbout, EngineSettings};
+use trtllm_records::{EngineAbout, EngineSettings};
 use trtllm_service::small_file;
 
 use hosting::Hosting;

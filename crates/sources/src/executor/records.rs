@@ -1,13 +1,13 @@
 //! Converts the bridge's structs to the model's. A new member of the bridge breaks the build until it is listed here.
 
-use trtllm_bridge::{self as bridge, Present as _};
-use trtllm_model::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
-use trtllm_model::perf_metrics::{
+use trtllm_bridge::{self as bridge, Known as _};
+use trtllm_records::iteration::{InflightBatchingStats, KvCacheStats, SpecDecodingStats, StaticBatchingStats};
+use trtllm_records::perf_metrics::{
     FinishReason, RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
 };
-use trtllm_model::request::{DisServingRequestStats, RequestStage, RequestStats};
-use trtllm_model::timestamp::parse_timestamp;
-use trtllm_model::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
+use trtllm_records::request::{DisServingRequestStats, RequestStage, RequestStats};
+use trtllm_records::timestamp::parse_timestamp;
+use trtllm_records::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
 
 /// Converts a struct whose members have the same names in the bridge and in the model. `with` has the members that need
 /// another conversion. With `present`, the struct may be absent.
@@ -15,12 +15,12 @@ macro_rules! convert {
     (present $from:expr => $Struct:ident { $($member:ident),* $(,)? } $(with { $($other:ident: $value:expr),* $(,)? })?) => {{
         let bridge::$Struct { present, $($member,)* $($($other: _,)*)? } = $from;
         #[allow(clippy::needless_update)] // some structs have members that the C++ Executor never has
-        present.then(|| $Struct { $($member: $member.present(),)* $($($other: $value,)*)? ..$Struct::default() })
+        present.then(|| $Struct { $($member: $member.known(),)* $($($other: $value,)*)? ..$Struct::default() })
     }};
     ($from:expr => $Struct:ident { $($member:ident),* $(,)? } $(with { $($other:ident: $value:expr),* $(,)? })?) => {{
         let bridge::$Struct { $($member,)* $($($other: _,)*)? } = $from;
         #[allow(clippy::needless_update)] // some structs have members that the C++ Executor never has
-        $Struct { $($member: $member.present(),)* $($($other: $value,)*)? ..$Struct::default() }
+        $Struct { $($member: $member.known(),)* $($($other: $value,)*)? ..$Struct::default() }
     }};
 }
 
@@ -104,8 +104,8 @@ pub fn finished(from: &bridge::FinishedRequest) -> PerfMetricsEntry {
             bridge::FinishReason::Cancelled => Some(FinishReason::Cancelled),
             _ => Some(FinishReason::Other),
         },
-        prompt_tokens: prompt_tokens.present(),
-        output_tokens: output_tokens.present(),
+        prompt_tokens: prompt_tokens.known(),
+        output_tokens: output_tokens.known(),
         perf_metrics: times_and_costs(&perf_metrics),
         ..PerfMetricsEntry::default()
     }

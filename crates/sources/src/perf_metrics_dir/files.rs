@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use trtllm_model::{PerfMetricsEntry, RejectReason};
 use trtllm_recording::Item;
+use trtllm_records::{PerfMetricsEntry, RejectReason};
 use trtllm_service::file_text::{self, FileText, LineRead};
 use trtllm_service::small_file;
 
@@ -316,7 +316,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use tempfile::TempDir;
-    use trtllm_model::RejectCounts;
+    use trtllm_records::RejectCounts;
 
     use super::*;
 

@@ -13,11 +13,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::names::{Registration, Socket, cut};
-use super::publishers::{Admission, PublisherPlace, Publishers};
+use super::publishers::{Admission, PublisherEntry, Publishers};
 use super::{Inbox, Queued};
 use crate::OpenError;
 use crate::trtllm_json::{Hello, parse_hello};
-use trtllm_model::RejectReason;
+use trtllm_records::RejectReason;
 use trtllm_service::budget::{Budget, Peer, REST, Receiving};
 use trtllm_service::supervise::{self, Task};
 use trtllm_service::unix_socket::{self, Activated, SocketFile};
@@ -122,7 +122,7 @@ async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &
 }
 
 /// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
-async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherPlace, naming: &Naming) -> io::Result<()> {
+async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntry, naming: &Naming) -> io::Result<()> {
     let mut reader = BufReader::new(WholeReads(stream));
     let mut connection = PublisherConnection { place, naming, process, registration: None };
     if let Naming::OneEngine(OneEngine(inbox)) = naming {
@@ -178,7 +178,7 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherPlac
 
 /// A connected publisher and its engine. On a shared socket, the first line names the engine.
 struct PublisherConnection<'a> {
-    place: &'a PublisherPlace,
+    place: &'a PublisherEntry,
     naming: &'a Naming,
     /// PID of the publisher, if it is visible here.
     process: Option<u32>,

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{Inbox, Queued};
 use crate::discovery::short;
 use crate::trtllm_json::{Hello, MAX_NAME};
-use trtllm_model::PublisherRefusal;
+use trtllm_records::PublisherRefusal;
 use trtllm_service::log::LogLimit;
 
 /// Limit of the engines that publishers may name.

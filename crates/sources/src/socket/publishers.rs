@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use trtllm_model::{PublisherRefusal, RefusedPublishers};
+use trtllm_records::{PublisherRefusal, RefusedPublishers};
 use trtllm_service::budget::Peer;
 use trtllm_service::log::LogLimit;
 
@@ -71,7 +71,7 @@ impl Activity {
 
 /// A publisher's place in the table, until it is dropped.
 #[derive(Debug)]
-pub(super) struct PublisherPlace {
+pub(super) struct PublisherEntry {
     pub(super) publisher: Arc<Publisher>,
     pub(super) peer: Arc<Peer>,
     table: Arc<Publishers>,
@@ -97,7 +97,7 @@ impl Publishers {
     }
 
     /// A place for a new publisher, after a short wait if none is free. `None` if the publisher is refused.
-    pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>, process: Option<u32>) -> Option<PublisherPlace> {
+    pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>, process: Option<u32>) -> Option<PublisherEntry> {
         let uids = &self.admission.uids;
         if !uids.is_empty() && !uid.is_some_and(|uid| uids.contains(&uid)) {
             if let Some(left_out) = self.refuse(PublisherRefusal::Uid) {
@@ -132,7 +132,7 @@ impl Publishers {
         place
     }
 
-    fn try_admit(self: &Arc<Self>, process: Option<u32>) -> Option<PublisherPlace> {
+    fn try_admit(self: &Arc<Self>, process: Option<u32>) -> Option<PublisherEntry> {
         let mut connected = self.connected.lock();
         if connected.len() >= self.admission.limit {
             let activities = connected.iter().map(|publisher| *publisher.activity.lock()).enumerate();
@@ -150,7 +150,7 @@ impl Publishers {
         let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now(), has_sent: false });
         let publisher = Arc::new(Publisher { activity, evicted: Notify::new() });
         connected.push(Arc::clone(&publisher));
-        Some(PublisherPlace { publisher, peer: self.peer(process), table: Arc::clone(self) })
+        Some(PublisherEntry { publisher, peer: self.peer(process), table: Arc::clone(self) })
     }
 
     /// The peer of a process, shared by its connections.
@@ -178,7 +178,7 @@ impl Publisher {
     }
 }
 
-impl PublisherPlace {
+impl PublisherEntry {
     pub(super) fn line_received(&self) {
         let mut activity = self.publisher.activity.lock();
         (activity.last_line, activity.has_sent) = (Instant::now(), true);
@@ -215,7 +215,7 @@ impl PublisherPlace {
     }
 }
 
-impl Drop for PublisherPlace {
+impl Drop for PublisherEntry {
     fn drop(&mut self) {
         self.table.connected.lock().retain(|other| !Arc::ptr_eq(other, &self.publisher));
         self.table.left.notify_one();
@@ -234,7 +234,7 @@ mod tests {
         publishers.admission.refused.counts()[reason as usize]
     }
 
-    async fn is_evicted(place: &PublisherPlace) -> bool {
+    async fn is_evicted(place: &PublisherEntry) -> bool {
         place.unless_evicted(tokio::time::sleep(Duration::from_millis(1))).await.is_none()
     }
 
@@ -272,7 +272,7 @@ mod tests {
         let publishers = publishers(2, &[]);
         let places = [publishers.admit(None, None).await.unwrap(), publishers.admit(None, None).await.unwrap()];
         tokio::time::advance(2 * SILENT).await;
-        places.iter().for_each(PublisherPlace::line_received);
+        places.iter().for_each(PublisherEntry::line_received);
         assert!(publishers.admit(None, None).await.is_none());
         assert_eq!(refused(&publishers, PublisherRefusal::Full), 1);
         // A place that becomes free while a new publisher waits is taken.

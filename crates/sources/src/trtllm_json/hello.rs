@@ -7,7 +7,7 @@ use memchr::memmem::Finder;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::value::RawValue;
 
-use trtllm_model::{EngineSettings, RejectReason};
+use trtllm_records::{EngineSettings, RejectReason};
 
 use super::super::engine_settings::parse_settings;
 use super::read_message;

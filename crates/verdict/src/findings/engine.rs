@@ -1,8 +1,8 @@
 //! Findings about an engine: numbers that do not arrive, are incomplete or are old, and a rate below that of its benchmark.
 
 use trtllm_analysis::window::Span;
-use trtllm_engine::EngineState;
-use trtllm_model::BenchReport;
+use trtllm_fold::EngineState;
+use trtllm_records::BenchReport;
 
 use super::Finding;
 use crate::cause::Cause;
@@ -127,7 +127,7 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     }
     let polling = &span.polling;
     let failed = Reading::share(polling.polls_failed, polling.polls);
-    if matches!(reading.given.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
+    if matches!(reading.facts.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
         found.push(FAILING.about(subject).with("polls that failed", failed, Unit::Share, FAILING_SHARE));
     }
     let rejected = [("rejected records", polling.records_rejected), ("rejected values", polling.values_rejected)];
@@ -142,7 +142,7 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     if case.has_no_latencies && case.completed >= SOME_REQUESTS && span.counts.completed > 0.0 {
         found.push(NO_LATENCIES.about(subject).with("completed requests", case.completed, Unit::Count, None));
     }
-    if reading.given.notices.first_token_is_early && span.distributions.ttft.count > 0.0 {
+    if reading.facts.notices.first_token_is_early && span.distributions.ttft.count > 0.0 {
         found.push(FIRST_TOKEN_EARLY.about(subject));
     }
     if reading.lacks_reasons() && reading.failures().0 > 0.0 {

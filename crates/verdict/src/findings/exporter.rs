@@ -1,6 +1,6 @@
 //! Findings about the exporter itself.
 
-use trtllm_model::source::PublisherRefusal;
+use trtllm_records::source::PublisherRefusal;
 
 use super::Finding;
 use crate::finding_rules;

@@ -1,6 +1,6 @@
 //! Findings about GPUs that are lost, slow or faulty.
 
-use trtllm_model::gpu::{GpuInventory, GpuSnapshot, GpuState, NvmlState};
+use trtllm_records::gpu::{GpuInventory, GpuSnapshot, GpuState, NvmlState};
 
 use super::Finding;
 use crate::finding_rules;

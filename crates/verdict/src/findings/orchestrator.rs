@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use trtllm_analysis::window::{Distribution, SLOT_SECONDS};
-use trtllm_engine::orchestrator::{OrchestratorTotals, SideTotals};
-use trtllm_model::orchestrator::Side;
+use trtllm_fold::orchestrator::{OrchestratorTotals, SideTotals};
+use trtllm_records::orchestrator::Side;
 
 use super::Finding;
 use crate::finding_rules;

@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::window::{Mark, Window};
-use trtllm_engine::EngineState;
-use trtllm_engine::orchestrator::OrchestratorFold;
-use trtllm_model::OrchestratorReading;
-use trtllm_model::bench_report::{BenchPerformance, BenchReport, BenchRequests};
-use trtllm_model::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastXid, NvmlState};
-use trtllm_model::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
+use trtllm_fold::EngineState;
+use trtllm_fold::orchestrator::OrchestratorFold;
+use trtllm_records::OrchestratorReading;
+use trtllm_records::bench_report::{BenchPerformance, BenchReport, BenchRequests};
+use trtllm_records::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastXid, NvmlState};
+use trtllm_records::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
 use super::engine::EngineCase;
 use super::exporter::ExporterMark;
@@ -17,7 +17,7 @@ use super::orchestrator::{MARKS, OrchestratorMark};
 use super::*;
 use crate::cause::Cause;
 use crate::gpu_window::{GpuMark, GpuWindow};
-use crate::reading::{Given, Notices, Reading};
+use crate::reading::{EngineFacts, Notices, Reading};
 
 fn names(found: &[Finding]) -> Vec<&str> {
     found.iter().map(|finding| &*finding.rule).collect()
@@ -64,10 +64,10 @@ impl Scene {
         let mut window = Window::default();
         window.push(self.before);
         window.push(self.after);
-        let given = Given { notices: self.notices, ..Given::in_state(EngineState::Busy) };
+        let facts = EngineFacts { notices: self.notices, ..EngineFacts::in_state(EngineState::Busy) };
         engine::findings(&EngineCase {
             subject: "m 1",
-            reading: &Reading::of(given, &window, &[]).unwrap(),
+            reading: &Reading::of(facts, &window, &[]).unwrap(),
             cause: self.cause,
             completed: 100.0,
             has_no_latencies: self.has_no_latencies,
@@ -169,7 +169,7 @@ fn an_engine_below_its_benchmark_is_named_at_equal_load_only() {
 
 fn gpu(state: GpuState, reasons: u64) -> GpuSnapshot {
     let readings = GpuReadings { clocks_event_reasons: Some(reasons), ..GpuReadings::default() };
-    let identity = trtllm_model::gpu::GpuIdentity { uuid: "GPU-a".to_owned(), ..Default::default() };
+    let identity = trtllm_records::gpu::GpuIdentity { uuid: "GPU-a".to_owned(), ..Default::default() };
     GpuSnapshot { identity, state, readings, last_poll: None, xids: Vec::new(), last_xid: None, reports_xids: true }
 }
 

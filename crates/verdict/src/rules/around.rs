@@ -22,7 +22,7 @@ const NO_LIMIT: f64 = 0.5;
 const LOADING: f64 = 0.15;
 
 pub(super) fn frontend(reading: &Reading) -> Option<Found> {
-    if reading.given.notices.first_token_is_early {
+    if reading.facts.notices.first_token_is_early {
         return None;
     }
     let times = &reading.now.distributions;

@@ -1,7 +1,7 @@
 //! Causes that mean that something is broken: the engine, its requests, its memory, its statistics.
 
 use trtllm_analysis::window::Span;
-use trtllm_engine::EngineState;
+use trtllm_fold::EngineState;
 
 use crate::reading::{Reading, Silence};
 use crate::verdict::{Found, Severity, Unit, percent, time};
@@ -33,8 +33,8 @@ const NEAR_OVERFLOW: f64 = 500.0;
 const HICCUP: f64 = 10.0;
 
 pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
-    if reading.given.state == EngineState::Stalled {
-        let says = match reading.given.notices.is_wedged {
+    if reading.facts.state == EngineState::Stalled {
+        let says = match reading.facts.notices.is_wedged {
             true => {
                 "The engine runs no batch: active requests are at their limit and the KV cache is nearly full, as after transfers that were \
                  cancelled and kept their blocks."
@@ -53,7 +53,7 @@ pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
         };
         return Some(Found::new(says).severity(Severity::Critical).remedy(remedy, &[]));
     }
-    silent(reading.given.state, reading.given.silence.as_ref())
+    silent(reading.facts.state, reading.facts.silence.as_ref())
 }
 
 /// The rule for an engine or orchestrator that does not answer.
@@ -172,7 +172,7 @@ pub(super) fn errors(reading: &Reading) -> Option<Found> {
 
 pub(super) fn statistics(reading: &Reading) -> Option<Found> {
     let counts = &reading.now.counts;
-    let is_off = counts.iterations <= 0.0 || reading.given.notices.several_engines;
+    let is_off = counts.iterations <= 0.0 || reading.facts.notices.several_engines;
     // A few lost records are a finding, but not the cause of a verdict.
     let many = is_off || counts.iterations_lost + counts.iterations_unexplained >= ENOUGH_LOST;
     incomplete(reading).filter(|(missing, _)| many && *missing >= LOST).map(|(_, found)| found)
@@ -184,10 +184,10 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
     let (ended, _) = reading.failures();
     let ended = ended.max(reading.now.distributions.e2e.count).max(counts.completed);
     let is_off = counts.iterations <= 0.0 && reading.kept.counts.iterations <= 0.0;
-    if reading.given.notices.only_requests {
+    if reading.facts.notices.only_requests {
         return None;
     }
-    if reading.given.notices.several_engines {
+    if reading.facts.notices.several_engines {
         let found = Found::new("Several engines answer at one address, each with iteration numbers of its own, so nothing is counted.")
             .severity(Severity::Warning)
             .remedy(
@@ -197,7 +197,7 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
             );
         return Some((1.0, found));
     }
-    if is_off && ended >= ENOUGH_FAILED || reading.given.notices.records_missing {
+    if is_off && ended >= ENOUGH_FAILED || reading.facts.notices.records_missing {
         return Some((1.0, off(reading, ended)));
     }
     let lost = Reading::share(counts.iterations_lost, counts.iterations + counts.iterations_lost);
@@ -207,7 +207,7 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
     let gaps = if is_meant { 0.0 } else { counts.iterations_unexplained };
     let unreported = Reading::share(gaps, counts.iterations + gaps);
     let missing = if unreported >= LOST { lost.max(unreported) } else { lost };
-    let (says, remedy, settings): (_, _, &[&str]) = if reading.given.notices.several_frontends {
+    let (says, remedy, settings): (_, _, &[&str]) = if reading.facts.notices.several_frontends {
         (
             "Several frontends answer for this engine, so its server's own numbers are unknown and records can be lost.".to_owned(),
             "Start the server with one frontend, or set PROMETHEUS_MULTIPROC_DIR for it (an empty directory). For lost records: one frontend, \
@@ -270,7 +270,7 @@ mod tests {
     use trtllm_analysis::window::{Mark, Window};
 
     use super::*;
-    use crate::reading::Given;
+    use crate::reading::EngineFacts;
 
     fn told(change: fn(&mut Silence)) -> (String, Severity) {
         let mut silence = Silence { seconds: 150.0, why: "http://e:8000 answered".to_owned(), ..Silence::default() };
@@ -299,8 +299,8 @@ mod tests {
                 mark.counts.iterations = iterations;
                 window.push(mark);
             }
-            let given = Given::in_state(EngineState::Stalled);
-            let found = unavailable(&Reading::of(given, &window, &[]).unwrap()).unwrap();
+            let facts = EngineFacts::in_state(EngineState::Stalled);
+            let found = unavailable(&Reading::of(facts, &window, &[]).unwrap()).unwrap();
             assert_eq!(found.severity, Severity::Critical);
             found.remedy
         };

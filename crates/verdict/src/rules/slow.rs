@@ -71,7 +71,7 @@ pub(super) fn gpu(reading: &Reading) -> Option<Found> {
     let power = reading.gpus.iter().zip(&reading.gpu_peak_watts).filter_map(|(gpu, peak)| Some(gpu.watts? / peak));
     let power = power.filter(|share| share.is_finite()).reduce(f64::min)?;
     // After some minutes, the window no longer contains the time in which the GPU was fast, so keep a cause once found.
-    let is_known = power <= LESS_POWER || reading.given.before == Some(Cause::Gpu);
+    let is_known = power <= LESS_POWER || reading.facts.before == Some(Cause::Gpu);
     is_known.then(|| {
         Found::new(format!("Equal work takes {slower:.1} times as long, and the GPU takes less power for it."))
             .with("time for equal work ÷ before", slower, Unit::Ratio, SLOWER)

@@ -54,7 +54,7 @@ pub(super) fn static_batching(reading: &Reading) -> Option<Found> {
 
 fn static_policy(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
-    let is_static = !reading.given.is_pytorch && sums.admits_into_empty_batches();
+    let is_static = !reading.facts.is_pytorch && sums.admits_into_empty_batches();
     (is_static && reading.has_work && reading.waits()).then(|| {
         waiting(reading, "A batch takes new requests only when all of its requests have ended")
             .with("prompts that begin while no request decodes", sums.alone_share(), Unit::Share, ALONE)
@@ -173,7 +173,7 @@ pub(super) fn batch_limit(reading: &Reading) -> Option<Found> {
 pub(super) fn kv_reservation(reading: &Reading) -> Option<Found> {
     let sums = &reading.now.sums;
     let by_chance = sums.admissions * Reading::share(sums.chances_without_end, sums.chances);
-    if reading.given.never_reserves
+    if reading.facts.never_reserves
         || by_chance < ENOUGH_CHANCES
         || sums.admissions_without_end > BEFORE_ENDS * by_chance
     {

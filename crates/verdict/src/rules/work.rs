@@ -65,7 +65,7 @@ pub(super) fn kv_thrash(reading: &Reading) -> Option<Found> {
     let best = reading.best_hits.unwrap_or(0.0);
     let fell = best >= HITS_BEFORE && mean <= FEWER_HITS * best && reading.kept.counts.restarts <= 0.0;
     // After some minutes, the window no longer contains the time before the fall, so keep a cause once found.
-    let goes_on = reading.given.before == Some(Cause::KvThrash) && mean <= 0.5;
+    let goes_on = reading.facts.before == Some(Cause::KvThrash) && mean <= 0.5;
     if !(is_split || fell || goes_on) {
         return None;
     }
@@ -182,13 +182,13 @@ fn decoding_alone(reading: &Reading) -> Option<(Cause, Found)> {
     // If the first token came in time and the request ends late, decoding took too long.
     let ends_late = is_missed(|counts| (counts.missed_e2e, counts.met_e2e))
         && !is_missed(|counts| (counts.missed_ttft, counts.met_ttft));
-    let slow = match reading.given.objectives.any() {
+    let slow = match reading.facts.objectives.any() {
         true => ends_late || is_missed(|counts| (counts.missed_tpot, counts.met_tpot)),
         false => times.tpot.quantile(0.95)? >= HURT_PER_TOKEN,
     };
     slow.then(|| {
         let found = Found::new(format!("Decoding takes {} for each token, and nothing delays it.", time(each)))
-            .with("time for each token", each, Unit::Seconds, reading.given.objectives.tpot.map(|limit| limit.as_secs_f64()))
+            .with("time for each token", each, Unit::Seconds, reading.facts.objectives.tpot.map(|limit| limit.as_secs_f64()))
             .with("mean time of a request", times.e2e.mean(), Unit::Seconds, None)
             .with("mean requests in the batch", reading.of_iterations(reading.now.sums.scheduled), Unit::Count, None)
             .with("time of an iteration without work", reading.costs.map(|costs| costs.base), Unit::Seconds, None)
@@ -207,7 +207,7 @@ fn prompt_alone(reading: &Reading) -> Option<(Cause, Found)> {
     let share = Reading::share(prefill, first);
     let missed = reading.missed_of(|counts| (counts.missed_ttft, counts.met_ttft));
     let is_missed = missed.is_some_and(|missed| missed >= HURT_MISSED);
-    let slow = if reading.given.objectives.any() { is_missed } else { times.ttft.quantile(0.95)? >= HURT_FIRST_TOKEN };
+    let slow = if reading.facts.objectives.any() { is_missed } else { times.ttft.quantile(0.95)? >= HURT_FIRST_TOKEN };
     (slow && share >= MOST_OF_FIRST_TOKEN).then(|| {
         let found = Found::new(format!("Computing a prompt takes {} of the {} to its first token.", time(prefill), time(first)))
             .with("time for the own prompt", prefill, Unit::Seconds, None)

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::window::{Mark, SLOT_SECONDS, Window};
-use trtllm_engine::EngineState;
-use trtllm_model::{Objectives, PerfMetricsEntry};
+use trtllm_fold::EngineState;
+use trtllm_records::{Objectives, PerfMetricsEntry};
 use trtllm_sim::Config;
 use trtllm_sim::config::{CacheManager, Era, Release, Role};
 use trtllm_sim::load::{Arrivals, Length};
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::judge::judge;
-use trtllm_verdict::reading::{Given, Notices, Reading};
+use trtllm_verdict::reading::{EngineFacts, Notices, Reading};
 
 use crate::play::Play;
 
@@ -95,8 +95,8 @@ fn told_by_lines(parts: Parts) -> (Cause, f64) {
         window.push(Mark::of(&fold, now));
     }
     let notices = Notices { only_requests: true, ..Notices::default() };
-    let given = Given { notices, ..Given::in_state(EngineState::Busy) };
-    let reading = Reading::of(given, &window, &[]).unwrap();
+    let facts = EngineFacts { notices, ..EngineFacts::in_state(EngineState::Busy) };
+    let reading = Reading::of(facts, &window, &[]).unwrap();
     let missed = reading.missed_of(|counts| (counts.missed_ttft, counts.met_ttft)).unwrap();
     (judge(&reading, 120.0).map_or(Cause::None, |verdict| verdict.cause), missed)
 }

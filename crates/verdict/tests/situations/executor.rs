@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::window::{Mark, Window};
-use trtllm_engine::EngineState;
-use trtllm_model::IterationStats;
+use trtllm_fold::EngineState;
+use trtllm_records::IterationStats;
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::judge::judge;
-use trtllm_verdict::reading::{Given, Reading};
+use trtllm_verdict::reading::{EngineFacts, Reading};
 
 /// The cause after two minutes of iterations of 50 ms.
 fn cause(record: impl Fn(u64) -> Value) -> Cause {
@@ -31,8 +31,8 @@ fn cause(record: impl Fn(u64) -> Value) -> Cause {
             window.push(Mark::of(&fold, iter as f64 * 0.05));
         }
     }
-    let given = Given { is_pytorch: false, ..Given::in_state(EngineState::Busy) };
-    let reading = Reading::of(given, &window, &[]).unwrap();
+    let facts = EngineFacts { is_pytorch: false, ..EngineFacts::in_state(EngineState::Busy) };
+    let reading = Reading::of(facts, &window, &[]).unwrap();
     assert!(reading.waits(), "{:?}", reading.queue_time());
     judge(&reading, 120.0).unwrap().cause
 }

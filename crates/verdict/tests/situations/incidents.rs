@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::Command;
 
-use trtllm_engine::EngineState;
-use trtllm_model::perf_metrics::FinishReason;
+use trtllm_fold::EngineState;
+use trtllm_records::perf_metrics::FinishReason;
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::verdict::Severity;
 
@@ -32,12 +32,12 @@ impl Scrapes {
 
     /// Adds the values that the engine's page shows now. The page of an engine that does not answer has no load gauges.
     fn scrape(&mut self, play: &Play) {
-        let given = play.given();
+        let facts = play.facts();
         for state in EngineState::ALL {
-            let is_it = f64::from(u8::from(state == given.state));
+            let is_it = f64::from(u8::from(state == facts.state));
             self.put("nv_trt_llm_engine_state", &format!(", state=\"{}\"", state.name()), is_it);
         }
-        let answers = f64::from(u8::from(given.silence.is_none()));
+        let answers = f64::from(u8::from(facts.silence.is_none()));
         self.put("trtllm_exporter_source_up", ", source=\"trtllm-serve\"", answers);
         if let Some(verdict) = play.verdicts.verdict() {
             for cause in Cause::ALL {
@@ -61,7 +61,7 @@ impl Scrapes {
         for (code, count) in &play.observed.fold.requests.totals.server.errors {
             self.put("nv_trt_llm_request_errors_total", &format!(", code=\"{code}\""), *count as f64);
         }
-        let is_loaded = matches!(given.state, EngineState::Busy | EngineState::Idle);
+        let is_loaded = matches!(facts.state, EngineState::Busy | EngineState::Idle);
         if let Some(active) = play.observed.fold.latest().and_then(|latest| latest.active).filter(|_| is_loaded) {
             self.put("nv_trt_llm_request_metrics", ", request_type=\"active\"", active as f64);
         }

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use play::Play;
-use trtllm_model::Objectives;
+use trtllm_records::Objectives;
 use trtllm_sim::Config;
 use trtllm_sim::config::{Fault, Slow};
 use trtllm_sim::scenario::{Scenario, all};
@@ -35,8 +35,8 @@ fn play_all(wrong: impl Fn(&Scenario, &Play) -> Option<String> + Sync) -> Vec<St
 
 /// The seed of the scenarios. `.ci/full situations` plays all of them with seeds that were not used to write the rules.
 fn seed() -> u64 {
-    let given = std::env::var("TRTLLM_TEST_SEED").ok();
-    given.map_or(1, |seed| seed.parse().expect("TRTLLM_TEST_SEED is a number"))
+    let seed = std::env::var("TRTLLM_TEST_SEED").ok();
+    seed.map_or(1, |seed| seed.parse().expect("TRTLLM_TEST_SEED is a number"))
 }
 
 /// Lets `wrong` play these scenarios, on two threads, and collects what it finds.
@@ -119,7 +119,7 @@ fn cause_with_gpu(name: &str, change: impl Fn(&mut GpuMark)) -> Cause {
             change(&mut mark);
             gpu.push(mark);
         }
-        let reading = Reading::of(play.given(), &play.window, &[gpu]);
+        let reading = Reading::of(play.facts(), &play.window, &[gpu]);
         cause = reading.and_then(|reading| judge(&reading, until)).map_or(cause, |verdict| verdict.cause);
     }
     cause

@@ -6,17 +6,17 @@ use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
 use trtllm_analysis::objectives::ObjectiveTotals;
 use trtllm_analysis::window::{Mark, SLOT_SECONDS, Window};
-use trtllm_model::perf_metrics::FinishReason;
-use trtllm_model::server_metrics::{ServerCount, ServerCounter};
-use trtllm_model::{Objectives, RequestStatsPerIteration, ServerMetrics};
 use trtllm_recording::Item;
+use trtllm_records::perf_metrics::FinishReason;
+use trtllm_records::server_metrics::{ServerCount, ServerCounter};
+use trtllm_records::{Objectives, RequestStatsPerIteration, ServerMetrics};
 use trtllm_sim::config::Release;
 use trtllm_sim::{Config, End, Engine, Step, write};
 use trtllm_sources::{Batch, trtllm_json};
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::judge::{Steady, judge};
-use trtllm_verdict::reading::{Given, Reading, Silence};
+use trtllm_verdict::reading::{EngineFacts, Reading, Silence};
 use trtllm_verdict::verdict::Severity;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
@@ -135,10 +135,10 @@ impl Play {
 
     pub(crate) fn reading(&self) -> Option<Reading> {
         let gpus = if self.records_only { &[] } else { self.gpus.as_slice() };
-        Reading::of(self.given(), &self.window, gpus)
+        Reading::of(self.facts(), &self.window, gpus)
     }
 
-    pub(crate) fn given(&self) -> Given {
+    pub(crate) fn facts(&self) -> EngineFacts {
         let silent = self.now - self.last_answer;
         let silence = (silent >= 15.0 || !self.has_answered).then(|| Silence {
             seconds: silent,
@@ -149,14 +149,14 @@ impl Play {
             is_no_engine: false,
             longest_load: None,
         });
-        Given {
+        EngineFacts {
             silence,
-            never_reserves: self.observed.fold.latest().is_some_and(trtllm_engine::Latest::never_reserves),
+            never_reserves: self.observed.fold.latest().is_some_and(trtllm_fold::Latest::never_reserves),
             is_hosted: true,
             is_pytorch: !self.release.is_cpp(),
             objectives: self.objectives,
             before: self.verdicts.cause(),
-            ..Given::in_state(self.observed.fold.health.state(self.instant(self.now)))
+            ..EngineFacts::in_state(self.observed.fold.health.state(self.instant(self.now)))
         }
     }
 

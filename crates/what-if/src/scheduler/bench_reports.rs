@@ -2,7 +2,7 @@
 //! GPUs, TensorRT-LLM 0.16) under different loads. The prices are fitted to six of them, and the others are predicted.
 
 use super::*;
-use crate::present::{EqualWork, Prices};
+use crate::measured_engine::{EqualWork, Prices};
 
 /// Tokens of each prompt and answer, requests that arrive at once, and seconds until all were answered. Measured by
 /// <https://github.com/shaamil101-etched/trtllm-benchmarks> at aeec9f2; its logs name the limits and blocks below.

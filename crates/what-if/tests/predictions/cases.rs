@@ -4,8 +4,8 @@ use trtllm_sim::Config;
 use trtllm_sim::config::{CacheManager, Policy, Ranks, Release, Speculation};
 use trtllm_sim::cost::{Costs, Experts};
 use trtllm_sim::load::{Arrivals, Length, Prefixes};
-use trtllm_what_if::present::Request;
-use trtllm_what_if::{Change, Present};
+use trtllm_what_if::measured_engine::Request;
+use trtllm_what_if::{Change, MeasuredEngine};
 
 pub(crate) struct Case {
     pub(crate) engine: &'static str,
@@ -166,9 +166,9 @@ pub(crate) fn all() -> Vec<Case> {
 }
 
 /// Applies the change to the simulated engine, and sets its load to the rate and the lengths that were measured.
-pub(crate) fn apply(config: &Config, text: &str, present: &Present) -> Config {
+pub(crate) fn apply(config: &Config, text: &str, engine: &MeasuredEngine) -> Config {
     let mut config = config.clone();
-    let (requests, measured_rate) = (&present.requests, arrivals_per_second(present));
+    let (requests, measured_rate) = (&engine.requests, arrivals_per_second(engine));
     let prefix = config.load.prefixes.as_ref().map_or(0, |prefixes| prefixes.tokens);
     config.load.prompt = Length::Sample(requests.iter().map(|request| request.prompt - prefix).collect());
     config.load.output = Length::Sample(requests.iter().map(|request| request.output).collect());
@@ -198,10 +198,10 @@ pub(crate) fn apply(config: &Config, text: &str, present: &Present) -> Config {
 }
 
 /// Requests that arrived per second.
-fn arrivals_per_second(present: &Present) -> f64 {
+fn arrivals_per_second(engine: &MeasuredEngine) -> f64 {
     let arrived = |request: Option<&Request>| request.map_or(0.0, |request| request.arrived);
-    let seconds = arrived(present.requests.last()) - arrived(present.requests.first());
-    present.requests.len().saturating_sub(1) as f64 / seconds.max(1e-9)
+    let seconds = arrived(engine.requests.last()) - arrived(engine.requests.first());
+    engine.requests.len().saturating_sub(1) as f64 / seconds.max(1e-9)
 }
 
 fn scale(arrivals: &mut Arrivals, factor: f64) {

@@ -1,6 +1,6 @@
 //! Comparisons of two simulated engines whose costs and loads are known. No other test uses these seeds.
 
-use trtllm_model::Objectives;
+use trtllm_records::Objectives;
 use trtllm_sim::Config;
 use trtllm_sim::config::{CacheManager, Era, Fault, Release, Slow};
 use trtllm_sim::cost::{Costs, Experts};

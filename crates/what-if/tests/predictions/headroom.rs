@@ -1,6 +1,6 @@
 //! Compares capacity and headroom on ramps with what the simulated engine can truly serve. No other test uses these seeds.
 
-use trtllm_model::Objectives;
+use trtllm_records::Objectives;
 use trtllm_sim::Config;
 use trtllm_sim::config::{CacheManager, Era, Policy, Release};
 use trtllm_sim::load::{Arrivals, Length};
@@ -70,10 +70,10 @@ fn headroom_shrinks_to_0_on_a_ramp_as_it_truly_does() {
         ramp.load.arrivals = Arrivals::Ramp { from: FROM * true_capacity, to: TO * true_capacity, seconds: RAMP };
         let at = ASKED.map(|asked| RAMP * (asked - FROM) / (TO - FROM));
         println!("{name}: truly {true_capacity:.2} requests/s");
-        watch(&ramp, seed, Objectives::default(), &at, |time, present, window| {
+        watch(&ramp, seed, Objectives::default(), &at, |time, engine, window| {
             // The mean rate of the last minute is the rate of 30 s ago.
             let utilization = FROM + (TO - FROM) * (time - 30.0) / RAMP;
-            let by_costs = capacity(&present).map(|capacity| capacity.value);
+            let by_costs = capacity(&engine).map(|capacity| capacity.value);
             let minute = window.span(60.0).unwrap();
             let Some(headroom) = Headroom::of(&minute, window.waiting(60.0), by_costs) else {
                 println!("  at {utilization:.2} of it: cannot tell");

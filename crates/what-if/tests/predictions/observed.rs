@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
 use trtllm_analysis::window::{Mark, SLOT_SECONDS, Window};
-use trtllm_model::Objectives;
 use trtllm_recording::Item;
+use trtllm_records::Objectives;
 use trtllm_sim::config::Policy;
 use trtllm_sim::{Config, Engine, write};
 use trtllm_sources::{Batch, trtllm_json};
-use trtllm_what_if::Present;
-use trtllm_what_if::present;
+use trtllm_what_if::MeasuredEngine;
+use trtllm_what_if::measured_engine;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
 
 /// What the exporter knows of the engine after these seconds.
-pub(crate) fn observe(config: &Config, seed: u64, objectives: Objectives, seconds: f64) -> Present {
+pub(crate) fn observe(config: &Config, seed: u64, objectives: Objectives, seconds: f64) -> MeasuredEngine {
     let mut present = None;
     watch(config, seed, objectives, &[seconds], |_, last, _| present = Some(last));
     present.unwrap()
@@ -28,7 +28,7 @@ pub(crate) fn watch(
     seed: u64,
     objectives: Objectives,
     times: &[f64],
-    mut each: impl FnMut(f64, Present, &Window),
+    mut each: impl FnMut(f64, MeasuredEngine, &Window),
 ) {
     let mut fold = ObservedEngine::new(Duration::from_secs(15)).with_objectives(objectives);
     if !config.release.is_cpp() {
@@ -76,13 +76,13 @@ pub(crate) fn watch(
     }
 }
 
-fn present_of(config: &Config, fold: &ObservedEngine, window: &Window) -> Present {
-    let mut present = Present::of(fold, window);
+fn present_of(config: &Config, fold: &ObservedEngine, window: &Window) -> MeasuredEngine {
+    let mut present = MeasuredEngine::of(fold, window);
     // The exporter knows both from the engine's settings.
     present.limits.chunked_context = Some(config.limits.chunked_context);
     present.limits.policy = match config.limits.policy {
-        Policy::GuaranteedNoEvict => Some(present::Policy::GuaranteedNoEvict),
-        Policy::MaxUtilization => Some(present::Policy::MaxUtilization),
+        Policy::GuaranteedNoEvict => Some(measured_engine::Policy::GuaranteedNoEvict),
+        Policy::MaxUtilization => Some(measured_engine::Policy::MaxUtilization),
         Policy::Static => None,
     };
     present

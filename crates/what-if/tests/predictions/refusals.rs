@@ -1,10 +1,10 @@
 //! Tests that questions without a reliable answer are refused, and that the reason says what to do.
 
-use trtllm_what_if::present::{Cache, Drafts, EqualWork, Limits, Prices, Request};
-use trtllm_what_if::{Change, Present, ask, capacity};
+use trtllm_what_if::measured_engine::{Cache, Drafts, EqualWork, Limits, Prices, Request};
+use trtllm_what_if::{Change, MeasuredEngine, ask, capacity};
 
 /// An engine whose iterations take 10 ms, plus 0.1 ms for each decoding request. None of its 400 requests waited.
-fn present() -> Present {
+fn engine() -> MeasuredEngine {
     let work = |requests: f64| EqualWork {
         iterations: 100.0,
         seconds: 0.01 + 0.0001 * requests,
@@ -13,7 +13,7 @@ fn present() -> Present {
         kv_tokens: 0.0,
     };
     let contexts = EqualWork { iterations: 100.0, seconds: 0.012, context_tokens: 100.0, ..work(1.0) };
-    Present {
+    MeasuredEngine {
         limits: Limits {
             max_batch_size: Some(16),
             max_num_tokens: Some(1024),
@@ -27,7 +27,7 @@ fn present() -> Present {
         requests: (0..400).map(request).collect(),
         sampling: 1.0,
         attention_dp_ranks: 1,
-        ..Present::default()
+        ..MeasuredEngine::default()
     }
 }
 
@@ -37,15 +37,15 @@ fn request(number: u32) -> Request {
     Request { arrived, prompt: 100, cached: 0, output: 10, first_token: 0.012, ended: 0.012 + 9.0 * 0.0101 }
 }
 
-fn reason(present: &Present, change: &str) -> Option<String> {
+fn reason(engine: &MeasuredEngine, change: &str) -> Option<String> {
     let mut set = Change::default();
     set.set(change).unwrap();
-    ask(present, &set).reason
+    ask(engine, &set).reason
 }
 
 #[test]
 fn the_present_of_a_calm_engine_is_simulated_as_it_was() {
-    let answer = ask(&present(), &Change::default());
+    let answer = ask(&engine(), &Change::default());
     assert_eq!(answer.reason, None);
     let now = answer.now.unwrap();
     assert!(now.stable);
@@ -57,64 +57,64 @@ fn the_present_of_a_calm_engine_is_simulated_as_it_was() {
 
 #[test]
 fn above_capacity_the_queue_grows_and_there_are_no_latencies() {
-    let (mut present, mut change) = (present(), Change { rate: 10.0, ..Change::default() });
-    present.limits.max_batch_size = Some(1);
-    let answer = ask(&present, &change);
+    let (mut engine, mut change) = (engine(), Change { rate: 10.0, ..Change::default() });
+    engine.limits.max_batch_size = Some(1);
+    let answer = ask(&engine, &change);
     let then = answer.then.unwrap_or_else(|| panic!("{answer:?}"));
     assert!(!then.stable && then.ttft_seconds.is_none() && then.tpot_seconds.is_none());
     let (growth, capacity) = (then.queue_growth_per_second.unwrap(), then.requests_per_second);
     // One request takes 0.103 s, so 9.7 of the 20 requests per second are served.
     assert!(capacity.holds(9.7) && growth.holds(10.3), "{capacity:?} {growth:?}");
     change.rate = 1.0;
-    assert!(ask(&present, &change).then.unwrap().stable);
+    assert!(ask(&engine, &change).then.unwrap().stable);
 }
 
 #[test]
 fn questions_about_the_unknown_are_refused_with_a_remedy() {
     let change = "max_batch_size=8";
-    let known = present();
+    let known = engine();
     assert_eq!(reason(&known, change), None);
-    let cases: [(Present, &str); 8] = [
-        (Present { sampling: 10.0, ..known.clone() }, "stats_interval"),
-        (Present { attention_dp_ranks: 4, ..known.clone() }, "attention data parallelism"),
-        (Present { disaggregated: true, ..known.clone() }, "disaggregated"),
-        (Present { static_batching: true, ..known.clone() }, "in-flight batching"),
-        (Present { slowdown: Some(1.5), ..known.clone() }, "doctor"),
-        (Present { requests: known.requests[..100].to_vec(), ..known.clone() }, "enable_iter_req_stats"),
-        (Present { prices: None, ..known.clone() }, "costs"),
-        (Present { limits: Limits { max_batch_size: None, ..known.limits }, ..known.clone() }, "max_batch_size"),
+    let cases: [(MeasuredEngine, &str); 8] = [
+        (MeasuredEngine { sampling: 10.0, ..known.clone() }, "stats_interval"),
+        (MeasuredEngine { attention_dp_ranks: 4, ..known.clone() }, "attention data parallelism"),
+        (MeasuredEngine { disaggregated: true, ..known.clone() }, "disaggregated"),
+        (MeasuredEngine { static_batching: true, ..known.clone() }, "in-flight batching"),
+        (MeasuredEngine { slowdown: Some(1.5), ..known.clone() }, "doctor"),
+        (MeasuredEngine { requests: known.requests[..100].to_vec(), ..known.clone() }, "enable_iter_req_stats"),
+        (MeasuredEngine { prices: None, ..known.clone() }, "costs"),
+        (MeasuredEngine { limits: Limits { max_batch_size: None, ..known.limits }, ..known.clone() }, "max_batch_size"),
     ];
-    for (present, says) in cases {
-        let reason = reason(&present, change).unwrap_or_default();
+    for (engine, says) in cases {
+        let reason = reason(&engine, change).unwrap_or_default();
         assert!(reason.contains(says), "{says}: {reason}");
     }
-    let drafts = Present { drafts: Some(Drafts { length: 3.0, accepted: 1.0 }), ..known };
+    let drafts = MeasuredEngine { drafts: Some(Drafts { length: 3.0, accepted: 1.0 }), ..known };
     assert!(reason(&drafts, "max_draft_len=1").unwrap().contains("drafts"));
 }
 
 #[test]
 fn an_engine_that_something_else_slows_is_not_predicted() {
-    let mut present = present();
-    for request in &mut present.requests {
+    let mut engine = engine();
+    for request in &mut engine.requests {
         request.first_token += 0.1;
         request.ended += 0.1;
     }
-    assert!(reason(&present, "max_batch_size=8").unwrap().contains("differs from what was measured"));
+    assert!(reason(&engine, "max_batch_size=8").unwrap().contains("differs from what was measured"));
 }
 
 #[test]
 fn batches_that_the_engine_has_hardly_run_are_refused_if_a_step_may_lie_there() {
-    let mut present = present();
-    let any = present.equal_work[0];
+    let mut engine = engine();
+    let any = engine.equal_work[0];
     let work = |requests: f64, seconds: f64| EqualWork { generation_tokens: requests, seconds, ..any };
     let steps = [work(1.0, 0.01), work(16.0, 0.02), work(24.0, 0.02)];
     let context = EqualWork { context_tokens: 100.0, ..work(1.0, 0.012) };
-    present.equal_work = steps.into_iter().chain([context]).collect();
-    let refused = ask(&present, &Change { rate: 15.0, ..Change::default() }).reason.unwrap();
+    engine.equal_work = steps.into_iter().chain([context]).collect();
+    let refused = ask(&engine, &Change { rate: 15.0, ..Change::default() }).reason.unwrap();
     assert!(refused.contains("hardly run"), "{refused}");
-    present.equal_work.insert(1, work(4.0, 0.01));
-    present.equal_work.insert(1, work(8.0, 0.01));
-    let refused = ask(&present, &Change { rate: 15.0, ..Change::default() }).reason;
+    engine.equal_work.insert(1, work(4.0, 0.01));
+    engine.equal_work.insert(1, work(8.0, 0.01));
+    let refused = ask(&engine, &Change { rate: 15.0, ..Change::default() }).reason;
     assert!(!refused.as_deref().is_some_and(|reason| reason.contains("hardly run")), "{refused:?}");
 }
 
@@ -122,36 +122,36 @@ fn batches_that_the_engine_has_hardly_run_are_refused_if_a_step_may_lie_there() 
 fn work_far_beyond_the_known_work_is_refused() {
     let mut change = Change { rate: 100.0, ..Change::default() };
     change.set("max_batch_size=512").unwrap();
-    let answer = ask(&present(), &change);
+    let answer = ask(&engine(), &change);
     assert!(!answer.supported && answer.then.is_none());
     assert!(answer.reason.unwrap().contains("4 times is the most"));
 }
 
 #[test]
 fn a_full_cache_is_refused_if_it_is_not_known_what_requests_reserve() {
-    let mut present = present();
-    present.cache = Some(Cache { blocks: 40, tokens_per_block: 32 });
+    let mut engine = engine();
+    engine.cache = Some(Cache { blocks: 40, tokens_per_block: 32 });
     // Two requests at a time, each of which takes four blocks.
-    for (number, request) in (0_u32..).zip(&mut present.requests) {
+    for (number, request) in (0_u32..).zip(&mut engine.requests) {
         (request.arrived, request.first_token) = (f64::from(number / 2), 0.014);
     }
-    assert_eq!(reason(&present, "max_batch_size=8"), None);
-    let refused = reason(&present, "max_tokens=128").unwrap();
+    assert_eq!(reason(&engine, "max_batch_size=8"), None);
+    let refused = reason(&engine, "max_tokens=128").unwrap();
     assert!(refused.contains("reserves"), "{refused}");
     // The capacity is unknown, too: it is absent from the answer and from the metrics.
-    present.limits.max_batch_size = Some(3);
-    present.cache = Some(Cache { blocks: 8, tokens_per_block: 32 });
-    let capacities = |present: &Present| {
-        let now = ask(present, &Change::default()).now.unwrap();
-        [now.capacity_requests_per_second, capacity(present)].map(|capacity| capacity.is_some())
+    engine.limits.max_batch_size = Some(3);
+    engine.cache = Some(Cache { blocks: 8, tokens_per_block: 32 });
+    let capacities = |engine: &MeasuredEngine| {
+        let now = ask(engine, &Change::default()).now.unwrap();
+        [now.capacity_requests_per_second, capacity(engine)].map(|capacity| capacity.is_some())
     };
-    assert_eq!(capacities(&present), [false; 2]);
-    present.cache = Some(Cache { blocks: 1000, tokens_per_block: 32 });
-    assert_eq!(capacities(&present), [true; 2]);
+    assert_eq!(capacities(&engine), [false; 2]);
+    engine.cache = Some(Cache { blocks: 1000, tokens_per_block: 32 });
+    assert_eq!(capacities(&engine), [true; 2]);
 }
 
 #[test]
 fn a_present_can_be_kept_as_json() {
-    let text = serde_json::to_string(&present()).unwrap();
-    assert_eq!(serde_json::from_str::<Present>(&text).unwrap(), present());
+    let text = serde_json::to_string(&engine()).unwrap();
+    assert_eq!(serde_json::from_str::<MeasuredEngine>(&text).unwrap(), engine());
 }

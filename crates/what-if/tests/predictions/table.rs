@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use trtllm_model::Objectives;
+use trtllm_records::Objectives;
 use trtllm_what_if::{Answer, Range, ask};
 
 use crate::cases::{Case, apply, change};

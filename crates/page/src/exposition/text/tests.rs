@@ -11,7 +11,7 @@ use super::*;
 use crate::exposition::parsed::parse;
 use crate::metrics::catalog::{CATALOG, Id};
 use crate::metrics::page::Labels;
-use trtllm_engine::histogram::{Histogram, RATIO, TOKEN_LENGTH, TRANSFER_BYTES};
+use trtllm_fold::histogram::{Histogram, RATIO, TOKEN_LENGTH, TRANSFER_BYTES};
 
 fn text(page: &Page, dialect: Dialect) -> String {
     let mut out = Vec::new();

@@ -1,5 +1,5 @@
 //! Every field of the engine's statistics: the families that it feeds, or why it feeds none. A test compares this table
-//! with the structs of `trtllm-model`, and another test checks on a page that each field feeds its families.
+//! with the structs of `trtllm-records`, and another test checks on a page that each field feeds its families.
 
 use super::id::Id;
 use super::metric::{Group, Metric};

@@ -14,8 +14,8 @@ use crate::build;
 use crate::metrics::catalog::Id;
 use crate::metrics::page::Labels;
 use trtllm_engines::{EngineSnapshot, SourceStatus};
-use trtllm_model::gpu::{GpuInventory, GpuState, NvmlState};
-use trtllm_model::{RecorderCounts, RefusedPublishers};
+use trtllm_records::gpu::{GpuInventory, GpuState, NvmlState};
+use trtllm_records::{RecorderCounts, RefusedPublishers};
 use trtllm_service::log;
 use trtllm_service::supervise;
 

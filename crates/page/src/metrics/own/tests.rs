@@ -6,10 +6,10 @@ use super::*;
 use crate::exposition::negotiate::Format;
 use crate::exposition::parsed::parse;
 use crate::metrics::catalog::{CATALOG, Group};
-use trtllm_engine::native::NativeBuckets;
 use trtllm_engines::EngineSnapshot;
-use trtllm_model::gpu::{GpuInventory, NvmlState, ReadError};
-use trtllm_model::{RecorderCounts, RefusedPublishers};
+use trtllm_fold::native::NativeBuckets;
+use trtllm_records::gpu::{GpuInventory, NvmlState, ReadError};
+use trtllm_records::{RecorderCounts, RefusedPublishers};
 
 /// Durations of polls in seconds.
 const POLLS: [f64; 2] = [0.012, 7.5];

@@ -1,7 +1,7 @@
 //! dcgm-exporter's families (`--metrics.compat dcgm`) in its units and with its labels, for AIPerf, the llm-d router and
 //! DCGM dashboards.
 
-use trtllm_model::gpu::{GpuActivity, GpuMemory, GpuReadings, NvLinkErrors};
+use trtllm_records::gpu::{GpuActivity, GpuMemory, GpuReadings, NvLinkErrors};
 
 use super::{Area, Group, Stability, families};
 

@@ -1,10 +1,10 @@
 //! The counters that this exporter defines for an engine.
 
 use trtllm_analysis::attribution::PARTS;
-use trtllm_engine::cache_tiers::TierNumbers;
-use trtllm_engine::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
-use trtllm_engine::request_totals::DraftTokens;
-use trtllm_model::named_numbers::NamedNumbers as _;
+use trtllm_fold::cache_tiers::TierNumbers;
+use trtllm_fold::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
+use trtllm_fold::request_totals::DraftTokens;
+use trtllm_records::named_numbers::NamedNumbers as _;
 
 use super::{ENGINE, EngineReadings, RANK, families};
 

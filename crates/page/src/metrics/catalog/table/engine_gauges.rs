@@ -1,8 +1,8 @@
 //! The gauges that this exporter defines for an engine.
 
-use trtllm_engine::pools::{PoolBlocks, PoolBytes};
-use trtllm_engine::share::{ratio, share};
-use trtllm_model::named_numbers::NamedNumbers as _;
+use trtllm_fold::pools::{PoolBlocks, PoolBytes};
+use trtllm_fold::share::{ratio, share};
+use trtllm_records::named_numbers::NamedNumbers as _;
 
 use super::{ENGINE, EngineReadings, RANK, families, triton::KV_CACHE_BLOCKS};
 

@@ -1,7 +1,7 @@
 //! The exporter itself and its process.
 
-use trtllm_model::gpu::NvmlState;
-use trtllm_model::{ErrorKind, PublisherRefusal, RejectReason};
+use trtllm_records::gpu::NvmlState;
+use trtllm_records::{ErrorKind, PublisherRefusal, RejectReason};
 use trtllm_service::supervise::Task;
 
 use super::{Area, Group, Stability, families};

@@ -2,11 +2,11 @@
 //! restarts at 0 with the driver. Prometheus handles that as a counter reset. A counter never rises by more than a GPU can
 //! count in the time.
 
-use trtllm_model::gpu::{
+use trtllm_records::gpu::{
     CLOCK_REASONS, Clocks, GpuReadings, GpuState, NvLinkErrors, PowerLimits, RemappedRows, RetiredPages,
     TemperatureLimits, Temperatures, ThrottleTimes,
 };
-use trtllm_model::named_numbers::NamedNumbers as _;
+use trtllm_records::named_numbers::NamedNumbers as _;
 
 use super::{Area, Group, Stability, families};
 

@@ -1,6 +1,6 @@
 //! MIG instances.
 
-use trtllm_model::gpu::MigInstance;
+use trtllm_records::gpu::MigInstance;
 
 use super::{Area, Group, Stability, families};
 

@@ -1,6 +1,6 @@
 //! Triton's request counters (`--metrics.compat triton-core`), so that autoscaling rules written for them work.
 
-use trtllm_engine::histogram::FIRST_TOKEN_MILLISECONDS;
+use trtllm_fold::histogram::FIRST_TOKEN_MILLISECONDS;
 
 use super::{Area, EngineReadings, Group, Stability, families, seen};
 

@@ -1,7 +1,7 @@
 //! trtllm-serve's own families (`--metrics.compat trtllm`), with the meaning that trtllm-serve gives them. As on its page, most
 //! counters appear with their first increase, and a histogram with its first observation.
 
-use trtllm_engine::share::ratio;
+use trtllm_fold::share::ratio;
 
 use super::{Area, EngineReadings, Group, Stability, families, increased, seen};
 

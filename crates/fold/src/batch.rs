@@ -1,0 +1,166 @@
+//! The batch of one record, with in-flight or static batching, and sums over batches.
+
+use trtllm_records::IterationStats;
+use trtllm_records::iteration::SpecDecodingStats;
+
+use super::saturating::{add, add_known, unsigned};
+use super::share::ratio;
+
+/// Requests of the batch, with in-flight or static batching.
+pub(crate) fn scheduled(record: &IterationStats) -> Option<u64> {
+    let scheduled = match (&record.inflight_batching_stats, &record.static_batching_stats) {
+        (Some(inflight), _) => inflight.num_scheduled_requests,
+        (None, fixed) => fixed.and_then(|fixed| fixed.num_scheduled_requests),
+    };
+    scheduled.map(unsigned)
+}
+
+/// Whether the executor runs static batches (upstream: `TrtGptModelV1`). A pass runs a batch from its first to its last token, and then
+/// writes its record. All its requests end at the begin of the next pass, so a flush follows almost every batch.
+pub(crate) fn is_static(record: &IterationStats) -> bool {
+    record.static_batching_stats.is_some() && record.inflight_batching_stats.is_none()
+}
+
+/// Tokens of the batch's context phases.
+pub(crate) fn context_tokens(record: &IterationStats) -> u64 {
+    let tokens = match (&record.inflight_batching_stats, &record.static_batching_stats) {
+        (Some(inflight), _) => inflight.num_ctx_tokens,
+        (None, fixed) => fixed.and_then(|fixed| fixed.num_ctx_tokens),
+    };
+    tokens.map_or(0, unsigned)
+}
+
+/// Requests that were paused in this iteration. KV cache manager V2 counts an eviction twice: as a paused request of the batch, and
+/// as a suspended request.
+pub(crate) fn pauses(record: &IterationStats) -> Option<i64> {
+    let paused = record.inflight_batching_stats.and_then(|batch| batch.num_paused_requests);
+    paused.max(record.iter_suspended_requests)
+}
+
+/// Tokens of the batch's generation phases: requests times the mean number of tokens. The result is rounded, because
+/// the mean is an inexact float. The PyTorch engine leaves the mean at 0 (upstream issue 6364). A generation request
+/// then decodes one token, and with speculative decoding the accepted draft tokens, too. 0 for a static batch: its record has only
+/// the tokens that requests may decode at most.
+pub(crate) fn generation_tokens(record: &IterationStats) -> u64 {
+    let Some(inflight) = &record.inflight_batching_stats else { return 0 };
+    let requests = inflight.num_gen_requests.map_or(0, unsigned);
+    match inflight.avg_num_decoded_tokens_per_iter.filter(|mean| *mean > 0.0) {
+        Some(mean) => (requests as f64 * mean).round() as u64,
+        None => {
+            let accepted = speculation(record).and_then(|spec| spec.num_accepted_tokens);
+            requests.saturating_add(accepted.map_or(0, unsigned))
+        }
+    }
+}
+
+/// Tokens of the batch's generation phases that belong to an answer: without those of `discarded` requests.
+pub(crate) fn generated_tokens(record: &IterationStats, discarded: u64) -> u64 {
+    let tokens = generation_tokens(record);
+    let requests = record.inflight_batching_stats.and_then(|batch| batch.num_gen_requests).map_or(0, unsigned);
+    if discarded == 0 || requests == 0 {
+        return tokens;
+    }
+    tokens.saturating_sub(tokens.saturating_mul(discarded) / requests)
+}
+
+/// The drafts of the batch. The row of another attention-DP rank without `rank` has a copy of the drafts of rank 0 beside its own
+/// batch (upstream: `_make_rank_iter_stats`). Its requests are assumed to have as many drafts and accepted tokens as those of
+/// rank 0, on average.
+pub(crate) fn speculation(record: &IterationStats) -> Option<SpecDecodingStats> {
+    let of_rank_0 = record.spec_decoding_stats?.measured();
+    if record.rank.is_some() || record.attention_dp_rank.is_none_or(|rank| rank == 0) {
+        return Some(of_rank_0);
+    }
+    let requests = record.inflight_batching_stats?.num_gen_requests.map_or(0, unsigned);
+    let drafted = of_rank_0.num_requests_with_draft_tokens.filter(|drafted| *drafted > 0).map(unsigned)?;
+    let of_requests = |tokens: Option<i64>| {
+        let tokens = share_of(unsigned(tokens?), requests, drafted, record.iter.unwrap_or(0));
+        Some(i64::try_from(tokens).unwrap_or(i64::MAX))
+    };
+    Some(SpecDecodingStats {
+        num_draft_tokens: of_requests(of_rank_0.num_draft_tokens),
+        num_accepted_tokens: of_requests(of_rank_0.num_accepted_tokens),
+        num_requests_with_draft_tokens: i64::try_from(requests).ok(),
+        // All ranks draft at the same time.
+        iter_latency_ms: None,
+        ..of_rank_0
+    })
+}
+
+/// Adds the drafts of another rank.
+pub(crate) fn add_drafts(total: &mut SpecDecodingStats, rank: &SpecDecodingStats) {
+    add_known(&mut total.num_draft_tokens, rank.num_draft_tokens);
+    add_known(&mut total.num_accepted_tokens, rank.num_accepted_tokens);
+    add_known(&mut total.num_requests_with_draft_tokens, rank.num_requests_with_draft_tokens);
+    let accepted = ratio(total.num_accepted_tokens, total.num_requests_with_draft_tokens);
+    total.acceptance_length = accepted.map(|accepted| 1.0 + accepted).or(total.acceptance_length);
+}
+
+/// `tokens` × `requests` ÷ `of`, rounded up in so many iterations and down in the others that the sum over iterations has no error.
+fn share_of(tokens: u64, requests: u64, of: u64, iter: u64) -> u64 {
+    let product = u128::from(tokens) * u128::from(requests);
+    let (of, iter) = (u128::from(of), u128::from(iter));
+    let rest = product % of;
+    let tokens = product / of + ((iter % of + 1) * rest / of - (iter % of) * rest / of);
+    u64::try_from(tokens).unwrap_or(u64::MAX)
+}
+
+/// All tokens of the batch.
+pub(crate) fn tokens(record: &IterationStats) -> u64 {
+    context_tokens(record).saturating_add(generation_tokens(record))
+}
+
+/// Sums over the batches of iterations. The sums of an engine that reports only some iterations are incomplete. They are kept
+/// aside and never become part of a total that readers take as complete.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct BatchSums {
+    /// Tokens computed in context phases, so without cache hits.
+    pub context_tokens: u64,
+    /// Tokens decoded in generation phases. The first token of a request comes from its context phase and is not included.
+    pub generation_tokens: u64,
+    /// Some batches were static, so their tokens are unknown.
+    has_static_batches: bool,
+    pub spec_decode_draft_tokens: u64,
+    pub spec_decode_accepted_tokens: u64,
+    /// Generation requests that had draft tokens.
+    pub spec_decode_drafted_requests: u64,
+    /// Seconds spent drafting.
+    pub spec_decode_draft_seconds: f64,
+}
+
+impl BatchSums {
+    /// `discarded`: requests whose tokens belong to no answer.
+    pub(crate) fn absorb_tokens(&mut self, record: &IterationStats, discarded: u64) {
+        add(&mut self.context_tokens, context_tokens(record));
+        add(&mut self.generation_tokens, generated_tokens(record, discarded));
+        // The PyTorch engine always sends zeros here. Its in-flight batch may have been left out because it was impossible.
+        let has_static = record.static_batching_stats.is_some_and(|batch| !batch.is_all_zero());
+        self.has_static_batches |= has_static && is_static(record);
+    }
+
+    /// Tokens decoded in generation phases. Absent with static batches.
+    #[must_use]
+    pub fn decoded_tokens(&self) -> Option<u64> {
+        (!self.has_static_batches).then_some(self.generation_tokens)
+    }
+
+    pub(crate) fn absorb_speculation(&mut self, record: &IterationStats) {
+        let Some(spec) = speculation(record) else { return };
+        add(&mut self.spec_decode_draft_tokens, spec.num_draft_tokens.map_or(0, unsigned));
+        add(&mut self.spec_decode_accepted_tokens, spec.num_accepted_tokens.map_or(0, unsigned));
+        add(&mut self.spec_decode_drafted_requests, spec.num_requests_with_draft_tokens.map_or(0, unsigned));
+        if let Some(ms) = spec.iter_latency_ms.filter(|ms| *ms > 0.0) {
+            self.spec_decode_draft_seconds += ms / 1000.0;
+        }
+    }
+
+    pub(crate) fn add(&mut self, more: &Self) {
+        add(&mut self.context_tokens, more.context_tokens);
+        add(&mut self.generation_tokens, more.generation_tokens);
+        self.has_static_batches |= more.has_static_batches;
+        add(&mut self.spec_decode_draft_tokens, more.spec_decode_draft_tokens);
+        add(&mut self.spec_decode_accepted_tokens, more.spec_decode_accepted_tokens);
+        add(&mut self.spec_decode_drafted_requests, more.spec_decode_drafted_requests);
+        self.spec_decode_draft_seconds += more.spec_decode_draft_seconds;
+    }
+}

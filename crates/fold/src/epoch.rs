@@ -1,0 +1,364 @@
+//! Classifies each record in the sequence of its engine: new, repeated, idle flush, late, row of another rank, or restart.
+//! Corrects the quirks of the executor's loop, so that no other file has to know them.
+
+use trtllm_records::IterationStats;
+use trtllm_records::iteration::{Backend, SchedulerMode};
+
+use super::batch::is_static;
+use super::counted::Counted;
+use super::in_flight::InFlight;
+use super::numbering::{Gap, Numbering};
+use super::ranks::{Iteration, Ranks};
+use super::saturating::unsigned;
+
+/// How a record relates to the earlier records of its engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecordKind {
+    /// An iteration not seen before.
+    New,
+    /// The same iteration again.
+    Repeated,
+    /// The record that the C++ executor writes when it becomes idle. It is not an iteration.
+    Flush,
+    /// An iteration whose record comes after that of a later iteration, and fills a gap.
+    Late,
+    /// The row of another attention-DP rank for an iteration that is already counted (upstream PR 13649).
+    SiblingRank,
+    /// The numbers or the cumulative counts went backwards: the engine has restarted.
+    Restart,
+}
+
+/// The time between two restarts of an engine. The default value is the first epoch. It begins with the first record that is
+/// read, and the engine may have run long before.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Epoch {
+    /// Iterations lost in earlier epochs.
+    lost_before: u64,
+    unreported_before: u64,
+    unexplained_before: u64,
+    pub numbering: Numbering,
+    ranks: Ranks,
+    completed: CompletedRequests,
+    last_rank: Option<i64>,
+    /// Latencies up to this iteration may contain the wait for work.
+    waited_through: Option<u64>,
+    waits: Waits,
+    /// Whether rows have a `rank`. That does not change while an engine runs.
+    by_rank: Option<bool>,
+    /// The last late record: its iteration and its attention-DP rank.
+    late: Option<(u64, Option<i64>)>,
+    /// Rows of other ranks copy their numbers from rank 0.
+    copied_rows: bool,
+    /// The unfinished requests, counted because PyTorch's records do not show when there are none. Absent for the C++
+    /// executor.
+    pub in_flight: Option<InFlight>,
+    /// Requests were queued at the last record.
+    queued: bool,
+    /// Seconds of waiting that ranks reported in an iteration without new requests. They belong to the next new requests.
+    carried_wait: f64,
+}
+
+/// The passes of a PyTorch engine's loop that waited for work, for the last two times that the engine was idle. A pass begins by
+/// fetching requests, and an idle engine blocks there. The times of the pass contain the wait, and records report them later.
+#[derive(Debug, Clone, Copy, Default)]
+struct Waits {
+    /// First and last pass that may have waited.
+    passes: [Option<(u64, u64)>; 2],
+}
+
+impl Waits {
+    /// Notes that the record of iteration `iter` is the first after an idle time. If the interval of the statistics is
+    /// above 1, the pass that waited may have no record.
+    fn add(&mut self, iter: u64, interval: u64) {
+        self.passes = [Some((iter.saturating_sub(interval.saturating_sub(1)), iter)), self.passes[0]];
+    }
+
+    /// Whether pass `iter` − `lag` may have waited.
+    fn contain(&self, iter: Option<u64>, lag: u64) -> bool {
+        let Some(pass) = iter.and_then(|iter| iter.checked_sub(lag)) else { return false };
+        self.passes.iter().flatten().any(|(first, last)| (*first..=*last).contains(&pass))
+    }
+}
+
+/// How many completed requests of the last record's iteration are already counted.
+#[derive(Debug, Clone, Copy, Default)]
+struct CompletedRequests {
+    iter: Option<u64>,
+    counted: i64,
+}
+
+impl Epoch {
+    /// The epoch after a restart. The cumulative counts of the new engine began at 0 and were seen from the start.
+    pub(crate) fn next(&self) -> Self {
+        Self { numbering: Numbering::from_start(), ranks: Ranks::new(true), ..self.unseen() }
+    }
+
+    /// The epoch after a time in which nobody read the records.
+    pub(crate) fn unseen(&self) -> Self {
+        Self {
+            lost_before: self.lost(),
+            unreported_before: self.unreported(),
+            unexplained_before: self.unexplained(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a record with a number has been read.
+    pub(crate) fn has_records(&self) -> bool {
+        self.numbering.through.is_some()
+    }
+
+    /// Iterations lost, in all epochs.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost_before.saturating_add(self.numbering.lost())
+    }
+
+    /// Iterations that the engine did not report, in all epochs.
+    pub(crate) fn unreported(&self) -> u64 {
+        self.unreported_before.saturating_add(self.numbering.unreported())
+    }
+
+    /// Iterations that the engine did not report and that may be lost, in all epochs.
+    pub(crate) fn unexplained(&self) -> u64 {
+        self.unexplained_before.saturating_add(self.numbering.unexplained())
+    }
+
+    /// The kind of the record. Changes nothing.
+    pub(crate) fn classify(&self, record: &IterationStats) -> RecordKind {
+        let flush = is_flush(record);
+        let first = if flush { RecordKind::Flush } else { RecordKind::New };
+        let (Some(iter), Some(through)) = (record.iter, self.numbering.through) else {
+            return if record.iter.is_some() { first } else { RecordKind::New };
+        };
+        // A shortcut: almost every record is the next record of an engine without ranks.
+        if iter == through.saturating_add(1) && record.rank.is_none() && self.by_rank != Some(true) {
+            return first;
+        }
+        let counts = self.ranks.find(record);
+        // The rows of ranks may come rank by rank, so a row is compared with the previous row of the same rank.
+        let last = if record.rank.is_some() { counts.and_then(|counts| counts.last_iter) } else { Some(through) };
+        if self.by_rank.is_some_and(|by_rank| by_rank != record.rank.is_some()) {
+            return RecordKind::Restart;
+        }
+        let is_new_engine = counts.is_some_and(|counts| counts.is_from_a_new_engine(record))
+            || record.rank.is_none() && self.numbering.sequence_fell(record);
+        let is_another_row =
+            |rank| record.rank.is_some() || record.attention_dp_rank.is_some_and(|own| Some(own) != rank);
+        match last {
+            _ if self.late.is_some_and(|(late, rank)| late == iter && is_another_row(rank)) => RecordKind::SiblingRank,
+            Some(last) if iter > last.saturating_add(1) && is_new_engine => RecordKind::Restart,
+            Some(last) if iter < last => {
+                let fits = counts.is_none_or(|counts| counts.can_fill_a_gap(record));
+                let late = !flush && fits && self.numbering.is_missing(iter);
+                if late { RecordKind::Late } else { RecordKind::Restart }
+            }
+            _ if iter > through => first,
+            Some(last) if record.rank.is_some() && iter == last => RecordKind::Repeated,
+            _ if record.rank.is_some() => RecordKind::SiblingRank,
+            _ if flush => first,
+            _ if is_another_row(self.last_rank) => RecordKind::SiblingRank,
+            _ => RecordKind::Repeated,
+        }
+    }
+
+    /// Adds the record to the epoch. Returns the part that is added to the totals. After a [`RecordKind::Restart`], the caller
+    /// begins a new epoch and classifies the record again.
+    pub(crate) fn count(&mut self, record: &IterationStats, kind: RecordKind) -> Counted {
+        use RecordKind::{Flush, Late, New, SiblingRank};
+        let iteration = matches!(kind, New | Late);
+        let copied = kind == SiblingRank && record.rank.is_none();
+        let newest = kind == New;
+        let was_idle = newest && self.was_idle_before(record);
+        let before = self.numbering.through;
+        let gap = self.account(record, kind, was_idle);
+        let is_next = record.iter.is_some_and(|iter| before == iter.checked_sub(1));
+        let all_reported = !gap.unexplained && self.numbering.interval_so_far() == 1;
+        if newest {
+            self.last_rank = record.attention_dp_rank;
+            self.by_rank = Some(record.rank.is_some());
+            if let (true, Some(iter)) = (was_idle, record.iter) {
+                self.waits.add(iter, self.numbering.interval_so_far());
+            }
+        }
+        self.late = match kind {
+            Late => record.iter.map(|iter| (iter, record.attention_dp_rank)),
+            SiblingRank => self.late,
+            _ => None,
+        };
+        if copied {
+            self.copied_rows = true;
+            return Counted { batch: true, ..Counted::default() };
+        }
+        let own = iteration || kind == SiblingRank;
+        // The flush repeats the value of an earlier iteration.
+        let started = if own { record.num_new_active_requests.map_or(0, unsigned) } else { 0 };
+        let completed = if kind == SiblingRank {
+            record.num_completed_requests.map_or(0, unsigned)
+        } else {
+            self.completed(record, kind)
+        };
+        let latency_seconds = self.latency_seconds(record, kind);
+        let counts = self.ranks.of(record);
+        // A record has the host step time of the previous pass. Under the overlap scheduler, this is the pass of the
+        // record, because the records are one pass late (upstream: `profile_step`). The device step time in a record is
+        // one pass older.
+        let lag = u64::from(record.scheduler_mode != Some(SchedulerMode::Overlap));
+        let mut counted = Counted {
+            iteration,
+            batch: own,
+            own,
+            started,
+            completed,
+            latency_seconds,
+            follows: newest && !gap.broken && (is_next || all_reported || was_idle),
+            host_step: iteration && !self.waits.contain(record.iter, lag),
+            device_step: iteration && !self.waits.contain(record.iter, lag + 1),
+            gap,
+            ..Counted::default()
+        };
+        if let Some(counts) = counts {
+            // Rows that copy rank 0 have the waiting time of all ranks, but the number of new requests of one rank. Rows with
+            // their own numbers have the new requests of their rank, and the row of rank 0 has the waiting time of all ranks.
+            let comparable = !self.copied_rows;
+            let of_all_ranks = if record.rank.is_some() { started.max(1) } else { started };
+            if kind == Late {
+                counted.waited = counts.queue_time.waited_late(record, of_all_ranks).filter(|_| comparable);
+            } else if record.iter >= counts.last_iter {
+                // The flush has the number of the iteration that follows it.
+                counts.advance(record.iter.map(|iter| iter.saturating_sub(u64::from(kind == Flush))));
+                counted.kv = record.kv_cache_stats.map(|stats| counts.kv.increase(&stats)).unwrap_or_default();
+                counted.cross_kv = record.cross_kv_cache_stats.map(|stats| counts.cross_kv.increase(&stats));
+                if kind != Flush {
+                    counted.waited = counts.queue_time.waited(record, of_all_ranks).filter(|_| comparable);
+                }
+            }
+        }
+        if kind == Flush {
+            self.in_flight = (record.backend() == Backend::PyTorch).then(|| InFlight::begin(0, 0));
+        }
+        if kind != SiblingRank && kind != Late {
+            self.queued = record.num_queued_requests.is_some_and(|queued| queued > 0);
+        }
+        counted
+    }
+
+    /// Seconds that the new requests of an iteration have waited in total, and their number. `None` if the two do not cover the
+    /// same requests, because the rows copy the number from one rank or the row of a rank is missing. `ranks`: number of ranks
+    /// of the engine.
+    pub(crate) fn waited(&mut self, iteration: &Iteration, ranks: Option<u64>) -> Option<(f64, u64)> {
+        if iteration.copied || ranks.is_some_and(|ranks| iteration.rows < ranks) {
+            return None;
+        }
+        let seconds = iteration.waited? + std::mem::take(&mut self.carried_wait);
+        if iteration.started == 0 {
+            self.carried_wait = seconds;
+            return None;
+        }
+        Some((seconds, iteration.started))
+    }
+
+    /// Counts the unfinished requests after all rows of an iteration.
+    pub(crate) fn follow_requests(&mut self, open: &Iteration) {
+        let (Backend::PyTorch, Some(active)) = (open.backend, open.active) else {
+            self.in_flight = None;
+            return;
+        };
+        let (started, completed) = (signed(open.started), signed(open.completed));
+        let in_flight = match &mut self.in_flight {
+            Some(in_flight) => {
+                in_flight.record(active, started, completed, open.known);
+                in_flight
+            }
+            unknown => unknown.insert(InFlight::begin(active, completed)),
+        };
+        in_flight.one_rank = open.copied;
+    }
+
+    /// Updates the numbers. Returns what is missing before the record.
+    fn account(&mut self, record: &IterationStats, kind: RecordKind, was_idle: bool) -> Gap {
+        let Some(iter) = record.iter else { return Gap::default() };
+        match kind {
+            RecordKind::Late => {
+                self.numbering.fill(iter);
+                Gap::default()
+            }
+            RecordKind::SiblingRank => Gap::default(),
+            _ => {
+                // The first record of an engine: its counts begin at 0.
+                if !self.has_records() && (iter <= 1 || record.stats_sequence.is_some_and(|sequence| sequence <= 1)) {
+                    self.ranks.met_at_its_start();
+                }
+                self.numbering.advance(record, iter, kind == RecordKind::Flush, was_idle)
+            }
+        }
+    }
+
+    /// Completed requests that were not counted yet. The executor repeats the completed requests of the flush in the next
+    /// record. The flush has the number of that record, or with static batching that of the record before.
+    fn completed(&mut self, record: &IterationStats, kind: RecordKind) -> u64 {
+        let Some(completed) = record.num_completed_requests else { return 0 };
+        let is_late_flush = kind == RecordKind::Flush && is_static(record);
+        let iter = record.iter.map(|iter| iter.saturating_add(u64::from(is_late_flush)));
+        let repeated = iter.is_some() && self.completed.iter == iter;
+        let counted = if repeated { self.completed.counted } else { 0 };
+        self.completed = CompletedRequests { iter, counted: completed.max(counted) };
+        unsigned(completed.saturating_sub(counted))
+    }
+
+    /// Whether a PyTorch engine was idle before this record. A pass of its loop starts by waiting for work, so its
+    /// times contain the wait. Under the overlap scheduler the previous pass ends after that wait, so the latency of
+    /// the previous pass contains the wait, too (upstream: `_executor_loop`, `_executor_loop_overlap`). The first
+    /// iteration waited for the first request.
+    fn was_idle_before(&self, record: &IterationStats) -> bool {
+        record.backend() == Backend::PyTorch
+            && match self.in_flight {
+                Some(in_flight) => !self.queued && in_flight.may_be_idle(),
+                None => record.iter.is_some_and(|iter| iter <= 1),
+            }
+    }
+
+    /// `iterLatencyMS`, unless it contains a wait for work. The C++ executor takes its start time before it waits. After idle it
+    /// reports 0.0, then a latency that contains the wait. `batch_time` knows which batches a latency covers.
+    fn latency_seconds(&mut self, record: &IterationStats, kind: RecordKind) -> Option<f64> {
+        let reported = record.iter_latency_ms.filter(|_| !self.waits.contain(record.iter, 0));
+        match kind {
+            // A PyTorch engine writes this record when it has started. The wait after it is handled like any other.
+            RecordKind::Flush if record.backend() == Backend::PyTorch => return None,
+            RecordKind::Flush if is_static(record) => {
+                // The next pass waits if no request is queued. The record after the next one has the time of that pass.
+                if let Some(iter) = record.iter.filter(|_| record.num_queued_requests.unwrap_or(0) == 0) {
+                    self.waits.add(iter.saturating_add(2), 1);
+                }
+                return None;
+            }
+            RecordKind::Flush => {
+                self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
+                return None;
+            }
+            RecordKind::Repeated | RecordKind::SiblingRank => return None,
+            _ => {}
+        }
+        let latency = reported?;
+        if latency <= 0.0 {
+            self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
+            return None;
+        }
+        let waited = record.iter.zip(self.waited_through).is_some_and(|(iter, through)| iter <= through);
+        (!waited).then_some(latency / 1000.0)
+    }
+}
+
+/// Two kinds of records have nothing scheduled, nothing active and no latency: the idle flush of the C++ executor, and the record
+/// that a PyTorch engine writes when it has started (upstream: `_emit_initial_stats`). Executors before 0.11 report no latency.
+fn is_flush(record: &IterationStats) -> bool {
+    let scheduled = record.inflight_batching_stats.and_then(|stats| stats.num_scheduled_requests);
+    let nothing_ran = match record.iter_latency_ms {
+        Some(latency) => latency == 0.0 && scheduled.unwrap_or(0) == 0,
+        None => scheduled == Some(0),
+    };
+    record.num_active_requests == Some(0) && nothing_ran
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,628 @@
+//! Folds the records of one engine into a state and into totals that never fall. Pure: no I/O, no async, no locks, and
+//! time is an argument. It knows neither where records come from nor how they are shown.
+#![forbid(unsafe_code)]
+
+mod alternation;
+pub mod batch;
+pub mod batch_time;
+pub mod cache_tiers;
+pub mod clock;
+mod counted;
+mod cumulative;
+mod epoch;
+pub mod finished_request;
+mod health;
+pub mod histogram;
+pub mod host_blocks;
+mod in_flight;
+pub mod latest;
+pub mod lifecycle;
+mod missing_records;
+pub mod native;
+mod numbering;
+pub mod observer;
+pub mod orchestrator;
+mod page_counts;
+mod page_times;
+mod plausible;
+pub mod pools;
+mod queue_time;
+pub mod rank_totals;
+pub mod ranks;
+pub mod request_times;
+pub mod request_totals;
+mod requests;
+pub mod saturating;
+mod seats;
+pub mod served;
+pub mod server_metrics;
+pub mod share;
+mod successes;
+pub mod totals;
+
+use std::time::{Duration, Instant};
+
+use trtllm_records::iteration::{Backend, SchedulerMode};
+use trtllm_records::request::RequestStage;
+use trtllm_records::{
+    IterationStats, OrchestratorReading, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics,
+};
+
+pub use alternation::SEVERAL_ENGINES;
+pub use health::{EngineState, Health, Outstanding};
+pub use latest::Latest;
+pub use plausible::{Implausible, Rejected};
+pub use totals::EngineTotals;
+
+use alternation::{Alternation, Origin};
+use batch_time::{BatchTime, TimedBatch};
+use clock::{ClockSpan, IterationClock};
+use counted::Counted;
+use epoch::{Epoch, RecordKind};
+use host_blocks::HostBlocks;
+use lifecycle::{Lifecycles, Stages};
+use missing_records::MissingRecords;
+use observer::Observer;
+use orchestrator::{OrchestratorFold, OrchestratorTotals};
+use pools::Pools;
+use rank_totals::RankRow;
+use ranks::Iteration;
+use requests::{EntryContext, RequestFold};
+use saturating::add_known;
+use seats::{Elsewhere, SeatQueue};
+
+/// When a record was received.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    now: Instant,
+    /// Microseconds since 1970 UTC.
+    wall_us: i64,
+}
+
+/// Everything that is known of one engine.
+#[derive(Debug, Clone)]
+pub struct EngineFold {
+    pub totals: EngineTotals,
+    pub requests: RequestFold,
+    pub health: Health,
+    latest: Option<Latest>,
+    epoch: Epoch,
+    alternation: Alternation,
+    /// The last iteration, while records of other attention-DP ranks ("rows") may follow.
+    open: Option<Iteration>,
+    /// The last row of the only rank seen so far.
+    only_rank: Option<RankRow>,
+    clock: IterationClock,
+    seats: SeatQueue,
+    elsewhere: Elsewhere,
+    timed_batch: Option<TimedBatch>,
+    lifecycles: Lifecycles,
+    process: Option<u64>,
+    missing_records: MissingRecords,
+    /// Boxed, because few sources are orchestrators.
+    orchestrator: Option<Box<OrchestratorFold>>,
+    /// What was left out because it is impossible, since [`EngineFold::take_rejected`].
+    rejected: Rejected,
+    /// The last record was refused, so nobody knows whether it left work.
+    refused: bool,
+}
+
+impl EngineFold {
+    #[must_use]
+    pub fn new(stale_after: Duration) -> Self {
+        Self {
+            totals: EngineTotals::default(),
+            requests: RequestFold::default(),
+            health: Health::new(stale_after),
+            latest: None,
+            epoch: Epoch::default(),
+            alternation: Alternation::default(),
+            open: None,
+            only_rank: None,
+            clock: IterationClock::default(),
+            seats: SeatQueue::default(),
+            elsewhere: Elsewhere::default(),
+            timed_batch: None,
+            lifecycles: Lifecycles::default(),
+            process: None,
+            missing_records: MissingRecords::default(),
+            orchestrator: None,
+            rejected: Rejected::default(),
+            refused: false,
+        }
+    }
+
+    #[must_use]
+    pub fn latest(&self) -> Option<&Latest> {
+        self.latest.as_ref()
+    }
+
+    /// The batch whose time the last record told. Absent if it told none.
+    #[must_use]
+    pub fn timed_batch(&self) -> Option<TimedBatch> {
+        self.timed_batch
+    }
+
+    /// Whether the engine's loop forms a batch while the one before runs. Absent while that is unknown. The C++ executor can
+    /// overlap, too, but does not by default.
+    #[must_use]
+    pub fn overlaps(&self) -> Option<bool> {
+        let latest = self.latest.as_ref()?;
+        if latest.is_pytorch { self.clock.batches.overlaps(latest.scheduler_mode) } else { Some(false) }
+    }
+
+    /// Mean seconds that a loop that overlaps needs to form a batch. Absent until the engine was idle.
+    #[must_use]
+    pub fn forming_seconds(&self) -> Option<f64> {
+        self.clock.batches.forming_seconds().filter(|_| self.overlaps() == Some(true))
+    }
+
+    /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing
+    /// timestamp. If the timestamp is a local time, `wall_us` shows its time zone.
+    ///
+    /// # Errors
+    /// If a key of the record is impossible. Nothing of it is counted, and its iteration counts as missing. Any other
+    /// impossible value is left out, see [`EngineFold::take_rejected`].
+    pub fn absorb(
+        &mut self,
+        record: &IterationStats,
+        now: Instant,
+        wall_us: i64,
+        observer: &mut impl Observer,
+    ) -> Result<(), Implausible> {
+        let mut repaired = None;
+        let record = match plausible::check(record, &mut repaired, &mut self.rejected) {
+            Ok(record) => record,
+            Err(implausible) => {
+                self.refuse_record(now);
+                return Err(implausible);
+            }
+        };
+        self.timed_batch = None;
+        self.requests.server.note_record();
+        self.refused = false;
+        if record.backend() == Backend::VisualGen {
+            self.absorb_requests_in_flight(record, now, wall_us);
+            return Ok(());
+        }
+        let mut kind = self.epoch.classify(record);
+        match self.alternation.observe(record, kind, now) {
+            Origin::One => {}
+            Origin::Unknown => {
+                self.begin_epoch(self.epoch.unseen(), observer);
+                kind = self.epoch.classify(record);
+            }
+            Origin::Several => {
+                self.leave_out(now, observer);
+                return Ok(());
+            }
+        }
+        if kind == RecordKind::Restart {
+            self.restart(observer);
+            kind = self.epoch.classify(record);
+        }
+        if matches!(kind, RecordKind::New | RecordKind::Flush) {
+            self.close_iteration(observer);
+        }
+        let mut counted = self.epoch.count(record, kind);
+        let has_one_rank =
+            self.latest.as_ref().is_some_and(|latest| latest.attention_dp_ranks().is_none_or(|ranks| ranks <= 1));
+        if kind == RecordKind::New && counted.follows && has_one_rank && self.clock.overlaps(record) {
+            counted.discarded = self.elsewhere.discarded(record);
+        }
+        self.update_sampling(record);
+        self.totals.absorb(record, &counted);
+        if counted.batch {
+            self.absorb_rank(record, kind);
+        }
+        match kind {
+            RecordKind::SiblingRank => {
+                if let Some(latest) = &mut self.latest {
+                    latest.add_sibling(record);
+                }
+                self.add_row(record, &counted, observer);
+            }
+            RecordKind::Late => {
+                self.close_iteration(observer);
+                // Its neighbours are unknown. The C++ executor reports the time of the batch before.
+                let seconds = counted.latency_seconds.filter(|_| record.backend() == Backend::TensorRt);
+                let time = seconds.map(|seconds| BatchTime { seconds, device_seconds: None });
+                self.open_iteration(Iteration::new(record, &counted, time, true), observer);
+            }
+            _ => self.absorb_newest(record, kind, &counted, Moment { now, wall_us }, observer),
+        }
+        self.publish_losses();
+        let outstanding = self.outstanding();
+        // An engine that does not report scheduled requests counts as running a batch.
+        let runs = self.latest.as_ref().is_none_or(|latest| latest.scheduled() != Some(0));
+        self.health.record(now, outstanding, runs || outstanding == Outstanding::No);
+        self.missing_records.record(now);
+        Ok(())
+    }
+
+    /// Folds a record of VisualGen. It tells which requests are active and queued. It is not an iteration.
+    fn absorb_requests_in_flight(&mut self, record: &IterationStats, now: Instant, wall_us: i64) {
+        self.latest.get_or_insert_default().update(record, wall_us, 0);
+        self.health.changed(now, self.outstanding());
+        self.missing_records.record(now);
+    }
+
+    /// Adds the row to the totals of its rank, which exist only after a second rank has appeared.
+    fn absorb_rank(&mut self, record: &IterationStats, kind: RecordKind) {
+        let Some(row) = RankRow::of(record) else { return };
+        let is_newest = || self.latest.as_ref().is_some_and(|latest| latest.iter == row.iter);
+        let newest = kind == RecordKind::New || kind == RecordKind::SiblingRank && is_newest();
+        let sampled = self.totals.is_sampled();
+        let ranks = match &mut self.totals.ranks {
+            Some(ranks) => ranks,
+            None => {
+                let Some(first) = self.only_rank.replace(row).filter(|first| first.rank != row.rank) else { return };
+                let ranks = self.totals.ranks.insert(Box::default());
+                if first.iter.is_some() && first.iter == row.iter {
+                    ranks.add(&first, newest, sampled);
+                }
+                ranks
+            }
+        };
+        if kind == RecordKind::New {
+            ranks.begin_iteration();
+        }
+        ranks.add(&row, newest, sampled);
+    }
+
+    /// Folds the newest record, which the gauges show.
+    fn absorb_newest(
+        &mut self,
+        record: &IterationStats,
+        kind: RecordKind,
+        counted: &Counted,
+        at: Moment,
+        observer: &mut impl Observer,
+    ) {
+        let latest = self.latest.get_or_insert_default();
+        latest.update(record, at.wall_us, counted.kv.allocated);
+        let flush = kind == RecordKind::Flush;
+        if self.clock.is_set_back(latest.time_us) {
+            self.clock.begin_again();
+            self.lifecycles.forget_times();
+            self.seats = SeatQueue::default();
+            observer.clock_set_back();
+        }
+        let time = self.clock.record(record, latest.time_us, counted, flush);
+        let lag = u64::from(record.backend() == Backend::TensorRt);
+        let iter = record.iter.and_then(|iter| iter.checked_sub(lag));
+        let ended_us = self.clock.newest().map(|span| span.ended_us);
+        self.timed_batch = time.zip(ended_us).map(|(time, ended_us)| TimedBatch { iter, ended_us, time });
+        match kind {
+            RecordKind::New => {
+                latest.elsewhere = self.elsewhere.count(record, self.clock.overlaps(record));
+                self.seats.begin(record, latest, ended_us.unwrap_or(latest.time_us));
+                self.open_iteration(Iteration::new(record, counted, time, false), observer);
+            }
+            // Nothing runs until the next iteration.
+            RecordKind::Flush => {
+                self.elsewhere = Elsewhere::default();
+                observer.idle(self.newest_span());
+            }
+            _ => {}
+        }
+        if let Some(rows) = &record.request_stats {
+            self.absorb_rows(rows, self.clock.newest(), at.now, observer);
+        }
+    }
+
+    /// The time of the newest iteration. Absent if it is unknown, or if the iterations before it are not reported.
+    fn newest_span(&self) -> Option<ClockSpan> {
+        self.clock.newest().filter(|_| !self.totals.is_sampled())
+    }
+
+    /// Keeps an iteration until the rows of all ranks are read. Most engines have one rank, so the first row is also the last.
+    fn open_iteration(&mut self, iteration: Iteration, observer: &mut impl Observer) {
+        let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
+        if iteration.is_complete(ranks) {
+            self.observe_iteration(&iteration, observer);
+        } else {
+            self.open = Some(iteration);
+        }
+    }
+
+    /// Adds a row to the open iteration, and closes the iteration after its last row.
+    fn add_row(&mut self, record: &IterationStats, counted: &Counted, observer: &mut impl Observer) {
+        // The rows may come rank by rank, so this row can belong to an earlier iteration.
+        let Some(mut open) = self.open.take_if(|open| open.iter == record.iter) else { return };
+        open.add(record, counted);
+        self.open_iteration(open, observer);
+    }
+
+    fn close_iteration(&mut self, observer: &mut impl Observer) {
+        if let Some(open) = self.open.take() {
+            self.observe_iteration(&open, observer);
+        }
+    }
+
+    /// Observes the sums over the ranks of an iteration.
+    fn observe_iteration(&mut self, iteration: &Iteration, observer: &mut impl Observer) {
+        self.totals.observe_iteration(iteration);
+        let ranks = self.latest.as_ref().and_then(Latest::attention_dp_ranks);
+        if let Some((seconds, requests)) = self.epoch.waited(iteration, ranks) {
+            self.totals.new_request_queue_time.observe_times(seconds / requests as f64, requests);
+        }
+        if let (Some(imbalance), Some(ranks)) = (iteration.imbalance(ranks), &mut self.totals.ranks) {
+            ranks.imbalance.observe(imbalance);
+        }
+        if !iteration.late {
+            self.epoch.follow_requests(iteration);
+            self.elsewhere.end(iteration);
+            let span = self.newest_span();
+            if let Some(latest) = &mut self.latest {
+                if self.seats.is_begun() {
+                    latest.waiting_for_seat = self.seats.end(latest, iteration);
+                }
+                observer.iteration(iteration, latest, span);
+            }
+        }
+    }
+
+    fn update_sampling(&mut self, record: &IterationStats) {
+        match self.epoch.numbering.interval() {
+            Some(interval) => self.totals.set_sampled(interval > 1),
+            None if record.backend() != Backend::PyTorch => self.totals.set_sampled(false),
+            // After a restart, assume what was known before it, until the new interval is known.
+            None => {}
+        }
+    }
+
+    fn publish_losses(&mut self) {
+        self.totals.iterations_lost = self.epoch.lost();
+        self.totals.iterations_dropped = self.epoch.numbering.lost_by_engine;
+        self.totals.iterations_unreported = self.epoch.unreported();
+        self.totals.iterations_unexplained = self.epoch.unexplained();
+        self.totals.statistics_interval = self.epoch.numbering.interval();
+    }
+
+    /// Returns what was left out because it is impossible, since the last call.
+    pub fn take_rejected(&mut self) -> Rejected {
+        std::mem::take(&mut self.rejected)
+    }
+
+    fn outstanding(&self) -> Outstanding {
+        if self.refused {
+            return Outstanding::Doubtful;
+        }
+        let Some(latest) = &self.latest else { return Outstanding::No };
+        if !latest.has_work() {
+            return Outstanding::No;
+        }
+        match self.epoch.in_flight.map(|in_flight| in_flight.outstanding()) {
+            // The server counts a request as ended when the client has its answer. The engine may still hold it: see `is_blocked`.
+            Some(Outstanding::Doubtful) if latest.is_blocked() => Outstanding::Yes,
+            Some(outstanding) if latest.queued.unwrap_or(0) == 0 => outstanding,
+            _ => Outstanding::Yes,
+        }
+    }
+
+    /// Folds rows of requests that came without a record. The record of their iteration came before them.
+    ///
+    /// # Errors
+    /// If the number of the iteration is impossible. Then none of the rows is counted. A row with an impossible id is
+    /// left out.
+    pub fn absorb_requests(
+        &mut self,
+        rows: &RequestStatsPerIteration,
+        now: Instant,
+        observer: &mut impl Observer,
+    ) -> Result<(), Implausible> {
+        let mut repaired = None;
+        let rows = plausible::check(rows, &mut repaired, &mut self.rejected)?;
+        let Some(requests) = &rows.request_stats else { return Ok(()) };
+        let all_complete = requests.iter().all(|row| row.stage == Some(RequestStage::Complete));
+        let span = self.clock.take(rows.iter, all_complete);
+        self.absorb_rows(requests, span, now, observer);
+        Ok(())
+    }
+
+    /// Folds the times that the engine measured for a finished request. Impossible times are left out.
+    ///
+    /// # Errors
+    /// None at present: an entry has no key without which it cannot be counted.
+    pub fn absorb_perf_metrics(
+        &mut self,
+        entry: &PerfMetricsEntry,
+        now: Instant,
+        observer: &mut impl Observer,
+    ) -> Result<(), Implausible> {
+        let mut repaired = None;
+        let entry = plausible::check(entry, &mut repaired, &mut self.rejected)?;
+        let tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
+        let overlaps = self.latest.is_some_and(|latest| latest.scheduler_mode == Some(SchedulerMode::Overlap));
+        let engine = EntryContext { tokens_per_block, handling_lag: u64::from(overlaps) };
+        self.requests.absorb_perf_metrics(entry, &engine, now, observer);
+        if let Some(in_flight) = &mut self.epoch.in_flight {
+            in_flight.by_entries.end(1);
+        }
+        self.missing_records.requests_ended(now);
+        self.health.set_outstanding(self.outstanding());
+        Ok(())
+    }
+
+    /// Folds one reading of trtllm-serve's own metrics.
+    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant, observer: &mut impl Observer) {
+        let before = self.requests.server.finished();
+        self.requests.absorb_server_metrics(page, observer);
+        let ended = before.zip(self.requests.server.finished()).map_or(0, |(before, now)| now.saturating_sub(before));
+        if ended > 0 {
+            self.missing_records.requests_ended(now);
+        }
+        // The batch is empty long after the last record, so all requests of that record have ended, counted or not.
+        let all_ended = page.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT;
+        if let Some(in_flight) = &mut self.epoch.in_flight {
+            in_flight.by_server.end(if all_ended { i64::MAX } else { i64::try_from(ended).unwrap_or(i64::MAX) });
+        }
+        self.health.set_outstanding(self.outstanding());
+    }
+
+    /// Folds one reading of an orchestrator. An orchestrator is busy while requests arrive.
+    pub fn absorb_orchestrator(&mut self, reading: &OrchestratorReading, now: Instant) {
+        let any = self.orchestrator.get_or_insert_default().absorb(reading);
+        self.health.record(now, if any { Outstanding::Yes } else { Outstanding::No }, true);
+    }
+
+    /// What is known of an orchestrator. `None` for an engine.
+    #[must_use]
+    pub fn orchestrator(&self) -> Option<&OrchestratorTotals> {
+        self.orchestrator.as_ref().map(|fold| &fold.totals)
+    }
+
+    /// Whether requests end while no records arrive.
+    #[must_use]
+    pub fn records_are_missing(&self, now: Instant) -> bool {
+        self.missing_records.are_missing(now)
+    }
+
+    /// Requests by stage, if the engine reports its requests.
+    #[must_use]
+    pub fn stages(&self) -> Option<Stages> {
+        self.lifecycles.stages
+    }
+
+    /// Ends a poll: counts requests that have waited long enough for more exact times, closes an iteration that has
+    /// been open since the last poll, and decides whether a gap before the answer is a loss. `from_ring`: the answer
+    /// was the engine's ring buffer.
+    pub fn settle(&mut self, from_ring: bool, now: Instant, observer: &mut impl Observer) {
+        self.requests.settle(self.totals.requests_completed, now, observer);
+        self.epoch.numbering.end_answer(from_ring);
+        self.publish_losses();
+        match &mut self.open {
+            // Further rows may come with the next poll.
+            Some(open) if !open.settled => open.settled = true,
+            Some(_) => {
+                self.close_iteration(observer);
+                self.health.set_outstanding(self.outstanding());
+            }
+            None => {}
+        }
+    }
+
+    /// Notes after the end of a poll that the source has taken records which it could not read. They count as lost,
+    /// whatever the next polls return.
+    pub fn lose_rest(&mut self) {
+        self.epoch.numbering.lose_rest();
+    }
+
+    /// Counts the requests that still wait for more exact times, because the source has ended.
+    pub fn settle_all(&mut self, now: Instant, observer: &mut impl Observer) {
+        // The first call judges what waits, and the second call counts what nothing has judged.
+        for waits in 1..=2 {
+            let until = now + waits * requests::SERVER_TIMES_WITHIN;
+            self.requests.settle(self.totals.requests_completed, until, observer);
+        }
+    }
+
+    /// Folds rows of requests. Rows of an unknown iteration are counted, but have no times.
+    fn absorb_rows(
+        &mut self,
+        rows: &[RequestStats],
+        span: Option<ClockSpan>,
+        now: Instant,
+        observer: &mut impl Observer,
+    ) {
+        let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
+        let tells_pauses = rows.iter().any(|row| self.tells_pauses(row));
+        if tells_pauses {
+            add_known(&mut self.totals.request_pauses, Some(changes.pauses));
+        }
+        if tells_pauses || !changes.over.is_empty() {
+            observer.pauses(&changes.over);
+        }
+        let mut lifecycles = changes.completed.iter().peekable();
+        let is_repeated = |row: &RequestStats| row.id.is_some_and(|id| changes.repeated.contains(&id));
+        let complete = rows.iter().filter(|row| row.stage == Some(RequestStage::Complete));
+        for row in complete.filter(|row| !is_repeated(row)) {
+            let lifecycle = lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id);
+            self.requests.absorb_complete_row(row, lifecycle, self.totals.is_sampled(), now, observer);
+        }
+    }
+
+    /// Whether the row tells if its request is paused. The PyTorch engine leaves the default, which is false.
+    fn tells_pauses(&self, row: &RequestStats) -> bool {
+        let is_pytorch = self.latest.as_ref().is_some_and(|latest| latest.is_pytorch) || self.clock.pytorch_rows;
+        row.paused.is_some_and(|paused| paused || !is_pytorch)
+    }
+
+    /// Sets the number of the process that sends the records. A new process means that the engine has restarted, even
+    /// if `iter` keeps growing.
+    pub fn set_process(&mut self, process: u64, observer: &mut impl Observer) {
+        if self.process.replace(process).is_some_and(|before| before != process) && self.epoch.has_records() {
+            self.restart(observer);
+        }
+    }
+
+    /// Notes that the source (e.g. a replay) has ended. Active requests in its last record do not mean that the engine
+    /// is stalled.
+    pub fn finish(&mut self) {
+        self.health.set_outstanding(Outstanding::No);
+    }
+
+    /// Prepares for records after a time in which nobody read the engine. What was not read counts neither as lost nor
+    /// as a restart. The next values of cumulative counts are only baselines, as after the start of the exporter.
+    pub fn resume(&mut self, observer: &mut impl Observer) {
+        self.alternation = Alternation::default();
+        self.begin_epoch(self.epoch.unseen(), observer);
+        self.requests.resume();
+        observer.restart();
+        if let Some(orchestrator) = &mut self.orchestrator {
+            orchestrator.resume();
+        }
+        self.process = None;
+    }
+
+    /// Notes that a record was refused, now or when it was recorded. See [`EngineFold::absorb`]. It still proves that the
+    /// engine runs.
+    pub fn refuse_record(&mut self, now: Instant) {
+        self.epoch.numbering.reject();
+        self.refused = true;
+        self.health.record(now, Outstanding::Doubtful, true);
+        self.missing_records.record(now);
+    }
+
+    /// Counts nothing of a record, because it may be that of another engine. Without a latest record, no load is shown.
+    fn leave_out(&mut self, now: Instant, observer: &mut impl Observer) {
+        if self.latest.take().is_some() {
+            self.begin_epoch(self.epoch.unseen(), observer);
+        }
+        self.refuse_record(now);
+    }
+
+    /// Whether the records come from several engines. Then nothing of them is counted.
+    #[must_use]
+    pub fn has_several_engines(&self) -> bool {
+        self.alternation.are_several()
+    }
+
+    fn restart(&mut self, observer: &mut impl Observer) {
+        self.totals.engine_restarts += 1;
+        self.begin_epoch(self.epoch.next(), observer);
+        self.requests.restart();
+        observer.restart();
+    }
+
+    fn begin_epoch(&mut self, epoch: Epoch, observer: &mut impl Observer) {
+        self.close_iteration(observer);
+        self.epoch = epoch;
+        self.clock = IterationClock::default();
+        (self.seats, self.elsewhere) = (SeatQueue::default(), Elsewhere::default());
+        self.lifecycles = Lifecycles::default();
+        if let Some(latest) = &mut self.latest {
+            latest.pools = Pools::default();
+            latest.host_blocks = HostBlocks::default();
+            latest.waiting_for_seat = None;
+            (latest.ranks_seen, latest.ranks_before) = (None, None);
+        }
+        self.only_rank = None;
+        observer.begin_epoch();
+        self.totals.restart();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! What a fold tells while it absorbs messages. The fold does not know who listens, and nothing comes back.
+
+use std::time::{Duration, Instant};
+
+use trtllm_records::request::RequestStats;
+
+use super::Latest;
+use super::clock::ClockSpan;
+use super::finished_request::FinishedRequest;
+use super::lifecycle::Pause;
+use super::ranks::Iteration;
+use super::request_times::Times;
+use super::served::Served;
+use super::server_metrics::Increase;
+
+/// Listens to a fold. `()` ignores everything.
+#[expect(
+    unused_variables,
+    reason = "the methods do nothing by default, and the names of their arguments are documentation"
+)]
+pub trait Observer {
+    /// All rows of an iteration are read, and `latest` has its values. Not told of a late iteration, whose neighbours are unknown.
+    /// `span`: its time. Absent if it is unknown, or if only a sample of the iterations is reported.
+    fn iteration(&mut self, iteration: &Iteration, latest: &Latest, span: Option<ClockSpan>) {}
+
+    /// Nothing runs from this moment on.
+    fn idle(&mut self, span: Option<ClockSpan>) {}
+
+    /// The clock of the records was set back: what follows cannot be compared with the times before.
+    fn clock_set_back(&mut self) {}
+
+    /// The records that follow do not continue those before: the engine has restarted, or it is unknown what happened meanwhile.
+    fn begin_epoch(&mut self) {}
+
+    /// The requests that follow are not those before: the engine has restarted, or nobody read it for a while.
+    fn restart(&mut self) {}
+
+    /// Rows tell which requests are paused. These pauses are over.
+    fn pauses(&mut self, over: &[Pause]) {}
+
+    /// A row reports a request complete.
+    fn complete_row(&mut self, row: &RowOfRequest<'_>) {}
+
+    /// Counts the oldest kept row, see [`RowOfRequest::is_kept`]. `served`: absent if objectives must not judge the request.
+    fn row_counted(&mut self, served: Option<&Served>) {}
+
+    /// The kept rows are not counted, because the entries of their requests are.
+    fn rows_dropped(&mut self) {}
+
+    /// An entry of RequestPerfMetrics reports a finished request.
+    fn entry(&mut self, entry: &EntryOfRequest<'_>) {}
+
+    /// Objectives judge a request by these times.
+    fn served(&mut self, served: &Served, scope: Scope) {}
+
+    /// Objectives judge the requests that were added to the histograms of the server's page.
+    fn page(&mut self, more: &Increase, scope: Scope) {}
+
+    /// A poll has ended. `completed`: the total of completed requests. A request is judged within `patience` of its end, or never.
+    fn settled(&mut self, completed: u64, patience: Duration, now: Instant) {}
+}
+
+impl Observer for () {}
+
+/// Which objectives a source judges. The time per output token of a request can come from another source than its other times.
+/// Then that source judges the time per output token. It also judges all objectives together, because it has the other times as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    All,
+    PerToken,
+    WithoutPerToken,
+}
+
+/// A request whose row reports it complete.
+#[derive(Debug, Clone, Copy)]
+pub struct RowOfRequest<'a> {
+    /// Its prefill position is the length of its prompt.
+    pub row: &'a RequestStats,
+    /// The times are derived from the changes of its stage.
+    pub times: &'a Times,
+    pub transfer_seconds: Option<f64>,
+    /// All rows of the request were read.
+    pub is_followed: bool,
+    /// The row waits, because exact times may still come. [`Observer::row_counted`] or [`Observer::rows_dropped`] follow.
+    pub is_kept: bool,
+}
+
+/// A finished request as its entry reports it.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryOfRequest<'a> {
+    pub request: &'a FinishedRequest,
+    pub served: Served,
+    /// Whether the engine told a time of the request.
+    pub has_times: bool,
+    pub tokens_per_block: Option<i64>,
+    /// The last iteration in the entry minus the iteration of the record of its last batch. An entry has the pass that handled
+    /// the last token. Under the overlap scheduler this is the next pass, and a record has the pass that built the batch.
+    pub handling_lag: u64,
+    pub now: Instant,
+}

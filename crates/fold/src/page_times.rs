@@ -1,0 +1,52 @@
+//! The times of requests as trtllm-serve's page counts them, kept while they come from entries. A page has one observation for each
+//! answer, and an entry is one request. So a page that counts more than there are entries has requests without an entry, or
+//! requests with several answers (`n` above 1).
+
+use std::time::Instant;
+
+use trtllm_records::server_metrics::RequestHistogram;
+
+use super::histogram::Histogram;
+use super::request_times::{EXACT_TIMES_WITHIN, RequestTimes};
+use super::saturating::add;
+use super::server_metrics::Increase;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PageTimes {
+    /// The times since the first page, and those that entries had before, in the order of [`RequestHistogram::ALL`]. Empty until
+    /// the first page.
+    pub histograms: Vec<Histogram>,
+    /// Requests on the page, since the first one.
+    requests: u64,
+    /// Entries with times, since the first page.
+    pub entries: u64,
+    /// When the page had so many requests. Their entries come soon.
+    expected: Option<(Instant, u64)>,
+    /// The page has more requests than there are entries.
+    pub has_more: bool,
+}
+
+impl PageTimes {
+    pub(crate) fn add(&mut self, more: &Increase, times: &RequestTimes) {
+        if self.histograms.is_empty() {
+            let mut times = times.clone();
+            self.histograms = RequestHistogram::ALL.map(|histogram| times.of_server(histogram).clone()).into();
+            self.entries = 0;
+        }
+        add(&mut self.requests, more.of(RequestHistogram::EndToEnd).count());
+        for (histogram, increase) in self.histograms.iter_mut().zip(&more.histograms) {
+            histogram.add_increase(increase);
+        }
+    }
+
+    /// Whether the page had more requests than there are entries now, some time later. Entries without a page say nothing.
+    pub(crate) fn has_more_than_entries(&mut self, now: Instant) -> bool {
+        let (since, requests) = *self.expected.get_or_insert((now, self.requests));
+        if self.has_more || self.entries == 0 || now.saturating_duration_since(since) < EXACT_TIMES_WITHIN {
+            return false;
+        }
+        self.expected = None;
+        self.has_more = requests > self.entries;
+        self.has_more
+    }
+}

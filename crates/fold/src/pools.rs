@@ -1,0 +1,466 @@
+//! What iterations did to the KV cache's pools (`kvCacheIterationStats` and related fields), summed over windows, pool
+//! groups and life cycles, so that none of them becomes a label. KV cache manager V2 sends several views of one cache;
+//! which number is read from which view follows upstream's collector (tensorrt_llm/metrics/collector.py).
+
+use trtllm_records::IterationStats;
+use trtllm_records::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, LifecycleKind, SsmSnapshotStats};
+use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
+use trtllm_records::rows::PoolRows;
+
+use super::cache_tiers::{CachedTokens, TierNumbers};
+use super::saturating::{SaturatingAdd, add_known, unsigned};
+use super::share::{ratio, share};
+
+named_numbers! {
+    /// Blocks of one pool, by state. A peak is the highest value since the previous record.
+    #[derive(Copy, Eq)]
+    pub struct PoolBlocks: i64 {
+        max = "max",
+        free = "free",
+        used = "used",
+        evictable = "evictable",
+        peak_free = "peak_free",
+        peak_used = "peak_used",
+        peak_evictable = "peak_evictable",
+    }
+}
+
+named_numbers! {
+    /// Bytes of the pools, by state.
+    #[derive(Copy, Eq)]
+    pub struct PoolBytes: i64 { max = "max", free = "free", used = "used" }
+}
+
+named_numbers! {
+    /// Blocks, by what iterations did with them.
+    #[derive(Copy, Eq)]
+    pub struct BlockEvents: u64 {
+        allocated = "allocated",
+        newly_allocated = "newly_allocated",
+        reused = "reused",
+        full_reused = "full_reused",
+        partial_reused = "partial_reused",
+        missed = "missed",
+        generation_allocated = "generation_allocated",
+        onboarded = "onboarded",
+        offloaded = "offloaded",
+        copied = "copied",
+        host_dropped = "host_dropped",
+    }
+}
+
+named_numbers! {
+    /// Bytes that iterations moved or dropped.
+    #[derive(Copy, Eq)]
+    pub struct ByteEvents: u64 {
+        onboarded = "onboarded",
+        offloaded = "offloaded",
+        copied = "copied",
+        host_dropped = "host_dropped",
+    }
+}
+
+/// The pools in the last record that has them. An engine may send pools with every n-th record only.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Pools {
+    /// Blocks on the GPU.
+    pub primary: PoolBlocks,
+    /// Blocks on host and disk.
+    pub secondary: PoolBlocks,
+    /// Absent unless the engine reports the size of the blocks of each pool.
+    pub primary_bytes: PoolBytes,
+    pub secondary_bytes: PoolBytes,
+    /// Number of pool groups on the GPU. KV cache manager V2 only.
+    pub groups: Option<usize>,
+    /// Used share of the fullest pool on the GPU, 0..1. A request needs blocks of each pool, so this pool decides whether it fits.
+    /// Absent if there is one pool.
+    pub fullest: Option<f64>,
+    /// The highest used share of a pool on the GPU since the record before, 0..1.
+    pub peak: Option<f64>,
+    /// Blocks that the last iteration looked up and found in the cache, and those that it did not find.
+    reused: Option<u64>,
+    missed: Option<u64>,
+    pub hit_ratio: Option<f64>,
+    /// The last hit ratio of a record with lookups, as in trtllm-serve.
+    pub last_hit_ratio: Option<f64>,
+    /// Used share of the secondary pools, 0..1, from the last record in which these have blocks, as in trtllm-serve.
+    pub last_host_utilization: Option<f64>,
+}
+
+/// Totals over iterations. A total is absent until the engine sends its first value; 0 is a value.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PoolTotals {
+    pub blocks: BlockEvents,
+    pub bytes: ByteEvents,
+    pub suspended_requests: Option<u64>,
+    pub resumed_requests: Option<u64>,
+    pub disk_prefetched_blocks: Option<u64>,
+    /// Prompt tokens found in the cache.
+    pub cached_tokens: CachedTokens,
+    /// Reused blocks by the tier from which they were read.
+    pub full_reused: TierNumbers,
+    pub partial_reused: TierNumbers,
+    pub snapshots: SnapshotTotals,
+}
+
+/// Lookups of snapshots of a state space model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SnapshotTotals {
+    pub lookups: Option<u64>,
+    pub hits: SnapshotHits,
+    pub misses: Option<u64>,
+    pub tokens: SnapshotTokens,
+}
+
+named_numbers! {
+    /// Hits by whether the snapshot is at the end of a block.
+    #[derive(Copy, Eq)]
+    pub struct SnapshotHits: u64 { aligned = "aligned", unaligned = "unaligned" }
+}
+
+named_numbers! {
+    /// Prompt tokens of the lookups, by whether a snapshot covers them.
+    #[derive(Copy, Eq)]
+    pub struct SnapshotTokens: u64 { reused = "reused", unreused = "unreused" }
+}
+
+/// The view, if it has rows. A view without rows counts as absent.
+fn rows(view: Option<&PoolRows<KvCacheIterationStats>>) -> Option<&PoolRows<KvCacheIterationStats>> {
+    view.filter(|rows| !rows.is_empty())
+}
+
+/// The view that shows the pools on the GPU, and the blocks that were allocated and moved. Pool groups are preferred,
+/// because the windows of KV cache manager V2 are incomplete: they show a pool that several windows share as 0 blocks,
+/// and lack the pools of state space models.
+fn pool_groups(record: &IterationStats) -> Option<&PoolRows<KvCacheIterationStats>> {
+    rows(record.kv_cache_iteration_stats_by_pool_group.as_ref())
+        .or_else(|| rows(record.kv_cache_iteration_stats.as_ref()))
+}
+
+/// The view with the pools on host and disk.
+fn cold_pool_groups(record: &IterationStats) -> Option<&PoolRows<KvCacheIterationStats>> {
+    rows(record.kv_cache_iteration_stats_by_cold_pool_group.as_ref()).or_else(|| pool_groups(record))
+}
+
+fn lifecycles(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycleStats> {
+    record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(PoolRows::values)
+}
+
+/// The life cycles of attention layers. The life cycles of a state space model have no blocks to reuse.
+fn attention(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycleStats> {
+    lifecycles(record).filter(|row| row.kind.is_none_or(|kind| kind == LifecycleKind::Attention))
+}
+
+/// Whether any view has rows. Many engines send none, or only with every n-th record.
+fn has_pools(record: &IterationStats) -> bool {
+    cold_pool_groups(record).is_some() || lifecycles(record).next().is_some()
+}
+
+/// Blocks looked up in the cache, from the life cycles of attention, else from the windows.
+fn lookups(record: &IterationStats) -> BlockEvents {
+    let mut total = BlockEvents::default();
+    let mut attention = attention(record).peekable();
+    if attention.peek().is_none() {
+        for window in record.kv_cache_iteration_stats.iter().flat_map(PoolRows::values) {
+            add_all(&mut total, looked_up_by_window(window));
+        }
+    }
+    attention.for_each(|row| add_all(&mut total, looked_up_by_lifecycle(row)));
+    total
+}
+
+impl Pools {
+    /// Replaces the values by those of the views that `record` has.
+    pub(crate) fn update(&mut self, record: &IterationStats) {
+        if !has_pools(record) {
+            return;
+        }
+        if pool_groups(record).is_some() {
+            self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(PoolRows::len);
+            (self.primary, self.primary_bytes) = Default::default();
+            (self.fullest, self.peak) = (None, None);
+        }
+        if cold_pool_groups(record).is_some() {
+            (self.secondary, self.secondary_bytes) = Default::default();
+        }
+        (self.reused, self.missed) = (None, None);
+        self.add(record);
+    }
+
+    /// Adds the pools of `record`, e.g. those of another rank.
+    pub(crate) fn add(&mut self, record: &IterationStats) {
+        let is_one_of_several = pool_groups(record).is_some_and(|pools| pools.len() > 1);
+        for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
+            add_all(&mut self.primary, primary(row));
+            let at_most_1 = |used: f64| used.min(1.0);
+            let used = ratio(primary(row).used, primary(row).max).filter(|_| is_one_of_several).map(at_most_1);
+            self.fullest = used.into_iter().chain(self.fullest).reduce(f64::max);
+            let peak = ratio(primary(row).peak_used, primary(row).max).map(at_most_1);
+            self.peak = peak.into_iter().chain(self.peak).reduce(f64::max);
+            add_all(&mut self.primary_bytes, PoolBytes::of(primary(row), row.slot_size));
+        }
+        for row in cold_pool_groups(record).into_iter().flat_map(PoolRows::values) {
+            add_all(&mut self.secondary, secondary(row));
+            add_all(&mut self.secondary_bytes, PoolBytes::of(secondary(row), row.slot_size));
+        }
+        self.last_host_utilization = share(self.secondary.used, self.secondary.max).or(self.last_host_utilization);
+        let lookups = lookups(record);
+        add_known(&mut self.reused, lookups.reused);
+        add_known(&mut self.missed, lookups.missed);
+        self.hit_ratio = self.reused.zip(self.missed).and_then(|(reused, missed)| {
+            let total = reused.saturating_add(missed);
+            (total > 0).then(|| reused as f64 / total as f64)
+        });
+        self.last_hit_ratio = self.hit_ratio.or(self.last_hit_ratio);
+    }
+}
+
+impl PoolBytes {
+    fn of(blocks: PoolBlocks, bytes_of_block: Option<i64>) -> Self {
+        let bytes = |blocks: Option<i64>| Some(blocks?.saturating_mul(bytes_of_block?));
+        Self { max: bytes(blocks.max), free: bytes(blocks.free), used: bytes(blocks.used) }
+    }
+}
+
+impl PoolTotals {
+    /// Adds what happened since the previous record.
+    pub(crate) fn absorb(&mut self, record: &IterationStats) {
+        if has_pools(record) {
+            self.absorb_pools(record);
+        }
+        add_known(&mut self.suspended_requests, record.iter_suspended_requests.map(unsigned));
+        add_known(&mut self.resumed_requests, record.iter_resumed_requests.map(unsigned));
+        add_known(&mut self.disk_prefetched_blocks, record.iter_disk_prefetch_blocks.map(unsigned));
+        self.cached_tokens.absorb(record);
+    }
+
+    fn absorb_pools(&mut self, record: &IterationStats) {
+        for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
+            add_all(&mut self.blocks, blocks(row));
+            add_all(&mut self.bytes, bytes(row));
+        }
+        add_all(&mut self.blocks, lookups(record));
+        for row in attention(record) {
+            self.full_reused.add_levels(record, row.iter_full_reused_blocks_by_level.as_ref());
+            self.partial_reused.add_levels(record, row.iter_partial_reused_blocks_by_level.as_ref());
+        }
+        for snapshots in lifecycles(record).filter_map(|row| row.snapshot_stats) {
+            self.snapshots.absorb(&snapshots);
+        }
+    }
+}
+
+impl SnapshotTotals {
+    fn absorb(&mut self, stats: &SsmSnapshotStats) {
+        add_known(&mut self.lookups, stats.iter_snapshot_lookups.map(unsigned));
+        add_known(&mut self.hits.aligned, stats.iter_aligned_snapshot_hits.map(unsigned));
+        add_known(&mut self.hits.unaligned, stats.iter_unaligned_snapshot_hits.map(unsigned));
+        add_known(&mut self.misses, stats.iter_snapshot_misses.map(unsigned));
+        add_known(&mut self.tokens.reused, stats.iter_reused_tokens.map(unsigned));
+        add_known(&mut self.tokens.unreused, stats.iter_unreused_tokens.map(unsigned));
+    }
+}
+
+pub(super) fn primary(row: &KvCacheIterationStats) -> PoolBlocks {
+    PoolBlocks {
+        max: row.primary_max_num_blocks,
+        free: row.primary_free_num_blocks,
+        used: row.primary_used_num_blocks,
+        evictable: row.primary_evictable_num_blocks,
+        peak_free: row.primary_peak_free_num_blocks,
+        peak_used: row.primary_peak_used_num_blocks,
+        peak_evictable: row.primary_peak_evictable_num_blocks,
+    }
+}
+
+pub(super) fn secondary(row: &KvCacheIterationStats) -> PoolBlocks {
+    PoolBlocks {
+        max: row.secondary_max_num_blocks,
+        free: row.secondary_free_num_blocks,
+        used: row.secondary_used_num_blocks,
+        evictable: row.secondary_evictable_num_blocks,
+        peak_free: row.secondary_peak_free_num_blocks,
+        peak_used: row.secondary_peak_used_num_blocks,
+        peak_evictable: row.secondary_peak_evictable_num_blocks,
+    }
+}
+
+fn blocks(row: &KvCacheIterationStats) -> BlockEvents {
+    BlockEvents {
+        allocated: row.iter_alloc_total_blocks.map(unsigned),
+        newly_allocated: row.iter_alloc_new_blocks.map(unsigned),
+        generation_allocated: row.iter_gen_alloc_blocks.map(unsigned),
+        onboarded: row.iter_onboard_blocks.map(unsigned),
+        offloaded: row.iter_offload_blocks.map(unsigned),
+        copied: row.iter_intra_device_copy_blocks.map(unsigned),
+        host_dropped: row.iter_host_dropped_blocks.map(unsigned),
+        ..BlockEvents::default()
+    }
+}
+
+fn looked_up_by_window(row: &KvCacheIterationStats) -> BlockEvents {
+    BlockEvents {
+        reused: row.iter_reused_blocks.map(unsigned),
+        full_reused: row.iter_full_reused_blocks.map(unsigned),
+        partial_reused: row.iter_partial_reused_blocks.map(unsigned),
+        missed: row.iter_missed_blocks.map(unsigned),
+        ..BlockEvents::default()
+    }
+}
+
+fn looked_up_by_lifecycle(row: &KvCacheLifecycleStats) -> BlockEvents {
+    BlockEvents {
+        reused: row.iter_reused_blocks.map(unsigned),
+        full_reused: row.iter_full_reused_blocks.map(unsigned),
+        partial_reused: row.iter_partial_reused_blocks.map(unsigned),
+        missed: row.iter_missed_blocks.map(unsigned),
+        ..BlockEvents::default()
+    }
+}
+
+fn bytes(row: &KvCacheIterationStats) -> ByteEvents {
+    ByteEvents {
+        onboarded: row.iter_onboard_bytes.map(unsigned),
+        offloaded: row.iter_offload_bytes.map(unsigned),
+        copied: row.iter_intra_device_copy_bytes.map(unsigned),
+        host_dropped: row.iter_host_dropped_bytes.map(unsigned),
+    }
+}
+
+fn add_all<N: NamedNumbers<Number: SaturatingAdd>>(total: &mut N, more: N) {
+    total.add_each(more, add_known);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn record(json: Value) -> IterationStats {
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn fold(records: &[Value]) -> (Pools, PoolTotals) {
+        let (mut pools, mut totals) = (Pools::default(), PoolTotals::default());
+        for json in records {
+            let record = record(json.clone());
+            pools.update(&record);
+            totals.absorb(&record);
+        }
+        (pools, totals)
+    }
+
+    #[test]
+    fn windows_are_summed_and_a_number_that_no_window_sends_is_absent() {
+        let window =
+            |used, reused| json!({"primaryUsedNumBlocks": used, "iterReusedBlocks": reused, "iterMissedBlocks": 1});
+        let json = json!({"kvCacheIterationStats": {"4096": window(3, 2), "32768": window(4, 5)}});
+        let (pools, totals) = fold(&[json.clone(), json]);
+        assert_eq!((pools.primary.used, pools.secondary.used, pools.groups), (Some(7), None, None));
+        assert_eq!(pools.hit_ratio, Some(7.0 / 9.0));
+        assert_eq!((totals.blocks.reused, totals.blocks.missed, totals.blocks.allocated), (Some(14), Some(4), None));
+        assert_eq!(totals.bytes, ByteEvents::default());
+    }
+
+    #[test]
+    fn pools_shared_by_windows_count_once() {
+        let (pools, totals) = fold(&[json!({
+            "kvCacheIterationStats": {
+                "1024": {"primaryMaxNumBlocks": 0, "iterAllocTotalBlocks": 5, "iterOnboardBytes": 64},
+                "4096": {"primaryMaxNumBlocks": 0, "iterAllocTotalBlocks": 2, "iterOnboardBytes": 32}},
+            "kvCacheIterationStatsByPoolGroup": {
+                "0": {"primaryMaxNumBlocks": 100, "iterAllocTotalBlocks": 7, "iterOnboardBytes": 96, "slotSize": [1000]},
+                "1": {"primaryMaxNumBlocks": 40, "iterAllocTotalBlocks": 3, "windowSizes": [], "slotSize": [8, 8]}},
+        })]);
+        assert_eq!((pools.primary.max, pools.groups), (Some(140), Some(2)));
+        assert_eq!(pools.primary_bytes.max, Some(100 * 1000 + 40 * 16), "each group has its own size");
+        assert_eq!((totals.blocks.allocated, totals.bytes.onboarded), (Some(10), Some(96)));
+    }
+
+    #[test]
+    fn lookups_come_from_life_cycles_of_attention_and_a_missing_kind_counts_as_attention() {
+        let (pools, totals) = fold(&[json!({
+            "kvCacheIterationStats": {"4096": {"iterReusedBlocks": 90, "iterMissedBlocks": 90}},
+            "kvCacheIterationStatsByLifecycle": {
+                "0": {"kind": "attention", "iterReusedBlocks": 3, "iterMissedBlocks": 1, "windowSize": 4096},
+                "1": {"iterReusedBlocks": 4, "iterMissedBlocks": 2, "windowSize": null},
+                "2": {"kind": "convolution", "iterReusedBlocks": 50, "iterMissedBlocks": 50}},
+        })]);
+        assert_eq!((totals.blocks.reused, totals.blocks.missed), (Some(7), Some(3)));
+        assert_eq!(pools.hit_ratio, Some(0.7));
+    }
+
+    #[test]
+    fn life_cycles_of_state_space_models_alone_leave_the_lookups_of_the_windows() {
+        let (_, totals) = fold(&[json!({
+            "kvCacheIterationStats": {"4096": {"iterReusedBlocks": 2, "iterMissedBlocks": 1}},
+            "kvCacheIterationStatsByLifecycle": {"1": {"kind": "ssm", "snapshotStats": {
+                "iterSnapshotLookups": 6, "iterSnapshotHits": 4, "iterSnapshotMisses": 2, "iterReusedTokens": 70,
+                "iterUnreusedTokens": 30, "iterAlignedSnapshotHits": 3, "iterUnalignedSnapshotHits": 1}}},
+        })]);
+        assert_eq!((totals.blocks.reused, totals.blocks.missed), (Some(2), Some(1)));
+        let hits = SnapshotHits { aligned: Some(3), unaligned: Some(1) };
+        let tokens = SnapshotTokens { reused: Some(70), unreused: Some(30) };
+        assert_eq!(totals.snapshots, SnapshotTotals { lookups: Some(6), hits, misses: Some(2), tokens });
+    }
+
+    #[test]
+    fn an_empty_view_counts_as_absent() {
+        let (pools, totals) = fold(&[json!({
+            "kvCacheIterationStats": {"4096": {"primaryMaxNumBlocks": 8, "secondaryMaxNumBlocks": 4, "secondaryUsedNumBlocks": 1,
+                "iterReusedBlocks": 1, "iterGenAllocBlocks": 2}},
+            "kvCacheIterationStatsByPoolGroup": {}, "kvCacheIterationStatsByColdPoolGroup": {},
+            "kvCacheIterationStatsByLifecycle": {},
+        })]);
+        assert_eq!((pools.primary.max, pools.secondary.max), (Some(8), Some(4)));
+        assert_eq!(pools.last_host_utilization, Some(0.25));
+        assert_eq!((totals.blocks.reused, totals.blocks.generation_allocated), (Some(1), Some(2)));
+    }
+
+    #[test]
+    fn host_blocks_come_from_the_view_of_the_cold_levels() {
+        let (pools, _) = fold(&[json!({
+            "kvCacheIterationStatsByPoolGroup": {"0": {"primaryMaxNumBlocks": 10, "secondaryMaxNumBlocks": 1}},
+            "kvCacheIterationStatsByColdPoolGroup": {
+                "0": {"secondaryMaxNumBlocks": 30, "secondaryUsedNumBlocks": 12},
+                "7": {"secondaryMaxNumBlocks": 10, "secondaryUsedNumBlocks": 8}},
+        })]);
+        assert_eq!((pools.secondary.max, pools.secondary.used, pools.primary.max), (Some(40), Some(20), Some(10)));
+        assert_eq!(pools.last_host_utilization, Some(0.5));
+    }
+
+    #[test]
+    fn trtllms_ratios_keep_their_last_value_and_ours_is_absent_without_lookups() {
+        let view = |reused: i64, missed: i64, max: i64| {
+            json!({"kvCacheIterationStats": {"4096": {"iterReusedBlocks": reused, "iterMissedBlocks": missed,
+                "secondaryMaxNumBlocks": max, "secondaryUsedNumBlocks": max / 2}}})
+        };
+        let (pools, _) = fold(&[view(3, 1, 10), view(0, 0, 0)]);
+        assert_eq!((pools.hit_ratio, pools.last_hit_ratio), (None, Some(0.75)));
+        assert_eq!((pools.secondary.max, pools.last_host_utilization), (Some(0), Some(0.5)));
+    }
+
+    #[test]
+    fn a_record_without_views_keeps_the_pools_of_the_last_one() {
+        let sampled = json!({"kvCacheIterationStatsByPoolGroup": {"0": {"primaryMaxNumBlocks": 10}, "1": {}},
+            "kvCacheIterationStatsByLifecycle": {"0": {"iterReusedBlocks": 1, "iterMissedBlocks": 1}}});
+        let (before, _) = fold(std::slice::from_ref(&sampled));
+        let (after, totals) = fold(&[sampled, json!({"iter": 7})]);
+        assert_eq!((after, after.groups), (before, Some(2)));
+        assert_eq!(totals.blocks.reused, Some(1));
+    }
+
+    #[test]
+    fn reused_blocks_are_counted_in_the_tier_from_which_they_were_read() {
+        let (_, totals) = fold(&[json!({
+            "kvCacheLevelTiers": ["gpu", "gpu", "host", "disk"],
+            "kvCacheIterationStatsByLifecycle": {
+                "0": {"iterFullReusedBlocksByLevel": [4, 1, 0, 2], "iterPartialReusedBlocksByLevel": [0, 0, 3, 0]},
+                "1": {"iterFullReusedBlocksByLevel": [1, 0, 0, 0]},
+                "2": {"kind": "ssm", "iterFullReusedBlocksByLevel": [9, 9, 9, 9]}},
+        })]);
+        let tiers = |gpu, host, disk| TierNumbers { gpu: Some(gpu), host: Some(host), disk: Some(disk), other: None };
+        assert_eq!((totals.full_reused, totals.partial_reused), (tiers(6, 0, 2), tiers(0, 3, 0)));
+    }
+}

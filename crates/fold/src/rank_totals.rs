@@ -1,0 +1,319 @@
+//! The load and the tokens of each rank of an engine with attention data parallelism. Ranks beyond the first 64 are summed.
+//! An engine with one rank has no such totals. The caller knows which row (record of one rank and iteration) is the newest.
+
+use trtllm_records::IterationStats;
+
+use super::batch;
+use super::histogram::{Histogram, IMBALANCE};
+use super::saturating::{add, add_known, unsigned};
+
+/// Number of ranks that are counted separately: 0 to 63.
+const NUMBERED: u8 = 64;
+
+/// The batch of a rank, from one row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RankRow {
+    pub iter: Option<u64>,
+    pub rank: i64,
+    generation_tokens: u64,
+    load: RankLoad,
+}
+
+impl RankRow {
+    /// `None` for a row without a rank.
+    pub(crate) fn of(record: &IterationStats) -> Option<Self> {
+        // If a row has `rank`, its `attentionDpRank` can be that of the rank which sends the rows of all ranks.
+        let rank = record.rank.or(record.attention_dp_rank)?;
+        let is_known = record.rank.is_some() || rank == 0;
+        // Without `rank`, all but the batch is copied from rank 0, so it is known of rank 0 only.
+        let load = RankLoad {
+            is_copy: record.rank.is_none(),
+            scheduled: batch::scheduled(record),
+            active: record.num_active_requests.filter(|_| is_known),
+            context_tokens: batch::context_tokens(record),
+            generation_requests: record.inflight_batching_stats.and_then(|batch| batch.num_gen_requests).map(unsigned),
+            kv_cache_used: record.kv_cache_stats.filter(|_| is_known).and_then(|kv| kv.used_fraction()),
+            newest: true,
+        };
+        Some(Self { iter: record.iter, rank, generation_tokens: batch::generation_tokens(record), load })
+    }
+}
+
+/// The load of a rank, from its last row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RankLoad {
+    /// The row copies all but the batch from rank 0. Only the load of rank 0 contains these numbers.
+    pub is_copy: bool,
+    pub scheduled: Option<u64>,
+    pub active: Option<i64>,
+    pub context_tokens: u64,
+    pub generation_requests: Option<u64>,
+    /// Used share of the blocks. Absent for several ranks together.
+    pub kv_cache_used: Option<f64>,
+    /// The row belongs to the newest iteration; otherwise to the previous iteration.
+    newest: bool,
+}
+
+impl RankLoad {
+    /// The load of this rank and another one together.
+    fn and(mut self, other: Self) -> Self {
+        add_known(&mut self.scheduled, other.scheduled);
+        add_known(&mut self.active, other.active);
+        add(&mut self.context_tokens, other.context_tokens);
+        add_known(&mut self.generation_requests, other.generation_requests);
+        Self { kv_cache_used: None, ..self }
+    }
+
+    /// The load of an idle engine: no requests.
+    #[must_use]
+    pub fn idle(self) -> Self {
+        Self {
+            scheduled: self.scheduled.and(Some(0)),
+            active: self.active.and(Some(0)),
+            context_tokens: 0,
+            generation_requests: self.generation_requests.and(Some(0)),
+            ..self
+        }
+    }
+}
+
+/// One rank, or all ranks beyond the first 64.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rank {
+    /// The number of the rank, or [`NUMBERED`] for all ranks beyond the first 64.
+    place: u8,
+    pub context_tokens: u64,
+    pub generation_tokens: u64,
+    /// Context and generation tokens of this epoch, from rows that were added with `sampled` set.
+    aside: (u64, u64),
+    /// Absent if neither the newest nor the previous iteration has a row of this rank.
+    pub load: Option<RankLoad>,
+}
+
+impl Rank {
+    fn count(&mut self, context_tokens: u64, generation_tokens: u64) {
+        add(&mut self.context_tokens, context_tokens);
+        add(&mut self.generation_tokens, generation_tokens);
+    }
+
+    /// `None` for the ranks beyond the first 64.
+    #[must_use]
+    pub fn number(&self) -> Option<u8> {
+        (self.place < NUMBERED).then_some(self.place)
+    }
+}
+
+/// All ranks since a second rank was first seen, over restarts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankTotals {
+    /// Ordered by number. All ranks beyond the first 64 are one entry, which is last.
+    ranks: Vec<Rank>,
+    /// Tokens of the fullest rank ÷ the mean of all ranks. One observation per complete iteration.
+    pub imbalance: Histogram,
+}
+
+impl Default for RankTotals {
+    fn default() -> Self {
+        Self { ranks: Vec::new(), imbalance: Histogram::new(IMBALANCE) }
+    }
+}
+
+impl RankTotals {
+    /// Ordered by number. All ranks beyond the first 64 are one entry, which is last.
+    #[must_use]
+    pub fn ranks(&self) -> &[Rank] {
+        &self.ranks
+    }
+
+    /// Begins a new iteration. Until a rank's row comes, the load of the rank is that of the previous iteration.
+    pub(crate) fn begin_iteration(&mut self) {
+        for rank in &mut self.ranks {
+            rank.load = rank.load.filter(|load| load.newest).map(|load| RankLoad { newest: false, ..load });
+        }
+    }
+
+    /// Adds a row. `newest`: the row belongs to the newest iteration, so it sets the rank's load. `sampled`: the engine
+    /// reports only some iterations, so the tokens are not part of a total.
+    pub(crate) fn add(&mut self, row: &RankRow, newest: bool, sampled: bool) {
+        let place = u8::try_from(row.rank).map_or(NUMBERED, |rank| rank.min(NUMBERED));
+        let at = self.ranks.binary_search_by_key(&place, |rank| rank.place).unwrap_or_else(|at| {
+            self.ranks.insert(at, Rank { place, context_tokens: 0, generation_tokens: 0, aside: (0, 0), load: None });
+            at
+        });
+        let rank = &mut self.ranks[at];
+        if sampled {
+            add(&mut rank.aside.0, row.load.context_tokens);
+            add(&mut rank.aside.1, row.generation_tokens);
+        } else {
+            rank.count(row.load.context_tokens, row.generation_tokens);
+        }
+        if newest {
+            let others = rank.load.filter(|load| load.newest && place == NUMBERED);
+            rank.load = Some(others.map_or(row.load, |others| others.and(row.load)));
+        }
+    }
+
+    /// Adds the tokens that were kept aside: the engine turns out to report every iteration, so they are complete.
+    pub(crate) fn keep_aside(&mut self) {
+        for rank in &mut self.ranks {
+            let (context, generation) = std::mem::take(&mut rank.aside);
+            rank.count(context, generation);
+        }
+    }
+
+    /// Forgets the loads of the ranks and the tokens kept aside, because the engine has restarted and it stays unknown
+    /// whether these are complete.
+    pub(crate) fn restart(&mut self) {
+        for rank in &mut self.ranks {
+            (rank.load, rank.aside) = (None, (0, 0));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use serde_json::json;
+
+    use super::super::EngineFold;
+    use super::*;
+
+    /// A row without `rank`, as most engines send it.
+    fn record(iter: u64, rank: i64, context: i64, generation: i64) -> IterationStats {
+        serde_json::from_value(json!({
+            "iter": iter, "attentionDpRank": rank, "iterLatencyMS": 10.0, "numActiveRequests": 9,
+            "inflightBatchingStats": {"numScheduledRequests": generation, "numGenRequests": generation, "numCtxTokens": context},
+            "kvCacheStats": {"maxNumBlocks": 8, "usedNumBlocks": 2},
+        }))
+        .unwrap()
+    }
+
+    fn own(row: IterationStats) -> IterationStats {
+        IterationStats { rank: row.attention_dp_rank, attention_dp_rank: Some(0), ..row }
+    }
+
+    fn fold(rows: &[IterationStats]) -> EngineFold {
+        let mut engine = EngineFold::new(Duration::from_secs(15));
+        absorb(&mut engine, rows);
+        engine
+    }
+
+    fn absorb(engine: &mut EngineFold, rows: &[IterationStats]) {
+        let now = Instant::now();
+        rows.iter().for_each(|row| engine.absorb(row, now, 0, &mut ()).unwrap());
+    }
+
+    /// Number, context tokens, generation tokens of each rank.
+    fn tokens(engine: &EngineFold) -> Vec<(Option<u8>, u64, u64)> {
+        let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        ranks.map(|rank| (rank.number(), rank.context_tokens, rank.generation_tokens)).collect()
+    }
+
+    /// Scheduled and active requests of each rank.
+    fn loads(engine: &EngineFold) -> Vec<Option<(Option<u64>, Option<i64>)>> {
+        let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        ranks.map(|rank| rank.load.map(|load| (load.scheduled, load.active))).collect()
+    }
+
+    /// Context tokens, generation requests and the used share of the KV cache of a rank.
+    type Batch = (u64, Option<u64>, Option<f64>);
+
+    fn batches(engine: &EngineFold) -> Vec<Option<Batch>> {
+        let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        ranks
+            .map(|rank| rank.load.map(|load| (load.context_tokens, load.generation_requests, load.kv_cache_used)))
+            .collect()
+    }
+
+    fn imbalance(engine: &EngineFold) -> (u64, f64) {
+        engine.totals.ranks.as_ref().map_or((0, 0.0), |ranks| (ranks.imbalance.count(), ranks.imbalance.sum()))
+    }
+
+    #[test]
+    fn an_engine_with_one_rank_has_no_counts_by_rank() {
+        let engine = fold(&[record(1, 0, 100, 2), record(2, 0, 100, 2), record(3, 0, 100, 2)]);
+        assert_eq!(engine.totals.ranks, None);
+        let rank = own(record(4, 3, 100, 2));
+        let engine = fold(&[rank.clone(), IterationStats { iter: Some(5), ..rank }]);
+        assert_eq!(engine.totals.ranks, None);
+    }
+
+    #[test]
+    fn counts_begin_with_all_rows_of_the_iteration_in_which_a_second_rank_is_seen() {
+        let engine = fold(&[record(1, 0, 7, 1), record(2, 0, 10, 2), record(2, 1, 30, 4), record(2, 2, 0, 0)]);
+        assert_eq!(tokens(&engine), [(Some(0), 10, 2), (Some(1), 30, 4), (Some(2), 0, 0)]);
+        // The row of the first rank is lost in iteration 2, so only the second rank has numbers of that iteration.
+        let engine = fold(&[record(1, 0, 7, 1), record(2, 1, 30, 4), record(3, 0, 1, 1)]);
+        assert_eq!(tokens(&engine), [(Some(0), 1, 1), (Some(1), 30, 4)]);
+    }
+
+    #[test]
+    fn ranks_beyond_the_first_64_are_one() {
+        let ranks = [0, 63, 64, 65, 1_000, 1 << 39];
+        let rows: Vec<_> = ranks.iter().map(|rank| own(record(1, *rank, 10, 2))).collect();
+        let mut engine = fold(&rows);
+        assert_eq!(tokens(&engine), [(Some(0), 10, 2), (Some(63), 10, 2), (None, 40, 8)]);
+        let (one, four) = (Some((Some(2), Some(9))), Some((Some(8), Some(36))));
+        assert_eq!(loads(&engine), [one, one, four]);
+        let one_cache = Some((10, Some(2), Some(0.25)));
+        assert_eq!(batches(&engine), [one_cache, one_cache, Some((40, Some(8), None))]);
+        absorb(&mut engine, &ranks.map(|rank| own(record(2, rank, 10, 2))));
+        assert_eq!(loads(&engine), [one, one, four], "of one iteration");
+    }
+
+    #[test]
+    fn rows_that_copy_rank_0_say_nothing_of_the_requests_and_the_cache_of_other_ranks() {
+        let rows = [record(1, 0, 10, 2), record(1, 1, 30, 4)];
+        let engine = fold(&rows);
+        assert_eq!(loads(&engine), [Some((Some(2), Some(9))), Some((Some(4), None))]);
+        assert_eq!(batches(&engine), [Some((10, Some(2), Some(0.25))), Some((30, Some(4), None))]);
+        let ranks = engine.totals.ranks.as_deref().unwrap().ranks();
+        assert!(ranks.iter().all(|rank| rank.load.unwrap().is_copy));
+        let engine = fold(&rows.map(own));
+        assert_eq!(loads(&engine), [Some((Some(2), Some(9))), Some((Some(4), Some(9)))]);
+        assert_eq!(batches(&engine), [Some((10, Some(2), Some(0.25))), Some((30, Some(4), Some(0.25)))]);
+    }
+
+    #[test]
+    fn a_load_lasts_until_the_next_row_and_at_most_one_iteration_longer() {
+        let mut engine = fold(&[record(1, 0, 0, 1), record(1, 1, 0, 2), record(2, 0, 0, 3)]);
+        assert_eq!(loads(&engine), [Some((Some(3), Some(9))), Some((Some(2), None))]);
+        absorb(&mut engine, &[record(3, 0, 0, 4)]);
+        assert_eq!(loads(&engine), [Some((Some(4), Some(9))), None]);
+        // The tokens of a late row are counted, but its load is not shown.
+        absorb(&mut engine, &[record(5, 0, 0, 5), record(5, 1, 0, 6), record(4, 0, 0, 70), record(4, 1, 0, 80)]);
+        assert_eq!(loads(&engine), [Some((Some(5), Some(9))), Some((Some(6), None))]);
+        assert_eq!(tokens(&engine), [(Some(0), 0, 83), (Some(1), 0, 88)]);
+    }
+
+    #[test]
+    fn after_a_restart_the_counts_continue_and_the_loads_are_gone() {
+        let mut engine = fold(&[record(8, 0, 10, 1), record(8, 1, 20, 2), record(9, 0, 10, 1), record(9, 1, 20, 2)]);
+        absorb(&mut engine, &[record(1, 0, 5, 3)]);
+        assert_eq!(engine.totals.engine_restarts, 1);
+        assert_eq!(loads(&engine), [Some((Some(3), Some(9))), None]);
+        assert_eq!(tokens(&engine), [(Some(0), 25, 5), (Some(1), 40, 4)]);
+    }
+
+    #[test]
+    fn the_imbalance_is_observed_once_for_each_complete_iteration_with_tokens() {
+        let iteration = |iter, tokens: [i64; 3]| [0, 1, 2].map(|rank| record(iter, rank as i64, tokens[rank], 0));
+        let mut engine = fold(&iteration(1, [10, 20, 30]));
+        absorb(&mut engine, &iteration(2, [0, 0, 0]));
+        assert_eq!(imbalance(&engine), (1, 1.5), "the first one is complete when the second one begins");
+        absorb(&mut engine, &iteration(3, [7, 7, 7]));
+        assert_eq!(imbalance(&engine), (2, 2.5));
+        // A row of the fourth iteration is lost.
+        absorb(&mut engine, &iteration(4, [50, 0, 0])[..2]);
+        absorb(&mut engine, &iteration(6, [9, 0, 0]));
+        assert_eq!(imbalance(&engine), (3, 5.5));
+        // Late rows: one of three, and all three.
+        absorb(&mut engine, &[iteration(9, [1, 1, 1]), iteration(11, [1, 1, 1])].concat());
+        absorb(&mut engine, &iteration(8, [4, 0, 0])[..1]);
+        assert_eq!(imbalance(&engine), (5, 7.5));
+        absorb(&mut engine, &iteration(10, [2, 3, 4]));
+        absorb(&mut engine, &iteration(12, [1, 1, 1])[..1]);
+        assert_eq!(imbalance(&engine), (6, 7.5 + 4.0 / 3.0));
+    }
+}

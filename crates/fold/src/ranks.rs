@@ -1,0 +1,205 @@
+//! The ranks of an engine with attention data parallelism. Each rank sends a record ("row") in each iteration.
+//!
+//! Rows with `rank` (`TLLM_METRICS_ALL_RANKS=1`) have their rank's own numbers. Other rows (`attentionDpRank`) have their rank's
+//! own batch and copy the rest from rank 0.
+
+use std::collections::VecDeque;
+
+use trtllm_records::IterationStats;
+use trtllm_records::iteration::Backend;
+
+use super::batch::{context_tokens, generated_tokens, generation_tokens, scheduled};
+use super::batch_time::BatchTime;
+use super::counted::Counted;
+use super::cumulative::KvCounts;
+use super::queue_time::QueueTime;
+use super::saturating::{add, add_known};
+
+/// The most gaps that 64 numbers can have. A late record is accepted only for one of the last 64 numbers.
+const MAX_GAPS: usize = 32;
+/// Number of ranks that are counted separately. The rows of further ranks add only their batch.
+const MAX_RANKS: usize = 64;
+
+/// What accumulates in one rank between two restarts of the engine.
+#[derive(Debug, Clone)]
+pub(crate) struct RankCounts {
+    /// `None` for rows without `rank`.
+    rank: Option<i64>,
+    /// The last iteration of the rank.
+    pub last_iter: Option<u64>,
+    pub kv: KvCounts,
+    kv_at_start: KvCounts,
+    pub cross_kv: KvCounts,
+    pub queue_time: QueueTime,
+    /// Recent gaps in the rank's iteration numbers: the first missing iteration of each, and the counts before the gap.
+    gaps: VecDeque<(u64, KvCounts)>,
+}
+
+impl RankCounts {
+    fn new(rank: Option<i64>, from_start: bool) -> Self {
+        let counts = KvCounts::new(from_start);
+        Self {
+            rank,
+            last_iter: None,
+            kv: counts,
+            kv_at_start: counts,
+            cross_kv: counts,
+            queue_time: QueueTime::new(from_start),
+            gaps: VecDeque::new(),
+        }
+    }
+
+    /// Whether a cumulative count of the record is smaller than before, so the record is from a new engine.
+    pub(crate) fn is_from_a_new_engine(&self, record: &IterationStats) -> bool {
+        record.kv_cache_stats.is_some_and(|stats| self.kv.fall(&stats))
+    }
+
+    /// Whether the record can fill a gap in the numbers, as far as its cumulative counts show.
+    pub(crate) fn can_fill_a_gap(&self, record: &IterationStats) -> bool {
+        let its_gap = self.gaps.iter().rev().find(|(first, _)| record.iter.is_some_and(|iter| iter >= *first));
+        let before = its_gap.or_else(|| self.gaps.front()).map_or(self.kv_at_start, |(_, counts)| *counts);
+        !record.kv_cache_stats.is_some_and(|stats| before.fall(&stats))
+    }
+
+    /// Notes that the rank's records are read up to iteration `iter`, and the gap before it, if there is one.
+    pub(crate) fn advance(&mut self, iter: Option<u64>) {
+        let first_missing = self.last_iter.map(|last| last.saturating_add(1));
+        if let (Some(iter), Some(first)) = (iter, first_missing)
+            && iter > first
+        {
+            if self.gaps.len() == MAX_GAPS {
+                self.gaps.pop_front();
+            }
+            self.gaps.push_back((first, self.kv));
+        }
+        self.last_iter = iter.max(self.last_iter);
+    }
+}
+
+/// The ranks whose rows were read in one epoch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ranks {
+    counts: Vec<RankCounts>,
+    from_start: bool,
+}
+
+impl Ranks {
+    /// `from_start`: the engine's first record is read, so its counts begin at 0.
+    pub(crate) fn new(from_start: bool) -> Self {
+        Self { from_start, ..Self::default() }
+    }
+
+    /// The engine has just started, so its counts begin at 0.
+    pub(crate) fn met_at_its_start(&mut self) {
+        self.from_start |= self.counts.is_empty();
+    }
+
+    /// The counts of the rank that wrote the record, if it is known.
+    pub(crate) fn find(&self, record: &IterationStats) -> Option<&RankCounts> {
+        self.counts.iter().find(|counts| counts.rank == record.rank)
+    }
+
+    /// The counts of the rank that wrote the record. Adds the rank if it is new. `None` beyond the limit of ranks.
+    pub(crate) fn of(&mut self, record: &IterationStats) -> Option<&mut RankCounts> {
+        let known = self.counts.iter().position(|counts| counts.rank == record.rank);
+        if known.is_none() && self.counts.len() >= MAX_RANKS {
+            return None;
+        }
+        let at = known.unwrap_or_else(|| {
+            self.counts.push(RankCounts::new(record.rank, self.from_start));
+            self.counts.len() - 1
+        });
+        self.counts.get_mut(at)
+    }
+}
+
+/// The last iteration: sums over the rows of its ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct Iteration {
+    pub iter: Option<u64>,
+    pub backend: Backend,
+    /// Rows of other ranks may follow.
+    has_ranks: bool,
+    pub rows: u64,
+    pub scheduled: Option<u64>,
+    pub context_tokens: u64,
+    pub generation_tokens: u64,
+    /// Tokens of the rank with the most tokens.
+    most_tokens: u64,
+    /// Active requests of all ranks, or of rank 0 if the rows copy them.
+    pub active: Option<i64>,
+    /// The rows copy everything except the batch from rank 0.
+    pub copied: bool,
+    /// The record of the iteration came after that of a later iteration.
+    pub late: bool,
+    /// Seconds that the started requests have waited in total.
+    pub waited: Option<f64>,
+    pub started: u64,
+    pub completed: u64,
+    /// No record before it is missing.
+    pub known: bool,
+    /// The time of its batch. A record of the C++ executor has the time of the batch before.
+    pub time: Option<BatchTime>,
+    /// A poll has ended since its first row.
+    pub settled: bool,
+}
+
+impl Iteration {
+    pub(crate) fn new(record: &IterationStats, counted: &Counted, time: Option<BatchTime>, late: bool) -> Self {
+        let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
+        let (context_tokens, generation_tokens) = (context_tokens(record), generated_tokens(record, counted.discarded));
+        Self {
+            iter: record.iter,
+            backend: record.backend(),
+            has_ranks,
+            rows: 1,
+            scheduled: scheduled(record),
+            context_tokens,
+            generation_tokens,
+            most_tokens: context_tokens.saturating_add(generation_tokens),
+            active: record.num_active_requests,
+            started: counted.started,
+            completed: counted.completed,
+            copied: false,
+            late,
+            waited: counted.waited,
+            known: !counted.gap.unexplained,
+            time,
+            settled: false,
+        }
+    }
+
+    /// Whether all rows are read. `ranks`: the number of ranks of earlier iterations, if it is known.
+    pub(crate) fn is_complete(&self, ranks: Option<u64>) -> bool {
+        !self.has_ranks || ranks.is_some_and(|ranks| self.rows >= ranks)
+    }
+
+    /// Tokens of the rank with the most tokens ÷ mean of all ranks. `None` if there is one rank, no token, or a row is
+    /// missing. `ranks`: the highest number of ranks in any iteration of this engine.
+    #[must_use]
+    pub fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
+        let complete = self.rows > 1 && ranks.is_some_and(|ranks| self.rows >= ranks);
+        let tokens = self.context_tokens.saturating_add(self.generation_tokens);
+        (complete && tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / tokens as f64)
+    }
+
+    pub(crate) fn add(&mut self, record: &IterationStats, counted: &Counted) {
+        self.rows += 1;
+        add_known(&mut self.scheduled, scheduled(record));
+        let (context_tokens, generation_tokens) = (context_tokens(record), generation_tokens(record));
+        add(&mut self.context_tokens, context_tokens);
+        add(&mut self.generation_tokens, generation_tokens);
+        self.most_tokens = self.most_tokens.max(context_tokens.saturating_add(generation_tokens));
+        if let Some(more) = counted.waited {
+            self.waited = Some(self.waited.unwrap_or(0.0) + more);
+        }
+        if record.rank.is_some() {
+            let active = record.num_active_requests;
+            self.active = self.active.zip(active).map(|(sum, active)| sum.saturating_add(active));
+        } else {
+            self.copied = true;
+        }
+        add(&mut self.started, counted.started);
+        add(&mut self.completed, counted.completed);
+    }
+}

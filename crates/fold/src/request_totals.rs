@@ -1,0 +1,160 @@
+//! Totals of finished requests.
+
+use std::sync::Arc;
+
+use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
+
+use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
+use super::request_times::RequestTimes;
+use super::saturating::add_known;
+use super::server_metrics::ServerTotals;
+use super::successes::Finished;
+
+/// Plain numbers with one owner, like [`super::EngineTotals`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestTotals {
+    /// Tokens.
+    pub input_token_len: Histogram,
+    /// Tokens.
+    pub output_token_len: Histogram,
+    /// The same lengths with vLLM's bounds.
+    pub prompt_length: Histogram,
+    pub generation_length: Histogram,
+    pub tokens: TokenTotals,
+    /// Milliseconds, summed over all requests whose KV cache came from another instance.
+    pub kv_cache_transfer_ms: f64,
+    pub disaggregated_requests: u64,
+    pub times: RequestTimes,
+    pub source: LatencySource,
+    /// Requests by finish reason, in the order of [`trtllm_records::perf_metrics::FinishReason::ALL`]. Absent if no publisher
+    /// reports why requests end.
+    pub finished: Option<Finished>,
+    /// Finished requests have come with the reason of their end.
+    pub entries_have_reasons: bool,
+    /// Requests that ended well, or all completed requests if finish reasons are unknown.
+    pub succeeded: u64,
+    /// From trtllm-serve's own metrics.
+    pub server: Arc<ServerTotals>,
+    /// Absent without speculative decoding.
+    pub draft_tokens: DraftTokens,
+}
+
+/// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TokenTotals {
+    pub prompt: Option<u64>,
+    pub generation: Option<u64>,
+}
+
+named_numbers! {
+    /// Draft tokens of finished requests. The proposed tokens include the accepted tokens.
+    #[derive(Copy, Eq)]
+    pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
+}
+
+/// Lengths and transfer of one complete request. Its row and its RequestPerfMetrics entry both have them. They count once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    pub(super) input_tokens: Option<i64>,
+    pub(super) output_tokens: Option<i64>,
+    /// `Some` if the request's KV cache came from or went to another instance; inside, the milliseconds if they are known.
+    pub(super) transfer: Option<Option<f64>>,
+}
+
+impl Default for RequestTotals {
+    fn default() -> Self {
+        Self {
+            input_token_len: Histogram::new(TOKEN_LENGTH),
+            output_token_len: Histogram::new(TOKEN_LENGTH),
+            prompt_length: Histogram::new(LONG_TOKEN_LENGTH),
+            generation_length: Histogram::new(LONG_TOKEN_LENGTH),
+            tokens: TokenTotals::default(),
+            kv_cache_transfer_ms: 0.0,
+            disaggregated_requests: 0,
+            times: RequestTimes::default(),
+            source: LatencySource::None,
+            finished: None,
+            entries_have_reasons: false,
+            succeeded: 0,
+            server: Arc::default(),
+            draft_tokens: DraftTokens::default(),
+        }
+    }
+}
+
+impl RequestTotals {
+    /// The time per output token. Absent while no number of tokens is known, because it cannot be observed then.
+    #[must_use]
+    pub fn time_per_output_token(&self) -> Option<&Histogram> {
+        let histogram = &self.times.time_per_output_token;
+        (histogram.count() > 0 || self.generation_tokens().is_some()).then_some(histogram)
+    }
+
+    /// Prompt tokens of finished requests, as the engine or publishers report them or as the server counts them. No source has
+    /// all requests for certain, so the larger number is the better one.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> Option<u64> {
+        self.tokens.prompt.max(self.server.prompt_tokens)
+    }
+
+    /// Like [`RequestTotals::prompt_tokens`].
+    #[must_use]
+    pub fn generation_tokens(&self) -> Option<u64> {
+        self.tokens.generation.max(self.server.generation_tokens)
+    }
+
+    /// Tokens of prompts that were found in the KV cache, from the server or else from publishers.
+    #[must_use]
+    pub fn cached_tokens(&self) -> Option<u64> {
+        let of_requests = &self.times.cached_tokens;
+        self.server.cached_tokens.or_else(|| (of_requests.count() > 0).then(|| of_requests.sum() as u64))
+    }
+
+    pub(super) fn observe_usage(&mut self, usage: &Usage) {
+        let (input, output) = (usage.input_tokens, usage.output_tokens);
+        for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {
+            add_known(total, tokens.and_then(|tokens| u64::try_from(tokens).ok()));
+        }
+        // A prompt without tokens belongs to a request that was cancelled before its prompt was read.
+        if let Some(tokens @ 1..) = input {
+            self.input_token_len.observe(tokens as f64);
+            self.prompt_length.observe(tokens as f64);
+        }
+        if let Some(tokens @ 0..) = output {
+            self.output_token_len.observe(tokens as f64);
+            self.generation_length.observe(tokens as f64);
+        }
+        if let Some(transfer_ms) = usage.transfer {
+            self.disaggregated_requests += 1;
+            self.kv_cache_transfer_ms += transfer_ms.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
+        }
+    }
+}
+
+/// The source of the request latency histograms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LatencySource {
+    /// No request has been observed.
+    #[default]
+    None,
+    /// Changes of stage between iterations: exact to one iteration.
+    RequestStats,
+    /// The exact times of RequestPerfMetrics.
+    PerfMetrics,
+    /// The histograms of trtllm-serve's own page: exact to a bucket.
+    ServerMetrics,
+}
+
+impl LatencySource {
+    pub const ALL: [Self; 4] = [Self::None, Self::RequestStats, Self::PerfMetrics, Self::ServerMetrics];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::RequestStats => "request_stats",
+            Self::PerfMetrics => "perf_metrics",
+            Self::ServerMetrics => "server_metrics",
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Counts the requests that ended well. If finish reasons are known, only requests with a good reason (stop or length)
+//! count. If no reasons come, every completed request counts. The count never falls, even if the first reasons come late.
+
+use std::time::{Duration, Instant};
+
+use trtllm_records::perf_metrics::FinishReason;
+
+/// Requests by finish reason, in the order of [`FinishReason::ALL`].
+pub(crate) type Finished = [u64; FinishReason::ALL.len()];
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Successes {
+    pub total: u64,
+    /// When a completed request was first seen without any finish reason.
+    unexplained_since: Option<Instant>,
+    /// Requests that were counted as completed, before the first finish reason came.
+    without_reason: u64,
+}
+
+impl Successes {
+    /// `completed` and `finished` are totals. Completed requests wait for `patience` until they count without a reason.
+    pub(crate) fn settle(&mut self, completed: u64, finished: Option<&Finished>, patience: Duration, now: Instant) {
+        let total = match finished {
+            Some(finished) => {
+                let known = self.without_reason.saturating_add(succeeded(finished));
+                // A request that counts as completed may get its reason afterwards. It must not count twice.
+                let most = match self.without_reason {
+                    0 => u64::MAX,
+                    _ => completed.saturating_sub(failed(finished)),
+                };
+                known.min(most)
+            }
+            None if completed == 0 => 0,
+            None => {
+                let since = *self.unexplained_since.get_or_insert(now);
+                if now.saturating_duration_since(since) >= patience {
+                    self.without_reason = completed;
+                }
+                self.without_reason
+            }
+        };
+        self.total = self.total.max(total);
+    }
+}
+
+fn succeeded(finished: &Finished) -> u64 {
+    finished[FinishReason::Stop as usize].saturating_add(finished[FinishReason::Length as usize])
+}
+
+fn failed(finished: &Finished) -> u64 {
+    finished.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)).saturating_sub(succeeded(finished))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn reasons(stop: u64, cancelled: u64) -> Finished {
+        let mut finished = Finished::default();
+        finished[FinishReason::Stop as usize] = stop;
+        finished[FinishReason::Cancelled as usize] = cancelled;
+        finished
+    }
+
+    #[test]
+    fn cancelled_requests_are_not_successes() {
+        let (mut successes, now) = (Successes::default(), Instant::now());
+        // The records report five completed requests before their entries come.
+        successes.settle(5, None, PATIENCE, now);
+        assert_eq!(successes.total, 0);
+        successes.settle(5, Some(&reasons(1, 2)), PATIENCE, now + Duration::from_secs(1));
+        assert_eq!(successes.total, 1);
+        successes.settle(5, Some(&reasons(3, 2)), PATIENCE, now + Duration::from_secs(9));
+        assert_eq!(successes.total, 3);
+    }
+
+    #[test]
+    fn without_reasons_every_completed_request_is_a_success_after_five_seconds() {
+        let (mut successes, start) = (Successes::default(), Instant::now());
+        successes.settle(0, None, PATIENCE, start);
+        let totals = [(1, 10), (5, 12), (6, 12), (7, 14), (8, 15)].map(|(seconds, completed)| {
+            successes.settle(completed, None, PATIENCE, start + Duration::from_secs(seconds));
+            successes.total
+        });
+        assert_eq!(totals, [0, 0, 12, 14, 15]);
+    }
+
+    #[test]
+    fn reasons_that_come_late_neither_lower_the_count_nor_count_a_request_twice() {
+        let (mut successes, start) = (Successes::default(), Instant::now());
+        successes.settle(10, None, PATIENCE, start);
+        successes.settle(10, None, PATIENCE, start + PATIENCE);
+        let mut settle = |completed, finished| {
+            successes.settle(completed, Some(&finished), PATIENCE, start + PATIENCE);
+            successes.total
+        };
+        // First the reason of a request that is counted already. Then one entry arrives before its record, and one after it.
+        assert_eq!(settle(10, reasons(1, 0)), 10);
+        assert_eq!(settle(10, reasons(2, 0)), 10);
+        assert_eq!(settle(11, reasons(2, 0)), 11);
+        assert_eq!((settle(12, reasons(2, 1)), settle(13, reasons(3, 1))), (11, 12));
+    }
+}

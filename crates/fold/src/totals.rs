@@ -1,0 +1,199 @@
+//! Totals of all iterations of an engine, over restarts: counters and histograms that never fall.
+
+use trtllm_records::IterationStats;
+
+use super::batch::{BatchSums, context_tokens};
+use super::counted::Counted;
+use super::cumulative::KvIncrease;
+use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
+use super::pools::PoolTotals;
+use super::rank_totals::RankTotals;
+use super::ranks::Iteration;
+use super::saturating::{add, unsigned};
+
+/// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineTotals {
+    pub iterations: u64,
+    pub iterations_lost: u64,
+    /// Lost iterations whose records the engine has dropped itself since it started.
+    pub iterations_dropped: u64,
+    /// Iterations without a record that are not known to be lost.
+    pub iterations_unreported: u64,
+    /// Those of them that may be lost: not the passes without a batch of an engine whose records are numbered.
+    pub iterations_unexplained: u64,
+    /// Iterations per record. Known for PyTorch engines only.
+    pub statistics_interval: Option<u64>,
+    pub engine_restarts: u64,
+    pub requests_started: u64,
+    pub requests_completed: u64,
+    /// Sums over all iterations of the epochs (times between restarts) in which the engine reports every iteration.
+    pub batch: BatchSums,
+    /// Sums over the records of this epoch that were read while `sampled` was true.
+    aside: BatchSums,
+    sampled: bool,
+    /// Draft tokens in all records, sampled or not, as trtllm-serve counts them.
+    pub reported_draft_tokens: u64,
+    pub reported_accepted_tokens: u64,
+    pub kv_cache_blocks_allocated: u64,
+    pub kv_cache_blocks_newly_allocated: u64,
+    pub kv_cache_blocks_reused: u64,
+    pub kv_cache_blocks_missed: u64,
+    /// At least one record had a count of reused blocks. The next field is the same for missed blocks.
+    pub reports_reused_blocks: bool,
+    pub reports_missed_blocks: bool,
+    /// The KV cache of the cross attention, if the model has one.
+    pub cross_kv_cache_blocks: Option<KvIncrease>,
+    pub pools: PoolTotals,
+    /// Number of times that a request was paused. Absent until the engine reports its requests.
+    pub request_pauses: Option<u64>,
+    /// Absent until a second rank of attention data parallelism is seen.
+    pub ranks: Option<Box<RankTotals>>,
+    /// Seconds. One observation per batch whose time is known (see `batch_time`).
+    pub iteration_latency: Histogram,
+    /// Requests. One observation per iteration.
+    pub iteration_scheduled_requests: Histogram,
+    /// Tokens. One observation per iteration with a context phase.
+    pub iteration_context_tokens: Histogram,
+    /// Tokens. One observation per row with a context phase, so one for each rank of an iteration, as in trtllm-serve.
+    pub row_context_tokens: Histogram,
+    /// Seconds. The mean over the requests that an iteration activated, observed once per request.
+    pub new_request_queue_time: Histogram,
+    /// Seconds of one pass of the host's loop. PyTorch backend only, like the next two histograms.
+    pub host_step: Histogram,
+    /// Seconds of the previous device step.
+    pub device_step: Histogram,
+    /// Seconds of the forward pass on the GPU.
+    pub gpu_forward: Histogram,
+}
+
+impl Default for EngineTotals {
+    fn default() -> Self {
+        Self {
+            iterations: 0,
+            iterations_lost: 0,
+            iterations_dropped: 0,
+            iterations_unreported: 0,
+            iterations_unexplained: 0,
+            statistics_interval: None,
+            engine_restarts: 0,
+            requests_started: 0,
+            requests_completed: 0,
+            batch: BatchSums::default(),
+            aside: BatchSums::default(),
+            sampled: false,
+            reported_draft_tokens: 0,
+            reported_accepted_tokens: 0,
+            kv_cache_blocks_allocated: 0,
+            kv_cache_blocks_newly_allocated: 0,
+            kv_cache_blocks_reused: 0,
+            kv_cache_blocks_missed: 0,
+            reports_reused_blocks: false,
+            reports_missed_blocks: false,
+            cross_kv_cache_blocks: None,
+            pools: PoolTotals::default(),
+            request_pauses: None,
+            ranks: None,
+            iteration_latency: Histogram::new(ITERATION_SECONDS),
+            iteration_scheduled_requests: Histogram::new(BATCH_REQUESTS),
+            iteration_context_tokens: Histogram::new(BATCH_TOKENS),
+            row_context_tokens: Histogram::new(BATCH_TOKENS),
+            new_request_queue_time: Histogram::new(SHORT_SECONDS),
+            host_step: Histogram::new(ITERATION_SECONDS),
+            device_step: Histogram::new(ITERATION_SECONDS),
+            gpu_forward: Histogram::new(ITERATION_SECONDS),
+        }
+    }
+}
+
+impl EngineTotals {
+    /// Adds the parts of the record that `counted` contains.
+    pub(crate) fn absorb(&mut self, record: &IterationStats, counted: &Counted) {
+        add(&mut self.requests_completed, counted.completed);
+        add(&mut self.kv_cache_blocks_allocated, counted.kv.allocated);
+        add(&mut self.kv_cache_blocks_newly_allocated, counted.kv.newly_allocated);
+        add(&mut self.kv_cache_blocks_reused, counted.kv.reused);
+        add(&mut self.kv_cache_blocks_missed, counted.kv.missed);
+        if let Some(kv) = &record.kv_cache_stats {
+            self.reports_reused_blocks |= kv.reused_blocks.is_some();
+            self.reports_missed_blocks |= kv.missed_blocks.is_some();
+        }
+        if let Some(more) = &counted.cross_kv {
+            self.cross_kv_cache_blocks.get_or_insert_default().add(more);
+        }
+        add(&mut self.requests_started, counted.started);
+        let sums = if self.sampled { &mut self.aside } else { &mut self.batch };
+        if counted.batch {
+            sums.absorb_tokens(record, counted.discarded);
+            sums.absorb_speculation(record);
+            let tokens = context_tokens(record);
+            if tokens > 0 {
+                self.row_context_tokens.observe(tokens as f64);
+            }
+        }
+        if counted.own {
+            self.pools.absorb(record);
+            if let Some(spec) = &record.spec_decoding_stats {
+                add(&mut self.reported_draft_tokens, spec.num_draft_tokens.map_or(0, unsigned));
+                add(&mut self.reported_accepted_tokens, spec.num_accepted_tokens.map_or(0, unsigned));
+            }
+        }
+        if counted.iteration {
+            add(&mut self.iterations, 1);
+            self.absorb_steps(record, counted);
+        }
+    }
+
+    /// Observes one iteration, summed over its ranks.
+    pub(crate) fn observe_iteration(&mut self, iteration: &Iteration) {
+        if let Some(scheduled) = iteration.scheduled {
+            self.iteration_scheduled_requests.observe(scheduled as f64);
+        }
+        if let Some(time) = iteration.time {
+            self.iteration_latency.observe(time.seconds);
+        }
+        if iteration.context_tokens > 0 {
+            self.iteration_context_tokens.observe(iteration.context_tokens as f64);
+        }
+    }
+
+    /// Whether the engine reports only some iterations, so sums over its records are not totals. After a restart, the
+    /// old answer stays until the interval of the new engine is known.
+    #[must_use]
+    pub fn is_sampled(&self) -> bool {
+        self.sampled
+    }
+
+    /// Sets whether the engine is sampled. If not, the sums kept aside are complete, and are added.
+    pub(crate) fn set_sampled(&mut self, sampled: bool) {
+        if self.sampled && !sampled {
+            self.batch.add(&std::mem::take(&mut self.aside));
+            if let Some(ranks) = &mut self.ranks {
+                ranks.keep_aside();
+            }
+        }
+        self.sampled = sampled;
+    }
+
+    /// Drops the sums kept aside, because the engine has restarted: sums of a sampled epoch stay incomplete.
+    pub(crate) fn restart(&mut self) {
+        self.aside = BatchSums::default();
+        if let Some(ranks) = &mut self.ranks {
+            ranks.restart();
+        }
+    }
+
+    fn absorb_steps(&mut self, record: &IterationStats, counted: &Counted) {
+        for (histogram, ms) in [
+            // The first steps after idle include the wait for work.
+            (&mut self.host_step, record.host_step_time_ms.filter(|_| counted.host_step)),
+            (&mut self.device_step, record.prev_device_step_time_ms.filter(|_| counted.device_step)),
+            (&mut self.gpu_forward, record.gpu_forward_time_ms),
+        ] {
+            // 0 means that the step was not measured.
+            if let Some(ms) = ms.filter(|ms| *ms > 0.0) {
+                histogram.observe(ms / 1000.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Reads values of any type, so that one odd value never makes a whole record unreadable. A whole number may be written as
+//! `2.0`. A value of a wrong type becomes a value that no engine can have. `trtllm-fold` leaves that value out and counts it,
+//! and a recording keeps it.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+
+/// Has a value that no engine can have.
+pub trait Unreadable: Sized {
+    /// Stands for a value of a wrong type. `trtllm-fold` rejects it like any other impossible value.
+    fn unreadable() -> Self;
+}
+
+/// A number in JSON. Each conversion returns [`Unreadable::unreadable`] for a number that the type cannot have.
+pub(super) trait Number: Unreadable {
+    fn from_u64(number: u64) -> Self;
+    fn from_i64(number: i64) -> Self;
+    fn from_f64(number: f64) -> Self;
+}
+
+/// 2^63 and 2^64: the first whole numbers that are too large.
+const END_OF_I64: f64 = 9_223_372_036_854_775_808.0;
+const END_OF_U64: f64 = 18_446_744_073_709_551_616.0;
+
+impl Unreadable for i64 {
+    fn unreadable() -> Self {
+        Self::MIN
+    }
+}
+
+impl Number for i64 {
+    fn from_u64(number: u64) -> Self {
+        number.try_into().unwrap_or_else(|_| Self::unreadable())
+    }
+
+    fn from_i64(number: i64) -> Self {
+        number
+    }
+
+    fn from_f64(number: f64) -> Self {
+        let fits = number.fract() == 0.0 && number.abs() < END_OF_I64;
+        if fits { number as Self } else { Self::unreadable() }
+    }
+}
+
+impl Unreadable for u64 {
+    fn unreadable() -> Self {
+        Self::MAX
+    }
+}
+
+impl Number for u64 {
+    fn from_u64(number: u64) -> Self {
+        number
+    }
+
+    fn from_i64(number: i64) -> Self {
+        number.try_into().unwrap_or_else(|_| Self::unreadable())
+    }
+
+    fn from_f64(number: f64) -> Self {
+        let fits = number.fract() == 0.0 && (0.0..END_OF_U64).contains(&number);
+        if fits { number as Self } else { Self::unreadable() }
+    }
+}
+
+impl Unreadable for f64 {
+    /// Not NaN, because JSON cannot express it.
+    fn unreadable() -> Self {
+        Self::MAX
+    }
+}
+
+impl Number for f64 {
+    fn from_u64(number: u64) -> Self {
+        number as Self
+    }
+
+    fn from_i64(number: i64) -> Self {
+        number as Self
+    }
+
+    fn from_f64(number: f64) -> Self {
+        number
+    }
+}
+
+/// Methods of a visitor for the types of JSON that it does not want. Each returns `$odd`, in which `$this` is the visitor.
+macro_rules! otherwise {
+    ($this:pat => $odd:expr; $($kind:ident),*) => { $(otherwise!(@$kind $this, $odd);)* };
+    (@bool $this:pat, $odd:expr) => {
+        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+            let $this = self;
+            Ok($odd)
+        }
+    };
+    (@number $this:pat, $odd:expr) => {
+        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+            let $this = self;
+            Ok($odd)
+        }
+        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+            let $this = self;
+            Ok($odd)
+        }
+        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+            let $this = self;
+            Ok($odd)
+        }
+    };
+    (@text $this:pat, $odd:expr) => {
+        fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+            let $this = self;
+            Ok($odd)
+        }
+    };
+    (@array $this:pat, $odd:expr) => {
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+            while array.next_element::<serde::de::IgnoredAny>()?.is_some() {}
+            let $this = self;
+            Ok($odd)
+        }
+    };
+    (@object $this:pat, $odd:expr) => {
+        fn visit_map<A: serde::de::MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+            while object.next_entry::<serde::de::IgnoredAny, serde::de::IgnoredAny>()?.is_some() {}
+            let $this = self;
+            Ok($odd)
+        }
+    };
+    (@null $this:pat, $odd:expr) => {
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            let $this = self;
+            Ok($odd)
+        }
+    };
+}
+pub(super) use otherwise;
+
+/// Reads a number. Null becomes `None`.
+pub(super) fn number<'de, D: Deserializer<'de>, N: Number>(number: D) -> Result<Option<N>, D::Error> {
+    struct AnyNumber<N>(PhantomData<N>);
+    impl<'de, N: Number> Visitor<'de> for AnyNumber<N> {
+        type Value = Option<N>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value")
+        }
+        fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+            Ok(Some(N::from_u64(number)))
+        }
+        fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+            Ok(Some(N::from_i64(number)))
+        }
+        fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+            Ok(Some(N::from_f64(number)))
+        }
+        otherwise!(_ => None; null);
+        otherwise!(_ => Some(N::unreadable()); bool, text, array, object);
+    }
+    number.deserialize_any(AnyNumber(PhantomData))
+}
+
+/// Reads an object. Null becomes `None`.
+pub(super) fn object<'de, D, T>(object: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Unreadable,
+{
+    or_else(object, || Some(T::unreadable()))
+}
+
+/// Reads an object. A value of another type becomes `None`.
+pub(super) fn object_or_none<'de, D, T>(object: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    or_else(object, || None)
+}
+
+/// An object in an array or in another object.
+pub(super) struct Element<T>(pub T);
+
+impl<'de, T: Deserialize<'de> + Unreadable> Deserialize<'de> for Element<T> {
+    fn deserialize<D: Deserializer<'de>>(element: D) -> Result<Self, D::Error> {
+        Ok(Self(object(element)?.unwrap_or_else(T::unreadable)))
+    }
+}
+
+fn or_else<'de, D, T>(object: D, odd: fn() -> Option<T>) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Object<T>(fn() -> Option<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = Option<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Self::Value, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(object)).map(Some)
+        }
+        otherwise!(_ => None; null);
+        otherwise!(this => this.0(); bool, number, text, array);
+    }
+    object.deserialize_any(Object(odd))
+}
+
+/// Reads a name of a fixed set, or a boolean. A value of another type becomes `None`.
+pub(super) fn name<'de, D, T>(name: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Name<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Name<T> {
+        type Value = Option<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value")
+        }
+        fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+            let name: serde::de::value::StrDeserializer<'_, E> = serde::de::IntoDeserializer::into_deserializer(name);
+            Ok(T::deserialize(name).ok())
+        }
+        fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
+            let value: serde::de::value::BoolDeserializer<E> = serde::de::IntoDeserializer::into_deserializer(value);
+            Ok(T::deserialize(value).ok())
+        }
+        otherwise!(_ => None; null, number, array, object);
+    }
+    name.deserialize_any(Name(PhantomData))
+}
+
+/// Declares the value that stands for an object of a wrong type. It differs from an object with a number of a wrong type.
+macro_rules! unreadable {
+    ($($Struct:ident { $field:ident: $value:expr }),* $(,)?) => {
+        $(impl crate::lenient::Unreadable for $Struct {
+            fn unreadable() -> Self {
+                Self { $field: Some($value), ..Self::default() }
+            }
+        })*
+    };
+}
+pub(super) use unreadable;
+
+impl<T: Unreadable> Unreadable for Box<T> {
+    fn unreadable() -> Self {
+        Self::new(T::unreadable())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::IterationStats;
+    use crate::iteration::KvCacheStats;
+
+    use super::*;
+
+    #[test]
+    fn a_whole_number_may_have_a_point_or_an_exponent() {
+        for (text, value) in [("2.0", 2), ("7e+10", 70_000_000_000), ("-3.0E0", -3), ("-0.0", 0), ("12", 12)] {
+            let record: IterationStats = serde_json::from_str(&format!("{{\"numActiveRequests\":{text}}}")).unwrap();
+            assert_eq!(record.num_active_requests, Some(value), "{text}");
+        }
+        let record: IterationStats = serde_json::from_value(json!({"iter": 5.0, "statsSequence": 7e3})).unwrap();
+        assert_eq!((record.iter, record.stats_sequence), (Some(5), Some(7000)));
+    }
+
+    #[test]
+    fn a_value_of_a_wrong_type_is_unreadable_and_null_is_absent() {
+        for odd in [json!("1"), json!(true), json!([1]), json!({"x": 1}), json!(1.5), json!(1e300)] {
+            let record: IterationStats =
+                serde_json::from_value(json!({"iter": odd, "gpuMemUsage": odd, "timestamp": [odd]})).unwrap();
+            assert_eq!((record.iter, record.gpu_mem_usage), (Some(u64::MAX), Some(i64::MIN)), "{odd}");
+        }
+        for odd in [json!("1"), json!(true), json!([1]), json!({"x": 1})] {
+            let record: IterationStats = serde_json::from_value(json!({"iterLatencyMS": odd})).unwrap();
+            assert_eq!(record.iter_latency_ms, Some(f64::MAX), "{odd}");
+        }
+        for odd in [json!("1"), json!(true), json!([1]), json!(7)] {
+            let record: IterationStats = serde_json::from_value(json!({"kvCacheStats": odd})).unwrap();
+            assert_eq!(record.kv_cache_stats, Some(KvCacheStats::unreadable()), "{odd}");
+        }
+        let record: IterationStats =
+            serde_json::from_value(json!({"iter": null, "kvCacheStats": null, "gpuMemUsage": null})).unwrap();
+        assert_eq!(record, IterationStats::default());
+    }
+}
