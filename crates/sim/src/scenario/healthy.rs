@@ -66,7 +66,7 @@ pub(super) const TABLE: &[Healthy] = &[
     ("adapters", V2, "Eight adapters in eight slots.", |c| {
         c.adapters = Some(Adapters { count: 8, slots: 8, load_seconds: 0.1 })
     }),
-    ("cancellations", V2, "Clients cancel 45 % of the requests. That is not an error.", |c| {
+    ("cancellations", V2, "Clients or stop strings cancel 45 % of the requests. That is not an error.", |c| {
         c.load.cancelled_share = 0.45
     }),
     ("max-utilization-cpp", CPP, "MAX_UTILIZATION with room.", |c| c.limits.policy = Policy::MaxUtilization),

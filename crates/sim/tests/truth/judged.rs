@@ -224,6 +224,24 @@ fn a_cancelled_request_has_tokens_only_with_pytorch() {
     }
 }
 
+/// A request that a stop string ends looks like one that its client cancels: the engine completes it, and it has no entry.
+#[test]
+fn a_request_that_the_server_cancels_has_neither_met_nor_missed_its_objectives() {
+    let mut config = finite();
+    config.load.cancelled_share = 0.45;
+    config.load.cancelled_after = 0.5;
+    config.statistics.entries = true;
+    let objectives = Objectives { e2e: Some(Duration::from_secs(3600)), ..Objectives::default() };
+    let (engine, mut observed) = folded::fold(&config, 7, objectives, 600.0, |_, _, _| ());
+    observed.settle_all(Instant::now());
+    let truth = engine.truth();
+    let answered =
+        truth.requests.iter().filter(|request| matches!(request.end, End::Stop | End::Length)).count() as u64;
+    let counted = observed.analysis.objectives.unwrap().all;
+    assert!(answered > 50 && truth.completed > answered + 20, "{answered} of {}", truth.completed);
+    assert_eq!([counted.met, counted.missed, counted.unknown], [answered, 0, truth.completed - answered]);
+}
+
 #[test]
 fn a_context_server_ends_after_the_transfer_and_a_generation_server_waits_for_it() {
     for role in [trtllm_sim::config::Role::ContextOnly, trtllm_sim::config::Role::GenerationOnly] {
