@@ -18,9 +18,9 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::{Page, Value};
 use trtllm_page::metrics::page_builder::{PageBuilder, Section, Selection};
-use trtllm_recording::Item;
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_records::IterationStats;
+use trtllm_records::Message;
 use trtllm_records::Objectives;
 use trtllm_records::{EngineAbout, EngineName, RecorderCounts};
 use trtllm_sources::keys::LineParser;
@@ -72,12 +72,12 @@ fn recording(what: &str, record: serde_json::Value) {
         let (mut host, writer) = (Duration::ZERO, thread_ns("recorder"));
         for poll in 0..POLLS {
             let mut batch = Batch::default();
-            for (at, item) in all.items.iter().cycle().take(PER_POLL).enumerate() {
+            for (at, item) in all.messages.iter().cycle().take(PER_POLL).enumerate() {
                 let mut item = item.clone();
-                if let Item::Record(record) = &mut item {
+                if let Message::Record(record) = &mut item {
                     record.iter = Some((poll * PER_POLL + at) as u64);
                 }
-                batch.items.push(item);
+                batch.messages.push(item);
             }
             let before = Instant::now();
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), Moment::now());
@@ -206,7 +206,7 @@ fn full_records() {
     let folding = time("fold alone", RECORDS, || fold(&mut engine, &batch));
     let baseline = time("baseline: plain accumulators", RECORDS, || accumulate_full(&batch));
     ratio("fold of full records / plain accumulators", folding, baseline);
-    let requests = time("latencies of one finished request", perf.items.len() * RECORDS, || {
+    let requests = time("latencies of one finished request", perf.messages.len() * RECORDS, || {
         for _ in 0..RECORDS {
             fold(&mut engine, &perf);
         }
@@ -251,10 +251,10 @@ fn body(record: serde_json::Value) -> Vec<u8> {
 
 fn fold(engine: &mut ObservedEngine, batch: &Batch) {
     let now = Instant::now();
-    for item in &batch.items {
+    for item in &batch.messages {
         match item {
-            Item::Record(record) => engine.absorb(record, now, 1_753_462_474_140_189).unwrap(),
-            Item::FinishedRequest(entry) => engine.absorb_perf_metrics(entry, now).unwrap(),
+            Message::Record(record) => engine.absorb(record, now, 1_753_462_474_140_189).unwrap(),
+            Message::FinishedRequest(entry) => engine.absorb_perf_metrics(entry, now).unwrap(),
             _ => {}
         }
     }
@@ -270,8 +270,8 @@ fn accumulate(batch: &Batch) {
         1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 750.0, 1e3, 2.5e3,
         5e3, 1e4,
     ];
-    for item in &batch.items {
-        let Item::Record(record) = item else { continue };
+    for item in &batch.messages {
+        let Message::Record(record) = item else { continue };
         let kv = record.kv_cache_stats.unwrap_or_default();
         let inflight = record.inflight_batching_stats.unwrap_or_default();
         let numbers = [
@@ -311,8 +311,8 @@ fn accumulate(batch: &Batch) {
 fn accumulate_full(batch: &Batch) {
     let mut gauges = [0_i64; 90];
     let mut sums = [0_u64; 40];
-    for item in &batch.items {
-        let Item::Record(record) = item else { continue };
+    for item in &batch.messages {
+        let Message::Record(record) = item else { continue };
         let numbers = [
             record.max_batch_size_static,
             record.max_batch_size_tuner_recommended,

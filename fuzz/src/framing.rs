@@ -8,7 +8,7 @@ use arbitrary::{Result, Unstructured};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::{RefusedPublishers, RejectReason};
 use trtllm_service::unix_socket::Activated;
 use trtllm_sources::socket::{Admission, Ingest};
@@ -62,7 +62,7 @@ pub fn run(data: &[u8]) {
         let Socket { runtime, source, path, .. } = socket.get_or_insert_with(Socket::bind);
         let found = runtime.block_on(send(source, path, &text, &chunks));
         assert_eq!(found.rejected, wanted.rejected);
-        assert_eq!(found.items, wanted.items);
+        assert_eq!(found.messages, wanted.messages);
     });
 }
 
@@ -110,9 +110,9 @@ fn split(text: &[u8], batch: &mut Batch) {
             continue;
         } else {
             match parse_line(line) {
-                Ok(PublisherLine::Item(item)) => batch.push(item),
+                Ok(PublisherLine::Message(item)) => batch.push(item),
                 Ok(PublisherLine::Hello(hello)) if first => {
-                    hello.pid.map(Item::Process).into_iter().for_each(|process| batch.push(process));
+                    hello.pid.map(Message::Process).into_iter().for_each(|process| batch.push(process));
                 }
                 Ok(PublisherLine::Hello(_)) => batch.reject(RejectReason::NotARecord),
                 Err(reason) => batch.reject(reason),

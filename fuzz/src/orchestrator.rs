@@ -1,7 +1,7 @@
 //! Reads answers of an orchestrator of disaggregated serving: pages and bodies of `/cluster_info`, separated by form
 //! feeds. They are read one after the other, as if one server had sent them.
 
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::OrchestratorReading;
 use trtllm_sources::orchestrator_page::{parse_cluster_info, parse_orchestrator_page};
 
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
         let Ok(counts) = parse_orchestrator_page(answer) else { continue };
         reading.counts = counts;
         fold.poll_with(|batch| {
-            batch.push(Item::Orchestrator(Box::new(reading.clone())));
+            batch.push(Message::Orchestrator(Box::new(reading.clone())));
             true
         });
     }

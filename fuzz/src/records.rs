@@ -3,7 +3,7 @@
 
 use arbitrary::Unstructured;
 use serde::de::IgnoredAny;
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::{RejectCounts, RequestStats, RequestStatsPerIteration};
 use trtllm_sources::Batch;
 use trtllm_sources::trtllm_json::{
@@ -33,11 +33,11 @@ pub fn run(data: &[u8]) {
 
 /// A line of the socket must give the same record as an array that contains it.
 fn check_line(line: &[u8]) {
-    let Ok(PublisherLine::Item(record @ Item::Record(_))) = parse_line(line) else { return };
+    let Ok(PublisherLine::Message(record @ Message::Record(_))) = parse_line(line) else { return };
     let mut batch = Batch::default();
     let array = [b"[", line, b"]"].concat();
     assert_eq!(parse_records(&array, &mut batch), Ok(()));
-    assert_eq!((batch.items, batch.rejected), (vec![record], [0; 6]));
+    assert_eq!((batch.messages, batch.rejected), (vec![record], [0; 6]));
 }
 
 /// An array must give the same records if it is parsed as a whole or in parts. Each element of an array that serde_json
@@ -49,17 +49,17 @@ fn check_array(text: &[u8]) {
     loop {
         let mut batch = nearly_full();
         let part = StatisticsArray::Records.parse_part(text, &mut parsed, &mut batch);
-        items.extend(batch.items.drain(1..));
+        items.extend(batch.messages.drain(1..));
         rejected += batch.rejected.iter().sum::<u64>();
         if part.is_err() || parsed.is_complete() {
             assert_eq!(part.is_ok(), result.is_ok(), "{part:?}, {result:?}");
             break;
         }
     }
-    assert_eq!((rejected, &items), (whole.rejected.iter().sum(), &whole.items));
+    assert_eq!((rejected, &items), (whole.rejected.iter().sum(), &whole.messages));
     // When text arrives in parts, only the arrived part is checked for UTF-8. So compare only valid texts.
     if std::str::from_utf8(text).is_ok() {
-        assert_eq!(arriving(text), (result.is_ok(), whole.items, whole.rejected));
+        assert_eq!(arriving(text), (result.is_ok(), whole.messages, whole.rejected));
     }
     // Compare only valid UTF-8, because serde_json does not check the encoding of elements that it ignores.
     let text = std::str::from_utf8(text).unwrap_or_default();
@@ -70,7 +70,7 @@ fn check_array(text: &[u8]) {
 }
 
 /// Parses an array while its text arrives. Returns whether it is valid, and its contents.
-fn arriving(text: &[u8]) -> (bool, Vec<Item>, RejectCounts) {
+fn arriving(text: &[u8]) -> (bool, Vec<Message>, RejectCounts) {
     let (mut batch, mut parsed, mut arrived) = (Batch::default(), ArrayPosition::default(), Vec::new());
     // Texts of different lengths are cut at different places.
     let length = 1 + text.len() % 97;
@@ -79,7 +79,7 @@ fn arriving(text: &[u8]) -> (bool, Vec<Item>, RejectCounts) {
         arrived.extend(parts.next().unwrap_or_default());
         let result = StatisticsArray::Records.parse_part(&arrived, &mut parsed, &mut batch);
         if parts.peek().is_none() || matches!(result, Err(ParseError::NotJson(_))) {
-            return (result.is_ok() && parsed.is_complete(), batch.items, batch.rejected);
+            return (result.is_ok() && parsed.is_complete(), batch.messages, batch.rejected);
         }
         arrived.drain(..parsed.take_parsed());
     }
@@ -90,7 +90,7 @@ fn nearly_full() -> Batch {
     let mut batch = Batch::default();
     let rows = Batch::ENOUGH / size_of::<RequestStats>() - 1;
     let request_stats = Some(vec![RequestStats::default(); rows]);
-    batch.push(Item::RequestRows(RequestStatsPerIteration { iter: None, request_stats }));
+    batch.push(Message::RequestRows(RequestStatsPerIteration { iter: None, request_stats }));
     assert!(batch.has_room());
     batch
 }

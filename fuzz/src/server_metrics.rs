@@ -1,7 +1,7 @@
 //! Reads answers of trtllm-serve to `GET /prometheus/metrics`: pages that are separated by form feeds. They are read
 //! one after the other, as if one server had sent them.
 
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::parse_records;
 
@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
     for page in data.split(|byte| *byte == b'\x0c').take(MAX_PAGES) {
         let Ok(metrics) = parse_server_metrics(page) else { continue };
         fold.poll_with(|batch| {
-            batch.push(Item::ServerMetrics(Box::new(metrics)));
+            batch.push(Message::ServerMetrics(Box::new(metrics)));
             true
         });
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use serde_json::{Value, json};
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_sources::Batch;
 use trtllm_sources::trtllm_json::{PublisherLine, parse_line, parse_perf_metrics, parse_records};
 
@@ -46,15 +46,15 @@ impl Answer {
             Self::Lines(body) => {
                 for line in body.split(|byte| *byte == b'\n') {
                     match parse_line(line) {
-                        Ok(PublisherLine::Item(item)) => batch.push(item),
-                        Ok(PublisherLine::Hello(hello)) => batch.items.extend(hello.pid.map(Item::Process)),
+                        Ok(PublisherLine::Message(item)) => batch.push(item),
+                        Ok(PublisherLine::Hello(hello)) => batch.messages.extend(hello.pid.map(Message::Process)),
                         Err(reason) => batch.reject(reason),
                     }
                 }
                 true
             }
             Self::Process(process) => {
-                batch.items.push(Item::Process(*process));
+                batch.messages.push(Message::Process(*process));
                 true
             }
             Self::Failed => false,

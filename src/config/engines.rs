@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 
+use trtllm_intake::Playback;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor::{self, hosting::Hosting};
 use trtllm_sources::perf_metrics_dir::LinesDir;
@@ -110,7 +111,8 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
         SourceSpec::Orchestrator(access) => access.check(),
         SourceSpec::PerfMetrics(dir) => dir.check(),
         SourceSpec::Socket(path) => socket::check(path),
-        SourceSpec::Replay { path, engine, pace } => Replay::check(path, engine.as_deref(), *pace),
+        SourceSpec::Replay { path, engine, pace } if path.is_dir() => Playback::check(path, engine.as_deref(), *pace),
+        SourceSpec::Replay { path, pace, .. } => Replay::check(path, *pace),
         SourceSpec::Auto { .. } => Ok(()),
     };
     checked.map_err(|error| match error {

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use crate::cli::Cli;
 use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_key};
 use trtllm_engines::{EngineOrigin, EngineSlot, SourceIndex, State};
+use trtllm_intake::Feed;
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_recording::recorder::Recorder;
@@ -242,7 +243,7 @@ impl Drivers {
         &mut self,
         slot: Arc<EngineSlot>,
         report: Option<Arc<BenchReport>>,
-        open: impl Future<Output = Result<Source, OpenError>> + Send + 'static,
+        open: impl Future<Output = Result<impl Into<Feed> + Send, OpenError>> + Send + 'static,
         stop: Shutdown,
         events: DriverEvents,
         alive: Option<Trigger>,

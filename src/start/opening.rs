@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::config::SourceSpec;
+use trtllm_intake::{Feed, Playback};
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::unix_socket::Activated;
 #[cfg(feature = "executor")]
@@ -19,8 +20,8 @@ use trtllm_sources::socket::{Admission, Ingest, IngestListener, Naming};
 use trtllm_sources::trtllm_serve::TrtllmServe;
 use trtllm_sources::{OpenError, Source};
 
-/// A future that opens the source of one engine.
-pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Source, OpenError>> + Send>>;
+/// A future that opens the source of one engine, or its recording.
+pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Feed, OpenError>> + Send>>;
 
 /// Sources that a reload has removed and that are still closing. A new source may need the path or the GPU of one of them.
 pub(super) type Leaving = Vec<Shutdown>;
@@ -59,7 +60,7 @@ pub(super) async fn listen(
 pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving) -> Opening {
     Box::pin(async move {
         left(leaving).await;
-        Ok(match source {
+        Ok(Feed::Source(match source {
             SourceSpec::Socket(path) => {
                 Source::Socket(Ingest::bind(&path, &sockets.activated, sockets.admission).await?)
             }
@@ -68,9 +69,10 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
             }
             SourceSpec::Orchestrator(access) => Source::Orchestrator(Box::new(Orchestrator::open(access).await?)),
             SourceSpec::PerfMetrics(dir) => Source::PerfMetrics(PerfMetricsDir::open(dir).await?),
-            SourceSpec::Replay { path, engine, pace } => {
-                Source::Replay(Box::new(Replay::open(path, engine, pace).await?))
+            SourceSpec::Replay { path, engine, pace } if path.is_dir() => {
+                return Ok(Feed::Recording(Playback::open(path, engine, pace).await?));
             }
+            SourceSpec::Replay { path, pace, .. } => Source::Replay(Box::new(Replay::open(path, pace).await?)),
             #[cfg(feature = "executor")]
             SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
             #[cfg(feature = "executor")]
@@ -83,6 +85,6 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
                 tracing::error!("a search was opened as the source of an engine; please report this as a bug");
                 std::future::pending().await
             }
-        })
+        }))
     })
 }

@@ -12,7 +12,7 @@ use trtllm_intake::{Intake, Moment};
 use trtllm_page::metrics::catalog::{CATALOG, Group, MetricKind};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page_builder::Selection;
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::{EngineName, Objectives};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
@@ -135,7 +135,9 @@ fn page() -> Page {
     };
     let server = |more| {
         let mut batch = Batch::default();
-        batch.items.push(Item::ServerMetrics(Box::new(parse_server_metrics(server_page(more).as_bytes()).unwrap())));
+        batch
+            .messages
+            .push(Message::ServerMetrics(Box::new(parse_server_metrics(server_page(more).as_bytes()).unwrap())));
         batch
     };
     poll(&mut server(0));

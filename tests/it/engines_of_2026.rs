@@ -11,7 +11,7 @@ use trtllm_engines::State;
 use trtllm_intake::{Intake, Moment};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page_builder::Selection;
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::Objectives;
 use trtllm_records::{EngineName, RecordTime, RejectReason};
 use trtllm_sources::prometheus_text::parse_server_metrics;
@@ -65,7 +65,7 @@ impl Bench {
     /// Gives the exporter one answer of `/prometheus/metrics`.
     fn server_page(&mut self, page: &str) -> &mut Self {
         let mut batch = Batch::default();
-        batch.items.push(Item::ServerMetrics(Box::new(parse_server_metrics(page.as_bytes()).unwrap())));
+        batch.messages.push(Message::ServerMetrics(Box::new(parse_server_metrics(page.as_bytes()).unwrap())));
         self.end_poll(batch)
     }
 

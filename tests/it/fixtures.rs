@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use trtllm_page::metrics::catalog::not_read::{NOT_READ, unread};
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_records::perf_metrics::FinishReason;
 use trtllm_records::request::RequestStage;
@@ -32,10 +32,10 @@ fn records(text: &str) -> Vec<IterationStats> {
     parse_records(text.as_bytes(), &mut batch).unwrap();
     assert_eq!(batch.rejected, [0; 6]);
     batch
-        .items
+        .messages
         .into_iter()
         .map(|item| match item {
-            Item::Record(record) => *record,
+            Message::Record(record) => *record,
             other => panic!("{other:?}"),
         })
         .collect()
@@ -186,7 +186,7 @@ fn a_body_truncated_at_any_byte_keeps_its_complete_records() {
         assert_eq!(result, Err(ParseError::Truncated), "truncated at {end}");
         // A record is complete once its closing brace is read.
         let complete = (1..=3).filter(|n| end > n * (record.len() + 1) - 1).count();
-        assert_eq!(batch.items.len(), complete, "truncated at {end}");
+        assert_eq!(batch.messages.len(), complete, "truncated at {end}");
     }
 }
 
@@ -204,7 +204,7 @@ fn null_fields_are_absent() {
 fn an_element_without_content_is_not_a_record() {
     let mut batch = Batch::default();
     parse_records(b"[{}, null, [], {\"unknown\": 1}, {\"iter\": null}, {\"iter\": 7}]", &mut batch).unwrap();
-    assert_eq!((batch.items.len(), batch.rejected[RejectReason::NotARecord as usize]), (1, 5));
+    assert_eq!((batch.messages.len(), batch.rejected[RejectReason::NotARecord as usize]), (1, 5));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn an_invalid_record_is_counted_and_the_others_are_kept() {
     let mut batch = Batch::default();
     parse_records(br#"[{"iter":1},{"iter":"two"},7,{"iter":3}]"#, &mut batch).unwrap();
     assert_eq!(batch.rejected[RejectReason::NotARecord as usize], 1);
-    assert_eq!(batch.items.len(), 3, "the second one is refused when it is folded, because its key is impossible");
+    assert_eq!(batch.messages.len(), 3, "the second one is refused when it is folded, because its key is impossible");
 }
 
 #[test]
@@ -235,10 +235,10 @@ fn perf_metrics_are_read_with_the_fields_of_disaggregated_serving() {
     let mut batch = Batch::default();
     parse_perf_metrics(payload("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
     let entries: Vec<PerfMetricsEntry> = batch
-        .items
+        .messages
         .into_iter()
         .map(|item| match item {
-            Item::FinishedRequest(entry) => *entry,
+            Message::FinishedRequest(entry) => *entry,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -264,18 +264,18 @@ fn the_keys_of_a_line_decide_its_kind() {
         }))
     );
     let item = |line: &str| match parse_line(line.as_bytes()) {
-        Ok(PublisherLine::Item(item)) => item,
+        Ok(PublisherLine::Message(item)) => item,
         other => panic!("{line}: {other:?}"),
     };
-    assert!(matches!(item(r#"{"iter":1,"num_active_requests":2}"#), Item::Record(_)));
-    assert!(matches!(item(r#"{"iter":1,"iterLatencyMS":2,"requestStats":[]}"#), Item::Record(_)));
-    assert!(matches!(item(r#"{"iter":1,"requestStats":[{"id":1}]}"#), Item::RequestRows(_)));
+    assert!(matches!(item(r#"{"iter":1,"num_active_requests":2}"#), Message::Record(_)));
+    assert!(matches!(item(r#"{"iter":1,"iterLatencyMS":2,"requestStats":[]}"#), Message::Record(_)));
+    assert!(matches!(item(r#"{"iter":1,"requestStats":[{"id":1}]}"#), Message::RequestRows(_)));
     let entry = payload("perf_metrics_SHAPE.json")[0].to_string();
-    assert!(matches!(item(&entry), Item::FinishedRequest(_)));
+    assert!(matches!(item(&entry), Message::FinishedRequest(_)));
     // The form in the original metrics specification: not wrapped, with wall-clock times.
     let specified = r#"{"request_id":"req-1","timing_metrics":{"arrival_time":"2025-10-04T12:34:56.000Z",
         "first_token_time":"2025-10-04T12:34:56.200Z","ttft_ms":200},"first_iter":1200}"#;
-    let Item::FinishedRequest(entry) = item(&specified.replace('\n', "")) else { panic!("{specified}") };
+    let Message::FinishedRequest(entry) = item(&specified.replace('\n', "")) else { panic!("{specified}") };
     let times = entry.perf_metrics.unwrap().timing_metrics.unwrap();
     assert!((times.first_token_time.unwrap() - times.arrival_time.unwrap() - 0.2).abs() < 1e-6);
 }
@@ -293,7 +293,7 @@ fn finish_reasons_of_the_executor_and_of_trtllm_serve_are_read() {
     ] {
         for key in ["finish_reason", "finishReason"] {
             let line = format!(r#"{{"perf_metrics":{{}},"{key}":"{text}","promptTokens":5,"output_tokens":7}}"#);
-            let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(line.as_bytes()) else {
+            let Ok(PublisherLine::Message(Message::FinishedRequest(entry))) = parse_line(line.as_bytes()) else {
                 panic!("{line}")
             };
             assert_eq!(entry.finish_reason, Some(reason), "{line}");

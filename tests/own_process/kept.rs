@@ -7,6 +7,7 @@ use std::path::Path;
 use allocation_counter::{AllocationInfo, measure};
 use trtllm_engines::{RECENT_RECORDS, State};
 use trtllm_http::views::api;
+use trtllm_intake::{Feed, Playback};
 use trtllm_recording::{FORMAT, directory, frame};
 use trtllm_records::{EngineName, IterationStats};
 use trtllm_service::file_text;
@@ -47,22 +48,26 @@ fn what_is_kept_of_a_servers_page_has_a_limit() {
     }
 }
 
-/// Reads a file to its end at full speed, like the poll driver. Returns the allocations and the number of items.
+/// Reads a file to its end at full speed, like the poll driver. Returns the allocations and the number of messages.
 fn replay(path: &Path) -> (AllocationInfo, usize) {
     // A replay needs a multi-threaded runtime, which can move other tasks to another thread.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let opened = runtime.block_on(Replay::open(path.to_owned(), None, Pace::Recorded(f64::INFINITY))).unwrap();
-    let (mut source, mut batch, mut items) = (Source::Replay(Box::new(opened)), Batch::default(), 0);
+    let (path, pace) = (path.to_owned(), Pace::Recorded(f64::INFINITY));
+    let mut feed = match path.is_dir() {
+        true => Feed::Recording(runtime.block_on(Playback::open(path, None, pace)).unwrap()),
+        false => Feed::Source(Source::Replay(Box::new(runtime.block_on(Replay::open(path, pace)).unwrap()))),
+    };
+    let (mut batch, mut messages) = (Batch::default(), 0);
     let allocated = measure(|| {
         runtime.block_on(async {
             while !batch.ended {
                 // A line may be invalid or too long.
-                let _ = source.poll(&mut batch).await;
-                items += batch.drain().count();
+                let _ = feed.poll(&mut batch).await;
+                messages += batch.drain().count() + feed.take_lines().len();
             }
         });
     });
-    (allocated, items)
+    (allocated, messages)
 }
 
 #[test]

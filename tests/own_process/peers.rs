@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use allocation_counter::measure;
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::RefusedPublishers;
 use trtllm_service::unix_socket::Activated;
 use trtllm_sources::server::Access;
@@ -63,9 +63,9 @@ fn an_item_weighs_at_least_what_it_takes() {
         });
         let start = &elements[..elements.len().min(60)];
         let kept = usize::try_from(allocated.bytes_current).unwrap();
-        let spare = (batch.items.capacity() - batch.items.len()) * size_of::<Item>();
-        let weight: usize = batch.items.iter().map(Item::weight).sum();
-        assert!(!batch.items.is_empty() && kept > 0, "{start}");
+        let spare = (batch.messages.capacity() - batch.messages.len()) * size_of::<Message>();
+        let weight: usize = batch.messages.iter().map(Message::weight).sum();
+        assert!(!batch.messages.is_empty() && kept > 0, "{start}");
         assert!(kept <= weight + spare + ROUNDING, "{start}: {kept} bytes are kept and {weight} are weighed");
     }
 }
@@ -79,7 +79,7 @@ fn a_line_weighs_at_least_what_it_takes() {
         }
         let mut item = None;
         let allocated = measure(|| item = parse_line(elements.as_bytes()).ok());
-        let Some(PublisherLine::Item(item)) = item else { panic!("not an item: {}", &elements[..60]) };
+        let Some(PublisherLine::Message(item)) = item else { panic!("not an item: {}", &elements[..60]) };
         let kept = usize::try_from(allocated.bytes_current).unwrap();
         assert!(kept <= item.weight() + ROUNDING, "{kept} bytes are kept, and {} are weighed", item.weight());
     }

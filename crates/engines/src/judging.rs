@@ -327,9 +327,8 @@ fn silence(snapshot: &EngineSnapshot, wall: f64) -> Option<Silence> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PollFailure;
     use trtllm_fold::orchestrator::OrchestratorFold;
-    use trtllm_records::{BenchReport, EngineName, OrchestratorReading};
+    use trtllm_records::{BenchReport, EngineName, OrchestratorReading, PollFailure};
     use trtllm_verdict::cause::Cause;
 
     /// The throughput of an engine relative to that of a benchmark on 16 GPUs with 200 tokens a second. The engine generates 100

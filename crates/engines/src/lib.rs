@@ -21,7 +21,7 @@ pub use engine::EngineSnapshot;
 pub use judging::EngineJudgement;
 pub use slot::{EngineOrigin, EngineSlot, KeptRecord, SourceIndex, copy_to_keep};
 
-pub use source::{PollFailure, SourceMetrics, SourceStatus, StartPhase};
+pub use source::{SourceMetrics, SourceStatus, StartPhase};
 pub use trtllm_records::RECENT_RECORDS;
 
 use judging::HostJudgement;

@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 
 use trtllm_fold::native;
-use trtllm_records::{BenchReport, ErrorKind, RejectReason};
+use trtllm_records::{BenchReport, ErrorKind, PollFailure, RejectReason};
 
 /// Upper bounds of the buckets of poll durations, in seconds.
 const POLL_SECONDS: [f64; 11] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0];
@@ -35,16 +35,6 @@ impl Default for SourceMetrics {
             poll_duration: Histogram::new_classic_and_native(POLL_SECONDS, native),
         }
     }
-}
-
-/// A poll that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PollFailure {
-    pub kind: ErrorKind,
-    /// Printable and short. It names the address of the source, so it must not be shown to everybody.
-    pub text: String,
-    /// The server answered that it is not ready yet.
-    pub not_ready: bool,
 }
 
 /// What a starting engine waits for.

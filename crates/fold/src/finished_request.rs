@@ -226,7 +226,7 @@ mod tests {
     use super::super::request_totals::{LatencySource, RequestTotals};
     use super::super::requests::{EntryContext, RequestFold};
     use super::super::served::Served;
-    use trtllm_recording::Item;
+    use trtllm_records::Message;
     use trtllm_records::request::{RequestStage, RequestStats};
     use trtllm_sources::trtllm_json::{PublisherLine, parse_line};
 
@@ -234,7 +234,8 @@ mod tests {
     fn totals(lines: &[Value]) -> RequestTotals {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         for line in lines {
-            let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(line.to_string().as_bytes()) else {
+            let Ok(PublisherLine::Message(Message::FinishedRequest(entry))) = parse_line(line.to_string().as_bytes())
+            else {
                 panic!("{line} is not an entry");
             };
             fold.absorb_perf_metrics(&entry, &EntryContext::default(), now, &mut ());
@@ -383,7 +384,8 @@ mod tests {
     }
 
     fn served(entry: &Value, mut fold: RequestFold) -> Served {
-        let Ok(PublisherLine::Item(Item::FinishedRequest(entry))) = parse_line(entry.to_string().as_bytes()) else {
+        let Ok(PublisherLine::Message(Message::FinishedRequest(entry))) = parse_line(entry.to_string().as_bytes())
+        else {
             panic!("no entry");
         };
         let (mut judge, now) = (Judge::default(), Instant::now());

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
-use trtllm_engines::{EngineSlot, PollFailure, RECENT_RECORDS, SourceStatus, copy_to_keep};
+use trtllm_engines::{EngineSlot, RECENT_RECORDS, SourceStatus, copy_to_keep};
 use trtllm_fold::{EngineState, Implausible, SEVERAL_ENGINES};
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::recorder::EngineRecorder;
-use trtllm_recording::{Item, RecordedFailure, RecordedMoment, Settled};
-use trtllm_records::{BenchReport, EngineAbout, EngineSettings, ErrorKind, RejectCounts, RejectReason};
+use trtllm_recording::{Entry, Line, RecordedMoment, Settled};
+use trtllm_records::{
+    BenchReport, EngineAbout, EngineSettings, ErrorKind, Message, PollFailure, RejectCounts, RejectReason,
+};
 use trtllm_service::printable::one_line;
 use trtllm_sources::{Batch, Presence, SourceError};
 
@@ -104,7 +106,7 @@ impl Intake {
     /// Records all items on disk from now on.
     pub fn record_to(&mut self, mut recorder: EngineRecorder) {
         if let Some(report) = &self.source.bench_report {
-            recorder.item(Item::BenchReport(Arc::clone(report)), false);
+            recorder.message(Message::BenchReport(Arc::clone(report)), Moment::now().to_record());
         }
         self.recorder = Some(recorder);
     }
@@ -130,49 +132,42 @@ impl Intake {
         self.published == EngineState::Idle
     }
 
-    /// Folds one item. An item of a recording is folded as of the moment when it was received.
-    fn fold_item(&mut self, item: &Item, at: Moment) -> Result<(), Implausible> {
-        let present = at.instant;
-        let at = self.recorded.unwrap_or(at);
-        match item {
+    /// Folds one message.
+    fn fold_message(&mut self, message: &Message, at: Moment) -> Result<(), Implausible> {
+        match message {
             // These are of several engines, too.
-            Item::RequestRows(_) | Item::FinishedRequest(_) | Item::ServerMetrics(_)
+            Message::RequestRows(_) | Message::FinishedRequest(_) | Message::ServerMetrics(_)
                 if self.engine.fold.has_several_engines() => {}
-            Item::Record(record) => {
-                self.engine.absorb(record, at.instant, at.unix_us)?;
-                if self.recorded.is_some() {
-                    self.engine.fold.health.replayed(present);
+            Message::Record(record) => self.engine.absorb(record, at.instant, at.unix_us)?,
+            Message::RequestRows(rows) => self.engine.absorb_requests(rows, at.instant)?,
+            Message::FinishedRequest(entry) => self.engine.absorb_perf_metrics(entry, at.instant)?,
+            Message::ServerMetrics(page) => self.engine.absorb_server_metrics(page, at.instant),
+            Message::Orchestrator(reading) => self.engine.absorb_orchestrator(reading, at.instant),
+            Message::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),
+            Message::Process(process) => self.engine.set_process(*process),
+        }
+        Ok(())
+    }
+
+    /// Folds one line of a recording as of its moment, as the exporter that wrote it did.
+    fn fold_entry(&mut self, entry: &Entry, at: Moment, now: Instant) -> Result<(), Implausible> {
+        self.recorded = Some(at);
+        match entry {
+            Entry::Message(message) => {
+                let folded = self.fold_message(message, at);
+                if matches!(message, Message::Record(_)) {
+                    self.engine.fold.health.replayed(now);
                 }
+                return folded;
             }
-            Item::RequestRows(rows) => self.engine.absorb_requests(rows, at.instant)?,
-            Item::FinishedRequest(entry) => self.engine.absorb_perf_metrics(entry, at.instant)?,
-            Item::ServerMetrics(page) => self.engine.absorb_server_metrics(page, at.instant),
-            Item::Orchestrator(reading) => self.engine.absorb_orchestrator(reading, at.instant),
-            Item::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),
-            Item::Process(process) => self.engine.set_process(*process),
-            Item::Recording(_) => {}
-            // In a recording: the exporter that wrote it folded the following items at this moment.
-            Item::Received(at) => self.recorded = Some(Moment::recorded(*at)),
-            Item::Settled(Settled { at, from_ring, lost_rest }) => {
-                let at = Moment::recorded(*at);
-                self.recorded = Some(at);
-                self.settle(*from_ring, *lost_rest, at);
-            }
-            Item::RefusedRecord(_) => {
-                self.engine.fold.refuse_record(at.instant);
-                if self.recorded.is_some() {
-                    self.engine.fold.health.replayed(present);
-                }
-            }
-            Item::About(about) => self.learn((**about).clone()),
-            // These are not folded: a replay reports the recorded failure itself, and other readers use the GPU readings.
-            Item::Failing(_) | Item::Gpu(_) => {}
-            Item::Dropped(_) => {
-                if let Some(last) = self.recorded {
-                    self.engine.settle_all(last.instant);
-                }
+            Entry::Settled(Settled { from_ring, lost_rest }) => self.settle(*from_ring, *lost_rest, at),
+            Entry::About(about) => self.learn((**about).clone()),
+            Entry::Dropped(_) => {
+                self.engine.settle_all(at.instant);
                 self.engine.resume();
             }
+            // These are not folded: a replay reports the recorded failure itself, and other readers use the GPU readings.
+            Entry::Header(_) | Entry::Failing(_) | Entry::Gpu(_) => {}
         }
         Ok(())
     }
@@ -190,49 +185,66 @@ impl Intake {
         self.about = about;
     }
 
-    /// Folds the items of a poll that has not ended.
-    pub fn absorb_items(&mut self, batch: &mut Batch, at: Moment) {
-        self.fold_items(batch, at);
+    /// Folds the messages of a poll that has not ended.
+    pub fn absorb_messages(&mut self, batch: &mut Batch, at: Moment) {
+        self.fold_messages(batch, at);
         if let Some(recorder) = &mut self.recorder {
             recorder.end();
         }
     }
 
-    /// The moment with the precision of a recording, if there is a recorder. So a replay folds items at the same moments.
+    /// The moment with the precision of a recording, if there is a recorder. So a replay folds messages at the same moments.
     fn recordable(&self, at: Moment) -> Moment {
         if self.recorder.is_some() { Moment::recorded(at.to_record()) } else { at }
     }
 
-    /// Folds the items, gives them to the recorder, and keeps the last records for the API.
-    fn fold_items(&mut self, batch: &mut Batch, at: Moment) {
+    /// Folds the messages, gives them to the recorder, and keeps the last records for the API.
+    fn fold_messages(&mut self, batch: &mut Batch, at: Moment) {
         let at = self.recordable(at);
-        if let Some(recorder) = &mut self.recorder
-            && self.recorded.is_none()
-            && !batch.items.is_empty()
-        {
-            recorder.received(at.to_record());
-        }
         // With a recorder, only the records that the API keeps are copied.
-        let copied_from = batch.items.len().saturating_sub(RECENT_RECORDS);
+        let copied_from = batch.messages.len().saturating_sub(RECENT_RECORDS);
         let mut records = Vec::new();
-        for (index, mut item) in batch.drain().enumerate() {
-            let refused = self.fold_item(&item, at).is_err();
-            self.has_items |= !refused;
-            self.implausible += u64::from(refused);
+        for (index, mut message) in batch.drain().enumerate() {
+            let folded = self.fold_message(&message, at);
+            self.note_folded(folded);
             let Some(recorder) = &mut self.recorder else {
-                if let Item::Record(record) = item {
+                if let Message::Record(record) = message {
                     records.push((record, self.engine.fold.timed_batch()));
                 }
                 continue;
             };
-            if let Item::Record(record) = &mut item
+            if let Message::Record(record) = &mut message
                 && index >= copied_from
             {
                 records.push((copy_to_keep(record), self.engine.fold.timed_batch()));
             }
-            recorder.item(item, refused);
+            recorder.message(message, at.to_record());
         }
         self.slot.keep_records(records);
+    }
+
+    /// Folds lines of a recording, and gives them to the recorder as they are. The lines belong to a poll that has not ended.
+    pub fn absorb_lines(&mut self, lines: Vec<Line>, now: Instant) {
+        let copied_from = lines.len().saturating_sub(RECENT_RECORDS);
+        let mut records = Vec::new();
+        for (index, mut line) in lines.into_iter().enumerate() {
+            let folded = self.fold_entry(&line.entry, Moment::recorded(line.at), now);
+            self.note_folded(folded);
+            if let Entry::Message(Message::Record(record)) = &mut line.entry
+                && index >= copied_from
+            {
+                records.push((copy_to_keep(record), self.engine.fold.timed_batch()));
+            }
+            if let Some(recorder) = &mut self.recorder {
+                recorder.line(line);
+            }
+        }
+        self.slot.keep_records(records);
+    }
+
+    fn note_folded(&mut self, folded: Result<(), Implausible>) {
+        self.has_items |= folded.is_ok();
+        self.implausible += u64::from(folded.is_err());
     }
 
     /// Ends a poll that began `duration` ago: folds the batch, counts and logs the outcome, and publishes.
@@ -244,7 +256,7 @@ impl Intake {
         at: Moment,
     ) {
         let at = self.recordable(at);
-        self.fold_items(batch, at);
+        self.fold_messages(batch, at);
         let restarts = self.engine.fold.totals.engine_restarts;
         // A server that answers again, or counts from 0, may have been replaced by one of an older release. So its keys
         // are collected from the start again.
@@ -252,7 +264,7 @@ impl Intake {
         if std::mem::replace(&mut self.restarts, restarts) != restarts || answers_again {
             self.source.unread_keys = None;
         }
-        // A recording contains an item of its own for the end of each poll: [`Item::Settled`].
+        // A recording has a line of its own for the end of each poll: [`Entry::Settled`].
         if self.recorded.is_none() {
             self.settle(batch.from_ring, batch.lost_rest, at);
             if batch.ended {
@@ -265,7 +277,7 @@ impl Intake {
         if let Some(about) = batch.about.take() {
             self.learn(about);
             if let Some(recorder) = &mut self.recorder {
-                recorder.about(&self.about);
+                recorder.about(&self.about, at.to_record());
             }
         }
         if let Some(recorder) = &mut self.recorder {
@@ -273,7 +285,7 @@ impl Intake {
                 let at = at.to_record();
                 recorder.polled(result.err().map(failure), at);
                 recorder.gpus(readings(&self.slot), at);
-                recorder.settled(Settled { at, from_ring: batch.from_ring, lost_rest: batch.lost_rest });
+                recorder.settled(Settled { from_ring: batch.from_ring, lost_rest: batch.lost_rest }, at);
             }
             recorder.end();
         }
@@ -404,8 +416,8 @@ impl Intake {
     }
 }
 
-fn failure(error: &SourceError) -> RecordedFailure {
-    RecordedFailure { kind: error.kind(), text: beginning(&error.to_string()), not_ready: error.is_not_ready() }
+fn failure(error: &SourceError) -> PollFailure {
+    PollFailure { kind: error.kind(), text: beginning(&error.to_string()), not_ready: error.is_not_ready() }
 }
 
 /// Readings of the engine's GPUs, or of all GPUs of this host if it is unknown which ones the engine uses. Empty if
@@ -490,7 +502,7 @@ mod tests {
             let mut batch = Batch::default();
             if answers {
                 let record = IterationStats { iter: Some(iter), num_active_requests: Some(1), ..Default::default() };
-                batch.items.push(Item::Record(Box::new(record)));
+                batch.messages.push(Message::Record(Box::new(record)));
             }
             batch.keys = keys.iter().map(|key| (*key).to_owned()).collect();
             let result = if answers { Ok(Presence::Present) } else { Err(&error) };
@@ -517,7 +529,7 @@ mod tests {
             sequence += 1 + lost;
             let record = IterationStats { iter: Some(sequence), stats_sequence: Some(sequence), ..Default::default() };
             let mut batch = Batch::default();
-            batch.items.push(Item::Record(Box::new(record)));
+            batch.messages.push(Message::Record(Box::new(record)));
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
             intake.log.losing.map(|(last, before)| ((last - start.instant).as_secs(), before))
         };
@@ -535,15 +547,15 @@ mod tests {
     fn several_engines_behind_one_address_have_a_notice_and_nothing_of_them_is_counted() {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
-        let mut poll = |items: Vec<Item>| {
+        let mut poll = |items: Vec<Message>| {
             let mut batch = Batch::default();
-            (batch.items, batch.notice) = (items, Some("of the source"));
+            (batch.messages, batch.notice) = (items, Some("of the source"));
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), Moment::now());
             let snapshot = state.slots()[0].snapshot();
             (snapshot.source.notice, snapshot.totals.iterations, snapshot.requests.entries_have_reasons)
         };
         let record = |iter| {
-            Item::Record(Box::new(IterationStats {
+            Message::Record(Box::new(IterationStats {
                 iter: Some(iter),
                 num_active_requests: Some(1),
                 ..IterationStats::default()
@@ -556,7 +568,7 @@ mod tests {
         for iter in [51, 9002, 52] {
             let finish_reason = Some(trtllm_records::perf_metrics::FinishReason::Length);
             let entry = trtllm_records::PerfMetricsEntry { finish_reason, ..Default::default() };
-            let all = vec![record(iter), Item::FinishedRequest(Box::new(entry))];
+            let all = vec![record(iter), Message::FinishedRequest(Box::new(entry))];
             assert_eq!(poll(all), (Some(SEVERAL_ENGINES), iterations, have_reasons));
         }
     }
@@ -566,7 +578,7 @@ mod tests {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let record = |iter| {
             let pytorch = trtllm_records::iteration::StaticBatchingStats::default();
-            Item::Record(Box::new(IterationStats {
+            Message::Record(Box::new(IterationStats {
                 iter: Some(iter),
                 num_active_requests: Some(1),
                 static_batching_stats: Some(pytorch),
@@ -578,11 +590,16 @@ mod tests {
             for replayed in [true, false] {
                 let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
                 for (iter, lost_rest) in [(Some(1), false), (Some(2), lost_rest), (None, false), (Some(9), false)] {
-                    let mut items: Vec<_> = iter.map(record).into_iter().collect();
-                    let settled = Settled { at: at.to_record(), from_ring: true, lost_rest };
-                    items.extend(replayed.then_some(Item::Settled(settled)));
+                    let messages: Vec<_> = iter.map(record).into_iter().collect();
                     let mut batch = Batch::default();
-                    (batch.items, batch.from_ring, batch.lost_rest) = (items, true, lost_rest);
+                    if replayed {
+                        let settled = Entry::Settled(Settled { from_ring: true, lost_rest });
+                        let entries = messages.into_iter().map(Entry::Message).chain([settled]);
+                        let lines = entries.map(|entry| Line { at: at.to_record(), entry }).collect();
+                        intake.absorb_lines(lines, at.instant);
+                    } else {
+                        (batch.messages, batch.from_ring, batch.lost_rest) = (messages, true, lost_rest);
+                    }
                     intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
                 }
                 let totals = &intake.engine.fold.totals;
@@ -597,20 +614,20 @@ mod tests {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let start = Moment::now();
-        let mut poll = |seconds, item: Option<Item>| {
+        let mut poll = |seconds, item: Option<Message>| {
             let at = Moment { instant: start.instant + Duration::from_secs(seconds), ..start };
             let mut batch = Batch::default();
-            batch.items.extend(item);
+            batch.messages.extend(item);
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
             state.slots()[0].snapshot().source.notice
         };
-        let request = || Some(Item::FinishedRequest(Box::default()));
+        let request = || Some(Message::FinishedRequest(Box::default()));
         for seconds in [0, 10, 20] {
             assert_eq!(poll(seconds, request()), None);
         }
         assert!(poll(31, None).unwrap().contains("enable_iter_perf_stats"));
         assert_eq!(
-            poll(32, Some(Item::Record(Box::new(IterationStats { iter: Some(1), ..Default::default() })))),
+            poll(32, Some(Message::Record(Box::new(IterationStats { iter: Some(1), ..Default::default() })))),
             None
         );
     }

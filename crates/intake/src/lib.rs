@@ -2,11 +2,15 @@
 //! items and publishes the result.
 #![forbid(unsafe_code)]
 
+mod feed;
 mod intake;
 pub mod past;
+mod playback;
 pub mod poll;
 #[cfg(test)]
 mod simulation;
 mod source_log;
 
+pub use feed::Feed;
 pub use intake::{Intake, Moment, Unread};
+pub use playback::Playback;

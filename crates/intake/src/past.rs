@@ -7,7 +7,7 @@ use std::time::Duration;
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::window::SLOT_SECONDS;
 use trtllm_engines::{EngineSlot, State};
-use trtllm_recording::{Header, Item, Line, OpenRecordingError, RecordedMoment, Recording, Settled, utc};
+use trtllm_recording::{Entry, Header, Line, OpenRecordingError, RecordedMoment, Recording, utc};
 use trtllm_records::EngineName;
 use trtllm_records::gpu::{EngineGpus, GpuInventory, NvmlState};
 use trtllm_sources::{Batch, Presence, SourceError};
@@ -18,6 +18,8 @@ use crate::{Intake, Moment};
 const BEFORE_US: i64 = 30 * 60 * 1_000_000;
 /// A longer gap between two lines means that nothing was recorded: even an idle engine has a line each minute.
 const LONGEST_GAP_US: i64 = 90 * 1_000_000;
+/// Most lines that wait to be folded.
+const ENOUGH: usize = 1024;
 const SLOT_US: i64 = (SLOT_SECONDS * 1e6) as i64;
 /// The start of the clock to which recorded moments are moved. It is later than any moment of this process, so that no
 /// recorded moment is too early for this process.
@@ -31,7 +33,8 @@ pub struct PastEngine {
     /// The time of this state, in microseconds since 1970 UTC.
     pub at_us: i64,
     intake: Intake,
-    batch: Batch,
+    /// Lines that wait to be folded.
+    lines: Vec<Line>,
     gpus: GpuInventory,
     serving: EngineGpus,
     failure: Option<SourceError>,
@@ -55,7 +58,7 @@ pub fn engine_at(
     let mut past: Option<PastEngine> = None;
     let mut first_us = None;
     while let Some(line) = reader.next_line()? {
-        let Ok(Line { at, item }) = Item::parse(line) else { continue };
+        let Ok(Line { at, entry }) = Line::parse(line) else { continue };
         let begin = *first_us.get_or_insert(at.us);
         if at.us > until {
             let mut past = past.filter(|_| begin <= until).ok_or_else(|| OpenRecordingError::Begins(utc(begin)))?;
@@ -65,9 +68,9 @@ pub fn engine_at(
             past.continue_until(until);
             return Ok(past);
         }
-        match (&mut past, item) {
-            (None, Item::Recording(header)) => past = Some(PastEngine::new(&header, at)),
-            (Some(past), item) => past.absorb(at, item),
+        match (&mut past, entry) {
+            (None, Entry::Header(header)) => past = Some(PastEngine::new(&header, at)),
+            (Some(past), entry) => past.absorb(at, entry),
             (None, _) => {}
         }
     }
@@ -96,7 +99,7 @@ impl PastEngine {
             intake,
             state,
             at_us: at.us,
-            batch: Batch::default(),
+            lines: Vec::new(),
             gpus: GpuInventory::default(),
             serving: EngineGpus::default(),
             failure: None,
@@ -118,14 +121,14 @@ impl PastEngine {
         Arc::clone(&self.state.slots()[0])
     }
 
-    fn absorb(&mut self, at: RecordedMoment, item: Item) {
-        if let Item::Recording(header) = &item {
+    fn absorb(&mut self, at: RecordedMoment, entry: Entry) {
+        if let Entry::Header(header) = &entry {
             // Another process continued the recording, with another clock.
             if header.session != self.session {
                 self.session = header.session;
                 self.offset = self.last.clock_us + (at.us - self.last.us).max(0) - at.clock_us;
                 self.next_judgement = self.offset + at.clock_us;
-                self.batch.push(Item::Dropped(0));
+                self.lines.push(Line { at: self.last, entry: Entry::Dropped(0) });
             }
             return;
         }
@@ -134,17 +137,10 @@ impl PastEngine {
             self.next_judgement = at.clock_us;
         }
         self.judge_until(at.clock_us);
-        if at != self.last && !matches!(item, Item::Settled(_)) {
-            self.batch.push(Item::Received(at));
-        }
         self.last = at;
-        match item {
-            Item::Settled(settled) => {
-                self.batch.push(Item::Settled(Settled { at, ..settled }));
-                self.end_poll(at);
-            }
-            Item::Failing(failure) => self.failure = failure.map(SourceError::Recorded),
-            Item::Gpu(gpu) => {
+        match entry {
+            Entry::Failing(failure) => self.failure = failure.map(SourceError::Recorded),
+            Entry::Gpu(gpu) => {
                 let known = self.gpus.gpus.iter_mut().find(|other| other.identity.uuid == gpu.uuid);
                 match known {
                     Some(known) => *known = gpu.snapshot(),
@@ -153,16 +149,26 @@ impl PastEngine {
                 self.serving.uuids.retain(|uuid| *uuid != gpu.uuid);
                 self.serving.uuids.extend(gpu.serves.then_some(gpu.uuid));
             }
-            item => self.batch.push(item),
-        }
-        if !self.batch.has_room() {
-            self.intake.absorb_items(&mut self.batch, Moment::recorded(at));
+            entry => {
+                let is_end = matches!(entry, Entry::Settled(_));
+                self.lines.push(Line { at, entry });
+                if is_end {
+                    self.end_poll(at);
+                } else if self.lines.len() >= ENOUGH {
+                    self.fold_lines(at);
+                }
+            }
         }
     }
 
+    fn fold_lines(&mut self, at: RecordedMoment) {
+        self.intake.absorb_lines(std::mem::take(&mut self.lines), at.instant());
+    }
+
     fn end_poll(&mut self, at: RecordedMoment) {
+        self.fold_lines(at);
         let result = self.failure.as_ref().map_or(Ok(Presence::Present), Err);
-        self.intake.end_poll(&mut self.batch, Duration::ZERO, result, Moment::recorded(at));
+        self.intake.end_poll(&mut Batch::default(), Duration::ZERO, result, Moment::recorded(at));
     }
 
     /// Judges the engine every five seconds, like a running exporter.

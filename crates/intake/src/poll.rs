@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::{Intake, Moment, Unread};
+use crate::{Feed, Intake, Moment, Unread};
 use trtllm_engines::EngineSlot;
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_records::BenchReport;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Panicked, Task};
-use trtllm_sources::{Batch, OpenError, Presence, Source, SourceError};
+use trtllm_sources::{Batch, OpenError, Presence, SourceError};
 
 /// How an engine is polled.
 #[derive(Debug, Clone, Copy)]
@@ -96,15 +96,20 @@ impl Driver {
 
     /// Opens the source and polls it. Returns at shutdown, if the source fails for good, or if the engine is gone. `open` may take
     /// as long as it needs: the engine is `starting` meanwhile, and a shutdown drops the future.
-    pub async fn run(mut self, open: impl Future<Output = Result<Source, OpenError>>, mut shutdown: Shutdown) -> End {
+    pub async fn run<F: Into<Feed>>(
+        mut self,
+        open: impl Future<Output = Result<F, OpenError>>,
+        mut shutdown: Shutdown,
+    ) -> End {
         let opened = tokio::select! {
             opened = self.watch(Some("the source is still being opened"), open) => opened,
             () = shutdown.wait() => return End::Stopped,
         };
         let result = match opened {
-            Ok(mut source) => {
-                let result = self.poll_until(&mut source, &mut shutdown).await;
-                source.close().await;
+            Ok(source) => {
+                let mut feed = source.into();
+                let result = self.poll_until(&mut feed, &mut shutdown).await;
+                feed.close().await;
                 result
             }
             Err(error) => Err(error),
@@ -138,7 +143,7 @@ impl Driver {
         }
     }
 
-    async fn poll_until(&mut self, source: &mut Source, shutdown: &mut Shutdown) -> Result<End, OpenError> {
+    async fn poll_until(&mut self, feed: &mut Feed, shutdown: &mut Shutdown) -> Result<End, OpenError> {
         // Polls at a fixed rate, without a pause after each poll, because the engine fills its ring at its own rate.
         // The first poll does not wait for a tick, because timers have a resolution of one millisecond.
         let mut due = Instant::now();
@@ -148,7 +153,7 @@ impl Driver {
             self.heartbeat.beat();
             let begun = Moment::now().instant;
             let result = tokio::select! {
-                result = self.poll(source, &mut batch) => result,
+                result = self.poll(feed, &mut batch) => result,
                 () = shutdown.wait() => return Ok(End::Stopped),
             };
             let at = Moment::now();
@@ -160,13 +165,14 @@ impl Driver {
                 result => {
                     let duration = at.instant.duration_since(begun);
                     if result.is_err() {
-                        self.take_partial(source, &mut batch).await;
+                        self.take_partial(feed, &mut batch).await;
                     }
                     if batch.about.as_ref().is_some_and(|about| about.simulated) {
-                        let engine = source.target();
+                        let engine = feed.target();
                         tracing::info!(engine, "this engine is simulated; its numbers describe no real model");
                     }
                     let folded = supervise::catch_now(Task::Fold, || {
+                        self.intake.absorb_lines(feed.take_lines(), at.instant);
                         self.intake.end_poll(&mut batch, duration, result.as_ref().copied(), at);
                     });
                     if folded.is_err() {
@@ -177,7 +183,7 @@ impl Driver {
                     }
                 }
             }
-            let interval = self.schedule.interval.max(source.interval());
+            let interval = self.schedule.interval.max(feed.interval());
             // An idle engine is polled half as often, if a router still learns of a new request within [`IDLE_INTERVAL`].
             let period = match self.intake.is_idle() && 2 * interval <= IDLE_INTERVAL {
                 true => 2 * interval,
@@ -199,11 +205,11 @@ impl Driver {
     }
 
     /// Folds what a failed poll has received, in parts, so that only one part takes memory.
-    async fn take_partial(&mut self, source: &mut Source, batch: &mut Batch) {
+    async fn take_partial(&mut self, feed: &mut Feed, batch: &mut Batch) {
         let mut part = || {
-            let more = source.take_partial(batch);
+            let more = feed.take_partial(batch);
             if more {
-                self.intake.absorb_items(batch, Moment::now());
+                self.intake.absorb_messages(batch, Moment::now());
             }
             more
         };
@@ -213,15 +219,15 @@ impl Driver {
     }
 
     /// Polls once, within the timeout. If the source delivers in parts, the items of a part are folded before the next part.
-    async fn poll(&mut self, source: &mut Source, batch: &mut Batch) -> Result<Presence, SourceError> {
+    async fn poll(&mut self, feed: &mut Feed, batch: &mut Batch) -> Result<Presence, SourceError> {
         let timeout = self.schedule.timeout;
         let now = Instant::now;
         let (deadline, published) = (now() + timeout, now() + PUBLISHED);
-        let starting = source.is_loading().then_some(LOADING);
+        let starting = feed.is_loading().then_some(LOADING);
         let polled = loop {
             let part = {
                 // Pinned here: an async function that gets a future by value stores it twice, and this one has 8 KB.
-                let part = pin!(tokio::time::timeout_at(deadline, source.poll(batch)));
+                let part = pin!(tokio::time::timeout_at(deadline, feed.poll(batch)));
                 let part = pin!(supervise::catch(Task::Poll, part));
                 self.watch(starting, part).await
             };
@@ -229,14 +235,18 @@ impl Driver {
             if !batch.more || !matches!(part, Ok(Ok(Ok(_)))) || now() >= published {
                 break part;
             }
-            let _ = supervise::catch_now(Task::Fold, || self.intake.absorb_items(batch, Moment::now()));
+            let _ = supervise::catch_now(Task::Fold, || {
+                let at = Moment::now();
+                self.intake.absorb_lines(feed.take_lines(), at.instant);
+                self.intake.absorb_messages(batch, at);
+            });
             tokio::task::yield_now().await;
         };
         match polled {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) if source.is_loading() => Ok(Presence::Loading),
-            Ok(Err(_)) => Err(SourceError::Timeout { target: source.target(), after: timeout }),
-            Err(Panicked) => Err(SourceError::Panicked { target: source.target() }),
+            Ok(Err(_)) if feed.is_loading() => Ok(Presence::Loading),
+            Ok(Err(_)) => Err(SourceError::Timeout { target: feed.target(), after: timeout }),
+            Err(Panicked) => Err(SourceError::Panicked { target: feed.target() }),
         }
     }
 }
@@ -255,10 +265,11 @@ mod tests {
     use super::*;
     use trtllm_engines::State;
     use trtllm_fold::EngineState;
-    use trtllm_recording::Item;
+    use trtllm_records::Message;
     use trtllm_records::{EngineName, IterationStats};
     use trtllm_service::shutdown;
     use trtllm_service::supervise::Heartbeats;
+    use trtllm_sources::Source;
 
     const SCHEDULE: Schedule = Schedule {
         interval: Duration::from_millis(10),
@@ -279,7 +290,7 @@ mod tests {
         let driver =
             Driver::new(slot, SCHEDULE, events, Arc::new(Heartbeats::default()).register("a driver".to_owned()));
         let (_trigger, shutdown) = shutdown::channel();
-        let task = driver.run(std::future::pending(), shutdown);
+        let task = driver.run(std::future::pending::<Result<Source, OpenError>>(), shutdown);
         assert!(size_of_val(&task) <= 14_000, "{} bytes", size_of_val(&task));
     }
 
@@ -291,7 +302,7 @@ mod tests {
             let iter = POLLS.fetch_add(1, Ordering::SeqCst) + 1;
             let active = Some(ACTIVE.load(Ordering::SeqCst) as i64);
             let record = IterationStats { iter: Some(iter), num_active_requests: active, ..IterationStats::default() };
-            batch.items.push(Item::Record(Box::new(record)));
+            batch.messages.push(Message::Record(Box::new(record)));
             (Duration::ZERO, Ok(Presence::Present))
         });
         let state = one_engine();
@@ -335,7 +346,7 @@ mod tests {
         let state = one_engine();
         let (driver, mut events) = driver(&state);
         let (trigger, shutdown) = shutdown::channel();
-        let running = tokio::spawn(driver.run(std::future::pending(), shutdown));
+        let running = tokio::spawn(driver.run(std::future::pending::<Result<Source, OpenError>>(), shutdown));
         // Waits for several health checks, and for longer than the engine may take to become stale.
         while state.engines().next().unwrap().1.source.loading.is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -355,7 +366,7 @@ mod tests {
         let (_trigger, shutdown) = shutdown::channel();
         let failing = async {
             tokio::task::yield_now().await;
-            Err(OpenError::Engine { engine: "e".to_owned(), cause: "out of memory".to_owned() })
+            Err::<Source, _>(OpenError::Engine { engine: "e".to_owned(), cause: "out of memory".to_owned() })
         };
         driver.run(failing, shutdown).await;
         let Some(DriverEvent::Failed(error)) = events.recv().await else { panic!("no failure") };
@@ -369,7 +380,7 @@ mod tests {
         let source = Source::Test(|batch| {
             let poll = POLLS.fetch_add(1, Ordering::SeqCst);
             let record = IterationStats { iter: Some(poll + 1), ..IterationStats::default() };
-            batch.items.push(Item::Record(Box::new(record)));
+            batch.messages.push(Message::Record(Box::new(record)));
             assert!(poll != 1, "as if the system had no more threads");
             (Duration::ZERO, Ok(Presence::Present))
         });

@@ -12,10 +12,9 @@ use trtllm_intake::{Intake, Moment};
 use trtllm_recording::frame::{self, Encoder};
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::recorder::{DEFAULT_MAX_SIZE, Recorder, RecorderConfig};
-use trtllm_recording::{Item, OpenRecordingError, RecordedFailure, RecordedMoment, Recording, Settled, Stamp};
-use trtllm_records::ErrorKind;
+use trtllm_recording::{Entry, LineWriter, OpenRecordingError, RecordedMoment, Recording, Settled};
 use trtllm_records::gpu::{EngineGpus, GpuInventory, NvmlState};
-use trtllm_records::{EngineAbout, EngineName, RecorderCounts};
+use trtllm_records::{EngineAbout, EngineName, ErrorKind, Message, PollFailure, RecorderCounts};
 use trtllm_sim::config::Config;
 use trtllm_sim::scenario::find;
 use trtllm_sim::{Engine, write};
@@ -77,12 +76,12 @@ fn record_with(
             read(&step, config, &mut batch);
         }
         let moment = Moment { instant: start + Duration::from_secs_f64(now), unix_us: EPOCH_US + (now * 1e6) as i64 };
-        let error = SourceError::Recorded(RecordedFailure {
+        let error = SourceError::Recorded(PollFailure {
             kind: ErrorKind::Connect,
             text: "connection refused".to_owned(),
             not_ready: false,
         });
-        sent += batch.items.len() as u64;
+        sent += batch.messages.len() as u64;
         let result = if engine.is_up(now) { Ok(Presence::Present) } else { Err(&error) };
         intake.end_poll(&mut batch, Duration::ZERO, result, moment);
         // The recorder works in real time. An engine may fill half of its queue, with about a thousand items. So wait.
@@ -117,7 +116,7 @@ fn read(step: &trtllm_sim::Step, config: &Config, batch: &mut Batch) {
     trtllm_json::parse_records(array(records).as_bytes(), batch).unwrap();
     for (iter, rows) in &step.rows {
         let rows = serde_json::from_value(write::rows(*iter, rows, config.release)).unwrap();
-        batch.push(Item::RequestRows(rows));
+        batch.push(Message::RequestRows(rows));
     }
     let entries = step.entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect();
     trtllm_json::parse_perf_metrics(array(entries).as_bytes(), batch).unwrap();
@@ -230,7 +229,7 @@ fn an_engine_that_is_gone_is_stale_in_its_recording_as_soon_as_its_exporter_said
 /// every half second.
 fn bytes_a_record(config: &Config) -> (f64, f64) {
     let seconds = if config.statistics.rows { SECONDS_OF_ROWS } else { SECONDS };
-    let (mut encoder, mut stamp) = (Encoder::default(), Stamp::new("m", "1"));
+    let (mut encoder, mut writer) = (Encoder::default(), LineWriter::new("m", "1"));
     let (mut engine, mut next, mut throttled) = (Engine::new(config.clone(), 7), Some(0.0), [0; 2]);
     let (mut lines, mut bytes, mut records) = (Vec::new(), 0, 0);
     for poll in 1..=(seconds / INTERVAL) as u32 {
@@ -243,14 +242,14 @@ fn bytes_a_record(config: &Config) -> (f64, f64) {
         }
         let us = EPOCH_US + (now * 1e6) as i64 + i64::from(poll * 7919 % 300);
         let at = RecordedMoment { us, clock_us: us - EPOCH_US };
-        stamp.set(at);
-        batch.push(Item::Settled(Settled { at, from_ring: false, lost_rest: false }));
+        let mut entries: Vec<Entry> = batch.messages.into_iter().map(Entry::Message).collect();
+        entries.push(Entry::Settled(Settled { from_ring: false, lost_rest: false }));
         if poll % 50 == 0 {
-            batch.push(Item::Gpu(Box::new(gpu(&mut engine, now, &mut throttled))));
+            entries.push(Entry::Gpu(Box::new(gpu(&mut engine, now, &mut throttled))));
         }
-        for item in batch.items {
-            assert!(item.write(&stamp, &mut lines));
-            records += u32::from(matches!(item, Item::Record(_)));
+        for entry in entries {
+            assert!(writer.write(at, &entry, &mut lines));
+            records += u32::from(matches!(entry, Entry::Message(Message::Record(_))));
         }
         if poll % 5 == 0 || lines.len() >= frame::TARGET {
             bytes += encoder.encode(&lines).unwrap().len();

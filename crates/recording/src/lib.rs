@@ -1,14 +1,14 @@
 //! Recordings of what the engines sent. The [`recorder`] keeps them on disk, and a replay reads them. A recording is a
 //! directory of segments. A segment belongs to one engine and is a sequence of zstd frames. A frame contains whole lines of
-//! JSON, one for each [`Item`], so `zstdcat` prints a recording.
+//! JSON ([`Line`]), so `zstdcat` prints a recording.
 #![forbid(unsafe_code)]
 
 pub mod directory;
 pub mod frame;
 pub mod gpu;
-pub mod item;
+pub mod line;
 mod reader;
 pub mod recorder;
 
-pub use item::{FORMAT, Header, Item, Line, RecordedFailure, RecordedMoment, Settled, Stamp};
+pub use line::{Entry, FORMAT, Header, Line, LineWriter, RecordedMoment, Settled};
 pub use reader::{OpenRecordingError, OtherFormats, Reader, Recording, utc};

@@ -12,7 +12,7 @@ use trtllm_records::RecordTime;
 
 use super::directory::{self, Segment};
 use super::frame::{self, Read};
-use super::item::{FORMAT, Item, Line};
+use super::line::{Entry, FORMAT, Line};
 
 /// A recording that cannot be read. The text names the engines that can be chosen.
 #[derive(Debug, thiserror::Error)]
@@ -121,8 +121,8 @@ impl Recording {
             return Ok(());
         }
         let first = &frame[..memchr(b'\n', &frame).unwrap_or(frame.len())];
-        match Item::parse(first) {
-            Ok(Line { at, item: Item::Recording(header) }) if header.format == FORMAT => {
+        match Line::parse(first) {
+            Ok(Line { at, entry: Entry::Header(header) }) if header.format == FORMAT => {
                 let engine = self.engines.entry(header.engine()).or_default();
                 engine.model = header.model;
                 engine.segments.push((path, at.us));
@@ -305,7 +305,7 @@ mod tests {
         let begins = |since_us: fn(i64) -> i64| {
             let (mut reader, mut begins) = (recording.read(Some("m1"), "--engine", since_us).unwrap(), Vec::new());
             while let Some(line) = reader.next_line().unwrap() {
-                begins.push(Item::parse(line).unwrap().at.us);
+                begins.push(Line::parse(line).unwrap().at.us);
             }
             begins
         };

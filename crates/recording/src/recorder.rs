@@ -1,5 +1,5 @@
-//! The flight recorder: stores on disk what the engines sent. All intakes pass their items to one thread, which writes them.
-//! Nothing here blocks an intake: items that do not fit in the queue are dropped and counted.
+//! The flight recorder: stores on disk what the engines sent. All intakes pass their lines to one thread, which writes them.
+//! Nothing here blocks an intake: lines that do not fit in the queue are dropped and counted.
 
 mod age;
 mod files;
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use trtllm_records::{EngineName, RecorderCounts};
 use trtllm_service::budget::{Budget, Held, Peer, Rest};
 
-use crate::{Item, OpenRecordingError, Recording};
+use crate::{Line, OpenRecordingError, Recording};
 
 pub use tap::EngineRecorder;
 
@@ -27,7 +27,7 @@ use files::SegmentFiles;
 
 /// The default of `--record.max-size` in bytes. It keeps a day of one busy engine.
 pub const DEFAULT_MAX_SIZE: u64 = 2 << 30;
-/// Approximate maximum memory of all messages that wait for the disk.
+/// Approximate maximum memory of all lines that wait for the disk.
 const WEIGHT: usize = 4 << 20;
 /// The recorder does not use the memory that other kinds of input share, because an engine that floods the recorder would
 /// always use it up.
@@ -118,13 +118,13 @@ impl Recorder {
     #[must_use]
     pub fn engine(&self, name: &EngineName) -> EngineRecorder {
         let engine = self.queue.engines.fetch_add(1, Ordering::Relaxed);
-        self.queue.send(Message::Joined { engine, name: Box::new(name.clone()) });
+        self.queue.send(Command::Join { engine, name: Box::new(name.clone()) });
         EngineRecorder::new(engine, self.queue.clone(), self.counts.clone())
     }
 
-    /// Writes the waiting items and ends the thread. If the disk hangs, waits for at most `timeout`.
+    /// Writes the waiting lines and ends the thread. If the disk hangs, waits for at most `timeout`.
     pub fn stop(&self, timeout: Duration) {
-        self.queue.send(Message::Stop);
+        self.queue.send(Command::Stop);
         // The thread drops the sender when it has ended.
         let ended = self.ended.lock();
         if ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -136,23 +136,22 @@ impl Recorder {
 /// The queue between the intakes and the thread that writes. Its memory is bounded, and sending never waits.
 #[derive(Debug, Clone)]
 struct Queue {
-    messages: Sender<Message>,
-    /// Counts the memory of the messages that wait.
+    commands: Sender<Command>,
+    /// Counts the memory of the lines that wait.
     budget: &'static Budget,
     engines: Arc<AtomicU64>,
 }
 
 impl Queue {
-    fn new() -> (Self, Receiver<Message>) {
-        let (messages, received) = mpsc::channel();
+    fn new() -> (Self, Receiver<Command>) {
+        let (commands, received) = mpsc::channel();
         // This memory is never freed. That costs little, because a process starts only one recorder.
         let budget = Box::leak(Box::new(Budget::new(WEIGHT, &NO_REST)));
-        (Self { messages, budget, engines: Arc::default() }, received)
+        (Self { commands, budget, engines: Arc::default() }, received)
     }
 
-    /// Reserves the memory of a message of this weight, if there is room. A single large message is accepted if nothing else
-    /// waits. An engine may hold as much as is left for all others, so an engine that floods the queue loses only its own
-    /// items.
+    /// Reserves this much memory, if there is room. A single large line is accepted if nothing else waits. An engine may hold as
+    /// much as is left for all others, so an engine that floods the queue loses only its own lines.
     fn reserve(&self, engine: &Arc<Peer>, weight: usize) -> Option<Held> {
         let left = WEIGHT.saturating_sub(self.budget.held());
         let is_alone = left == WEIGHT;
@@ -165,32 +164,32 @@ impl Queue {
     }
 
     /// The thread survives panics, so it is gone only when the daemon stops.
-    fn send(&self, message: Message) {
-        let _ = self.messages.send(message);
+    fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
     }
 }
 
-enum Message {
-    Joined {
+enum Command {
+    Join {
         engine: u64,
         name: Box<EngineName>,
     },
-    /// The reserved memory is released when the items are written.
-    Items {
+    /// The reserved memory is released when the lines are written.
+    Write {
         engine: u64,
-        items: Vec<Item>,
+        lines: Vec<Line>,
         held: Held,
     },
-    Left {
+    Leave {
         engine: u64,
     },
     Stop,
 }
 
-impl Message {
+impl Command {
     const fn engine(&self) -> Option<u64> {
         match self {
-            Self::Joined { engine, .. } | Self::Items { engine, .. } | Self::Left { engine } => Some(*engine),
+            Self::Join { engine, .. } | Self::Write { engine, .. } | Self::Leave { engine } => Some(*engine),
             Self::Stop => None,
         }
     }

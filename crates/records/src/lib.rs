@@ -7,6 +7,7 @@ mod engine_name;
 pub mod gpu;
 pub mod iteration;
 pub mod lenient;
+mod message;
 pub mod named_numbers;
 pub mod named_variants;
 mod objectives;
@@ -27,6 +28,7 @@ pub const RECENT_RECORDS: usize = 128;
 pub use bench_report::BenchReport;
 pub use engine_name::EngineName;
 pub use iteration::IterationStats;
+pub use message::Message;
 pub use objectives::Objectives;
 pub use orchestrator::OrchestratorReading;
 pub use perf_metrics::PerfMetricsEntry;
@@ -35,7 +37,7 @@ pub use request::{RequestStats, RequestStatsPerIteration};
 pub use server_metrics::ServerMetrics;
 pub use settings::EngineSettings;
 pub use source::{
-    EngineAbout, ErrorKind, PublisherRefusal, RefusedPublishers, RejectCounts, RejectReason, StartupTimes,
+    EngineAbout, ErrorKind, PollFailure, PublisherRefusal, RefusedPublishers, RejectCounts, RejectReason, StartupTimes,
 };
 pub use step_times::StepTimes;
 pub use timestamp::RecordTime;

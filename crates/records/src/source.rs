@@ -56,6 +56,16 @@ named_variants! {
     }
 }
 
+/// A poll that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PollFailure {
+    pub kind: ErrorKind,
+    /// Printable and short. It names the address of the source, so it must not be shown to everybody.
+    pub text: String,
+    /// The server answered that it is not ready yet.
+    pub not_ready: bool,
+}
+
 /// One count per [`RejectReason`], in the same order.
 pub type RejectCounts = [u64; RejectReason::ALL.len()];
 

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use trtllm_recording::Item;
-use trtllm_records::{EngineAbout, EngineSettings, RejectCounts, RejectReason};
+use trtllm_records::{EngineAbout, EngineSettings, Message, RejectCounts, RejectReason};
 
-/// The items of one poll, in the order in which the engine sent them, and what else the poll found.
+/// The messages of one poll, in the order in which the engine sent them, and what else the poll found.
 #[derive(Debug, Default)]
 pub struct Batch {
-    pub items: Vec<Item>,
-    /// Approximate memory of the items that were pushed.
+    pub messages: Vec<Message>,
+    /// Approximate memory of the messages that were pushed.
     weight: usize,
     pub rejected: RejectCounts,
     /// Facts about the engine, if any is new.
@@ -18,7 +17,7 @@ pub struct Batch {
     pub connections: Option<u64>,
     /// PIDs of the publishers, if all of them are visible here.
     pub processes: Vec<u32>,
-    /// True if the poll has more to read once these items have been folded.
+    /// True if the poll has more to read once these messages have been folded.
     pub more: bool,
     /// True if the records are the content of an engine's ring, which drops its oldest records when it is full.
     pub from_ring: bool,
@@ -36,28 +35,28 @@ pub struct Batch {
     pub only_requests: bool,
     /// What the user should change, because statistics are missing although the poll succeeds.
     pub notice: Option<&'static str>,
-    /// The source has delivered its last item (the end of a replay).
+    /// The source has delivered its last message (the end of a replay).
     pub ended: bool,
 }
 
 impl Batch {
-    /// Limit for the memory of the items that wait to be folded: thousands of records with request rows.
+    /// Limit for the memory of the messages that wait to be folded: thousands of records with request rows.
     const MAX_WEIGHT: usize = 16 << 20;
 
-    /// If the items take this much memory, they should be folded before more are parsed.
+    /// If the messages take this much memory, they should be folded before more are parsed.
     pub const ENOUGH: usize = 256 << 10;
 
-    /// Whether more items may be parsed before these are folded.
+    /// Whether more messages may be parsed before these are folded.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.weight < Self::ENOUGH
     }
 
-    /// Adds an item, or counts it as rejected if the items before it take too much memory.
-    pub fn push(&mut self, item: Item) {
-        self.weight += item.weight();
+    /// Adds a message, or counts it as rejected if the messages before it take too much memory.
+    pub fn push(&mut self, message: Message) {
+        self.weight += message.weight();
         if self.weight <= Self::MAX_WEIGHT {
-            self.items.push(item);
+            self.messages.push(message);
         } else {
             self.reject(RejectReason::TooMany);
         }
@@ -66,9 +65,9 @@ impl Batch {
     /// Empties the batch for the next poll. The memory of an unusually large poll is freed.
     pub fn clear(&mut self) {
         const KEEP: usize = 4096;
-        self.items.clear();
-        self.items.shrink_to(KEEP);
-        *self = Self { items: std::mem::take(&mut self.items), ..Self::default() };
+        self.messages.clear();
+        self.messages.shrink_to(KEEP);
+        *self = Self { messages: std::mem::take(&mut self.messages), ..Self::default() };
     }
 
     /// Replaces the settings of the engine. A publisher without settings changes nothing.
@@ -78,10 +77,10 @@ impl Batch {
         }
     }
 
-    /// Takes the items to fold them, maybe before the poll ends.
-    pub fn drain(&mut self) -> impl Iterator<Item = Item> {
+    /// Takes the messages to fold them, maybe before the poll ends.
+    pub fn drain(&mut self) -> impl Iterator<Item = Message> {
         (self.weight, self.more) = (0, false);
-        self.items.drain(..)
+        self.messages.drain(..)
     }
 
     pub fn reject(&mut self, reason: RejectReason) {
@@ -92,7 +91,7 @@ impl Batch {
 /// Whether the source has an engine. None of these values is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// The engine or its publisher answered, with or without items.
+    /// The engine or its publisher answered, with or without messages.
     Present,
     /// The source listens, and no publisher is connected.
     Disconnected,

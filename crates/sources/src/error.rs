@@ -3,8 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use trtllm_recording::RecordedFailure;
-use trtllm_records::ErrorKind;
+use trtllm_records::{ErrorKind, PollFailure};
 
 /// A poll that failed. The text names the target.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +80,7 @@ pub enum SourceError {
     Panicked { target: String },
     /// A failure that a recording contains.
     #[error("{}", .0.text)]
-    Recorded(RecordedFailure),
+    Recorded(PollFailure),
     /// The source can never work. Polling it again is useless.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -137,7 +136,7 @@ impl SourceError {
         self.is_starting()
             || matches!(
                 self,
-                Self::HttpStatus { status: 503, .. } | Self::Recorded(RecordedFailure { not_ready: true, .. })
+                Self::HttpStatus { status: 503, .. } | Self::Recorded(PollFailure { not_ready: true, .. })
             )
     }
 

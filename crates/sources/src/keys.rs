@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::trtllm_json::{PublisherLine, parse_line};
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::RejectReason;
 
 /// Limits for the number of keys, and for the bytes of a key.
@@ -62,10 +62,10 @@ impl LineParser {
     pub fn parse(&mut self, line: &[u8], keys: &mut BTreeSet<String>) -> Result<PublisherLine, RejectReason> {
         let parsed = parse_line(line)?;
         let kind = match &parsed {
-            PublisherLine::Item(Item::Record(_)) => 0,
-            PublisherLine::Item(Item::RequestRows(_)) => 1,
-            PublisherLine::Item(Item::FinishedRequest(_)) => 2,
-            PublisherLine::Item(_) | PublisherLine::Hello(_) => return Ok(parsed),
+            PublisherLine::Message(Message::Record(_)) => 0,
+            PublisherLine::Message(Message::RequestRows(_)) => 1,
+            PublisherLine::Message(Message::FinishedRequest(_)) => 2,
+            PublisherLine::Message(_) | PublisherLine::Hello(_) => return Ok(parsed),
         };
         self.0[kind].look_at(line, keys);
         Ok(parsed)

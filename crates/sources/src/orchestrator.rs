@@ -16,7 +16,7 @@ use super::server::{Access, TargetServer};
 use super::server_facts::{FactReader, VERSION_PATH, read_fact};
 use super::server_page;
 use super::{Batch, OpenError, Presence, SourceError};
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::orchestrator::{OrchestratorCount, OrchestratorCounter};
 use trtllm_records::{EngineAbout, OrchestratorReading};
 
@@ -77,7 +77,7 @@ impl Orchestrator {
         let several_processes = self.several_processes;
         batch.notice = several_processes.then_some(SEVERAL_PROCESSES);
         let reading = OrchestratorReading { counts, several_processes, ready, workers, minimal_workers };
-        batch.push(Item::Orchestrator(Box::new(reading)));
+        batch.push(Message::Orchestrator(Box::new(reading)));
         Ok(Presence::Present)
     }
 

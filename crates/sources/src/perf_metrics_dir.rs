@@ -132,9 +132,9 @@ impl PerfMetricsDir {
                 match result {
                     Ok(mut read) => {
                         batch.keys.append(&mut read.keys);
-                        (any, more) = (!read.items.is_empty(), read.more);
+                        (any, more) = (!read.messages.is_empty(), read.more);
                         self.has_lines |= any;
-                        read.items.into_iter().for_each(|item| batch.push(item));
+                        read.messages.into_iter().for_each(|item| batch.push(item));
                         for (total, rejected) in batch.rejected.iter_mut().zip(read.rejected) {
                             *total += rejected;
                         }
@@ -222,10 +222,10 @@ mod tests {
         }
         std::fs::write(directory.path().join("perf_metrics-server-h-1-2.jsonl"), "{\"perf_metrics\":{}}\n").unwrap();
         lines.due = Instant::now();
-        while batch.items.is_empty() {
+        while batch.messages.is_empty() {
             lines.poll(&mut batch);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!((lines.problem(), batch.items.len()), (None, 1));
+        assert_eq!((lines.problem(), batch.messages.len()), (None, 1));
     }
 }

@@ -93,7 +93,7 @@ impl Simulated {
         let entries = step.entries.iter().map(|entry| write::entry(entry, Version::V2)).collect();
         for (iter, rows) in &step.rows {
             match parse_line(write::rows(*iter, rows, release).to_string().as_bytes()) {
-                Ok(PublisherLine::Item(item)) => batch.push(item),
+                Ok(PublisherLine::Message(item)) => batch.push(item),
                 Ok(PublisherLine::Hello(_)) => {}
                 Err(reason) => batch.reject(reason),
             }
@@ -124,7 +124,7 @@ fn about(config: &Config) -> EngineAbout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trtllm_recording::Item;
+    use trtllm_records::Message;
 
     /// Polls until there are at least `enough` records. A slow machine needs several polls.
     fn records(url: &str, enough: usize) -> usize {
@@ -134,7 +134,7 @@ mod tests {
         for _ in 0..100 {
             batch.clear();
             source.poll(&mut batch).unwrap();
-            count += batch.items.iter().filter(|item| matches!(item, Item::Record(_))).count();
+            count += batch.messages.iter().filter(|item| matches!(item, Message::Record(_))).count();
             if count >= enough || source.next.is_none() {
                 break;
             }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::keys::LineParser;
 use super::trtllm_json::PublisherLine;
 use super::{Batch, OpenError, Presence};
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::{EngineSettings, RejectReason};
 use trtllm_service::budget::Held;
 use trtllm_service::unix_socket::{self, Activated};
@@ -81,11 +81,11 @@ impl Ingest {
                 Queued::Hello { process, settings, .. } => {
                     // The publisher may be another engine with other keys.
                     self.lines = LineParser::default();
-                    process.into_iter().for_each(|process| batch.push(Item::Process(process)));
+                    process.into_iter().for_each(|process| batch.push(Message::Process(process)));
                     batch.update_settings(settings);
                 }
                 Queued::Line { text, .. } => match text.and_then(|line| self.lines.parse(&line, &mut batch.keys)) {
-                    Ok(PublisherLine::Item(item)) => batch.push(item),
+                    Ok(PublisherLine::Message(item)) => batch.push(item),
                     // Only the first line of a connection may be a hello, and the listener has read that line.
                     Ok(PublisherLine::Hello(_)) => batch.reject(RejectReason::NotARecord),
                     Err(reason) => batch.reject(reason),

@@ -6,7 +6,7 @@ use memchr::memmem::Finder;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::{IterationStats, PerfMetricsEntry, RejectReason, RequestStatsPerIteration};
 
 use super::Batch;
@@ -122,10 +122,10 @@ impl StatisticsArray {
             Self::Records => parse_array::<Box<IterationStats>>(text, parsed, batch, go_on, |record| {
                 // Every record of an engine has these two fields, so the comparison is rarely needed.
                 let known = record.iter.is_some() || record.num_active_requests.is_some();
-                (known || *record != IterationStats::default()).then_some(Item::Record(record))
+                (known || *record != IterationStats::default()).then_some(Message::Record(record))
             }),
             Self::PerfMetrics => parse_array::<PerfMetricsEntry>(text, parsed, batch, go_on, |entry| {
-                (entry != PerfMetricsEntry::default()).then(|| Item::FinishedRequest(Box::new(entry)))
+                (entry != PerfMetricsEntry::default()).then(|| Message::FinishedRequest(Box::new(entry)))
             }),
         }
     }
@@ -153,7 +153,7 @@ fn parse_array<T>(
     parsed: &mut ArrayPosition,
     batch: &mut Batch,
     go_on: fn(&Batch) -> bool,
-    item: fn(T) -> Option<Item>,
+    item: fn(T) -> Option<Message>,
 ) -> Result<(), ParseError>
 where
     T: DeserializeOwned,
@@ -311,7 +311,7 @@ fn has_long_text(json: &str) -> bool {
 #[derive(Debug, PartialEq)]
 pub enum PublisherLine {
     Hello(Hello),
-    Item(Item),
+    Message(Message),
 }
 
 /// The end of each key that only finished requests have. Nearly all lines are iterations, so one search is enough for them.
@@ -329,17 +329,17 @@ pub fn parse_line(line: &[u8]) -> Result<PublisherLine, RejectReason> {
     if METRICS.find(line).is_some()
         && let Some(entry) = parse_finished_request(text)?
     {
-        return Ok(PublisherLine::Item(Item::FinishedRequest(Box::new(entry))));
+        return Ok(PublisherLine::Message(Message::FinishedRequest(Box::new(entry))));
     }
     let record = read_message::<Box<IterationStats>>(text)?;
     if record.request_stats.is_some() && record.num_active_requests.is_none() && record.iter_latency_ms.is_none() {
         let rows = RequestStatsPerIteration { iter: record.iter, request_stats: record.request_stats };
-        return Ok(PublisherLine::Item(Item::RequestRows(rows)));
+        return Ok(PublisherLine::Message(Message::RequestRows(rows)));
     }
     if record.iter.is_none() && record.num_active_requests.is_none() {
         return Err(RejectReason::NotARecord);
     }
-    Ok(PublisherLine::Item(Item::Record(record)))
+    Ok(PublisherLine::Message(Message::Record(record)))
 }
 
 /// Parses the line as a finished request. `None` if it is not one.
@@ -393,12 +393,15 @@ mod tests {
     fn a_record_with_nan_or_infinity_is_read_without_the_value() {
         let odd = |record: &IterationStats| (record.iter, record.iter_latency_ms, record.num_active_requests);
         let line = br#"{"iter":1,"iterLatencyMS":NaN,"numActiveRequests":-Infinity}"#;
-        let PublisherLine::Item(Item::Record(record)) = parse_line(line).unwrap() else { panic!("no record") };
+        let PublisherLine::Message(Message::Record(record)) = parse_line(line).unwrap() else { panic!("no record") };
         assert_eq!(odd(&record), (Some(1), Some(f64::MAX), Some(i64::MIN)), "values that no engine can have");
         assert_eq!(parse_line(b"{\"iter\":1,\"iterLatencyMS\":NaM}"), Err(RejectReason::NotJson), "the control");
         let mut batch = Batch::default();
         parse_records(br#"[["07-25-2025 16:54:34.140189", "2", "3"]]"#, &mut batch).unwrap();
-        assert!(batch.items.is_empty() && parse_line(br#"["", 2, 3]"#) == Err(RejectReason::NotARecord), "no object");
+        assert!(
+            batch.messages.is_empty() && parse_line(br#"["", 2, 3]"#) == Err(RejectReason::NotARecord),
+            "no object"
+        );
 
         let text = br#"[{"iter":1},{"iter":2,"iterLatencyMS":Infinity},{"iter":3,"iterLatencyMS":5}]"#;
         // The text arrives in two parts, cut at any byte.
@@ -407,8 +410,8 @@ mod tests {
             let first = StatisticsArray::Records.parse_part(&text[..cut], &mut position, &mut batch);
             assert_eq!(first, Err(ParseError::Truncated), "{cut}");
             StatisticsArray::Records.parse_part(text, &mut position, &mut batch).unwrap();
-            let records = batch.items.iter().map(|item| match item {
-                Item::Record(record) => (record.iter, record.iter_latency_ms),
+            let records = batch.messages.iter().map(|item| match item {
+                Message::Record(record) => (record.iter, record.iter_latency_ms),
                 other => panic!("{other:?}"),
             });
             let all = [(Some(1), None), (Some(2), Some(f64::MAX)), (Some(3), Some(5.0))];

@@ -14,7 +14,7 @@ use super::server_page::{self, ServerPageReader};
 use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ArrayPosition, ParseError, StatisticsArray};
 use super::{Batch, OpenError, Presence, SourceError};
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::iteration::Backend;
 use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_records::{EngineAbout, StartupTimes};
@@ -219,7 +219,7 @@ impl TrtllmServe {
         let Some(mut metrics) = asked.and_then(|asked| page.take(asked)) else { return };
         self.entries = self.entries.after_page(metrics.finished_requests());
         metrics.without_entries = self.entries == Entries::Absent;
-        batch.items.push(Item::ServerMetrics(Box::new(metrics)));
+        batch.messages.push(Message::ServerMetrics(Box::new(metrics)));
     }
 
     /// Reads or continues to read `/metrics`. Returns true when all of it is parsed.
@@ -228,7 +228,7 @@ impl TrtllmServe {
         self.no_statistics = false;
         let records = StatisticsArray::Records;
         let part = read_part(&mut self.client, &mut self.unparsed, RECORDS_PATH, records, &mut self.keys, batch).await;
-        if !batch.items.is_empty() {
+        if !batch.messages.is_empty() {
             self.health.record_arrived();
         }
         self.detect_backend(batch);
@@ -264,7 +264,7 @@ impl TrtllmServe {
             None if Instant::now() < endpoint.due => return true,
             None => Instant::now(),
         };
-        let before = batch.items.len();
+        let before = batch.messages.len();
         let entries = StatisticsArray::PerfMetrics;
         let part = read_part(&mut self.client, &mut self.unparsed, ENTRIES_PATH, entries, &mut endpoint.keys, batch);
         let part = tokio::time::timeout_at((asked + ENTRIES_TIMEOUT).into(), part).await;
@@ -277,7 +277,7 @@ impl TrtllmServe {
             Ok(Ok(result)) => (true, result),
             Ok(Err(_)) | Err(_) => (false, parse_received(&self.client, &mut self.unparsed, entries, batch)),
         };
-        if batch.items.len() > before {
+        if batch.messages.len() > before {
             self.entries = self.entries.after_entry();
         }
         if result == Ok(false) {
@@ -327,8 +327,8 @@ impl TrtllmServe {
     }
 
     fn detect_backend(&mut self, batch: &mut Batch) {
-        let newest = batch.items.iter().rev().find_map(|item| match item {
-            Item::Record(record) => Some(record.backend()),
+        let newest = batch.messages.iter().rev().find_map(|item| match item {
+            Message::Record(record) => Some(record.backend()),
             _ => None,
         });
         let backend = match newest {

@@ -10,7 +10,7 @@ use super::exporters::api::Model;
 use crate::cli::{ExportArgs, RecordCommand, TraceFormat};
 use crate::config::ConfigError;
 use trtllm_intake::past::{PastEngine, engines_at};
-use trtllm_recording::{Item, Line, OpenRecordingError, Recording};
+use trtllm_recording::{Line, OpenRecordingError, Recording};
 use trtllm_records::EngineName;
 use trtllm_what_if::MeasuredEngine;
 
@@ -90,11 +90,11 @@ impl Selection {
         for engine in &self.engines {
             let mut reader = self.recording.read(Some(engine), "--engine", |_| self.from_us)?;
             while let Some(text) = reader.next_line().map_err(OpenRecordingError::from)? {
-                let Ok(line) = Item::parse(text) else { continue };
+                let Ok(line) = Line::parse(text) else { continue };
                 if line.at.us >= self.until_us {
                     break;
                 }
-                if line.at.us >= self.from_us || line.item.is_about() {
+                if line.at.us >= self.from_us || line.entry.is_about() {
                     each(engine, &line)?;
                 }
             }

@@ -11,9 +11,9 @@ use super::{ExportError, Selection};
 use trtllm_analysis::ObservedEngine;
 use trtllm_fold::batch_time::TimedBatch;
 use trtllm_recording::gpu::GpuReading;
-use trtllm_recording::{Item, Line, RecordedMoment};
+use trtllm_recording::{Entry, Line, RecordedMoment};
 use trtllm_records::perf_metrics::TimingMetrics;
-use trtllm_records::{IterationStats, PerfMetricsEntry};
+use trtllm_records::{IterationStats, Message, PerfMetricsEntry};
 
 /// Most time between the end of a request and the receipt of its data. If more has passed, its times are from another clock.
 const LONGEST_WAY_US: f64 = 600e6;
@@ -25,7 +25,7 @@ const TRACKS: [&str; 3] = ["iterations", "prefill", "decode"];
 pub(super) fn write(lines: &mut Selection, out: &mut impl Write) -> Result<(), ExportError> {
     let mut clocks: BTreeMap<String, f64> = BTreeMap::new();
     lines.each(|engine, line| {
-        if let Item::FinishedRequest(entry) = &line.item
+        if let Entry::Message(Message::FinishedRequest(entry)) = &line.entry
             && let Some(end) = times(entry).and_then(|times| times.last_token_time)
         {
             let distance = line.at.us as f64 - end * 1e6;
@@ -112,11 +112,11 @@ impl TracedEngine {
 
     fn line(&mut self, line: &Line, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
         self.received = line.at;
-        match &line.item {
-            Item::Record(record) => self.record(record, trace)?,
-            Item::FinishedRequest(entry) => self.request(entry, trace)?,
-            Item::Gpu(gpu) => of_gpu(gpu, line.at.us, trace)?,
-            Item::Failing(failure) => {
+        match &line.entry {
+            Entry::Message(Message::Record(record)) => self.record(record, trace)?,
+            Entry::Message(Message::FinishedRequest(entry)) => self.request(entry, trace)?,
+            Entry::Gpu(gpu) => of_gpu(gpu, line.at.us, trace)?,
+            Entry::Failing(failure) => {
                 let name = failure.as_ref().map_or("polls succeed", |failure| &failure.text);
                 let (process, at) = (self.process, line.at.us);
                 trace.event(&json!({"ph": "i", "s": "p", "name": name, "pid": process, "tid": 0, "ts": at}))?;

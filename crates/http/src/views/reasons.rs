@@ -1,9 +1,10 @@
 //! Why an engine is in its state, in words: one sentence for the API, the page for people, `top` and `doctor`, and one without
 //! addresses for `/readyz`, which everybody may read.
 
-use trtllm_engines::{EngineSnapshot, PollFailure, SourceStatus, StartPhase};
+use trtllm_engines::{EngineSnapshot, SourceStatus, StartPhase};
 use trtllm_fold::orchestrator::OrchestratorTotals;
 use trtllm_fold::{EngineState, Latest};
+use trtllm_records::PollFailure;
 use trtllm_records::gpu::NvmlState;
 
 use super::numbers::workers;

@@ -1,23 +1,23 @@
-//! The side of the recorder that belongs to an engine's intake. It moves items into the queue and never waits.
+//! The side of the recorder that belongs to an engine's intake. It moves lines into the queue and never waits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use trtllm_records::{EngineAbout, RecorderCounts};
+use trtllm_records::{EngineAbout, Message, PollFailure, RecorderCounts};
 use trtllm_service::budget::Peer;
 
-use crate::{Item, RecordedFailure, RecordedMoment, Settled};
-
 use crate::gpu::GpuReading;
+use crate::{Entry, Line, RecordedMoment, Settled};
 
-use super::{Message, Queue};
+use super::{Command, Queue};
 
-/// Number of polls without items that are recorded after a poll with items, because they close the iteration of these items.
+/// Number of polls without messages that are recorded after a poll with messages, because they close the iteration of these
+/// messages.
 const EMPTY_POLLS: u32 = 2;
-/// After these, a poll without items is recorded only once per interval. Some must be, because the fold waits up to 5 s
+/// After these, a poll without messages is recorded only once per interval. Some must be, because the fold waits up to 5 s
 /// for exact times.
 const EMPTY_INTERVAL: Duration = Duration::from_millis(500);
-/// The same interval once no item has come for [`IDLE_AFTER`].
+/// The same interval once no message has come for [`IDLE_AFTER`].
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 
@@ -26,19 +26,19 @@ const IDLE_AFTER: Duration = Duration::from_secs(10);
 pub struct EngineRecorder {
     engine: u64,
     queue: Queue,
-    /// Counts the memory that this engine's items take in the queue.
+    /// Counts the memory that this engine's lines take in the queue.
     peer: Arc<Peer>,
     counts: RecorderCounts,
-    items: Vec<Item>,
-    /// Polls without items since the last item.
+    lines: Vec<Line>,
+    /// Polls without messages since the last message.
     empty: u32,
     /// The last poll that was not recorded.
-    skipped: Option<Settled>,
+    skipped: Option<Line>,
     last_pushed: Option<RecordedMoment>,
-    last_item: Option<RecordedMoment>,
+    last_message: Option<RecordedMoment>,
     /// Why polls fail now.
-    failing: Option<RecordedFailure>,
-    /// Messages that were dropped since items were last passed on.
+    failing: Option<PollFailure>,
+    /// Messages that were dropped since lines were last passed on.
     dropped: u64,
 }
 
@@ -49,104 +49,96 @@ impl EngineRecorder {
             queue,
             peer: Arc::default(),
             counts,
-            items: Vec::new(),
+            lines: Vec::new(),
             empty: 0,
             skipped: None,
             last_pushed: None,
-            last_item: None,
+            last_message: None,
             failing: None,
             dropped: 0,
         }
     }
 
-    /// Sets the moment at which the following items were received.
-    pub fn received(&mut self, at: RecordedMoment) {
-        self.add_skipped();
-        self.items.push(Item::Received(at));
-        (self.empty, self.last_item, self.last_pushed) = (0, Some(at), Some(at));
+    /// Adds a message that was folded, or refused, at this moment.
+    pub fn message(&mut self, message: Message, at: RecordedMoment) {
+        self.push(Entry::Message(message), at);
+        (self.empty, self.last_message, self.last_pushed) = (0, Some(at), Some(at));
     }
 
-    /// Adds an item that was folded. A refused item is added only if it is a record: others do not change the fold.
-    pub fn item(&mut self, item: Item, refused: bool) {
-        match item {
-            Item::Record(record) if refused => self.items.push(Item::RefusedRecord(record)),
-            _ if refused => {}
-            item => self.items.push(item),
-        }
+    /// Adds a line of the recording that the engine replays.
+    pub fn line(&mut self, line: Line) {
+        self.lines.push(line);
     }
 
-    pub fn about(&mut self, about: &EngineAbout) {
-        self.items.push(Item::About(Box::new(about.clone())));
+    pub fn about(&mut self, about: &EngineAbout, at: RecordedMoment) {
+        self.push(Entry::About(Box::new(about.clone())), at);
     }
 
     /// Adds the result of a poll if it differs from the previous one.
-    pub fn polled(&mut self, failure: Option<RecordedFailure>, at: RecordedMoment) {
+    pub fn polled(&mut self, failure: Option<PollFailure>, at: RecordedMoment) {
         if failure != self.failing {
-            self.add_skipped();
             self.empty = 0;
             self.failing.clone_from(&failure);
-            self.items.extend([Item::Received(at), Item::Failing(failure)]);
+            self.push(Entry::Failing(failure), at);
         }
     }
 
     /// Adds readings of GPUs, which are read independently of what the engine sends.
     pub fn gpus(&mut self, gpus: impl Iterator<Item = GpuReading>, at: RecordedMoment) {
-        for gpu in gpus {
-            self.add_skipped();
-            self.items.extend([Item::Received(at), Item::Gpu(Box::new(gpu))]);
-        }
+        gpus.for_each(|gpu| self.push(Entry::Gpu(Box::new(gpu)), at));
     }
 
     /// Adds the end of a poll. Many polls of an idle engine change nothing, so most of them are left out.
-    pub fn settled(&mut self, settled: Settled) {
+    pub fn settled(&mut self, settled: Settled, at: RecordedMoment) {
         self.empty = self.empty.saturating_add(1);
         let since = |moment: Option<RecordedMoment>| {
-            let us = moment.map_or(i64::MAX, |moment| settled.at.clock_us.saturating_sub(moment.clock_us));
+            let us = moment.map_or(i64::MAX, |moment| at.clock_us.saturating_sub(moment.clock_us));
             Duration::from_micros(u64::try_from(us).unwrap_or(0))
         };
-        let interval = if since(self.last_item) >= IDLE_AFTER { IDLE_INTERVAL } else { EMPTY_INTERVAL };
-        // The first poll that ends is the one with the items, which does not count as empty.
+        let interval = if since(self.last_message) >= IDLE_AFTER { IDLE_INTERVAL } else { EMPTY_INTERVAL };
+        let line = Line { at, entry: Entry::Settled(settled) };
+        // The first poll that ends is the one with the messages, which does not count as empty.
         if self.empty <= 1 + EMPTY_POLLS || since(self.last_pushed) >= interval {
             self.skipped = None;
-            self.items.push(Item::Settled(settled));
-            self.last_pushed = Some(settled.at);
+            self.lines.push(line);
+            self.last_pushed = Some(at);
         } else {
-            self.skipped = Some(settled);
+            self.skipped = Some(line);
         }
     }
 
-    /// Passes the items of a poll on to the writer, after they were folded.
+    /// Passes the lines of a poll on to the writer, after they were folded.
     pub fn end(&mut self) {
-        if self.items.is_empty() {
-            return;
-        }
-        let mut items = std::mem::take(&mut self.items);
-        let weight = items.iter().map(Item::weight).sum();
+        let mut lines = std::mem::take(&mut self.lines);
+        let Some(Line { at, .. }) = lines.first() else { return };
+        let weight = lines.iter().map(Line::weight).sum();
         if let Some(held) = self.queue.reserve(&self.peer, weight) {
             if self.dropped > 0 {
-                items.insert(0, Item::Dropped(std::mem::take(&mut self.dropped)));
+                let entry = Entry::Dropped(std::mem::take(&mut self.dropped));
+                lines.insert(0, Line { at: *at, entry });
             }
-            self.queue.send(Message::Items { engine: self.engine, items, held });
+            self.queue.send(Command::Write { engine: self.engine, lines, held });
         } else {
-            let messages = items.iter().filter(|item| item.is_message()).count() as u64;
+            let messages = lines.iter().filter(|line| line.entry.is_message()).count() as u64;
             self.counts.dropped(messages);
             self.dropped += messages;
             // Keeps the last settings of the engine, because the engine may not send them again.
-            self.items.extend(items.into_iter().rfind(|item| matches!(item, Item::About(_))));
+            self.lines.extend(lines.into_iter().rfind(|line| matches!(line.entry, Entry::About(_))));
         }
     }
 
-    fn add_skipped(&mut self) {
-        self.items.extend(self.skipped.take().map(Item::Settled));
+    fn push(&mut self, entry: Entry, at: RecordedMoment) {
+        self.lines.extend(self.skipped.take());
+        self.lines.push(Line { at, entry });
     }
 }
 
 impl Drop for EngineRecorder {
     fn drop(&mut self) {
         // A replay must end with the same poll as the engine, because requests may have waited until then.
-        self.add_skipped();
+        self.lines.extend(self.skipped.take());
         self.end();
-        self.queue.send(Message::Left { engine: self.engine });
+        self.queue.send(Command::Leave { engine: self.engine });
     }
 }
 
@@ -155,17 +147,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_hangs_costs_bounded_memory_and_the_recording_counts_the_lost_items() {
+    fn a_disk_that_hangs_costs_bounded_memory_and_the_recording_counts_the_lost_messages() {
         let (queue, received) = Queue::new();
         let counts = RecorderCounts::default();
         let mut tap = EngineRecorder::new(0, queue.clone(), counts.clone());
         let mut sent = 0;
         let mut send = |tap: &mut EngineRecorder| {
             let at = RecordedMoment { clock_us: sent, us: 0 };
-            tap.received(at);
-            tap.about(&EngineAbout::default());
-            (0..100).for_each(|_| tap.item(Item::Record(Box::default()), false));
-            tap.settled(Settled { at, from_ring: true, lost_rest: false });
+            tap.about(&EngineAbout::default(), at);
+            (0..100).for_each(|_| tap.message(Message::Record(Box::default()), at));
+            tap.settled(Settled { from_ring: true, lost_rest: false }, at);
             tap.end();
             sent += 1;
         };
@@ -174,7 +165,8 @@ mod tests {
         }
         send(&mut tap);
         assert_eq!(counts.items_dropped(), 200);
-        assert!(queue.held() <= 2 << 20);
+        // Half of the memory, and the last poll that had room.
+        assert!(queue.held() <= 3 << 20);
         let mut other = EngineRecorder::new(1, queue.clone(), RecorderCounts::default());
         send(&mut other);
         assert_eq!(counts.items_dropped(), 200, "another engine has room");
@@ -183,10 +175,10 @@ mod tests {
         assert_eq!(queue.held(), 0);
         for expected in [Some(200), None] {
             send(&mut tap);
-            let Ok(Message::Items { items, .. }) = received.try_recv() else { panic!("nothing was sent") };
-            let dropped = if let Item::Dropped(count) = items[0] { Some(count) } else { None };
+            let Ok(Command::Write { lines, .. }) = received.try_recv() else { panic!("nothing was sent") };
+            let dropped = if let Entry::Dropped(count) = lines[0].entry { Some(count) } else { None };
             assert_eq!(dropped, expected);
-            let abouts = items.iter().filter(|item| matches!(item, Item::About(_))).count();
+            let abouts = lines.iter().filter(|line| matches!(line.entry, Entry::About(_))).count();
             assert_eq!(abouts, if expected.is_some() { 2 } else { 1 }, "the settings of a dropped poll are kept");
         }
     }

@@ -1,19 +1,18 @@
-//! The thread of the recorder. It turns messages into lines and lines into frames, and writes the frames.
+//! The thread of the recorder. It turns lines into text and text into frames, and writes the frames.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use trtllm_records::{EngineName, RecorderCounts};
+use trtllm_records::{EngineName, Message, RecorderCounts};
 use trtllm_service::log::LogLimit;
 use trtllm_service::supervise::{self, Task};
 
 use crate::frame::{self, Encoder};
-use crate::item::FORMAT;
-use crate::{Header, Item, RecordedMoment, Settled, Stamp};
+use crate::{Entry, FORMAT, Header, Line, LineWriter, RecordedMoment};
 
-use super::Message;
+use super::Command;
 use super::files::{Open, SegmentFiles};
 
 /// Lines wait at most this long for their frame to fill. Together with the interval between polls, that is less than a second.
@@ -39,13 +38,13 @@ pub(super) struct SegmentWriter {
 /// The recording of one engine.
 struct RecordedEngine {
     name: Box<EngineName>,
-    stamp: Stamp,
+    writer: LineWriter,
     segment: Option<Open>,
-    /// The latest items that describe the engine. Each segment begins with them, because older segments are deleted.
-    about: [Option<Item>; 4],
-    /// Lines of the next frame.
-    lines: Vec<u8>,
-    /// Number of the engine's messages in these lines.
+    /// The latest entries that describe the engine. Each segment begins with them, because older segments are deleted.
+    about: [Option<Entry>; 4],
+    /// The lines of the next frame, as text.
+    text: Vec<u8>,
+    /// Number of the engine's messages in this text.
     messages: u64,
     /// Number of messages that were dropped since the last frame.
     dropped: u64,
@@ -68,19 +67,19 @@ impl SegmentWriter {
     }
 
     /// Writes until it is stopped or all senders are gone.
-    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+    pub(super) fn run(mut self, commands: &Receiver<Command>) {
         loop {
             let next = self.engines.values().filter_map(|engine| engine.since).min().map(|since| since + FLUSH);
             let wake = next.into_iter().chain(self.failed_until).min();
-            let message = match wake {
-                None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(wake) => messages.recv_timeout(wake.saturating_duration_since(Instant::now())),
+            let command = match wake {
+                None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wake) => commands.recv_timeout(wake.saturating_duration_since(Instant::now())),
             };
-            match message {
-                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
-                Ok(message) => {
-                    let engine = message.engine();
-                    self.catch(engine, |writer| writer.handle(message));
+            match command {
+                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(command) => {
+                    let engine = command.engine();
+                    self.catch(engine, |writer| writer.handle(command));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -101,60 +100,59 @@ impl SegmentWriter {
             if let Some(recorded) = self.engines.get_mut(&engine) {
                 let messages = std::mem::take(&mut recorded.messages);
                 recorded.drop_messages(messages, &self.counts);
-                recorded.lines.clear();
+                recorded.text.clear();
                 recorded.since = None;
             }
             self.fail(engine, &io::Error::other("a bug; please report the panic above"));
         }
     }
 
-    fn handle(&mut self, message: Message) {
-        match message {
-            Message::Joined { engine, name } => {
+    fn handle(&mut self, command: Command) {
+        match command {
+            Command::Join { engine, name } => {
                 self.engines.insert(engine, RecordedEngine::new(name));
             }
-            Message::Items { engine, items, held: _held } => self.add(engine, &items),
-            Message::Left { engine } => {
+            Command::Write { engine, lines, held: _held } => self.add(engine, lines),
+            Command::Leave { engine } => {
                 self.flush(engine);
                 if let Some(mut recorded) = self.engines.remove(&engine) {
                     recorded.close_segment(&mut self.files);
                 }
             }
-            Message::Stop => {}
+            Command::Stop => {}
         }
     }
 
-    fn add(&mut self, engine: u64, items: &[Item]) {
-        if self.engines.get(&engine).is_some_and(|recorded| recorded.needs_segment(&self.files)) {
+    fn add(&mut self, engine: u64, lines: Vec<Line>) {
+        if let Some(Line { at, .. }) = lines.first()
+            && self.engines.get(&engine).is_some_and(|recorded| recorded.needs_segment(&self.files))
+        {
             self.flush(engine);
             if self.failed_until.is_none()
-                && let Err(error) = self.begin_segment(engine, items)
+                && let Err(error) = self.begin_segment(engine, *at)
             {
                 self.fail(engine, &error);
             }
         }
-        for item in items {
+        for line in lines {
             let Some(recorded) = self.engines.get_mut(&engine) else { return };
-            let messages = u64::from(item.is_message());
-            if !recorded.add(item) {
+            let messages = u64::from(line.entry.is_message());
+            if !recorded.add(line) {
                 recorded.drop_messages(messages, &self.counts);
                 continue;
             }
             recorded.messages += messages;
             recorded.since.get_or_insert_with(Instant::now);
-            if recorded.lines.len() >= frame::TARGET {
+            if recorded.text.len() >= frame::TARGET {
                 self.flush(engine);
             }
         }
     }
 
-    /// Closes the segment of the engine and begins the next one, which will contain these items.
-    fn begin_segment(&mut self, engine: u64, items: &[Item]) -> io::Result<()> {
+    /// Closes the segment of the engine and begins the next one at this moment.
+    fn begin_segment(&mut self, engine: u64, at: RecordedMoment) -> io::Result<()> {
         let Some(recorded) = self.engines.get_mut(&engine) else { return Ok(()) };
         recorded.close_segment(&mut self.files);
-        if let Some(at) = items.iter().find_map(moment) {
-            recorded.stamp.set(at);
-        }
         let EngineName { model, version, labels, source, objectives } = &*recorded.name;
         let header = Header {
             format: FORMAT,
@@ -169,17 +167,13 @@ impl SegmentWriter {
         };
         let name = format!("{model}-{version}");
         // Lines that are still waiting were counted as dropped.
-        recorded.lines.clear();
-        let header = Item::Recording(Box::new(header));
-        let about = std::mem::take(&mut recorded.about);
-        [&header].into_iter().chain(about.iter().flatten()).for_each(|item| {
-            recorded.write(item);
-        });
-        recorded.about = about;
-        if recorded.dropped > 0 {
-            recorded.write(&Item::Dropped(recorded.dropped));
+        recorded.text.clear();
+        let dropped = (recorded.dropped > 0).then_some(Entry::Dropped(recorded.dropped));
+        let RecordedEngine { writer, text, about, .. } = recorded;
+        for entry in [&Entry::Header(Box::new(header))].into_iter().chain(about.iter().flatten()).chain(&dropped) {
+            writer.write(at, entry, text);
         }
-        let text = std::mem::take(&mut recorded.lines);
+        let text = std::mem::take(&mut recorded.text);
         let mut open = self.files.create(&name)?;
         let written = self.encoder.encode(&text).and_then(|frame| self.files.append(&mut open, &frame));
         if !matches!(written, Ok(true)) {
@@ -207,13 +201,13 @@ impl SegmentWriter {
         let Some(recorded) = self.engines.get_mut(&engine) else { return };
         recorded.since = None;
         let messages = std::mem::take(&mut recorded.messages);
-        let Some(open) = recorded.segment.as_mut().filter(|_| !recorded.lines.is_empty()) else { return };
-        let mut text = std::mem::take(&mut recorded.lines);
+        let Some(open) = recorded.segment.as_mut().filter(|_| !recorded.text.is_empty()) else { return };
+        let mut text = std::mem::take(&mut recorded.text);
         let encoded = self.encoder.encode(&text);
         let written = encoded.and_then(|frame| self.files.append(open, &frame));
         text.clear();
         text.shrink_to(KEPT);
-        recorded.lines = text;
+        recorded.text = text;
         match written {
             Ok(true) => self.counts.wrote(messages),
             Ok(false) => {
@@ -228,7 +222,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Closes the segment of the engine. Items until the next segment are dropped.
+    /// Closes the segment of the engine. Messages until the next segment are dropped.
     fn fail(&mut self, engine: u64, error: &io::Error) {
         self.counts.failed();
         let now = Instant::now();
@@ -246,11 +240,11 @@ impl SegmentWriter {
 impl RecordedEngine {
     fn new(name: Box<EngineName>) -> Self {
         Self {
-            stamp: Stamp::new(&name.model, &name.version),
+            writer: LineWriter::new(&name.model, &name.version),
             name,
             segment: None,
             about: Default::default(),
-            lines: Vec::new(),
+            text: Vec::new(),
             messages: 0,
             dropped: 0,
             since: None,
@@ -267,40 +261,23 @@ impl RecordedEngine {
         }
     }
 
-    /// Adds an item to the next frame. False if it must be dropped.
-    fn add(&mut self, item: &Item) -> bool {
-        if let Some(at) = moment(item) {
-            self.stamp.set(at);
-        }
-        let kept = match item {
-            Item::About(_) => Some(0),
-            Item::BenchReport(_) => Some(1),
-            Item::Process(_) => Some(2),
-            Item::Failing(_) => Some(3),
-            // Each line has its time, so this item needs no line.
-            Item::Received(_) => return true,
-            _ => None,
+    /// Adds a line to the next frame. False if it must be dropped.
+    fn add(&mut self, Line { at, entry }: Line) -> bool {
+        let is_written = self.segment.is_some() && self.writer.write(at, &entry, &mut self.text);
+        let kept = match entry {
+            Entry::About(_) => 0,
+            Entry::Message(Message::BenchReport(_)) => 1,
+            Entry::Message(Message::Process(_)) => 2,
+            Entry::Failing(_) => 3,
+            _ => return is_written,
         };
-        if let Some(kept) = kept {
-            self.about[kept] = Some(item.clone());
-        }
-        self.segment.is_some() && self.write(item)
-    }
-
-    fn write(&mut self, item: &Item) -> bool {
-        item.write(&self.stamp, &mut self.lines)
+        self.about[kept] = Some(entry);
+        is_written
     }
 
     fn drop_messages(&mut self, messages: u64, counts: &RecorderCounts) {
         counts.dropped(messages);
         self.dropped += messages;
-    }
-}
-
-fn moment(item: &Item) -> Option<RecordedMoment> {
-    match item {
-        Item::Received(at) | Item::Settled(Settled { at, .. }) => Some(*at),
-        _ => None,
     }
 }
 
@@ -318,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_panic_its_items_are_counted_as_dropped_and_the_recording_continues() {
+    fn after_a_panic_its_messages_are_counted_as_dropped_and_the_recording_continues() {
         let directory = tempfile::tempdir().unwrap();
         let counts = RecorderCounts::default();
         let config = RecorderConfig {
@@ -337,10 +314,12 @@ mod tests {
             source: "socket",
             objectives: Objectives::default(),
         };
-        writer.handle(Message::Joined { engine: 7, name: Box::new(name) });
+        writer.handle(Command::Join { engine: 7, name: Box::new(name) });
         let record_one = |writer: &mut SegmentWriter| {
             let held = queue.reserve(&std::sync::Arc::default(), 1).unwrap();
-            writer.handle(Message::Items { engine: 7, items: vec![Item::Record(Box::default())], held });
+            let entry = Entry::Message(Message::Record(Box::default()));
+            let lines = vec![Line { at: RecordedMoment::default(), entry }];
+            writer.handle(Command::Write { engine: 7, lines, held });
         };
         record_one(&mut writer);
         writer.catch(Some(7), |_| panic!("planted"));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use trtllm_analysis::ObservedEngine;
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::{Objectives, RequestStatsPerIteration};
 use trtllm_sim::{Config, Engine, write};
 use trtllm_sources::{Batch, trtllm_json};
@@ -35,11 +35,11 @@ pub(crate) fn fold(
         let version = if release.is_cpp() { write::Version::Host } else { write::Version::V2 };
         let entries = step.entries.iter().map(|entry| write::entry(entry, version)).collect();
         trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
-        assert_eq!(batch.items.len(), step.records.len() + step.entries.len());
+        assert_eq!(batch.messages.len(), step.records.len() + step.entries.len());
         for item in batch.drain() {
             match item {
-                Item::Record(record) => observed.absorb(&record, now, wall).unwrap(),
-                Item::FinishedRequest(entry) => observed.absorb_perf_metrics(&entry, now).unwrap(),
+                Message::Record(record) => observed.absorb(&record, now, wall).unwrap(),
+                Message::FinishedRequest(entry) => observed.absorb_perf_metrics(&entry, now).unwrap(),
                 other => panic!("{other:?}"),
             }
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use trtllm_bridge::{BridgeError, Executor, RequestStatsPerIteration};
-use trtllm_recording::Item;
+use trtllm_records::Message;
 
 use trtllm_records::{EngineAbout, EngineSettings};
 use trtllm_service::small_file;
@@ -39,7 +39,7 @@ pub fn is_any_running() -> bool {
     Arc::strong_count(&RUNNING) > 1
 }
 
-type Drained = Result<Vec<Item>, SourceError>;
+type Drained = Result<Vec<Message>, SourceError>;
 
 /// The thread that owns an Executor.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl ExecutorThread {
         };
         let drained = pending.await;
         self.pending = None;
-        batch.items.extend(drained.map_err(|_| thread_ended())??);
+        batch.messages.extend(drained.map_err(|_| thread_ended())??);
         Ok(Presence::Present)
     }
 
@@ -197,12 +197,13 @@ fn drain(executor: &mut Executor) -> Drained {
     let mut requests = Vec::new();
     let mut of_iteration = RequestStatsPerIteration::default();
     while executor.next_requests(&mut of_iteration).map_err(failed)? {
-        requests.push(Item::RequestRows(records::requests(&of_iteration)));
+        requests.push(Message::RequestRows(records::requests(&of_iteration)));
     }
-    let mut items = all(executor, Executor::drain_iterations, |from| Item::Record(Box::new(records::iteration(from))))?;
+    let mut items =
+        all(executor, Executor::drain_iterations, |from| Message::Record(Box::new(records::iteration(from))))?;
     items.extend(requests);
     items.extend(all(executor, Executor::drain_finished, |from| {
-        Item::FinishedRequest(Box::new(records::finished(from)))
+        Message::FinishedRequest(Box::new(records::finished(from)))
     })?);
     Ok(items)
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::{PerfMetricsEntry, RejectReason};
 use trtllm_service::file_text::{self, FileText, LineRead};
 use trtllm_service::small_file;
@@ -304,7 +304,7 @@ impl Lines<'_> {
             _ if !is_whole && entry.perf_metrics.is_none() => self.batch.reject(RejectReason::NotARecord),
             LineOwner::Server if is_whole => *self.has_left_out = true,
             LineOwner::Deployment if !is_whole && is_part() => *self.has_left_out = true,
-            LineOwner::Server | LineOwner::Deployment => self.batch.push(Item::FinishedRequest(Box::new(entry))),
+            LineOwner::Server | LineOwner::Deployment => self.batch.push(Message::FinishedRequest(Box::new(entry))),
         }
     }
 }
@@ -340,11 +340,11 @@ mod tests {
     }
 
     fn ids(reading: &Batch) -> Vec<u64> {
-        let id = |item: &Item| match item {
-            Item::FinishedRequest(entry) => entry.request_id.unwrap(),
+        let id = |item: &Message| match item {
+            Message::FinishedRequest(entry) => entry.request_id.unwrap(),
             item => panic!("{item:?}"),
         };
-        let mut ids: Vec<u64> = reading.items.iter().map(id).collect();
+        let mut ids: Vec<u64> = reading.messages.iter().map(id).collect();
         ids.sort_unstable();
         ids
     }
@@ -569,7 +569,7 @@ mod tests {
         let (mut found, mut parts) = (Vec::new(), 0);
         loop {
             let reading = files.read().unwrap();
-            let weight: usize = reading.items.iter().map(Item::weight).sum();
+            let weight: usize = reading.messages.iter().map(Message::weight).sum();
             assert!(weight < 2 << 20, "{weight}");
             found.extend(ids(&reading));
             parts += 1;
@@ -595,13 +595,13 @@ mod tests {
         let mut deployment = files(&directory, true, LineOwner::Deployment);
         let reading = deployment.read().unwrap();
         let mut wholes = 0;
-        for item in &reading.items {
-            let Item::FinishedRequest(entry) = item else { panic!("{item:?}") };
+        for item in &reading.messages {
+            let Message::FinishedRequest(entry) = item else { panic!("{item:?}") };
             match &entry.gen_perf_metrics {
                 Some(_) => wholes += 1,
                 None => assert_eq!(entry.request_id, Some(2)),
             }
         }
-        assert_eq!((reading.items.len(), wholes, deployment.has_left_out), (2, 1, true));
+        assert_eq!((reading.messages.len(), wholes, deployment.has_left_out), (2, 1, true));
     }
 }

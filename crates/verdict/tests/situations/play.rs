@@ -6,7 +6,7 @@ use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
 use trtllm_analysis::objectives::ObjectiveTotals;
 use trtllm_analysis::window::{Mark, SLOT_SECONDS, Window};
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::perf_metrics::FinishReason;
 use trtllm_records::server_metrics::{ServerCount, ServerCounter};
 use trtllm_records::{Objectives, RequestStatsPerIteration, ServerMetrics};
@@ -185,8 +185,8 @@ impl Play {
         trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
         for item in batch.drain() {
             match item {
-                Item::Record(record) => self.observed.absorb(&record, now, wall).unwrap(),
-                Item::FinishedRequest(entry) => self.observed.absorb_perf_metrics(&entry, now).unwrap(),
+                Message::Record(record) => self.observed.absorb(&record, now, wall).unwrap(),
+                Message::FinishedRequest(entry) => self.observed.absorb_perf_metrics(&entry, now).unwrap(),
                 other => panic!("{other:?}"),
             }
         }

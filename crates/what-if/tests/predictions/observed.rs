@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
 use trtllm_analysis::window::{Mark, SLOT_SECONDS, Window};
-use trtllm_recording::Item;
+use trtllm_records::Message;
 use trtllm_records::Objectives;
 use trtllm_sim::config::Policy;
 use trtllm_sim::{Config, Engine, write};
@@ -67,8 +67,8 @@ pub(crate) fn watch(
         trtllm_json::parse_perf_metrics(array(entries.collect()).as_bytes(), &mut batch).unwrap();
         for item in batch.drain() {
             match item {
-                Item::Record(record) => fold.absorb(&record, now, wall).unwrap(),
-                Item::FinishedRequest(entry) => fold.absorb_perf_metrics(&entry, now).unwrap(),
+                Message::Record(record) => fold.absorb(&record, now, wall).unwrap(),
+                Message::FinishedRequest(entry) => fold.absorb_perf_metrics(&entry, now).unwrap(),
                 other => panic!("{other:?}"),
             }
         }

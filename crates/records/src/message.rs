@@ -1,0 +1,111 @@
+//! The messages of an engine: what a source delivers, the fold takes and a recording keeps.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::orchestrator::OrchestratorCount;
+use super::rows::PoolRows;
+use super::server_metrics::ServerCount;
+use super::{
+    BenchReport, IterationStats, OrchestratorReading, PerfMetricsEntry, RequestStatsPerIteration, ServerMetrics,
+};
+
+/// Maximum number of bytes of a text in a counter, such as an HTTP status.
+const MAX_TEXT: usize = 64;
+
+/// In JSON, it is an object with one key, which names the kind of message. Its value has the keys that TensorRT-LLM sends.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    Record(Box<IterationStats>),
+    RequestRows(RequestStatsPerIteration),
+    FinishedRequest(Box<PerfMetricsEntry>),
+    ServerMetrics(Box<ServerMetrics>),
+    Orchestrator(Box<OrchestratorReading>),
+    BenchReport(Arc<BenchReport>),
+    /// The process that sends the following messages, as a number that no other process has.
+    Process(u64),
+}
+
+impl Message {
+    /// Approximate memory in bytes. It counts the parts whose number or length a peer chooses.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Record(record) => weight_of_record(record),
+                Self::RequestRows(rows) => weight_of(rows.request_stats.as_ref()),
+                Self::FinishedRequest(entry) => {
+                    let parts = [&entry.ctx_perf_metrics, &entry.gen_perf_metrics].into_iter().flatten();
+                    [&**entry].into_iter().chain(parts.map(|part| &**part)).map(weight_of_entry).sum()
+                }
+                Self::ServerMetrics(page) => page.counts.capacity() * (size_of::<ServerCount>() + MAX_TEXT),
+                Self::Orchestrator(reading) => reading.counts.capacity() * (size_of::<OrchestratorCount>() + MAX_TEXT),
+                Self::BenchReport(_) | Self::Process(_) => 0,
+            }
+    }
+}
+
+fn weight_of<T>(array: Option<&Vec<T>>) -> usize {
+    array.map_or(0, Vec::capacity) * size_of::<T>()
+}
+
+fn weight_of_entry(entry: &PerfMetricsEntry) -> usize {
+    size_of::<PerfMetricsEntry>() + entry.time_breakdown_metrics.as_ref().map_or(0, |steps| steps.weight())
+}
+
+fn weight_of_record(record: &IterationStats) -> usize {
+    let pools = [
+        &record.kv_cache_iteration_stats,
+        &record.kv_cache_iteration_stats_by_pool_group,
+        &record.kv_cache_iteration_stats_by_cold_pool_group,
+    ];
+    let lifecycles = record.kv_cache_iteration_stats_by_lifecycle.as_ref();
+    let levels = lifecycles.into_iter().flat_map(PoolRows::values).map(|row| {
+        weight_of(row.iter_full_reused_blocks_by_level.as_ref())
+            + weight_of(row.iter_partial_reused_blocks_by_level.as_ref())
+    });
+    let tiers = record.kv_cache_level_tiers.as_ref();
+    size_of::<IterationStats>()
+        + weight_of(record.request_stats.as_ref())
+        + pools.into_iter().flatten().map(PoolRows::weight).sum::<usize>()
+        + lifecycles.map_or(0, PoolRows::weight)
+        + levels.sum::<usize>()
+        + weight_of(record.iter_cached_tokens_by_level.as_ref())
+        + weight_of(tiers)
+        + tiers.into_iter().flatten().map(String::capacity).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each part whose size a peer chooses counts with at least the memory that it takes.
+    #[test]
+    fn memory_that_a_peer_makes_a_message_keep_is_counted() {
+        let weight = |text: &str| Message::Record(serde_json::from_str(text).unwrap()).weight();
+        let (plain, many) = (weight("{\"iter\":1}"), |element: &str| vec![element; 64].join(","));
+        for (part, bytes) in [
+            (format!("\"requestStats\":[{}]", many("{}")), 64 * 100),
+            (format!("\"kvCacheLevelTiers\":[{}]", many("\"sixteen-letters!\"")), 64 * 40),
+            (format!("\"iterCachedTokensByLevel\":[{}]", many("1")), 64 * 8),
+            (format!("\"kvCacheIterationStats\":{{{}}}", many("\"a\":{}")), 64 * 200),
+            (
+                format!(
+                    "\"kvCacheIterationStatsByLifecycle\":{{\"\":{{\"iterFullReusedBlocksByLevel\":[{}]}}}}",
+                    many("1")
+                ),
+                64 * 8,
+            ),
+        ] {
+            let more = weight(&format!("{{\"iter\":1,{part}}}")) - plain;
+            assert!(more >= bytes, "{part} weighs {more}");
+        }
+        let entry = |text: &str| Message::FinishedRequest(serde_json::from_str(text).unwrap()).weight();
+        let parts = entry("{\"ctx_perf_metrics\":{},\"gen_perf_metrics\":{}}") - entry("{}");
+        assert_eq!(parts, 2 * size_of::<PerfMetricsEntry>());
+        let steps = format!("{{\"time_breakdown_metrics\":{{\"step_metrics\":[{}]}}}}", many("{\"token_time\":1}"));
+        assert!(entry(&steps) - entry("{}") >= 64 * size_of::<f64>());
+    }
+}
