@@ -3,8 +3,9 @@
 use crate::cost::Work;
 use crate::engine::{Engine, Step};
 use crate::intake::Intake;
+use crate::pass::Pass;
 use crate::passes::{BUILD, Phase};
-use crate::scheduler::{Batch, Pass};
+use crate::scheduler::Batch;
 
 /// A batch whose tokens are not handled yet.
 #[derive(Debug, Default)]

@@ -18,6 +18,7 @@ pub mod load;
 pub mod options;
 pub mod pair;
 mod parts;
+mod pass;
 mod passes;
 pub mod random;
 pub mod record;

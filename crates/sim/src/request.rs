@@ -3,8 +3,8 @@
 use crate::cache::Keys;
 use crate::config::Role;
 use crate::load::Arrival;
+use crate::pass::Pass;
 use crate::record::{CacheCounts, End, Stage, StepTimes};
-use crate::scheduler::Pass;
 use crate::truth::RequestParts;
 
 /// What a launched batch does for one request.

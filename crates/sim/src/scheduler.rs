@@ -1,11 +1,10 @@
 //! Chooses the batch of one rank: which requests are admitted to the cache, which decode, and whose context is computed. As in
 //! TensorRT-LLM: first come, first served, and decoding before context.
 
-use crate::adapters::AdapterPool;
 use crate::cache::Cache;
 use crate::config::{Config, Policy, Role};
 use crate::cost::Work;
-use crate::random::Random;
+use crate::pass::Pass;
 use crate::record::StaticBatch;
 use crate::request::{Request, Share};
 
@@ -18,19 +17,6 @@ pub(crate) struct Rank {
     pub(crate) sending: Vec<Request>,
     /// Blocks that are promised to admitted requests and that they have not taken yet.
     promised: usize,
-}
-
-/// What the scheduler needs besides the requests.
-pub(crate) struct Pass<'a> {
-    pub(crate) config: &'a Config,
-    pub(crate) now: f64,
-    pub(crate) batch_limit: u32,
-    pub(crate) micro_batch: usize,
-    /// Slot of the batch in [`Request::shares`].
-    pub(crate) slot: usize,
-    pub(crate) random: &'a mut Random,
-    pub(crate) adapters: &'a mut AdapterPool,
-    pub(crate) link_free_at: &'a mut f64,
 }
 
 /// The batch of one rank.
