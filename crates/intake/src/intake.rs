@@ -225,6 +225,9 @@ impl Intake {
 
     /// Folds lines of a recording, and gives them to the recorder as they are. The lines belong to a poll that has not ended.
     pub fn absorb_lines(&mut self, lines: Vec<Line>, now: Instant) {
+        if lines.is_empty() {
+            return;
+        }
         let copied_from = lines.len().saturating_sub(RECENT_RECORDS);
         let mut records = Vec::new();
         for (index, mut line) in lines.into_iter().enumerate() {
