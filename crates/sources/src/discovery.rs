@@ -7,7 +7,6 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use http::Method;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 
@@ -118,7 +117,7 @@ async fn ask(target: &str, orchestrator: bool) -> Result<Identity, SourceError> 
     if orchestrator && is_orchestrator(&mut client).await? {
         return Ok(Identity::Orchestrator);
     }
-    let models: Result<Models, _> = match client.read(Method::GET, "/v1/models").await {
+    let models: Result<Models, _> = match client.read("/v1/models").await {
         Ok(answer) => serde_json::from_slice(answer),
         Err(error @ SourceError::HttpStatus { .. }) => {
             // It may be an orchestrator that has no worker to ask, or is too old to have this path.
@@ -139,7 +138,7 @@ async fn ask(target: &str, orchestrator: bool) -> Result<Identity, SourceError> 
 
 /// Whether the server lists its workers and has no statistics of an engine. A `HEAD` request does not drain an engine.
 async fn is_orchestrator(client: &mut HttpClient) -> Result<bool, SourceError> {
-    let told = match client.read_at_most(MAX_FACTS, Method::GET, "/cluster_info").await {
+    let told = match client.read_at_most(MAX_FACTS, "/cluster_info").await {
         Ok(body) => parse_cluster_info(body).is_some(),
         Err(error) if error.is_missing() => false,
         // A server that is busy or starts answers the next search.
@@ -148,7 +147,7 @@ async fn is_orchestrator(client: &mut HttpClient) -> Result<bool, SourceError> {
     if !told {
         return Ok(false);
     }
-    match client.read(Method::HEAD, "/metrics").await {
+    match client.head("/metrics").await {
         Err(SourceError::HttpStatus { status: 404 | 410, .. }) => Ok(true),
         // An engine has the path for another method.
         Err(SourceError::HttpStatus { status: 405 | 501, .. }) => Ok(false),

@@ -169,15 +169,21 @@ impl HttpClient {
 
     /// The body of a complete response with status 200. Fails if the target cannot be reached, closes the connection early,
     /// or sends another status or too many bytes.
-    pub async fn read(&mut self, method: Method, path: &str) -> Result<&[u8], SourceError> {
-        self.read_at_most(self.max_body, method, path).await
+    pub async fn read(&mut self, path: &str) -> Result<&[u8], SourceError> {
+        self.read_at_most(self.max_body, path).await
     }
 
     /// Like [`HttpClient::read`], with another limit for the length of this response.
-    pub async fn read_at_most(&mut self, max_body: usize, method: Method, path: &str) -> Result<&[u8], SourceError> {
-        self.request(max_body, method, path).await?;
+    pub async fn read_at_most(&mut self, max_body: usize, path: &str) -> Result<&[u8], SourceError> {
+        self.request(max_body, Method::GET, path).await?;
         self.receive(usize::MAX).await?;
         Ok(&self.body)
+    }
+
+    /// Asks for the head of a response only. Fails as [`HttpClient::read`].
+    pub async fn head(&mut self, path: &str) -> Result<(), SourceError> {
+        self.request(self.max_body, Method::HEAD, path).await?;
+        self.receive(usize::MAX).await
     }
 
     /// Sends a request, and receives the first part of the response: see [`Self::received`]. Fails as [`HttpClient::read`].
@@ -492,7 +498,7 @@ mod tests {
         for (host, expected) in [("engine", true), ("127.0.0.1", false), ("[::1]", false)] {
             let resolver = resolver(|_| Err(io::Error::other("a name was looked up")));
             let mut client = HttpClient::with_resolver(TargetServer::plain(format!("http://{host}:1")), resolver);
-            let error = client.read(Method::GET, "/metrics").await.unwrap_err();
+            let error = client.read("/metrics").await.unwrap_err();
             assert!(matches!(error, SourceError::Connect { .. }));
             assert_eq!(error.to_string().contains("a name was looked up"), expected, "{error}");
         }
@@ -530,7 +536,7 @@ mod tests {
                 stream.write_all((head + body).as_bytes()).await.unwrap();
                 stream
             };
-            let (Err(error), _) = tokio::join!(client.read(Method::GET, "/metrics"), answer) else { panic!("{body}") };
+            let (Err(error), _) = tokio::join!(client.read("/metrics"), answer) else { panic!("{body}") };
             assert_eq!((error.is_not_ready(), error.kind()), (loads, trtllm_records::ErrorKind::HttpStatus), "{error}");
         }
     }
@@ -546,7 +552,7 @@ mod tests {
                 stream.write_all(head.as_bytes()).await.unwrap();
                 stream
             };
-            let (Err(error), _) = tokio::join!(client.read(Method::GET, "/metrics"), answer) else { panic!("{state}") };
+            let (Err(error), _) = tokio::join!(client.read("/metrics"), answer) else { panic!("{state}") };
             assert_eq!((error.is_not_ready(), error.is_starting(), error.status()), (true, starting, Some(503)));
         }
     }
@@ -573,14 +579,14 @@ mod tests {
                 }
                 stream.write_all(text.as_bytes()).await.unwrap();
             };
-            let (_, ()) = tokio::join!(client.read(Method::GET, "/metrics"), answer);
+            let (_, ()) = tokio::join!(client.read("/metrics"), answer);
             assert_eq!(client.is_unanswered(), lost, "{text}");
             // Nobody listens there, and no other test can get the port, so no request is sent.
             let closed = tokio::net::TcpSocket::new_v4().unwrap();
             closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
             client.server = TargetServer::plain(format!("http://{}", closed.local_addr().unwrap()));
             client.disconnect();
-            assert!(client.read(Method::GET, "/metrics").await.is_err());
+            assert!(client.read("/metrics").await.is_err());
             assert!(!client.is_unanswered(), "{text}");
         }
     }
@@ -633,14 +639,14 @@ mod tests {
             let answers = vec![(status, "/metrics/".to_owned()), (200, "[]".to_owned())];
             let (target, mut requests) = redirecting(answers).await;
             let (mut client, _token) = with_token(target);
-            assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]", "{status}");
+            assert_eq!(client.read("/metrics").await.unwrap(), b"[]", "{status}");
             let seen = [requests.recv().await.unwrap(), requests.recv().await.unwrap()];
             let expected = ["GET /metrics HTTP/1.1", "GET /metrics/ HTTP/1.1"].map(|line| (line.to_owned(), true));
             assert_eq!(seen, expected);
         }
         let again = vec![(307, "/a".to_owned()), (307, "/b".to_owned())];
         let (target, mut requests) = redirecting(again).await;
-        let error = with_token(target).0.read(Method::GET, "/version").await.unwrap_err().to_string();
+        let error = with_token(target).0.read("/version").await.unwrap_err().to_string();
         assert!(error.contains("redirects to /b (status 307)"), "{error}");
         assert_eq!((requests.recv().await.is_some(), requests.recv().await.is_some()), (true, true));
         assert!(requests.try_recv().is_err(), "a third request");
@@ -651,7 +657,7 @@ mod tests {
         let (other, mut asked) = redirecting(vec![(200, "[]".to_owned())]).await;
         let (target, _requests) = redirecting(vec![(302, format!("{other}/metrics?token=hunter3"))]).await;
         let (mut client, _token) = with_token(target);
-        let error = client.read(Method::GET, "/metrics").await.unwrap_err();
+        let error = client.read("/metrics").await.unwrap_err();
         assert_eq!((error.kind(), error.status()), (trtllm_records::ErrorKind::HttpStatus, Some(302)));
         let text = error.to_string();
         assert!(text.contains(&format!("redirects to {other}/metrics?… (status 302)")), "{text}");
@@ -704,7 +710,7 @@ mod tests {
         let mut client = HttpClient::new(TargetServer::plain(target));
         for _ in 0..100 {
             // A second connection would never be accepted.
-            assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
+            assert_eq!(client.read("/metrics").await.unwrap(), b"[]");
         }
         serving.await.unwrap();
     }
@@ -714,7 +720,7 @@ mod tests {
         let (target, serving) = server(3, 1).await;
         let mut client = HttpClient::new(TargetServer::plain(target));
         for _ in 0..3 {
-            assert_eq!(client.read(Method::GET, "/metrics").await.unwrap(), b"[]");
+            assert_eq!(client.read("/metrics").await.unwrap(), b"[]");
         }
         serving.await.unwrap();
     }
@@ -730,7 +736,7 @@ mod tests {
                 stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]").await.unwrap();
                 stream
             };
-            let (read, stream) = tokio::join!(client.read(Method::GET, "/metrics"), answer);
+            let (read, stream) = tokio::join!(client.read("/metrics"), answer);
             assert_eq!(read.unwrap(), b"[]");
             // Closing a socket without lingering resets its connection.
             stream.set_zero_linger().unwrap();

@@ -6,8 +6,6 @@ use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::time::Duration;
 
-use http::Method;
-
 use super::http_client::HttpClient;
 use super::one_process::{CountedPage, LastCounts, ReadPage, read_until_certain};
 use super::orchestrator_page::{ClusterInfo, parse_cluster_info, parse_orchestrator_page, unread_families};
@@ -111,7 +109,7 @@ impl ReadPage for Orchestrator {
         if again {
             self.client.disconnect();
         }
-        let counts = match self.client.read(Method::GET, server_page::PATH).await {
+        let counts = match self.client.read(server_page::PATH).await {
             Ok(page) => {
                 self.unread_families = unread_families(page);
                 parse_orchestrator_page(page).map_err(|_| None)

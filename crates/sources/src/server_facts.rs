@@ -3,8 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use http::Method;
-
 use super::http_client::HttpClient;
 use super::{Batch, SourceError};
 use trtllm_records::EngineAbout;
@@ -71,7 +69,7 @@ pub(super) async fn read_fact<T>(
     path: &str,
     parse: impl FnOnce(Result<&[u8], SourceError>) -> Option<T>,
 ) -> Option<T> {
-    let answer = tokio::time::timeout(TIMEOUT, client.read_at_most(MAX_FACTS, Method::GET, path)).await.ok()?;
+    let answer = tokio::time::timeout(TIMEOUT, client.read_at_most(MAX_FACTS, path)).await.ok()?;
     let fact = parse(answer);
     client.release();
     fact

@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use http::Method;
 use tokio::task::JoinSet;
 
 use super::SourceError;
@@ -72,7 +71,7 @@ impl HealthCheck {
 async fn ask(server: TargetServer) -> Result<(), SourceError> {
     let target = format!("{}{PATH}", server.target);
     let mut client = HttpClient::new(server).with_max_body(MAX_ANSWER);
-    let answer = tokio::time::timeout(TIMEOUT, client.read(Method::GET, PATH)).await;
+    let answer = tokio::time::timeout(TIMEOUT, client.read(PATH)).await;
     answer.map_err(|_| SourceError::Timeout { target, after: TIMEOUT })?.map(drop)
 }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use http::Method;
 use tokio::task::JoinSet;
 
 use super::http_client::HttpClient;
@@ -141,7 +140,7 @@ impl ReadPage for HttpClient {
     /// Each reading opens a new connection.
     async fn read_page(&mut self, _: bool) -> Result<ServerPage, Unread> {
         self.disconnect();
-        let page = match tokio::time::timeout(TIMEOUT, self.read(Method::GET, PATH)).await {
+        let page = match tokio::time::timeout(TIMEOUT, self.read(PATH)).await {
             Ok(Ok(body)) => match parse_server_metrics(body) {
                 Ok(metrics) => Ok(ServerPage { metrics, families: family_names(body) }),
                 Err(NotAPage) => Err(Unread::NotAPage),

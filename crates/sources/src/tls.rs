@@ -189,7 +189,6 @@ fn greeting() -> io::Result<Vec<u8>> {
 mod tests {
     use std::process::Command;
 
-    use http::Method;
     use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
     use tokio_rustls::rustls::ServerConfig;
@@ -253,7 +252,7 @@ mod tests {
         let target = format!("https://{host}:{port}");
         let access = Access { target, ca_file: Some(ca_file), bearer_token_file: None };
         let mut client = HttpClient::new(TargetServer::new(access).await.unwrap());
-        let page = client.read(Method::GET, "/metrics").await.map(<[u8]>::to_vec);
+        let page = client.read("/metrics").await.map(<[u8]>::to_vec);
         serving.abort();
         page
     }
@@ -349,7 +348,7 @@ mod tests {
             let target = format!("http://127.0.0.1:{}", answering(answer).await);
             let mut client = HttpClient::new(TargetServer::plain(target.clone()));
             for _ in 0..2 {
-                let error = client.read(Method::GET, "/metrics").await.unwrap_err();
+                let error = client.read("/metrics").await.unwrap_err();
                 assert!(matches!(error, SourceError::SpeaksHttps { .. }), "{error}");
                 let text = error.to_string();
                 assert!(text.contains(&format!("the port of {target} speaks https")), "{text}");
@@ -358,12 +357,12 @@ mod tests {
         // The control: a server without TLS that answers the same status, and one that closes the connection.
         let plain = answering(PLAIN).await;
         let mut client = HttpClient::new(TargetServer::plain(format!("http://127.0.0.1:{plain}")));
-        let error = client.read(Method::GET, "/metrics").await.unwrap_err();
+        let error = client.read("/metrics").await.unwrap_err();
         assert!(matches!(error, SourceError::HttpStatus { status: 400, .. }), "{error}");
         let closing = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = format!("http://{}", closing.local_addr().unwrap());
         tokio::spawn(async move { while closing.accept().await.is_ok() {} });
-        let error = HttpClient::new(TargetServer::plain(target)).read(Method::GET, "/metrics").await.unwrap_err();
+        let error = HttpClient::new(TargetServer::plain(target)).read("/metrics").await.unwrap_err();
         assert!(matches!(error, SourceError::Io { .. }), "{error}");
         // The other way round.
         let folder = tempfile::tempdir().unwrap();
@@ -372,7 +371,7 @@ mod tests {
         let access =
             Access { target: format!("https://127.0.0.1:{plain}"), ca_file: Some(ca_file), bearer_token_file: None };
         let mut client = HttpClient::new(TargetServer::new(access).await.unwrap());
-        let error = client.read(Method::GET, "/metrics").await.unwrap_err();
+        let error = client.read("/metrics").await.unwrap_err();
         assert!(error.to_string().contains("does not speak https; write http://"), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{HeaderValue, Method, Uri};
+use http::{HeaderValue, Uri};
 
 use crate::cli::ClientOptions;
 use crate::config::ConfigError;
@@ -155,7 +155,7 @@ impl Client {
 
     /// The body of an answer with status 200.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Vec<u8>, Failure> {
-        let read = tokio::time::timeout(TIMEOUT, self.http.read(Method::GET, path)).await;
+        let read = tokio::time::timeout(TIMEOUT, self.http.read(path)).await;
         let answer = read.unwrap_or_else(|_| Err(SourceError::Timeout { target: String::new(), after: TIMEOUT }));
         let copied = answer.map(<[u8]>::to_vec);
         // The long bodies of all clients share one memory budget. A client that keeps its buffer would make the others wait.
