@@ -1,4 +1,4 @@
-//! The intake of one engine: folds the items of each poll into totals, keeps the status of the source, and publishes
+//! The intake of one engine: folds the messages of each poll into totals, keeps the status of the source, and publishes
 //! both. It is the only place that counts and logs the events of a source, so logs and metrics cannot disagree. Callers
 //! pass the time.
 
@@ -60,7 +60,7 @@ const MAX_UNREAD_KEYS: usize = 64;
 /// Returns those of these keys that the exporter does not know.
 pub type Unread = fn(BTreeSet<String>) -> BTreeSet<String>;
 
-/// Folds the items of one engine and publishes the result in its slot.
+/// Folds the messages of one engine and publishes the result in its slot.
 #[derive(Debug)]
 pub struct Intake {
     slot: Arc<EngineSlot>,
@@ -72,14 +72,14 @@ pub struct Intake {
     log: SourceLog,
     /// Absent if keys are not looked at, as in a recording.
     unread: Option<Unread>,
-    /// True if items were absorbed since the last poll ended.
-    has_items: bool,
-    /// Number of implausible items since the last poll ended.
+    /// True if messages were absorbed since the last poll ended.
+    has_messages: bool,
+    /// Number of implausible messages since the last poll ended.
     implausible: u64,
     recorder: Option<EngineRecorder>,
     /// Restarts of the engine until the last poll.
     restarts: u64,
-    /// Only in a replay: the moment at which the recorded items were received.
+    /// Only in a replay: the moment at which the recorded lines were received.
     recorded: Option<Moment>,
 }
 
@@ -95,7 +95,7 @@ impl Intake {
             published: EngineState::Starting,
             log: SourceLog::default(),
             unread: None,
-            has_items: false,
+            has_messages: false,
             implausible: 0,
             recorder: None,
             restarts: 0,
@@ -103,7 +103,7 @@ impl Intake {
         }
     }
 
-    /// Records all items on disk from now on.
+    /// Records all messages on disk from now on.
     pub fn record_to(&mut self, mut recorder: EngineRecorder) {
         if let Some(report) = &self.source.bench_report {
             recorder.message(Message::BenchReport(Arc::clone(report)), Moment::now().to_record());
@@ -246,7 +246,7 @@ impl Intake {
     }
 
     fn note_folded(&mut self, folded: Result<(), Implausible>) {
-        self.has_items |= folded.is_ok();
+        self.has_messages |= folded.is_ok();
         self.implausible += u64::from(folded.is_err());
     }
 
@@ -308,7 +308,7 @@ impl Intake {
             self.engine.fold.health.answered(at.instant);
         }
         if batch.only_requests && self.source.up {
-            self.engine.fold.health.requests_ended(at.instant, self.has_items);
+            self.engine.fold.health.requests_ended(at.instant, self.has_messages);
         }
         self.note_failure(result.err(), at);
         let impossible = self.engine.fold.take_rejected();
@@ -396,8 +396,8 @@ impl Intake {
             }
         }
         self.log.values(&self.slot.name, values.keys().copied(), now);
-        self.log.rejections(&self.slot.name, rejected, self.has_items, now);
-        self.has_items = false;
+        self.log.rejections(&self.slot.name, rejected, self.has_messages, now);
+        self.has_messages = false;
     }
 
     /// Logs restarts and lost records, and sets the notice: `notice`, or else that requests end but no records arrive.
@@ -550,9 +550,9 @@ mod tests {
     fn several_engines_behind_one_address_have_a_notice_and_nothing_of_them_is_counted() {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
-        let mut poll = |items: Vec<Message>| {
+        let mut poll = |messages: Vec<Message>| {
             let mut batch = Batch::default();
-            (batch.messages, batch.notice) = (items, Some("of the source"));
+            (batch.messages, batch.notice) = (messages, Some("of the source"));
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), Moment::now());
             let snapshot = state.slots()[0].snapshot();
             (snapshot.source.notice, snapshot.totals.iterations, snapshot.requests.entries_have_reasons)

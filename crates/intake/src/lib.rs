@@ -1,5 +1,5 @@
-//! How statistics of an engine get into the exporter: [`poll`] polls a source on its schedule, and an [`Intake`] folds the
-//! items and publishes the result.
+//! How statistics of an engine get into the exporter: [`poll`] polls a source, or replays a recording, on its schedule. An
+//! [`Intake`] folds the messages and publishes the result.
 #![forbid(unsafe_code)]
 
 mod feed;

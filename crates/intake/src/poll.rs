@@ -29,7 +29,7 @@ const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 /// An idle engine is polled at least this often: the endpoint picker of a gateway should see its next request soon.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// During a long poll, its items are published at least this often.
+/// During a long poll, its messages are published at least this often.
 const PUBLISHED: Duration = Duration::from_secs(1);
 
 /// Shown by `/readyz`.
@@ -218,7 +218,7 @@ impl Driver {
         }
     }
 
-    /// Polls once, within the timeout. If the source delivers in parts, the items of a part are folded before the next part.
+    /// Polls once, within the timeout. If the source delivers in parts, the messages of a part are folded before the next part.
     async fn poll(&mut self, feed: &mut Feed, batch: &mut Batch) -> Result<Presence, SourceError> {
         let timeout = self.schedule.timeout;
         let now = Instant::now;
@@ -231,7 +231,7 @@ impl Driver {
                 let part = pin!(supervise::catch(Task::Poll, part));
                 self.watch(starting, part).await
             };
-            // A source that always has more items must not delay the update of the page. The next poll reads the rest.
+            // A source that always has more messages must not delay the update of the page. The next poll reads the rest.
             if !batch.more || !matches!(part, Ok(Ok(Ok(_)))) || now() >= published {
                 break part;
             }

@@ -80,8 +80,8 @@ impl SourceLog {
         }
     }
 
-    /// Logs the first rejection of a series. A poll whose items are all valid ends the series; a poll without items does not.
-    pub(crate) fn rejections(&mut self, name: &EngineName, rejected: &RejectCounts, has_items: bool, now: Instant) {
+    /// Logs the first rejection of a series. A poll whose messages are all valid ends the series; a poll without messages does not.
+    pub(crate) fn rejections(&mut self, name: &EngineName, rejected: &RejectCounts, has_messages: bool, now: Instant) {
         let EngineName { model, version, .. } = name;
         for (reason, count) in RejectReason::ALL.iter().zip(rejected).filter(|(_, count)| **count > 0) {
             if !self.rejecting
@@ -99,7 +99,7 @@ impl SourceLog {
             }
         }
         let any = rejected.iter().any(|count| *count > 0);
-        if any || has_items {
+        if any || has_messages {
             self.rejecting = any;
         }
     }
