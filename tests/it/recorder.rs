@@ -293,7 +293,7 @@ fn zstdcat_prints_every_line_of_a_recording() {
     let file = folder.path().join("lines.ndjson");
     fs::write(&file, &printed).unwrap();
     let refused = Replay::check(&file, Pace::Rate(1.0)).unwrap_err().to_string();
-    assert!(refused.contains("name its directory"), "{refused}");
+    assert!(refused.contains("needs its directory"), "{refused}");
     // After kill -9, the last frame is cut.
     let file = files(folder.path()).pop().unwrap();
     let whole = fs::read(&file).unwrap();

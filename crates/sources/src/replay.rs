@@ -88,7 +88,7 @@ impl Replay {
         let mut reader = BufReader::with_capacity(START, File::open(path).map_err(failed)?);
         let start = reader.fill_buf().map_err(failed)?;
         if start.starts_with(RECORDED) {
-            let cause = "these are lines of a recording; name its directory, as in --source replay:DIR";
+            let cause = "these are lines of a recording, and a replay needs its directory";
             return Err(failed(Error::new(ErrorKind::InvalidData, cause)));
         }
         let of_bench = bench_report::is_of_bench(start);
